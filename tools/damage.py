@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.evidence import Fault, evidence_of, faults
+from onrig.runtime.replay.evidence import Fault, faults, read_evidence
 from onrig.runtime.run_state.checksums import difference
 from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
@@ -30,7 +30,7 @@ def find_damage(folder: Path, *patterns: str) -> list[Fault]:
     """Compare the matching files of a finished run with its checksums; empty for a run in progress."""
     if find_running(folder) is not None:
         return []
-    return faults(folder, evidence_of(folder), path_matcher("config.yaml", *patterns))
+    return faults(folder, read_evidence(folder), path_matcher("config.yaml", *patterns))
 
 
 def print_damage(verb: str, folder: Path, *patterns: str) -> list[str]:

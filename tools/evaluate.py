@@ -18,7 +18,7 @@ from onrig.hw.messages import State
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, LoopbackTransport
 from onrig.runtime.control.connection import apply_limits
-from onrig.runtime.control.episode import begin_episode, policy_act
+from onrig.runtime.control.episode import begin_episode, policy_action_source
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.files import open_file
 from onrig.runtime.policy.admission import Admitted, Refused, admit
@@ -128,13 +128,13 @@ def play_episode(session: DeviceSession, tick: Tick, policy: PolicySession, epis
 
 def _episode(session: DeviceSession, tick: Tick, policy: PolicySession) -> list[Step]:
     steps: list[Step] = []
-    answer_to = begin_episode(tick, policy_act(tick, policy, _POLICY_ID))
+    answer_to = begin_episode(tick, policy_action_source(tick, policy, _POLICY_ID))
     while True:
         state = _next_state(session)
         answer = answer_to(state)
         steps.append(answer.step)
         session.send_command(state.frame, answer.command)
-        if answer.over:
+        if answer.is_over:
             return steps
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from onrig.hw.native import difference_here, executor
 from onrig.learner.states import States, state_fault, state_name
 from onrig.runtime.files import read_fields
-from onrig.runtime.replay.evidence import Evidence, Fault, Grade, evidence_of, faults
+from onrig.runtime.replay.evidence import Evidence, Fault, Grade, faults, read_evidence
 from onrig.runtime.run_changes import compare_configs
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run, read_resolved
@@ -49,7 +49,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     if name is not None:
         load_run(name, overrides)  # its files become trusted, also in the run's own configuration
     wait_for_folder(folder)
-    evidence = evidence_of(folder)
+    evidence = read_evidence(folder)
     point = evidence.point
     if point is not None and point.config:
         run = read_resolved(

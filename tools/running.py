@@ -24,7 +24,7 @@ from onrig.runtime.run_loading import find_identification
 from onrig.runtime.run_state.completeness import Completeness
 from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_path, lock_folder
 from onrig.runtime.run_state.report import Report
-from onrig.runtime.supervise.reports import OnReport
+from onrig.runtime.supervise.reports import ReportCallback
 from onrig.runtime.supervise.requests import Keyboard, Request
 from onrig.runtime.supervise.run_folder import (
     Resumption,
@@ -236,7 +236,12 @@ def open_folder(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
 
 
 def supervise(
-    plan: Plan, show: OnReport, take_back: Callable[[], None], keys: Keyboard | None = None, *, signals: bool = False
+    plan: Plan,
+    show: ReportCallback,
+    take_back: Callable[[], None],
+    keys: Keyboard | None = None,
+    *,
+    signals: bool = False,
 ) -> Ended:
     """Run to the end in an open folder; ``signals``: whether this process's signals stop the run."""
     resumes = plan.resumption is not None
@@ -250,7 +255,7 @@ def supervise(
     if not supervisor.started and code != ExitCode.INTERNAL:
         take_back()  # the reason is in ``reason``; a crash leaves its traceback in stderr.log
     actuators = supervisor.actuators if supervisor.started else ""
-    return Ended(plan.folder, plan.config, ExitCode(code), reason, actuators, supervisor.whole)
+    return Ended(plan.folder, plan.config, ExitCode(code), reason, actuators, supervisor.completeness)
 
 
 def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:

@@ -12,11 +12,11 @@ _SAFE: Final = int(Status.SAFE)
 """A plain number, because an operation on an enumeration of flags takes microseconds with cold caches."""
 
 
-def _scaling(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[float, ...]]:
+def _compile_to_si(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[float, ...]]:
     """Compile the conversion of counts to SI units; a comprehension for one actuator would cost ten times more."""
     if len(resolutions) == 1:
-        (only,) = resolutions
-        return lambda counts: (counts[0] * only,)
+        (resolution,) = resolutions
+        return lambda counts: (counts[0] * resolution,)
     return lambda counts: tuple([c * r for c, r in zip(counts, resolutions, strict=True)])
 
 
@@ -28,7 +28,7 @@ class Actuators:
         self._period_us: Final = config.period_us
         self._resolutions: Final = tuple(a.resolution for a in actuators)
         self._limits: Final = config.limits.count_ranges(config.rig)
-        self.to_si: Final = _scaling(self._resolutions)
+        self.to_si: Final = _compile_to_si(self._resolutions)
         """Convert counts to SI units."""
         self.safe: Final = tuple(a.safe for a in actuators)
         """Safe output, in SI units."""
@@ -43,10 +43,10 @@ class Actuators:
         return tuple(counts)
 
     def outputs(self, state: State) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return outputs (m,), SI units, by a frame: the one in force since its sample, and the one a period before.
+        """Return the output (m,), SI units, in force since the frame's sample, and the output one period earlier.
 
-        Sent commands do not count, since they may have been lost, late or clamped.  The device accepts one only while
-        the frame that it answers is the latest, so no other switch can occur in between.
+        Both are taken from the frame and not from the commands sent, which may have been lost, late or clamped.  The
+        device accepts a command only in answer to its latest frame, so the output changes at most once per period.
         """
         if state.status & _SAFE:  # the history restarts at the safe output, whatever its cause
             return self.safe, self.safe

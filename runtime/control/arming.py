@@ -38,14 +38,14 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Action, Event, State, StateMachine
 from onrig.runtime.shm.board import Board, Word
 
-_ME: Final = "control"
-_MAX_RECOVERIES: Final = 10
-"""Faults after which a run re-arms by itself, between episodes; the next one ends the run."""
+_SOURCE: Final = "control"
+_MAX_AUTOMATIC_RECOVERIES: Final = 10
+"""Number of faults after which a run re-arms automatically; the next such fault ends the run."""
 _HOW_TO_RESUME: Final = "continue with key r, or `onrig resume` in another terminal"
 
 
 class Arming:
-    """State of a run, and of its device."""
+    """State machine of a run, with its actions executed on the device."""
 
     def __init__(
         self,
@@ -54,29 +54,29 @@ class Arming:
         board: Board,
         requests: Requests,
         pace: Pace,
-        back: Reconnection | None = None,
+        reconnection: Reconnection | None = None,
     ) -> None:
-        """``back`` waits for a device whose connection has closed; without it the run ends in that case."""
+        """Without ``reconnection``, the run ends when the connection to the device closes."""
         self._config, self._session, self._board, self._requests = config, session, board, requests
-        self._pace, self._back = pace, back
+        self._pace, self._reconnection = pace, reconnection
         self._recoveries = 0
         self._device_answers = True
         self.confirmation = Confirmation(config, session, board)
-        self.reports = TransitionReports(board, _ME)
+        self.reports = TransitionReports(board, _SOURCE)
         self.machine = StateMachine(self.reports.note)
         self.fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
 
     @property
-    def stopped(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether a stop of either kind has been requested."""
-        return self._requests.stopped
+        return self._requests.is_stop_requested
 
     @property
     def state(self) -> State:
         """Current state of the run."""
         return self.machine.state
 
-    def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> None:
+    def handle(self, event: Event, fault: FaultName | None = None, detail: str = "") -> None:
         """Apply an event and execute its actions, except RESET and END, which belong to the loop."""
         for action in self.machine.apply(event, fault, detail):
             if action is Action.ARM:
@@ -95,25 +95,25 @@ class Arming:
         self._session.disarm()
         self._device_answers = True
 
-    def is_over(self) -> bool:
-        """Whether a requested stop ends the episode now: at once, or after the fade, which starts here."""
+    def advance_stop(self) -> bool:
+        """Carry out a requested stop: at once, or by starting the fade; return True when the episode ends."""
         if self._requests.stop >= AT_ONCE:
             return True
-        if not self.fade.under_way:
-            self.take(Event.STOP)
-        if self.fade.over:
-            self.take(Event.FADED)
-        return self.fade.over
+        if not self.fade.has_started:
+            self.handle(Event.STOP)
+        if self.fade.is_finished:
+            self.handle(Event.FADED)
+        return self.fade.is_finished
 
     # -- beginning and ending ----------------------------------------------------------------------------------------
 
     def begin_episode(self) -> None:
         """Arm for an episode; recover first if the device refuses because of a latched fault."""
         while True:
-            if self._requests.stopped:
+            if self._requests.is_stop_requested:
                 raise Stopped
             try:
-                self.take(Event.EPISODE)
+                self.handle(Event.EPISODE)
             except RequestRefused as refusal:
                 latched = self._latched_frame()
                 if refusal.op is not Op.ARM or latched is None:
@@ -130,8 +130,8 @@ class Arming:
         """End the run by the shortest path from the current state."""
         if self.state is State.DISCONNECTED:
             return
-        moves = self.state in (State.RUNNING, State.FALLBACK, State.FADING)
-        self.take(Event.STOP_NOW if moves or self._requests.stop >= AT_ONCE else Event.STOP)
+        is_moving = self.state in (State.RUNNING, State.FALLBACK, State.FADING)
+        self.handle(Event.STOP_NOW if is_moving or self._requests.stop >= AT_ONCE else Event.STOP)
 
     def make_safe(self) -> None:
         """Disarm in any state; if the link is down, the device's lease has the same effect.
@@ -139,7 +139,7 @@ class Arming:
         Then wait for the confirming state frame: only the device knows whether its outputs are safe.
         """
         previous = self._session.last_frame
-        # In case of an error the lease expires by itself, and the first error is the one to report.
+        # After an error the lease makes the device safe, and only the first error is reported.
         with contextlib.suppress(Exception):
             if self._device_answers:  # otherwise another request would time out as well
                 self._disarm()
@@ -159,7 +159,7 @@ class Arming:
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
-        """Latch the fault that ended an episode: the device's own, or a contradiction in its frames."""
+        """Latch the fault that ended an episode: the one that the device reports, or a contradiction in its frames."""
         reported = reported_fault(state) if is_unfit(state) else None
         if contradiction is None or (reported is not None and not is_harder_to_release(contradiction.fault, reported)):
             self.trip(state)
@@ -169,38 +169,45 @@ class Arming:
     def trip(self, state: Frame) -> None:
         """Latch the fault reported by a state frame, or the one for a device found disarmed."""
         self._board[Word.FAULT] = state.fault
-        self.confirmation.take(state)
+        self.confirmation.process(state)
         self.fail(reported_fault(state), fault_text(state.fault) if state.fault else "")
 
     def fail(self, fault: FaultName, detail: str = "", event: Event = Event.TRIP) -> None:
-        """Latch a fault and report it: what, why, what to do."""
-        self.take(event, fault, detail)
-        report_fault(_ME, fault, detail)
+        """Latch a fault and report its cause and remedy."""
+        self.handle(event, fault, detail)
+        report_fault(_SOURCE, fault, detail)
         self.reports.send()
 
     @property
     def can_reconnect(self) -> bool:
-        """Whether the run waits for a connection that closes now; false for a run that has just ended."""
-        waits = self._back is not None and self._back.limit_s > 0
-        return waits and self.state is not State.DISCONNECTED and not self._requests.stopped
+        """Whether the run would wait for the device if the connection closed now; False once the run has ended."""
+        waits = self._reconnection is not None and self._reconnection.limit_s > 0
+        return waits and self.state is not State.DISCONNECTED and not self._requests.is_stop_requested
 
-    def reconnect(self, closed: LineClosed) -> None:
-        """Wait for the device, then for a person to re-arm; raises ``closed`` if the run does not wait for it,
-        otherwise the errors of ``Reconnection.wait`` and ``recover``."""
-        self._rejoin(closed)
+    def reconnect(self, error: LineClosed) -> None:
+        """Wait for the device, then for a person to re-arm.
+
+        Raises ``error`` if the run does not wait for devices, otherwise the errors of ``Reconnection.wait`` and
+        ``recover``.
+        """
+        self._await_reconnection(error)
         self.recover()
 
-    def _rejoin(self, closed: LineClosed) -> None:
-        if self._back is None or not self.can_reconnect:
-            raise closed
-        self.fail(FaultName.LINK_UNPLUGGED, f"waiting {self._back.limit_s:g} s for {self._back.port}", Event.UNPLUGGED)
-        restarted = self._back.wait()
+    def _await_reconnection(self, error: LineClosed) -> None:
+        if self._reconnection is None or not self.can_reconnect:
+            raise error
+        self.fail(
+            FaultName.LINK_UNPLUGGED,
+            f"waiting {self._reconnection.limit_s:g} s for {self._reconnection.port}",
+            Event.UNPLUGGED,
+        )
+        restarted = self._reconnection.wait()
         self._device_answers = True
         self.confirmation.restart()
-        self.take(Event.PLUGGED_IN)
+        self.handle(Event.PLUGGED_IN)
         self.reports.send()
-        description = "back, restarted" if restarted else "back"
-        report(_ME, "warning", f"the device is {description} and disarmed", restarted=restarted)
+        description = "restarted, reconnected" if restarted else "reconnected"
+        report(_SOURCE, "warning", f"the device is {description} and disarmed", restarted=restarted)
 
     def recover(self) -> None:
         """Re-arm after a latched fault, automatically if allowed, otherwise on request; raises Halted if neither
@@ -209,7 +216,7 @@ class Arming:
             try:
                 self._recover()
             except LineClosed as error:
-                self._rejoin(error)
+                self._await_reconnection(error)
             else:
                 return
 
@@ -217,46 +224,46 @@ class Arming:
         latched, detail = self.machine.fault, self.machine.detail
         if latched is None:
             return
-        fault = self._gravest(latched)
+        fault = self._most_severe_fault(latched)
         entry = FAULTS[fault]
         if entry.rearm is Rearm.RUN:
             self._recoveries += 1
-            if self._recoveries > _MAX_RECOVERIES:
+            if self._recoveries > _MAX_AUTOMATIC_RECOVERIES:
                 raise Halted(fault, f"too many device faults in this run: {detail or entry.cause}")
             try:
-                self.take(Event.REARM)
+                self.handle(Event.REARM)
             except RequestRefused as refusal:  # the e-stop was pressed in between, for example
-                refusing = self._latched_frame()
-                if refusal.op is not Op.CLEAR_FAULT or refusing is None:
+                refusing_frame = self._latched_frame()
+                if refusal.op is not Op.CLEAR_FAULT or refusing_frame is None:
                     raise
-                self.trip(refusing)
+                self.trip(refusing_frame)
                 self._recover()
             return
         limit = time.monotonic() + self._config.supervision.resume_timeout_s
         while True:
             self._requests.forget_resumes()
-            report(_ME, "warning", f"stopped: {entry.cause}; {entry.hint}: {_HOW_TO_RESUME}")
-            while not self._requests.resume:
+            report(_SOURCE, "warning", f"stopped: {entry.cause}; {entry.hint}: {_HOW_TO_RESUME}")
+            while not self._requests.is_resume_requested:
                 if time.monotonic() >= limit:
-                    self.take(Event.EXPIRED)
+                    self.handle(Event.EXPIRED)
                     raise Halted(fault)
                 self._poll()
-            self._gravest(fault)
+            self._most_severe_fault(fault)
             try:
-                self.take(Event.REARM)
+                self.handle(Event.REARM)
                 return
             except RequestRefused as refusal:
                 code = self._session.fault  # may differ from the fault latched first
                 fault = device_fault(code) if code else fault
-                self.take(Event.TRIP, fault, str(refusal))
-                entry = FAULTS[self._gravest(fault)]
+                self.handle(Event.TRIP, fault, str(refusal))
+                entry = FAULTS[self._most_severe_fault(fault)]
 
-    def _gravest(self, latched: FaultName) -> FaultName:
+    def _most_severe_fault(self, latched: FaultName) -> FaultName:
         """Return the latched fault, or a more severe one reported since; raises Halted if no one may clear it."""
         code = self._session.fault
         fault = most_severe(latched, code)
         if fault is not latched:
-            report_fault(_ME, fault, fault_text(code))
+            report_fault(_SOURCE, fault, fault_text(code))
         if FAULTS[fault].rearm is Rearm.NEVER:
             raise Halted(fault)
         return fault
@@ -271,35 +278,35 @@ class Arming:
             return 0.0
         start_s = time.monotonic()
         deadline_s = start_s + self._pace.wall_s(wait_s)
-        how_long = "until resumed" if isinf(wait_s) else f"for {wait_s:.0f} s"
-        self._stand(
-            lambda: time.monotonic() >= deadline_s, f"paused {how_long}", "", cause, hint, bounded=not isinf(wait_s)
+        duration = "until resumed" if isinf(wait_s) else f"for {wait_s:.0f} s"
+        self._pause(
+            lambda: time.monotonic() >= deadline_s, f"paused {duration}", "", cause, hint, bounded=not isinf(wait_s)
         )
         return self._pace.paused_s(wait_s, time.monotonic() - start_s)
 
-    def stand_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
+    def pause_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
         """Pause, disarmed, until ``condition`` holds or a person resumes; between episodes only.
 
         Raises Halted if neither happens within ``resume_timeout_s``.
         """
-        self._stand(condition, "paused", "or ", cause, hint, bounded=False)
+        self._pause(condition, "paused", "or ", cause, hint, bounded=False)
 
-    def _stand(
-        self, over: Callable[[], bool], subject: str, otherwise: str, cause: str, hint: str, *, bounded: bool
+    def _pause(
+        self, has_ended: Callable[[], bool], heading: str, alternative: str, cause: str, hint: str, *, bounded: bool
     ) -> None:
         try:
-            self.take(Event.PAUSE, detail=f"{cause}; {hint}")
+            self.handle(Event.PAUSE, detail=f"{cause}; {hint}")
             self.reports.send()
             self._requests.forget_resumes()
-            then = "the run continues by itself" if bounded else f"{otherwise}{_HOW_TO_RESUME}"
-            report(_ME, "warning", f"{subject}: {cause}; {hint}; {then}", cause=cause, hint=hint)
+            continuation = "the run continues by itself" if bounded else f"{alternative}{_HOW_TO_RESUME}"
+            report(_SOURCE, "warning", f"{heading}: {cause}; {hint}; {continuation}", cause=cause, hint=hint)
             limit = inf if bounded else time.monotonic() + self._config.supervision.resume_timeout_s
-            while not (over() or (self._requests.resume and not bounded)):
+            while not (has_ended() or (self._requests.is_resume_requested and not bounded)):
                 if time.monotonic() >= limit:
-                    self.take(Event.EXPIRED)
+                    self.handle(Event.EXPIRED)
                     raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
                 self._poll()
-            self.take(Event.RESUME)
+            self.handle(Event.RESUME)
         except LineClosed as error:
             self.reconnect(error)  # a person who re-arms ends an unbounded pause as well
 
@@ -307,15 +314,15 @@ class Arming:
 
     @property
     def _progress(self) -> tuple[int, int]:
-        return self._board[Word.RESTARTS], self._board[Word.DONE]
+        return self._board[Word.RESTARTS], self._board[Word.LEARNER_DONE]
 
     def wait_for(
-        self, condition: Callable[[], bool], what: str, fault: FaultName, limit_s: float | None = None
+        self, condition: Callable[[], bool], description: str, fault: FaultName, limit_s: float | None = None
     ) -> None:
         """Wait disarmed until ``condition`` holds; raises Halted with ``fault`` after ``limit_s``.
 
-        ``limit_s``: ``barrier_timeout_s`` by default.  The timeout restarts whenever a process that others wait for has
-        been restarted, or has finished another of the episodes that it repeats.
+        ``limit_s``: ``barrier_timeout_s`` by default.  The timeout restarts whenever another process of the run
+        has been restarted, or has finished an episode that it repeats after a restart.
         """
         self.reports.send()
         limit_s = self._config.barrier_timeout_s if limit_s is None else limit_s
@@ -327,8 +334,8 @@ class Arming:
                 progress = self._progress
                 limit = time.monotonic() + limit_s
             if time.monotonic() > limit:
-                detail = f"waited {limit_s:g} s for {what}"
-                self.take(Event.TRIP, fault, detail)
+                detail = f"waited {limit_s:g} s for {description}"
+                self.handle(Event.TRIP, fault, detail)
                 raise Halted(fault, detail)
             try:
                 self._poll(time.monotonic() - start_s)
@@ -337,12 +344,12 @@ class Arming:
                 limit = time.monotonic() + limit_s
 
     def _poll(self, wait_s: float = 0.0) -> None:
-        """Wait briefly, longer as the wait goes on; raises Stopped, or LinkFault if the device has rebooted."""
-        if self._requests.stopped:
+        """Wait briefly; the interval grows with ``wait_s``.  Raises Stopped, or LinkFault if the device rebooted."""
+        if self._requests.is_stop_requested:
             raise Stopped
         if self._session.rebooted:
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         state = self._pace.poll(wait_s)
         if state is not None:
-            self.confirmation.take(state)
+            self.confirmation.process(state)
             self.check_confirmation()

@@ -16,14 +16,14 @@ from onrig.runtime.run_config import RunConfig, Scaled
 
 CONNECT_TIMEOUT_S: Final = 5.0
 _HELLO_TIMEOUT_S: Final = 0.5
-"""Time for one hello of a device that is back; requests to stop are polled in between."""
+"""Timeout of each hello during a reconnection; stop requests are polled between attempts."""
 _RETRY_INTERVAL_S: Final = 0.5
 """Interval between attempts to open the port."""
 _POLL_INTERVAL_S: Final = 0.05
 
 
 class LimitsTooWide(ValueError):
-    """Configured limits wider than the device's."""
+    """Raised if the configured limits are wider than the device's."""
 
 
 def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNECT_TIMEOUT_S) -> Hello:
@@ -40,7 +40,7 @@ def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNEC
 
 
 def apply_limits(config: RunConfig, session: DeviceSession) -> None:
-    """Tighten the device's limits to the configuration's; raises LimitsTooWide with both."""
+    """Set the device's limits to the configured ones; raises LimitsTooWide if these are wider than the device's."""
     for i, (actuator, counts) in enumerate(
         zip(config.rig.actuators, config.limits.count_ranges(config.rig), strict=True)
     ):
@@ -50,7 +50,7 @@ def apply_limits(config: RunConfig, session: DeviceSession) -> None:
         slack = 0.5 * device.resolution
         if low < device_low - slack or high > device_high + slack:
             raise LimitsTooWide(
-                f"limits.range.{actuator.name}: [{low:g}, {high:g}] {actuator.unit} is wider than the device's own "
+                f"limits.range.{actuator.name}: [{low:g}, {high:g}] {actuator.unit} is wider than the device's "
                 f"[{device_low:g}, {device_high:g}]"
             )
         session.limit(i, *counts)
@@ -62,22 +62,22 @@ def check_pace(config: RunConfig, hello: Hello) -> None:
     expected = 0.0 if config.lockstep else pace.scaled if isinstance(pace, Scaled) else 1.0
     # The hello carries a float32.
     if not abs(hello.time_scale - expected) <= 1e-6 * expected:
-        raise DeviceMismatch("pace", _pace(hello.time_scale), _pace(expected))
+        raise DeviceMismatch("pace", _pace_name(hello.time_scale), _pace_name(expected))
 
 
 def check_reset(config: RunConfig, hello: Hello) -> None:
-    """Require a way to return to the start state for every episode; raises DeviceMismatch if there is none."""
+    """Check that each episode can start with a reset, by the device or a controller; raises DeviceMismatch."""
     controlled = config.task.reset is not None and not config.lockstep
     if not hello.capabilities & Capability.RESET and not controlled:
         raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
 
 
-def _pace(scale: float) -> str:
+def _pace_name(scale: float) -> str:
     return {0.0: "lockstep", 1.0: "real time"}.get(scale, f"{scale:g} times real time")
 
 
 class Reconnection:
-    """Wait for a device whose connection has closed: the same port, opened again every half second."""
+    """Reconnects to a device whose connection has closed, by opening the same port every half second."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Reconnection:
         open_line: Callable[[], Transport],
     ) -> None:
         self.port = port
-        self._config, self._session, self._requests, self._open = config, session, requests, open_line
+        self._config, self._session, self._requests, self._open_line = config, session, requests, open_line
         self.limit_s = config.device.reconnect_limit_s
         """Maximum wait for the device."""
 
@@ -102,7 +102,7 @@ class Reconnection:
         limit = time.monotonic() + self.limit_s
         while True:
             try:
-                self._session.use_line(self._open())
+                self._session.use_line(self._open_line())
                 hello = self._connect_before(limit)
             except LinkError as error:
                 self._session.close()
@@ -116,7 +116,7 @@ class Reconnection:
             self._sleep(_RETRY_INTERVAL_S)
 
     def _connect_before(self, limit: float) -> Hello:
-        """Retry until the limit, because some boards restart when their port is opened."""
+        """Connect; retry until ``limit``, because some boards restart when their port is opened."""
         while True:
             self._sleep(0.0)
             try:
@@ -131,7 +131,7 @@ class Reconnection:
         """Sleep; raises Stopped."""
         deadline_s = time.monotonic() + seconds
         while True:
-            if self._requests.stopped:
+            if self._requests.is_stop_requested:
                 raise Stopped
             remaining = deadline_s - time.monotonic()
             if remaining <= 0:

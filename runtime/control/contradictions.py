@@ -1,7 +1,7 @@
 """Contradictions in a device's frames: false reports of a safe output, a wrong sampling rate, frozen sensors.
 
-Pure, and restarted in each episode, so that a recorded run replays to the same verdicts.  ``hw/PROTOCOL.md`` §6
-states the thresholds for firmware authors.
+The checks depend only on the frames and restart with each episode, so that the replay of a recorded run finds the same
+contradictions.  ``hw/PROTOCOL.md`` §6 states the thresholds for firmware authors.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MIN_COMMAND_SWING: Final = 0.25
 It is several times what friction and gear backlash absorb, and far more than the noise of a balancing policy.
 """
 FROZEN_WINDOWS: Final = 2
-"""Number of parts of ``supervision.frozen_s``, in each of which the outputs must vary: a single pulse is not enough."""
+"""Number of windows in ``supervision.frozen_s``; outputs must vary in each, so that a single pulse is not enough."""
 
 
 class Contradiction(NamedTuple):
-    """Contradiction found."""
+    """Fault implied by contradictory frames, and its description."""
 
     fault: FaultName
     detail: str
@@ -43,33 +43,33 @@ class RateCheck:
     def __init__(self, period_us: int) -> None:
         self._period_us = period_us
         self._slack_us = period_us // 2
-        self.found_us = float(period_us)
-        """Period by the device's own clock, as measured in the last drift."""
+        self.measured_period_us = float(period_us)
+        """Period of the device's clock, as measured in the last drift."""
         self.reset()
 
     def reset(self) -> None:
         """Restart with the next frame."""
-        self._frame = -1
-        self._until = self._grid_us = self._strikes = 0
+        self._window_start = -1
+        self._window_end = self._grid_us = self._n_drifts = 0
 
-    def take(self, state: State) -> bool:
-        """Process a frame; return True if the device samples at another rate."""
+    def check(self, state: State) -> bool:
+        """Check a frame; return True if the device samples at a rate other than the configured one."""
         frame = state.frame
-        strays_us = state.t_us - frame * self._period_us - self._grid_us
-        if frame < self._until and -self._slack_us <= strays_us <= self._slack_us:
+        drift_us = state.t_us - frame * self._period_us - self._grid_us
+        if frame < self._window_end and -self._slack_us <= drift_us <= self._slack_us:
             return False
-        return self._judge(state, strays_us)
+        return self._start_window(state, drift_us)
 
-    def _judge(self, state: State, strays_us: int) -> bool:
-        """Count a drift or clear the count; measure from this frame on.  A wrapped counter looks like one drift."""
-        if self._frame >= 0 and abs(strays_us) > self._slack_us:
-            self._strikes += 1
-            self.found_us = self._period_us + strays_us / max(state.frame - self._frame, 1)
+    def _start_window(self, state: State, drift_us: int) -> bool:
+        """Count a drift or reset the count, and start a new window.  A wrapped frame counter counts as one drift."""
+        if self._window_start >= 0 and abs(drift_us) > self._slack_us:
+            self._n_drifts += 1
+            self.measured_period_us = self._period_us + drift_us / max(state.frame - self._window_start, 1)
         else:
-            self._strikes = 0
-        self._frame, self._until = state.frame, state.frame + RATE_WINDOW
+            self._n_drifts = 0
+        self._window_start, self._window_end = state.frame, state.frame + RATE_WINDOW
         self._grid_us = state.t_us - state.frame * self._period_us
-        return self._strikes >= RATE_STRIKES
+        return self._n_drifts >= RATE_STRIKES
 
 
 class FrozenCheck:
@@ -79,8 +79,8 @@ class FrozenCheck:
     """
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
-        self._window = max(round(frozen_s * 1e6 / FROZEN_WINDOWS / period_us), 2) if frozen_s > 0 else 0
-        self._swings = tuple(MIN_COMMAND_SWING * (a.high - a.low) / a.resolution for a in rig.actuators)
+        self._window_frames = max(round(frozen_s * 1e6 / FROZEN_WINDOWS / period_us), 2) if frozen_s > 0 else 0
+        self._min_swings = tuple(MIN_COMMAND_SWING * (a.high - a.low) / a.resolution for a in rig.actuators)
         self.reset()
 
     def reset(self) -> None:
@@ -88,18 +88,18 @@ class FrozenCheck:
         self._sensors: tuple[int, ...] = ()
         self._low: list[int] = []
         self._high: list[int] = []
-        self._frames = self._windows = 0
+        self._n_frames = self._n_swung_windows = 0
 
-    def take(self, state: State) -> bool:
-        """Process a frame; return True if the sensors are frozen."""
+    def check(self, state: State) -> bool:
+        """Check a frame; return True if the sensors are frozen."""
         sensors, previous = state.sensors, self._sensors
-        if sensors != previous and (not previous or _moved(sensors, previous)):
+        if sensors != previous and (not previous or _has_moved(sensors, previous)):
             self._sensors = sensors
-            self._frames = self._windows = 0
+            self._n_frames = self._n_swung_windows = 0
             return False
-        if not self._window:
+        if not self._window_frames:
             return False
-        if self._frames == 0:
+        if self._n_frames == 0:
             self._low, self._high = list(state.u_end), list(state.u_end)
         else:
             low, high = self._low, self._high
@@ -108,19 +108,19 @@ class FrozenCheck:
                     low[i] = count
                 elif count > high[i]:
                     high[i] = count
-        self._frames += 1
-        if self._frames < self._window:
+        self._n_frames += 1
+        if self._n_frames < self._window_frames:
             return False
-        self._frames = 0
-        swung = all(h - low >= s for low, h, s in zip(self._low, self._high, self._swings, strict=True))
-        self._windows = self._windows + 1 if swung else 0
-        return self._windows >= FROZEN_WINDOWS
+        self._n_frames = 0
+        has_swung = all(h - low >= s for low, h, s in zip(self._low, self._high, self._min_swings, strict=True))
+        self._n_swung_windows = self._n_swung_windows + 1 if has_swung else 0
+        return self._n_swung_windows >= FROZEN_WINDOWS
 
 
-def _moved(sensors: Sequence[int], previous: Sequence[int]) -> bool:
+def _has_moved(sensors: Sequence[int], previous: Sequence[int]) -> bool:
     # Executed in every tick: any() takes three times as long.
-    for now, then in zip(sensors, previous, strict=True):  # noqa: SIM110
-        if not -1 <= now - then <= 1:
+    for count, previous_count in zip(sensors, previous, strict=True):  # noqa: SIM110
+        if not -1 <= count - previous_count <= 1:
             return True
     return False
 
@@ -132,25 +132,25 @@ class SafeOutputCheck:
     """Comparison of the reported safe output with the reported outputs."""
 
     def __init__(self, rig: Rig) -> None:
-        self._safe = rig.safe_counts
+        self._safe_counts = rig.safe_counts
         self.reset()
 
     def reset(self) -> None:
         """Restart with the next frame."""
         self._safe_frame: State | None = None
 
-    def take(self, state: State) -> Contradiction | None:
-        """Process a frame; return a contradiction, if any."""
+    def check(self, state: State) -> Contradiction | None:
+        """Check a frame; return its contradiction, if any."""
         previous, is_safe = self._safe_frame, state.status & _SAFE
         if previous is None and not is_safe:
             return None
         self._safe_frame = state if is_safe else None
         if previous is not None and frames_between(state.frame, previous.frame) != 1:
             previous = None
-        if not contradicts_safe(state, previous, self._safe):
+        if not contradicts_safe(state, previous, self._safe_counts):
             return None
         detail = f"frame {state.frame} reports outputs of {state.u_start} and {state.u_end} counts"
-        return Contradiction(FaultName.DEVICE_UNSAFE, f"{detail}; safe: {tuple(map(round, self._safe))}")
+        return Contradiction(FaultName.DEVICE_UNSAFE, f"{detail}; safe: {tuple(map(round, self._safe_counts))}")
 
 
 class Contradictions:
@@ -158,24 +158,24 @@ class Contradictions:
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
         self._period_us, self._frozen_s = period_us, frozen_s
-        self._output = SafeOutputCheck(rig)
-        self._rate = RateCheck(period_us)
-        self._frozen = FrozenCheck(rig, period_us, frozen_s)
+        self._output_check = SafeOutputCheck(rig)
+        self._rate_check = RateCheck(period_us)
+        self._frozen_check = FrozenCheck(rig, period_us, frozen_s)
 
     def reset(self) -> None:
-        """Restart, in a new episode or after a fault was handled."""
-        self._output.reset()
-        self._rate.reset()
-        self._frozen.reset()
+        """Restart all checks, for a new episode or after a fault has been handled."""
+        self._output_check.reset()
+        self._rate_check.reset()
+        self._frozen_check.reset()
 
-    def take(self, state: State) -> Contradiction | None:
-        """Process a frame in well under a microsecond and constant memory."""
-        if untrue := self._output.take(state):
-            return untrue
-        if self._rate.take(state):
-            found_hz = 1e6 / max(self._rate.found_us, 1e-6)
-            detail = f"{found_hz:.4g} Hz by its clock, configured {1e6 / self._period_us:.4g} Hz"
+    def check(self, state: State) -> Contradiction | None:
+        """Check a frame in well under a microsecond and constant memory; return its contradiction, if any."""
+        if contradiction := self._output_check.check(state):
+            return contradiction
+        if self._rate_check.check(state):
+            measured_hz = 1e6 / max(self._rate_check.measured_period_us, 1e-6)
+            detail = f"{measured_hz:.4g} Hz by its clock, configured {1e6 / self._period_us:.4g} Hz"
             return Contradiction(FaultName.DEVICE_RATE, detail)
-        if self._frozen.take(state):
+        if self._frozen_check.check(state):
             return Contradiction(FaultName.SENSORS_FROZEN, f"no change for {self._frozen_s:g} s")
         return None

@@ -15,40 +15,40 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
 
-Act = Callable[[Step], None]
-"""Fills in a step's ``policy``: the action requested by a policy or a reset controller."""
-Ends = Callable[[State, bool], bool]
-"""Predicate: whether the episode ends with a frame, given whether the task terminates there."""
+ActionSource = Callable[[Step], None]
+"""Function that fills in a step's ``policy``: the action requested by a policy or a reset controller."""
+EndTest = Callable[[State, bool], bool]
+"""Predicate of a frame and of the task's termination at that frame: whether the episode ends."""
 
 
 class Fade:
     """Ramp from the command to the safe output over a fixed number of ticks, started by ``begin``."""
 
     def __init__(self, fade_s: float, rate_hz: float, safe: tuple[float, ...]) -> None:
-        self._ticks = round(fade_s * rate_hz)
+        self._n_ticks = round(fade_s * rate_hz)
         self._safe = safe
-        self._done = 0
-        self.under_way = False
+        self._n_done = 0
+        self.has_started = False
         """Whether the ramp has started."""
 
     @property
-    def over(self) -> bool:
-        """Whether the next command would be the safe output."""
-        return self.under_way and self._done >= self._ticks
+    def is_finished(self) -> bool:
+        """Whether the ramp has reached the safe output."""
+        return self.has_started and self._n_done >= self._n_ticks
 
     def begin(self) -> None:
         """Start the ramp with the next command."""
-        self.under_way = True
+        self.has_started = True
 
     def next(self, action: Sequence[float]) -> tuple[float, ...]:
         """Advance by one tick and return the scaled action (SI units); NaN is propagated."""
-        self._done += 1
-        share = 1.0 - self._done / (self._ticks + 1)
+        self._n_done += 1
+        share = 1.0 - self._n_done / (self._n_ticks + 1)
         return tuple([safe + share * (value - safe) for value, safe in zip(action, self._safe, strict=True)])
 
 
 class Answer(NamedTuple):
-    """Result of one state frame."""
+    """Response to one state frame."""
 
     command: tuple[int, ...]
     """Command for the device, in counts; the safe output once the episode is over."""
@@ -56,19 +56,19 @@ class Answer(NamedTuple):
     """Step that starts with this frame; the next frame completes it."""
     completed: Step | None
     """Previous step, completed by this frame; None for the first."""
-    over: bool
+    is_over: bool
     """Whether the episode ends here; no further frame is accepted."""
     times_ns: tuple[int, ...]
     """Clock readings before and after each stage: observe, policy, explore, shield."""
 
 
-def policy_act(tick: Tick, policy: PolicySession, policy_id: int) -> Act:
-    """Return the action function of a policy."""
+def policy_action_source(tick: Tick, policy: PolicySession, policy_id: int) -> ActionSource:
+    """Return a function that requests the actions of a policy."""
     return lambda step: tick.ask(step, policy, policy_id)
 
 
-def reset_act(reset: EpisodeReset) -> Act:
-    """Return the action function of a reset controller."""
+def reset_action_source(reset: EpisodeReset) -> ActionSource:
+    """Return a function that requests the actions of a reset controller."""
 
     def act(step: Step) -> None:
         step.policy = reset.action(step.observation, step.t_device_us)
@@ -76,35 +76,35 @@ def reset_act(reset: EpisodeReset) -> Act:
     return act
 
 
-def no_clock() -> int:
+def zero_clock() -> int:
     """Stub clock for callers that need no timing."""
     return 0
 
 
-def never(state: State, terminated: bool) -> bool:
-    """Never end the episode, for callers that count the frames themselves."""
+def never_ends(state: State, terminated: bool) -> bool:
+    """Return False, for callers that count the frames themselves."""
     return False
 
 
 def begin_episode(
     tick: Tick,
-    act: Act,
+    act: ActionSource,
     *,
-    ends: Ends | None = None,
+    ends: EndTest | None = None,
     fade: Fade | None = None,
-    clock: Callable[[], int] = no_clock,
+    clock: Callable[[], int] = zero_clock,
 ) -> Callable[[State], Answer]:
-    """Return the function that answers the frames of the episode that ``tick`` has begun, in order.
+    """Return a function that answers the frames of the current episode of ``tick``, in order.
 
-    ``ends`` replaces the task's own end of the episode; ``fade`` is the ramp of a run that is being stopped.
+    ``ends``: end of the episode, by default that of the task; ``fade``: ramp of a run that is being stopped.
     """
-    course = _course(tick, act, tick.is_over if ends is None else ends, fade, clock)
+    course = _answer_frames(tick, act, tick.is_over if ends is None else ends, fade, clock)
     next(course)
     return cast(Callable[[State], Answer], course.send)
 
 
-def _course(
-    tick: Tick, act: Act, ends: Ends, fade: Fade | None, clock: Callable[[], int]
+def _answer_frames(
+    tick: Tick, act: ActionSource, ends: EndTest, fade: Fade | None, clock: Callable[[], int]
 ) -> Generator[Answer | None, State, None]:
     previous: Step | None = None
     answer: Answer | None = None
@@ -113,7 +113,7 @@ def _course(
         t0 = clock()
         step = tick.observe(state)
         terminated = previous is not None and tick.complete(previous, state, step.observation)
-        fading = fade is not None and fade.under_way
+        fading = fade is not None and fade.has_started
         if ends(state, terminated):
             if step.kind is not Kind.RESET and not fading:  # a fade is not scored
                 tick.close(step, terminated=terminated)
@@ -123,7 +123,7 @@ def _course(
         act(step)
         t2 = clock()
         tick.explore(step)
-        if fade is not None and fade.under_way:  # no longer the policy's action, so excluded from learning
+        if fade is not None and fade.has_started:  # no longer the policy's action, so excluded from learning
             step.explored = fade.next(step.explored)
             step.flags |= Flag.INVALID | Flag.FADED
         t3 = clock()

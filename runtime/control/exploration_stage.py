@@ -19,55 +19,54 @@ class ExplorationStage:
     def __init__(self, config: RunConfig, explorer: Explorer | None) -> None:
         """Without an ``explorer`` the amplitude is 1."""
         self._explorer: Final = explorer
-        self._stochastic: Final = config.stochastic
-        self._random_levels: Final = isinstance(config.exploration, EpsilonGreedy)
+        self._is_stochastic: Final = config.stochastic
+        self._uses_random_levels: Final = isinstance(config.exploration, EpsilonGreedy)
         self._ranges: Final = tuple((a.centre, a.half_range) for a in config.rig.actuators)
         self._ones: Final = (1.0,) * len(self._ranges)
         self.begin(Kind.TRAIN, [])
 
     def begin(self, kind: Kind, noise: list[tuple[float, ...]], perturbed: PolicySession | None = None) -> None:
         """Start an episode; arguments as for ``Tick.begin``."""
-        silent = kind is Kind.EVAL
-        self._own_noise = noise if self._stochastic else []
-        self._added_noise = [] if self._stochastic or silent else noise
-        self._perturbed = None if silent else perturbed
+        is_evaluation = kind is Kind.EVAL
+        self._policy_noise = noise if self._is_stochastic else []
+        self._added_noise = [] if self._is_stochastic or is_evaluation else noise
+        self._perturbed = None if is_evaluation else perturbed
 
     def drop_perturbed(self) -> None:
         """Stop exploring with the perturbed policy: the policy it was derived from no longer acts."""
         self._perturbed = None
 
-    def own_noise(self, k: int, margin: float) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
+    def policy_noise(self, k: int, margin: float) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
         """Return the noise input (m,) of a stochastic policy in step ``k``, None for none, and its amplitude (m,)."""
-        return self._own_noise[k] if k < len(self._own_noise) else None, self._amplitude(margin)
+        return self._policy_noise[k] if k < len(self._policy_noise) else None, self._amplitude(margin)
 
     def apply(self, step: Step, k: int, margin: float) -> None:
         """Add the noise of step ``k`` of the episode, clip, and measure the deviation.
 
-        ``margin``: the shield's in the previous tick.  A stochastic policy with noise of its own has already drawn its
-        action.
+        ``margin``: of the shield, in the previous tick.  The action of a stochastic policy already contains its noise.
         """
-        if self._stochastic and step.drawn:
+        if self._is_stochastic and step.drawn:
             return
         signal: Sequence[float] | None
         if self._perturbed is not None:
-            signal = self._deviation(step, self._perturbed)
+            signal = self._perturbation(step, self._perturbed)
         else:
             signal = self._added_noise[k] if k < len(self._added_noise) else None
         if signal is None:
             step.explored = step.policy
             return
         step.amplitude = amplitudes = self._amplitude(margin)
-        if self._random_levels:
-            self._replace(step, *signal)
+        if self._uses_random_levels:
+            self._replace_by_random_level(step, *signal)
             return
         explored, deviation = [], 0.0
         for value, unit, amplitude, (centre, half) in zip(step.policy, signal, amplitudes, self._ranges, strict=True):
             if not isfinite(value):  # left to the shield; noise would only hide it
                 step.explored, step.exploration = step.policy, 0.0
                 return
-            wish = (value - centre) / half
-            noisy = min(max(wish + amplitude * unit, -1.0), 1.0)
-            deviation += abs(noisy - min(max(wish, -1.0), 1.0))
+            requested = (value - centre) / half
+            noisy = min(max(requested + amplitude * unit, -1.0), 1.0)
+            deviation += abs(noisy - min(max(requested, -1.0), 1.0))
             explored.append(centre + half * noisy)
         step.explored = tuple(explored)
         step.exploration = deviation
@@ -75,28 +74,28 @@ class ExplorationStage:
     def _amplitude(self, margin: float) -> tuple[float, ...]:
         return self._ones if self._explorer is None else self._explorer.amplitude(margin)
 
-    def _replace(self, step: Step, chance: float, level: float) -> None:
+    def _replace_by_random_level(self, step: Step, chance: float, level: float) -> None:
         """Replace the action of the one actuator by a random level (normalised) if the chance is below epsilon."""
         step.explored = step.policy
         if chance < step.amplitude[0] and isfinite(step.policy[0]):  # NaN is left to the shield
             ((centre, half),) = self._ranges
             step.explored = (centre + half * level,)
-            chosen, wish = ((a[0] - centre) / half for a in (step.explored, step.policy))
-            step.exploration = abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
+            chosen, requested = ((a[0] - centre) / half for a in (step.explored, step.policy))
+            step.exploration = abs(min(max(chosen, -1.0), 1.0) - min(max(requested, -1.0), 1.0))
 
-    def _deviation(self, step: Step, perturbed: PolicySession) -> list[float] | None:
+    def _perturbation(self, step: Step, perturbed: PolicySession) -> list[float] | None:
         """Return the difference (m,) of the perturbed policy's action from the policy's, normalised; None if one is
         missing."""
         try:
-            others = perturbed.ask(step.input or step.observation)
+            perturbed_action = perturbed.ask(step.input or step.observation)
         except Exception:  # onnxruntime's errors have no common base
             return None
         deviation = []
-        for value, other, (centre, half) in zip(step.policy, others, self._ranges, strict=True):
-            if not (isfinite(value) and isfinite(other)):
+        for value, perturbed_value, (centre, half) in zip(step.policy, perturbed_action, self._ranges, strict=True):
+            if not (isfinite(value) and isfinite(perturbed_value)):
                 return None
-            wish, changed = (value - centre) / half, (other - centre) / half
-            deviation.append(min(max(changed, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
+            requested, changed = (value - centre) / half, (perturbed_value - centre) / half
+            deviation.append(min(max(changed, -1.0), 1.0) - min(max(requested, -1.0), 1.0))
         if self._explorer is not None:
             self._explorer.record_deviation(deviation)
         return deviation

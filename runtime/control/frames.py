@@ -44,25 +44,24 @@ def attribute_miss(
 _PERIOD_DIVISOR: Final = 2
 _USUAL_MULTIPLE: Final = 4
 _AVERAGING_TICKS: Final = 64
-"""Ticks."""
 
 
-class Slack:
-    """Suppression of deferred work after a slow tick: longer than half a period, or than four times the usual tick.
+class SlackGate:
+    """Suppresses deferred work after a slow tick, one longer than half a period or than four times the usual tick.
 
     Slow ticks come in bursts: building a policy after a tick of ten times the usual length once cost a frame at 200 Hz.
     """
 
     def __init__(self, period_ns: int) -> None:
-        self._longest_ns = period_ns / _PERIOD_DIVISOR
+        self._max_work_ns = period_ns / _PERIOD_DIVISOR
         self._usual_ns = 0.0
 
-    def follows(self, work_ns: int) -> bool:
+    def allows_work_after(self, work_ns: int) -> bool:
         """Record the duration of a tick's work; return whether deferred work may follow."""
         usual_ns = self._usual_ns or float(work_ns)
         # Clipped, so that a stall of one second does not make the next stalls appear usual.
         self._usual_ns = usual_ns + (min(work_ns, _USUAL_MULTIPLE * usual_ns) - usual_ns) / _AVERAGING_TICKS
-        return work_ns < min(self._longest_ns, _USUAL_MULTIPLE * usual_ns)
+        return work_ns < min(self._max_work_ns, _USUAL_MULTIPLE * usual_ns)
 
 
 _MIN_LINK_SILENCE_NS: Final = 1_000_000_000
@@ -72,17 +71,17 @@ _POLL_INTERVAL_NS: Final = 50_000_000
 _OVERDUE_PERIODS: Final = 1.5
 """Periods without a frame before a hello is requested; the device has then restarted at most three periods ago."""
 _MIN_OVERDUE_NS: Final = 1_500_000
-"""Above 1 kHz these requests would load the connection more than the frames."""
+"""Minimum time without a frame: above 1 kHz, more frequent requests would load the connection more than the frames."""
 _LONG_PERIOD_NS: Final = 5_000_000
-_REHEARSALS_LONG: Final = (900_000, 2)
-_REHEARSALS_SHORT: Final = (550_000, 1)
+_LONG_PERIOD_REHEARSALS: Final = (900_000, 2)
+_SHORT_PERIOD_REHEARSALS: Final = (550_000, 1)
 """(lead time before a frame is due, number of rehearsals), for periods above and below _LONG_PERIOD_NS.
 
 The numbers are small on purpose: a loop that busy-waits for the frame is slightly faster, but on two cores it keeps the
 kernel from delivering that frame (measured at 500 Hz next to a busy learner: nine missed ticks in 2000 instead of one).
 Rehearsals end some 0.3 ms before the frame, because on a single-core machine the twin needs the CPU then.
 """
-_PUNCTUAL_WITHIN_NS: Final = 200_000
+_PUNCTUAL_TOLERANCE_NS: Final = 200_000
 _MAX_MISSED: Final = 65535
 """Largest value that a record can hold."""
 _MIN_REHEARSED_PERIOD_NS: Final = 1_500_000
@@ -100,12 +99,11 @@ _MAX_UNARMED_NS: Final = 200_000_000
 
 
 class Stopped(Exception):
-    """Request to end the run."""
+    """Raised when the run has been requested to stop."""
 
 
 def first_frame(next_frame: Callable[[], State]) -> State:
-    """Return the first frame of an armed device; a frame of a device still not armed after a while is returned as it
-    is."""
+    """Return the first frame of an armed device; the latest one if the device is still not armed after 0.2 s."""
     deadline_ns = time.monotonic_ns() + _MAX_UNARMED_NS
     n_frames = 0
     while precedes_arming(state := next_frame()):
@@ -164,18 +162,18 @@ class FrameSource:
         self._stop = stop
         self._period_ns = config.wall_period_ns
         self._timeouts = _timeouts(config, time_scale=hello.time_scale)
-        long = self._period_ns >= _LONG_PERIOD_NS
-        self._lead_ns, self._rehearsals = _REHEARSALS_LONG if long else _REHEARSALS_SHORT
-        virtual = hello.time_scale == 0.0
-        self.stamps: Final[Stamps] = DeviceStamps() if virtual else HostStamps(hello.time_scale, self._period_ns)
-        self._missed = 0
+        has_long_period = self._period_ns >= _LONG_PERIOD_NS
+        self._lead_ns, self._n_rehearsals = _LONG_PERIOD_REHEARSALS if has_long_period else _SHORT_PERIOD_REHEARSALS
+        is_virtual = hello.time_scale == 0.0
+        self.stamps: Final[Stamps] = DeviceStamps() if is_virtual else HostStamps(hello.time_scale, self._period_ns)
+        self._n_missed = 0
         self._last_received_ns = 0
-        self._overtaken = 0
+        self._n_overtaken = 0
         self._cpu_ns = self._cpu_before_ns = 0
-        self.punctual = False
+        self.is_punctual = False
         """Whether the last frame arrived on time, so that the next one is a complete period away."""
         self.busy_until_ns = 0
-        """End of the loop's own work after the last frame: tick, deferred work in its slack, rehearsal."""
+        """Time at which the loop's work after the last frame ended: tick, deferred work, rehearsal."""
 
     def begin(self) -> None:
         """Start an episode: the next frame has no predecessor."""
@@ -195,14 +193,14 @@ class FrameSource:
         session, timeouts = self._session, self._timeouts
         start = time.monotonic_ns()
         counters = session.counters
-        skipped, frozen, broken = counters.skipped, counters.not_advancing, counters.bytes_dropped
+        skipped, not_advancing, bytes_dropped = counters.skipped, counters.not_advancing, counters.bytes_dropped
         state: State | None = None
         due_ns = self._last_received_ns + self._period_ns
         rehearsal_ns = due_ns - self._lead_ns if timeouts.has_rehearsals and start < due_ns - self._lead_ns else 0
         while state is None:
             now_ns = time.monotonic_ns()
             if rehearsal_ns and now_ns >= rehearsal_ns:
-                for _ in range(self._rehearsals):
+                for _ in range(self._n_rehearsals):
                     if time.monotonic_ns() < due_ns - self._lead_ns // 2:  # otherwise the previous one overran
                         self._rehearsal.run()
                 rehearsal_ns, now_ns = 0, time.monotonic_ns()
@@ -218,18 +216,18 @@ class FrameSource:
                 break
             if silent_ns > timeouts.silence_ns:
                 name = FaultName.LINK_SILENT
-                if counters.not_advancing > frozen:
+                if counters.not_advancing > not_advancing:
                     name = FaultName.LINK_FROZEN
-                elif counters.bytes_dropped > broken:
+                elif counters.bytes_dropped > bytes_dropped:
                     name = FaultName.LINK_GARBLED
                 raise LinkFault(name, f"no state frame for {timeouts.silence_ns / 1e9:g} s")
             if timeouts.requests_hello and time.monotonic_ns() >= due_ns:
                 session.request_hello()
         if session.rebooted or state is None:  # the hello takes precedence over any frames received with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
-        self._overtaken = counters.skipped - skipped
+        self._n_overtaken = counters.skipped - skipped
         received_ns, last_ns = session.received_ns, self._last_received_ns
-        self.punctual = last_ns > 0 and received_ns - last_ns - self._period_ns < _PUNCTUAL_WITHIN_NS
+        self.is_punctual = last_ns > 0 and received_ns - last_ns - self._period_ns < _PUNCTUAL_TOLERANCE_NS
         self._last_received_ns = received_ns
         return state
 
@@ -239,7 +237,7 @@ class FrameSource:
         # After the tick, because reading the CPU clock is a system call.
         self._cpu_before_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
 
-    def account(self, step: Step, state: State, previous: Step | None) -> None:
+    def record_times(self, step: Step, state: State, previous: Step | None) -> None:
         """Record the times of the last frame from ``next``, and the frames missed since ``previous``."""
         self.stamps.stamp(step, state, self._last_received_ns)
         if previous is None:
@@ -250,10 +248,10 @@ class FrameSource:
             step.missed = min(missed, _MAX_MISSED)
             busy_cpu_ns = time.thread_time_ns() - self._cpu_before_ns
             step.miss = attribute_miss(
-                missed, expected_ns, self.busy_until_ns, busy_cpu_ns, self._period_ns, self._overtaken
+                missed, expected_ns, self.busy_until_ns, busy_cpu_ns, self._period_ns, self._n_overtaken
             )
-            self._missed += missed
-            self._board[Word.MISSED] = self._missed
+            self._n_missed += missed
+            self._board[Word.MISSED] = self._n_missed
 
 
 _MIN_FRAME_WAIT_S: Final = 1.0

@@ -11,7 +11,7 @@ from typing import Final
 
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.arming import Arming
-from onrig.runtime.control.episode import begin_episode, reset_act
+from onrig.runtime.control.episode import begin_episode, reset_action_source
 from onrig.runtime.control.frames import FrameSource, Stopped, first_frame
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
@@ -21,7 +21,7 @@ from onrig.runtime.run_state.faults import FaultName, Halted
 from onrig.runtime.run_state.states import Event
 from onrig.runtime.shm.board import Board, Word
 
-_RESETS: Final = 3
+_MAX_EXHAUSTED_RESETS: Final = 3
 """Consecutive resets that may exhaust a budget before the run ends, since no pause can free enough for them."""
 
 
@@ -34,7 +34,7 @@ _FAULTS: Final = {
 
 
 class Homing:
-    """Drives an armed device to its start state, frame by frame, until the controller succeeds or fails."""
+    """Drives a device to the start state of an episode with a reset controller."""
 
     def __init__(
         self,
@@ -55,23 +55,25 @@ class Homing:
         """Arm and drive until the rig is at ``start`` with no budget spent; ``episode`` is the index in the records.
 
         ``prepare`` is called before each further reset, and pauses if a budget is spent.  Recovers from faults if
-        possible. Raises Halted if that fails or if resets alone repeatedly exhaust a budget.  Raises Stopped.
+        possible.  Raises Halted if that fails or if resets alone repeatedly exhaust a budget.  Raises Stopped.
         """
-        spent = 0
+        n_exhausted = 0
         self._reset.set_start(start)
         while True:
             self._arming.begin_episode()
-            is_there = self._drive(episode)
-            if not is_there:
+            has_arrived = self._drive(episode)
+            if not has_arrived:
                 self._arming.recover()
             pause = self._explorer.pause_due
             if pause is not None:
-                spent += 1
-                if spent == _RESETS:
-                    detail = f"{_RESETS} resets in a row used up a budget: {pause.cause}; {pause.hint}"
-                    self._arming.take(Event.TRIP, FaultName.RESET_FAILED, detail)
+                n_exhausted += 1
+                if n_exhausted == _MAX_EXHAUSTED_RESETS:
+                    detail = (
+                        f"{_MAX_EXHAUSTED_RESETS} consecutive resets exhausted a budget: {pause.cause}; {pause.hint}"
+                    )
+                    self._arming.handle(Event.TRIP, FaultName.RESET_FAILED, detail)
                     raise Halted(FaultName.RESET_FAILED, detail)
-            elif is_there:
+            elif has_arrived:
                 return
             prepare()
 
@@ -81,29 +83,29 @@ class Homing:
         tick.begin(episode, Kind.RESET, [])
         frames.begin()
         reset.begin()
-        answer_to = begin_episode(tick, reset_act(reset))
+        answer_to = begin_episode(tick, reset_action_source(reset))
         step: Step | None = None
         while True:
-            if self._arming.stopped:
+            if self._arming.is_stop_requested:
                 raise Stopped
             state = frames.next() if step is not None else first_frame(frames.next)
             received_ns = session.received_ns
             answer = answer_to(state)
             step = answer.step
-            if not answer.over:
+            if not answer.is_over:
                 self._board[Word.ANSWERED_NS] = received_ns
                 session.send_command(state.frame, answer.command)
                 step.t_send_ns = time.monotonic_ns()
                 step.tick_ns = step.t_send_ns - received_ns
                 self._board[Word.TICK] = step.tick + 1
                 frames.on_tick_end()
-            frames.account(step, state, answer.completed)
+            frames.record_times(step, state, answer.completed)
             if answer.completed is not None:
                 self._push(answer.completed)
-            if reset.progress is Progress.DRIVING and not answer.over:
+            if reset.progress is Progress.DRIVING and not answer.is_over:
                 continue
             self._push(step)
-            if answer.over:
+            if answer.is_over:
                 self._arming.fault(state, tick.contradiction)
                 return False
             if reset.progress is Progress.REACHED:

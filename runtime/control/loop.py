@@ -14,15 +14,15 @@ from typing import Final
 from onrig.hw.messages import Capability, State, Status
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LineClosed, LinkError
-from onrig.runtime.control.actor import Actor, ByPolicies, ByTrainer
+from onrig.runtime.control.actor import Actor, PolicyActor, TrainerActor
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.episode import Answer, begin_episode
-from onrig.runtime.control.frames import FrameSource, Slack, Stopped, first_frame
+from onrig.runtime.control.frames import FrameSource, SlackGate, Stopped, first_frame
 from onrig.runtime.control.homing import Homing
-from onrig.runtime.control.loop_state import KeptPosition, LoopState, SharedMemory, filed_session
+from onrig.runtime.control.loop_state import LoopState, SharedMemory, StoredPosition, load_stored_session
 from onrig.runtime.control.outside import Requests
-from onrig.runtime.control.pace import pace
+from onrig.runtime.control.pace import make_pace
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.preparation import Preparation
 from onrig.runtime.control.rehearsal import Rehearsal
@@ -42,9 +42,9 @@ from onrig.runtime.targets import TargetFailed
 from onrig.runtime.tracking import PLANT_ROLES
 
 _ANSWERED_NS, _TICK = Word.ANSWERED_NS, Word.TICK
-"""Values of enumeration members, since looking up a member takes longer than writing its word."""
-_WARM_UPS: Final = 200
-"""Number of dry ticks before the first real one, so that caches and libraries are warm."""
+"""Looked up once, because looking up an enumeration member takes longer than writing its word."""
+_WARM_UP_TICKS: Final = 200
+"""Number of rehearsals before the first tick, so that caches and libraries are warm."""
 
 
 class ControlLoop:
@@ -57,7 +57,7 @@ class ControlLoop:
         shared: SharedMemory,
         switch: PolicySwitch,
         requests: Requests,
-        back: Reconnection | None = None,
+        reconnection: Reconnection | None = None,
     ) -> None:
         """``session``: session of a connected device."""
         ring, board, kept_state, trainer = shared
@@ -65,27 +65,27 @@ class ControlLoop:
         assert hello is not None, "connect first"
         self._config, self._session, self._board, self._switch = config, session, board, switch
         self._requests, self._period_ns = requests, config.wall_period_ns
-        self._position = KeptPosition(kept_state)
-        self._pace = pace(config, session, ring, requests, time_scale=hello.time_scale)
-        self._slack = Slack(self._period_ns)
+        self._position = StoredPosition(kept_state)
+        self._pace = make_pace(config, session, ring, requests, time_scale=hello.time_scale)
+        self._slack = SlackGate(self._period_ns)
         self._explorer = Explorer(config)
-        self._backed_off = 1.0
+        self._back_off = 1.0
         self._tick = Tick(config, self._explorer, self._pace.clock)
         self._rehearsal = Rehearsal(config, switch)
         self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stop)
-        self.arming = arming = Arming(config, session, board, requests, self._pace, back)
+        self.arming = arming = Arming(config, session, board, requests, self._pace, reconnection)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
             reset = EpisodeReset(config.task.reset, middle_of(config.task.all_starts), config.rig, self._pace.clock)
             self._homing = Homing(
                 reset, self._explorer, session, self._tick, self._frames, arming, board, self._pace.push
             )
-        self._falls_back = False
-        swaps = self._pace.overlaps and not self._explorer.perturbs_weights
-        self._actor: Actor = ByPolicies(switch, self._tick, board, swaps=swaps)
+        self._is_falling_back = False
+        swaps = self._pace.overlaps_learning and not self._explorer.perturbs_weights
+        self._actor: Actor = PolicyActor(switch, self._tick, board, swaps=swaps)
         if trainer is not None:
-            self._actor = ByTrainer(config, trainer, self._tick, requests, board)
-        self._preparation = Preparation(config, board, arming, self._explorer, switch, self._keep)
+            self._actor = TrainerActor(config, trainer, self._tick, requests, board)
+        self._preparation = Preparation(config, board, arming, self._explorer, switch, self._store_position)
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
@@ -98,9 +98,9 @@ class ControlLoop:
         config, arming = self._config, self.arming
         start = LoopState() if start is None else start
         try:
-            self._go_on_from(start, policies)
-            arming.take(Event.CONNECTED)
-            arming.wait_for(self._actor.ready, "the first policy", FaultName.NO_POLICY)
+            self._restore_position(start, policies)
+            arming.handle(Event.CONNECTED)
+            arming.wait_for(self._actor.is_ready, "the first policy", FaultName.NO_POLICY)
             self._warm_up()
             if start.episode and not start.evaluated:
                 self._evaluate(start.episode)
@@ -112,60 +112,61 @@ class ControlLoop:
                 self._run_episode(episode, Kind.TRAIN)
                 self._board[Word.CLOSED] = episode
                 self._evaluate(episode)
-            arming.take(Event.COMPLETED)
+            arming.handle(Event.COMPLETED)
         except Stopped:
             arming.end_run()
             raise
         except LinkError as error:
-            arming.take(Event.LINK_LOST, link_fault(error), str(error))
+            arming.handle(Event.LINK_LOST, link_fault(error), str(error))
             raise
         except RequestRefused as error:
             if self._session.was_rebooted():
                 # A rebooted device refuses all requests until it is configured again.
-                arming.take(Event.LINK_LOST, FaultName.DEVICE_REBOOTED, str(error))
+                arming.handle(Event.LINK_LOST, FaultName.DEVICE_REBOOTED, str(error))
                 raise LinkFault(FaultName.DEVICE_REBOOTED, str(error)) from error
-            arming.take(Event.TRIP, FaultName.DEVICE_REFUSED, str(error))
+            arming.handle(Event.TRIP, FaultName.DEVICE_REFUSED, str(error))
             raise
         finally:
             arming.make_safe()
-            if self._pace.overlaps:  # an interrupted episode counts towards an hour's budget unless it is repeated
-                self._keep()
+            # An interrupted episode counts towards an hour's budget unless it is repeated.
+            if self._pace.overlaps_learning:
+                self._store_position()
             arming.check_confirmation()
 
     def _evaluate(self, episode: int) -> None:
-        """Run the evaluation after a training episode, if there is one."""
+        """Run the evaluation after a training episode, if one is due."""
         self._await_barrier(episode)
         every = self._config.evaluate_every
         if every and episode % every == 0:
             self._run_episode(episode, Kind.EVAL)
 
-    def _go_on_from(self, start: LoopState, policies: Path) -> None:
+    def _restore_position(self, start: LoopState, policies: Path) -> None:
         """Restore the position of a resumed run and begin a new session of its operator."""
         if start.explorer:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
-            self._backed_off = self._explorer.back_off
-        self._switch.restore(start.switch, lambda i, native: filed_session(policies, i, native=native))
+            self._back_off = self._explorer.back_off
+        self._switch.restore(start.switch, lambda i, native: load_stored_session(policies, i, native=native))
         self._board[Word.POLICY] = self._switch.policy_id
-        self._tick.go_on_from(start.tick)
+        self._tick.set_tick_number(start.tick)
         self._frames.stamps.resumed_at_us = start.device_us
         self._board[Word.TICK], self._board[Word.EPISODE] = start.tick, start.episode
         self._board[Word.CLOSED] = start.episode
-        self._position.at, self._position.device_us = (start.episode, start.evaluated), start.device_us
+        self._position.last_completed, self._position.device_us = (start.episode, start.evaluated), start.device_us
 
-    def _keep(self) -> None:
+    def _store_position(self) -> None:
         """Store the loop's position, from which a run resumes after a crash."""
         self._position.keep(self._tick.count, self._explorer.state(), self._switch.state())
 
     def _warm_up(self) -> None:
-        """Execute everything that a tick uses before the first real one."""
+        """Execute all code of a tick before the first one."""
         self._switch.time_builds()
-        for _ in range(_WARM_UPS):
+        for _ in range(_WARM_UP_TICKS):
             self._rehearsal.run()
 
     def _await_barrier(self, episode: int) -> None:
-        """In lockstep, wait until replay and learner have finished ``episode`` (0: the start)."""
-        if not self._pace.overlaps:
+        """In lockstep, wait until replay and learner have finished ``episode`` (0: their start)."""
+        if not self._pace.overlaps_learning:
             description = f"the barrier after episode {episode}"
             self.arming.wait_for(lambda: self._board[Word.BARRIER] > episode, description, FaultName.BARRIER)
 
@@ -174,11 +175,11 @@ class ControlLoop:
     def _begin(self, episode: int, kind: Kind) -> None:
         """Bring the device to the start of an episode, armed; pause first if a pause is due."""
         signal = self._explorer.signal(kind, episode)
-        seed, before = self._number()
+        seed, before = self._next_seed()
         try:
             self._tick.prepare(episode, kind)
         except TargetFailed as error:
-            self.arming.take(Event.TRIP, FaultName.TICK_CODE_FAILED, str(error))
+            self.arming.handle(Event.TRIP, FaultName.TICK_CODE_FAILED, str(error))
             raise Halted(FaultName.TICK_CODE_FAILED, str(error)) from error
         start_seed = device_seed(seed, PLANT_ROLES[kind], episode - before)
         prepare = self._preparation.prepare
@@ -187,26 +188,26 @@ class ControlLoop:
             # Its records have the index of the previous training episode, because the next one has not begun.
             last = episode - (kind is Kind.TRAIN)
             start = draw_start(self._config.task.all_starts, start_seed)
-            self._homing.home(last, start, lambda: prepare(kind, episode, keep=self._pace.overlaps))
-        # From here on the device is armed and waits, so nothing may take a period.
+            self._homing.home(last, start, lambda: prepare(kind, episode, keep=self._pace.overlaps_learning))
+        # From here on the device is armed, so nothing may take as long as a period.
         self._explorer.begin_episode(kind, episode)
         if self._homing is None:
             self.arming.begin_episode()
             self._session.reset(start_seed)
         self._tick.begin(episode, kind, signal, self._preparation.perturbed)
-        self._falls_back = False
-        self.arming.take(Event.AT_START)
+        self._is_falling_back = False
+        self.arming.handle(Event.AT_START)
 
-    def _number(self) -> tuple[int, int]:
-        """Return the seed of the next episode's draws, and the episodes before the first that follows from it."""
-        given = self._actor.numbered_from
-        if given is None:
+    def _next_seed(self) -> tuple[int, int]:
+        """Return the seed of the next episode's draws, and the number of episodes before the first that uses it."""
+        seed_and_offset = self._actor.seed_and_offset
+        if seed_and_offset is None:
             return self._config.seed, 0
-        if given != self._position.numbered_from:
-            self._position.number_from(given)
-            self._tick.number_from(*given)
-            self._keep()  # a replay draws with it, too
-        return given
+        if seed_and_offset != self._position.seed_and_offset:
+            self._position.set_seed(seed_and_offset)
+            self._tick.set_seed(*seed_and_offset)
+            self._store_position()  # a replay of the run needs the seed
+        return seed_and_offset
 
     # -- an episode ------------------------------------------------------------------------------------------------
 
@@ -219,35 +220,34 @@ class ControlLoop:
                 frames.begin()
                 act, ends, fade = self._actor.act, self._actor.is_over, self.arming.fade
                 answer_to = begin_episode(self._tick, act, ends=ends, fade=fade, clock=time.monotonic_ns)
-                while answer is None or not answer.over:
-                    if self._requests.stop and self.arming.is_over():
+                while answer is None or not answer.is_over:
+                    if self._requests.stop and self.arming.advance_stop():
                         raise Stopped
                     state = frames.next() if answer is not None else first_frame(frames.next)
                     answer = answer_to(state)
-                    if answer.over:
+                    if answer.is_over:
                         self._close(state, answer)
                     else:
                         self._send(state, answer)
                 self._finish(episode, kind)
                 self._conclude(state)
             except LineClosed as error:
-                if answer is not None and not answer.over and self.arming.can_reconnect:
-                    self._cut_off(answer.step)
+                if answer is not None and not answer.is_over and self.arming.can_reconnect:
+                    self._close_cut_off(answer.step)
                     self._finish(episode, kind)
                 self.arming.reconnect(error)
 
     def _finish(self, episode: int, kind: Kind) -> None:
-        """Close the exploration and store the position, before a recovery that may wait for a person."""
-        previous = self._backed_off
+        """End the episode's exploration and store the position, because a recovery may wait for a person."""
+        previous = self._back_off
         self._explorer.end_episode()
-        self._backed_off = self._explorer.back_off
-        if self._backed_off != previous:
-            description = "backs off" if self._backed_off < previous else "comes back"
-            report(
-                "control", "event", f"exploration {description} to {self._backed_off:.3g}", tick=self._board[Word.TICK]
-            )
-        self._position.at = (episode, kind is Kind.EVAL)
-        self._keep()
+        self._back_off = self._explorer.back_off
+        if self._back_off != previous:
+            change = "lowered" if self._back_off < previous else "raised"
+            message = f"back-off factor of the exploration {change} to {self._back_off:.3g}"
+            report("control", "event", message, tick=self._board[Word.TICK])
+        self._position.last_completed = (episode, kind is Kind.EVAL)
+        self._store_position()
 
     def _send(self, state: State, answer: Answer) -> None:
         """Send the command; then write the completed record, and use the slack of the period."""
@@ -255,37 +255,37 @@ class ControlLoop:
         t0 = session.received_ns
         t1, t2, t3, t4, t5 = answer.times_ns
         board[_ANSWERED_NS] = t0
-        self._command(state, answer)
+        self._send_command(state, answer)
         t6 = time.monotonic_ns()
         step.t_send_ns = t6
-        frames.account(step, state, answer.completed)
-        if step.rule.falls_back is not self._falls_back:
-            self._falls_back = not self._falls_back
-            event = Event.SHIELD_ACTS if self._falls_back else Event.SHIELD_RELEASES
-            self.arming.take(event, detail=step.rule.name)
+        frames.record_times(step, state, answer.completed)
+        if step.rule.falls_back is not self._is_falling_back:
+            self._is_falling_back = not self._is_falling_back
+            event = Event.SHIELD_ACTS if self._is_falling_back else Event.SHIELD_RELEASES
+            self.arming.handle(event, detail=step.rule.name)
         if answer.completed is not None:
             self._pace.push(answer.completed)
         board[_TICK] = step.tick + 1
         t7 = time.monotonic_ns()
         step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
         step.tick_ns = t7 - t0
-        if self._switch.judge(step.rule, t3 - t2):
+        if self._switch.record_tick(step.rule, t3 - t2):
             self._rolled_back(step.policy_id)
-        if self._pace.overlaps:
-            if self._slack.follows(t7 - t1) and frames.punctual:
+        if self._pace.overlaps_learning:
+            if self._slack.allows_work_after(t7 - t1) and frames.is_punctual:
                 self.arming.reports.send(1)
                 self._switch.prepare_until(t0 + self._period_ns)
             frames.on_tick_end()
 
-    def _command(self, state: State, answer: Answer) -> None:
+    def _send_command(self, state: State, answer: Answer) -> None:
         try:
             self._session.send_command(state.frame, answer.command)
         except LineClosed:  # raised again by the next read or request, after this tick has been recorded
             if not self.arming.can_reconnect:
                 raise
 
-    def _cut_off(self, step: Step) -> None:
-        """Close the episode at the step in force when the connection closed."""
+    def _close_cut_off(self, step: Step) -> None:
+        """Close the episode with the step that was in progress when the connection closed."""
         step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
         self._pace.push(step)
         self._actor.on_episode_end(step, None)
@@ -296,15 +296,15 @@ class ControlLoop:
         session, frames, step = self._session, self._frames, answer.step
         received_ns = session.received_ns
         self._board[Word.ANSWERED_NS] = received_ns
-        self._command(state, answer)
-        # In lockstep the device completes one more period with this command.
-        answers = self._config.period_us if state.status & Status.ARMED else 0
-        self._position.device_us = frames.stamps.resumed_at_us + state.t_us + answers
-        frames.account(step, state, answer.completed)
+        self._send_command(state, answer)
+        # In lockstep an armed device completes one more period with this command.
+        last_period_us = self._config.period_us if state.status & Status.ARMED else 0
+        self._position.device_us = frames.stamps.resumed_at_us + state.t_us + last_period_us
+        frames.record_times(step, state, answer.completed)
         if answer.completed is not None:
             self._pace.push(answer.completed)
         if step.flags & Flag.NO_ACTION:
-            self._mark_closing(step)
+            self._flag_rollback(step)
             step.tick_ns = time.monotonic_ns() - received_ns
             self._pace.push(step)
             self._actor.on_episode_end(step, answer.completed)
@@ -317,7 +317,7 @@ class ControlLoop:
             arming.fault(state, contradiction)
             arming.recover()
         else:
-            arming.take(Event.EPISODE_OVER)
+            arming.handle(Event.EPISODE_OVER)
             arming.reports.send()
             if arming.state is RunState.DISCONNECTED:  # the run ended during the fade
                 raise Stopped
@@ -328,9 +328,9 @@ class ControlLoop:
         self._board[Word.POLICY] = self._switch.policy_id
         self._tick.drop_perturbed()
 
-    def _mark_closing(self, step: Step) -> None:
-        """Flag a rollback of an episode's last tick in its closing record, in which no policy acts."""
-        mark = self._switch.take_mark()
-        if mark:
-            step.flags |= mark
+    def _flag_rollback(self, step: Step) -> None:
+        """Flag a rollback in an episode's last tick in the closing record, in which no policy acts."""
+        flag = self._switch.take_rollback_flag()
+        if flag:
+            step.flags |= flag
             step.policy_id = self._switch.policy_id

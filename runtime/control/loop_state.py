@@ -13,20 +13,20 @@ from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.shm.board import Board
-from onrig.runtime.shm.exchange import LoopEnd
+from onrig.runtime.shm.exchange import LoopSide
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES, Latest
 from onrig.runtime.shm.ring import RingWriter
 
 
 class SharedMemory(NamedTuple):
-    """The loop's ends of the run's shared memory."""
+    """Shared memory of the run, as used by the loop."""
 
     ring: RingWriter
     board: Board
     kept_state: Latest | None = None
-    """Where the position is kept between episodes."""
-    trainer: LoopEnd | None = None
-    """Exchange with the trainer that acts; None if policies do."""
+    """Storage of the position between episodes."""
+    trainer: LoopSide | None = None
+    """Exchange with the trainer that acts; None if policies act."""
 
 
 class LoopState(msgspec.Struct, frozen=True):
@@ -43,13 +43,13 @@ class LoopState(msgspec.Struct, frozen=True):
     explorer: dict[str, float] = {}
     """``Explorer.state()``; empty before the first episode."""
     switch: SwitchState = msgspec.field(default=SwitchState(), name="seat")  # name in checkpoints of version 0.1
-    numbered_from: tuple[int, int] | UnsetType = UNSET
-    """``Actor.numbered_from``, once a trainer has given a seed."""
-    numbered_before: tuple[tuple[int, int], ...] | UnsetType = UNSET
-    """Its last values before this one, oldest first: a busy logger may skip the positions that held them."""
+    seed_and_offset: tuple[int, int] | UnsetType = msgspec.field(default=UNSET, name="numbered_from")
+    """``Actor.seed_and_offset``, once a trainer has set a seed."""
+    earlier_seeds: tuple[tuple[int, int], ...] | UnsetType = msgspec.field(default=UNSET, name="numbered_before")
+    """Previous values of ``seed_and_offset``, oldest first, because a busy logger may skip positions."""
 
 
-_MAX_NUMBERED_BEFORE: Final = 8
+_MAX_EARLIER_SEEDS: Final = 8
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(LoopState)
 
@@ -60,39 +60,39 @@ def encode_state(state: LoopState) -> bytes:
 
 
 def decode_state(data: bytes | None) -> LoopState:
-    """Read the output of ``encode_state``; None gives the start of a run."""
+    """Decode the output of ``encode_state``; None gives the start of a run."""
     return LoopState() if data is None else _DECODER.decode(data)
 
 
-class KeptPosition:
+class StoredPosition:
     """Position of the running loop, stored after each episode, from which a run resumes after a crash."""
 
     def __init__(self, store: Latest | None) -> None:
-        """``store``: where to store it (None: do not store it)."""
+        """``store``: destination; None: the position is not stored."""
         self.store = store
-        self.at: tuple[int, bool] | None = None
-        """Episode, and whether its evaluation is complete; None until it is known."""
+        self.last_completed: tuple[int, bool] | None = None
+        """Last episode, and whether its evaluation is complete; None until known."""
         self.device_us = 0
-        self.numbered_from: tuple[int, int] | UnsetType = UNSET
+        self.seed_and_offset: tuple[int, int] | UnsetType = UNSET
         """As in LoopState."""
-        self.numbered_before: tuple[tuple[int, int], ...] | UnsetType = UNSET
+        self.earlier_seeds: tuple[tuple[int, int], ...] | UnsetType = UNSET
 
-    def number_from(self, given: tuple[int, int]) -> None:
-        """Record a seed that a trainer gave."""
-        if self.numbered_from is not UNSET:
-            before = () if self.numbered_before is UNSET else self.numbered_before
-            self.numbered_before = (*before, self.numbered_from)[-_MAX_NUMBERED_BEFORE:]
-        self.numbered_from = given
+    def set_seed(self, seed_and_offset: tuple[int, int]) -> None:
+        """Record a seed set by a trainer."""
+        if self.seed_and_offset is not UNSET:
+            before = () if self.earlier_seeds is UNSET else self.earlier_seeds
+            self.earlier_seeds = (*before, self.seed_and_offset)[-_MAX_EARLIER_SEEDS:]
+        self.seed_and_offset = seed_and_offset
 
     def keep(self, tick: int, explorer: dict[str, float], switch: SwitchState) -> None:
         """Store the position; arguments as in LoopState."""
-        if self.store is not None and self.at is not None:
-            numbered = self.numbered_from, self.numbered_before
-            state = LoopState(*self.at, tick, self.device_us, explorer, switch, *numbered)
+        if self.store is not None and self.last_completed is not None:
+            numbered = self.seed_and_offset, self.earlier_seeds
+            state = LoopState(*self.last_completed, tick, self.device_us, explorer, switch, *numbered)
             self.store.put(encode_state(state))
 
 
-def filed_session(folder: Path, policy_id: int, *, native: bool) -> PolicySession | None:
+def load_stored_session(folder: Path, policy_id: int, *, native: bool) -> PolicySession | None:
     """Return the session of a policy stored in ``folder``; None if it is missing or does not run."""
     try:
         session = PolicySession(read_file(folder / f"{policy_id}.onnx", MAX_POLICY_BYTES), native=native)

@@ -38,13 +38,13 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.exchange import LoopEnd
+from onrig.runtime.shm.exchange import LoopSide
 from onrig.runtime.shm.frame_log import frame_tap
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment
 
-_ME: Final = "control"
+_SOURCE: Final = "control"
 _REMEDIES: Final = {
     "protocol version": "update the device's firmware, or Onrig",
     "reset": "give the task a `reset` section (lockstep requires a device with RESET)",
@@ -52,7 +52,7 @@ _REMEDIES: Final = {
 }
 
 
-def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: RecordLayout) -> None:
+def _run_loop(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: RecordLayout) -> None:
     segment = Segment.attach(shm / "board", BOARD_SCHEMA)
     board, kept_state = Board(segment), loop_state_in(segment)
     requests = Requests(board)
@@ -64,37 +64,39 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
     session = DeviceSession(line.open(), config.rig, time, tap=frame_tap(shm))
     try:
         hello = connect(config, session)
-        report(_ME, "ready", f"device '{hello.rig}' on {port}")
+        report(_SOURCE, "ready", f"device '{hello.rig}' on {port}")
         if hello.time_scale != 0.0:
             warnings = enter_realtime(config.realtime)
             for warning in warnings:
-                report(_ME, "warning", warning)
+                report(_SOURCE, "warning", warning)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
-        back = Reconnection(config, session, requests, line.address, line.open)
-        trainer = None if config.actor is UNSET else LoopEnd(shm, layout)
-        loop = ControlLoop(config, session, SharedMemory(ring, board, kept_state, trainer), switch, requests, back)
+        reconnection = Reconnection(config, session, requests, line.address, line.open)
+        trainer = None if config.actor is UNSET else LoopSide(shm, layout)
+        shared = SharedMemory(ring, board, kept_state, trainer)
+        loop = ControlLoop(config, session, shared, switch, requests, reconnection)
         if hello.time_scale != 0.0:
             collapse_pages()
         try:
-            # A state left by an earlier process of the run is where a resumed run continues.
+            # A resumed run continues from the state stored by an earlier process.
             loop.run(decode_state(kept_state.take()), run_folder / "policies")
         except LinkError as error:
-            first = loop.arming.machine.fault
-            if first is None or first is link_fault(error):
+            first_fault = loop.arming.machine.fault
+            if first_fault is None or first_fault is link_fault(error):
                 raise
-            raise Halted(first, f"{FAULTS[first].cause}; then {error}") from None  # a fault keeps its first cause
+            # The first cause is kept.
+            raise Halted(first_fault, f"{FAULTS[first_fault].cause}; then {error}") from None
         finally:
             board[Word.ENDED] = 1
             counters = dataclasses.asdict(session.counters)
-            report(_ME, "event", "link counters", policy_swaps=switch.swaps, **counters)
+            report(_SOURCE, "event", "link counters", policy_swaps=switch.n_swaps, **counters)
     finally:
         session.close()
 
 
-def _failed(fault: FaultName, line: str) -> int:
+def _report_fault(fault: FaultName, line: str) -> int:
     entry = FAULTS[fault]
-    report(_ME, "error", line, fault=fault.value, cause=entry.cause, hint=entry.hint)
+    report(_SOURCE, "error", line, fault=fault.value, cause=entry.cause, hint=entry.hint)
     return entry.code
 
 
@@ -105,22 +107,22 @@ def main(arguments: list[str]) -> int:
     config = load_resolved(run_folder / "config.yaml")
     layout = record_layout(config)
     try:
-        _drive(config, port, run_folder, shm, layout)
+        _run_loop(config, port, run_folder, shm, layout)
     except Stopped:
         return ExitCode.INTERRUPTED
     except (LimitsTooWide, LimitsWider) as error:
-        report(_ME, "error", f"{port}: {error}; tighten the configuration's limits to the device's")
+        report(_SOURCE, "error", f"{port}: {error}; tighten the configuration's limits to the device's")
         return ExitCode.CONFIGURATION
     except DeviceMismatch as error:
-        remedy = _REMEDIES.get(error.subject, "connect that rig, or run the configuration of this one")
-        report(_ME, "error", f"{port}: {error}; {remedy}")
+        remedy = _REMEDIES.get(error.subject, "connect the configured rig, or run the configuration of this one")
+        report(_SOURCE, "error", f"{port}: {error}; {remedy}")
         return ExitCode.HARDWARE
     except RequestRefused as error:
-        return _failed(FaultName.DEVICE_REFUSED, f"{port}: {error}")
+        return _report_fault(FaultName.DEVICE_REFUSED, f"{port}: {error}")
     except LinkError as error:
-        return _failed(link_fault(error), str(error))
+        return _report_fault(link_fault(error), str(error))
     except Halted as error:
-        return _failed(error.fault, str(error))
+        return _report_fault(error.fault, str(error))
     return ExitCode.OK
 
 

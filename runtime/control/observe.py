@@ -13,7 +13,7 @@ from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.tracking import EpisodeTargets
 
-ToSi = Callable[[Sequence[int]], tuple[float, ...]]
+CountsToSi = Callable[[Sequence[int]], tuple[float, ...]]
 _TURN: Final = 2 * pi
 
 
@@ -32,17 +32,17 @@ class _Derivative:
         self.reset()
 
     def reset(self) -> None:
-        self.last: float | None = None
+        self.previous_reading: float | None = None
         self.value = 0.0
 
     def update(self, reading: float, periods: int) -> float:
-        if self.last is not None:
-            change = reading - self.last
+        if self.previous_reading is not None:
+            change = reading - self.previous_reading
             if self.wrap:
                 change = wrap_angle(change)
             quotient = change / (self.period_s * periods)
             self.value += self.gain * (quotient - self.value)
-        self.last = reading
+        self.previous_reading = reading
         return self.value
 
 
@@ -62,7 +62,7 @@ class Observer:
                 _Derivative(source, wrap, period_s, o.cutoff_hz) if o.derivative_of is not None else None
             )
         self._sources = tuple(zip(self._direct, self._derivatives, strict=True))
-        self._plain = not any(self._derivatives)
+        self._has_no_derivatives = not any(self._derivatives)
 
     def reset(self) -> None:
         """Discard past samples at the start of an episode: estimated velocities start at 0."""
@@ -76,7 +76,7 @@ class Observer:
         for count, (resolution, wrap) in zip(counts, self._scales, strict=True):
             reading = count * resolution
             readings.append((reading + pi) % _TURN - pi if wrap else reading)
-        if self._plain:
+        if self._has_no_derivatives:
             return tuple([readings[i] for i in self._direct])
         values = []
         for source, derivative in self._sources:
@@ -85,10 +85,10 @@ class Observer:
         return tuple(values)
 
 
-class FurtherSignals:
-    """Signals after the rig's observations: the command in force if the rig adds it, and the task's targets."""
+class ExtraSignals:
+    """Signals appended to the rig's observations: the command in force, if configured, and the task's targets."""
 
-    def __init__(self, config: RunConfig, steps: int, to_si: ToSi) -> None:
+    def __init__(self, config: RunConfig, steps: int, to_si: CountsToSi) -> None:
         """``steps`` per episode; ``to_si`` converts counts of the actuators."""
         rig = config.rig
         self._targets: Final = EpisodeTargets(config.task, rig, config.period_us, steps)
@@ -96,8 +96,8 @@ class FurtherSignals:
         self._to_si = to_si if rig.previous_command else None
         self.begin(Kind.RESET, 0)
 
-    def number_from(self, seed: int, before: int) -> None:
-        """Draw targets with this seed from now on, and number episodes from 1 after episode ``before``."""
+    def set_seed(self, seed: int, before: int) -> None:
+        """Draw targets with this seed from now on; episode ``before`` + 1 becomes the first of its numbering."""
         self._seed, self._before = seed, before
 
     def prepare(self, kind: Kind, episode: int) -> None:
@@ -106,51 +106,53 @@ class FurtherSignals:
 
     def begin(self, kind: Kind, episode: int) -> None:
         """Start an episode."""
-        self._course = self._targets.values_for_kind(self._seed, kind, episode - self._before)
-        self._at: int | None = None
+        self._target_values = self._targets.values_for_kind(self._seed, kind, episode - self._before)
+        self._sample: int | None = None
 
     def next(self, in_force: Sequence[int], periods: int) -> tuple[float, ...]:
-        """Return values (k,), in SI units, ``periods`` of the device after the previous sample; ``in_force`` in
-        counts."""
-        if self._course.shape[1] == 0:  # without targets
+        """Return the values (k,), in SI units, ``periods`` after the previous sample.
+
+        ``in_force``: command in force, in counts.
+        """
+        if self._target_values.shape[1] == 0:  # without targets
             return self._to_si(in_force) if self._to_si is not None else ()
-        self._at = 0 if self._at is None else self._at + max(periods, 1)
-        targets = self._course[min(self._at, len(self._course) - 1)].tolist()
+        self._sample = 0 if self._sample is None else self._sample + max(periods, 1)
+        targets = self._target_values[min(self._sample, len(self._target_values) - 1)].tolist()
         return tuple(targets) if self._to_si is None else (*self._to_si(in_force), *targets)
 
 
-def further_signals(config: RunConfig, steps: int, to_si: ToSi) -> FurtherSignals | None:
-    """Return the signals that a run adds; None if there are none, so that they cost no tick time."""
+def make_extra_signals(config: RunConfig, steps: int, to_si: CountsToSi) -> ExtraSignals | None:
+    """Return the signals that a run appends; None if it appends none, so that its ticks spend no time on them."""
     adds = config.rig.previous_command or targets_of(config.rig)
-    return FurtherSignals(config, steps, to_si) if adds else None
+    return ExtraSignals(config, steps, to_si) if adds else None
 
 
 class EpisodeObserver:
     """Observation and policy input of each frame of an episode, in order."""
 
-    def __init__(self, config: RunConfig, steps: int, to_si: ToSi, watch: Watch) -> None:
+    def __init__(self, config: RunConfig, steps: int, to_si: CountsToSi, watch: Watch) -> None:
         """``steps`` per episode; ``to_si`` converts counts of the actuators; ``watch`` wraps third-party transforms."""
         self._sensors: Final = Observer(config.rig, config.period_us * 1e-6)
-        self._further: Final = further_signals(config, steps, to_si)
+        self._extra_signals: Final = make_extra_signals(config, steps, to_si)
         self._composition: Final = composition_of(config.task.inputs, config.rig, watch)
         self.begin(Kind.RESET, 0)
 
-    def number_from(self, seed: int, before: int) -> None:
-        """Draw targets with this seed from now on, and number episodes from 1 after episode ``before``."""
-        if self._further is not None:
-            self._further.number_from(seed, before)
+    def set_seed(self, seed: int, before: int) -> None:
+        """Draw targets with this seed from now on; episode ``before`` + 1 becomes the first of its numbering."""
+        if self._extra_signals is not None:
+            self._extra_signals.set_seed(seed, before)
 
     def prepare(self, kind: Kind, episode: int) -> None:
         """Draw the targets of an episode in advance, so that ``begin`` takes no time."""
-        if self._further is not None:
-            self._further.prepare(kind, episode)
+        if self._extra_signals is not None:
+            self._extra_signals.prepare(kind, episode)
 
     def begin(self, kind: Kind, episode: int) -> None:
         """Start an episode."""
         self._sensors.reset()
-        if self._further is not None:
-            self._further.begin(kind, episode)
-        self._seen: list[tuple[float, ...]] = []
+        if self._extra_signals is not None:
+            self._extra_signals.begin(kind, episode)
+        self._recent_observations: list[tuple[float, ...]] = []
         self.last_frame = 0
         """Number of the latest frame; 0 before the first."""
         self.input: tuple[float, ...] = ()
@@ -161,9 +163,9 @@ class EpisodeObserver:
         periods = state.frame - self.last_frame if self.last_frame else 1
         self.last_frame = state.frame
         observation = self._sensors.observe(state.sensors, max(periods, 1))
-        if self._further is not None:
-            observation = (*observation, *self._further.next(state.u_end, periods))
+        if self._extra_signals is not None:
+            observation = (*observation, *self._extra_signals.next(state.u_end, periods))
         if self._composition is not None:
-            self._seen = [observation, *self._seen[: self._composition.history]]
-            self.input = self._composition(self._seen)
+            self._recent_observations = [observation, *self._recent_observations[: self._composition.history]]
+            self.input = self._composition(self._recent_observations)
         return observation

@@ -23,39 +23,39 @@ AT_ONCE: Final = 2
 
 
 class Requests:
-    """Stop and resume requests, from the board and the process's own signals; a few hundred nanoseconds per poll."""
+    """Stop and resume requests, from the board and from signals to this process; a poll takes a few hundred ns."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._signals = 0
-        self._resumed = 0
+        self._forgotten_resumes = 0
         self._polls = 0
 
     def signal(self) -> None:
-        """Record a signal to this process itself: its supervisor is gone, so it stops at once."""
+        """Request a stop at once, after a signal to this process, which it receives only if its supervisor is gone."""
         self._signals = AT_ONCE
 
     @property
     def stop(self) -> int:
-        """0, GENTLY or AT_ONCE; each read also counts as a sign of life on the board."""
+        """0, GENTLY or AT_ONCE; each read is also counted on the board as a heartbeat."""
         board = self._board
         self._polls += 1
         board[_POLLS] = self._polls
         return max(board[_STOP], board.stop_outside, self._signals)
 
     @property
-    def stopped(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether a stop of either kind has been requested."""
         return self.stop > 0
 
     def forget_resumes(self) -> None:
         """Discard earlier resume requests."""
-        self._resumed = self._resumes
+        self._forgotten_resumes = self._resumes
 
     @property
-    def resume(self) -> bool:
+    def is_resume_requested(self) -> bool:
         """Whether a resume has been requested since ``forget_resumes``."""
-        return self._resumes > self._resumed
+        return self._resumes > self._forgotten_resumes
 
     @property
     def _resumes(self) -> int:
@@ -63,7 +63,7 @@ class Requests:
 
 
 _MAX_QUEUED_TRANSITIONS: Final = 4096
-"""Transitions buffered for a supervisor that does not read; far more than in an episode."""
+"""Transitions queued for a supervisor that does not read; far more than an episode has."""
 
 
 class TransitionReports:
@@ -74,7 +74,7 @@ class TransitionReports:
         self._queue: deque[Transition] = deque(maxlen=_MAX_QUEUED_TRANSITIONS)
 
     def note(self, transition: Transition) -> None:
-        """Queue one transition; no I/O."""
+        """Queue one transition, without I/O."""
         self._board[Word.STATE] = transition.state
         self._queue.append(transition)
 
@@ -90,14 +90,14 @@ class TransitionReports:
 
 
 def report_fault(source: str, fault: FaultName, detail: str) -> None:
-    """Report a fault to the supervisor: what, why, what to do."""
+    """Report a fault with its cause and remedy to the supervisor."""
     entry = FAULTS[fault]
     fields = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
     report(source, "fault", f"{entry.cause}{f' ({detail})' if detail else ''}; {entry.hint}", **fields)
 
 
 _CONFIRMATION_PERIODS: Final = 3
-"""Frames after an acknowledged DISARM within which one must show safe outputs; after that the run ends unconfirmed."""
+"""Periods after an acknowledged DISARM within which a frame must show safe outputs; else the run ends unconfirmed."""
 _MIN_CONFIRMATION_S: Final = 0.3
 _LEASE_END_TIMEOUT_S: Final = 0.8
 """Time to wait for the end of the lease after an unanswered DISARM; together with that request's timeout of one second,
@@ -112,11 +112,11 @@ class Confirmation:
 
     def __init__(self, config: RunConfig, session: DeviceSession, board: Board) -> None:
         self._session, self._board = session, board
-        self._periods_s = _CONFIRMATION_PERIODS * config.wall_period_ns * 1e-9
+        self._confirmation_s = _CONFIRMATION_PERIODS * config.wall_period_ns * 1e-9
         self._safe = config.rig.safe_counts
-        self._output = SafeOutputCheck(config.rig)
-        self._armed_at: int | None = None
-        self._shown: int | None = None
+        self._output_check = SafeOutputCheck(config.rig)
+        self._armed_frame: int | None = None
+        self._safe_frame: int | None = None
         self.contradiction: Contradiction | None = None
         """First frame that contradicts the reported safe output."""
         board[Word.HOLD_NS] = longest_hold_ns(config)
@@ -124,38 +124,38 @@ class Confirmation:
     def restart(self) -> None:
         """Discard the frames so far, since their numbers restart after a reboot of the device."""
         self.withdraw()
-        self._armed_at = self._shown = None
+        self._armed_frame = self._safe_frame = None
 
     def withdraw(self) -> None:
         """Withdraw the confirmation: the device is about to be armed."""
         self._board[Word.SAFE_NS] = 0
         self._board[Word.SAFE_SINCE_NS] = 0
-        self._output.reset()
+        self._output_check.reset()
 
     def on_armed(self) -> None:
         """Record the answer to ARM: frames received so far were sampled before it and confirm nothing."""
-        self._armed_at = self._session.last_frame
+        self._armed_frame = self._session.last_frame
 
-    def take(self, state: State) -> None:
+    def process(self, state: State) -> None:
         """Process a frame received while the device should be disarmed."""
         board = self._board
         if self.contradiction is None:
-            self.contradiction = self._output.take(state)
+            self.contradiction = self._output_check.check(state)
         if not shows_safe(state, self._safe):
             board[Word.SAFE_NS] = 0
             board[Word.SAFE_SINCE_NS] = 0
-        elif self._armed_at is None or is_before(self._armed_at, state.frame):
+        elif self._armed_frame is None or is_before(self._armed_frame, state.frame):
             received_ns = self._session.received_ns
             if not board[Word.SAFE_SINCE_NS]:
                 board[Word.SAFE_SINCE_NS] = received_ns
             board[Word.SAFE_NS] = received_ns
-            self._shown = state.frame
+            self._safe_frame = state.frame
 
-    def given_after(self, frame: int | None) -> bool:
+    def is_confirmed_after(self, frame: int | None) -> bool:
         """Whether a frame newer than ``frame`` (None: any) has shown the outputs safe, and no later one unsafe."""
-        if not self._board[Word.SAFE_NS] or self._shown is None:
+        if not self._board[Word.SAFE_NS] or self._safe_frame is None:
             return False
-        return frame is None or is_before(frame, self._shown)
+        return frame is None or is_before(frame, self._safe_frame)
 
     def wait(self, before: int | None, *, disarmed: bool) -> None:
         """Read until a frame newer than ``before`` shows the outputs safe, or until no such frame can arrive any more.
@@ -164,12 +164,12 @@ class Confirmation:
         """
         session = self._session
         limit_ns = time.monotonic_ns() + round(
-            max(_MIN_CONFIRMATION_S if disarmed else _LEASE_END_TIMEOUT_S, self._periods_s) * 1e9
+            max(_MIN_CONFIRMATION_S if disarmed else _LEASE_END_TIMEOUT_S, self._confirmation_s) * 1e9
         )
         state = session.wait_state(0)  # received during the request; may report an expired lease
         if state is not None:
-            self.take(state)
-        while not self.given_after(before) and time.monotonic_ns() < limit_ns:
+            self.process(state)
+        while not self.is_confirmed_after(before) and time.monotonic_ns() < limit_ns:
             state = session.wait_state(limit_ns)
             if state is not None:
-                self.take(state)
+                self.process(state)

@@ -1,4 +1,4 @@
-"""Pace of the loop: real or scaled time, in which nothing waits for it, and lockstep, in which the device does."""
+"""Pace of the loop: real or scaled time, which does not wait for it, and lockstep, in which the device waits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from onrig.runtime.shm.ring import RingWriter
 _POLL_NS: Final = 1_000_000
 _LOCKSTEP_POLL_S: Final = 0.0002
 _MAX_LOCKSTEP_POLL_S: Final = 0.005
-"""Maximum sleep between polls in lockstep, in which the learner works meanwhile and may share this core."""
+"""Maximum sleep between polls in lockstep, during which the learner works, possibly on the same core."""
 _FULL_RING_RETRY_S: Final = 0.0002
 
 
 class Pace(Protocol):
-    """Effect of passing time on the loop."""
+    """Relation between the loop, device time and the wall clock."""
 
-    overlaps: bool
+    overlaps_learning: bool
     """Whether learning overlaps the episodes; otherwise the loop waits for it at a barrier after each, and an
     interrupted episode is repeated."""
     clock: Callable[[], int] | None
@@ -43,19 +43,19 @@ class Pace(Protocol):
     def wall_s(self, pause_s: float) -> float:
         """Return the wall-clock time of a pause."""
 
-    def paused_s(self, pause_s: float, took_s: float) -> float:
+    def paused_s(self, pause_s: float, elapsed_s: float) -> float:
         """Return the device time of a pause that took ``took_s`` by the wall clock."""
 
 
 class RealTime:
     """Real or scaled time; a full ring loses records, which are counted."""
 
-    overlaps: bool = True
+    overlaps_learning: bool = True
 
     def __init__(self, config: RunConfig, session: DeviceSession, ring: RingWriter) -> None:
         self._session, self._ring = session, ring
         self._values = record_layout(config).values
-        self._scale = _scale_of(config)
+        self._device_s_per_s = _time_scale(config)
         self.clock: Callable[[], int] | None = time.monotonic_ns
 
     def push(self, step: Step) -> None:
@@ -69,33 +69,33 @@ class RealTime:
         """Do nothing, since the device sends frames by itself."""
 
     def wall_s(self, pause_s: float) -> float:
-        return pause_s / self._scale
+        return pause_s / self._device_s_per_s
 
-    def paused_s(self, pause_s: float, took_s: float) -> float:
-        return took_s * self._scale
+    def paused_s(self, pause_s: float, elapsed_s: float) -> float:
+        return elapsed_s * self._device_s_per_s
 
 
 class Lockstep:
-    """Virtual time, which stands still between commands: no record is lost, and no bounded pause takes time."""
+    """Virtual time, which advances only with commands: no record is lost, and a bounded pause takes no time."""
 
-    overlaps: bool = False
+    overlaps_learning: bool = False
     clock: Callable[[], int] | None = None
 
     def __init__(self, config: RunConfig, session: DeviceSession, ring: RingWriter, requests: Requests) -> None:
         self._session, self._ring, self._requests = session, ring, requests
         self._values = record_layout(config).values
-        self._scale = _scale_of(config)
+        self._device_s_per_s = _time_scale(config)
 
     def push(self, step: Step) -> None:
         """Wait until the replay process has caught up, then write; raises Stopped."""
         while self._ring.is_full:
-            if self._requests.stopped:
+            if self._requests.is_stop_requested:
                 raise Stopped
             time.sleep(_FULL_RING_RETRY_S)
         self._ring.push(self._values(step))
 
     def poll(self, waited_s: float) -> State | None:
-        """Wait longer as the wait goes on; return no frame, because the device sends none."""
+        """Wait for an interval that grows with ``waited_s``; return None, because the device sends no frames."""
         time.sleep(min(max(_LOCKSTEP_POLL_S, waited_s / 16), _MAX_LOCKSTEP_POLL_S))
         return None
 
@@ -105,18 +105,20 @@ class Lockstep:
     def wall_s(self, pause_s: float) -> float:
         return pause_s if isinf(pause_s) else 0.0
 
-    def paused_s(self, pause_s: float, took_s: float) -> float:
+    def paused_s(self, pause_s: float, elapsed_s: float) -> float:
         """Return the requested pause; for an unbounded one, the time until a person ended it."""
-        return took_s * self._scale if isinf(pause_s) else pause_s
+        return elapsed_s * self._device_s_per_s if isinf(pause_s) else pause_s
 
 
-def pace(config: RunConfig, session: DeviceSession, ring: RingWriter, requests: Requests, *, time_scale: float) -> Pace:
+def make_pace(
+    config: RunConfig, session: DeviceSession, ring: RingWriter, requests: Requests, *, time_scale: float
+) -> Pace:
     """Return the pace of a device whose hello contains this ``time_scale``."""
     if time_scale == 0.0:
         return Lockstep(config, session, ring, requests)
     return RealTime(config, session, ring)
 
 
-def _scale_of(config: RunConfig) -> float:
+def _time_scale(config: RunConfig) -> float:
     """Return device time per wall-clock time."""
     return 1000 * config.period_us / config.wall_period_ns

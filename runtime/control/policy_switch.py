@@ -21,20 +21,19 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
 
-_MARGIN: Final = 4.0
-"""Slack required for a build, as a multiple of the slowest recent one and of the increment for a larger model.  Builds
-take 0.3 to 1 ms, occasionally 2 or 3: with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy
-waits for the end of the episode."""
-_FIRST_GUESS_NS: Final = 600_000
-_FIRST_GUESS_BYTES: Final = 64 << 10
+_SLACK_MARGIN: Final = 4.0
+"""Slack required for a build, as a multiple of its estimated duration.  Builds take 0.3 to 1 ms, occasionally 2 or 3:
+with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy waits for the end of the episode."""
+_INITIAL_BUILD_NS: Final = 600_000
+_INITIAL_BUILD_BYTES: Final = 64 << 10
 _BUILD_NS_PER_BYTE: Final = 5
-"""Increment for a model beyond the largest one so far: four times the measured value (`onrig bench policy`)."""
-_COPY_NS: Final = 100_000
-_NS_PER_BYTE: Final = 2
+"""Additional build time per byte beyond the largest model so far: four times the value from `onrig bench policy`."""
+_COPY_OVERHEAD_NS: Final = 100_000
+_COPY_NS_PER_BYTE: Final = 2
 """Upper estimate for copying and checksumming a model: 4 MiB take about 1 ms on a small board."""
 _KEEP_WARM_NS: Final = 500_000
 """Slack needed to run the predecessor once, to keep it in the caches in case of a rollback."""
-_PIECES: Final = 4
+_N_STEPS: Final = 4
 """Steps of a preparation: fetch, parse (for the C library), build, warm up."""
 _MAX_PREDECESSORS: Final = 3
 """Sessions kept: the last policy that passed probation, and the newest of those replaced before passing."""
@@ -44,7 +43,7 @@ _PROBATION: Final = int(Flag.PROBATION)
 _ROLLED_BACK: Final = int(Flag.ROLLED_BACK)
 
 
-class _Seated(NamedTuple):
+class _SeatedPolicy(NamedTuple):
     policy_id: int
     session: PolicySession
     tenure: Tenure
@@ -59,7 +58,7 @@ class SeatedState(msgspec.Struct, frozen=True):
 
 
 class SwitchState(msgspec.Struct, frozen=True):
-    """State of the switch between two episodes; without arguments, that of an empty one."""
+    """State of the switch between two episodes; without arguments, that of a switch without policies."""
 
     seated: tuple[SeatedState, ...] = ()
     """Policies, the acting one last."""
@@ -74,21 +73,21 @@ class PolicySwitch:
 
     def __init__(self, slot: PolicySlot, terms: Terms | None = None) -> None:
         self._slot, self._terms = slot, terms
-        self._seen = 0
+        self._seen_version = 0
         self._fetched: SlotPolicy | None = None
         self._parsed: OnnxModel | None = None
         self._built: PolicySession | None = None
         self._ready: tuple[int, PolicySession] | None = None
-        self._build_ns, self._largest_bytes = _FIRST_GUESS_NS, _FIRST_GUESS_BYTES
+        self._build_ns, self._largest_bytes = _INITIAL_BUILD_NS, _INITIAL_BUILD_BYTES
         self._tenure = Tenure(None, None)
-        self._predecessors: list[_Seated] = []
-        self._came_back = False
-        self._failed: deque[int] = deque(maxlen=_MAX_CACHED_REJECTIONS)
+        self._predecessors: list[_SeatedPolicy] = []
+        self._has_rolled_back = False
+        self._failed_ids: deque[int] = deque(maxlen=_MAX_CACHED_REJECTIONS)
         self.active: PolicySession | None = None
         self.policy_id = 0
-        self.swaps = 0
-        self.refused = 0
-        self.rolled_back = 0
+        self.n_swaps = 0
+        self.n_refused = 0
+        self.n_rollbacks = 0
 
     @property
     def age_ticks(self) -> int:
@@ -102,7 +101,7 @@ class PolicySwitch:
 
     def prepare_until(self, until_ns: int) -> None:
         """Do preparation steps while the time until ``until_ns`` is certain to suffice."""
-        for _ in range(_PIECES):
+        for _ in range(_N_STEPS):
             previous_progress = self._progress
             self.prepare(until_ns - time.monotonic_ns())
             if previous_progress == self._progress:
@@ -110,36 +109,36 @@ class PolicySwitch:
 
     @property
     def _progress(self) -> tuple[bool, ...]:
-        """Which steps of the preparation are complete."""
+        """Completed steps of the preparation."""
         return self._fetched is not None, self._parsed is not None, self._built is not None
 
     def prepare(self, slack_ns: int) -> None:
         """Do the next preparation step if ``slack_ns`` is certain to suffice."""
         if self._fetched is None:
-            if self._slot.version == self._seen or self._ready is not None:
+            if self._slot.version == self._seen_version or self._ready is not None:
                 self._keep_warm(slack_ns)
                 return
-            if slack_ns < _COPY_NS + _NS_PER_BYTE * self._slot.newest_bytes:
+            if slack_ns < _COPY_OVERHEAD_NS + _COPY_NS_PER_BYTE * self._slot.newest_bytes:
                 return
             slot_policy = self._slot.take()
             if slot_policy is None:
                 return
-            self._seen = slot_policy.version
-            if slot_policy.policy_id in self._failed:
-                self.refused += 1
+            self._seen_version = slot_policy.version
+            if slot_policy.policy_id in self._failed_ids:
+                self.n_refused += 1
             else:
                 self._fetched = slot_policy
             return
         if self._built is None:
             more_ns = _BUILD_NS_PER_BYTE * max(0, len(self._fetched.model) - self._largest_bytes)
-            if slack_ns < _MARGIN * (self._build_ns + more_ns):
+            if slack_ns < _SLACK_MARGIN * (self._build_ns + more_ns):
                 return
             if self._fetched.is_native and self._parsed is None:
                 self._parse()
             else:
                 self._build()
             return
-        if slack_ns >= _MARGIN * self._build_ns:
+        if slack_ns >= _SLACK_MARGIN * self._build_ns:
             self._warm_up()
 
     def _keep_warm(self, slack_ns: int) -> None:
@@ -148,31 +147,30 @@ class PolicySwitch:
                 self._predecessors[-1].session.run()
 
     def _parse(self) -> None:
-        """Parse the model, which takes as long as building the session from the result."""
+        """Parse the model, a separate step because it takes as long as building the session."""
         if self._fetched is not None:
-            with self._timed_piece(self._fetched):
+            with self._timed_step(self._fetched):
                 self._parsed = read_model(self._fetched.model)
 
     def _build(self) -> None:
         if self._fetched is not None:
-            with self._timed_piece(self._fetched):
+            with self._timed_step(self._fetched):
                 self._built = PolicySession(self._fetched.model, native=self._fetched.is_native, parsed=self._parsed)
 
     @contextlib.contextmanager
-    def _timed_piece(self, fetched: SlotPolicy) -> Iterator[None]:
+    def _timed_step(self, fetched: SlotPolicy) -> Iterator[None]:
         start = time.monotonic_ns()
         try:
             yield
         except Exception:  # it was admitted, so the machine is at fault: keep the current policy
             self._fetched = self._parsed = None
-            self.refused += 1
+            self.n_refused += 1
         # The slowest step, decaying, so that a single stall does not block swaps for ever.
         self._build_ns = max(time.monotonic_ns() - start, int(0.9 * self._build_ns))
         self._largest_bytes = max(self._largest_bytes, len(fetched.model))
 
     def time_builds(self, times: int = 5) -> None:
-        """Measure the median duration of the slowest build step, outside the loop and without library loading and
-        stalls."""
+        """Measure the median duration of the slowest build step before the loop starts, for later estimates."""
         if self.active is None:
             return
         model, native = self.active.model, self.active.native
@@ -191,16 +189,16 @@ class PolicySwitch:
                 self._built.warm_up(3)
                 self._ready = (self._fetched.policy_id, self._built)
             except Exception:  # same as in _build
-                self.refused += 1
+                self.n_refused += 1
         self._fetched = self._parsed = self._built = None
 
     def swap(self) -> bool:
         """At a tick edge, activate the prepared policy; return True if there was one.
 
         The first tick after a rollback always belongs to the predecessor.  A recurrent policy waits for the start of an
-        episode (``take_newest``), where its state begins.
+        episode (``install_newest``), where its state begins.
         """
-        if self._ready is None or self._came_back or self._ready[1].hidden is not None:
+        if self._ready is None or self._has_rolled_back or self._ready[1].hidden is not None:
             return False
         self._install(*self._ready)
         return True
@@ -212,63 +210,66 @@ class PolicySwitch:
         ):  # one that never acted is not a fallback
             if self._terms is None or previous_tenure.passed:
                 self._predecessors.clear()
-            self._predecessors.append(_Seated(self.policy_id, self.active, previous_tenure))
+            self._predecessors.append(_SeatedPolicy(self.policy_id, self.active, previous_tenure))
             if len(self._predecessors) > _MAX_PREDECESSORS:
                 del self._predecessors[1]
         self.policy_id, self.active = policy_id, session
         self._tenure = Tenure(self._terms, self._predecessors[-1].tenure.share if self._predecessors else None)
         self._ready = None
-        self.swaps += 1
+        self.n_swaps += 1
 
-    def take_newest(self) -> None:
+    def install_newest(self) -> None:
         """Install the newest policy of the slot, between episodes and without a time limit."""
         while True:
             if self._ready is not None:  # may be older than the one in the slot, which it would block
                 self._install(*self._ready)
-            if self._fetched is None and self._slot.version == self._seen:
+            if self._fetched is None and self._slot.version == self._seen_version:
                 return
-            previous_progress = (self._seen, *self._progress)
+            previous_progress = (self._seen_version, *self._progress)
             self.prepare(1 << 62)
-            if previous_progress == (self._seen, *self._progress) and self._ready is None:
+            if previous_progress == (self._seen_version, *self._progress) and self._ready is None:
                 return  # the slot is being rewritten; retried at the next edge
 
-    # -- going on after a crash --------------------------------------------------------------------------------------
+    # -- resuming ----------------------------------------------------------------------------------------------------
 
     def state(self) -> SwitchState:
         """Return the state for a resumed run: the acting policy, its predecessors, and their probation records."""
-        sitting = [_Seated(self.policy_id, self.active, self._tenure)] if self.active is not None else []
+        acting = [_SeatedPolicy(self.policy_id, self.active, self._tenure)] if self.active is not None else []
         seated = tuple(
-            SeatedState(s.policy_id, s.tenure.record(), s.session.native) for s in (*self._predecessors, *sitting)
+            SeatedState(s.policy_id, s.tenure.record(), s.session.native) for s in (*self._predecessors, *acting)
         )
-        return SwitchState(seated, tuple(self._failed))
+        return SwitchState(seated, tuple(self._failed_ids))
 
     def restore(self, state: SwitchState, session_of: Callable[[int, bool], PolicySession | None]) -> None:
-        """Restore a state, without policies that have no session any more; a newer policy in the slot counts as new."""
-        self._failed.extend(state.failed)
-        back = [(s, session_of(s.policy_id, s.native)) for s in state.seated]
-        seated = [_Seated(s.policy_id, session, Tenure.of(self._terms, s.tenure)) for s, session in back if session]
-        if not seated or not back[-1][1]:
+        """Restore a state, without policies that ``session_of`` cannot load; a newer policy in the slot is swapped in
+        as usual."""
+        self._failed_ids.extend(state.failed)
+        sessions = [(s, session_of(s.policy_id, s.native)) for s in state.seated]
+        seated = [
+            _SeatedPolicy(s.policy_id, session, Tenure.of(self._terms, s.tenure)) for s, session in sessions if session
+        ]
+        if not seated or not sessions[-1][1]:
             return
         *self._predecessors, (self.policy_id, self.active, self._tenure) = seated
-        waiting = self._slot.take()
-        if waiting is not None and waiting.policy_id <= max((self.policy_id, *state.failed)):
-            self._seen = waiting.version
+        newest = self._slot.take()
+        if newest is not None and newest.policy_id <= max((self.policy_id, *state.failed)):
+            self._seen_version = newest.version
 
     # -- probation -------------------------------------------------------------------------------------------------
 
-    def marks(self) -> int:
-        """Return the flags for the record of a tick in which the policy is evaluated; call once per record."""
+    def record_flags(self) -> int:
+        """Return the flags for the record of a tick in which the policy is evaluated; to be called once per record."""
         probation = _PROBATION if self._tenure.on_probation else 0
-        return probation | self.take_mark() if self._came_back else probation
+        return probation | self.take_rollback_flag() if self._has_rolled_back else probation
 
-    def take_mark(self) -> int:
+    def take_rollback_flag(self) -> int:
         """Return ``ROLLED_BACK`` for the first record after a rollback, even without a policy action; otherwise 0."""
-        if not self._came_back:
+        if not self._has_rolled_back:
             return 0
-        self._came_back = False
+        self._has_rolled_back = False
         return _ROLLED_BACK
 
-    def judge(self, rule: Rule, policy_ns: int) -> bool:
+    def record_tick(self, rule: Rule, policy_ns: int) -> bool:
         """Count a tick of the acting policy, with the rule that intervened and the policy's duration.
 
         Returns True if the policy failed its probation and was rolled back.  A run's first policy has no predecessor
@@ -276,8 +277,8 @@ class PolicySwitch:
         """
         if self._tenure.add_tick(rule, policy_ns) is None or not self._predecessors:
             return False
-        self._failed.append(self.policy_id)
+        self._failed_ids.append(self.policy_id)
         self.policy_id, self.active, self._tenure = self._predecessors.pop()
-        self._came_back = True
-        self.rolled_back += 1
+        self._has_rolled_back = True
+        self.n_rollbacks += 1
         return True

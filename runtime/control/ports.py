@@ -14,8 +14,8 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 
 _DISTRIBUTION_TOLERANCE: Final = 1e-3
-"""Difference between a policy's draw and that computed from its mean, deviation and noise, relative to their values if
-above 1, that exceeds float32 rounding (``onrig.runtime.policy.probing`` allows a tenth of it)."""
+"""Maximum difference between a policy's draw and the one computed from its mean, deviation and noise, relative for
+values above 1.  It exceeds float32 rounding errors; ``onrig.runtime.policy.probing`` allows a tenth of it."""
 _TRAIN: Final = Kind.TRAIN
 _RESTRAINED: Final = int(Flag.RESTRAINED)
 """A plain number, because combining flags of an enumeration takes microseconds in every tick."""
@@ -36,24 +36,24 @@ class PolicyPorts:
 
     def begin(self) -> None:
         """Clear the state at an episode's start."""
-        self._asked: PolicySession | None = None
+        self._last_policy: PolicySession | None = None
         self._hidden: npt.NDArray[np.float32] | None = None
-        self._last = -1
+        self._last_tick = -1
 
     def ask(
         self, step: Step, policy: PolicySession, unit: tuple[float, ...] | None, amplitude: tuple[float, ...]
     ) -> None:
         """Evaluate a policy on its input; fill in its answer and, for a stochastic policy, its distribution.
 
-        ``unit``: noise before ``amplitude``, (m,) each; None for none.  ``step.policy`` is the action without noise,
-        ``step.explored`` the action with noise (SI units); both are NaN if the policy fails, or if its ports contradict
-        each other: a draw moved by noise further than its deviation would evade the amplitude.
+        ``unit``: noise of unit amplitude, scaled by ``amplitude``, (m,) each; None for none.  ``step.policy`` is the
+        action without noise, ``step.explored`` the action with noise (SI units).  Both are NaN if the policy fails, or
+        if its outputs contradict each other, because such a draw could exceed the limit set by the amplitude.
         """
         # After a swap or a rollback the state belongs to another policy, or predates ticks of another policy.
-        if policy is not self._asked or step.tick != self._last + 1:
-            self._asked = policy
+        if policy is not self._last_policy or step.tick != self._last_tick + 1:
+            self._last_policy = policy
             self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
-        self._last = step.tick
+        self._last_tick = step.tick
         policy_input = step.input or step.observation
         step.policy = step.explored = self._no_answer
         if unit is None:
@@ -74,11 +74,11 @@ class PolicyPorts:
                 return
             hidden[:] = policy.hidden_out
         if policy.noise is not None:
-            self._distribution(step, answer, noise, amplitude, policy.squashes)
+            self._fill_distribution(step, answer, noise, amplitude, policy.squashes)
         elif len(answer) == len(self._zeros):
             step.policy = step.explored = answer
 
-    def _distribution(
+    def _fill_distribution(
         self,
         step: Step,
         answer: tuple[float, ...],
@@ -86,7 +86,7 @@ class PolicyPorts:
         amplitude: tuple[float, ...],
         squashes: bool,
     ) -> None:
-        """Fill in a stochastic policy's answer and its change by noise, unless its ports contradict each other.
+        """Fill in a stochastic policy's answer and its deviation by noise, unless its outputs contradict each other.
 
         One pass over the actuators, mostly with comparisons: with cold caches, each call (``abs``, ``min``, ``max``)
         takes half a microsecond.
@@ -94,29 +94,29 @@ class PolicyPorts:
         n = len(noise)
         if len(answer) != 4 * n:
             return
-        without, deviation = answer[:n], 0.0
+        action_without_noise, deviation = answer[:n], 0.0
         for j, centre, half in self._actuators:
             action, m, s, d = answer[j::n]
             spread = s * noise[j]
-            normalised, strays = (action - centre) / half, d - m - spread
-            apart = normalised - (tanh(d) if squashes else -1.0 if d < -1.0 else 1.0 if d > 1.0 else d)
+            normalised, draw_error = (action - centre) / half, d - m - spread
+            action_error = normalised - (tanh(d) if squashes else -1.0 if d < -1.0 else 1.0 if d > 1.0 else d)
             # Written so that NaN fails the comparison.
-            if not (s >= 0.0 and -_DISTRIBUTION_TOLERANCE <= apart <= _DISTRIBUTION_TOLERANCE):
+            if not (s >= 0.0 and -_DISTRIBUTION_TOLERANCE <= action_error <= _DISTRIBUTION_TOLERANCE):
                 return
             if not (
-                -_DISTRIBUTION_TOLERANCE <= strays <= _DISTRIBUTION_TOLERANCE
-                or abs(strays) <= _DISTRIBUTION_TOLERANCE * (abs(m) + abs(spread))
+                -_DISTRIBUTION_TOLERANCE <= draw_error <= _DISTRIBUTION_TOLERANCE
+                or abs(draw_error) <= _DISTRIBUTION_TOLERANCE * (abs(m) + abs(spread))
             ):
                 return
             if noise[j] != 0.0:  # otherwise the answer is the mean; recomputed, it would differ in the last digits
                 mean = centre + half * (tanh(m) if squashes else -1.0 if m < -1.0 else 1.0 if m > 1.0 else m)
-                without = (*without[:j], mean, *without[j + 1 :])
-                wish = (mean - centre) / half
+                action_without_noise = (*action_without_noise[:j], mean, *action_without_noise[j + 1 :])
+                normalised_mean = (mean - centre) / half
                 deviation += abs(
                     (-1.0 if normalised < -1.0 else 1.0 if normalised > 1.0 else normalised)
-                    - (-1.0 if wish < -1.0 else 1.0 if wish > 1.0 else wish)
+                    - (-1.0 if normalised_mean < -1.0 else 1.0 if normalised_mean > 1.0 else normalised_mean)
                 )
-        step.explored, step.policy, step.exploration = answer[:n], without, deviation
+        step.explored, step.policy, step.exploration = answer[:n], action_without_noise, deviation
         step.mean, step.std, step.drawn = answer[n : 2 * n], answer[2 * n : 3 * n], answer[3 * n :]
         step.amplitude = amplitude
         if amplitude != self._full_amplitude:

@@ -8,7 +8,7 @@ from typing import Final
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
-from onrig.runtime.control.withdrawal import Withdrawal
+from onrig.runtime.control.withdrawal import WithdrawalWatch
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind
@@ -17,7 +17,7 @@ from onrig.runtime.shm.board import Board, Word
 
 
 class Preparation:
-    """Everything that may pause a run between two episodes, and the policies of the next one."""
+    """Pauses a run between two episodes if one is due, and prepares the policies of the next episode."""
 
     def __init__(
         self,
@@ -29,10 +29,11 @@ class Preparation:
         keep: Callable[[], None],
     ) -> None:
         """``keep`` stores the loop's position."""
-        self._board, self._arming, self._explorer, self._switch, self._keep = board, arming, explorer, switch, keep
-        self._withdrawal: Final = Withdrawal(config, board, arming, explorer)
+        self._board, self._arming, self._explorer, self._switch = board, arming, explorer, switch
+        self._store_position = keep
+        self._withdrawal: Final = WithdrawalWatch(config, board, arming, explorer)
         expected = expects_learner(config)
-        self._learner: Final = LearnerWatch(config, board, arming, explorer, switch) if expected else None
+        self._learner_watch: Final = LearnerWatch(config, board, arming, explorer, switch) if expected else None
         self.perturbed: PolicySession | None = None
         """The next episode's policy with noise on its weights; None without such noise."""
 
@@ -40,19 +41,19 @@ class Preparation:
         """Pause for as long as spent budgets require; then check the learner, update the policy and perturb its
         weights.
 
-        ``keep``: store the position before a pause, so that a stop during it shortens no pause, and after it.  In
-        lockstep a reset is repeated with the rest of its episode.
+        ``keep``: store the position before and after a pause, so that a resumed run does not shorten it.  In lockstep
+        an interrupted reset is repeated together with its episode instead.
         """
         if self._explorer.pause_due is not None:
             if keep:
-                self._keep()
+                self._store_position()
             while (pause := self._explorer.pause_due) is not None:
                 self._explorer.rest(self._arming.pause(*pause))
             if keep:
-                self._keep()
+                self._store_position()
         self._withdrawal.apply()
-        if self._learner is not None:
-            self._learner.apply()
-        self._switch.take_newest()
+        if self._learner_watch is not None:
+            self._learner_watch.apply()
+        self._switch.install_newest()
         self._board[Word.POLICY] = self._switch.policy_id
         self.perturbed = perturbed_session(self._explorer, self._switch.active, kind, episode)

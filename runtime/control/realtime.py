@@ -23,9 +23,9 @@ _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
 _CPU_LATENCY: Final = Path("/dev/cpu_dma_latency")
-PARENT: Final = "ONRIG_PARENT"
+PARENT_VARIABLE: Final = "ONRIG_PARENT"
 """Environment variable with the process id of the expected parent."""
-LOOP_CPU: Final = "ONRIG_LOOP_CPU"
+LOOP_CPU_VARIABLE: Final = "ONRIG_LOOP_CPU"
 """Environment variable with the CPU that ``auto`` selected for this run's processes."""
 
 
@@ -38,7 +38,7 @@ def die_with_parent() -> None:
     if hasattr(os, "sched_setscheduler"):
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         # A parent that died before this call, while this process was still importing, triggers no signal.
-        if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
+        if os.environ.get(PARENT_VARIABLE, str(os.getppid())) != str(os.getppid()):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -69,7 +69,7 @@ def enter_realtime(settings: RealTime) -> list[str]:
 
 
 def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
-    """Request zero wake-up latency from the kernel, like cyclictest, for as long as this process lives.
+    """Request zero wake-up latency from the kernel, like cyclictest, for the lifetime of this process.
 
     Returns the descriptor that holds the request; None if the device is missing or not permitted.
     """
@@ -89,24 +89,24 @@ def loop_cpu(settings: RealTime) -> int | None:
     """Return the CPU on which the loop runs; None for any."""
     if settings.cpu != "auto":
         return settings.cpu
-    settled = os.environ.get(LOOP_CPU, "")
-    return int(settled) if settled.isdigit() else _quietest_available_cpu()
+    resolved = os.environ.get(LOOP_CPU_VARIABLE, "")
+    return int(resolved) if resolved.isdigit() else _quietest_available_cpu()
 
 
 def resolve_loop_cpu() -> None:
     """Resolve ``auto`` for this process and all processes that it starts from now on.
 
-    If each process resolved it, they might choose differently: a process moved off the loop's CPU no longer sees it,
-    and counts change.
+    Separate processes might choose different CPUs: interrupt counts change, and a process that has left the loop's CPU
+    does not consider it.
     """
     cpu = _quietest_available_cpu()
     if cpu is not None:
-        os.environ.setdefault(LOOP_CPU, str(cpu))
+        os.environ.setdefault(LOOP_CPU_VARIABLE, str(cpu))
 
 
 def _quietest_available_cpu() -> int | None:
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    return quietest(cpus, rates_hz(read_interrupts(), uptime_s())) if len(cpus) > 1 else None
+    return quietest_cpu(cpus, rates_hz(read_interrupts(), uptime_s())) if len(cpus) > 1 else None
 
 
 def leave_cpu(settings: RealTime) -> None:
@@ -122,8 +122,8 @@ def leave_cpu(settings: RealTime) -> None:
 def enter_realtime_as_device(settings: RealTime) -> None:
     """Prepare a process that simulates hardware: real-time priority one above the loop's, on another CPU."""
     leave_cpu(settings)
-    above = min(settings.priority + 1, 99) if settings.priority else 0
-    enter_realtime(type(settings)(priority=above, cpu=None, lock_memory=settings.lock_memory))
+    priority = min(settings.priority + 1, 99) if settings.priority else 0
+    enter_realtime(type(settings)(priority=priority, cpu=None, lock_memory=settings.lock_memory))
     freeze_collector()
 
 
@@ -145,7 +145,7 @@ def collapse_pages() -> None:
     """
     advise = _libc().madvise
     advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    for first, end in heap_spans(_text(Path("/proc/self/maps"))):
+    for first, end in heap_spans(_read_text(Path("/proc/self/maps"))):
         for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE):  # without permission or contiguous memory, nothing changes
             advise(first, end - first, advice)
 
@@ -168,7 +168,7 @@ _ROOT: Final = Path("/")
 
 
 class Interrupt(NamedTuple):
-    """Interrupt of a device; CPU-local ones (timers, inter-processor interrupts) cannot be moved and are left out."""
+    """Interrupt of a device; CPU-local interrupts (timers, inter-processor) are excluded: they cannot be moved."""
 
     number: int
     device: str
@@ -180,7 +180,7 @@ class Interrupt(NamedTuple):
 
 def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
     """Read ``/proc/interrupts`` and the routing of each interrupt; empty if unavailable."""
-    lines = _text(root / "proc/interrupts").splitlines()
+    lines = _read_text(root / "proc/interrupts").splitlines()
     cpus = [int(word[3:]) for word in (lines[0] if lines else "").split() if word[:3] == "CPU" and word[3:].isdigit()]
     interrupts = []
     for line in lines[1:] if cpus else ():
@@ -190,7 +190,9 @@ def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
         if not number.isdigit() or len(counts) < len(cpus) or not all(c.isdigit() for c in counts):
             continue
         folder = root / "proc/irq" / number
-        served_by = cpu_list(_text(folder / "effective_affinity_list")) or cpu_list(_text(folder / "smp_affinity_list"))
+        served_by = parse_cpu_list(_read_text(folder / "effective_affinity_list")) or parse_cpu_list(
+            _read_text(folder / "smp_affinity_list")
+        )
         by_cpu = dict(zip(cpus, map(int, counts), strict=True))
         interrupts.append(Interrupt(int(number), words[-1] if len(words) > len(cpus) else "", by_cpu, served_by))
     return interrupts
@@ -198,7 +200,7 @@ def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
 
 def uptime_s(root: Path = _ROOT) -> float:
     """Return the time since boot; 0 if unavailable."""
-    words = _text(root / "proc/uptime").split()
+    words = _read_text(root / "proc/uptime").split()
     try:
         return float(words[0]) if words else 0.0
     except ValueError:
@@ -214,7 +216,7 @@ def rates_hz(interrupts: Iterable[Interrupt], up_s: float) -> dict[int, float]:
     return rates
 
 
-def quietest(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
+def quietest_cpu(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
     """Return the CPU for the loop: the last one with the fewest interrupts; None if there is no choice."""
     if len(cpus) < 2:
         return None
@@ -222,7 +224,7 @@ def quietest(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
     return max(cpu for cpu in cpus if rates.get(cpu, 0.0) < minimum + MIN_COUNTED_RATE_HZ)
 
 
-def cpu_list(text: str | None) -> set[int]:
+def parse_cpu_list(text: str | None) -> set[int]:
     """Parse a CPU list in the kernel's format (``0-2,5``), skipping invalid parts."""
     cpus: set[int] = set()
     for part in "".join((text or "").split()).split(","):
@@ -232,7 +234,7 @@ def cpu_list(text: str | None) -> set[int]:
     return cpus
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
 """Rehearsal of the tick shortly before a frame is due, so that code and data are in the caches.
 
 At 50 Hz the loop sleeps long enough for its code and data to be evicted: the first tick after such a sleep takes ten
-times as long as one without.  The rehearsal runs the same code on objects of its own against a simulated device, and
-has no effect outside this object.
+times as long as one without.  The rehearsal runs the same code on separate objects against a simulated device, so that
+it has no side effects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onrig.hw.framing import encode_frame
 from onrig.hw.messages import State, StateLayout, Status
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
-from onrig.runtime.control.episode import begin_episode, never
+from onrig.runtime.control.episode import begin_episode, never_ends
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
@@ -52,7 +52,7 @@ class _FakeDevice:
 
 
 class Rehearsal:
-    """One complete tick without side effects per ``run``."""
+    """Runs complete ticks without side effects."""
 
     def __init__(self, config: RunConfig, switch: PolicySwitch) -> None:
         rig = config.rig
@@ -69,12 +69,12 @@ class Rehearsal:
         self._n_runs = 0
 
     def run(self) -> None:
-        """Execute the stages of a tick."""
+        """Run one tick."""
         tick, session = self._tick, self._session
         if self._n_runs % _RESTART_AFTER_RUNS == 0:
             self._explorer.begin_episode(Kind.TRAIN, 1)
             tick.begin(0, Kind.TRAIN, self._noise)
-            self._answer_to = begin_episode(tick, self._act, ends=never, clock=time.monotonic_ns)
+            self._answer_to = begin_episode(tick, self._act, ends=never_ends, clock=time.monotonic_ns)
             self._sync.reset()
         self._n_runs += 1
         state = session.wait_state(0)

@@ -1,8 +1,8 @@
-"""Staleness of the learner: the length of its silence, and the run's reaction.
+"""Staleness of the learner: duration of its silence, and the run's reaction.
 
 The replay process stores the time of the last message from the pushing learner; if the replay process itself dies, that
-time ages in the same way.  It is checked between episodes, except in lockstep, where the loop waits at the barrier, and
-in runs that expect no learner.
+time is not updated any more.  The silence is checked between episodes, except in lockstep, where the loop waits at the
+barrier, and in runs that expect no learner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import Board, Word
 
-_ME: Final = "control"
+_SOURCE: Final = "control"
 _HINT: Final = "check that learner, network and replay process are up"
 
 
@@ -52,8 +52,8 @@ def expects_learner(config: RunConfig) -> bool:
     return not config.lockstep and (config.local_learner or config.link.listen is not None)
 
 
-class Listener:
-    """Check of the learner's silence, measured from ``started_ns`` if it has never sent a message."""
+class SilenceCheck:
+    """Check of the learner's silence, measured from ``started_ns`` until its first message."""
 
     def __init__(self, rules: Staleness, started_ns: int) -> None:
         self._rules, self._started_ns = rules, started_ns
@@ -69,10 +69,14 @@ class Listener:
 
     def poll(self, now_ns: int, last_heartbeat_ns: int) -> Silence:
         """Evaluate the silence before an episode."""
-        silent, was = self.is_silent(now_ns, last_heartbeat_ns), self._silent
+        silent, was_silent = self.is_silent(now_ns, last_heartbeat_ns), self._silent
         self._silent = silent
         change = (
-            SilenceChange.SAME if silent is was else SilenceChange.FELL_SILENT if silent else SilenceChange.CAME_BACK
+            SilenceChange.SAME
+            if silent is was_silent
+            else SilenceChange.FELL_SILENT
+            if silent
+            else SilenceChange.CAME_BACK
         )
         return Silence(
             self.silent_s(now_ns, last_heartbeat_ns),
@@ -90,21 +94,21 @@ class LearnerWatch:
     ) -> None:
         self._rules = config.staleness
         self._board, self._arming, self._explorer, self._switch = board, arming, explorer, switch
-        self._listener = Listener(config.staleness, time.monotonic_ns())
+        self._silence_check = SilenceCheck(config.staleness, time.monotonic_ns())
 
     def apply(self) -> None:
         """Before an episode: continue, explore less, or pause until the learner responds.  Raises Stopped, Halted."""
         silence = self._poll()
         if silence.pauses:
-            self._arming.stand_until(self._learner_is_heard, silence.line, _HINT)
+            self._arming.pause_until(self._has_learner_responded, silence.line, _HINT)
             silence = self._poll()
         self._explorer.restrain(silence.restraint)
 
-    def _learner_is_heard(self) -> bool:
-        return not self._listener.is_silent(time.monotonic_ns(), self._board[Word.LEARNER_NS])
+    def _has_learner_responded(self) -> bool:
+        return not self._silence_check.is_silent(time.monotonic_ns(), self._board[Word.LEARNER_NS])
 
     def _poll(self) -> Silence:
-        silence = self._listener.poll(time.monotonic_ns(), self._board[Word.LEARNER_NS])
+        silence = self._silence_check.poll(time.monotonic_ns(), self._board[Word.LEARNER_NS])
         if silence.change is SilenceChange.FELL_SILENT:
             self._report("warning", "learner_silent", silence.line, silence)
         elif silence.change is SilenceChange.CAME_BACK:
@@ -113,12 +117,16 @@ class LearnerWatch:
 
     def _report(self, kind: str, subject: str, line: str, silence: Silence) -> None:
         switch, then = self._switch, self._rules.then
-        does = {"keep": "", "lower": f", exploration times {silence.restraint:g}", "fall_back": ""}[then]
+        reaction = {
+            "keep": "",
+            "lower": f", exploration amplitude multiplied by {silence.restraint:g}",
+            "fall_back": "",
+        }[then]
         age = f"policy {switch.policy_id} has acted for {switch.age_ticks} ticks"
         report(
-            _ME,
+            _SOURCE,
             kind,
-            f"{line}; {age}{does}",
+            f"{line}; {age}{reaction}",
             what=subject,
             then=then,
             silent_s=round(silence.silent_s, 1),

@@ -14,7 +14,7 @@ _LATE_FRAME_PERIODS: Final = 0.9
 
 
 class Stamps(Protocol):
-    """Stamps each record with the times of its frame."""
+    """Sets the times of each record from its frame."""
 
     resumed_at_us: int
     """Device time before the run was resumed, which the device itself does not count (lockstep)."""
@@ -27,7 +27,7 @@ class Stamps(Protocol):
 
 
 class HostStamps:
-    """Times from the host's monotonic clock; that of the sample is estimated."""
+    """Times from the host's monotonic clock; the sampling time is estimated from the device's clock."""
 
     def __init__(self, time_scale: float, period_ns: int) -> None:
         self._sync, self._period_ns = ClockSync(time_scale), period_ns
@@ -40,8 +40,8 @@ class HostStamps:
     def stamp(self, step: Step, state: State, received_ns: int) -> None:
         """Stamp a record, and discard the clock estimate after a stop of the device's clock.
 
-        Otherwise a device that lost time (a twin that was not scheduled, a timer that was set again) would appear late
-        by that much from then on.
+        Otherwise a device whose clock stopped (a twin that was not scheduled, a restarted timer) would appear late by
+        the lost time from then on.
         """
         sync, t_device_us = self._sync, state.t_us
         sync.add(t_device_us, received_ns)
@@ -60,7 +60,7 @@ class HostStamps:
 
 
 class DeviceStamps:
-    """Virtual times from the device's own clock (lockstep): the wall clock appears in no record."""
+    """Virtual times from the device's clock (lockstep), so that no record depends on the wall clock."""
 
     def __init__(self) -> None:
         self.resumed_at_us = 0

@@ -30,7 +30,7 @@ from onrig.runtime.terminations import ScalarTest
 # Plain numbers, because an operation on an enumeration of flags takes microseconds with cold caches.
 _ARMED = int(Status.ARMED)
 _ARMED_OR_FAULT = int(Status.ARMED | Status.FAULT)
-_NONE, _RESET = Rule.NONE, Kind.RESET
+_NO_RULE, _RESET_KIND = Rule.NONE, Kind.RESET
 _FIRST, _LATE, _INVALID, _NATIVE = int(Flag.FIRST), int(Flag.LATE), int(Flag.INVALID), int(Flag.NATIVE)
 
 
@@ -48,10 +48,10 @@ class Tick:
             return guard.wrap(name, test, False)
 
         self._explorer = explorer
-        self._steps = episode_steps(config.task, config.rate_hz)
+        self._n_steps = episode_steps(config.task, config.rate_hz)
         self._actuators = Actuators(config)
         self._observer = EpisodeObserver(
-            config, self._steps, self._actuators.to_si, lambda name, form: guard.wrap(name, form, nan)
+            config, self._n_steps, self._actuators.to_si, lambda name, form: guard.wrap(name, form, nan)
         )
         self._ports = PolicyPorts(rig)
         self._exploration = ExplorationStage(config, explorer)
@@ -62,7 +62,8 @@ class Tick:
         self._no_answer = (nan,) * len(rig.actuators)
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
-        """Fault of the current episode that its frames show but do not report."""
+        """Fault of the current episode that the device does not report: contradictory frames, failed third-party code
+        or a diverging fallback."""
         self._tick = 0
         self.begin(0, Kind.TRAIN, [])
 
@@ -95,9 +96,9 @@ class Tick:
         self._contradictions.reset()
         self.contradiction = None
 
-    def number_from(self, seed: int, before: int) -> None:
-        """Draw targets with this seed from now on, and number episodes from 1 after episode ``before``."""
-        self._observer.number_from(seed, before)
+    def set_seed(self, seed: int, before: int) -> None:
+        """Draw targets with this seed from now on; episode ``before`` + 1 becomes the first of its numbering."""
+        self._observer.set_seed(seed, before)
 
     def prepare(self, episode: int, kind: Kind) -> None:
         """Draw the targets of an episode before the device is armed for it, so that ``begin`` takes no time."""
@@ -112,7 +113,7 @@ class Tick:
         """Number of ticks so far in the run, which is also the number of the next one."""
         return self._tick
 
-    def go_on_from(self, tick: int) -> None:
+    def set_tick_number(self, tick: int) -> None:
         """Set the number of the next tick, for a resumed run."""
         self._tick = tick
 
@@ -120,7 +121,7 @@ class Tick:
         """Stage 2: start the record of a frame with the policy's observation."""
         self._state = state
         if self.contradiction is None:
-            self.contradiction = self._contradictions.take(state)
+            self.contradiction = self._contradictions.check(state)
         observer = self._observer
         is_first = not observer.last_frame
         observation = observer.observe(state)
@@ -152,7 +153,7 @@ class Tick:
         return step
 
     def ask(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
-        """Stage 3: the policy's action (SI units); the safe output without a policy, NaN if the policy fails."""
+        """Stage 3: fill in the policy's action (SI units); the safe output without a policy, NaN if it fails."""
         step.policy_id = policy_id
         if policy is None:
             step.policy = self._actuators.safe
@@ -160,7 +161,7 @@ class Tick:
         if policy.native:
             step.flags |= _NATIVE
         if not policy.plain:
-            self._ports.ask(step, policy, *self._exploration.own_noise(self._k, self._margin))
+            self._ports.ask(step, policy, *self._exploration.policy_noise(self._k, self._margin))
             return
         try:
             answer = policy.ask(step.input or step.observation)
@@ -199,18 +200,18 @@ class Tick:
         """
         step.u_start, step.u_end = state.u_start, state.u_end
         step.tau_us, step.applied = self._actuators.applied(state)
-        ahead = frames_between(state.frame, step.frame)
+        n_frames = frames_between(state.frame, step.frame)
         if self._explorer is not None:
             self._explorer.record_outcome(
-                intervened=step.rule is not _NONE,
+                intervened=step.rule is not _NO_RULE,
                 tripped=step.tripped,
                 applied=step.applied,
                 sensors=step.sensors,
-                periods=max(ahead, 1),
+                periods=max(n_frames, 1),
             )
         if step.tau_us or state.answers != step.frame:
             step.flags |= _LATE
-        if ahead != 1 or state.status & _ARMED_OR_FAULT != _ARMED:
+        if n_frames != 1 or state.status & _ARMED_OR_FAULT != _ARMED:
             step.flags |= _INVALID
             return False
         terminated = self._terminated(observation)
@@ -225,14 +226,14 @@ class Tick:
     def is_over(self, state: State, terminated: bool) -> bool:
         """Whether the episode ends with this frame: by a fault, its task, a spent budget or its length.
 
-        During homing only a fault ends it; the reset controller decides when the rig has arrived.
+        During homing only a fault ends it; otherwise the reset controller decides when the start state is reached.
         """
         if is_unfit(state) or self.contradiction is not None:
             return True
-        if self._kind is _RESET:
+        if self._kind is _RESET_KIND:
             return False
-        spent = self._explorer is not None and self._explorer.pause is not None
-        return terminated or spent or self._k >= self._steps
+        is_budget_spent = self._explorer is not None and self._explorer.pause is not None
+        return terminated or is_budget_spent or self._k >= self._n_steps
 
     def close(self, step: Step, *, terminated: bool) -> None:
         """Mark the last record of an episode, which has no policy action."""

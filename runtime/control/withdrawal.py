@@ -11,33 +11,33 @@ from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Board, Word
 
-REDUCED: Final = 0.1
+WITHDRAWAL_FACTOR: Final = 0.1
 """Factor on the exploration after a withdrawal that does not pause the run."""
 CAUSE: Final = "the rig's own data contradict the plants that its promise covers"
-HINT: Final = "see what changed on the rig, identify it anew, and compute its limits from that"
+HINT: Final = "check what changed on the rig, identify it again, and compute its limits from the result"
 
 
-def reaction_of(config: RunConfig) -> Literal["pause", "reduce", ""]:
-    """What a withdrawn promise does: as configured, else a pause of a real device, and nothing with a twin."""
+def withdrawal_reaction(config: RunConfig) -> Literal["pause", "reduce", ""]:
+    """Return the reaction to a withdrawn promise: as configured; by default a pause, and none with a twin."""
     if config.limits.on_withdrawn is not UNSET:
         return config.limits.on_withdrawn
     return "" if config.device.twin is not None else "pause"
 
 
-class Withdrawal:
-    """Polls the replay process's word before each episode, and reacts once."""
+class WithdrawalWatch:
+    """Polls the board before each episode, and reacts once to a withdrawn promise."""
 
     def __init__(self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer) -> None:
-        self._reaction = reaction_of(config)
+        self._reaction = withdrawal_reaction(config)
         self._board, self._arming, self._explorer = board, arming, explorer
         self._reacted = False
 
     def apply(self) -> None:
-        """Pause, or cut the exploration back, if the promise was withdrawn.  Raises Stopped, Halted."""
+        """Pause, or reduce the exploration, if the promise was withdrawn.  Raises Stopped, Halted."""
         if self._reacted or not self._board[Word.PROMISE_WITHDRAWN]:
             return
         self._reacted = True
         if self._reaction == "reduce":
-            self._explorer.reduce(REDUCED)
+            self._explorer.reduce(WITHDRAWAL_FACTOR)
         elif self._reaction == "pause":
-            self._arming.stand_until(lambda: False, CAUSE, HINT)
+            self._arming.pause_until(lambda: False, CAUSE, HINT)

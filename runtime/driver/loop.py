@@ -14,10 +14,10 @@ _IDLE_TIMEOUT_NS: Final = 20_000_000
 
 
 class DriverLoop:
-    """Carries bytes between a connection and a device, and time into the device.
+    """Passes messages between a connection and a device, and samples the device.
 
-    Frame k is sampled at kT.  If this process was kept from running past a sample, the frame is missing and its period
-    counts for the lease; ``skipped`` counts these.
+    Frame k is sampled at kT.  A sample that this process could not take in time is skipped: its frame is missing, and
+    its period counts for the lease.
     """
 
     def __init__(self, device: DrivenDevice, line: SocketLine, clock: Clock = time) -> None:
@@ -29,7 +29,7 @@ class DriverLoop:
         self.samples = self.skipped = 0
 
     def step(self) -> None:
-        """Take the sample if it is due; otherwise wait for a message until then."""
+        """Take the sample if it is due; otherwise wait until then for messages, and answer them."""
         device, now = self._device, self._now_ns()
         if device.configurations != self._configurations:
             self._configurations, self._sampled_ns = device.configurations, now

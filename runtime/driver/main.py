@@ -1,7 +1,7 @@
 """Process of the driver: ``python -m onrig.runtime.driver.main CONFIG FOLDER``, with a resolved CONFIG.
 
 It serves the device of ``device.driver`` on a socket in FOLDER, which is private to this user.  SIGTERM ends it.  The
-actuators are safe at its start and its end; if it is killed or stopped, that is up to the motor controller.
+actuators are safe at its start and its end; if it is killed or stopped, the motor controller must make them safe.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _serve(config: RunConfig, device: DrivenDevice, line: SocketLine) -> int:
         loop.step()
         if device.failure is not None and not is_reported:
             is_reported = True
-            _report_failure(device.failure, "the driver's code raised an exception, safe() was called")
+            _report_failure(device.failure, "the driver's code raised an exception, and safe() was called")
     report(
         _SOURCE,
         "event",
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     except DriverError as error:
         code = _report_failure(error.__cause__ if isinstance(error.__cause__, Exception) else error, "safe() failed")
     except Exception as error:
-        code = _report_failure(error, "the device's process failed")
+        code = _report_failure(error, "the driver's process failed")
     try:
         device.close()
     except DriverError as error:

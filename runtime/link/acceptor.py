@@ -237,9 +237,10 @@ class ConnectionAcceptor:
     def _shed_connection(self, relay: Relay, reason: str) -> None:
         address = relay.connection.address
         with self._lock:
-            known = {known for known, _ in self._shed}
+            addresses = {addresses for addresses, _ in self._shed}
             self._shed[
-                address if address in known or len(known) < _MAX_REPORTED_ADDRESSES else _OTHER_ADDRESSES, reason
+                address if address in addresses or len(addresses) < _MAX_REPORTED_ADDRESSES else _OTHER_ADDRESSES,
+                reason,
             ] += 1
         self._end(relay)
 

@@ -41,7 +41,7 @@ _MAX_FAILED_HANDSHAKES: Final = 4
 
 
 class LinkClosed(Exception):
-    """Missing answer of the rig, or a request to stop."""
+    """Raised if the rig does not answer in time, or on a request to stop."""
 
 
 class KeyRejected(LinkClosed):
@@ -64,7 +64,7 @@ class LinkClient:
     if a name has several addresses, they are tried in turn.
 
     ``patience_s``: timeout of an answer; ``math.inf`` waits for ever, and reports failing handshakes and prolonged
-    failure to connect to ``note``. Raises LinkClosed if the endpoint is invalid.
+    failure to connect to ``on_problem``.  Raises LinkClosed if the endpoint is invalid.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class LinkClient:
         stop_requested: Callable[[], bool],
         keys: LearnerKeys | None = None,
         patience_s: float = PATIENCE_S,
-        note: Callable[[str], object] = lambda line: None,
+        on_problem: Callable[[str], object] = lambda line: None,
     ) -> None:
-        self._endpoint, self._keys, self._patience_s, self._note = endpoint, keys, patience_s, note
+        self._endpoint, self._keys, self._patience_s, self._on_problem = endpoint, keys, patience_s, on_problem
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         options = {
@@ -114,9 +114,9 @@ class LinkClient:
         self._ids = itertools.count(1)
         self._stop_requested = stop_requested
         self._n_failed_handshakes = 0
-        self.connections = 0
+        self.n_connections = 0
         """Number of connections made; more than one means an outage."""
-        self.retries = 0
+        self.n_retries = 0
 
     def ask(
         self, request: RequestMessage, *payloads: bytes, timeout_s: float | None = None
@@ -130,19 +130,19 @@ class LinkClient:
         frames = [request_id, encode(request), *payloads]
         patience_s = self._patience_s if timeout_s is None else timeout_s
         limit = time.monotonic() + patience_s
-        sent_s, wait_ms, tries = -math.inf, RETRY_INTERVAL_MS, 0
+        sent_s, wait_ms, n_tries = -math.inf, RETRY_INTERVAL_MS, 0
         while True:
             if self._stop_requested():
                 raise LinkClosed("asked to stop")
             now = time.monotonic()
-            due = now - sent_s > wait_ms / 1000
-            if due and self._send(frames):
-                if tries:
-                    self.retries += 1
+            is_due = now - sent_s > wait_ms / 1000
+            if is_due and self._send(frames):
+                if n_tries:
+                    self.n_retries += 1
                     wait_ms = min(2 * wait_ms, MAX_RETRY_INTERVAL_MS)
-                tries, sent_s = tries + 1, now
-                due = False
-            if self._wait(until_writable=due):
+                n_tries, sent_s = n_tries + 1, now
+                is_due = False
+            if self._wait(until_writable=is_due):
                 answer = self._receive(request_id)
                 if answer is not None:
                     return answer
@@ -171,7 +171,7 @@ class LinkClient:
         self._socket.connect(endpoint)
 
     def _try_addresses(self, now_s: float) -> None:
-        """Try the next address of a name while none can be connected to; report that once."""
+        """Try the next address of the rig while not connected; report a prolonged failure once."""
         if len(self._addresses) > 1 and now_s >= self._next_address_s:
             self._next_address_s = math.inf
             self._socket.disconnect(self._addresses[0][0])
@@ -183,7 +183,7 @@ class LinkClient:
             self._unconnected_since_s = now_s
         elif now_s - self._unconnected_since_s > _UNREACHABLE_REPORT_DELAY_S:
             self._unconnected_since_s = math.inf
-            self._note(f"nothing answers at {self._endpoint}: {self._describe_attempts(self._tcp)}; still trying")
+            self._on_problem(f"nothing answers at {self._endpoint}: {self._describe_attempts(self._tcp)}; still trying")
 
     def _describe_attempts(self, tcp: TcpEndpoint) -> str:
         return f"tried {probe_addresses(tcp)}; a rig prints its address when it starts (link.listen)"
@@ -226,24 +226,26 @@ class LinkClient:
                 self._next_address_s = time.monotonic() + self._reconnect_delay_s
                 self._reconnect_delay_s = min(2 * self._reconnect_delay_s, _MAX_RECONNECT_INTERVAL_MS / 1000)
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self.connections += 1
+                self.n_connections += 1
                 self._n_failed_handshakes = 0
-                reconnected = self.connections > 1
+                reconnected = self.n_connections > 1
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 raise KeyRejected(self._rejection_message(value))
             elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
                 raise KeyRejected(self._mismatch_message())
             else:
                 self._n_failed_handshakes += 1
-                if self.connections == 0 and self._n_failed_handshakes == _MAX_FAILED_HANDSHAKES:
+                if self.n_connections == 0 and self._n_failed_handshakes == _MAX_FAILED_HANDSHAKES:
                     if math.isfinite(self._patience_s):
                         raise KeyRejected(self._mismatch_message())
-                    self._note(f"{self._mismatch_message()}; still trying")  # possibly a tunnel whose far end is down
+                    self._on_problem(
+                        f"{self._mismatch_message()}; still trying"
+                    )  # possibly a tunnel whose far end is down
 
     def _rejection_message(self, status: int) -> str:
-        mine = "" if self._keys is None else f" {pair_fingerprint(self._keys.pair)}"
+        fingerprint = "" if self._keys is None else f" {pair_fingerprint(self._keys.pair)}"
         return (
-            f"the rig at {self._endpoint} does not accept this learner's key{mine} (status {status}); "
+            f"the rig at {self._endpoint} does not accept this learner's key{fingerprint} (status {status}); "
             "put its public key into the rig's folder 'learners' (onrig keys) and restart the rig"
         )
 

@@ -192,7 +192,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
-    """List (path, message) for settings that leave the link open to others or cannot work."""
+    """List (path, message) for settings that leave the link open to others or that conflict with each other."""
     node_path = ("link", "listen")
     if link.listen is None:
         if link.keys is not None:

@@ -82,7 +82,7 @@ def is_valid_name(name: str) -> bool:
 def load_rig_keys(folder: Path) -> RigKeys:
     """Read a rig's keys from its folder, or from the parent folder of keys; raises KeyFault."""
     folder = _resolve_folder(folder, RIG_FOLDER)
-    own = _read_pair(folder / SECRET_FILE)
+    pair = _read_pair(folder / SECRET_FILE)
     learners = folder / LEARNERS_FOLDER
     _check_folder(learners)
     allowed: dict[bytes, str] = {}
@@ -92,9 +92,9 @@ def load_rig_keys(folder: Path) -> RigKeys:
         raise KeyFault(f"{learners}: contains no learner's key; put a NAME.key there (onrig keys DIR --learner NAME)")
     if len(allowed) > _MAX_LEARNER_KEYS:
         raise KeyFault(f"{learners}: more than {_MAX_LEARNER_KEYS} keys")
-    if z85.decode(own.public) in allowed:
+    if z85.decode(pair.public) in allowed:
         raise KeyFault(f"{folder / SECRET_FILE}: also the key of a learner; the keys of rig and learner were exchanged")
-    return RigKeys(own, allowed)
+    return RigKeys(pair, allowed)
 
 
 def load_learner_keys(folder: Path) -> LearnerKeys:
@@ -152,12 +152,12 @@ def _read_pair(path: Path) -> KeyPair:
         raise KeyFault(f"{path}: contains no secret key; copy the file again, or make new keys (onrig keys)")
     public = fields.get("public-key")
     try:
-        derived = zmq.curve_public(secret)
+        derived_public = zmq.curve_public(secret)
     except (ValueError, zmq.ZMQError):
         raise KeyFault(f"{path}: the secret key is damaged; copy the file again") from None
-    if public != derived:
+    if public != derived_public:
         raise KeyFault(f"{path}: the two keys do not match; copy the file again")
-    return KeyPair(derived, secret)
+    return KeyPair(derived_public, secret)
 
 
 def _read_public_key(path: Path) -> bytes:
@@ -196,7 +196,7 @@ def _check_private(path: Path, status: os.stat_result, mode: int) -> None:
     if status.st_uid != os.geteuid():
         raise KeyFault(f"{path}: belongs to another user (uid {status.st_uid}); chown it to uid {os.geteuid()}")
     if status.st_mode & 0o077:
-        was = stat.S_IMODE(status.st_mode)
+        found_mode = stat.S_IMODE(status.st_mode)
         raise KeyFault(
-            f"{path}: open to other users (mode {was:04o}); chmod {mode:o} it, and renew the keys if in doubt"
+            f"{path}: open to other users (mode {found_mode:04o}); chmod {mode:o} it, and renew the keys if in doubt"
         )

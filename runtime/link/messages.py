@@ -65,13 +65,13 @@ class Ancestor(msgspec.Struct, frozen=True):
     """Earlier memory from whose checkpoint a memory was restored."""
 
     memory: bytes
-    """Its token."""
+    """Token of the earlier memory."""
     writes: int
-    """Number of its first writes that the other memory shares."""
+    """Number of writes restored from it, counted from its first."""
 
 
 class Attached(msgspec.Struct, frozen=True, tag="attached"):
-    """Data with which a learner mirrors the buffer and exports acceptable policies."""
+    """Answer to Attach: the data needed to mirror the buffer and to export acceptable policies."""
 
     run_id: str
     config: bytes
@@ -92,7 +92,7 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     lineage: tuple[Ancestor, ...] = ()
     """Memories from which writes were restored, most recent last."""
     done: int = -1
-    """Lockstep: last training episode fully concluded; a learner resumes from its state after it."""
+    """Lockstep: last training episode fully concluded, after which a learner resumes."""
     pushes: bool = False
     """Whether the push role is granted."""
     why: str = ""
@@ -196,7 +196,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     updates: Count
     updates_per_s: float
     kept: bool = True
-    """Whether the learner can resume from here after a crash: its state, if due, is on disk."""
+    """Whether the learner could resume after this episode: its state, if due, is on disk."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):

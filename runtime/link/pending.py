@@ -129,7 +129,7 @@ class PendingConnection:
 
 
 def may_read(connection: PendingConnection, total_in_flight: int) -> bool:
-    """Return whether to read more from a connection; ``total_in_flight`` is the total in flight."""
+    """Return whether to read more from a connection; ``total_in_flight``: bytes of all connections."""
     return connection.bytes_in_flight < MAX_BYTES_IN_FLIGHT and total_in_flight < MAX_TOTAL_BYTES_IN_FLIGHT
 
 

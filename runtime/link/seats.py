@@ -55,11 +55,11 @@ def surplus_connections(connections: Iterable[PendingConnection]) -> list[Pendin
         crowds = by_stage[limit.stage].values()
         total = sum(map(len, crowds))
         while total:
-            crowd = max(crowds, key=len)
-            if len(crowd) <= limit.per_address and total <= limit.total:
+            crowded_address = max(crowds, key=len)
+            if len(crowded_address) <= limit.per_address and total <= limit.total:
                 break
-            first = min(crowd, key=limit.eviction_key)
-            crowd.remove(first)
+            first = min(crowded_address, key=limit.eviction_key)
+            crowded_address.remove(first)
             evicted.append(first)
             total -= 1
     return evicted
@@ -89,10 +89,10 @@ def next_assignment(connections: Collection[PendingConnection], now_s: float) ->
     n_seats = Counter(c.address for c in seated)
     for address, queue in sorted(queues.items(), key=lambda item: (n_seats[item[0]], item[1][0].arrived_s)):
         displaced: PendingConnection | None = None
-        full = n_seats[address] >= MAX_SEATS_PER_ADDRESS
-        if full or len(seated) >= MAX_SEATS:
-            crowd = address if full else n_seats.most_common(1)[0][0]
-            displaced = min((c for c in seated if c.address == crowd), key=_seated_s)
+        is_full = n_seats[address] >= MAX_SEATS_PER_ADDRESS
+        if is_full or len(seated) >= MAX_SEATS:
+            crowded_address = address if is_full else n_seats.most_common(1)[0][0]
+            displaced = min((c for c in seated if c.address == crowded_address), key=_seated_s)
             if now_s - _seated_s(displaced) < MIN_SEAT_TENURE_S:
                 continue
         n_jumped = sum(c.jumped_queue for c in seated if c.address == address and c is not displaced)

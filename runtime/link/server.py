@@ -58,8 +58,8 @@ class Answer(NamedTuple):
 
     message: ReplyMessage
     payloads: tuple[bytes, ...] = ()
-    read: int = 0
-    """Bytes read to build it, counted as work of the turn."""
+    bytes_read: int = 0
+    """Bytes read to build the reply, counted as work of the turn."""
 
 
 class Ticket(NamedTuple):
@@ -91,8 +91,8 @@ class LinkServer:
         self._acceptor: ConnectionAcceptor | None = None
         self._connections: dict[bytes, PendingConnection] = {}
         self._sockets: list[tuple[zmq.Socket[bytes], str]] = []
-        self.malformed = 0
-        self.work = 0
+        self.n_malformed = 0
+        self.work_bytes = 0
         """Bytes read and written in the last turn."""
         try:
             self._open(endpoint, "local", None, None)
@@ -175,10 +175,10 @@ class LinkServer:
             self._acceptor.last_poll_s = time.monotonic()
         if self._zap_handler is not None:
             self._zap_handler.answer()
-        self.work = 0
+        self.work_bytes = 0
         open_sockets = list(range(len(self._sockets)))
         for _ in range(_MAX_REQUESTS_PER_TURN):
-            if not open_sockets or self.work >= _MAX_BYTES_PER_TURN:
+            if not open_sockets or self.work_bytes >= _MAX_BYTES_PER_TURN:
                 return
             socket_index = open_sockets.pop(0)
             received = self._receive(socket_index)
@@ -186,9 +186,9 @@ class LinkServer:
                 continue
             open_sockets.append(socket_index)
             ticket, frames = received
-            self.work += sum(map(len, frames))
+            self.work_bytes += sum(map(len, frames))
             if self.handle_message(ticket, frames, handle):
-                self.work += _MAX_BYTES_PER_TURN
+                self.work_bytes += _MAX_BYTES_PER_TURN
 
     def _receive(self, socket_index: int) -> tuple[Ticket, list[bytes]] | None:
         socket, name = self._sockets[socket_index]
@@ -233,17 +233,17 @@ class LinkServer:
     def handle_message(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
         """Handle one message, the frames after its request id; return True if it was expensive."""
         if not frames or len(ticket.request_id) != _ID_BYTES:
-            self.malformed += 1
+            self.n_malformed += 1
             return False
         try:
             request = decode_request(frames[0])
         except msgspec.DecodeError as error:
-            self.malformed += 1
+            self.n_malformed += 1
             self.send(ticket, Answer(Refused(f"malformed request: {error}")))
             return False
         answer = handle(ticket, request, frames[1:])
         if answer is not None:
-            self.work += answer.read
+            self.work_bytes += answer.bytes_read
             self.send(ticket, answer)
         return isinstance(request, _EXPENSIVE_REQUESTS)
 
@@ -274,7 +274,7 @@ class LinkServer:
             if connection is not None and self._acceptor is not None:
                 connection.queued_answer_bytes -= size
             return error.errno or zmq.EHOSTUNREACH
-        self.work += size
+        self.work_bytes += size
         return 0
 
     def close(self) -> None:

@@ -16,11 +16,11 @@ from onrig.runtime.run_config import RunConfig
 
 _MAX_READ_BYTES: Final = 1 << 16
 _MAX_EVENT_AGE_S: Final = 5.0
-"""Maximum age of an event by the host's clocks, one of which may have been set."""
+"""Maximum age of an event, which limits errors after a change of the host's clock."""
 
 
-class Companions:
-    """Messages that are new since the last call."""
+class StateAndEventReader:
+    """Reads the loop's states and the run's events that are new since the last call."""
 
     def __init__(self, config: RunConfig, folder: Path, loop_state: Callable[[], bytes | None]) -> None:
         self._lockstep = config.lockstep
@@ -30,11 +30,11 @@ class Companions:
 
     def new_states(self) -> Iterator[bytes]:
         """Yield the loop's state, encoded, if it is new; it precedes the records after it."""
-        kept = self._load_state()
-        if kept is None or kept == self._last_state:
+        encoded = self._load_state()
+        if encoded is None or encoded == self._last_state:
             return
-        self._last_state = kept
-        state = msgspec.msgpack.decode(kept, type=dict[str, object])
+        self._last_state = encoded
+        state = msgspec.msgpack.decode(encoded, type=dict[str, object])
         tick = state.get("tick", 0)
         yield wire.encode(messages.LOOP_STATE, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
 

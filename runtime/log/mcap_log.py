@@ -19,7 +19,7 @@ import numpy as np
 
 from onrig.hw.native import variant
 from onrig.runtime.log import messages, wire
-from onrig.runtime.log.companions import Companions
+from onrig.runtime.log.companions import StateAndEventReader
 from onrig.runtime.log.mcap_file import CHUNK_BYTES, FORMAT_VERSION, McapFile
 from onrig.runtime.log.messages import EPISODES, EVENTS, LINES, LOOP, POLICIES, STEPS, PolicyTracker
 from onrig.runtime.log.staged_file import log_files, next_file
@@ -42,43 +42,43 @@ _MAX_CHUNKS_PER_FILE: Final = 10_000
 
 
 class _RecordCounts:
-    """Positions of the records passed to a log: last one passed, last one encoded, and last one on disk."""
+    """Counts of the records passed to a log, encoded, and written to disk."""
 
     def __init__(self) -> None:
         self.n_received = self._n_encoded = self._n_on_disk = 0
         self._next_seq = self._encoded_seq = 0
-        self.logged = 0
+        self.first_unlogged = 0
         """Number of the first record not on disk."""
         self.n_missing = 0
-        """Number of records passed that will never be on disk."""
+        """Number of records that were passed to the log and will never be on disk."""
 
-    def add(self, records: Records, *, stopped: bool) -> None:
-        """Count further records, which a log that has ``stopped`` does not write."""
+    def add(self, records: Records, *, is_stopped: bool) -> None:
+        """Count records passed to the log; a stopped log does not write them."""
         self.n_received += len(records)
         self._next_seq = int(records[-1]["seq"]) + 1
-        if stopped:
+        if is_stopped:
             self.n_missing += len(records)
 
-    def encode(self, last_seq: int) -> None:
-        """Mark all records passed as encoded, up to this number."""
+    def mark_encoded(self, last_seq: int) -> None:
+        """Mark all records up to this number as encoded."""
         self._n_encoded, self._encoded_seq = self.n_received, last_seq + 1
 
     def mark_written(self) -> None:
         """Mark all encoded records as written to disk."""
-        self._n_on_disk, self.logged = self._n_encoded, self._encoded_seq
+        self._n_on_disk, self.first_unlogged = self._n_encoded, self._encoded_seq
 
-    def stop(self) -> None:
-        """Mark the log as stopped: no records other than those on disk will be there."""
+    def mark_stopped(self) -> None:
+        """Mark the log as stopped: records not yet on disk are lost."""
         self.n_missing += self.n_received - self._n_on_disk
 
-    def resume(self) -> None:
-        """Mark the log as continuing with the next records."""
+    def mark_resumed(self) -> None:
+        """Mark the log as resumed with the next records."""
         self._n_encoded = self._n_on_disk = self.n_received
-        self._encoded_seq = self.logged = self._next_seq
+        self._encoded_seq = self.first_unlogged = self._next_seq
 
 
 class _SpaceLimits:
-    """Room for a run's log: its largest size, and the free space of its disk."""
+    """Space limits of a run's log: its maximum size, and the free space of its disk."""
 
     def __init__(self, settings: Log, folder: Path) -> None:
         self._settings, self._folder = settings, folder
@@ -106,7 +106,7 @@ class _SpaceLimits:
 
 
 class McapLog:
-    """An `onrig.runtime.log.sink.Sink` that writes MCAP."""
+    """Sink (`onrig.runtime.log.sink.Sink`) that writes MCAP files."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class McapLog:
         self._reserved_names = reserved_names
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.input_names)
-        self._companions = Companions(config, folder, loop_state)
+        self._companions = StateAndEventReader(config, folder, loop_state)
         self._t_ns = 0
         self._policies = PolicyTracker()
         self._pending = bytearray()
@@ -155,7 +155,7 @@ class McapLog:
         """Add step records, in order."""
         if not len(records):
             return
-        self._records.add(records, stopped=self._stopped)
+        self._records.add(records, is_stopped=self._stopped)
         if self._stopped:
             return
         self._t_ns = max(int(records[-1]["t_mono_ns"]), 0)
@@ -171,20 +171,20 @@ class McapLog:
         file = self._file
         if self._stopped or file is None or not self._pending:
             return
-        kept = records = np.frombuffer(bytes(self._pending), self._messages.layout.dtype)
+        logged = records = np.frombuffer(bytes(self._pending), self._messages.layout.dtype)
         self._pending.clear()
-        self._records.encode(int(records[-1]["seq"]))
+        self._records.mark_encoded(int(records[-1]["seq"]))
         for t_ns, change in self._policies.changes(records):
             self._add(POLICIES, t_ns, wire.encode(messages.POLICY, change))
         decimation = self._config.log.decimation
         if decimation > 1:
             edges = records["flags"] & (Flag.FIRST | Flag.NO_ACTION)
-            kept = records[(records["tick"] % decimation == 0) | (edges != 0)]
-        encoded, size = self._messages.encode(kept), self._messages.size
-        times, numbers = kept["t_mono_ns"].tolist(), kept["seq"].tolist()
+            logged = records[(records["tick"] % decimation == 0) | (edges != 0)]
+        encoded, size = self._messages.encode(logged), self._messages.size
+        times, numbers = logged["t_mono_ns"].tolist(), logged["seq"].tolist()
         for i, (t_ns, seq) in enumerate(zip(times, numbers, strict=True)):
             file.add(STEPS, t_ns, encoded[i * size : (i + 1) * size], seq)
-        self._steps += len(kept)
+        self._steps += len(logged)
         if file.staged_bytes > CHUNK_BYTES:
             self._write_chunk()
 
@@ -204,9 +204,9 @@ class McapLog:
         self._write_chunk()
 
     @property
-    def logged(self) -> int | None:
+    def first_unlogged(self) -> int | None:
         """Number of the first record not on disk; None while the log is interrupted."""
-        return None if self._stopped and not self._closed else self._records.logged
+        return None if self._stopped and not self._closed else self._records.first_unlogged
 
     def account(self) -> LogAccount:
         """Return the account of records passed and missing."""
@@ -307,7 +307,7 @@ class McapLog:
         if self._stopped:
             return
         self._stopped, self._stop_reason = True, reason
-        self._records.stop()
+        self._records.mark_stopped()
         self._abandon_file()
         self._event("log_stopped", reason=reason, **self._statistics())
         self._pending.clear()
@@ -319,7 +319,7 @@ class McapLog:
         if not self._start_file():
             return
         self._stopped = False
-        self._records.resume()
+        self._records.mark_resumed()
         self._event("log_goes_on", file=self.path.name, missing=self._records.n_missing)
 
     def _add_state(self) -> None:

@@ -151,7 +151,7 @@ class LoggedEvent(NamedTuple):
     source: str
     message: str
     summary: str
-    """Its message, or else its fields as text."""
+    """Message of the event, or its fields as text if it has no message."""
     text: str
     """The complete line."""
 
@@ -191,11 +191,11 @@ class PolicyTracker:
 
     def changes(self, records: NDArray[np.void]) -> Iterator[tuple[int, Values]]:
         """Yield, for each record at which the acting policy changes, its time in ns and an ``onrig.Policy``."""
-        acting = records[(records["flags"] & Flag.NO_ACTION == 0) & (records["kind"] != Kind.RESET)]
-        ids = acting["policy_id"]
+        acting_ids = records[(records["flags"] & Flag.NO_ACTION == 0) & (records["kind"] != Kind.RESET)]
+        ids = acting_ids["policy_id"]
         previous = np.concatenate([[self._policy], ids[:-1]]) if len(ids) else ids
         for index in np.flatnonzero(ids != previous).tolist():
-            r = acting[index]
+            r = acting_ids[index]
             flags = int(r["flags"])
             yield (
                 int(r["t_mono_ns"]),

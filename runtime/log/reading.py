@@ -16,7 +16,6 @@ from typing import IO, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from mcap.exceptions import EndOfFile
 from mcap.opcode import Opcode
 from mcap.reader import make_reader
@@ -91,8 +90,8 @@ def read_log(folder: Path, rig: Rig, *, behaviour: bool = False, inputs: Sequenc
 def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
     """Read the records of all log files of a run in batches, each record once; raises LogDamagedError.
 
-    A replay process that was started anew writes some once more; a run in lockstep that was resumed repeats those after
-    its checkpoint, bit for bit.
+    A restarted replay process may write records again, and a resumed lockstep run repeats the records after its
+    checkpoint bit for bit.
     """
     rig, behaviour, inputs = config.rig, config.stochastic, config.input_names
     files = log_files(folder)
@@ -102,8 +101,8 @@ def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
         repeated = [tick for later, tick in starts[index + 1 :] if later != session and config.lockstep]
         for part in _read_file(path, StepMessages(rig, behaviour=behaviour, inputs=inputs)):
             if isinstance(part, np.ndarray):
-                fresh = part["seq"].astype(np.int64) > sessions.get(session, -1)
-                records = part[fresh & (part["tick"] < min(repeated))] if repeated else part[fresh]
+                is_new = part["seq"].astype(np.int64) > sessions.get(session, -1)
+                records = part[is_new & (part["tick"] < min(repeated))] if repeated else part[is_new]
                 sessions[session] = int(part["seq"][-1]) if len(part) else sessions.get(session, -1)
                 if len(records):
                     yield records
@@ -123,24 +122,26 @@ def _read_start(path: Path, messages: StepMessages) -> tuple[str, int]:
 
 def unfinished_files(folder: Path) -> list[Path]:
     """Log files without an index at their end: being written, or their writer was killed."""
-    found = []
+    unfinished = []
     for path in log_files(folder):
         try:
             with open_file(path, None) as file:
                 if _read_summary(file) is None:
-                    found.append(path)
+                    unfinished.append(path)
         except OSError:
-            found.append(path)
-    return found
+            unfinished.append(path)
+    return unfinished
 
 
-def read_last(folder: Path, rig: Rig, most: int, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> Records:
-    """Read the newest records, at most ``most``, without the preceding ones; raises LogDamagedError."""
+def read_last(
+    folder: Path, rig: Rig, max_records: int, *, behaviour: bool = False, inputs: Sequence[str] = ()
+) -> Records:
+    """Read the newest records, at most ``max_records``; raises LogDamagedError."""
     messages = StepMessages(rig, behaviour=behaviour, inputs=inputs)
     records = messages.decode(b"")
     for path in reversed(log_files(folder)):
-        if len(records) < most:
-            records = np.concatenate([_read_newest(path, messages, most - len(records)), records])
+        if len(records) < max_records:
+            records = np.concatenate([_read_newest(path, messages, max_records - len(records)), records])
     return records
 
 
@@ -312,9 +313,3 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
         offset, shift = offset + 1, shift + 7
         if byte < wire.CONTINUATION_BIT:
             return value, offset
-
-
-def sealed(records: Records, messages: StepMessages) -> npt.NDArray[np.bool_]:
-    """Return whether each record matches the CRC written by the loop, bool (n,)."""
-    layout = messages.layout
-    return np.array([layout.has_valid_crc(memoryview(r.tobytes())) for r in records], bool)

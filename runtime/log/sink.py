@@ -13,7 +13,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeRow
 
-WriteEvent = Callable[..., None]
+EventWriter = Callable[..., None]
 
 
 class Sink(Protocol):
@@ -29,7 +29,7 @@ class Sink(Protocol):
         """Do periodic work; ``now_s``: any monotonic clock."""
 
     @property
-    def logged(self) -> int | None:
+    def first_unlogged(self) -> int | None:
         """Number of the first record not on disk; None if the log needs no records retained."""
 
     def account(self) -> LogAccount | None:
@@ -52,7 +52,7 @@ class NoLog:
         pass
 
     @property
-    def logged(self) -> int | None:
+    def first_unlogged(self) -> int | None:
         return None
 
     def account(self) -> LogAccount | None:
@@ -70,7 +70,7 @@ def open_log(
     config: RunConfig,
     folder: Path,
     session: str,
-    event: WriteEvent,
+    event: EventWriter,
     loop_state: Callable[[], bytes | None] = lambda: None,
     reserved_names: Collection[str] = (),
 ) -> Sink:

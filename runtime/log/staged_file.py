@@ -18,7 +18,7 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def next_file(folder: Path, written: Iterable[str] = ()) -> Path:
-    """Name the file that follows those of a run; ``written``: names of files that may have been deleted."""
+    """Return the name of the next log file of a run; ``written``: names of earlier files, possibly deleted."""
     names = (*(path.name for path in log_files(folder)), *written)
     last = max((int(match[1] or 1) for name in names if (match := _NAME_PATTERN.fullmatch(name))), default=0)
     return folder / (f"log-{last + 1}.mcap" if last else "log.mcap")

@@ -1,6 +1,6 @@
 """The step record as a rig-specific protobuf message: every field exactly, signals by name, SI values next to counts.
 
-All messages of a rig have the same length (``RowLayout``): every field is present and of fixed width, so that numpy
+All messages of a rig have the same length (`RowLayout`): every field is present and of fixed width, so that numpy
 encodes thousands at once. Any protobuf reader can decode them.  An enum's varint has two bytes here, the second usually
 0, which is valid and holds every value of a byte.
 """
@@ -48,7 +48,7 @@ class Group(NamedTuple):
     columns: tuple[Column, ...]
 
 
-class Rows:
+class RowLayout:
     """Layout of messages of one type, each of ``size`` bytes; ``row[column]`` of the structured array is a value."""
 
     def __init__(self, parts: Sequence[Column | Group]) -> None:
@@ -76,7 +76,7 @@ class Rows:
             if isinstance(part, Column):
                 add(part)
                 continue
-            inner = Rows(part.columns)
+            inner = RowLayout(part.columns)
             constant(tag(part.field.number, LENGTH_DELIMITED) + varint(inner.size))
             for column in part.columns:
                 add(column)
@@ -172,7 +172,7 @@ class _StepField(NamedTuple):
 
 
 class StepMessages:
-    """Encodes and decodes the step records of one rig; ``behaviour``: those of stochastic policies.
+    """Encodes and decodes the step records of one rig; ``behaviour``: whether its policies are stochastic.
 
     ``inputs``: names of the policy inputs, if they are not the observation.
     """
@@ -191,7 +191,7 @@ class StepMessages:
             self._names["Input"] = identifiers(inputs)
         self._resolutions = np.array([s.resolution for s in rig.sensors])
         self._parts = list(self._build())
-        self._rows = Rows([p.part for p in self._parts])
+        self._rows = RowLayout([p.part for p in self._parts])
         self.size: Final = self._rows.size
         """Size of every message in bytes."""
 

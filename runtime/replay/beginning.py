@@ -1,4 +1,4 @@
-"""Start of a replay process: its predecessor, the restored checkpoint, and what is cut from the run."""
+"""Start of a replay process: its predecessor, the restored checkpoint, and the data to be removed from the run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from onrig.runtime.shm.latest import SLOT_SCHEMA, Latest, PolicySlot, loop_state
 from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
 
-Warn = Callable[[str], object]
+WarningSink = Callable[[str], object]
 
 
-class Shared(NamedTuple):
-    """The run's shared memory."""
+class SharedMemory(NamedTuple):
+    """Shared memory of the run."""
 
     board: Board
     loop_state: Latest
@@ -33,7 +33,7 @@ class Shared(NamedTuple):
     slot: PolicySlot
 
 
-def attach(config: RunConfig, shm: Path, layout: RecordLayout) -> Shared:
+def attach(config: RunConfig, shm: Path, layout: RecordLayout) -> SharedMemory:
     """Attach to the run's shared memory, and replace the process that drains its ring."""
     segment = Segment.attach(shm / "board", BOARD_SCHEMA)
     board = Board(segment)
@@ -41,24 +41,24 @@ def attach(config: RunConfig, shm: Path, layout: RecordLayout) -> Shared:
     ring = Segment.attach(shm / "ring", layout.schema)
     reader = ring_reader(config, ring, layout, lambda: board[Word.ENDED] == 1)
     slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
-    return Shared(board, loop_state_in(segment), reader, slot)
+    return SharedMemory(board, loop_state_in(segment), reader, slot)
 
 
 class Start(NamedTuple):
-    """Starting situation of a process."""
+    """Loop and run that a replay process serves."""
 
-    life: int
-    """Name of the loop's process and its ring."""
+    session_id: int
+    """Number of the loop's session, which also identifies its ring."""
     took_over: bool
     """Whether another replay process has served the same loop before."""
     run: str = ""
     """Identity of the run."""
     config_text: str = ""
-    """Its configuration, as in ``config.yaml``."""
+    """Configuration of the run, as in ``config.yaml``."""
 
 
-class Beginning(NamedTuple):
-    """State found by a process, and its recovery, before it opens the run's files."""
+class StartState(NamedTuple):
+    """State that a replay process has restored before it opens the run's files."""
 
     start: Start
     upkeep: Upkeep
@@ -70,7 +70,7 @@ class Beginning(NamedTuple):
     @property
     def files(self) -> dict[str, Extent]:
         """The run's append-only files at the restored checkpoint; empty without one."""
-        return files_at(self.upkeep)
+        return files_at_checkpoint(self.upkeep)
 
 
 def begin(
@@ -78,34 +78,36 @@ def begin(
     folder: Path,
     board: Board,
     memory: Memory,
-    warn: Warn,
-    beat: Callable[[], object],
+    warn: WarningSink,
+    on_progress: Callable[[], object],
     *,
     config_text: str,
     resumes: bool,
-) -> Beginning:
+) -> StartState:
     """Restore ``memory`` from the newest checkpoint, and cut everything beyond it if the run returns to it.
 
-    ``beat`` is called on progress.  Raises CheckpointError, and the errors of ``recovered``.
+    ``on_progress`` is called during long work.  Raises CheckpointError, and the errors of ``recover_files``.
     """
-    took_over = board[Word.REPLAY_LOOKS] > 0
-    start = Start(board[Word.LIFE], took_over, run_identity(folder), config_text)
-    upkeep = Upkeep(folder / "buffer", memory, config, warn, beat)
+    took_over = board[Word.REPLAY_HEARTBEATS] > 0
+    start = Start(board[Word.SESSION_ID], took_over, run_identity(folder), config_text)
+    upkeep = Upkeep(folder / "buffer", memory, config, warn, on_progress)
     returns_to_checkpoint = config.lockstep if took_over else resumes
     recovery = (
-        recovered(folder, upkeep, lockstep=config.lockstep, warn=warn, loop_running=took_over)
+        recover_files(folder, upkeep, lockstep=config.lockstep, warn=warn, loop_running=took_over)
         if returns_to_checkpoint
         else None
     )
     is_first = not took_over or (config.lockstep and upkeep.restored is None)
-    return Beginning(start, upkeep, recovery, is_first)
+    return StartState(start, upkeep, recovery, is_first)
 
 
-def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Warn, loop_running: bool = False) -> Recovery:
+def recover_files(
+    folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: WarningSink, loop_running: bool = False
+) -> Recovery:
     """Cut everything beyond the point from which the run in ``folder`` continues (``onrig.runtime.replay.recovery``).
 
-    Must be called before anything opens the run's files.  Raises CheckpointError, also if a file cannot be cut; next to
-    a running loop, that raises OSError.
+    Must be called before anything opens the run's files.  Raises CheckpointError, also if a file cannot be cut, which
+    raises OSError instead while the loop is running.
     """
     try:
         return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, loop_running=loop_running)
@@ -115,6 +117,6 @@ def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Warn, loop_
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run was not resumed") from None
 
 
-def files_at(upkeep: Upkeep) -> dict[str, Extent]:
+def files_at_checkpoint(upkeep: Upkeep) -> dict[str, Extent]:
     """Return the run's append-only files at the restored checkpoint; empty without one."""
     return decode_point(upkeep.note).files if upkeep.restored is not None else {}

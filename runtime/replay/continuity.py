@@ -1,4 +1,4 @@
-"""Continuity between replay processes: the state with which one starts and that it leaves to the next.
+"""Continuity between replay processes: restored state of this process, and checkpoints for its successor.
 
 There are four kinds of start.  A new run has no state.  A resumed run first returns to its last position and reports
 that to the loop (:mod:`onrig.runtime.replay.recovery`).  A process that replaces an earlier one next to a running loop
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from onrig.runtime.control.loop_state import decode_state, encode_state
 from onrig.runtime.log.sink import Sink
 from onrig.runtime.log.staged_file import log_files
-from onrig.runtime.replay.beginning import Beginning
+from onrig.runtime.replay.beginning import StartState
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import CheckpointContent
-from onrig.runtime.replay.intake import take_over
+from onrig.runtime.replay.intake import find_ring_position
 from onrig.runtime.replay.recovery import Point, Recovery, decode_point, encode_point
 from onrig.runtime.replay.repetition import repetition
 from onrig.runtime.replay.summary import Parts
@@ -35,13 +35,13 @@ _APPENDED: Final = ("episodes.csv", POLICY_INDEX, "events.jsonl")
 
 
 class Continuity:
-    """Restores the counts of ``parts`` once, and writes checkpoints of them."""
+    """Restores the counts of ``parts`` at the start, and writes them to checkpoints."""
 
     def __init__(
         self,
         config: RunConfig,
         folder: Path,
-        beginning: Beginning,
+        beginning: StartState,
         parts: Parts,
         log: Sink,
         event: Callable[..., None],
@@ -59,37 +59,37 @@ class Continuity:
         self.lost = 0
         """Number of records that the previous process read but did not make durable, and that are no longer in the
         ring."""
-        self._growing = RunningChecksums(folder, beginning.files)
+        self._checksums = RunningChecksums(folder, beginning.files)
         self.context: NDArray[np.void] | None = None
-        """Number of records that the previous process read and that are still in the ring."""
-        self._written_at = -1
+        """Records that the previous process read and that are still in the ring; None if there is no such process."""
+        self._checkpointed_episode = -1
         """Episode of the checkpoint that this process started with, which need not be written again."""
-        self._new_names = True
+        self._has_new_names = True
         """Whether the names in the run folder may not be on disk yet."""
         self._unsynced_policies: list[Path] = []
         """Policies covered by the checkpoint collected last."""
 
     @property
     def dropped(self) -> int:
-        """Number of records that the run has lost because the ring was full, those before this process included."""
+        """Number of records that the run has lost because the ring was full, including those before this process."""
         return self._dropped_before + self._parts.ring.dropped
 
     @property
     def durable(self) -> int:
-        """Number of the loop's first record that a process starting now would need."""
+        """Number of the first record of the loop that is not in the newest checkpoint on disk."""
         counts = self._upkeep.durable
-        return counts["since"] if counts is not None and counts.get("life") == self._start.life else 0
+        return counts["since"] if counts is not None and counts.get("life") == self._start.session_id else 0
 
     @property
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         """Whether everything read is in the newest checkpoint on disk, or would be repeated by a resumed run."""
         counts = self._upkeep.durable or {}
         if self._repetition.replaces_newest:
             return True
-        return (counts.get("life"), counts.get("taken")) == (self._start.life, self._parts.ring.taken)
+        return (counts.get("life"), counts.get("taken")) == (self._start.session_id, self._parts.ring.taken)
 
     def account(self, rows: int) -> Account:
-        """Return the expected content at the end of the run, in which the loop has closed ``rows`` episodes."""
+        """Return the expected content of the finished run folder; ``rows``: number of episodes closed by the loop."""
         ring, log = self._parts.ring, self._log.account()
         return Account(
             rows=rows,
@@ -98,33 +98,33 @@ class Continuity:
             dropped=self.dropped,
             lost=self.lost + ring.damaged,
             newer=self._newer_than_checkpoint,
-            is_covered=self.covered,
+            is_covered=self.is_covered,
             log=log
             and log._replace(
                 offered=ring.taken + self._passed_to_log_before,
                 missing=log.missing + self.unlogged_before,
                 reason=log.reason or "before the run was resumed",
             ),
-            departures=self._parts.requests.succession.departures,
+            n_deviations=self._parts.requests.succession.n_deviations,
         )
 
     def files(self) -> dict[str, Extent]:
         """Return the checksums of the run's append-only files, up to their current ends."""
         logs = (path.name for path in log_files(self._folder))
-        return self._growing.advance((*_APPENDED, *logs))
+        return self._checksums.advance((*_APPENDED, *logs))
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
     def begin(self, recovery: Recovery | None) -> int:
         """Restore the run's state; return the id of the policy with which a resumed run continues, 0 without one.
 
-        ``recovery``: what was cut from a resumed run, or from a lockstep run whose process is replaced; otherwise None.
+        ``recovery``: of a resumed run, or of a lockstep run whose replay process is replaced; otherwise None.
         """
         counts = self._upkeep.restored
         if counts is not None:
             self._restore_counts(counts)
-            point = decode_point(self._upkeep.note)
-            self._parts.requests.set_lineage(point.memory, point.lineage)
+            position = decode_point(self._upkeep.note)
+            self._parts.requests.set_lineage(position.memory, position.lineage)
         if self._start.took_over:
             self._take_over(counts, recovery)
         elif recovery is not None:
@@ -133,7 +133,7 @@ class Continuity:
 
     def _restore_counts(self, counts: Mapping[str, int]) -> None:
         """Continue counting from the checkpoint from which the memory was restored."""
-        requests, same_life = self._parts.requests, counts.get("life") == self._start.life
+        requests, is_same_loop = self._parts.requests, counts.get("life") == self._start.session_id
         requests.feed.closed = counts["closed"]
         requests.feedback.last_batch, requests.feedback.batches = counts["error_batch"], counts.get("error_batches", 0)
         requests.updates, requests.mismatches = counts["updates"], counts["mismatches"]
@@ -142,37 +142,37 @@ class Continuity:
         self._parts.policies.resume(counts)
         if self._parts.promise is not None:
             self._parts.promise.resume(counts)
-        self._dropped_before = counts["dropped_before"] if same_life else counts["dropped"]
+        self._dropped_before = counts["dropped_before"] if is_same_loop else counts["dropped"]
         self.lost = counts.get("lost", 0)
         self.unlogged_before = counts.get("unlogged", 0)
-        self._passed_to_log_before = counts.get("given_before" if same_life else "given", 0)
+        self._passed_to_log_before = counts.get("given_before" if is_same_loop else "given", 0)
         self._newer_than_checkpoint = counts.get("newer", 0)
 
     def _take_over(self, counts: Mapping[str, int] | None, recovery: Recovery | None) -> None:
-        """Replace a process that died next to the loop."""
+        """Continue the work of a replay process that died while the loop was running."""
         ring, requests, figures = self._parts.ring, self._parts.requests, self._parts.figures
         if recovery is not None:
             if recovery.durations is not None:
                 figures.restore_durations(recovery.durations)
-            figures.follow(recovery.rows)
+            figures.add_earlier_rows(recovery.rows)
             requests.feed.closed = recovery.start.episode
             requests.done = recovery.start.episode if counts is not None else -1
-            self._written_at = requests.done
+            self._checkpointed_episode = requests.done
             self._parts.policies.repeat_after(counts["next_policy"] - 1 if counts is not None else 0)
         else:
             self._parts.policies.submit_filed()
             if counts is not None:
                 figures.restore_durations(decode_point(self._upkeep.note).durations)
-                figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
-        start = take_over(ring.tail, self._start.life, counts)
+                figures.add_earlier_rows(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
+        start = find_ring_position(ring.tail, self._start.session_id, counts)
         self.lost += start.lost
         ring.take(start.taken - ring.taken)
         self.context = ring.retained()
         builder = self._parts.builder
-        if counts is not None and counts.get("life") == self._start.life:
-            point = decode_point(self._upkeep.note)
-            self._parts.accounts.restore(point.opened)
-            builder.began = point.began
+        if counts is not None and counts.get("life") == self._start.session_id:
+            position = decode_point(self._upkeep.note)
+            self._parts.accounts.restore(position.opened)
+            builder.began = position.began
         gaps = builder.gaps
         builder.add(self.context)
         builder.gaps = gaps  # already counted
@@ -190,11 +190,11 @@ class Continuity:
         requests, figures, loop_state = self._parts.requests, self._parts.figures, self._parts.loop_state
         if counts is not None:
             requests.feedback.last_batch = 0  # its learner is new as well
-            self._new_names = False
-            self._written_at = self._repetition.resume(recovery.start.episode)
+            self._has_new_names = False
+            self._checkpointed_episode = self._repetition.resume(recovery.start.episode)
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
-        figures.follow(recovery.rows, recovery.unrecorded, recovery.n_checkpointed_records)
+        figures.add_earlier_rows(recovery.rows, recovery.unrecorded, recovery.n_checkpointed_records)
         self._newer_than_checkpoint += sum(row.steps + 1 for row in recovery.unrecorded)
         self._newer_than_checkpoint -= recovery.n_checkpointed_records
         requests.feed.closed = recovery.start.episode
@@ -216,38 +216,38 @@ class Continuity:
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
-    def at_episode(self, episode: int) -> bool:
+    def checkpoint_episode(self, episode: int) -> bool:
         """Write a checkpoint at the barrier after this episode if one is due; return whether one is on disk
         (lockstep)."""
-        self._parts.policies.settle()
-        if episode > self._written_at:
-            self._note_collected(self._upkeep.at_episode(episode, self._content))
+        self._parts.policies.prune()
+        if episode > self._checkpointed_episode:
+            self._mark_collected(self._upkeep.checkpoint_episode(episode, self._content))
         counts = self._upkeep.durable
         return counts is not None and counts["closed"] == episode
 
-    def at_time(self, now_s: float) -> None:
+    def checkpoint_if_due(self, now_s: float) -> None:
         """Collect a checkpoint if one is due at ``now_s``, of the monotonic clock (real time)."""
-        self._note_collected(self._upkeep.at_time(now_s, self._content))
+        self._mark_collected(self._upkeep.checkpoint_if_due(now_s, self._content))
 
-    def _note_collected(self, written: bool) -> None:
-        """Mark what a collected checkpoint covers, which need not be collected again: writing it is retried."""
-        if written:
+    def _mark_collected(self, is_collected: bool) -> None:
+        """Mark the data of a collected checkpoint as covered, because writing it is retried until it succeeds."""
+        if is_collected:
             self._parts.policies.mark_synced(self._unsynced_policies)
-            self._new_names = False
+            self._has_new_names = False
 
     def close(self) -> None:
         """Write the last checkpoint, if the run can be continued from its current state."""
         self._upkeep.close(self._content if self._repetition.is_at_rest else None)
 
     def abandon(self) -> None:
-        """End without another checkpoint, after the current one is written."""
+        """Stop after the current checkpoint has been written, without another one."""
         self._upkeep.close(None)
 
     def _content(self) -> CheckpointContent:
         """Return the content of a checkpoint other than the memory; raises CheckpointError if rows are missing on
         disk."""
         parts = self._parts
-        parts.policies.settle()
+        parts.policies.prune()
         parts.rows.flush()
         if parts.rows.waiting or parts.policies.waiting:
             raise CheckpointError(
@@ -269,7 +269,7 @@ class Continuity:
             "given": self._passed_to_log_before + (next_seq if log is not None else 0),
             "given_before": self._passed_to_log_before,
             "newer": self._newer_than_checkpoint,
-            "life": self._start.life,
+            "life": self._start.session_id,
             "taken": next_seq,
             # The last record, which forms a pair with the next one, is read again for its context.
             "since": max(0, next_seq - 1),
@@ -296,7 +296,7 @@ class Continuity:
             )
         )
         required_files = [self._folder / name for name in ("episodes.csv", *self._repetition.relies_on)]
-        if self._new_names:
+        if self._has_new_names:
             required_files.append(self._folder)
         self._unsynced_policies = parts.policies.unsynced
         if self._unsynced_policies:

@@ -15,7 +15,7 @@ from onrig.runtime.memory.transitions import ResynthesisedBatch, Resynthesiser, 
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 
-OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
+TdErrorCallback = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
 """Callback with slots, the generations of their experiences, and the latest |TD errors|."""
 
 
@@ -43,14 +43,14 @@ class Memory:
         """Number of experiences offered to the keeper."""
         self.stale_errors = 0
         """Number of feedback values for experiences that had been overwritten."""
-        self.on_errors: OnErrors | None = None
+        self.on_errors: TdErrorCallback | None = None
         """Called with the TD errors of current experiences, whether or not the keeper uses them."""
 
     @property
     def overflows(self) -> bool:
-        """Whether a memory that keeps everything is full; a thinned one rejects experiences long before that."""
-        full = self.storage.stored == self.storage.capacity
-        return full and self.keeper.refused > 0 and self.strategy.keeper.keeps_all
+        """Whether a memory that should keep everything is full and rejects experiences."""
+        is_full = self.storage.stored == self.storage.capacity
+        return is_full and self.keeper.refused > 0 and self.strategy.keeper.keeps_all
 
     def insert(self, t: Transitions) -> None:
         """Offer a batch of transitions to the keeper, in order, except those that the configuration excludes."""
@@ -84,7 +84,7 @@ class Memory:
         self.offered += len(rewards)
 
     def seed(self, t: Transitions) -> None:
-        """Begin with experiences of an earlier run, oldest first, which do not count as offered by this one."""
+        """Insert experiences of an earlier run, oldest first; they do not count as offered by this run."""
         self.insert(t)
         self.offered = 0
 
@@ -120,7 +120,7 @@ class Memory:
         self.keeper.on_write(slot, exploration, int(t.episode[i]))
 
     def _write_again(self, slot: int, offered: int) -> None:
-        """Rewrite the slot unchanged; the keeper requires a write, with the episode of the ``offered`` experience.
+        """Write the slot again, unchanged except for the episode of the ``offered`` experience, as the keeper requires.
 
         Strategies based on TD error or replay count then treat it as new (§6.3.1 uses FIFO[Uniform], which uses
         neither).
@@ -150,8 +150,8 @@ class Memory:
         Non-finite values are dropped, because a diverged learner must not decide what is kept.
         """
         current = self.storage.is_current(slots, generations)
-        good = current & np.isfinite(values)
+        is_finite = current & np.isfinite(values)
         self.stale_errors += int(np.count_nonzero(~current))
-        self.keeper.on_feedback(signal, slots[good], values[good])
+        self.keeper.on_feedback(signal, slots[is_finite], values[is_finite])
         if self.on_errors is not None and signal is Signal.TD_ERROR:
-            self.on_errors(slots[good], generations[good], values[good])
+            self.on_errors(slots[is_finite], generations[is_finite], values[is_finite])

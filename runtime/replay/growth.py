@@ -20,11 +20,11 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryLimitError(Exception):
-    """Excess of the process over its memory limit."""
+    """Raised if the process exceeds its memory limit."""
 
 
 class Growth:
-    """Check of the process's own allocated memory, whether written to or not."""
+    """Checks the memory allocated by this process, including memory not yet written to."""
 
     def __init__(self, storage_bytes: int) -> None:
         """``storage_bytes``: size of the memory of experiences; the current size of the process is the reference."""
@@ -39,7 +39,7 @@ class Growth:
         data = _data_bytes()
         if data > self._limit:
             raise MemoryLimitError(
-                f"its memory has grown to {data >> 20} MiB, {(data - self._limit) >> 20} MiB above the limit: "
+                f"the replay process has grown to {data >> 20} MiB, {(data - self._limit) >> 20} MiB above the limit: "
                 "check for a process of this user that floods its socket"
             )
 

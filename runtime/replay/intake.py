@@ -21,13 +21,13 @@ from onrig.runtime.replay.summary import Parts
 from onrig.runtime.shm.ring import RingReader
 
 
-def since(records: NDArray[np.void], seq: int) -> NDArray[np.void]:
-    """Return the records from number ``seq`` on."""
+def records_from(records: NDArray[np.void], seq: int) -> NDArray[np.void]:
+    """Return the records with number ``seq`` and later."""
     return records if not len(records) or records["seq"][0] >= seq else records[records["seq"] >= seq]
 
 
-class TakeOver(NamedTuple):
-    """Starting position of a replay process in the ring."""
+class RingPosition(NamedTuple):
+    """Position in the ring at which a replay process starts."""
 
     taken: int
     """Number of the next record to read."""
@@ -35,15 +35,14 @@ class TakeOver(NamedTuple):
     """Number of records that are neither in a checkpoint nor in the ring."""
 
 
-def take_over(ring_tail: int, life: int, restored: Mapping[str, int] | None) -> TakeOver:
-    """Find the starting position, from the checkpoint's counts (None: no checkpoint) and the name of the loop's
-    process."""
-    covered = restored["taken"] if restored is not None and restored.get("life") == life else 0
-    return TakeOver(max(covered, ring_tail), max(0, ring_tail - covered))
+def find_ring_position(ring_tail: int, session_id: int, restored: Mapping[str, int] | None) -> RingPosition:
+    """Find the starting position, from the number of the loop's session and the checkpoint's counts (None: none)."""
+    first_unread = restored["taken"] if restored is not None and restored.get("life") == session_id else 0
+    return RingPosition(max(first_unread, ring_tail), max(0, ring_tail - first_unread))
 
 
 class Intake:
-    """Passes records on, in order; those that a previous process read are not reported or logged again."""
+    """Passes records on, in order; records that a previous process has read are not reported or logged again."""
 
     def __init__(
         self,
@@ -68,17 +67,17 @@ class Intake:
         parts = self._parts
         parts.memory.insert(parts.builder.add(records))
         parts.figures.add(records)
-        new = since(records, self.first_unreported)
-        parts.watch.follow(records[: len(records) - len(new)], reported=True, ruled=False)
-        parts.watch.add(new)
-        parts.policies.follow(records, parts.ring.dropped)
+        unreported = records_from(records, self.first_unreported)
+        parts.watch.add_earlier_records(records[: len(records) - len(unreported)], reported=True, ruled=False)
+        parts.watch.add(unreported)
+        parts.policies.record_acting(records, parts.ring.dropped)
         self._timing.add(records)
         self.log(records)
-        if len(new):
-            self._tick_events.add(new)
+        if len(unreported):
+            self._tick_events.add(unreported)
             if self._telemetry is not None:
-                self._telemetry.add(new)
-        first_unlogged = since(records, self.first_unlogged)
+                self._telemetry.add(unreported)
+        first_unlogged = records_from(records, self.first_unlogged)
         for row in parts.accounts.add(records):
             parts.rows.append(row)
             if (
@@ -90,14 +89,14 @@ class Intake:
                 parts.figures.add_training(row)
 
     def log(self, records: NDArray[np.void]) -> None:
-        """Log those of these records that no previous process has logged."""
-        self._log.add(since(records, self.first_unlogged))
+        """Log the records, except those that a previous process has logged."""
+        self._log.add(records_from(records, self.first_unlogged))
 
 
-def closed_before(ring: RingReader, closed: int) -> int:
-    """Return the last training episode without records left in the ring: its content in the memory is final.
+def last_complete_episode(ring: RingReader, closed: int) -> int:
+    """Return the last training episode without records in the ring, so that its content in the memory is final.
 
-    ``closed``: the last one that the loop has ended.
+    ``closed``: last training episode that the loop has ended.
     """
     waiting = ring.peek(1)
     if not len(waiting):

@@ -19,7 +19,7 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from onrig.runtime.control.realtime import PARENT, die_with_parent, leave_cpu
+from onrig.runtime.control.realtime import PARENT_VARIABLE, die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import KeyFault
 from onrig.runtime.link.server import CannotListen
@@ -42,13 +42,13 @@ _LEARNER_WARNING_S: Final = 10.0
 """Time without a learner after which a rig without a local one reports its address."""
 
 
-def _resumed(process: ReplayProcess) -> str:
+def _describe_resumption(process: ReplayProcess) -> str:
     """Describe the starting point of a resumed run, with a warning if no learned policy is left."""
     assert process.recovery is not None
     if process.policy:
         return f"{process.recovery.summary_line}, under policy {process.policy}"
-    untrained = "no policy was admitted before the run ended: the learner's first one, possibly untrained, will act"
-    report(NAME, "warning", untrained)
+    warning = "no policy was admitted before the run ended: the learner's first policy, possibly untrained, will act"
+    report(NAME, "warning", warning)
     return process.recovery.summary_line
 
 
@@ -75,30 +75,30 @@ def main(
         claim(run_folder, _CLAIM_TIMEOUT_S)
         process = ReplayProcess(config, run_folder, shm, resynthesiser, check, resumes="--resume" in arguments[2:])
     except (CheckpointError, FolderBusy, TermFailed) as error:
-        return _refused(str(error), ExitCode.CONFIGURATION)
+        return _report_refusal(str(error), ExitCode.CONFIGURATION)
     except (LogMissing, KeyFault) as error:
-        return _refused(str(error), ExitCode.PREFLIGHT)
+        return _report_refusal(str(error), ExitCode.PREFLIGHT)
     except CannotListen as error:
-        return _refused(str(error), ExitCode.HARDWARE)
+        return _report_refusal(str(error), ExitCode.HARDWARE)
     except OSError as error:  # no descriptors, no room, no permission
-        return _refused(f"{error.filename or run_folder}: {error.strerror or error}", ExitCode.PREFLIGHT)
+        return _report_refusal(f"{error.filename or run_folder}: {error.strerror or error}", ExitCode.PREFLIGHT)
     if (reason := _initial_policy_refusal(process, config)) is not None:
         process.finish()
-        return _refused(f"{config.policy}: refused: {reason}", ExitCode.CONFIGURATION)
-    where = " and ".join(process.endpoints)
-    resumed = process.recovery is not None and not process.took_over
-    report(NAME, "ready", f"{where}; {_resumed(process)}" if resumed else where)
+        return _report_refusal(f"{config.policy}: refused: {reason}", ExitCode.CONFIGURATION)
+    addresses = " and ".join(process.endpoints)
+    is_resumed = process.recovery is not None and not process.took_over
+    report(NAME, "ready", f"{addresses}; {_describe_resumption(process)}" if is_resumed else addresses)
     return _serve_loop(process, config, stop)
 
 
-def _refused(reason: str, code: ExitCode) -> ExitCode:
+def _report_refusal(reason: str, code: ExitCode) -> ExitCode:
     report(NAME, "error", reason)
     return code
 
 
 def _initial_policy_refusal(process: ReplayProcess, config: RunConfig) -> str | None:
     """Admit the policy with which a new run starts; return the reason if it is refused."""
-    if config.policy is None or not process.begins or process.policy:
+    if config.policy is None or not process.starts_run or process.policy:
         return None
     try:
         return process.admit_file(Path(config.policy))
@@ -111,15 +111,15 @@ def _serve_loop(process: ReplayProcess, config: RunConfig, stop: threading.Event
     expects_learner = config.link.listen is not None and not config.local_learner
     no_learner_since_s = time.monotonic() if expects_learner else math.inf
     try:
-        while not stop.is_set() and not process.finished:
+        while not stop.is_set() and not process.is_finished:
             if not process.turn():
                 process.idle()
             if time.monotonic() - no_learner_since_s > _LEARNER_WARNING_S:
                 no_learner_since_s = math.inf
-                if not process.learner_seen:
-                    where = " and ".join(process.endpoints)
-                    unheard = f"no learner has connected in {_LEARNER_WARNING_S:g} s; this rig listens at {where}"
-                    report(NAME, "warning", unheard)
+                if not process.has_heard_learner:
+                    addresses = " and ".join(process.endpoints)
+                    message = f"no learner has connected in {_LEARNER_WARNING_S:g} s; this rig listens at {addresses}"
+                    report(NAME, "warning", message)
         while process.turn():
             pass
     except RestartFromCheckpoint:
@@ -128,17 +128,17 @@ def _serve_loop(process: ReplayProcess, config: RunConfig, stop: threading.Event
         os.execv(sys.executable, sys.orig_argv)
     except TermFailed as error:  # earlier records are complete; a successor would fail at the same record
         process.abandon()
-        return _refused(str(error), ExitCode.CONFIGURATION)
+        return _report_refusal(str(error), ExitCode.CONFIGURATION)
     except MemoryLimitError as error:  # at once, before the machine's memory is exhausted: another process replaces it
         report(NAME, "warning", str(error))
         return ExitCode.INTERNAL
-    if stop.is_set() and not process.ended and not _orphaned():
+    if stop.is_set() and not process.has_loop_ended and not _is_orphaned():
         process.abandon()  # only this process was ended, not the run
         return ExitCode.INTERRUPTED
     process.finish()
     return ExitCode.OK
 
 
-def _orphaned() -> bool:
-    """Whether the supervisor is gone, so that no successor would be started."""
-    return os.environ.get(PARENT, "") != str(os.getppid())
+def _is_orphaned() -> bool:
+    """Whether the supervisor has ended, so that no successor would be started."""
+    return os.environ.get(PARENT_VARIABLE, "") != str(os.getppid())

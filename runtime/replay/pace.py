@@ -1,4 +1,4 @@
-"""Pace of the replay process: which records it reads, and who waits for whom.
+"""Pace of the replay process: when it reads records, and when the loop waits for it.
 
 In real time nothing waits: learning overlaps the next episode, records accumulate for a while before they are read, and
 checkpoints are written in the background.  In lockstep the loop waits at a barrier after each training episode, which
@@ -31,13 +31,13 @@ _MAX_WAITING: Final = 64
 class Pace(Protocol):
     """Pace of the replay process; times in s of one monotonic clock."""
 
-    uncovered: int
-    """Records that had to leave the ring in lockstep before a checkpoint; they are lost if the replay process dies
-    now."""
+    n_uncovered: int
+    """Number of records that had to leave the ring before a checkpoint (lockstep); they would be lost if the replay
+    process died now."""
     concluded_s: float
     """Time at which the last episode was concluded (lockstep)."""
 
-    def due(self, waiting: int, now_s: float) -> bool:
+    def is_reading_due(self, waiting: int, now_s: float) -> bool:
         """Whether to read the ``waiting`` records now, since the ring cannot wake a process."""
 
     def readable(self, records: NDArray[np.void]) -> int:
@@ -56,7 +56,7 @@ class Pace(Protocol):
         """Write the checkpoint that is due, and let the loop continue if it waits."""
 
     def release(self, durable: int, logged: int | None) -> None:
-        """Free the records that the ring need not keep; ``durable`` and ``logged`` as in `releasable`."""
+        """Free the records that the ring need not keep; ``durable`` and ``logged`` as in `first_retained`."""
 
     @property
     def awaits_learner(self) -> bool:
@@ -64,10 +64,10 @@ class Pace(Protocol):
 
 
 class RealTime:
-    """Real time, in which nothing waits; at most half of the ring is kept for a successor, so that the loop finds
-    room."""
+    """Real time, in which nothing waits; records for a successor occupy at most half of the ring, so that the loop can
+    always write."""
 
-    uncovered: int = 0
+    n_uncovered: int = 0
     concluded_s: float = 0.0
     awaits_learner: bool = False
 
@@ -75,29 +75,29 @@ class RealTime:
         self._ring, self._continuity = ring, continuity
         self._next_s = 0.0
 
-    def due(self, waiting: int, now_s: float) -> bool:
+    def is_reading_due(self, waiting: int, now_s: float) -> bool:
         return waiting >= _MAX_WAITING or now_s >= self._next_s
 
     def readable(self, records: NDArray[np.void]) -> int:
         return len(records)
 
     def note_read(self, now_s: float) -> None:
-        """Let further records accumulate first."""
+        """Postpone the next reading, so that records accumulate."""
         self._next_s = now_s + _READ_INTERVAL_S
 
     def pause_ms(self, now_s: float) -> int:
         """Return the time until the accumulating records are due."""
-        left_s = self._next_s - now_s
-        return max(_MIN_PAUSE_MS, round(1e3 * (left_s if left_s > 0.0 else _READ_INTERVAL_S)))
+        remaining_s = self._next_s - now_s
+        return max(_MIN_PAUSE_MS, round(1e3 * (remaining_s if remaining_s > 0.0 else _READ_INTERVAL_S)))
 
     def note_pause(self, *, by_request: bool) -> None:
         """Do nothing: pauses do not depend on requests."""
 
     def conclude(self, now_s: float) -> None:
-        self._continuity.at_time(now_s)
+        self._continuity.checkpoint_if_due(now_s)
 
     def release(self, durable: int, logged: int | None) -> None:
-        self._ring.release(releasable(self._ring, durable, logged, yields=True))
+        self._ring.release(first_retained(self._ring, durable, logged, may_yield=True))
 
 
 class Lockstep:
@@ -113,25 +113,25 @@ class Lockstep:
         self._pause_ms = _MIN_PAUSE_MS
         self._last_concluded = -1
         """Last training episode concluded by this process."""
-        self.uncovered = 0
+        self.n_uncovered = 0
         self.concluded_s = 0.0
 
     @property
-    def _done(self) -> int:
-        """Last training episode whose work is complete; a trainer works between its steps, so its episodes are."""
+    def _last_done_episode(self) -> int:
+        """Last training episode whose learning is complete; with a trainer, every closed episode."""
         return self._requests.done if self._has_learner else self._requests.feed.closed
 
-    def due(self, waiting: int, now_s: float) -> bool:
-        """Return True, because the loop waits for what follows from the records."""
+    def is_reading_due(self, waiting: int, now_s: float) -> bool:
+        """Return True, because the loop waits until the records have been processed."""
         return True
 
     def readable(self, records: NDArray[np.void]) -> int:
         """Return the number of records before the end of the next episode to be concluded.
 
-        An episode's transitions are inserted once everything that follows from the previous one is done.  A loop that
-        waits at its barriers never runs ahead, but records that are read again do.
+        An episode's transitions are inserted after all work for the previous episode.  The loop waits at its barriers,
+        so later records occur only if records are read again after a restart.
         """
-        return ahead_of_barrier(records, self._done)
+        return count_to_barrier(records, self._last_done_episode)
 
     def note_read(self, now_s: float) -> None:
         self._pause_ms = _MIN_PAUSE_MS
@@ -144,52 +144,55 @@ class Lockstep:
         self._pause_ms = _MIN_PAUSE_MS if by_request else min(2 * self._pause_ms, _MAX_PAUSE_MS)
 
     def conclude(self, now_s: float) -> None:
-        """Open the barrier after an episode that all have concluded, once its checkpoint is on disk."""
-        board, requests, done = self._board, self._requests, self._done
-        board[Word.DONE] = done + 1
+        """Open the barrier after the last concluded episode, once its checkpoint is on disk."""
+        board, requests, done = self._board, self._requests, self._last_done_episode
+        board[Word.LEARNER_DONE] = done + 1
         if done <= self._last_concluded or done > board[Word.CLOSED]:
             return
         self.concluded_s = now_s
         # During a repetition the loop is ahead of the episode, so its state is not that of the checkpoint.
-        if board[Word.BARRIER] <= done and requests.learner_kept and self._continuity.at_episode(done):
-            requests.settle(done)
+        if board[Word.BARRIER] <= done and requests.learner_state_saved and self._continuity.checkpoint_episode(done):
+            requests.note_checkpoint(done)
         self._last_concluded = done
         board[Word.BARRIER] = max(board[Word.BARRIER], done + 1)
 
     def release(self, durable: int, logged: int | None) -> None:
         ring = self._ring
-        yields = ring.is_full and ring.taken - ring.tail >= ring.capacity
-        up_to = releasable(ring, durable, logged, yields=yields)
-        self.uncovered = max(0, up_to - durable)
+        may_yield = ring.is_full and ring.taken - ring.tail >= ring.capacity
+        up_to = first_retained(ring, durable, logged, may_yield=may_yield)
+        self.n_uncovered = max(0, up_to - durable)
         ring.release(up_to)
 
     @property
     def awaits_learner(self) -> bool:
         """Whether the learner has not yet concluded the last episode of a complete run."""
-        return self._board[Word.CLOSED] >= self._episodes and self._done < self._requests.feed.closed
+        return self._board[Word.CLOSED] >= self._episodes and self._last_done_episode < self._requests.feed.closed
 
 
-def pace(config: RunConfig, ring: RingReader, continuity: Continuity, requests: LearnerRequests, board: Board) -> Pace:
+def make_pace(
+    config: RunConfig, ring: RingReader, continuity: Continuity, requests: LearnerRequests, board: Board
+) -> Pace:
     """Return the pace of a run."""
     if config.lockstep:
         return Lockstep(config, ring, continuity, requests, board)
     return RealTime(ring, continuity)
 
 
-def ahead_of_barrier(records: NDArray[np.void], done: int) -> int:
-    """Return how many of the next ``records`` belong to the episode after ``done``, the last concluded, or earlier."""
-    opens = records["kind"] == Kind.TRAIN
-    early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
-    return int(early[0]) if len(early) else len(records)
+def count_to_barrier(records: NDArray[np.void], done: int) -> int:
+    """Return how many of the next ``records`` belong to the episode after the last concluded one (``done``) or to
+    earlier ones."""
+    is_training = records["kind"] == Kind.TRAIN
+    beyond = np.flatnonzero(records["episode"] > np.where(is_training, done + 1, done))
+    return int(beyond[0]) if len(beyond) else len(records)
 
 
-def releasable(ring: RingReader, durable: int, logged: int | None, *, yields: bool) -> int:
+def first_retained(ring: RingReader, durable: int, logged: int | None, *, may_yield: bool) -> int:
     """Return the number of the record before which all others may leave the ring.
 
     Those before ``durable`` are in a checkpoint, those before ``logged`` in the log (None: there is no log).  A ring
-    that ``yields`` keeps at most half of its capacity.
+    that ``may_yield`` keeps at most half of its capacity.
     """
     first_needed = min(durable, ring.taken) if logged is None else min(durable, ring.taken, logged)
-    if yields:
+    if may_yield:
         first_needed = max(first_needed, ring.taken - ring.capacity // 2)
     return max(first_needed, ring.tail)

@@ -19,11 +19,11 @@ from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.accounts.figures import FILE as TIMING_FILE
 from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, TimingFile
 from onrig.runtime.replay.accounts.telemetry import ProcessFigures, open_telemetry
-from onrig.runtime.replay.beginning import Shared, attach, begin
+from onrig.runtime.replay.beginning import SharedMemory, attach, begin
 from onrig.runtime.replay.continuity import Continuity
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.growth import Growth
-from onrig.runtime.replay.intake import Intake, closed_before
+from onrig.runtime.replay.intake import Intake, last_complete_episode
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.admission_terms import examination
 from onrig.runtime.replay.learners.learner_requests import LearnerRequests, RunIdentity, run_id
@@ -31,11 +31,11 @@ from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.policy_folder import policy_folder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.learners.succession import succession
-from onrig.runtime.replay.pace import pace
+from onrig.runtime.replay.pace import make_pace
 from onrig.runtime.replay.promise_watch import StepCheck, watch_promise
 from onrig.runtime.replay.seeds import read_seeds
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
-from onrig.runtime.replay.summary import Parts, process_figures, progress, summarised, write_summary
+from onrig.runtime.replay.summary import Parts, process_figures, progress, summary_content, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.checksums import read_list, write_list
 from onrig.runtime.run_state.completeness import assess
@@ -47,7 +47,7 @@ from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 NAME: Final = "replay"
 """Name of the process in reports."""
-_PROGRESS_S: Final = 0.25
+_PROGRESS_INTERVAL_S: Final = 0.25
 _NOTIFY_TIMEOUT_S: Final = 5.0
 """Grace period for busy learners at shutdown; those silent for long are not awaited.  A remote learner that is not
 notified keeps trying to reconnect."""
@@ -58,7 +58,7 @@ _LEARNER_TIMEOUT_S: Final = 20.0
 
 
 class RestartFromCheckpoint(Exception):
-    """Request to return to the checkpoint: in lockstep a new learner repeats its predecessor's work since then."""
+    """Raised to return to the checkpoint, from which a new learner repeats its predecessor's work (lockstep)."""
 
 
 def _warn(line: str) -> None:
@@ -66,7 +66,7 @@ def _warn(line: str) -> None:
 
 
 class ReplayProcess:
-    """Parts of the replay process, and its work cycle."""
+    """The replay process: connects its parts, and runs its work cycle."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class ReplayProcess:
         if beginning.upkeep.restored is None and config.selection.seeds is not None:
             memory.seed(read_seeds(run_folder))
         self.took_over: Final = beginning.start.took_over
-        """Whether this process replaces an earlier one next to the same loop."""
-        self.begins: Final = beginning.is_first
+        """Whether this process replaces an earlier one while the loop is running."""
+        self.starts_run: Final = beginning.is_first
         """Whether this process starts the run from the beginning."""
         self.recovery: Final = beginning.recovery
         """Recovery of a resumed or taken-over run."""
@@ -111,8 +111,8 @@ class ReplayProcess:
         self.policy: Final = self._continuity.begin(self.recovery)
         """Id of the policy with which a resumed run continues; 0 without one."""
         self._timing = TimingFile(run_folder / TIMING_FILE, lockstep=config.lockstep)
-        self._intake = self._continued_intake()
-        self._pace = pace(config, shared.ring, self._continuity, self._parts.requests, self._board)
+        self._intake = self._build_intake()
+        self._pace = make_pace(config, shared.ring, self._continuity, self._parts.requests, self._board)
         self._growth = Growth(memory.storage.nbytes)
         self._no_records = shared.ring.peek(0)
         self._reported_s = 0.0
@@ -120,9 +120,14 @@ class ReplayProcess:
         self._ended_s: float | None = None
 
     def _assemble(
-        self, config: RunConfig, shared: Shared, memory: Memory, identity: RunIdentity, step_check: StepCheck | None
+        self,
+        config: RunConfig,
+        shared: SharedMemory,
+        memory: Memory,
+        identity: RunIdentity,
+        step_check: StepCheck | None,
     ) -> Parts:
-        """Build the parts through which a record passes."""
+        """Build the parts that process records."""
         event = self._events.write
         policies = PolicyAdmission(
             examination(config),
@@ -146,7 +151,7 @@ class ReplayProcess:
             watch_promise(config, step_check, event, self._board),
         )
 
-    def _continued_intake(self) -> Intake:
+    def _build_intake(self) -> Intake:
         """Continue the intake where the previous process left it."""
         board, parts, context = self._board, self._parts, self._continuity.context
         intake = Intake(
@@ -155,21 +160,21 @@ class ReplayProcess:
             self._log,
             TickEvents(self._events.write),
             self._telemetry,
-            first_unreported=board[Word.TAKEN],
-            first_unlogged=board[Word.LOGGED],
+            first_unreported=board[Word.FIRST_UNREPORTED],
+            first_unlogged=board[Word.FIRST_UNLOGGED],
         )
         if context is not None:
             intake.log(context)
-            parts.watch.follow(context, reported=True, ruled=True)
+            parts.watch.add_earlier_records(context, reported=True, ruled=True)
         feed = parts.requests.feed
-        feed.closed = max(feed.closed, closed_before(parts.ring, board[Word.CLOSED]))
+        feed.closed = max(feed.closed, last_complete_episode(parts.ring, board[Word.CLOSED]))
         return intake
 
     def _process_figures(self) -> ProcessFigures:
         return process_figures(self._parts, dropped=self._continuity.dropped)
 
     def _signal_progress(self) -> None:
-        self._board[Word.REPLAY_LOOKS] += 1
+        self._board[Word.REPLAY_HEARTBEATS] += 1
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -177,7 +182,7 @@ class ReplayProcess:
         return self._server.endpoints
 
     @property
-    def learner_seen(self) -> bool:
+    def has_heard_learner(self) -> bool:
         """Whether a learner has sent any request yet."""
         return self._parts.requests.peers.last_message_ns > 0
 
@@ -197,15 +202,15 @@ class ReplayProcess:
                 self._parts.promise.add(records)
             self._parts.ring.take(len(records))
             self._warn_if_full()
-            self._board[Word.TAKEN] = max(self._parts.ring.taken, self._intake.first_unreported)
+            self._board[Word.FIRST_UNREPORTED] = max(self._parts.ring.taken, self._intake.first_unreported)
         self._serve()
-        if self._parts.requests.succession.replaced:
+        if self._parts.requests.succession.is_replacement_requested:
             self._replace_learner()
         now = time.monotonic()
         self._growth.check(now)
         self._pace.conclude(now)
-        self._pace.release(self._continuity.durable, self._log.logged)
-        if now - self._reported_s > _PROGRESS_S:
+        self._pace.release(self._continuity.durable, self._log.first_unlogged)
+        if now - self._reported_s > _PROGRESS_INTERVAL_S:
             self._reported_s = now
             self._parts.rows.flush()
             self._report_progress()
@@ -217,7 +222,7 @@ class ReplayProcess:
 
     def _next_records(self) -> NDArray[np.void]:
         ring = self._parts.ring
-        if not (self.ended or self._pace.due(ring.waiting, time.monotonic())):
+        if not (self.has_loop_ended or self._pace.is_reading_due(ring.waiting, time.monotonic())):
             return self._no_records
         records = ring.peek()
         return records[: self._pace.readable(records)]
@@ -233,14 +238,14 @@ class ReplayProcess:
             )
 
     def _publish_logged(self) -> None:
-        if (logged := self._log.logged) is not None:
-            self._board[Word.LOGGED] = max(logged, self._intake.first_unlogged)
+        if (logged := self._log.first_unlogged) is not None:
+            self._board[Word.FIRST_UNLOGGED] = max(logged, self._intake.first_unlogged)
 
     def _serve(self) -> None:
         """Answer the learners' requests, and report refused connections."""
         requests = self._parts.requests
         self._server.serve(requests.handle)
-        for ticket, answer in requests.feed.due():
+        for ticket, answer in requests.feed.take_due_answers():
             self._server.send(ticket, answer)
         if requests.peers.last_message_ns:
             self._board[Word.LEARNER_NS] = requests.peers.last_message_ns
@@ -251,26 +256,26 @@ class ReplayProcess:
 
     def _replace_learner(self) -> None:
         """Lockstep: handle a new learner that replaces the one of the last episodes."""
-        if not self._pace.uncovered:
+        if not self._pace.n_uncovered:
             raise RestartFromCheckpoint
         self._parts.requests.admit_replacement()
         self._events.write("not_reproducible", reason="a new learner joined while no checkpoint could be written")
 
     def idle(self) -> None:
-        """Wait briefly for a request; the ring is polled."""
+        """Wait briefly for a request, before the ring is polled again."""
         self._pace.note_pause(by_request=self._server.wait(self._pace.pause_ms(time.monotonic())))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     @property
-    def ended(self) -> bool:
+    def has_loop_ended(self) -> bool:
         """Whether the loop has ended."""
         return self._board[Word.ENDED] == 1
 
     @property
-    def finished(self) -> bool:
-        """Whether the loop has ended and all its records have been read, or never will be."""
-        if not self.ended:
+    def is_finished(self) -> bool:
+        """Whether the loop has ended and its records have been read, or a timeout has expired."""
+        if not self.has_loop_ended:
             return False
         now_s = time.monotonic()
         self._ended_s = now_s if self._ended_s is None else self._ended_s
@@ -281,12 +286,12 @@ class ReplayProcess:
     def _notify_learners(self) -> None:
         """Notify learners that the run is over: waiting ones at once, the others at their next request."""
         requests = self._parts.requests
-        requests.feed.ending = True
+        requests.feed.is_ending = True
         limit = time.monotonic() + _NOTIFY_TIMEOUT_S
         while True:
-            for ticket, answer in requests.feed.due():
+            for ticket, answer in requests.feed.take_due_answers():
                 self._server.send(ticket, answer)
-            if not requests.peers.expected or time.monotonic() > limit:
+            if not requests.peers.has_recent_learner or time.monotonic() > limit:
                 return
             self._server.wait(20)
             self._server.serve(requests.handle)
@@ -308,7 +313,7 @@ class ReplayProcess:
         self._log.close()
         active = self._board[Word.POLICY]
         withdrawn = {"promise_withdrawn": True} if self._board[Word.PROMISE_WITHDRAWN] else {}
-        summary = withdrawn | summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
+        summary = withdrawn | summary_content(self._parts, dropped=self._continuity.dropped, active_policy=active)
         account = self._continuity.account(self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS])
         listed = read_list(self._folder)
         files = {**listed.files, **self._continuity.files()}
@@ -318,7 +323,7 @@ class ReplayProcess:
             self._timing.write()
             write_list(self._folder, files, listed.damaged)
         except OSError as error:
-            report(NAME, "error", f"{SUMMARY_FILE} is not written: {error.strerror}")
+            report(NAME, "error", f"cannot write {SUMMARY_FILE}: {error.strerror}")
         self._close()
 
     def _await_disk_space(self) -> None:
@@ -329,7 +334,7 @@ class ReplayProcess:
             self._server.wait(100)
 
     def abandon(self) -> None:
-        """End without changing the state, which a successor continues."""
+        """Stop without changing the run's state, from which a successor continues."""
         self._continuity.abandon()
         self._log.close()
         self._publish_logged()

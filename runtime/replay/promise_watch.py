@@ -1,4 +1,4 @@
-"""Watch on the shield's promise: whether the rig's own steps agree with the plants that the promise covers.
+"""Watch on the shield's promise: whether the rig's measured steps agree with the plants that the promise covers.
 
 For each episode, the test uses the share of steps whose next measurement none of those plants explains.  The promise is
 withdrawn when ``NEEDED`` of the last ``WINDOW`` episodes exceed the claimed share.  If a covered plant exceeds it in an
@@ -45,27 +45,27 @@ class SlidingWindowTest:
 
     def __init__(self, claimed: float) -> None:
         self.claimed: Final = max(claimed, MIN_SHARE)
-        self._exceeded: deque[bool] = deque(maxlen=WINDOW)
+        self._exceeds: deque[bool] = deque(maxlen=WINDOW)
 
     @property
     def exceeded(self) -> int:
-        """Number of episodes of the window that exceed the claimed share."""
-        return sum(self._exceeded)
+        """Number of episodes in the window that exceed the claimed share."""
+        return sum(self._exceeds)
 
-    def add(self, outside: int, steps: int) -> bool:
+    def add(self, n_unexplained: int, n_steps: int) -> bool:
         """Add an episode; returns whether the claim is contradicted."""
-        if steps >= _MIN_STEPS:
-            self._exceeded.append(outside > self.claimed * steps)
+        if n_steps >= _MIN_STEPS:
+            self._exceeds.append(n_unexplained > self.claimed * n_steps)
         return self.exceeded >= NEEDED
 
     @property
     def state(self) -> int:
-        """The window as bits below a leading 1, oldest episode first, for a checkpoint."""
-        return int("1" + "".join("01"[exceeded] for exceeded in self._exceeded), 2)
+        """Window as a binary number for a checkpoint: a leading 1, then one bit per episode, oldest first."""
+        return int("1" + "".join("01"[exceeded] for exceeded in self._exceeds), 2)
 
     def restore(self, state: int) -> None:
         """Continue from a checkpoint's ``state``."""
-        self._exceeded.extend(bit == "1" for bit in f"{state:b}"[1:])
+        self._exceeds.extend(bit == "1" for bit in f"{state:b}"[1:])
 
 
 def false_alarm_rate(rate: float) -> float:
@@ -74,7 +74,7 @@ def false_alarm_rate(rate: float) -> float:
 
 
 class PromiseWatch:
-    """Compares the records with the promise; withdraws it once, with an event and a call of ``withdraw``."""
+    """Compares the records with the promise; withdraws the promise once, by an event and a call of ``withdraw``."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class PromiseWatch:
         withdrawn: bool = False,
     ) -> None:
         """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: already withdrawn."""
-        self._word, self._check, self._event, self._withdraw = promise.basis, check, event, withdraw
+        self._basis, self._check, self._event, self._withdraw = promise.basis, check, event, withdraw
         self._test = SlidingWindowTest(claimed)
         self._waiting: list[NDArray[np.void]] = []
-        self._n_waiting = self._outside = self._steps = 0
+        self._n_waiting = self._n_unexplained = self._n_steps = 0
         self.withdrawn = withdrawn
         """Whether the promise no longer holds."""
-        self.unchecked = False
+        self.has_check_failed = False
         """Whether the plant's code has failed, which ends the comparison."""
 
     def counts(self) -> dict[str, int]:
@@ -109,12 +109,12 @@ class PromiseWatch:
 
     def add(self, records: NDArray[np.void]) -> None:
         """Process the next records (dtype ``RecordLayout.dtype``), except those of resets."""
-        if self.withdrawn or self.unchecked:
+        if self.withdrawn or self.has_check_failed:
             return
         records = records[records["kind"] != Kind.RESET]
-        ends = np.flatnonzero(records["flags"] & Flag.NO_ACTION).tolist()
+        end_indices = np.flatnonzero(records["flags"] & Flag.NO_ACTION).tolist()
         start = 0
-        for end in ends:
+        for end in end_indices:
             self._buffer(records[start : end + 1])
             self._end_episode(int(records["episode"][end]))
             start = end + 1
@@ -129,30 +129,30 @@ class PromiseWatch:
             self._compare()
 
     def _compare(self) -> None:
-        if self._n_waiting < 2 or self.unchecked:
+        if self._n_waiting < 2 or self.has_check_failed:
             return
         records = np.concatenate(self._waiting)
         try:
-            outside, steps = self._check.count(records)
+            n_unexplained, n_steps = self._check.count(records)
         except Exception as error:  # the plant may be third-party code
             self._event("promise_unchecked", reason=describe_exception(error))
-            self.unchecked = True
+            self.has_check_failed = True
             return
-        self._outside, self._steps = self._outside + outside, self._steps + steps
+        self._n_unexplained, self._n_steps = self._n_unexplained + n_unexplained, self._n_steps + n_steps
         self._waiting, self._n_waiting = [records[-1:]], 1
 
     def _end_episode(self, episode: int) -> None:
         self._compare()
-        outside, steps = self._outside, self._steps
-        self._waiting, self._n_waiting, self._outside, self._steps = [], 0, 0, 0
-        if self.withdrawn or not self._test.add(outside, steps):
+        n_unexplained, n_steps = self._n_unexplained, self._n_steps
+        self._waiting, self._n_waiting, self._n_unexplained, self._n_steps = [], 0, 0, 0
+        if self.withdrawn or not self._test.add(n_unexplained, n_steps):
             return
         self.withdrawn = True
         self._event(
             "promise_withdrawn",
-            promise=str(self._word),
+            promise=str(self._basis),
             episode=episode,
-            share=round(outside / steps, 4),
+            share=round(n_unexplained / n_steps, 4),
             claimed=round(self._test.claimed, 4),
             episodes=self._test.exceeded,
             of=WINDOW,
@@ -161,7 +161,7 @@ class PromiseWatch:
 
 
 def claimed_share(box: object) -> float:
-    """Return the share of unexplained steps per episode that a box claims, from the test of its table, else 0."""
+    """Return the share of unexplained steps per episode in the test of a box's table; 0 without such a test."""
     if getattr(box, "promise", None) != Basis.SAMPLED:
         return 0.0
     try:
@@ -174,7 +174,7 @@ def claimed_share(box: object) -> float:
 def watch_promise(
     config: RunConfig, check: StepCheck | None, event: Callable[..., None], board: Board
 ) -> PromiseWatch | None:
-    """Watch on the promise of a run, withdrawn through its board; None without a check."""
+    """Return the watch on a run's promise, which is withdrawn through ``board``; None without a check."""
     if check is None:
         return None
     return PromiseWatch(

@@ -1,4 +1,4 @@
-"""Recovery of a run: the state found, what is cut from its files, and where the loop continues.
+"""Recovery of a run: the stored state, the data removed from its files, and the position at which the loop continues.
 
 In lockstep everything returns to the newest checkpoint, and everything after it is repeated, bit for bit.  In real time
 nothing is repeated: the memory is that of the checkpoint, and the run continues after the last stored episode.
@@ -19,13 +19,13 @@ from onrig.runtime.link.messages import Ancestor
 from onrig.runtime.record import Kind
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.learners.policy_watch import RolledBack
+from onrig.runtime.replay.learners.policy_watch import RolledBackList
 from onrig.runtime.run_state.checksums import EMPTY_EXTENT, SUMMARY_FILE, Extent
 from onrig.runtime.run_state.episodes import EpisodeRow, EpisodeSums, StoredRows, read_rows, truncate_rows
 from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import truncate_index
 
-Warn = Callable[[str], object]
+WarningSink = Callable[[str], object]
 _KINDS: Final = {"train": int(Kind.TRAIN), "eval": int(Kind.EVAL)}
 
 
@@ -35,21 +35,21 @@ class Point(msgspec.Struct, frozen=True):
     loop: LoopState
     durations: Durations
     opened: tuple[EpisodeSums, ...] = ()
-    """State of the episode that was open (real time)."""
+    """Sums of the episode that was in progress (real time)."""
     began: tuple[int, int, int] = (-1, -1, 0)
-    """Episode and kind of the last record, and their first tick."""
+    """Episode and kind of the last record, and the first tick of that episode."""
     memory: bytes = b""
     """Identifier of the memory."""
     lineage: tuple[Ancestor, ...] = ()
-    """Memories from which it was restored, most recent last."""
+    """Memories from which this memory was restored, most recent last."""
     run: str = ""
     """Identity of the run (``meta.json``)."""
     config: str = ""
-    """Its configuration, resolved (YAML)."""
+    """Resolved configuration of the run (YAML)."""
     files: dict[str, Extent] = {}
-    """Append-only files of the run folder, up to what had been written."""
+    """Length and checksum of the run's append-only files at the checkpoint."""
     rolled_back_crc32: int = 0
-    """Count and checksum of the list of rolled-back policies."""
+    """CRC-32 of the list of rolled-back policies."""
 
 
 class Recovery(NamedTuple):
@@ -60,10 +60,10 @@ class Recovery(NamedTuple):
     rows: list[EpisodeRow]
     """Rows that remain in ``episodes.csv``."""
     unrecorded: list[EpisodeRow]
-    """The last of these, written after the checkpoint; nothing else of their episodes is left (real time)."""
+    """The last of these rows, written after the checkpoint; all other data of their episodes are lost (real time)."""
     durations: Durations | None
     cut: Mapping[str, int]
-    """Amount cut: rows, policies, bytes of a broken row."""
+    """Amounts removed: rows, policies, bytes of a broken row."""
     n_checkpointed_records: int = 0
     """Number of records of the ``unrecorded`` episodes included in the checkpoint."""
 
@@ -99,26 +99,26 @@ def recover(
     note: bytes,
     *,
     lockstep: bool,
-    warn: Warn,
+    warn: WarningSink,
     loop_running: bool = False,
 ) -> Recovery:
     """Find where the run in ``folder`` continues, and cut everything beyond it.
 
-    ``restored`` and ``note`` are those of the newest checkpoint (None: no checkpoint).  ``loop_running``: the loop
-    never stopped, so that later policies have acted and are kept.  Raises CheckpointError, before anything is cut, if
-    the checkpoint was not written for this purpose, and OSError if a file cannot be cut.
+    ``restored`` and ``note``: counts and note of the newest checkpoint (None: no checkpoint).  ``loop_running``: the
+    loop has not stopped, so that later policies may have acted and are kept.  Raises CheckpointError, before anything
+    is cut, if another version wrote the checkpoint or a row is invalid, and OSError if a file cannot be cut.
     """
     point = _decoded_point(folder, note) if restored is not None else None
     point_files = point.files if point is not None else {}
     path = folder / "episodes.csv"
     try:
-        filed = read_rows(path)
+        stored = read_rows(path)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
-    counted = restored["rows"] if restored is not None else 0
-    if counted > len(filed.rows):
-        warn(f"{path}: {counted - len(filed.rows)} rows of the last checkpoint are missing")
-    kept = min(counted, len(filed.rows)) if lockstep else len(filed.rows)
+    n_checkpointed_rows = restored["rows"] if restored is not None else 0
+    if n_checkpointed_rows > len(stored.rows):
+        warn(f"{path}: {n_checkpointed_rows - len(stored.rows)} rows of the last checkpoint are missing")
+    n_kept = min(n_checkpointed_rows, len(stored.rows)) if lockstep else len(stored.rows)
     returns_to_checkpoint = lockstep and not loop_running
     newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if returns_to_checkpoint else None
     # From here on data are removed; the result is the same in any order and after any number of interrupted attempts.
@@ -127,16 +127,16 @@ def recover(
         folder / "policies", point_files.get(POLICY_INDEX, EMPTY_EXTENT).bytes if returns_to_checkpoint else None
     )
     if lockstep:
-        RolledBack(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
-    truncate_rows(path, filed, kept)
+        RolledBackList(folder / "policies").truncate(restored["rolled_back_policies"] if restored is not None else 0)
+    truncate_rows(path, stored, n_kept)
     with contextlib.suppress(FileNotFoundError):
         (folder / SUMMARY_FILE).unlink()  # the run is not over
-    cut = {"rows": len(filed.rows) - kept, "policies": policies, "bytes": filed.broken}
-    rows = filed.rows[:kept]
-    unrecorded = rows[counted:]
+    cut = {"rows": len(stored.rows) - n_kept, "policies": policies, "bytes": stored.broken}
+    rows = stored.rows[:n_kept]
+    unrecorded = rows[n_checkpointed_rows:]
     loop = point.loop if point is not None else LoopState()
     durations = point.durations if point is not None else None
-    start = loop if lockstep else _after(loop, filed, unrecorded, RolledBack(folder / "policies"))
+    start = loop if lockstep else _advance(loop, stored, unrecorded, RolledBackList(folder / "policies"))
     opened = {(sums.episode, sums.kind): sums.steps for sums in (point.opened if point is not None else ())}
     n_checkpointed_records = sum(opened.get((row.episode, _KINDS[row.kind]), 0) for row in unrecorded)
     return Recovery(start, rows, unrecorded, durations, cut, n_checkpointed_records)
@@ -147,17 +147,19 @@ def _decoded_point(folder: Path, note: bytes) -> Point:
         return decode_point(note)
     except msgspec.DecodeError:
         raise CheckpointError(
-            f"{folder / 'buffer'}: its checkpoint lacks the run's position; another version wrote it, which "
-            "can continue from it"
+            f"{folder / 'buffer'}: another version wrote its checkpoint, which lacks the run's position; resume the "
+            "run with that version"
         ) from None
 
 
-def _after(loop: LoopState, filed: StoredRows, unrecorded: list[EpisodeRow], rolled_back: RolledBack) -> LoopState:
-    """Return the loop's state, advanced to the last row, without the policies that were rolled back since."""
-    switch = _without(loop.switch, rolled_back)
-    if not filed.rows:
+def _advance(
+    loop: LoopState, stored: StoredRows, unrecorded: list[EpisodeRow], rolled_back: RolledBackList
+) -> LoopState:
+    """Return the loop's state, advanced to the last row, without the policies rolled back after the checkpoint."""
+    switch = _without_rolled_back(loop.switch, rolled_back)
+    if not stored.rows:
         return msgspec.structs.replace(loop, switch=switch)
-    last = filed.rows[-1]
+    last = stored.rows[-1]
     return msgspec.structs.replace(
         loop,
         switch=switch,
@@ -167,9 +169,9 @@ def _after(loop: LoopState, filed: StoredRows, unrecorded: list[EpisodeRow], rol
     )
 
 
-def _without(switch: SwitchState, rolled_back: RolledBack) -> SwitchState:
-    """Return the switch without the policies rolled back after the checkpoint: their predecessor acts."""
-    rolled_back_ids = tuple(s.policy_id for s in switch.seated if rolled_back.has(s.policy_id))
+def _without_rolled_back(switch: SwitchState, rolled_back: RolledBackList) -> SwitchState:
+    """Return the switch's state without rolled-back policies, so that their predecessor acts."""
+    rolled_back_ids = tuple(s.policy_id for s in switch.seated if rolled_back.contains_id(s.policy_id))
     remaining = tuple(s for s in switch.seated if s.policy_id not in rolled_back_ids)
     return msgspec.structs.replace(switch, seated=remaining, failed=(*switch.failed, *rolled_back_ids))
 
@@ -178,8 +180,8 @@ def _cut_policies(folder: Path, newest: int | None) -> int:
     """Delete the policies after ``newest`` (and partially written ones); return their number."""
     cut = 0
     for path in folder.iterdir() if folder.is_dir() else ():
-        later = newest is not None and path.suffix == ".onnx" and path.stem.isdecimal() and int(path.stem) > newest
-        if later or path.suffix == ".tmp":
+        is_later = newest is not None and path.suffix == ".onnx" and path.stem.isdecimal() and int(path.stem) > newest
+        if is_later or path.suffix == ".tmp":
             path.unlink(missing_ok=True)
-            cut += later
+            cut += is_later
     return cut

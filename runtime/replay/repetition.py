@@ -1,4 +1,4 @@
-"""Repetition by a resumed run of what came after its checkpoint: nothing in real time, everything in lockstep."""
+"""Repetition of the steps after the checkpoint by a resumed run: none in real time, all in lockstep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onrig.runtime.run_config import RunConfig
 
 
 class Repetition(Protocol):
-    """Rule for where a run can be continued."""
+    """Rule that determines at which points a run can be continued."""
 
     relies_on: tuple[str, ...]
     """Files that a checkpoint relies on, in addition to the rows of the episodes and the policies."""
@@ -40,8 +40,8 @@ class NoRepetition:
 
 
 class FullRepetition:
-    """Lockstep: a run can be continued bit for bit only if everything that has happened belongs to completed episodes,
-    with all their consequences, and if the learner has saved its state as well.
+    """Lockstep: a run can be continued bit for bit only between episodes, after all work for the last one, and if the
+    learner has saved its state.
     """
 
     relies_on: tuple[str, ...] = ()  # the loop waits for the checkpoint, and no file relies on the events
@@ -60,7 +60,7 @@ class FullRepetition:
         has_row = last is not None and (last.episode, last.kind) == (loop.episode, kind)
         done = requests.done == requests.feed.closed == loop.episode
         kept = (
-            requests.learner_kept or loop.episode >= self._config.episodes
+            requests.learner_state_saved or loop.episode >= self._config.episodes
         )  # after the last episode nothing is repeated
         return self._parts.accounts.is_between_episodes and has_row and done and kept
 
@@ -76,5 +76,5 @@ class FullRepetition:
 
 
 def repetition(config: RunConfig, parts: Parts) -> Repetition:
-    """Return the rule of a run."""
+    """Return the repetition rule of a run."""
     return FullRepetition(config, parts) if config.lockstep else NoRepetition()

@@ -22,7 +22,7 @@ _UNSCORED: Final = int(Flag.INVALID | Flag.NO_ACTION)
 
 
 class Terms:
-    """Terms of a task, added to the rewards of records."""
+    """Adds the reward terms of a task to the rewards of records."""
 
     def __init__(
         self, add: Callable[[Transitions, NDArray[np.float64]], NDArray[np.float64]], layout: RecordLayout, rig: Rig
@@ -76,36 +76,37 @@ def terms_of(config: RunConfig, layout: RecordLayout) -> Terms | None:
     return None if add is None else Terms(add, layout, config.rig)
 
 
-class ScoredRing(RingReader):
+class ScoredRingReader(RingReader):
     """Replay process's end of the ring for a task with terms.
 
-    A record is readable once the following one is, which its reward needs; the last record of an episode needs none.
+    A record can be read once the next one has been written, because its reward depends on it; the last record of an
+    episode can be read at once.
     """
 
-    def __init__(self, segment: Segment, layout: RecordLayout, terms: Terms, ended: Callable[[], bool]) -> None:
-        """``ended``: whether no process writes any more, so that nothing follows the last record."""
+    def __init__(self, segment: Segment, layout: RecordLayout, terms: Terms, has_ended: Callable[[], bool]) -> None:
+        """``has_ended``: whether the writer has ended, so that no record follows the last one."""
         super().__init__(segment, layout)
-        self._terms, self._ended = terms, ended
+        self._terms, self._has_ended = terms, has_ended
 
     def peek(self, limit: int = 4096) -> Records:
         """Copy records like ``RingReader.peek``, with complete rewards; raises TermFailed."""
         if not limit:
             return super().peek(0)
-        ended = self._ended()  # before the ring is read, so that everything written until then is read
+        has_ended = self._has_ended()  # before the ring is read, so that everything written until then is read
         records = super().peek(limit + 1)
         if not len(records):
             return records
         scored = self._terms.score(records)
-        is_open = not (ended or int(records["flags"][-1]) & Flag.NO_ACTION)
+        is_open = not (has_ended or int(records["flags"][-1]) & Flag.NO_ACTION)
         return scored[: min(limit, len(scored) - is_open)]
 
     def retained(self) -> Records:
         """Copy records like ``RingReader.retained``, with complete rewards; raises TermFailed."""
-        kept = self.taken - self.tail
-        return self._terms.score(self._copy_untorn(self.tail, kept + min(self.waiting, 1)))[:kept]
+        n_retained = self.taken - self.tail
+        return self._terms.score(self._copy_untorn(self.tail, n_retained + min(self.waiting, 1)))[:n_retained]
 
 
-def ring_reader(config: RunConfig, segment: Segment, layout: RecordLayout, ended: Callable[[], bool]) -> RingReader:
+def ring_reader(config: RunConfig, segment: Segment, layout: RecordLayout, has_ended: Callable[[], bool]) -> RingReader:
     """Return the replay process's end of the ring; raises TermFailed."""
     terms = terms_of(config, layout)
-    return RingReader(segment, layout) if terms is None else ScoredRing(segment, layout, terms, ended)
+    return RingReader(segment, layout) if terms is None else ScoredRingReader(segment, layout, terms, has_ended)

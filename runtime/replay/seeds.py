@@ -21,19 +21,19 @@ from onrig.runtime.replay.checkpoint import CheckpointError
 
 EXPERIENCES: Final = "start/experiences.npz"
 NETWORKS: Final = "start/learner.npz"
-"""Paths in a run folder."""
+"""Paths of both files in a run folder."""
 FIRST_EPISODE: Final = 1 << 30
-"""Number of the first episode of seeds, higher than that of any run's own episode."""
+"""Number of the first episode of the initial experiences, higher than that of any episode of a run."""
 
 
 def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of arrays with their names, types and shapes."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha256.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
 
 
 def encode(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -50,4 +50,4 @@ def read_seeds(run_folder: Path) -> Transitions:
         with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
             return Transitions(**{name: saved[name] for name in Transitions._fields})
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path}: {error}; restore it from a backup, or start the run anew") from None
+        raise CheckpointError(f"{path}: {error}; restore it from a backup, or start a new run") from None

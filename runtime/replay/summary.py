@@ -25,7 +25,7 @@ from onrig.runtime.shm.ring import RingReader
 
 
 class Parts(NamedTuple):
-    """Parts, in the order in which a record passes through them."""
+    """Parts of the replay process, in the order in which a record passes through them."""
 
     ring: RingReader
     loop_state: Latest
@@ -38,7 +38,7 @@ class Parts(NamedTuple):
     requests: LearnerRequests
     watch: PolicyWatch
     promise: PromiseWatch | None
-    """None where no plant states what the rig's steps should be."""
+    """None if no plant predicts the rig's steps."""
 
 
 FILE: Final = "summary.json"
@@ -64,7 +64,7 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
 
 
 def process_figures(parts: Parts, *, dropped: int) -> ProcessFigures:
-    """Return figures for viewers, in addition to the step records; ``dropped`` as in ``summarised``."""
+    """Return figures for viewers, in addition to the step records; ``dropped`` as in ``summary_content``."""
     figures = parts.figures
     score = figures.return_last20 if figures.normalized_last20 is None else figures.normalized_last20
     return ProcessFigures(
@@ -81,7 +81,7 @@ def process_figures(parts: Parts, *, dropped: int) -> ProcessFigures:
     )
 
 
-def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, object]:
+def summary_content(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, object]:
     """Return the content of ``summary.json``, in its order, for the current state of the run.
 
     ``dropped``: records lost because the ring was full, over the run's lifetime.  ``active_policy``: id of the policy

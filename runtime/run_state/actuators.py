@@ -20,7 +20,7 @@ _NO_SAFE_FRAME_TEXT: Final = f"{UNCONFIRMED_TEXT}: no state frame from the devic
 
 
 class Actuators(NamedTuple):
-    """Words of the board on the actuators; times are the host's monotonic clock in ns."""
+    """State of the actuators, read from the board; times are the host's monotonic clock in ns."""
 
     safe_ns: int
     """Receipt of the newest frame that shows them safe; 0 if none since the device was armed."""
@@ -71,8 +71,8 @@ class Actuators(NamedTuple):
             return code, SAFE_TEXT
         if self.is_unused:
             return code, UNUSED_TEXT
-        well = code in (ExitCode.OK, ExitCode.INTERRUPTED)
-        return ExitCode.HARDWARE if well else code, self.unconfirmed_message(now_ns, now_unix_s)
+        is_confirmed = code in (ExitCode.OK, ExitCode.INTERRUPTED)
+        return ExitCode.HARDWARE if is_confirmed else code, self.unconfirmed_message(now_ns, now_unix_s)
 
 
 def _clock(unix_s: float) -> str:

@@ -70,10 +70,10 @@ def difference(path: Path, expected: Extent, *, may_be_longer: bool = False) -> 
             return f"is truncated to {size} of {expected.bytes} bytes"
         if size > expected.bytes and not may_be_longer:
             return f"has {size - expected.bytes} bytes more than the run wrote"
-        same = measure(path, end=expected.bytes) == expected
+        current = measure(path, end=expected.bytes) == expected
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    return None if same else "differs from what the run wrote: its checksum has changed"
+    return None if current else "differs from what the run wrote: its checksum has changed"
 
 
 class RunningChecksums:
@@ -81,15 +81,15 @@ class RunningChecksums:
     extent.
     """
 
-    def __init__(self, folder: Path, known: Mapping[str, Extent]) -> None:
-        self._folder, self._extents = folder, dict(known)
+    def __init__(self, folder: Path, extents: Mapping[str, Extent]) -> None:
+        self._folder, self._extents = folder, dict(extents)
 
     def advance(self, names: Iterable[str]) -> dict[str, Extent]:
-        """Extend the named files to their current ends; return the extents of all known files."""
+        """Extend the checksums of the named files to their current ends; return the extents of all files so far."""
         for name in names:
             with contextlib.suppress(OSError):
-                known = self._extents.get(name, EMPTY_EXTENT)
-                self._extents[name] = measure(self._folder / name, known, whole_lines=name.endswith(".jsonl"))
+                extents = self._extents.get(name, EMPTY_EXTENT)
+                self._extents[name] = measure(self._folder / name, extents, whole_lines=name.endswith(".jsonl"))
         return dict(self._extents)
 
 
@@ -105,7 +105,7 @@ class FileList(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether it was written at the end of a run and lists all files."""
+        """Whether the list was written at the end of a run and contains all files."""
         return SUMMARY_FILE in self.files
 
 

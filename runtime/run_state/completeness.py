@@ -45,11 +45,11 @@ class Completeness(msgspec.Struct, frozen=True):
     lost: tuple[str, ...] = ()
     """Missing items, one line each."""
     reproducible: bool | None = None
-    """Lockstep: whether the result equals that of an undisturbed run; None in real time."""
+    """Lockstep: whether the run equals an uninterrupted one bit for bit; None in real time."""
 
 
 class LogAccount(NamedTuple):
-    """Records passed to a log, and those missing in it."""
+    """Numbers of records passed to a log, and of those missing from it."""
 
     offered: int
     missing: int
@@ -60,7 +60,7 @@ class LogAccount(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Final account of the replay process."""
+    """Counts of the replay process at the end of a run."""
 
     rows: int
     """Episodes closed by the loop since the start of the run."""
@@ -77,8 +77,8 @@ class Account(NamedTuple):
     is_covered: bool
     """Whether the newest checkpoint on disk covers everything (or a resumed run reproduces it)."""
     log: LogAccount | None
-    departures: int | None = None
-    """Lockstep: number of deviations from an undisturbed run."""
+    n_deviations: int | None = None
+    """Lockstep: number of deviations from an uninterrupted run."""
 
 
 class FolderContents(NamedTuple):
@@ -96,7 +96,7 @@ class FolderContents(NamedTuple):
     files: int = 0
     """Files with a checksum."""
     lost_files: tuple[str, ...] = ()
-    """Problems with them, one line each."""
+    """Problems with these files, one line each."""
 
 
 def assess(
@@ -186,13 +186,13 @@ def judge(account: Account, contents: FolderContents) -> Completeness:
         lost.append("experiences: the last checkpoint of the memory could not be written")
     for ids, subject in ((contents.missing, "are not stored"), (contents.altered, "have changed")):
         if ids:
-            some = ", ".join(map(str, ids[:_MAX_IDS_SHOWN])) + (", ..." if len(ids) > _MAX_IDS_SHOWN else "")
-            lost.append(f"policies: {len(ids)} of {contents.acted} that acted {subject} ({some})")
+            shown_ids = ", ".join(map(str, ids[:_MAX_IDS_SHOWN])) + (", ..." if len(ids) > _MAX_IDS_SHOWN else "")
+            lost.append(f"policies: {len(ids)} of {contents.acted} that acted {subject} ({shown_ids})")
     log = account.log
     if log is not None and log.missing and not log.ended_by_limit:
         lost.append(f"log: {log.missing} of {log.offered} step records are not in it ({log.reason})")
     lost += (f"files: {line}" for line in contents.lost_files)
-    departs = account.departures
+    has_deviations = account.n_deviations
     return Completeness(
         complete=not lost,
         rows=ItemCount(account.rows, contents.rows),
@@ -201,7 +201,7 @@ def judge(account: Account, contents: FolderContents) -> Completeness:
         log=None if log is None else ItemCount(log.offered, log.offered - log.missing),
         files=ItemCount(contents.files, contents.files - len(contents.lost_files)),
         lost=tuple(lost),
-        reproducible=None if departs is None else not (departs or account.dropped or account.lost),
+        reproducible=None if has_deviations is None else not (has_deviations or account.dropped or account.lost),
     )
 
 

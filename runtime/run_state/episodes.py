@@ -65,7 +65,7 @@ class EpisodeSums(msgspec.Struct):
     """Steps elapsed, valid or not; 0 in checkpoints of earlier versions."""
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records, at least one."""
+        """Add the next records, at least one."""
         counts = (records["flags"] & (Flag.NO_ACTION | Flag.INVALID)) == 0
         self.steps += int(np.count_nonzero(counts))
         self.passed += int(np.count_nonzero((records["flags"] & Flag.NO_ACTION) == 0))
@@ -109,10 +109,10 @@ class EpisodeAccounts:
     """Sums over the records of the open episode, which may last for hours."""
 
     def __init__(self, task: Task, rate_hz: float, rig: Rig) -> None:
-        self._task, self._whole = task, episode_steps(task, rate_hz)
+        self._task, self._n_steps = task, episode_steps(task, rate_hz)
         self._cut_off_reward = compile_cut_off_reward(task, rig)
         self._open: list[EpisodeSums] = []
-        """Open sums, those of the newest records last."""
+        """Sums of the open episode and of its interrupted attempts, those of the newest records last."""
 
     @property
     def is_between_episodes(self) -> bool:
@@ -124,27 +124,26 @@ class EpisodeAccounts:
         rows = []
         start = 0
         for end in (np.flatnonzero(records["flags"] & Flag.NO_ACTION) + 1).tolist():
-            self._take(records[start:end])
+            self._add_part(records[start:end])
             sums, closing = self._open[-1], records[end - 1]
-            # Only steps cut off by a task's termination count as unlived, not those after a fault, a stop or a
-            # time-out.
-            ended = bool(closing["flags"] & Flag.TERMINATED)
-            cut_off_steps = max(0, self._whole - max(sums.passed, sums.steps)) if ended else 0
+            # Only a termination by the task cuts off steps, not a fault, a stop or a time-out.
+            has_terminated = bool(closing["flags"] & Flag.TERMINATED)
+            cut_off_steps = max(0, self._n_steps - max(sums.passed, sums.steps)) if has_terminated else 0
             reward = self._cut_off_reward(closing["observation"].tolist()) if cut_off_steps else 0.0
             rows.append(sums.row(self._task, int(closing["t_mono_ns"]), cut_off_steps, reward))
             self._open = []  # an attempt cut short by a fault is not counted
             start = end
-        self._take(records[start:])
+        self._add_part(records[start:])
         return rows
 
-    def _take(self, records: NDArray[np.void]) -> None:
+    def _add_part(self, records: NDArray[np.void]) -> None:
         episode, kind = records["episode"], records["kind"]
         edges = np.flatnonzero((episode[1:] != episode[:-1]) | (kind[1:] != kind[:-1])) + 1
         for part in np.split(records, edges) if len(records) else ():
-            of = int(part["episode"][0]), int(part["kind"][0])
-            sums = next((known for known in self._open if (known.episode, known.kind) == of), None) or EpisodeSums(*of)
+            key = int(part["episode"][0]), int(part["kind"][0])
+            sums = next((s for s in self._open if (s.episode, s.kind) == key), None) or EpisodeSums(*key)
             sums.add(part)
-            self._open = [*(other for other in self._open if other is not sums), sums]
+            self._open = [*(s for s in self._open if s is not sums), sums]
 
     def state(self) -> tuple[EpisodeSums, ...]:
         """State of the open episode, for a checkpoint."""
@@ -188,13 +187,13 @@ def read_rows(path: Path) -> StoredRows:
     return StoredRows(rows, ends, len(data) - end)
 
 
-def truncate_rows(path: Path, filed: StoredRows, count: int) -> None:
+def truncate_rows(path: Path, stored: StoredRows, count: int) -> None:
     """Truncate the file after its first ``count`` rows, durably; raises OSError."""
     if not path.exists():
         return
     with open_file(path, None) as file:
-        head = file.readline(MAX_TABLE_BYTES)
-    end = filed.ends[count - 1] if count else len(head) if head.endswith(b"\n") else 0
+        header = file.readline(MAX_TABLE_BYTES)
+    end = stored.ends[count - 1] if count else len(header) if header.endswith(b"\n") else 0
     if path.stat().st_size == end:
         return
     with path.open("r+b") as file:
@@ -233,14 +232,14 @@ class EpisodeFile:
 
     def __init__(self, path: Path) -> None:
         self.count = 0
-        """Rows appended, waiting ones included."""
+        """Number of rows appended, including those not yet written."""
         self.last: EpisodeRow | None = None
         with contextlib.suppress(ValueError):  # edited by hand: keep it and append
-            filed = read_rows(path)
-            self.count = len(filed.rows)
-            self.last = filed.rows[-1] if filed.rows else None
-            if filed.broken:  # its writer was killed
-                truncate_rows(path, filed, self.count)
+            stored = read_rows(path)
+            self.count = len(stored.rows)
+            self.last = stored.rows[-1] if stored.rows else None
+            if stored.broken:  # its writer was killed
+                truncate_rows(path, stored, self.count)
         self._file = path.open("ab", buffering=0)
         self._waiting = bytearray() if self._file.tell() else bytearray(_format_line(COLUMNS))
         self._pending: deque[int] = deque()
@@ -249,7 +248,7 @@ class EpisodeFile:
 
     @property
     def waiting(self) -> int:
-        """Rows not yet written to disk."""
+        """Number of rows not yet written to disk."""
         return len(self._pending)
 
     def append(self, row: EpisodeRow) -> None:
@@ -265,7 +264,7 @@ class EpisodeFile:
         self.flush()
 
     def flush(self) -> bool:
-        """Write the waiting rows; True if none is left."""
+        """Write the waiting rows; return True if all have been written."""
         while self._waiting:
             try:
                 n_written = self._file.write(self._waiting) or 0

@@ -32,7 +32,7 @@ class Origin(enum.Enum):
     """Origin of an event, which determines its share of the file."""
 
     PEER = enum.auto()
-    """Caused by a peer or an outsider, at any rate."""
+    """Caused by a peer or an outsider, possibly at a high rate."""
     RUN = enum.auto()
     """Caused by the run itself."""
     VITAL = enum.auto()
@@ -134,7 +134,7 @@ class _Window:
 
 
 class EventAggregator:
-    """Aggregation of repeated events."""
+    """Combines repeated events into one line per window."""
 
     def __init__(self) -> None:
         self._windows: dict[_Key, _Window] = {}
@@ -183,9 +183,9 @@ class EventAggregator:
 def _sum_fields(kind: Kind, previous: PendingEvent | None, fields: Fields) -> dict[str, Value]:
     added = dict(fields)
     for name in kind.summed:
-        more, so_far = fields.get(name), None if previous is None else previous.fields.get(name)
-        if isinstance(more, int) and isinstance(so_far, int):
-            added[name] = more + so_far
+        next_value, so_far = fields.get(name), None if previous is None else previous.fields.get(name)
+        if isinstance(next_value, int) and isinstance(so_far, int):
+            added[name] = next_value + so_far
     return added
 
 
@@ -225,16 +225,16 @@ class EventFile:
             self._flush()
 
     def _put(self, event: PendingEvent) -> None:
-        weight = kind_of(event.kind, event.fields).origin
-        room = weight.max_file_bytes
-        line = _encode_line(event._replace(fields=shorten_texts(event.fields, weight.max_text_length)))
-        if room is not None and self._length() + len(line) > room:
+        origin = kind_of(event.kind, event.fields).origin
+        max_bytes = origin.max_file_bytes
+        line = _encode_line(event._replace(fields=shorten_texts(event.fields, origin.max_text_length)))
+        if max_bytes is not None and self._length() + len(line) > max_bytes:
             self._drop(event.kind)
             return
         if len(self._waiting) >= _MAX_PENDING_LINES:
-            del self._waiting[next((index for index, (_, gives_way) in enumerate(self._waiting) if gives_way), 0)]
+            del self._waiting[next((index for index, (_, is_droppable) in enumerate(self._waiting) if is_droppable), 0)]
             self._drop("unwritten")
-        self._waiting.append((line, weight is not Origin.VITAL))
+        self._waiting.append((line, origin is not Origin.VITAL))
 
     def _length(self) -> int:
         try:
@@ -254,9 +254,9 @@ class EventFile:
         if total == self._dropped_reported:
             return
         self._dropped_reported = total
-        which = ", ".join(f"{n} {kind}" for kind, n in sorted(self._dropped.items()))
+        description = ", ".join(f"{n} {kind}" for kind, n in sorted(self._dropped.items()))
         self._waiting.append(
-            (_encode_line(PendingEvent("events_dropped", {"events": total, "which": which}, time.time())), True)
+            (_encode_line(PendingEvent("events_dropped", {"events": total, "which": description}, time.time())), True)
         )
 
     def _flush(self) -> None:

@@ -15,18 +15,18 @@ from onrig.runtime.exit_codes import ExitCode
 
 
 class Rearm(enum.Enum):
-    """Party that may release a latched fault, from easiest to hardest."""
+    """Who may release a latched fault, from easiest to hardest."""
 
     RUN = "run"
     """The run itself, between episodes and a bounded number of times."""
     PERSON = "person"
     """An operator: key ``r``, or ``onrig resume`` from another terminal."""
     NEVER = "nobody"
-    """It cannot be released: the run ends."""
+    """The fault cannot be released: the run ends."""
 
 
 class FaultEntry(NamedTuple):
-    """Meaning of a fault."""
+    """Cause and remedy of a fault, who may re-arm it, and the run's exit code."""
 
     cause: str
     hint: str
@@ -192,7 +192,7 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         Rearm.PERSON,
     ),
     FaultName.RESET_LIMIT: FaultEntry(
-        "a reset drove the rig beyond the reset's own limits",
+        "a reset drove the rig beyond the limits of task.reset",
         "find out what moved it; then lower task.reset.effort or widen task.reset.limits",
         ExitCode.SAFETY,
         Rearm.PERSON,
@@ -280,8 +280,8 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
 
 def is_harder_to_release(fault: FaultName, other: FaultName) -> bool:
     """Return whether a fault is harder to release than another."""
-    gravity = list(Rearm)
-    return gravity.index(FAULTS[fault].rearm) > gravity.index(FAULTS[other].rearm)
+    ranks = list(Rearm)
+    return ranks.index(FAULTS[fault].rearm) > ranks.index(FAULTS[other].rearm)
 
 
 def most_severe(latched: FaultName, code: int) -> FaultName:
@@ -291,7 +291,7 @@ def most_severe(latched: FaultName, code: int) -> FaultName:
 
 
 class Halted(Exception):
-    """End of a run by a fault; ``str`` is one line for users."""
+    """Raised to end a run because of a fault; ``str`` is one line for users."""
 
     def __init__(self, fault: FaultName, detail: str = "") -> None:
         entry = FAULTS[fault]
@@ -300,7 +300,7 @@ class Halted(Exception):
 
 
 class LinkFault(LinkError):
-    """A lost link, with the specific fault."""
+    """Raised for a lost link, with the specific fault."""
 
     def __init__(self, fault: FaultName, detail: str) -> None:
         entry = FAULTS[fault]

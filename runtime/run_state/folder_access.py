@@ -20,7 +20,7 @@ _RUN_FOLDER_DEPTH: Final = 3
 
 
 class UnsafeFolder(OSError):
-    """A folder that other users could redirect; ``strerror`` gives the reason and the remedy."""
+    """Raised for a folder that other users could redirect; ``strerror`` gives the reason and the remedy."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(0, f"{path} {reason}")
@@ -58,7 +58,7 @@ def check_folder(folder: Path) -> None:
 
 
 class FolderBusy(Exception):
-    """Another process still writes to the folder, e.g. of a run that has just ended."""
+    """Raised if another process still writes to the folder, e.g. that of a run that has just ended."""
 
 
 def try_lock(fd: int) -> bool:

@@ -1,5 +1,7 @@
-"""``policies/index.csv``: length and checksum of each policy filed by a run, one per line, appended before the policy's
-file is written."""
+"""``policies/index.csv``: length and checksum of each stored policy of a run.
+
+A line is appended before the file of its policy is written.
+"""
 
 from __future__ import annotations
 

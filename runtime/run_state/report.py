@@ -71,7 +71,7 @@ def send_heartbeat(source: str) -> None:
 
 
 def parse_report(line: bytes) -> Report | None:
-    """Parse one line; None if it is not a report (a library's own output) or cannot be stored."""
+    """Parse one line; None if it is not a report (a library's output, for example) or cannot be stored."""
     try:
         parsed = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

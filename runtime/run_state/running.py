@@ -62,7 +62,7 @@ def find_running(folder: Path) -> Running | None:
 
 
 def stop_by_signal(running: Running, level: int) -> None:
-    """Request a stop by signal, like `Remote.stop`, if the board cannot be read; the supervisor forwards it."""
+    """Request a stop by a signal to the supervisor, for a run whose board cannot be read; see `RemoteControl.stop`."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGQUIT if level > 1 else signal.SIGTERM)
 
@@ -83,7 +83,7 @@ class RemoteControl:
         self._segment.close()
 
     def stop(self, level: int, *, from_view: bool = False) -> None:
-        """Request a stop: 1 fades out, 2 is immediate; an earlier stronger request remains.
+        """Request a stop: 1 fades out, 2 is immediate; an earlier, stronger request remains in force.
 
         ``from_view``: from the live view's button rather than ``onrig stop``.
         """

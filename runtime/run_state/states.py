@@ -1,6 +1,6 @@
 """States of a run, and the transition table.
 
-Pure: ``after`` maps (state, event) to the next state and its actions, which the caller executes. A pair missing from
+`next_move` maps (state, event) to the next state and its actions, which the caller executes. A pair missing from
 the table is a program error: the rig is disarmed with the fault ``PROGRAM``.
 """
 
@@ -17,7 +17,7 @@ class State(enum.IntEnum):
     """State of a run; outside ``RESETTING``, ``RUNNING``, ``FALLBACK`` and ``FADING`` the device is disarmed."""
 
     DISCONNECTED = 0
-    """No connection to the device, which is guarded by its own lease."""
+    """No connection to the device, whose lease guards it."""
     READY = 1
     """Connected and disarmed: between episodes, or waiting for a policy or the barrier."""
     RESETTING = 2
@@ -52,7 +52,7 @@ class Event(enum.Enum):
     """Second Ctrl-C, SIGQUIT, key space, ``onrig stop --now``."""
     FADED = "faded"
     TRIP = "trip"
-    """A fault; carries its name."""
+    """A fault occurred; the event carries its name."""
     REARM = "rearm"
     EXPIRED = "expired"
     """A pause or fault was not resumed in time."""
@@ -76,7 +76,7 @@ class Action(enum.Enum):
 
 
 class Move(NamedTuple):
-    """Result of an event."""
+    """Next state after an event, and the actions to execute."""
 
     state: State
     actions: tuple[Action, ...] = ()
@@ -169,7 +169,7 @@ class Transition(NamedTuple):
     event: Event
     state: State
     fault: FaultName | None
-    """The fault latched from here on."""
+    """Fault latched after the transition."""
     detail: str
 
 
@@ -196,13 +196,13 @@ class StateMachine:
             detail = f"'{event.value}' cannot happen while {previous.name.lower()}"
         if event is Event.REARM and move.is_possible:
             self.fault = None
-        known = self.fault
-        if event is Event.UNPLUGGED and known is not None and FAULTS[known].rearm is Rearm.RUN:
+        previous_fault = self.fault
+        if event is Event.UNPLUGGED and previous_fault is not None and FAULTS[previous_fault].rearm is Rearm.RUN:
             self.fault = None
         if self.fault is None:
             self.fault, self.detail = fault, detail
         self.state = move.state
-        if move.state is not previous or self.fault is not known:
+        if move.state is not previous or self.fault is not previous_fault:
             self._on_transition(
                 Transition(previous, event, move.state, self.fault, self.detail if self.fault else detail)
             )

@@ -54,7 +54,7 @@ class Word(enum.IntEnum):
     POLLS = 16
     """control: number of polls for requests; increases in every state unless the loop is stuck."""
     SAFE_SINCE_NS = 17
-    """control: receipt of the first such frame since the device was last armed; 0 together with SAFE_NS."""
+    """control: receipt of the first frame as for SAFE_NS since the device was last armed; 0 together with SAFE_NS."""
     ANSWERED_NS = 18
     """control: receipt of the frame that the last command answers, written before that command is sent; 0 before it."""
     HOLD_NS = 19
@@ -65,28 +65,28 @@ class Word(enum.IntEnum):
     LEARNER_NS = 21
     """replay: monotonic time of the last message of the pushing learner; 0 before the first."""
     STOP_VIEW = 22
-    """live view: 1 once a stop was requested there, which goes through STOP_OUTSIDE."""
+    """live view: 1 once a stop was requested there; the request itself is written to STOP_OUTSIDE."""
     STOP_NOW_OUTSIDE = 23
     """``onrig stop --now``: 1 once requested.  A separate word, so that a simultaneous gentle stop cannot undo it."""
 
     PROMISE_WITHDRAWN = 24
     """replay: 1 once the rig's own data have contradicted the shield's promise."""
 
-    LIFE = 30
+    SESSION_ID = 30
     """supervisor: a random number that identifies this session of the run, and its ring."""
     RESTARTS = 31
     """supervisor: number of process restarts; timeouts that wait for a process restart when it changes."""
-    REPLAY_LOOKS = 32
-    """replay: increases as long as it makes progress."""
-    TAKEN = 33
+    REPLAY_HEARTBEATS = 32
+    """replay: counter that increases as long as the process makes progress."""
+    FIRST_UNREPORTED = 33
     """replay: number of the first record of the ring not yet reported."""
     ROWS = 34
-    """control: training and evaluation episodes closed in this session; each must have its row."""
+    """control: training and evaluation episodes closed in this session, each of which must have a row."""
     ROWS_BEFORE = 35
     """replay: rows of ``episodes.csv`` at the start of this session of the run."""
-    LOGGED = 36
+    FIRST_UNLOGGED = 36
     """replay: number of the first record that is not in the log on the disk."""
-    DONE = 37
+    LEARNER_DONE = 37
     """replay: one more than the last training episode that the learner has concluded (lockstep); decreases when
     episodes are repeated."""
 

@@ -32,7 +32,7 @@ class TrainerRequest(NamedTuple):
     episodes: int
     """Episodes requested so far; one more than before asks for the next one."""
     seed: int
-    """Seed from which the requested episode and those after it are numbered; NO_SEED: as before."""
+    """Seed of the requested episode and of those after it; NO_SEED: the previous seed continues."""
     tick: int
     """Tick whose sample ``action`` answers, or NO_TICK."""
     sent_ns: int
@@ -40,14 +40,14 @@ class TrainerRequest(NamedTuple):
     is_closing: bool
     """Whether the trainer has finished."""
     action: tuple[float, ...] = ()
-    """(m,) in SI, float32."""
+    """Action (m,), SI units, float32."""
 
 
 class Sample(NamedTuple):
     """Newest sample of the loop."""
 
     episodes: int
-    """Episodes begun on request, this one included."""
+    """Number of episodes begun on request, including this one."""
     periods: int
     """Control periods since the start of the episode."""
     reward: float
@@ -55,7 +55,7 @@ class Sample(NamedTuple):
     sent_ns: int
     """Monotonic time at which it was sent."""
     is_over: bool
-    """Whether the episode ended with it."""
+    """Whether the episode ended with this sample."""
     records: bytes
     """Step record of the period before the sample (zeros before the first), and that of the sample itself."""
 
@@ -66,7 +66,7 @@ def exchange_bytes(layout: RecordLayout) -> int:
 
 
 def exchange_schema(layout: RecordLayout) -> str:
-    """Description that changes with the messages."""
+    """Return a description that changes with the layout of the messages."""
     return f"actions-1 {layout.schema}"
 
 
@@ -84,14 +84,14 @@ def _request_struct(layout: RecordLayout) -> struct.Struct:
     return struct.Struct(f"{_REQUEST_FORMAT}{layout.n_actions}f")
 
 
-class _End:
-    """One end; both map the same segment."""
+class _Side:
+    """One side of the exchange; both map the same segment."""
 
     def __init__(self, folder: Path, layout: RecordLayout, *, receive_name: str, send_name: str) -> None:
         self._segment = Segment.attach(folder / SEGMENT_NAME, exchange_schema(layout))
-        split = latest_bytes(_sample_bytes(layout))
-        self._samples = Latest(self._segment.body[:split], _sample_bytes(layout))
-        self._requests = Latest(self._segment.body[split:], _request_struct(layout).size)
+        requests_offset = latest_bytes(_sample_bytes(layout))
+        self._samples = Latest(self._segment.body[:requests_offset], _sample_bytes(layout))
+        self._requests = Latest(self._segment.body[requests_offset:], _request_struct(layout).size)
         self._layout, self._request_struct = layout, _request_struct(layout)
         # Open for reading and writing: neither open nor write depends on the other side.
         self._receive_fd, self._send_fd = (
@@ -123,8 +123,8 @@ class _End:
         os.close(self._send_fd)
 
 
-class LoopEnd(_End):
-    """The loop's end."""
+class LoopSide(_Side):
+    """The loop's side of the exchange."""
 
     def __init__(self, folder: Path, layout: RecordLayout) -> None:
         super().__init__(folder, layout, receive_name=_TO_LOOP, send_name=_TO_TRAINER)
@@ -148,8 +148,8 @@ class LoopEnd(_End):
         return self._last_request
 
 
-class TrainerEnd(_End):
-    """The trainer's end."""
+class TrainerSide(_Side):
+    """The trainer's side of the exchange."""
 
     def __init__(self, folder: Path, layout: RecordLayout) -> None:
         super().__init__(folder, layout, receive_name=_TO_TRAINER, send_name=_TO_LOOP)

@@ -34,7 +34,7 @@ class LoggedFrame(NamedTuple):
 
 
 def frame_log_bytes(rate_hz: float) -> int:
-    """Size of a segment's body for ``RETAINED_S`` of frames at this rate of state frames."""
+    """Return the size of a segment's body for ``RETENTION_S`` of frames at this rate of state frames."""
     frames = max(_MIN_FRAMES, round(2 * RETENTION_S * rate_hz))
     return _CONTROL_BYTES + frames * _SLOT_BYTES
 
@@ -46,8 +46,8 @@ class _FrameLog:
         self.capacity: Final = len(self._slots) // _SLOT_BYTES
 
     @property
-    def written(self) -> int:
-        """Frames written since the run began."""
+    def n_written(self) -> int:
+        """Number of frames written since the run began."""
         return self._count[0]
 
     def close(self) -> None:
@@ -57,10 +57,10 @@ class _FrameLog:
 
 
 class FrameLogWriter(_FrameLog):
-    """The control process's end."""
+    """Writer, used by the control process."""
 
     def write(self, t_ns: int, body: bytes) -> None:
-        """Overwrite the oldest frame with one of at most 249 bytes; about a microsecond, no lasting allocations."""
+        """Overwrite the oldest frame with one of at most 249 bytes, in about a microsecond."""
         count = self._count[0]
         index = (count % self.capacity) * _SLOT_BYTES
         length = len(body)
@@ -82,12 +82,12 @@ def frame_tap(shm: Path) -> Callable[[int, bytes], None] | None:
 class FrameLogReader(_FrameLog):
     """Reader, independent of the writer."""
 
-    def since(self, t_ns: int, limit: int | None = None) -> list[LoggedFrame]:
+    def frames_since(self, t_ns: int, limit: int | None = None) -> list[LoggedFrame]:
         """Copy the available frames from ``t_ns`` on (at most ``limit``, the newest), oldest first."""
         frames: list[LoggedFrame] = []
         newest = self._count[0]
-        reach = self.capacity if limit is None else min(limit, self.capacity)
-        for number in range(newest - 1, max(newest - reach, 0) - 1, -1):
+        n_available = self.capacity if limit is None else min(limit, self.capacity)
+        for number in range(newest - 1, max(newest - n_available, 0) - 1, -1):
             offset = (number % self.capacity) * _SLOT_BYTES
             head: tuple[int, int, int, int] = _HEAD.unpack_from(self._slots, offset)
             if head[0] != number or head[2] > _BODY_BYTES or head[1] < t_ns:

@@ -14,7 +14,7 @@ from onrig.runtime.shm.segment import Segment
 
 _META: Final = struct.Struct("<QII")  # label, length, CRC-32
 _HEAD_BYTES: Final = 64
-_ATTEMPTS: Final = 8
+_MAX_ATTEMPTS: Final = 8
 """Attempts of a read: a preempted reader may find one buffer overwritten, and then the other."""
 
 
@@ -33,10 +33,10 @@ def _crc(version: int, label: int, content: bytes) -> int:
 
 
 class Value(NamedTuple):
-    """One published value."""
+    """Published value, with its version and label."""
 
     version: int
-    """Number of values published, this one included."""
+    """Number of values published so far, including this one."""
     label: int
     content: bytes
 
@@ -80,7 +80,7 @@ class Latest:
 
     def take(self) -> bytes | None:
         """Copy the content of the newest valid value, in a few attempts; None before the first."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             version = self._version[0]
             value = self._read_version(version) or self._read_version(version - 1)
             if value is not None:
@@ -93,7 +93,7 @@ class Latest:
         return _HEAD_BYTES + (version & 1) * self._stride
 
     def _read_version(self, version: int) -> Value | None:
-        """Value of this version, if valid."""
+        """Return the value of this version; None if it has been overwritten."""
         if version <= 0:
             return None
         start = self._offset(version)

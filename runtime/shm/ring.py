@@ -55,7 +55,7 @@ class _Ring:
 
 
 class RingWriter(_Ring):
-    """The loop's end."""
+    """Writer, used by the loop."""
 
     def push(self, fields: tuple[float, ...]) -> bool:
         """Append one record, given its fields in layout order without ``seq``; return False (and count) if the ring is
@@ -72,7 +72,7 @@ class RingWriter(_Ring):
 
 
 class RingReader(_Ring):
-    """Replay process's end.  ``damaged`` counts records skipped because they never became valid."""
+    """Reader, used by the replay process; ``damaged`` counts records skipped because they never became valid."""
 
     def __init__(self, segment: Segment, layout: RecordLayout) -> None:
         super().__init__(segment, layout)
@@ -134,11 +134,11 @@ class RingHistory(_Ring):
     """
 
     @property
-    def written(self) -> int:
-        """Records written since the run began."""
+    def n_written(self) -> int:
+        """Number of records written since the run began."""
         return self._control[_HEAD]
 
-    def since(self, seq: int, limit: int | None = None) -> npt.NDArray[np.void]:
+    def records_since(self, seq: int, limit: int | None = None) -> npt.NDArray[np.void]:
         """Copy the available records from number ``seq`` on (at most ``limit``, the newest), oldest first."""
         head, size = self._control[_HEAD], self._layout.size
         first = max(seq, head - self.capacity, head - limit if limit is not None else 0, 0)

@@ -24,11 +24,11 @@ _PREFIX: Final = "onrig-"
 
 
 class SegmentError(RuntimeError):
-    """Missing or truncated segment, another file, or a segment with another layout."""
+    """Raised for a missing or truncated segment, another file, or a segment with another layout."""
 
 
 class SegmentMissing(SegmentError):
-    """Missing segment: its run is over."""
+    """Raised for a missing segment, whose run is over."""
 
 
 def _schema_hash(schema: str) -> bytes:
@@ -129,11 +129,11 @@ def live_folders() -> list[tuple[int, Path]]:
 
 def sweep_folders() -> list[Path]:
     """Remove the folders of runs whose owner is dead (killed before it could clean up); return the removed ones."""
-    removed = []
+    removed_folders = []
     for folder in _base_folder().glob(f"{_PREFIX}*-*-*"):
         with contextlib.suppress(ValueError, OSError):
             pid, ticks = folder.name.removeprefix(_PREFIX).split("-")[:2]
             if folder.stat().st_uid == os.getuid() and (_boot_ticks(int(pid)) or "0") != ticks:
                 remove_folder(folder)
-                removed.append(folder)
-    return removed
+                removed_folders.append(folder)
+    return removed_folders

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.control.realtime import PARENT
+from onrig.runtime.control.realtime import PARENT_VARIABLE
 from onrig.runtime.run_state.report import HEARTBEAT, Report, parse_report
 
 _READ_BYTES: Final = 65536
@@ -33,7 +33,7 @@ class Child:
         self.peak_rss_mb = 0.0
         environment = {
             **os.environ,
-            PARENT: str(os.getpid()),
+            PARENT_VARIABLE: str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",

@@ -1,4 +1,4 @@
-"""Text form of a post-mortem: step records as CSV, frames as JSON lines.  Pure."""
+"""Text format of a post-mortem: step records as CSV, frames as JSON lines."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _STATUS_INTERVAL_S: Final = 5.0
 _RECHECK_DELAY_S: Final = 0.2
 """Delay before another check of a loop without progress, so that one late poll does not skip a reset."""
 ENDING_TIMEOUT_S: Final = 120.0
-"""Watchdog interval during an orderly end, in which every wait has its own limit."""
+"""Watchdog interval during an orderly end, in which every wait is limited separately."""
 
 
 class ResetDecision(enum.Enum):
@@ -33,7 +33,7 @@ class ResetDecision(enum.Enum):
 
 
 class WatchdogSchedule:
-    """Schedule of watchdog resets; pure, from the time and the loop's heartbeats."""
+    """Schedule of watchdog resets, which depends only on the time and the loop's heartbeats."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -119,7 +119,7 @@ class Notifier:
         self._send("STOPPING=1", f"STATUS={status}", *renewed)
 
     def extend_timeout(self, now_s: float) -> None:
-        """Extend the timeout while the run ends; the wait for each process has its own limit."""
+        """Extend the timeout while the run ends; the wait for each process is limited separately."""
         if self._socket is not None and now_s >= self._next_extension_s:
             self._next_extension_s = now_s + _STATUS_INTERVAL_S
             self._send(

@@ -42,7 +42,7 @@ _MAX_TRANSITIONS: Final = 256
 _TRANSITIONS_SPAN_S: Final = 10.0
 _FAULT_REPORTS: Final = ("error", "fault", "transition")
 
-WriteEvent = Callable[..., None]
+EventWriter = Callable[..., None]
 """Callback that writes an event: kind, and fields by name."""
 
 
@@ -60,9 +60,9 @@ class _Pending(NamedTuple):
 
 
 class PostMortem:
-    """Listener to all reports of a run, which writes a post-mortem after a fault is latched."""
+    """Receives all reports of a run, and writes a post-mortem after a fault is latched."""
 
-    def __init__(self, config: RunConfig, run_folder: Path, write_event: WriteEvent) -> None:
+    def __init__(self, config: RunConfig, run_folder: Path, write_event: EventWriter) -> None:
         self._config, self._folder, self._write_event = config, run_folder / FOLDER, write_event
         scale = config.device.pace.scaled if isinstance(config.device.pace, Scaled) else 1.0
         self._span_before_ns = round(RECORDED_BEFORE_S / scale * 1e9)
@@ -182,7 +182,7 @@ class PostMortem:
         if self._config.lockstep:
             return self._records_in_lockstep(self._ring)
         scale = RECORDED_BEFORE_S * 1e9 / self._span_before_ns
-        records = self._ring.since(
+        records = self._ring.records_since(
             0, math.ceil((RECORDED_BEFORE_S + 4 * RECORDED_AFTER_S * scale) * self._config.rate_hz)
         )
         if not len(records):
@@ -192,7 +192,7 @@ class PostMortem:
 
     def _records_in_lockstep(self, ring: RingHistory) -> NDArray[np.void] | None:
         """Return the records up to the fault: in lockstep the loop may have made thousands of ticks since."""
-        records = ring.since(0)
+        records = ring.records_since(0)
         faulted = np.flatnonzero(records["fault"])
         end = int(faulted[-1]) + 1 if len(faulted) else len(records)
         return records[max(0, end - math.ceil(RECORDED_BEFORE_S * self._config.rate_hz)) : end] if end else None
@@ -201,11 +201,11 @@ class PostMortem:
         if self._frame_log is None:
             return []
         if self._config.lockstep:
-            return self._frame_log.since(0, 2 * math.ceil(RECORDED_BEFORE_S * self._config.rate_hz) + 2)
+            return self._frame_log.frames_since(0, 2 * math.ceil(RECORDED_BEFORE_S * self._config.rate_hz) + 2)
         last_ns = pending.t_ns
-        if self._ring is not None and len(newest := self._ring.since(0, 1)):
+        if self._ring is not None and len(newest := self._ring.records_since(0, 1)):
             last_ns = min(last_ns, int(newest["t_receive_ns"][-1]))
-        return self._frame_log.since(last_ns - self._span_before_ns)
+        return self._frame_log.frames_since(last_ns - self._span_before_ns)
 
     def _account(self, pending: _Pending, records: NDArray[np.void] | None, frames: list[LoggedFrame]) -> bytes:
         entry = FAULTS[pending.fault]

@@ -23,7 +23,7 @@ CONTROL: Final = "control"
 
 
 class StartFailed(Exception):
-    """Process that did not start; ``code`` is the run's exit code."""
+    """Raised if a process did not start; ``code`` is the run's exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class ProcessGroup:
         """Peak resident memory of each process."""
 
     @property
-    def alive(self) -> Iterator[Child]:
+    def running(self) -> Iterator[Child]:
         """Running processes, in the order of their start."""
         for child in (self.device, self.replay.child, self.learner.child, self.control):
             if child is not None:
@@ -120,7 +120,7 @@ class ProcessGroup:
         board, now_s = self._board, time.monotonic()
         run_progress = board[Word.BARRIER]  # always 0 in real time, where only the lifetime matters
         ended = board[Word.ENDED] == 1  # the other processes end as well, possibly before the loop's
-        self.replay.check(now_s, progress=board[Word.REPLAY_LOOKS], run_progress=run_progress, may_end=ended)
+        self.replay.check(now_s, progress=board[Word.REPLAY_HEARTBEATS], run_progress=run_progress, may_end=ended)
         learner = self.learner.child
         self.learner.check(
             now_s, progress=0 if learner is None else learner.n_reports, run_progress=run_progress, may_end=ended

@@ -15,21 +15,21 @@ _SOURCE: Final = "supervisor"
 _LOGGED_KINDS: Final = ("error", "warning", "fault", "transition", "event")
 _CODES_WITHOUT_FAULT: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED)
 
-OnReport = Callable[[Report], None]
+ReportCallback = Callable[[Report], None]
 
 
 class Reports:
-    """Collector of the reports of a run's processes, which forwards them to the display."""
+    """Stores the reports of a run's processes, and forwards them to the display."""
 
-    def __init__(self, path: Path, on_report: OnReport) -> None:
+    def __init__(self, path: Path, on_report: ReportCallback) -> None:
         self._events = EventFile(path)
         self._log = path.with_name("stderr.log")
         self._on_report = on_report
         self.errors: list[str] = []
         self.fault: FaultName | None = None
         """Latched fault, from the last report of the loop or the supervisor."""
-        self.listeners: list[OnReport] = []
-        """Further listeners to every report, once it is stored."""
+        self.listeners: list[ReportCallback] = []
+        """Callbacks for every report after it has been stored."""
         self.write = self._events.write
 
     def note(self, report: Report) -> None:
@@ -69,7 +69,7 @@ class Reports:
         self.note(Report(_SOURCE, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
 
     def end_reason(self, name: str, code: int) -> str:
-        """Return the reason for the end of a process: its own report, or its exit code if it made none."""
+        """Return the reason for the end of a process: its last error, or its exit code if it reported none."""
         if self.errors and code in set(ExitCode):
             return self.errors[-1]
         description = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"

@@ -19,7 +19,7 @@ _SIGNALS: Final = tuple(
 LIVE_VIEW: Final = "live view"
 """Source of a request from the button of the live view."""
 TRAINER: Final = "end of the trainer"
-"""Source of the request that the end of the program that acts makes."""
+"""Source of the stop request made when the trainer ends."""
 
 
 class Request(enum.Enum):
@@ -42,13 +42,13 @@ class Requests:
     """
 
     def __init__(self, *, signals: bool = True) -> None:
-        """``signals``: whether those of this process are requests, which only its main thread can arrange."""
+        """``signals``: whether signals to this process are requests; requires its main thread."""
         self._board: Board | None = None
         self._signals = 0
         self.level = 0
         """Stop level requested here: 0, 1 (fade out) or 2 (immediate)."""
-        self.impatient = False
-        """Whether there was more than one request: waits that do not protect actuators are then cut short."""
+        self.has_repeated_request = False
+        """Whether a stop was requested more than once, which cuts short all waits that do not protect actuators."""
         self.source = ""
         """Source of the first request."""
         handled = [s for s in _SIGNALS if signals and _may_interrupt(s)]
@@ -83,7 +83,7 @@ class Requests:
             if board is not None:
                 board[Word.RESUME] += 1
             return
-        self.impatient = self.level > 0
+        self.has_repeated_request = self.level > 0
         self.level = max(self.level, 2 if request is Request.STOP_NOW else 1)
         self.source = self.source or source
         self.forward(0)
@@ -98,7 +98,7 @@ class Requests:
 
     @property
     def reason(self) -> str:
-        """Why a run that was stopped ended."""
+        """Reason for which the run was stopped."""
         reasons = {
             LIVE_VIEW: "stopped from the live view",
             TRAINER: "the program that chose the actions has ended",
@@ -108,17 +108,17 @@ class Requests:
 
 
 class Operator(Protocol):
-    """Source of requests besides signals, such as the keyboard."""
+    """Source of requests other than signals, such as the keyboard."""
 
     name: str
-    """As in the events of a run."""
+    """Name of the source in the events of a run."""
 
     def fileno(self) -> int:
         """Descriptor that becomes readable when there is a request."""
 
     @property
     def is_listening(self) -> bool:
-        """Whether there may be requests."""
+        """Whether the source can currently make requests."""
 
     def requests(self) -> list[Request]:
         """Return the requests since the last call."""

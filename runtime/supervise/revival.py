@@ -12,15 +12,15 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
 
 MIN_LONG_LIFETIME_S: Final = 30.0
-"""Lifetime after which an end is not part of a crash loop."""
+"""Lifetime from which the end of a process does not count towards a crash loop."""
 MAX_SHORT_LIFETIMES: Final = 5
-"""Maximum number of consecutive short lifetimes; one more, and the process is abandoned."""
+"""Maximum number of consecutive short lifetimes; after one more the process is not restarted."""
 KILLED_WEIGHT: Final = 0.25
 """Weight of an end by SIGKILL, which has an external cause: an operator, or the kernel when out of memory."""
 
 
 class RestartHistory:
-    """Short lifetimes of one process of a run."""
+    """Counts the short lifetimes of one process of a run."""
 
     def __init__(self) -> None:
         self._short_lifetimes = 0.0
@@ -51,7 +51,7 @@ MAX_FAILED_STARTS: Final = 120
 
 
 class RestartableProcess:
-    """A restartable process, over all its lifetimes."""
+    """Starts a process, and restarts it when it ends or hangs."""
 
     def __init__(
         self, name: str, launch: Callable[[], Child], hang_limit_s: float, warn: Callable[[str], object]
@@ -70,7 +70,7 @@ class RestartableProcess:
         """Productive lifetime of a hung process."""
 
     @property
-    def abandoned(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether the process has exited and will not be restarted."""
         return self.n_starts > 0 and self.child is None and self._restart_due_s is None
 
@@ -200,7 +200,7 @@ class Watchdog:
 
     @property
     def is_hung(self) -> bool:
-        """Whether the loop was found hanging and has not recovered."""
+        """Whether the loop hangs: it was found hanging, and has not recovered."""
         return self._hangs
 
     def check(self, now_s: float, progress: int, *, ticking: bool) -> Verdict:
@@ -208,8 +208,8 @@ class Watchdog:
         stalled_s = self._progress_timer.update(now_s, progress)
         hang_timeout_s = self._hang_timeout_s if ticking else _POLL_HANG_TIMEOUT_S
         if stalled_s == 0.0:
-            was, self._hangs = self._hangs, False
-            return Verdict.RECOVERED if was else Verdict.OK
+            was_hung, self._hangs = self._hangs, False
+            return Verdict.RECOVERED if was_hung else Verdict.OK
         if stalled_s >= hang_timeout_s + HANG_GRACE_S:
             return Verdict.EXPIRED
         if stalled_s >= hang_timeout_s and not self._hangs:

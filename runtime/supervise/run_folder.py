@@ -75,8 +75,8 @@ def write_run_folder(
 ) -> Callable[[], None]:
     """Create the folder and its first files, before any motion; raises FileExistsError if it is occupied.
 
-    ``facts``: further entries of ``meta.json``; ``files``: further files by their path in the folder, which the run
-    begins with. Returns a function that removes everything added to the folder since, for a run that never starts.
+    ``facts``: further entries of ``meta.json``; ``files``: further initial files, by their path in the folder.
+    Returns a function that removes everything added to the folder since, for a run that does not start.
     """
     check_path(folder)
     if folder.exists():
@@ -117,7 +117,7 @@ class ReopenedFolder(NamedTuple):
     """Run folder of a resumed run."""
 
     undo: Callable[[], None]
-    """Restores the folder, for a run that never starts."""
+    """Function that restores the folder if the run does not start."""
     cut: int
     """Bytes of a truncated event removed from the file."""
 
@@ -263,11 +263,11 @@ def _write_meta(folder: Path, meta: dict[str, object]) -> None:
 
 
 def complete_summary(
-    folder: Path, ours: dict[str, object], more: dict[str, object], assess: Callable[[], Completeness]
+    folder: Path, first_entries: dict[str, object], last_entries: dict[str, object], assess: Callable[[], Completeness]
 ) -> Completeness:
-    """Add the supervisor's entries to ``summary.json``, ``ours`` first and ``more`` last; return ``whole``.
+    """Add the supervisor's entries at the start and at the end of ``summary.json``; return the section ``whole``.
 
-    Also written without a summary of the replay process; then ``assess`` gives the verdict.
+    If the replay process has written no summary, a new one is written, and ``assess`` determines the section.
     """
     path = folder / SUMMARY_FILE
     summary: dict[str, object] = {}
@@ -279,7 +279,7 @@ def complete_summary(
     if whole is None:
         whole = assess()
         summary["whole"] = msgspec.to_builtins(whole)
-    summary = {**ours, **summary, **ours, **more}
+    summary = {**first_entries, **summary, **first_entries, **last_entries}
     with contextlib.suppress(OSError):  # full disk: keep the old content
         replace_own_file(path, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
     return whole

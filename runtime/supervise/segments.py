@@ -34,10 +34,11 @@ def ring_records(config: RunConfig) -> int:
     """Return the number of records in the ring of a run.
 
     Half of the ring is retained for a restarted replay process: in real time the records of two checkpoint intervals,
-    because writing one takes a while; in lockstep, where the loop waits for it, those of one. Bounded."""
+    because writing one takes a while; in lockstep, where the loop waits for it, those of one interval.  The number is
+    bounded."""
     if not config.lockstep:
-        between = 1e9 * config.checkpoint_s / config.wall_period_ns
-        return min(max(_MIN_RING_RECORDS, 4 * math.ceil(between)), _MAX_RING_RECORDS)
+        steps_between = 1e9 * config.checkpoint_s / config.wall_period_ns
+        return min(max(_MIN_RING_RECORDS, 4 * math.ceil(steps_between)), _MAX_RING_RECORDS)
     records = round(config.task.episode_s * config.rate_hz) + 1
     episodes = (2 if config.evaluate_every else 1) * (config.checkpoint_episodes + 1)
     return min(max(_MIN_RING_RECORDS, 2 * episodes * records), _MAX_RING_RECORDS)
@@ -45,7 +46,7 @@ def ring_records(config: RunConfig) -> int:
 
 def _plan(config: RunConfig) -> list[_SegmentPlan]:
     layout = record_layout(config)
-    planned = [
+    plan = [
         _SegmentPlan("ring", ring_bytes(layout, ring_records(config)), layout.schema),
         _SegmentPlan("slot", SLOT_BYTES, SLOT_SCHEMA),
         _SegmentPlan("view", view_bytes(layout), view_schema(layout)),
@@ -53,8 +54,8 @@ def _plan(config: RunConfig) -> list[_SegmentPlan]:
         _SegmentPlan("board", BOARD_BYTES, BOARD_SCHEMA),
     ]
     if config.actor is not UNSET:
-        planned.insert(0, _SegmentPlan(SEGMENT_NAME, exchange_bytes(layout), exchange_schema(layout)))
-    return planned
+        plan.insert(0, _SegmentPlan(SEGMENT_NAME, exchange_bytes(layout), exchange_schema(layout)))
+    return plan
 
 
 def shared_bytes(config: RunConfig) -> int:
@@ -76,5 +77,5 @@ def create_segments(shm: Path, config: RunConfig) -> Board:
         created = Segment.create(shm / name, body_bytes, schema)
     assert created is not None
     board = Board(created)
-    board[Word.LIFE] = random.SystemRandom().getrandbits(_SESSION_BITS)
+    board[Word.SESSION_ID] = random.SystemRandom().getrandbits(_SESSION_BITS)
     return board

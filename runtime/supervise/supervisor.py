@@ -26,7 +26,7 @@ from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.notify import Notifier, status_line
 from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.process_group import CONTROL, ProcessGroup, StartFailed
-from onrig.runtime.supervise.reports import OnReport, Reports
+from onrig.runtime.supervise.reports import ReportCallback, Reports
 from onrig.runtime.supervise.requests import Operator, Requests
 from onrig.runtime.supervise.revival import Verdict, Watchdog
 from onrig.runtime.supervise.run_folder import complete_summary, seal_run_folder
@@ -44,24 +44,24 @@ _CONTROL_GRACE_S, _LEARNER_GRACE_S, _DEVICE_GRACE_S = 5.0, 10.0, 5.0
 
 
 class InsufficientResources(Exception):
-    """Not enough shared memory or descriptors for a run."""
+    """Raised if shared memory or descriptors do not suffice for a run."""
 
 
 class Supervisor:
-    """Supervision of one run from start to end; leaves no process and no shared memory behind."""
+    """Supervises one run from start to end; no process and no shared memory remains afterwards."""
 
     def __init__(
         self,
         config: RunConfig,
         run_folder: Path,
         port: str | None,
-        on_report: OnReport,
+        on_report: ReportCallback,
         operator: Operator | None = None,
         *,
         resumes: bool = False,
         signals: bool = True,
     ) -> None:
-        """``signals``: whether those of this process stop the run; only its main thread can handle them."""
+        """``signals``: whether signals to this process stop the run; requires its main thread."""
         self._resumes, self._signals = resumes, signals
         self._config, self._folder, self._port = config, run_folder, port
         self._operator = operator
@@ -74,8 +74,8 @@ class Supervisor:
         self._shm: Path | None = None
         self._process_group: ProcessGroup | None = None
         self.started = False
-        """Whether the loop has started; before that, nothing moves and nothing is recorded."""
-        self.whole: Completeness | None = None
+        """Whether the loop has started; until then the device is disarmed and nothing is recorded."""
+        self.completeness: Completeness | None = None
         """Completeness of the run's data, after its end."""
         self.actuators = ""
         """State of the actuators at the end, as confirmed by the device."""
@@ -97,14 +97,14 @@ class Supervisor:
         return code, reason
 
     def _run(self) -> tuple[int, str]:
-        """Prepare and supervise; end every process in all cases."""
+        """Prepare and supervise the run; all processes are ended in every case."""
         try:
             self._prepare()
             return self._supervise()
         except InsufficientResources as error:
             return ExitCode.PREFLIGHT, str(error)
         finally:
-            alive = [] if self._process_group is None else list(self._process_group.alive)
+            alive = [] if self._process_group is None else list(self._process_group.running)
             for child in reversed(alive):  # control first
                 child.end(_IMMEDIATE_STOP_GRACE_S if child.name == CONTROL and self.started else 0.0)
                 child.close()
@@ -136,14 +136,14 @@ class Supervisor:
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
         code, self.actuators = Actuators.read(self._board).final_verdict(code, time.monotonic_ns(), time.time())
         self._reports.write("actuators", message=self.actuators)
-        self.whole = complete_summary(
+        self.completeness = complete_summary(
             self._folder,
             {"exit_reason": reason, "fault": self._reports.fault_name(code), "actuators": self.actuators},
             self.process_group.statistics(),
             lambda: assess_without_account(rows, self._folder),
         )
         may_override = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other exit codes take precedence
-        return ExitCode.INCOMPLETE if may_override and not self.whole.complete else code
+        return ExitCode.INCOMPLETE if may_override and not self.completeness.complete else code
 
     @property
     def process_group(self) -> ProcessGroup:
@@ -217,10 +217,10 @@ class Supervisor:
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
         reason = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
-        if self.process_group.learner.abandoned and self._board[Word.ENDED] == 0:
+        if self.process_group.learner.is_abandoned and self._board[Word.ENDED] == 0:
             self._reports.latch(FaultName.LEARNER_GONE, reason)
             return f"the learner exited and will not be restarted: {reason}"
-        if self.process_group.replay.abandoned:
+        if self.process_group.replay.is_abandoned:
             return f"the replay process exited and will not be restarted: {reason}"
         return None
 
@@ -257,7 +257,7 @@ class Supervisor:
 
     def _listen(self, timeout_s: float) -> None:
         poll = select.poll()  # needs no descriptor
-        watched = [child.fileno() for child in self.process_group.alive if child.poll() is None]
+        watched = [child.fileno() for child in self.process_group.running if child.poll() is None]
         if self._operator is not None and self._operator.is_listening:
             watched.append(self._operator.fileno())
         for fd in watched:
@@ -265,7 +265,7 @@ class Supervisor:
         poll.poll(1000 * timeout_s)
         self._poll_operator()
         self._post_mortem.poll()
-        for child in self.process_group.alive:
+        for child in self.process_group.running:
             self.process_group.note(child)
 
     def _exit_result(self, code: int) -> tuple[int, str]:
@@ -315,17 +315,21 @@ class Supervisor:
     def _finish_replay(self) -> None:
         """Let the replay process finish the remaining records of the loop, restarting it if necessary."""
         replay = self.process_group.replay
-        while not (replay.abandoned or replay.n_starts == 0):
+        while not (replay.is_abandoned or replay.n_starts == 0):
             self._listen(0.02)
             self._notifier.extend_timeout(time.monotonic())
             if self.started:
                 self.process_group.revive()
             child = replay.child
-            if child is None and self._requests.impatient:
+            if child is None and self._requests.has_repeated_request:
                 return
-            if child is not None and (child.poll() == ExitCode.OK or not self.started or self._requests.impatient):
+            if child is not None and (
+                child.poll() == ExitCode.OK or not self.started or self._requests.has_repeated_request
+            ):
                 replay.child = None
-                self._finish(child, 0.0 if self._requests.impatient else _CONTROL_GRACE_S, send_sigterm=False)
+                self._finish(
+                    child, 0.0 if self._requests.has_repeated_request else _CONTROL_GRACE_S, send_sigterm=False
+                )
                 return
 
     def _finish(self, child: Child, grace_s: float, *, send_sigterm: bool) -> None:
@@ -339,7 +343,7 @@ class Supervisor:
         while not send_sigterm and child.poll() is None:
             self._poll_operator()
             at_once = self._requests.stop_level > 1
-            if child.name != CONTROL and self._requests.impatient:
+            if child.name != CONTROL and self._requests.has_repeated_request:
                 break
             if time.monotonic() - start > (min_s if at_once else grace_s):
                 break

@@ -115,7 +115,7 @@ class ViewReader:
 
         Returns the number for the next call, and the records (dtype ``layout.dtype``, SI units), ascending.
         """
-        records = self._ring.since(first_seq, limit)
+        records = self._ring.records_since(first_seq, limit)
         return (int(records[-1]["seq"]) + 1 if len(records) else first_seq), records
 
     def figures(self) -> Figures | None:

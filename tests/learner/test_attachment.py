@@ -114,7 +114,7 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
             if made < total:
                 end.fill(10)
                 made += 10
-            end.desk.feed.ending = made >= total and wire.cuts >= cuts and not wire.is_cut
+            end.desk.feed.is_ending = made >= total and wire.cuts >= cuts and not wire.is_cut
 
         rig.serve_until_idle(each)
         assert wire.cuts >= cuts
@@ -175,7 +175,7 @@ def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
         rig.serve_until_idle()
         wire.freeze()
         rig.learner(lambda: link.pull(0, 0))
-        rig.serve_until_idle(lambda: wire.restore() if link._client.retries >= 3 else None)
+        rig.serve_until_idle(lambda: wire.restore() if link._client.n_retries >= 3 else None)
         assert link.mirror is not None
         assert link.mirror.storage.digest() == rig.end.memory.storage.digest()
         link._client.close()

@@ -13,7 +13,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
-from onrig.runtime.replay.evidence import Grade, evidence_of, faults
+from onrig.runtime.replay.evidence import Grade, faults, read_evidence
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.recovery import Point
 from onrig.runtime.run_loading import load_resolved
@@ -96,7 +96,7 @@ def cells(folder: Path) -> Iterator[tuple[str, Damage]]:
 
 
 def named(folder: Path, *, lockstep: bool = False) -> dict[str, Grade]:
-    return {fault.name: fault.grade for fault in faults(folder, evidence_of(folder), lockstep=lockstep)}
+    return {fault.name: fault.grade for fault in faults(folder, read_evidence(folder), lockstep=lockstep)}
 
 
 def replaced(path: Path, before: Path) -> None:
@@ -129,7 +129,7 @@ def test_whatever_happens_to_a_file_that_a_killed_run_goes_on_from_is_named(
 ) -> None:
     folder = copy(killed)
     assert named(folder, lockstep=True) == {}
-    point, counts = evidence_of(killed).point, evidence_of(killed).counts
+    point, counts = read_evidence(killed).point, read_evidence(killed).counts
     assert point is not None
     for name, damage in cells(killed):
         damage(folder / name)

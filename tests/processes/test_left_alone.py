@@ -119,7 +119,7 @@ def test_in_real_time_a_replay_process_that_is_killed_costs_the_log_a_second_at_
         assert isinstance(whole, dict)
         assert whole["complete"], whole
         assert [int(row["episode"]) for row in run.rows()] == list(range(1, len(run.rows()) + 1))
-        assert whole["experiences"]["expected"] == run.word(Word.TAKEN)
+        assert whole["experiences"]["expected"] == run.word(Word.FIRST_UNREPORTED)
     assert (run.folder / "log-2.mcap").exists()
     assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
     out = capsys.readouterr().out

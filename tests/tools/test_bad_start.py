@@ -284,8 +284,8 @@ def on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> Fail
 def test_the_device_of_another_rig(tmp_path: Path) -> None:
     assert on_device(tmp_path, PtyDevice(load("magman"))) == (
         ExitCode.HARDWARE,
-        "rig name: the device has magman, the configuration pendulum; connect that rig, or run the configuration of "
-        "this one",
+        "rig name: the device has magman, the configuration pendulum; connect the configured rig, or run the "
+        "configuration of this one",
     )
 
 

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.control.realtime import cpu_list
+from onrig.runtime.control.realtime import parse_cpu_list
 from onrig.tools.machine import Machine, cpus_as_text, with_kernel_argument
 from tests.tools.doctor.boards import PI_5, board
 
 
 @given(st.sets(st.integers(0, 300), max_size=40))
 def test_cpus_survive_being_written_and_read(cpus: set[int]) -> None:
-    assert cpu_list(cpus_as_text(cpus)) == cpus
+    assert parse_cpu_list(cpus_as_text(cpus)) == cpus
 
 
 @pytest.mark.parametrize(
     ("text", "cpus"), [("", set()), (None, set()), ("3", {3}), ("0-2,5", {0, 1, 2, 5}), ("x,1", {1})]
 )
 def test_lists_of_cpus_are_read_as_the_kernel_writes_them(text: str | None, cpus: set[int]) -> None:
-    assert cpu_list(text) == cpus
+    assert parse_cpu_list(text) == cpus
 
 
 def test_what_is_not_there_is_none(tmp_path: Path) -> None:

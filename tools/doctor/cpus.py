@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from onrig.runtime.control.realtime import (
     MIN_COUNTED_RATE_HZ,
     Interrupt,
-    cpu_list,
-    quietest,
+    parse_cpu_list,
+    quietest_cpu,
     rates_hz,
     read_interrupts,
     uptime_s,
@@ -44,14 +44,14 @@ def read_cpus(machine: Machine) -> CpuFacts:
     allowed: set[int] = set()
     for line in (machine.text("proc/self/status") or "").splitlines():
         if line.startswith("Cpus_allowed_list:"):
-            allowed = cpu_list(line.split(":", 1)[1])
-    online = cpu_list(machine.text("sys/devices/system/cpu/online")) or set(range(os.cpu_count() or 1))
+            allowed = parse_cpu_list(line.split(":", 1)[1])
+    online = parse_cpu_list(machine.text("sys/devices/system/cpu/online")) or set(range(os.cpu_count() or 1))
     return CpuFacts(
         online,
         allowed or online,
         _read_cpuset(machine),
-        cpu_list(machine.text("sys/devices/system/cpu/isolated")),
-        cpu_list(machine.text("sys/devices/system/cpu/nohz_full")),
+        parse_cpu_list(machine.text("sys/devices/system/cpu/isolated")),
+        parse_cpu_list(machine.text("sys/devices/system/cpu/nohz_full")),
         rates_hz(read_interrupts(machine.root), uptime_s(machine.root)),
         machine.cpu_quota(),
     )
@@ -80,7 +80,7 @@ def _read_cpuset(machine: Machine) -> set[int] | None:
         group, controllers, path = line.split(":", 2)
         if group == "0" and not controllers:
             text = machine.text(f"sys/fs/cgroup{path.rstrip('/')}/cpuset.cpus.effective")
-            return cpu_list(text) if text else None
+            return parse_cpu_list(text) if text else None
     return None
 
 
@@ -88,7 +88,7 @@ def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
     """CPU of the loop, as chosen by ``onrig.runtime.control.realtime.loop_cpu`` for this mask."""
     if needs.cpu != "auto":
         return needs.cpu
-    return quietest(facts.allowed, facts.interrupted_hz)
+    return quietest_cpu(facts.allowed, facts.interrupted_hz)
 
 
 def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.log import messages, wire
-from onrig.runtime.log.companions import Companions
+from onrig.runtime.log.companions import StateAndEventReader
 from onrig.runtime.log.messages import EPISODES, EVENTS, LINES, LOOP, POLICIES, STEPS, Channel, PolicyTracker, channels
 from onrig.runtime.log.steps import StepMessages
 from onrig.runtime.run_config import RunConfig
@@ -36,7 +36,7 @@ class Feed:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self._view = RunView(folder, config)
         self._steps = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.input_names)
-        self._companions = Companions(config, self._view.folder, lambda: None)
+        self._companions = StateAndEventReader(config, self._view.folder, lambda: None)
         self._files_s = -1e9
         self._next_record = self._t_ns = 0
         self._policies = PolicyTracker()

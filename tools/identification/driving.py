@@ -97,7 +97,7 @@ def _excite(
         session.send_command(state.frame, response.command)
         if response.completed is not None:
             steps.append(response.completed)
-        if response.over:
+        if response.is_over:
             break
         progress(_elapsed_s(state.t_us))
     if is_unfit(state):

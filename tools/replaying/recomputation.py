@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from onrig.hw.messages import State
 from onrig.hw.native import library
-from onrig.runtime.control.episode import Fade, begin_episode, reset_act
+from onrig.runtime.control.episode import Fade, begin_episode, reset_action_source
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.schedule import depends_on_episode_only
@@ -125,7 +125,7 @@ class Recomputation:
         self._set_state(record)
         self._following = True
         tick, kind = self._tick, record.step.kind
-        tick.number_from(*self._positions.numbering)
+        tick.set_seed(*self._positions.numbering)
         self.episodes[kind] += 1
         if kind is Kind.RESET:
             tick.begin(record.step.episode, kind, [])
@@ -134,7 +134,7 @@ class Recomputation:
             else:
                 self._reset.set_start(self._start_after(record.step.episode))
                 self._reset.begin()
-                self._answer_to = begin_episode(tick, reset_act(self._reset))
+                self._answer_to = begin_episode(tick, reset_action_source(self._reset))
             return
         if not (self._state_known or depends_on_episode_only(self._config.exploration)):
             self._following, self._lost_reason = False, NO_STATE
@@ -234,16 +234,16 @@ class Recomputation:
             self._compare(pending)
         if step.kind is Kind.RESET:
             resetting = self._reset is not None and self._reset.progress is Progress.DRIVING
-            if resetting and not answer.over:
+            if resetting and not answer.is_over:
                 self._pending = _Pending(step, record, ())
             else:
                 self._compare(_Pending(step, record, ()))
                 self._following = False
             return
-        if answer.over:
+        if answer.is_over:
             step.policy_id = record.step.policy_id
-        if answer.over or (record.last and not record.cut_off):
-            self._compare(_Pending(step, record, () if answer.over else _ACTION_FIELDS))
+        if answer.is_over or (record.last and not record.cut_off):
+            self._compare(_Pending(step, record, () if answer.is_over else _ACTION_FIELDS))
             self._close()
             return
         excluded: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ import numpy as np
 
 from onrig.hw import messages as m
 from onrig.hw.messages import Status
-from onrig.runtime.control.episode import begin_episode, never, policy_act
+from onrig.runtime.control.episode import begin_episode, never_ends, policy_action_source
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
@@ -100,7 +100,9 @@ class Lane:
         """Number of periods since the last command."""
         self.alive, self.lease_expired = True, False
         tick.begin(1, Kind.TRAIN, [])
-        self.answer_to = begin_episode(tick, policy_act(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
+        self.answer_to = begin_episode(
+            tick, policy_action_source(tick, cast(PolicySession, Adversary(law)), 1), ends=never_ends
+        )
 
     def loses_frame(self, frame: int, lease_periods: int) -> bool:
         """Return whether a frame is lost; counts the periods of the lease."""

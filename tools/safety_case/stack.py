@@ -17,7 +17,7 @@ import numpy as np
 from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import shows_safe
 from onrig.hw.session import DeviceSession
-from onrig.runtime.control.episode import begin_episode, never, policy_act
+from onrig.runtime.control.episode import begin_episode, never_ends, policy_action_source
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
@@ -96,7 +96,7 @@ def _run_episode(
     session.arm()
     session.reset(device.boot_id)
     tick.begin(1, Kind.TRAIN, [])
-    answer_to = begin_episode(tick, policy_act(tick, policy, 1), ends=never)
+    answer_to = begin_episode(tick, policy_action_source(tick, policy, 1), ends=never_ends)
     period_ns, max_speed, alive, n_answered = config.period_us * 1000, 0.0, True, 0
     wire_us = box.late_us - round(1e6 * plant_delay_s_of(box))
     late_ns = rng.randint(0, min(wire_us, config.period_us - 1)) * 1000

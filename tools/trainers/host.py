@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.control.realtime import PARENT, resolve_loop_cpu
+from onrig.runtime.control.realtime import PARENT_VARIABLE, resolve_loop_cpu
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import lock_folder
 from onrig.runtime.run_state.report import Report, report
@@ -55,12 +55,12 @@ def _forward(received: Report) -> None:
 def main(arguments: list[str]) -> int:
     """Run to the end; return the exit code."""
     folder, port = Path(arguments[0]), arguments[1] if len(arguments) > 1 else None
-    trainer = int(os.environ.get(PARENT, os.getppid()))
+    trainer = int(os.environ.get(PARENT_VARIABLE, os.getppid()))
     try:
         watch = TrainerWatch(trainer)
     except OSError:
         return 0
-    os.environ.pop(PARENT, None)
+    os.environ.pop(PARENT_VARIABLE, None)
     resolve_loop_cpu()
     lock = lock_folder(folder)
     config = load_resolved(folder / "config.yaml", sections)

@@ -17,7 +17,7 @@ from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_state.running import find_running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, Sample, TrainerEnd, TrainerRequest
+from onrig.runtime.shm.exchange import NO_SEED, NO_TICK, Sample, TrainerRequest, TrainerSide
 from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.runtime.supervise.child import Child
@@ -75,7 +75,7 @@ class RigProcess:
             running = find_running(self._folder)
             if running is not None:
                 with contextlib.suppress(SegmentError, OSError):
-                    self._end = TrainerEnd(running.shm, self._layout)
+                    self._end = TrainerSide(running.shm, self._layout)
                     self._board = Board(Segment.attach(running.shm / "board", BOARD_SCHEMA))
                     ring = Segment.attach(running.shm / "ring", self._layout.schema)
                     self._ring = RingHistory(ring, self._layout)
@@ -113,7 +113,9 @@ class RigProcess:
     def course(self, sample: Sample, periods: int) -> NDArray[np.void]:
         """Return the last ``periods`` + 1 records up to and including a sample's; fewer if some are lost."""
         ends = self.records(sample)
-        return history_up_to(ends, self._ring.since(0, periods + _EXTRA_RECORDS), periods) if periods > 1 else ends
+        return (
+            history_up_to(ends, self._ring.records_since(0, periods + _EXTRA_RECORDS), periods) if periods > 1 else ends
+        )
 
     def _tick_of(self, sample: Sample) -> int:
         return int(self.records(sample)[1]["tick"])

@@ -16,7 +16,7 @@ from onrig.runtime.files import read_file
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.replay.accounts.telemetry import TdErrorSample, sample_of
+from onrig.runtime.replay.accounts.telemetry import TdErrorSample, copy_experiences
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.runtime.view.run_view import RunView
@@ -44,7 +44,7 @@ def stored_memory(view: RunView) -> dict[str, object] | None:
     if isinstance(memory, str):
         return None
     storage = memory.storage
-    sample = sample_of(storage, TdErrorSample().sampled(storage.stored))
+    sample = copy_experiences(storage, TdErrorSample().select_slots(storage.stored))
     return {**pack_sample(sample, storage.inserted), "stored": storage.stored, "capacity": storage.capacity}
 
 

@@ -190,9 +190,11 @@ def stored_clip(view: RunView) -> Samples | None:
     except ImportError:  # the extra `log`
         return None
     config = view.config
-    most = max(_MIN_RECORDS_READ, _EPISODES_READ * (episode_steps(config.task, config.rate_hz) + 1))
+    max_records = max(_MIN_RECORDS_READ, _EPISODES_READ * (episode_steps(config.task, config.rate_hz) + 1))
     try:
-        records = read_last(view.folder, config.rig, most, behaviour=config.stochastic, inputs=config.input_names)
+        records = read_last(
+            view.folder, config.rig, max_records, behaviour=config.stochastic, inputs=config.input_names
+        )
     except LogDamagedError:
         return None
     return Motion(config).clip(records) if len(records) else None

@@ -19,15 +19,15 @@ _SCORED_EPISODES: Final = 20
 _COUNTS: Final = ("ticks", "missed", "interventions", "faults")
 
 
-Filled = tuple[int, list[tuple[int, int]]]
+NonEmptyBins = tuple[int, list[tuple[int, int]]]
 """Non-empty part of a histogram: longest duration in ns, and (bin, count) pairs."""
 
 
 class Durations(msgspec.Struct, frozen=True):
     """Histograms of durations that a checkpoint stores in addition to the counts."""
 
-    tick: Filled
-    lateness: Filled
+    tick: NonEmptyBins
+    lateness: NonEmptyBins
     stage_ns: tuple[int, ...]
 
 
@@ -38,10 +38,10 @@ class RunFigures:
         self._lockstep = lockstep
         self._tick_us, self._lateness_us = DurationHistogram(), DurationHistogram()
         self._stage_ns = np.zeros(len(STAGES), np.int64)
-        self._last: list[EpisodeRow] = []
+        self._last_rows: list[EpisodeRow] = []
         self.ticks = self.missed = self.interventions = self.faults = 0
         self.held: int | None = 0 if trainer else None
-        """Ticks in which a trainer gave no action in time; None where policies act."""
+        """Ticks in which a trainer sent no action in time; None if policies act."""
 
     def add(self, records: NDArray[np.void]) -> None:
         """Process the next records (dtype ``RecordLayout.dtype``)."""
@@ -59,7 +59,7 @@ class RunFigures:
     def add_training(self, row: EpisodeRow) -> None:
         """Add a training episode; one without a step (after a fault) has no score."""
         if row.steps:
-            self._last = [*self._last[1 - _SCORED_EPISODES :], row]
+            self._last_rows = [*self._last_rows[1 - _SCORED_EPISODES :], row]
 
     def counts(self) -> dict[str, int]:
         """Counts for a checkpoint."""
@@ -83,13 +83,18 @@ class RunFigures:
         self._lateness_us.restore(*durations.lateness)
         self._stage_ns[:] = durations.stage_ns
 
-    def follow(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), counted: int = 0) -> None:
-        """Continue after the rows filed so far; only the rows of the ``unrecorded`` episodes were kept, and ``counted``
-        of their records are already included in the counts."""
+    def add_earlier_rows(
+        self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), n_counted: int = 0
+    ) -> None:
+        """Continue after the ``rows`` of earlier episodes.
+
+        ``unrecorded``: rows of episodes whose records were lost; ``n_counted``: number of these records that the counts
+        already include.
+        """
         for row in rows:
             if row.kind == "train":
                 self.add_training(row)
-        self.ticks -= counted
+        self.ticks -= n_counted
         for row in unrecorded:
             self.ticks += row.steps + 1
             self.missed += row.missed_ticks
@@ -98,18 +103,18 @@ class RunFigures:
     @property
     def normalized_last20(self) -> float | None:
         """Mean normalised performance of the last 20 training episodes; None before the first, without references."""
-        values = [r.normalized for r in self._last if r.normalized is not None]
+        values = [r.normalized for r in self._last_rows if r.normalized is not None]
         return float(np.mean(values)) if values else None
 
     @property
     def return_last20(self) -> float | None:
         """Mean return of the last 20 training episodes, raw units; None before the first."""
-        return float(np.mean([r.reward_sum for r in self._last])) if self._last else None
+        return float(np.mean([r.reward_sum for r in self._last_rows])) if self._last_rows else None
 
     @property
     def episode(self) -> int:
         """Last scored training episode."""
-        return self._last[-1].episode if self._last else 0
+        return self._last_rows[-1].episode if self._last_rows else 0
 
     def summary(self) -> dict[str, object]:
         """Return the loop's part of ``summary.json``."""
@@ -131,7 +136,7 @@ class RunFigures:
 
 
 class TickEvents:
-    """Writes an event when a rule of the shield begins to act, when ticks are missed, and for a fault."""
+    """Writes events for rules of the shield that begin to act, for missed ticks and for faults."""
 
     def __init__(self, event: Callable[..., None]) -> None:
         self._event = event
@@ -142,8 +147,8 @@ class TickEvents:
         rules = records["rule"]
         previous = np.concatenate([[self._last_rule], rules[:-1]])
         self._last_rule = int(rules[-1])
-        begins = (rules != previous) & (rules != Rule.NONE) & (rules != Rule.FALLBACK)
-        for index in np.flatnonzero(begins | (records["missed"] > 0) | (records["fault"] > 0)).tolist():
+        has_begun = (rules != previous) & (rules != Rule.NONE) & (rules != Rule.FALLBACK)
+        for index in np.flatnonzero(has_begun | (records["missed"] > 0) | (records["fault"] > 0)).tolist():
             r = records[index]
             self._event(
                 "tick",
@@ -183,8 +188,8 @@ class Counts(msgspec.Struct, frozen=True):
 class TimingFile:
     """Accumulates ``timing.json`` in bounded memory, and writes it at the end of the run.
 
-    A resumed run adds to the existing content, in lockstep including the ticks that it repeats; parts that ended in a
-    crash are in no file.
+    A resumed run adds to the existing content, in lockstep including the ticks that it repeats; ticks of a process that
+    crashed are missing.
     """
 
     def __init__(self, path: Path, *, lockstep: bool) -> None:
@@ -220,7 +225,7 @@ class TimingFile:
     def write(self) -> None:
         """Write the file; raises OSError."""
         self._count()
-        document = Timing({name: _trimmed(bins) for name, bins in self._bins.items() if bins.any()})
+        document = Timing({name: _non_empty_bins(bins) for name, bins in self._bins.items() if bins.any()})
         replace_own_file(self._path, msgspec.json.encode(document) + b"\n")
 
 
@@ -233,7 +238,7 @@ def _earlier_histograms(path: Path) -> dict[str, tuple[int, tuple[int, ...]]]:
     return {name: (histogram.first, histogram.counts) for name, histogram in content.items()}
 
 
-def _trimmed(bins: NDArray[np.int64]) -> Counts:
-    filled = np.flatnonzero(bins)
-    first, last = int(filled[0]), int(filled[-1])
+def _non_empty_bins(bins: NDArray[np.int64]) -> Counts:
+    indices = np.flatnonzero(bins)
+    first, last = int(indices[0]), int(indices[-1])
     return Counts(first, tuple(bins[first : last + 1].tolist()))

@@ -21,8 +21,8 @@ from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.runtime.shm.view_segment import FIGURES, SAMPLE_POINTS, sample_dtype, view_parts, view_schema
 
-_FIGURES_S: Final = 0.25
-_SAMPLE_S: Final = 1.0
+_FIGURES_INTERVAL_S: Final = 0.25
+_SAMPLE_INTERVAL_S: Final = 1.0
 _VIEWER_TIMEOUT_NS: Final = 5_000_000_000
 """Time without a viewer's request after which telemetry stops."""
 _STRIDE_GROWTH: Final = 3
@@ -31,7 +31,7 @@ each. With a fixed factor, values recorded for a slot remain valid when the stri
 _TALLY_RECORDS: Final = 2048
 
 
-def sample_of(storage: Storage, slots: Slots) -> NDArray[np.void]:
+def copy_experiences(storage: Storage, slots: Slots) -> NDArray[np.void]:
     """Copy experiences for viewers (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), with ``abs_td`` unknown."""
     rows = np.zeros(len(slots), sample_dtype(storage.layout.n_obs, storage.layout.n_act))
     meta = storage.meta[slots]
@@ -47,7 +47,7 @@ def sample_of(storage: Storage, slots: Slots) -> NDArray[np.void]:
 
 
 class ProcessFigures(NamedTuple):
-    """Figures from the rest of the replay process; unknown floats are NaN."""
+    """Figures that other parts of the replay process provide; unknown floats are NaN."""
 
     episode: int
     offered: int
@@ -70,43 +70,48 @@ class TdErrorSample:
         self._abs_td = np.full(SAMPLE_POINTS, np.nan, np.float32)
         self._generation = np.zeros(SAMPLE_POINTS, np.uint16)
 
-    def note(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
+    def record(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Record TD errors of current experiences, in order; the latest one of a slot counts."""
         position = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
         index = slots[position] // self.stride
-        known = index < SAMPLE_POINTS
-        self._abs_td[index[known]] = abs_td[position][known]
-        self._generation[index[known]] = generations[position][known]
+        is_sampled = index < SAMPLE_POINTS
+        self._abs_td[index[is_sampled]] = abs_td[position][is_sampled]
+        self._generation[index[is_sampled]] = generations[position][is_sampled]
 
-    def sampled(self, stored: int) -> Slots:
-        """Return the slots to show of the first ``stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
+    def select_slots(self, stored: int) -> Slots:
+        """List the slots to sample of the first ``stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
         while (stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
-            kept = len(self._abs_td[::_STRIDE_GROWTH])
-            self._abs_td[:kept] = self._abs_td[::_STRIDE_GROWTH].copy()
-            self._generation[:kept] = self._generation[::_STRIDE_GROWTH].copy()
-            self._abs_td[kept:] = np.nan
+            n_kept = len(self._abs_td[::_STRIDE_GROWTH])
+            self._abs_td[:n_kept] = self._abs_td[::_STRIDE_GROWTH].copy()
+            self._generation[:n_kept] = self._generation[::_STRIDE_GROWTH].copy()
+            self._abs_td[n_kept:] = np.nan
             self.stride *= _STRIDE_GROWTH
         return np.arange(0, stored, self.stride, dtype=np.int64)
 
-    def of_sampled(self, generations: NDArray[np.uint32]) -> NDArray[np.float32]:
+    def sampled_abs_td(self, generations: NDArray[np.uint32]) -> NDArray[np.float32]:
         """Return |TD| of the sampled slots, NaN if the current experience has not been replayed yet."""
         n = len(generations)
         return np.where(self._generation[:n] == generations, self._abs_td[:n], np.float32(np.nan))
 
 
 class Telemetry:
-    """Writer of the segment ``view``."""
+    """Writes the segment ``view``, from which viewers read."""
 
     def __init__(
         self,
         segment: Segment,
         layout: RecordLayout,
         storage: Storage,
-        standing: Callable[[], ProcessFigures],
+        process_figures: Callable[[], ProcessFigures],
         *,
         lockstep: bool,
     ) -> None:
-        self._segment, self._storage, self._standing, self._lockstep = segment, storage, standing, lockstep
+        self._segment, self._storage, self._process_figures, self._lockstep = (
+            segment,
+            storage,
+            process_figures,
+            lockstep,
+        )
         self._parts = view_parts(segment, layout)
         self._td_errors = TdErrorSample()
         self._figures = self._previous_figures()
@@ -115,7 +120,7 @@ class Telemetry:
         self._figures_written_s = self._sampled_s = 0.0
 
     def _previous_figures(self) -> NDArray[np.void]:
-        """Return the counts to continue from: those of a previous replay process, or none."""
+        """Return the counts of the previous replay process, from which this one continues; zeros without one."""
         previous = self._parts.figures.take()
         if previous is not None and len(previous) == FIGURES.itemsize:
             return np.frombuffer(previous, FIGURES).copy()
@@ -130,14 +135,14 @@ class Telemetry:
 
     def on_replay(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Record the |TD errors| of current experiences."""
-        self._td_errors.note(slots, generations, abs_td)
+        self._td_errors.record(slots, generations, abs_td)
 
     def turn(self, now_s: float) -> None:
         """Write the items due at ``now_s`` (host monotonic)."""
-        if now_s - self._figures_written_s >= _FIGURES_S:
+        if now_s - self._figures_written_s >= _FIGURES_INTERVAL_S:
             self._figures_written_s = now_s
             self._write_figures(now_s)
-        if now_s - self._sampled_s >= _SAMPLE_S and self._is_watched(now_s):
+        if now_s - self._sampled_s >= _SAMPLE_INTERVAL_S and self._is_watched(now_s):
             self._sampled_s = now_s
             self._parts.sample.put(self._sample())
 
@@ -160,24 +165,24 @@ class Telemetry:
         row["tick_bins"] += coarse_counts(ticks)
         row["tick_max_ns"] = max(int(row["tick_max_ns"][0]), int(ticks.max()))
         if not self._lockstep:
-            late = records["lateness_ns"]
-            row["lateness_bins"] += coarse_counts(late)
-            row["lateness_max_ns"] = max(int(row["lateness_max_ns"][0]), int(late.max()))
+            lateness_ns = records["lateness_ns"]
+            row["lateness_bins"] += coarse_counts(lateness_ns)
+            row["lateness_max_ns"] = max(int(row["lateness_max_ns"][0]), int(lateness_ns.max()))
 
     def _write_figures(self, now_s: float) -> None:
         self._tally()
         row, storage = self._figures, self._storage
         row["t_mono_ns"] = int(now_s * 1e9)
         row["stored"], row["capacity"], row["inserted"] = storage.stored, storage.capacity, storage.inserted
-        standing = self._standing()
-        for name, value in zip(ProcessFigures._fields, standing, strict=True):
+        process_figures = self._process_figures()
+        for name, value in zip(ProcessFigures._fields, process_figures, strict=True):
             row[name] = value
         self._parts.figures.put(row.tobytes())
 
     def _sample(self) -> bytes:
-        slots = self._td_errors.sampled(self._storage.stored)
-        rows = sample_of(self._storage, slots)
-        rows["abs_td"] = self._td_errors.of_sampled(self._storage.generation(slots))
+        slots = self._td_errors.select_slots(self._storage.stored)
+        rows = copy_experiences(self._storage, slots)
+        rows["abs_td"] = self._td_errors.sampled_abs_td(self._storage.generation(slots))
         return rows.tobytes()
 
     def close(self) -> None:
@@ -188,11 +193,11 @@ class Telemetry:
 
 
 def open_telemetry(
-    shm: Path, layout: RecordLayout, storage: Storage, standing: Callable[[], ProcessFigures], *, lockstep: bool
+    shm: Path, layout: RecordLayout, storage: Storage, process_figures: Callable[[], ProcessFigures], *, lockstep: bool
 ) -> Telemetry | None:
-    """Attach to the run's segment; None if there is none, because viewing is optional."""
+    """Attach to the run's segment ``view``; return None if it does not exist, because viewing is optional."""
     try:
         segment = Segment.attach(shm / "view", view_schema(layout))
     except SegmentError:
         return None
-    return Telemetry(segment, layout, storage, standing, lockstep=lockstep)
+    return Telemetry(segment, layout, storage, process_figures, lockstep=lockstep)

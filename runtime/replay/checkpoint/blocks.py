@@ -22,7 +22,7 @@ class CheckpointError(Exception):
 
 
 class CorruptionError(Exception):
-    """File that differs from what was written; the previous checkpoint may still be good."""
+    """Raised for a file whose content has changed; the previous checkpoint may still be good."""
 
 
 _MAGIC: Final = b"ONRB"
@@ -43,7 +43,7 @@ class Kind(enum.IntEnum):
 
 
 class Block(NamedTuple):
-    """One block to be written; its payload is the arrays in order, which must no longer change."""
+    """Block to be written; its payload consists of the arrays in order, which must not change any more."""
 
     kind: Kind
     table: int
@@ -52,7 +52,7 @@ class Block(NamedTuple):
 
 
 class StoredBlock(NamedTuple):
-    """One block as read; ``payload`` starts ``at`` bytes into the segment."""
+    """Block read from a segment; ``at``: offset of its payload in the segment, in bytes."""
 
     kind: int
     table: int

@@ -49,13 +49,13 @@ class Identity(msgspec.Struct, frozen=True):
             ("seed", " as its seed"),
             ("behaviour", " for the behaviour of a stochastic policy"),
         ):
-            mine, theirs = getattr(self, field), getattr(wanted, field)
-            if mine != theirs:
-                return f"of a memory with {mine}{unit}; this one has {theirs}"
+            own_value, wanted_value = getattr(self, field), getattr(wanted, field)
+            if own_value != wanted_value:
+                return f"of a memory with {own_value}{unit}; this one has {wanted_value}"
         return None
 
     def grows_into(self, wanted: Identity) -> bool:
-        """Whether this memory never overwrites (FULL) and ``wanted`` is larger: its run was extended."""
+        """Whether this memory never overwrites (FULL) and ``wanted`` is larger, because the run was extended."""
         larger = msgspec.structs.replace(self, capacity=wanted.capacity)
         return self.strategy.startswith("FULL[") and self.capacity < wanted.capacity and larger == wanted
 
@@ -70,8 +70,8 @@ FORMAT: Final = 3
 """2: rows contain episode and step, and the behaviour of a stochastic policy.  3: the writer's note contains the
 checksums of the run's other files."""
 MAX_BYTES: Final = 4 << 20
-_NAME: Final = re.compile(r"manifest-(\d{8,})\.json")
-_SEGMENT: Final = re.compile(r"(?:rows|order)-(\d{8,})\.seg")
+_NAME_PATTERN: Final = re.compile(r"manifest-(\d{8,})\.json")
+_SEGMENT_PATTERN: Final = re.compile(r"(?:rows|order)-(\d{8,})\.seg")
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -79,9 +79,9 @@ class Segment(msgspec.Struct, frozen=True):
 
     name: str
     entries: int = 0
-    """Number of rows in it."""
+    """Number of rows in the counted part."""
     through: int = 0
-    """Highest number among them."""
+    """Highest number of these rows."""
     bytes: int = 0
     crc: int = 0
 
@@ -92,10 +92,10 @@ class Sweep(msgspec.Struct, frozen=True):
     since: int
     cursor: int
     first: str
-    """Its first segment."""
+    """First segment of the new generation."""
 
 
-class Saved(msgspec.Struct, frozen=True):
+class SavedArray(msgspec.Struct, frozen=True):
     """An array; without ``data``, its entries are in the order segment."""
 
     name: str
@@ -118,7 +118,7 @@ class Manifest(msgspec.Struct, frozen=True):
     identity: Identity
     rows: tuple[Segment, ...]
     order: tuple[Segment, ...]
-    keeper: tuple[Saved, ...]
+    keeper: tuple[SavedArray, ...]
     counts: dict[str, int]
     extra: dict[str, int]
     sweep: Sweep | None = None
@@ -127,7 +127,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> set[str]:
-        """Names of all files that belong to it."""
+        """Names of all files of the checkpoint."""
         return {manifest_name(self.number), *(s.name for s in (*self.rows, *self.order))}
 
 
@@ -140,17 +140,17 @@ def manifest_numbers(folder: Path) -> list[int]:
     """Return the numbers of the manifests in a folder, newest first."""
     if not folder.is_dir():
         return []
-    return sorted((int(m[1]) for p in folder.iterdir() if (m := _NAME.fullmatch(p.name))), reverse=True)
+    return sorted((int(m[1]) for p in folder.iterdir() if (m := _NAME_PATTERN.fullmatch(p.name))), reverse=True)
 
 
 def segment_numbers(folder: Path) -> list[int]:
     """Return the numbers of the segment files in a folder."""
-    return [int(m[1]) for p in folder.iterdir() if (m := _SEGMENT.fullmatch(p.name))]
+    return [int(m[1]) for p in folder.iterdir() if (m := _SEGMENT_PATTERN.fullmatch(p.name))]
 
 
 def is_checkpoint_file(name: str) -> bool:
     """Whether a file name is that of a checkpoint file."""
-    return name == TEMPORARY or bool(_NAME.fullmatch(name) or _SEGMENT.fullmatch(name))
+    return name == TEMPORARY or bool(_NAME_PATTERN.fullmatch(name) or _SEGMENT_PATTERN.fullmatch(name))
 
 
 TEMPORARY: Final = "manifest.tmp"
@@ -180,6 +180,8 @@ def read_manifest(folder: Path, number: int) -> Manifest:
         manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptionError(f"{name}: {error}") from None
-    if manifest.number != number or not all(_SEGMENT.fullmatch(s.name) for s in (*manifest.rows, *manifest.order)):
+    if manifest.number != number or not all(
+        _SEGMENT_PATTERN.fullmatch(s.name) for s in (*manifest.rows, *manifest.order)
+    ):
         raise CorruptionError(f"{name}: its number differs from its name")
     return manifest

@@ -79,7 +79,7 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
     return None
 
 
-def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[StoredBlock]]:
+def _open_segment(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[StoredBlock]]:
     """Return (the counted part of a segment, memory-mapped; its blocks); raises CorruptionError if it is incomplete."""
     try:
         with open_file(folder / segment.name, None) as file:
@@ -93,11 +93,11 @@ def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[StoredBl
 
 
 def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
-    """Check everything before writing, so that a damaged checkpoint leaves the memory untouched."""
-    place = _LatestRows(manifest, memory.storage.capacity, STAMP_WORDS + memory.storage.layout.width)
+    """Restore a memory; everything is checked first, so that a damaged checkpoint leaves the memory unchanged."""
+    latest_rows = _LatestRows(manifest, memory.storage.capacity, STAMP_WORDS + memory.storage.layout.width)
     for segment in manifest.rows:
-        place.take(*_open(folder, segment), segment.name)
-    place.check(manifest.counts["inserted"])
+        latest_rows.add_segment(*_open_segment(folder, segment), segment.name)
+    latest_rows.check_complete(manifest.counts["inserted"])
     state = _keeper_state(manifest, folder, memory.storage.capacity)
     if "capacity" in state:  # a memory that has grown; identities have already been compared
         state["capacity"] = np.array(memory.storage.capacity)
@@ -105,7 +105,7 @@ def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
         if set(state) != set(memory.keeper.state()):
             raise ValueError(f"the keeper's state is {', '.join(sorted(state)) or 'empty'}")
         memory.keeper.restore(state)
-        for rows in place.in_order():
+        for rows in latest_rows.chunks():
             memory.storage.write_rows(rows)
     except (KeyError, ValueError) as error:
         raise CheckpointError(
@@ -126,8 +126,8 @@ class _LatestRows:
         self._segment = np.zeros(capacity, np.int32)
         self._words: list[Words] = []
 
-    def take(self, view: memoryview, blocks: Iterator[StoredBlock], name: str) -> None:
-        """Process a segment."""
+    def add_segment(self, view: memoryview, blocks: Iterator[StoredBlock], name: str) -> None:
+        """Record the rows of a segment."""
         capacity, width, index = len(self._number), self._width, len(self._words)
         self._words.append(np.frombuffer(view, "<u4", len(view) // 4))
         for block in blocks:
@@ -142,7 +142,7 @@ class _LatestRows:
             self._word[slots] = np.arange(block.entries) * width + block.at // 4
             self._segment[slots] = index
 
-    def check(self, inserted: int) -> None:
+    def check_complete(self, inserted: int) -> None:
         """Raise CorruptionError unless there is a row for every slot filled by ``inserted`` writes, and none newer."""
         occupied = int(np.count_nonzero(self._number))
         newest = int(self._number.max())
@@ -150,7 +150,7 @@ class _LatestRows:
         if (newest, occupied) != (inserted, filled) or not self._number[:filled].all():
             raise CorruptionError(f"{self._name}: {inserted} writes, but the rows are {occupied} up to number {newest}")
 
-    def in_order(self) -> Iterator[Words]:
+    def chunks(self) -> Iterator[Words]:
         """Yield the rows in chunks, oldest first."""
         occupied = int(np.count_nonzero(self._number))
         order = np.argsort(self._number[:occupied])
@@ -160,8 +160,8 @@ class _LatestRows:
             rows: Words = np.empty((len(slots), self._width), np.uint32)
             segments = self._segment[slots]
             for index in np.unique(segments).tolist():
-                here = segments == index
-                rows[here] = self._words[index][self._word[slots[here], None] + columns]
+                in_segment = segments == index
+                rows[in_segment] = self._words[index][self._word[slots[in_segment], None] + columns]
             yield rows
 
 
@@ -180,7 +180,7 @@ def _keeper_state(manifest: Manifest, folder: Path, capacity: int) -> Arrays:
             tables.append(state[saved.name])
     complete: set[int] = set()
     for segment in manifest.order:
-        for block in _open(folder, segment)[1]:
+        for block in _open_segment(folder, segment)[1]:
             _apply(block, tables, segment.name)
             complete.add(block.table)
     if len(complete) != len(tables):
@@ -192,12 +192,14 @@ def _apply(block: StoredBlock, tables: list[NDArray[np.generic]], name: str) -> 
     """Write one block of an order segment into its table."""
     table = tables[block.table] if block.table < len(tables) else np.zeros(0, np.uint8)
     slot_bytes = 4 * block.entries if block.kind == Kind.CHANGED else 0
-    whole = block.kind == Kind.COMPLETE and block.entries == len(table)
-    if len(block.payload) != slot_bytes + block.entries * table.itemsize or not (whole or block.kind == Kind.CHANGED):
+    is_complete = block.kind == Kind.COMPLETE and block.entries == len(table)
+    if len(block.payload) != slot_bytes + block.entries * table.itemsize or not (
+        is_complete or block.kind == Kind.CHANGED
+    ):
         raise CorruptionError(f"{name}: not entries of table {block.table} at byte {block.at}")
     values = np.frombuffer(block.payload[slot_bytes:], table.dtype)
     slots = np.frombuffer(block.payload[:slot_bytes], "<u4")
-    if whole:
+    if is_complete:
         table[:] = values
     elif block.entries and slots.max() < len(table):
         table[slots] = values

@@ -21,10 +21,10 @@ from onrig.runtime.memory.keepers.keeper import Arrays
 from onrig.runtime.memory.layout import Slots
 from onrig.runtime.memory.storage import Storage
 from onrig.runtime.replay.checkpoint.blocks import Block, Kind
-from onrig.runtime.replay.checkpoint.manifest import Manifest, Saved, Segment, Sweep
+from onrig.runtime.replay.checkpoint.manifest import Manifest, SavedArray, Segment, Sweep
 
 FLOOR_ROWS: Final = 4096
-"""Minimum number of rows in a segment before the next one is started; smaller logs are not worth the files."""
+"""Minimum number of rows in a segment before the next one is started, so that a small log has few files."""
 SEGMENTS: Final = 4
 """Approximate number of segments of cyclic storage."""
 _CARRIED_PER_ROW: Final = 4
@@ -41,7 +41,7 @@ class Append(NamedTuple):
 
 
 class RowLog:
-    """Segments of one memory's rows, as seen by the inserting process."""
+    """Segments of one memory's rows, extended by the process that inserts them."""
 
     def __init__(self, new_name: Callable[[], str], after: Manifest | None = None) -> None:
         """Start empty, or continue ``after`` a checkpoint, in new segments."""
@@ -53,7 +53,7 @@ class RowLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Segments with everything up to the last :meth:`advance`; their lengths are not known here."""
+        """Segments needed after the last :meth:`advance`, without their lengths in bytes."""
         return tuple(self._segments)
 
     @property
@@ -63,37 +63,37 @@ class RowLog:
 
     def advance(self, storage: Storage) -> list[Append]:
         """Return the appends that bring the segments up to date with ``storage``."""
-        new = storage.changed_since(self._appended)
-        if not len(new):
+        new_rows = storage.changed_since(self._appended)
+        if not len(new_rows):
             return []
         if storage.cyclic:
             oldest = storage.inserted - storage.capacity
             self._segments = [s for s in self._segments if s.through > oldest]
             if self._open and self._segments:
                 self._open = self._segments[-1].entries < max(FLOOR_ROWS, storage.capacity // SEGMENTS)
-            moved = new[:0]
+            moved = new_rows[:0]
         else:
             entries = sum(s.entries for s in self._segments)
-            if self._sweep is None and entries + len(new) > 2 * max(storage.stored, FLOOR_ROWS):
+            if self._sweep is None and entries + len(new_rows) > 2 * max(storage.stored, FLOOR_ROWS):
                 self._open_segment()
                 self._sweep = Sweep(self._appended, 0, self._segments[-1].name)
-            moved = self._carry_over(storage, len(new))
+            moved = self._carry_over(storage, len(new_rows))
         if not self._open or not self._segments:
             self._open_segment()
         last = self._segments[-1]
         self._segments[-1] = msgspec.structs.replace(
-            last, entries=last.entries + len(new) + len(moved), through=storage.inserted
+            last, entries=last.entries + len(new_rows) + len(moved), through=storage.inserted
         )
         self._appended = storage.inserted
-        blocks = tuple(Block(Kind.ROWS, 0, len(s), (storage.rows(s),)) for s in (new, moved) if len(s))
+        blocks = tuple(Block(Kind.ROWS, 0, len(s), (storage.rows(s),)) for s in (new_rows, moved) if len(s))
         return [Append(last.name, blocks)]
 
-    def _carry_over(self, storage: Storage, new: int) -> Slots:
+    def _carry_over(self, storage: Storage, new_rows: int) -> Slots:
         """Return the next slots to carry over from the old generation to the new one."""
         sweep = self._sweep
         if sweep is None:
             return np.zeros(0, np.int64)
-        step = min(_CARRIED_PER_ROW * new + _MIN_CARRIED, _MAX_CARRIED)
+        step = min(_CARRIED_PER_ROW * new_rows + _MIN_CARRIED, _MAX_CARRIED)
         end = min(sweep.cursor + step, storage.stored)
         slots = np.arange(sweep.cursor, end, dtype=np.int64)
         if end < storage.stored:
@@ -115,7 +115,7 @@ SMALL_BYTES: Final = 4096
 
 
 class TableLog:
-    """Segments of one keeper's tables, as seen by the inserting process."""
+    """Segments of one keeper's tables, extended by the process that owns the keeper."""
 
     def __init__(self, new_name: Callable[[], str], capacity: int) -> None:
         self._new_name: Final = new_name
@@ -126,16 +126,16 @@ class TableLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Segment with everything up to the last :meth:`advance`."""
+        """Segment needed after the last :meth:`advance`, without its length in bytes."""
         return () if self._segment is None else (self._segment,)
 
-    def advance(self, state: Arrays) -> tuple[tuple[Saved, ...], list[Append]]:
+    def advance(self, state: Arrays) -> tuple[tuple[SavedArray, ...], list[Append]]:
         """Return (the keeper's arrays for the manifest, blocks to append).
 
         Takes ownership of ``state``: its arrays are kept and must not change.
         """
         tables = {name: a for name, a in state.items() if self._is_table(a)}
-        saved = tuple(_saved(name, a, whole=name not in tables) for name, a in state.items())
+        saved = tuple(_saved_array(name, a, is_complete=name not in tables) for name, a in state.items())
         previous, self._previous = self._previous, tables
         if not tables:
             self._segment = None
@@ -147,22 +147,22 @@ class TableLog:
                 self._appended_bytes += more_bytes
                 return saved, [Append(self._segment.name, blocks)] if blocks else []
         self._segment, self._appended_bytes = Segment(self._new_name()), 0
-        whole = tuple(Block(Kind.COMPLETE, i, len(a), (a,)) for i, a in enumerate(tables.values()))
-        return saved, [Append(self._segment.name, whole)]
+        is_complete = tuple(Block(Kind.COMPLETE, i, len(a), (a,)) for i, a in enumerate(tables.values()))
+        return saved, [Append(self._segment.name, is_complete)]
 
     def _is_table(self, array: NDArray[np.generic]) -> bool:
         return array.nbytes > SMALL_BYTES and array.shape == (self._capacity,) and array.itemsize in (1, 2, 4, 8)
 
 
-def _saved(name: str, array: NDArray[np.generic], *, whole: bool) -> Saved:
+def _saved_array(name: str, array: NDArray[np.generic], *, is_complete: bool) -> SavedArray:
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return Saved(name, little.dtype.str, array.shape, little.tobytes() if whole else None)
+    return SavedArray(name, little.dtype.str, array.shape, little.tobytes() if is_complete else None)
 
 
-def _changes(table: int, previous: NDArray[np.generic], now: NDArray[np.generic]) -> Block | None:
+def _changes(table: int, previous: NDArray[np.generic], current: NDArray[np.generic]) -> Block | None:
     # Bitwise comparison: a NaN equals itself, and -0 differs from 0.
-    bits = f"u{now.itemsize}"
-    slots = np.flatnonzero(previous.view(bits) != now.view(bits))
+    bits = f"u{current.itemsize}"
+    slots = np.flatnonzero(previous.view(bits) != current.view(bits))
     if not len(slots):
         return None
-    return Block(Kind.CHANGED, table, len(slots), (slots.astype(np.uint32), now[slots]))
+    return Block(Kind.CHANGED, table, len(slots), (slots.astype(np.uint32), current[slots]))

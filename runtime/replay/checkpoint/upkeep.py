@@ -1,4 +1,4 @@
-"""Checkpoints of a run: restoring at start, deciding when the next one is due, and reporting failures."""
+"""Checkpoints of a run: restored at its start, written when due, with reports of failures."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class CheckpointContent(NamedTuple):
     """Files and folders that must be on disk before the checkpoint counts."""
 
 
-Counts = Callable[[], Mapping[str, int] | CheckpointContent]
-Warn = Callable[[str], object]
+ContentSource = Callable[[], Mapping[str, int] | CheckpointContent]
+WarningSink = Callable[[str], object]
 
 
 def is_due(config: RunConfig, episode: int) -> bool:
-    """Whether in lockstep a checkpoint follows this training episode (0: the start); always true after the last one."""
+    """Whether a checkpoint is due after this training episode (0: the start) in lockstep; always after the last one."""
     return episode % config.checkpoint_episodes == 0 or episode >= config.episodes
 
 
@@ -38,7 +38,7 @@ class Upkeep:
     """Restores ``memory`` from the checkpoints in ``folder``, if any, and keeps them up to date.
 
     In lockstep a checkpoint is written between episodes and is on disk before the loop continues; otherwise one is
-    written every ``checkpoint_s`` in the background.  ``say`` receives each failure as one line.  Raises
+    written every ``checkpoint_s`` in the background.  ``warn`` receives each failure as one line.  Raises
     CheckpointError like :func:`restore`.
     """
 
@@ -47,48 +47,48 @@ class Upkeep:
         folder: Path,
         memory: Experiences,
         config: RunConfig,
-        say: Warn,
-        beat: Callable[[], object] = lambda: None,
+        warn: WarningSink,
+        on_progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """``beat`` is called on progress while waiting for a checkpoint."""
+        """``on_progress`` is called repeatedly while a checkpoint is being written."""
         identity = identity_of(memory, config.seed)
         restored = restore(folder, memory, identity)
         self.damaged: Final = restored.damaged if restored is not None else ()
         for line in self.damaged:
-            say(f"{line}; the previous checkpoint is used")
+            warn(f"{line}; the previous checkpoint is used")
         self.restored: Final = restored.extra if restored is not None else None
         """Counts of the restored checkpoint; None if there was none."""
         self.note: Final = restored.note if restored is not None else b"null"
-        self._memory, self._say, self._config, self._beat = memory, say, config, beat
+        self._memory, self._warn, self._config, self._on_progress = memory, warn, config, on_progress
         self._writer = CheckpointWriter(folder, identity, restored)
-        self._every_s = config.checkpoint_s
+        self._interval_s = config.checkpoint_s
         self._due_s: float | None = None
-        self._failing = False
+        self._is_failing = False
 
     @property
     def durable(self) -> Mapping[str, int] | None:
         """Counts of the newest checkpoint on disk; None if there is none."""
-        return self._writer.durable_extra
+        return self._writer.durable_counts
 
-    def at_time(self, now_s: float, counts: Counts) -> bool:
+    def checkpoint_if_due(self, now_s: float, counts: ContentSource) -> bool:
         """Collect a checkpoint if one is due at ``now_s`` (any monotonic clock).
 
         Returns True if one was collected: its ``CheckpointContent.required_files`` will be on disk before it.  The same
         holds for the other methods that write one.
         """
         if self._due_s is None:
-            self._due_s = now_s + self._every_s
+            self._due_s = now_s + self._interval_s
         if now_s >= self._due_s:
-            self._due_s = now_s + self._every_s
+            self._due_s = now_s + self._interval_s
             return self._write(counts, wait=False)
         return False
 
-    def at_episode(self, episode: int, counts: Counts) -> bool:
+    def checkpoint_episode(self, episode: int, counts: ContentSource) -> bool:
         """Write a checkpoint if one is due after this episode."""
         return is_due(self._config, episode) and self._write(counts, wait=True)
 
-    def close(self, counts: Counts | None) -> None:
-        """Write the last checkpoint (None: it has been written, and none may follow)."""
+    def close(self, counts: ContentSource | None) -> None:
+        """Write the last checkpoint, and stop; ``counts`` None: write no further checkpoint."""
         self._wait()
         if counts is not None:
             for _ in range(_FINAL_ATTEMPTS):  # the previous one may have failed and be in retry
@@ -96,27 +96,29 @@ class Upkeep:
                     break
         self._writer.close()
 
-    def _write(self, counts: Counts, *, wait: bool) -> bool:
+    def _write(self, counts: ContentSource, *, wait: bool) -> bool:
         written = False
         try:
-            now = counts()
-            present = now if isinstance(now, CheckpointContent) else CheckpointContent(now)
-            written = self._writer.write(self._memory, present.extra, present.note, present.required_files)
+            content = counts()
+            full_content = content if isinstance(content, CheckpointContent) else CheckpointContent(content)
+            written = self._writer.write(
+                self._memory, full_content.extra, full_content.note, full_content.required_files
+            )
             if wait:
-                self._writer.wait(self._beat)
-            self._failing = self._failing and not written
+                self._writer.wait(self._on_progress)
+            self._is_failing = self._is_failing and not written
         except CheckpointError as error:
             self._report(error)
         return written
 
     def _wait(self) -> None:
         try:
-            self._writer.wait(self._beat)
+            self._writer.wait(self._on_progress)
         except CheckpointError as error:
             self._report(error)
 
     def _report(self, error: CheckpointError) -> None:
         """Report once until a checkpoint succeeds again, so that events do not fill an almost full disk."""
-        if not self._failing:
-            self._say(str(error))
-        self._failing = True
+        if not self._is_failing:
+            self._warn(str(error))
+        self._is_failing = True

@@ -60,22 +60,22 @@ class CheckpointWriter:
         self._tables = TableLog(lambda: f"order-{next(names):08d}.seg", identity.capacity)
         self._number = max(numbers, default=0)
         self._segment_ends = {s.name: s for s in after.rows} if after is not None else {}
-        self._kept = [after] if after is not None else []
+        self._manifests = [after] if after is not None else []
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._job: _Job | None = None
-        self._done: Future[None] | None = None
+        self._future: Future[None] | None = None
         self._chunks_written = 0
         """Number of chunks that the thread has written and synced."""
 
     @property
     def durable(self) -> int:
-        """Number of the newest checkpoint on disk; 0 for none."""
-        return self._kept[-1].number if self._kept else 0
+        """Number of the newest checkpoint on disk; 0 if none exists."""
+        return self._manifests[-1].number if self._manifests else 0
 
     @property
-    def durable_extra(self) -> Mapping[str, int] | None:
-        """Counts of the newest checkpoint on disk; None for none."""
-        return self._kept[-1].extra if self._kept else None
+    def durable_counts(self) -> Mapping[str, int] | None:
+        """Counts of the newest checkpoint on disk; None if none exists."""
+        return self._manifests[-1].extra if self._manifests else None
 
     def write(
         self, memory: Experiences, extra: Mapping[str, int], note: bytes = b"null", required_files: Sequence[Path] = ()
@@ -90,7 +90,7 @@ class CheckpointWriter:
         CheckpointError if the previous one could not be written; it is retried, and ``write`` returns False until it is
         on disk.
         """
-        if self._done is not None and not self._done.done():
+        if self._future is not None and not self._future.done():
             return False
         self.wait()
         self._number += 1
@@ -116,35 +116,35 @@ class CheckpointWriter:
         self._submit(_Job([*rows, *order], manifest, tuple(required_files)))
         return True
 
-    def wait(self, beat: Callable[[], object] = lambda: None) -> None:
+    def wait(self, on_progress: Callable[[], object] = lambda: None) -> None:
         """Wait until the collected checkpoint is on disk; raises CheckpointError (like ``write``) if it fails.
 
-        ``beat`` is called for every chunk written.
+        ``on_progress`` is called for every chunk written.
         """
-        job, done = self._job, self._done
-        if job is None or done is None:
+        job, future = self._job, self._future
+        if job is None or future is None:
             return
-        pieces = self._chunks_written
-        while not wait_for({done}, _POLL_S).done:
-            if self._chunks_written != pieces:
-                pieces = self._chunks_written
-                beat()
+        chunks_written = self._chunks_written
+        while not wait_for({future}, _POLL_S).done:
+            if self._chunks_written != chunks_written:
+                chunks_written = self._chunks_written
+                on_progress()
         try:
-            done.result()
+            future.result()
         except OSError as error:
             self._submit(job)
             raise CheckpointError(
                 f"{error.filename or self._folder}: {error.strerror}; the last checkpoint is number {self.durable}, "
                 "this one will be retried"
             ) from None
-        self._done = self._job = None
+        self._future = self._job = None
 
     def close(self) -> None:
         """Wait for the thread, whether or not its work succeeds."""
         self._thread.shutdown()
 
     def _submit(self, job: _Job) -> None:
-        self._job, self._done = job, self._thread.submit(self._commit, job)
+        self._job, self._future = job, self._thread.submit(self._commit, job)
 
     # -- in the thread; order of writing: see the package ----------------------------------------------------------
 
@@ -159,12 +159,12 @@ class CheckpointWriter:
             sync(self._folder)
         manifest = msgspec.structs.replace(
             job.manifest,
-            rows=tuple(_ending(s, ends) for s in job.manifest.rows),
-            order=tuple(_ending(s, ends) for s in job.manifest.order),
+            rows=tuple(_with_end(s, ends) for s in job.manifest.rows),
+            order=tuple(_with_end(s, ends) for s in job.manifest.order),
         )
         self._write_manifest(manifest)
-        self._kept = [*self._kept, manifest][-2:]
-        needed = set().union(*(m.files for m in self._kept))
+        self._manifests = [*self._manifests, manifest][-2:]
+        needed = set().union(*(m.files for m in self._manifests))
         self._segment_ends = {name: end for name, end in ends.items() if name in manifest.files}
         for path in self._folder.iterdir():
             if is_checkpoint_file(path.name) and path.name not in needed:
@@ -172,20 +172,20 @@ class CheckpointWriter:
                     path.unlink()
 
     def _append(self, append: Append, ends: dict[str, Segment]) -> Segment:
-        """Write blocks after the counted part of a segment; record its new end and return the old one."""
+        """Append blocks to the counted part of a segment; record its new end, and return its previous end."""
         previous = ends.get(append.segment, Segment(append.segment, crc=chain_start(append.segment)))
-        chain, pieces = previous.crc, []
+        chain, chunks = previous.crc, []
         for block in append.blocks:
             encoded, chain = encode(block, chain)
-            pieces += encoded
+            chunks += encoded
         path = self._folder / append.segment
         fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             os.ftruncate(fd, previous.bytes)  # a failed attempt may have left partial data
             os.lseek(fd, previous.bytes, os.SEEK_SET)
             size = previous.bytes
-            for piece in pieces:
-                size += _write_all(fd, piece)
+            for chunk in chunks:
+                size += _write_all(fd, chunk)
                 self._chunks_written += 1
             os.fdatasync(fd)
         finally:
@@ -205,7 +205,7 @@ class CheckpointWriter:
         sync(self._folder)
 
 
-def _ending(segment: Segment, ends: Mapping[str, Segment]) -> Segment:
+def _with_end(segment: Segment, ends: Mapping[str, Segment]) -> Segment:
     end = ends[segment.name]
     return msgspec.structs.replace(segment, bytes=end.bytes, crc=end.crc)
 

@@ -23,7 +23,7 @@ class AdmissionRate(Protocol):
     def on_ticks(self, ticks: int) -> None:
         """Count further step records."""
 
-    def take(self, closed: int) -> bool:
+    def use_check(self, closed: int) -> bool:
         """Use one check if available; ``closed`` is the last completed training episode."""
 
 
@@ -43,7 +43,7 @@ class PerSecond:
         self._ticks = self._ticks or ticks > 0
         self._accumulate(ticks / self._rate_hz)
 
-    def take(self, closed: int) -> bool:
+    def use_check(self, closed: int) -> bool:
         """Use a check if available; ``closed`` is not used."""
         if not self._ticks:
             now_s = self._clock_s()
@@ -61,7 +61,7 @@ class PerSecond:
 class PerBarrier:
     """One check per completed training episode, and one before the first: for lockstep, which uses no clock.
 
-    A restarted replay process need not know about earlier checks, because it recognises policies already admitted.
+    Earlier checks need not be restored after a restart, because admitted policies are recognised without a check.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class PerBarrier:
     def on_ticks(self, ticks: int) -> None:
         """Do nothing: ticks do not count."""
 
-    def take(self, closed: int) -> bool:
+    def use_check(self, closed: int) -> bool:
         if closed <= self._last_check:
             return False
         self._last_check = closed

@@ -23,25 +23,25 @@ from onrig.runtime.memory.storage import STAMP_WORDS
 from onrig.runtime.replay.experiences import Memory
 
 _WAIT_LIMIT_MS: Final = 2000
-_KEPT_RULINGS: Final = 64
+_MAX_STORED_RULINGS: Final = 64
 """Maximum number of probation results kept for learners."""
 
 
 class Feed:
-    """Answers each Pull once: immediately, or through ``due`` when there are news or its wait is over."""
+    """Answers each Pull once: at once, or by `take_due_answers` when there is news or the wait of the Pull is over."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._waiting: list[tuple[float, Ticket, Pull]] = []
         self._returns: dict[int, float] = {}
         """Returns of the latest closed episodes."""
-        self._rulings: deque[Ruling] = deque(maxlen=_KEPT_RULINGS)
-        self._on_verdict = 0
+        self._rulings: deque[Ruling] = deque(maxlen=_MAX_STORED_RULINGS)
+        self._n_rulings = 0
         self.closed = 0
         """Last training episode whose transitions are complete in the memory."""
         self.settled = -1
         """Training episode of the newest checkpoint on disk (lockstep)."""
-        self.ending = False
+        self.is_ending = False
         """Whether the run is over."""
 
     def close(self, episode: int, episode_return: float) -> None:
@@ -49,13 +49,13 @@ class Feed:
         units."""
         self.closed = episode
         self._returns[episode] = episode_return
-        for old in sorted(self._returns)[:-MAX_CLOSED_EPISODES]:
-            del self._returns[old]
+        for old_episode in sorted(self._returns)[:-MAX_CLOSED_EPISODES]:
+            del self._returns[old_episode]
 
     def add_ruling(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
-        """Add the probation result of an admitted policy, which learners receive with their next rows."""
-        self._on_verdict += 1
-        self._rulings.append(Ruling(self._on_verdict, policy_id, verdict, reason[:MAX_REASON]))
+        """Add the probation result of an admitted policy; learners receive it with their next rows."""
+        self._n_rulings += 1
+        self._rulings.append(Ruling(self._n_rulings, policy_id, verdict, reason[:MAX_REASON]))
 
     def pull(self, ticket: Ticket, pull: Pull) -> Answer | None:
         """Answer a Pull; None if it waits for news."""
@@ -68,32 +68,32 @@ class Feed:
         self._waiting.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
         return None
 
-    def due(self) -> list[tuple[Ticket, Answer]]:
+    def take_due_answers(self) -> list[tuple[Ticket, Answer]]:
         """Return answers to waiting Pulls that have news or whose wait is over."""
         if not self._waiting:
             return []
-        now = time.monotonic()
-        ready = [(t, self._rows(p)) for limit, t, p in self._waiting if self._has_news(p) or now >= limit]
-        answered = {t for t, _ in ready}
+        now_s = time.monotonic()
+        due_answers = [(t, self._rows(p)) for limit, t, p in self._waiting if self._has_news(p) or now_s >= limit]
+        answered = {t for t, _ in due_answers}
         self._waiting = [w for w in self._waiting if w[1] not in answered]
-        return ready
+        return due_answers
 
     def forget(self, peer: bytes) -> None:
         """Drop the pending Pull of a peer."""
         self._waiting = [w for w in self._waiting if w[1].peer != peer]
 
     def _has_news(self, pull: Pull) -> bool:
-        return self._memory.storage.inserted > pull.since or self.closed > pull.closed or self.ending
+        return self._memory.storage.inserted > pull.since or self.closed > pull.closed or self.is_ending
 
     def _rows(self, pull: Pull) -> Answer:
         storage = self._memory.storage
-        fit = MAX_PAYLOAD_BYTES // (4 * STAMP_WORDS + storage.layout.row_bytes)
-        slots = storage.changed_since(pull.since, max(1, min(pull.max_rows, MAX_ROWS, fit)))
+        max_fitting_rows = MAX_PAYLOAD_BYTES // (4 * STAMP_WORDS + storage.layout.row_bytes)
+        slots = storage.changed_since(pull.since, max(1, min(pull.max_rows, MAX_ROWS, max_fitting_rows)))
         rows = storage.rows(slots)
         up_to = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
         rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
         ended = tuple(
             ClosedEpisode(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed
         )
-        message = Rows(up_to, storage.inserted, self.closed, self.ending, tuple(rulings), self.settled, ended)
+        message = Rows(up_to, storage.inserted, self.closed, self.is_ending, tuple(rulings), self.settled, ended)
         return Answer(message, (rows.astype("<u4", copy=False).tobytes(),), storage.scanned_bytes(pull.since))

@@ -1,6 +1,6 @@
-"""Request handling for learners: memory contents for them, and feedback and policies from them.
+"""Handling of learners' requests: they read the memory, and send feedback and policies.
 
-No sockets here; ``onrig.runtime.link.server`` carries the messages.
+This module uses no sockets; ``onrig.runtime.link.server`` transfers the messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from onrig.runtime.replay.learners.policy_admission import PolicyAdmission
 from onrig.runtime.replay.learners.succession import Succession
 from onrig.runtime.run_config import RunConfig
 
-_ANCESTORS: Final = 64
+_MAX_ANCESTORS: Final = 64
 """Maximum number of ancestors kept in the lineage."""
 
 
@@ -57,7 +57,7 @@ class RunIdentity(NamedTuple):
 
 
 class LearnerRequests:
-    """Answers each request once; a waiting Pull is answered by ``feed.due``."""
+    """Answers each request once; a waiting Pull is answered by ``feed.take_due_answers``."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class LearnerRequests:
         """Memories from which this one was restored, most recent last."""
         self._restored = memory.storage.inserted
         self.done = -1
-        """Last training episode after which the learner has finished its work (0: it has attached and started)."""
-        self.learner_kept = True
+        """Last training episode for which the learner has finished its work (0: it has attached and started)."""
+        self.learner_state_saved = True
         """Whether the learner has saved its state after ``done`` (lockstep)."""
         self.mismatches = 0
         """Number of comparisons in which a mirror differed from the memory (lockstep)."""
@@ -89,8 +89,8 @@ class LearnerRequests:
 
     def set_lineage(self, memory: bytes, lineage: Sequence[Ancestor]) -> None:
         """Record the memory from whose checkpoint this one was restored, and its lineage."""
-        previous = [Ancestor(one.memory, min(one.writes, self._restored)) for one in lineage]
-        self.lineage = (*previous, Ancestor(memory, self._restored))[-_ANCESTORS:]
+        previous = [Ancestor(ancestor.memory, min(ancestor.writes, self._restored)) for ancestor in lineage]
+        self.lineage = (*previous, Ancestor(memory, self._restored))[-_MAX_ANCESTORS:]
 
     def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
         """Answer one request; None if the answer comes later."""
@@ -101,8 +101,10 @@ class LearnerRequests:
             return Answer(Refused("attach first: this connection or this memory is new", UNKNOWN))
         lease = self.peers.lease
         if not isinstance(request, Pull | Leave) and not lease.held_by(ticket.peer):
-            who = lease.holder
-            reason = f"another learner pushes ({who})" if who else "no learner holds the push role; attach to take it"
+            holder = lease.holder
+            reason = (
+                f"another learner pushes ({holder})" if holder else "no learner holds the push role; attach to take it"
+            )
             return Answer(Refused(reason, LEASE))
         match request:
             case Leave():
@@ -131,13 +133,13 @@ class LearnerRequests:
         step = self._policies.training_step(policy_id)
         return None if step is None else max(0, self.updates - step)
 
-    def settle(self, episode: int) -> None:
+    def note_checkpoint(self, episode: int) -> None:
         """Record a checkpoint after this training episode, to which a lockstep run can return."""
         self.feed.settled = episode
-        self.succession.settle()
+        self.succession.note_checkpoint()
 
     def admit_replacement(self) -> None:
-        """Let another learner continue from here, although the run cannot return to a reproducible state."""
+        """Let another learner continue from the current state, although the run is then not reproducible."""
         self.succession.admit_replacement()
         self.feedback.last_batch = 0
 
@@ -145,31 +147,31 @@ class LearnerRequests:
 
     def _attach(self, ticket: Ticket, request: Attach, now_s: float) -> Answer | None:
         if request.version != LINK_VERSION:
-            versions = f"the learner uses version {request.version} of the link, the rig version {LINK_VERSION}"
-            return Answer(Refused(f"{versions}; install the same Onrig at both ends", VERSION))
+            description = f"the learner uses version {request.version} of the link, the rig version {LINK_VERSION}"
+            return Answer(Refused(f"{description}; install the same Onrig at both ends", VERSION))
         session = request.session or ticket.peer[:16]
-        known = self.peers.enter(ticket, session, now_s)
-        held = self.peers.lease.belongs_to(session, ticket.key)
+        was_attached = self.peers.enter(ticket, session, now_s)
+        holds_lease = self.peers.lease.belongs_to(session, ticket.key)
         pushes = request.role == "push"
         reason = self.peers.request_lease(ticket, session, now_s) if pushes else "it only reads"
-        if reason is None and not held and not self.succession.is_current(session):
+        if reason is None and not holds_lease and not self.succession.is_current(session):
             updates = self.updates if self.done >= 0 or self._restored else None
-            if not self.succession.admits(session, updates, ending=self.feed.ending):
+            if not self.succession.admits(session, updates, is_ending=self.feed.is_ending):
                 return None  # it retries until the run can be continued
             self.feedback.last_batch = 0  # a new session numbers its batches from its start
         if request.memory not in (b"", self.memory_name):
             pass  # a mirror of another memory, as stated in the answer: the learner attaches again without it
-        elif not known:
-            came_back = request.memory == self.memory_name
+        elif not was_attached:
+            has_reconnected = request.memory == self.memory_name
             self._event(
-                "learner_resumed" if came_back else "learner_attached", learner=ticket.key, pushes=reason is None
+                "learner_resumed" if has_reconnected else "learner_attached", learner=ticket.key, pushes=reason is None
             )
-        elif reason is None and not held:
+        elif reason is None and not holds_lease:
             self._event("push_passed", learner=ticket.key)
         return Answer(self._attached(reason))
 
     def _attached(self, reason: str | None) -> Attached:
-        """Return the answer to an Attach that pushes, or must not for the reason ``reason``."""
+        """Return the answer to an Attach; ``reason`` for refusing the push role, None if it is granted."""
         storage = self._memory.storage
         return Attached(
             run=self._identity.run,
@@ -209,29 +211,29 @@ class LearnerRequests:
         if len(payloads) != 1:
             return Answer(Refused("an offer carries one payload"))
         self.succession.note_change()
-        recorded = self._recorded()
+        recorded = self._sample_observations()
         return Answer(self._policies.admit(payloads[0], recorded, learner=ticket.key, closed=self.feed.closed))
 
-    def _recorded(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    def _sample_observations(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         """Return a sample of observations, evenly spaced over the memory."""
         storage = self._memory.storage
         slots = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
         return storage.observation[slots]
 
     def _done(self, request: Done) -> Answer:
-        if (departure := self.succession.departure(request.updates)) is not None:
-            self._event("not_reproducible", reason=departure)
+        if (deviation := self.succession.deviation(request.updates)) is not None:
+            self._event("not_reproducible", reason=deviation)
         episode = min(request.episode, self.feed.closed)
         if episode > self.done:
-            self.done, self.learner_kept = episode, request.kept
+            self.done, self.learner_state_saved = episode, request.kept
             self.succession.note_change()
         self.updates, self.updates_per_s = request.updates, request.updates_per_s
         return Answer(Accepted())
 
 
 def run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
-    """Return the name of the run in its policies: its folder; in lockstep, where equal runs give equal policies, a
-    digest."""
+    """Return the name of the run in its policies: the name of its folder; in lockstep, where equal runs must give
+    equal policies, a digest of its configuration."""
     if not config.lockstep:
         return run_folder.name
     return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-SILENT_S: Final = 30.0
-"""Silence after which the lease may pass on; a busy learner sends TD errors, an idle one polls."""
+MAX_SILENCE_S: Final = 30.0
+"""Silence after which another learner may take the lease; a busy learner sends TD errors, an idle one polls."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Lease:
         """Acquire or renew the lease; return None, or a description of the holder."""
         holder = self._holder
         if holder is not None and (holder.session, holder.key) != (session, key):
-            if not (self._is_gone(holder.peer) or now_s - holder.last_message_s > SILENT_S):
+            if not (self._is_gone(holder.peer) or now_s - holder.last_message_s > MAX_SILENCE_S):
                 return (
                     f"another learner pushes ({holder.key}, for {now_s - holder.since_s:.0f} s, last message "
                     f"{now_s - holder.last_message_s:.0f} s ago)"

@@ -13,7 +13,7 @@ from onrig.runtime.replay.learners.lease import Lease
 _MAX_PEERS: Final = 64
 """Maximum number of connections remembered; beyond that, the one silent for longest must attach again."""
 _MAX_SILENCE_S: Final = 5.0
-"""Silence after which the end of the run does not wait for a learner."""
+"""Silence of a learner after which the run ends without waiting for it."""
 
 
 @dataclass
@@ -68,8 +68,8 @@ class Peers:
         self.lease.release(peer)
 
     @property
-    def expected(self) -> bool:
+    def has_recent_learner(self) -> bool:
         """Whether a recently active learner is still connected; it disconnects when notified of the run's end."""
         now_s = time.monotonic()
-        late = [name for name, peer in self._peers.items() if peer.last_message_s > now_s - _MAX_SILENCE_S]
-        return any(not self._is_gone(name) for name in late)
+        recent = [name for name, peer in self._peers.items() if peer.last_message_s > now_s - _MAX_SILENCE_S]
+        return any(not self._is_gone(name) for name in recent)

@@ -1,4 +1,4 @@
-"""Admission of offered policies: each is refused, or receives an id, is filed and passed to the loop."""
+"""Admission of offered policies: each is refused, or receives an id, is stored and is passed to the loop."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate
 from onrig.runtime.replay.learners.admission_terms import Examination
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
-from onrig.runtime.replay.learners.policy_watch import RolledBack, digest_of
+from onrig.runtime.replay.learners.policy_watch import RolledBackList, policy_digest
 from onrig.runtime.shm.latest import PolicySlot
 
-_REMEMBERED: Final = 64
+_MAX_REMEMBERED: Final = 64
 """Maximum number of admitted, and of refused, policies remembered to answer repeated offers."""
 
 _TOO_SOON: Final = Verdict(0, accepted=False, stage=RATE, reason="too soon after the last; offer a newer one later")
 
-Event = Callable[..., None]
+EventWriter = Callable[..., None]
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -42,7 +42,7 @@ class PolicyAdmission:
         examination: Examination,
         slot: PolicySlot,
         folder: PolicyFolder,
-        event: Event,
+        event: EventWriter,
         rate: AdmissionRate | None = None,
     ) -> None:
         self._examination, self._slot, self._folder = examination, slot, folder
@@ -51,33 +51,33 @@ class PolicyAdmission:
         self._refused: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
         self._native: dict[int, bool] = {}
-        """Number of admitted policies that the C library evaluates."""
+        """Whether the C library evaluates a policy, by id."""
         self._expected_ids: dict[bytes, int] = {}
-        """Ids of policies that will be offered again."""
+        """Ids of policies that will be offered again, by digest."""
         self.offered = self.admitted = self.refused = 0
         self.too_soon = 0
         """Number of offers refused by the rate limit, without a check."""
         self.active_id = 0
         """Id of the policy admitted last."""
         self._acting = self._dropped = 0
-        self._rolled_back = RolledBack(folder.root)
+        self._rolled_back = RolledBackList(folder.root)
         if self._rolled_back.damaged:
             event("rolled_back_unreadable", reason=self._rolled_back.damaged)
-        if not folder.repeats:
+        if not folder.repeats_checks:
             self._take_over()
 
     def _take_over(self) -> None:
         """Continue with a loop that has policies from a previous replay process.
 
-        It is not known which of their files have acted, so all of them are kept.
+        It is unknown which of these policies have acted, so all their files are kept.
         """
         newest = self._slot.peek()
         if newest is None:
             return
         if newest.policy_id > self._folder.newest:  # the previous process was killed before filing this one
             self._file(newest.policy_id, newest.model)
-        _keep(self._admitted, digest_of(newest.model), newest.policy_id)
-        _keep(self._native, newest.policy_id, newest.is_native)
+        _remember(self._admitted, policy_digest(newest.model), newest.policy_id)
+        _remember(self._native, newest.policy_id, newest.is_native)
         self.active_id = newest.policy_id
 
     @property
@@ -98,7 +98,7 @@ class PolicyAdmission:
         }
 
     def reserve_ids(self, policy_id: int) -> None:
-        """Assign no id up to this one, because the run's files refer to these, even if the policies were lost."""
+        """Do not assign ids up to this one, because the run's files refer to them, even if the policies were lost."""
         self._folder.newest = max(self._folder.newest, policy_id)
 
     def resume(self, counts: Mapping[str, int]) -> None:
@@ -118,30 +118,29 @@ class PolicyAdmission:
         for policy_id in self._folder.ids():
             if policy_id > newest:
                 with contextlib.suppress(OSError):  # damaged since, so it receives another id
-                    self._expected_ids[digest_of(self._folder.model(policy_id))] = policy_id
+                    self._expected_ids[policy_digest(self._folder.model(policy_id))] = policy_id
 
     def submit_filed(self) -> None:
-        """Pass to the loop the policies that the previous process had filed but not passed on (real time)."""
+        """Pass the newest policy that the previous process stored but did not pass on to the loop (real time)."""
         newest = self._slot.peek()
         self.reinstate(after=0 if newest is None else newest.policy_id)
 
     def reinstate(self, after: int = 0) -> int:
-        """Put the newest filed policy beyond ``after`` that is still admissible into the slot.
+        """Put the newest stored policy into the slot that is still admissible and has an id above ``after``.
 
-        Returns its id, 0 if there is none.  It is checked like a policy from a file, except for its latency, which was
-        measured when it was admitted.
+        Returns its id, or 0 if there is no such policy.  Its latency is not checked again.
         """
         for policy_id in reversed(self._folder.ids()):
             if policy_id <= after:
                 break
-            if self._rolled_back.has(policy_id):
+            if self._rolled_back.contains_id(policy_id):
                 continue
             try:
                 model = self._folder.model(policy_id)
             except OSError as error:
                 self._event("policy_not_reinstated", policy=policy_id, reason=error.strerror or str(error))
                 continue
-            if self._rolled_back.entry(digest_of(model)) is not None:
+            if self._rolled_back.find(policy_digest(model)) is not None:
                 continue
             result = self._examination.repeat(model)
             if isinstance(result, Refused):
@@ -162,22 +161,22 @@ class PolicyAdmission:
         identifies the sender (``NAME:FINGERPRINT`` of its key) for the record; ``closed`` is the last completed
         training episode.
         """
-        digest = digest_of(model)
-        known = self._known(digest)
+        digest = policy_digest(model)
+        known = self._earlier_verdict(digest)
         if known is not None:
             return known
-        if self._rate is not None and not self._rate.take(closed):
+        if self._rate is not None and not self._rate.use_check(closed):
             self.too_soon += 1
             return _TOO_SOON
         return self._check(digest, model, recorded, learner)
 
     def adopt(self, model: bytes) -> Verdict:
         """Check the policy file with which a run starts."""
-        digest = digest_of(model)
-        known = self._known(digest)
+        digest = policy_digest(model)
+        known = self._earlier_verdict(digest)
         if known is not None and not known.accepted:
             return known
-        if self._slot.version and not self._folder.repeats:
+        if self._slot.version and not self._folder.repeats_checks:
             # It was in the slot before this process restarted; others may have followed.
             return Verdict(self.active_id, accepted=True)
         if known is not None:
@@ -186,20 +185,20 @@ class PolicyAdmission:
             return known
         return self._check(digest, model, None, "file")
 
-    def _known(self, digest: bytes) -> Verdict | None:
+    def _earlier_verdict(self, digest: bytes) -> Verdict | None:
         """Return the verdict on a policy that has been checked before; None for a new one."""
-        entry = self._rolled_back.entry(digest)
+        entry = self._rolled_back.find(digest)
         if entry is not None:
             return Verdict(
                 entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
             )
         policy_id = self._admitted.get(digest)
         if policy_id is None:
-            policy_id = self._folder.recall(digest)
+            policy_id = self._folder.find_previous(digest)
         return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
     def _check(self, digest: bytes, model: bytes, recorded: NDArray[np.float32] | None, learner: str) -> Verdict:
-        """Check a new policy: refuse it, or assign an id, file it and pass it to the loop."""
+        """Check a new policy; refuse it, or assign an id, store it and pass it to the loop."""
         self.offered += 1
         repeated = self._expected_ids.pop(digest, None)
         policy_id = self.next_id if repeated is None else repeated
@@ -210,9 +209,9 @@ class PolicyAdmission:
             return self._refuse(digest, result, learner)
         for warning in result.warnings:
             self._event("policy_warning", policy=policy_id, reason=warning)
-        _keep(self._training_steps, policy_id, result.contract.training_step)
-        _keep(self._admitted, digest, policy_id)
-        _keep(self._native, policy_id, result.native)
+        _remember(self._training_steps, policy_id, result.contract.training_step)
+        _remember(self._admitted, digest, policy_id)
+        _remember(self._native, policy_id, result.native)
         self.admitted += 1
         self.active_id = policy_id
         if repeated is None:
@@ -224,7 +223,7 @@ class PolicyAdmission:
     def _refuse(self, digest: bytes, reason: Refused, learner: str) -> Verdict:
         self.refused += 1
         verdict = Verdict(0, accepted=False, stage=reason.stage, reason=reason.reason)
-        _keep(self._refused, digest, verdict)
+        _remember(self._refused, digest, verdict)
         self._event("policy_refused", policy=0, learner=learner, stage=verdict.stage, reason=verdict.reason)
         return verdict
 
@@ -234,7 +233,7 @@ class PolicyAdmission:
         newest = self._slot.peek() if repeated else None
         if newest is None or newest.policy_id < policy_id:
             self._slot.put(policy_id, model, is_native=self._native.get(policy_id, False))
-        self._folder.drop_overtaken(self._slot.taken_id)
+        self._folder.remove_overtaken(self._slot.taken_id)
 
     def _file(self, policy_id: int, model: bytes) -> None:
         reason = self._folder.file(policy_id, model)
@@ -243,7 +242,7 @@ class PolicyAdmission:
 
     # -- after admission ---------------------------------------------------------------------------------------------
 
-    def follow(self, records: NDArray[np.void], dropped: int) -> None:
+    def record_acting(self, records: NDArray[np.void], dropped: int) -> None:
         """Record which policies acted in the next records (dtype ``RecordLayout.dtype``); ``dropped`` were lost so
         far."""
         if self._rate is not None:
@@ -257,7 +256,7 @@ class PolicyAdmission:
         self._acting = int(ids[-1])
         self._folder.note(i for i in np.unique(ids).tolist() if i)
 
-    def settle(self) -> None:
+    def prune(self) -> None:
         """Remove policies that never acted, and retry writes that a full disk rejected; at a barrier or before a
         checkpoint.
 
@@ -292,19 +291,19 @@ class PolicyAdmission:
 
     @property
     def rolled_back_crc32(self) -> int:
-        """Checksum of the list of rolled-back policies."""
+        """CRC-32 of the list of rolled-back policies."""
         return self._rolled_back.crc32(self.rolled_back)
 
     def was_rolled_back(self, policy_id: int) -> bool:
         """Whether the policy with this id was rolled back."""
-        return self._rolled_back.has(policy_id)
+        return self._rolled_back.contains_id(policy_id)
 
     def note_rollback(self, policy_id: int, reason: str) -> None:
         """Exclude a policy that the loop has rolled back from admission."""
-        digest = next((digest for digest, other in self._admitted.items() if other == policy_id), None)
+        digest = next((digest for digest, admitted_id in self._admitted.items() if admitted_id == policy_id), None)
         if digest is None:
             try:
-                digest = digest_of(self._folder.model(policy_id))
+                digest = policy_digest(self._folder.model(policy_id))
             except OSError:  # it cannot be recognised without its bytes
                 return
         try:
@@ -317,8 +316,8 @@ class PolicyAdmission:
         return self._training_steps.get(policy_id)
 
 
-def _keep(latest: dict[K, V], key: K, value: V) -> None:
+def _remember(cache: dict[K, V], key: K, value: V) -> None:
     """Add an entry, and drop the oldest if there are too many."""
-    latest[key] = value
-    while len(latest) > _REMEMBERED:
-        del latest[next(iter(latest))]
+    cache[key] = value
+    while len(cache) > _MAX_REMEMBERED:
+        del cache[next(iter(cache))]

@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 
 from onrig.runtime.files import read_file, replace_own_file
 from onrig.runtime.record import MAX_POLICY_ID
-from onrig.runtime.replay.learners.policy_watch import digest_of
+from onrig.runtime.replay.learners.policy_watch import policy_digest
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.checksums import extent_of
 from onrig.runtime.run_state.policy_index import PolicyIndex
@@ -29,14 +29,14 @@ from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 MAX_UNFILED_BYTES: Final = 16 << 20
 """Total size of policies waiting for disk space; beyond it the oldest are dropped."""
-_SEARCHED: Final = 16
+_MAX_SEARCHED_FILES: Final = 16
 """Number of latest files of a previous process that are searched for a repeated offer."""
 
 
 class PolicyFolder:
     """Files of admitted policies, by the id that the rig assigned; ``newest`` is the highest id assigned so far."""
 
-    repeats: ClassVar[bool] = False
+    repeats_checks: ClassVar[bool] = False
     """Whether the checks after a checkpoint are repeated."""
 
     def __init__(self, path: Path) -> None:
@@ -46,15 +46,15 @@ class PolicyFolder:
         ids = self.ids()
         self.newest = ids[-1] if ids else 0
         self.acted = self.newest
-        """Highest id in any record."""
-        self._open: dict[int, bool] = {}
-        """Policies that may still be removed, in order, and whether each has acted; all other files are kept."""
+        """Highest id of a policy that has acted."""
+        self._removable: dict[int, bool] = {}
+        """Whether a policy has acted, by id, for policies whose files may still be removed; other files are kept."""
         self._unsynced: dict[int, None] = dict.fromkeys(ids)
         self._unfiled: dict[int, bytes] = {}
-        self._previous_ids = ids[-_SEARCHED:]
+        self._previous_ids = ids[-_MAX_SEARCHED_FILES:]
         self._previous_digests: dict[bytes, int] | None = None
         self.lost = 0
-        """Number of admitted policies that will never be filed because the disk was full for too long."""
+        """Number of admitted policies that are lost because the disk was full for too long."""
 
     def ids(self) -> list[int]:
         """List the policies on file, in order."""
@@ -66,22 +66,22 @@ class PolicyFolder:
         return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
-        """Read a policy; raises OSError, also if its content differs from the filed one."""
-        waiting = self._unfiled.get(policy_id)
-        if waiting is not None:
-            return waiting
+        """Read a policy; raises OSError, also if its content has changed since it was stored."""
+        pending_model = self._unfiled.get(policy_id)
+        if pending_model is not None:
+            return pending_model
         model = read_file(self.path(policy_id), MAX_POLICY_BYTES)
         if extent_of(model) != self._index.get(policy_id):
-            raise OSError(errno.EIO, "it differs from the policy that was filed", str(self.path(policy_id)))
+            raise OSError(errno.EIO, "its content has changed since it was stored", str(self.path(policy_id)))
         return model
 
-    def recall(self, digest: bytes) -> int | None:
+    def find_previous(self, digest: bytes) -> int | None:
         """Find the policy with this digest among the latest files of a previous process."""
         if self._previous_digests is None:
             self._previous_digests = {}
             for policy_id in self._previous_ids:
                 try:
-                    self._previous_digests[digest_of(self.model(policy_id))] = policy_id
+                    self._previous_digests[policy_digest(self.model(policy_id))] = policy_id
                 except OSError:
                     continue
         return self._previous_digests.get(digest)
@@ -89,9 +89,9 @@ class PolicyFolder:
     # -- filing ------------------------------------------------------------------------------------------------------
 
     def file(self, policy_id: int, model: bytes) -> str:
-        """Write a policy's file atomically; return "", or the reason why that has to wait for ``retry``."""
+        """Write a policy's file atomically; return "", or the reason why it must be written by a later ``retry``."""
         self.newest = max(self.newest, policy_id)
-        self._open.setdefault(policy_id, False)
+        self._removable.setdefault(policy_id, False)
         reason = self._write(policy_id, model)
         if reason:
             self._unfiled[policy_id] = model
@@ -126,33 +126,35 @@ class PolicyFolder:
     def note(self, acting: Iterable[int]) -> None:
         """Record the policies named by the next records, and remove those that they supersede."""
         previous = self.acted
-        self._note(acting)
+        self._record_acting(acting)
         if self.acted > previous:
             self.prune()
 
-    def _note(self, acting: Iterable[int]) -> None:
+    def _record_acting(self, acting: Iterable[int]) -> None:
         for policy_id in acting:
-            if policy_id in self._open:
-                self._open[policy_id] = True
+            if policy_id in self._removable:
+                self._removable[policy_id] = True
             self.acted = max(self.acted, policy_id)
 
     def keep_all(self) -> None:
         """Keep all files, because records were lost and any policy may have acted."""
-        self._open = dict.fromkeys(self._open, True)
+        self._removable = dict.fromkeys(self._removable, True)
 
     def prune(self) -> None:
-        """Remove the policies superseded by one that acts."""
-        for policy_id in [i for i in self._open if i < self.acted]:
-            if not self._open.pop(policy_id):
+        """Remove the policies that did not act before a later one acted."""
+        for policy_id in [i for i in self._removable if i < self.acted]:
+            if not self._removable.pop(policy_id):
                 self._discard(policy_id)
-        if self._open.get(self.acted):
-            del self._open[self.acted]
+        if self._removable.get(self.acted):
+            del self._removable[self.acted]
 
-    def drop_overtaken(self, taken: int) -> None:
-        """Remove the policies between the one that the loop took last and the newest one."""
-        after = max(taken, self.acted)
-        for policy_id in [i for i, has_acted in self._open.items() if after < i < self.newest and not has_acted]:
-            del self._open[policy_id]
+    def remove_overtaken(self, taken_id: int) -> None:
+        """Remove the policies between the last one that the loop took or that acted and the newest one."""
+        last_used = max(taken_id, self.acted)
+        for policy_id in [
+            i for i, has_acted in self._removable.items() if last_used < i < self.newest and not has_acted
+        ]:
+            del self._removable[policy_id]
             self._discard(policy_id)
 
     def _discard(self, policy_id: int) -> None:
@@ -180,23 +182,23 @@ class PolicyFolder:
 class RepeatedPolicyFolder(PolicyFolder):
     """Lockstep: everything after a checkpoint is repeated, so files depend only on records, and change at barriers."""
 
-    repeats = True
+    repeats_checks = True
 
-    def recall(self, digest: bytes) -> int | None:
+    def find_previous(self, digest: bytes) -> int | None:
         """Return None, because earlier checks are repeated."""
         return None
 
     def resume(self, newest: int, acted: int) -> None:
-        """Continue from a checkpoint; the filed policies after ``acted`` have not acted yet."""
+        """Continue from a checkpoint; the stored policies after ``acted`` have not acted yet."""
         super().resume(newest, acted)
         self.acted = acted
-        self._open = {i: False for i in self.ids() if i > acted}
+        self._removable = {i: False for i in self.ids() if i > acted}
 
     def note(self, acting: Iterable[int]) -> None:
         """Record the acting policies; nothing is removed before ``prune``."""
-        self._note(acting)
+        self._record_acting(acting)
 
-    def drop_overtaken(self, taken: int) -> None:
+    def remove_overtaken(self, taken_id: int) -> None:
         """Do nothing, because the result would depend on when the loop polled the slot."""
 
 

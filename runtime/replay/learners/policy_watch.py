@@ -27,23 +27,23 @@ from onrig.runtime.record import Flag, Kind, Rule
 
 Verdict = Literal["passed", "rolled_back", "failed"]
 """``failed``: a limit was exceeded, but there was no predecessor to roll back to."""
-OnVerdict = Callable[[int, Verdict, str], None]
+VerdictCallback = Callable[[int, Verdict, str], None]
 """Callback with the policy's id, the verdict, and the reason in words."""
 _NO_PREDECESSOR = "no predecessor remains: only the shield and its fallback guard the rig"
 
 
 class PolicyWatch:
-    """Follows the acting policy through the records; reports each verdict once, as an event and to ``ruled``."""
+    """Tracks the acting policy through the records; reports each verdict once, as an event and to ``ruled``."""
 
-    def __init__(self, terms: Terms | None, rate_hz: float, event: Callable[..., None], ruled: OnVerdict) -> None:
+    def __init__(self, terms: Terms | None, rate_hz: float, event: Callable[..., None], ruled: VerdictCallback) -> None:
         self._terms, self._rate_hz, self._event, self._on_verdict = terms, rate_hz, event, ruled
         self._on_probation = False
-        self._last: np.void | None = None
-        self._slow = self._fallback = 0
+        self._last_record: np.void | None = None
+        self._n_slow = self._n_fallback = 0
         self.policy_id: int | None = None
         """Policy that acted last."""
         self.age_ticks = 0
-        """Ticks in which it has acted since it became active."""
+        """Ticks in which ``policy_id`` has acted since it became active."""
         self._reports_events = self._applies_verdicts = True
 
     @property
@@ -51,9 +51,11 @@ class PolicyWatch:
         """Device time for which the policy has acted since it became active."""
         return self.age_ticks / self._rate_hz
 
-    def follow(self, records: NDArray[np.void], *, reported: bool, ruled: bool) -> None:
-        """Process records that a previous process read: their events were ``reported`` then, and their verdicts
-        ``ruled``."""
+    def add_earlier_records(self, records: NDArray[np.void], *, reported: bool, ruled: bool) -> None:
+        """Process records that a previous process has read.
+
+        ``reported``: whether it reported their events; ``ruled``: whether it applied their verdicts.
+        """
         self._reports_events, self._applies_verdicts = not reported, not ruled
         self.add(records)
         self._reports_events = self._applies_verdicts = True
@@ -81,37 +83,37 @@ class PolicyWatch:
         if rolled_back is not None:
             self._roll_back(rolled_back, None)
         elif self._probation_complete:
-            self._settle()
+            self._conclude_probation()
 
-    def _open(self, first: np.void) -> None:
+    def _open(self, record: np.void) -> None:
         """Process a record whose policy or marks differ from the previous one's, or the first of a batch."""
-        policy_id, flags = int(first["policy_id"]), int(first["flags"])
+        policy_id, flags = int(record["policy_id"]), int(record["flags"])
         if flags & Flag.ROLLED_BACK:
             if self.policy_id is not None:
                 self._roll_back(self.policy_id, policy_id)
             self._begin(policy_id)
         elif policy_id != self.policy_id:
             if self._probation_complete:
-                self._settle()
+                self._conclude_probation()
             self._begin(policy_id)
         elif self._on_probation and not flags & Flag.PROBATION:
-            self._settle()
+            self._conclude_probation()
         self._on_probation = bool(flags & Flag.PROBATION)
 
     def _begin(self, policy_id: int) -> None:
         self.policy_id = policy_id
-        self.age_ticks = self._slow = self._fallback = 0
+        self.age_ticks = self._n_slow = self._n_fallback = 0
 
     def _count(self, rows: NDArray[np.void]) -> None:
         rows = rows[(rows["flags"] & Flag.NO_ACTION) == 0]
         if not len(rows):
             return
-        self._last = rows[-1].copy()
+        self._last_record = rows[-1].copy()
         self.age_ticks += len(rows)
-        self._fallback += sum(int(np.count_nonzero(rows["rule"] == rule)) for rule in Rule if rule.falls_back)
+        self._n_fallback += sum(int(np.count_nonzero(rows["rule"] == rule)) for rule in Rule if rule.falls_back)
         if self._terms is not None and self._terms.slow_ns is not None:
-            quick = np.flatnonzero(rows["stage_ns"][:, POLICY_STAGE] <= self._terms.slow_ns)
-            self._slow = len(rows) - 1 - int(quick[-1]) if len(quick) else self._slow + len(rows)
+            fast = np.flatnonzero(rows["stage_ns"][:, POLICY_STAGE] <= self._terms.slow_ns)
+            self._n_slow = len(rows) - 1 - int(fast[-1]) if len(fast) else self._n_slow + len(rows)
 
     @property
     def _probation_complete(self) -> bool:
@@ -120,50 +122,55 @@ class PolicyWatch:
 
     def _reason(self) -> Reason | None:
         """Return the reason for a failure in the last tick, as far as its record shows."""
-        if self._last is None:
+        if self._last_record is None:
             return None
-        if self._last["rule"] == Rule.FINITE:
+        if self._last_record["rule"] == Rule.FINITE:
             return Reason.FINITE
-        if self._terms is not None and self._slow >= self._terms.slow_ticks:
+        if self._terms is not None and self._n_slow >= self._terms.slow_ticks:
             return Reason.SLOW
         return None
 
-    def _settle(self) -> None:
-        """Report that the acting policy has passed its probation."""
+    def _conclude_probation(self) -> None:
+        """Report that the acting policy has passed its probation, or failed it without a predecessor."""
         reason = self._reason()
         assert self.policy_id is not None
         if reason is None:
-            self._tell("policy_probation_passed", self.policy_id, "passed", "", {})
+            self._report("policy_probation_passed", self.policy_id, "passed", "", {})
         else:
             detail = f"{self._describe(reason)}; {_NO_PREDECESSOR}"
-            self._tell("policy_probation_failed", self.policy_id, "failed", detail, {"reason": reason.value})
+            self._report("policy_probation_failed", self.policy_id, "failed", detail, {"reason": reason.value})
         self._on_probation = False
 
     def _roll_back(self, policy_id: int, back_to: int | None) -> None:
         reason = self._reason() if policy_id == self.policy_id else None
-        if reason is None and back_to is not None and self._last is not None and Rule(self._last["rule"]).falls_back:
+        if (
+            reason is None
+            and back_to is not None
+            and self._last_record is not None
+            and Rule(self._last_record["rule"]).falls_back
+        ):
             reason = Reason.FALLBACK
         reason = reason or Reason.UNKNOWN
-        more: dict[str, int | str | None] = {"reason": reason.value, "back_to": back_to}
-        self._tell("policy_rolled_back", policy_id, "rolled_back", self._describe(reason), more)
+        extra: dict[str, int | str | None] = {"reason": reason.value, "back_to": back_to}
+        self._report("policy_rolled_back", policy_id, "rolled_back", self._describe(reason), extra)
 
     def _describe(self, reason: Reason) -> str:
         return reason.value if self._terms is None else self._terms.describe(reason)
 
-    def _tell(
-        self, kind: str, policy_id: int, verdict: Verdict, detail: str, more: dict[str, int | str | None]
+    def _report(
+        self, kind: str, policy_id: int, verdict: Verdict, detail: str, extra: dict[str, int | str | None]
     ) -> None:
-        last = self._last
+        last = self._last_record
         if self._reports_events:
             self._event(
                 kind,
                 policy=policy_id,
-                **more,
+                **extra,
                 **({"detail": detail} if detail else {}),
                 episode=None if last is None else int(last["episode"]),
                 tick=None if last is None else int(last["tick"]),
                 acted_ticks=self.age_ticks,
-                fallback_share=round(self._fallback / self.age_ticks, 4) if self.age_ticks else None,
+                fallback_share=round(self._n_fallback / self.age_ticks, 4) if self.age_ticks else None,
             )
         if self._applies_verdicts:
             self._on_verdict(policy_id, verdict, detail)
@@ -172,21 +179,21 @@ class PolicyWatch:
 FILE_NAME: Final = "rolled_back.json"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RolledBackPolicy(msgspec.Struct, frozen=True):
     """One rolled-back policy."""
 
     policy: int
     digest: str
-    """Digest of its bytes: BLAKE2b with 16 bytes, hexadecimal."""
+    """Digest of the policy's bytes: BLAKE2b with 16 bytes, hexadecimal."""
     reason: str
 
 
-def digest_of(model: bytes) -> bytes:
+def policy_digest(model: bytes) -> bytes:
     """Return the digest of a policy's bytes."""
     return hashlib.blake2b(model, digest_size=16).digest()
 
 
-class RolledBack:
+class RolledBackList:
     """List of the rolled-back policies of one run folder.
 
     An unreadable list counts as empty, with the reason in ``damaged``.
@@ -194,11 +201,11 @@ class RolledBack:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RolledBackPolicy] = {}
         self.damaged = ""
         self._write_pending = False
         try:
-            entries = msgspec.json.decode(read_file(self._path, MAX_JSON_BYTES), type=list[Entry])
+            entries = msgspec.json.decode(read_file(self._path, MAX_JSON_BYTES), type=list[RolledBackPolicy])
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError) as error:
@@ -209,11 +216,11 @@ class RolledBack:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def has(self, policy_id: int) -> bool:
+    def contains_id(self, policy_id: int) -> bool:
         """Whether the policy with this id is on the list."""
         return any(entry.policy == policy_id for entry in self._entries.values())
 
-    def entry(self, digest: bytes) -> Entry | None:
+    def find(self, digest: bytes) -> RolledBackPolicy | None:
         """Return the entry of a policy; None if it was not rolled back."""
         return self._entries.get(digest.hex())
 
@@ -223,10 +230,10 @@ class RolledBack:
 
     def add(self, policy_id: int, digest: bytes, reason: str) -> None:
         """Add a policy to the list; raises OSError if writing has to wait for `retry`."""
-        self._entries[digest.hex()] = Entry(policy_id, digest.hex(), reason)
+        self._entries[digest.hex()] = RolledBackPolicy(policy_id, digest.hex(), reason)
         self._write()
 
-    def keep(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Keep the first ``count`` entries when a run returns to an earlier state; raises OSError."""
         if len(self._entries) > count:
             self._entries = dict(list(self._entries.items())[:count])

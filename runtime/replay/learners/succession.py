@@ -1,4 +1,4 @@
-"""Succession of pushing learners: anyone in real time; in lockstep only if the run can be reproduced."""
+"""Succession of pushing learners: any learner in real time; in lockstep only if the run remains reproducible."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from onrig.runtime.run_config import RunConfig
 
 
 class Succession(Protocol):
-    """Sessions of the learners that push, one after another."""
+    """Decides whether a new learner may push after another one."""
 
     lockstep: bool
-    replaced: bool
-    """Whether a learner that cannot continue from here asks to push."""
+    is_replacement_requested: bool
+    """Whether a learner requests to push that cannot continue from the current state."""
 
     def is_current(self, session: bytes) -> bool:
         """Whether this session pushed last."""
 
-    def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
-        """Let another session push, unless the run must first return to its checkpoint.
+    def admits(self, session: bytes, updates: int | None, *, is_ending: bool) -> bool:
+        """Admit another session, and return True, unless the run must first return to its checkpoint.
 
         ``updates``: updates counted by the run, from which the session must continue (None: from its own start).
         """
@@ -26,26 +26,26 @@ class Succession(Protocol):
     def note_change(self) -> None:
         """Record that the pushing learner has changed something."""
 
-    def settle(self) -> None:
+    def note_checkpoint(self) -> None:
         """Record that everything up to now is in a checkpoint."""
 
     def admit_replacement(self) -> None:
-        """Let the session that asked continue from here, although the run cannot return to its checkpoint."""
+        """Admit the session that requested to push, although the run cannot return to its checkpoint."""
 
-    def departure(self, updates: int) -> str | None:
-        """Return why the run is not reproducible, if the pushing learner reports ``updates``; None if it is."""
+    def deviation(self, updates: int) -> str | None:
+        """Return why the run is not reproducible after a learner has reported ``updates``; None if it is."""
 
     @property
-    def departures(self) -> int | None:
-        """Number of deviations from the undisturbed course of the run; None in real time, which has no fixed course."""
+    def n_deviations(self) -> int | None:
+        """Number of deviations from a reproducible run; None in real time, which is not reproducible."""
 
 
 class AnyLearner:
     """Real time: each learner continues from the current state."""
 
     lockstep: bool = False
-    replaced: bool = False
-    departures: int | None = None
+    is_replacement_requested: bool = False
+    n_deviations: int | None = None
 
     def __init__(self) -> None:
         self._pusher = b""
@@ -53,7 +53,7 @@ class AnyLearner:
     def is_current(self, session: bytes) -> bool:
         return session == self._pusher
 
-    def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
+    def admits(self, session: bytes, updates: int | None, *, is_ending: bool) -> bool:
         """Return True."""
         self._pusher = session
         return True
@@ -61,13 +61,13 @@ class AnyLearner:
     def note_change(self) -> None:
         """Do nothing."""
 
-    def settle(self) -> None:
+    def note_checkpoint(self) -> None:
         """Do nothing."""
 
     def admit_replacement(self) -> None:
         """Do nothing: never requested."""
 
-    def departure(self, updates: int) -> str | None:
+    def deviation(self, updates: int) -> str | None:
         """Return None."""
         return None
 
@@ -81,44 +81,44 @@ class FromCheckpoint:
 
     def __init__(self) -> None:
         self._pusher = self._candidate = b""
-        self._changed = False
+        self._has_changed = False
         """Whether the pushing learner has changed anything since the last checkpoint."""
         self._expected_updates: int | None = None
-        """Updates that a learner must report when it continues the run; None once it has reported them."""
-        self.replaced = False
-        self.departures = 0
+        """Updates that a learner must report first when it continues the run; None after its report."""
+        self.is_replacement_requested = False
+        self.n_deviations = 0
 
     def is_current(self, session: bytes) -> bool:
         return session == self._pusher
 
-    def admits(self, session: bytes, updates: int | None, *, ending: bool) -> bool:
-        """Admit the session only if nothing has changed since the checkpoint; otherwise set ``replaced``."""
-        if self._pusher and self._changed and not ending:
-            self.replaced, self._candidate = True, session
+    def admits(self, session: bytes, updates: int | None, *, is_ending: bool) -> bool:
+        """Admit the session only if nothing has changed since the checkpoint; otherwise request a replacement."""
+        if self._pusher and self._has_changed and not is_ending:
+            self.is_replacement_requested, self._candidate = True, session
             return False
         self._expected_updates = updates
         self._pusher = session
         return True
 
     def note_change(self) -> None:
-        self._changed = True
+        self._has_changed = True
 
-    def settle(self) -> None:
-        self._changed = False
+    def note_checkpoint(self) -> None:
+        self._has_changed = False
 
     def admit_replacement(self) -> None:
-        self._pusher, self.replaced = self._candidate, False
-        self._changed = False
-        self.departures += 1
+        self._pusher, self.is_replacement_requested = self._candidate, False
+        self._has_changed = False
+        self.n_deviations += 1
 
-    def departure(self, updates: int) -> str | None:
-        expected, self._expected_updates = self._expected_updates, None
-        if expected in (None, updates):
+    def deviation(self, updates: int) -> str | None:
+        expected_updates, self._expected_updates = self._expected_updates, None
+        if expected_updates in (None, updates):
             return None
-        self.departures += 1
-        return f"the learner continues after {updates} updates, but the run was at {expected}"
+        self.n_deviations += 1
+        return f"the learner continues after {updates} updates, but the run was at {expected_updates}"
 
 
 def succession(config: RunConfig) -> Succession:
-    """Return a run's rule of succession, before the first learner."""
+    """Return the succession rule of a run."""
     return FromCheckpoint() if config.lockstep else AnyLearner()

@@ -79,7 +79,7 @@ class LifeWatch:
     @property
     def ticks(self) -> int:
         """Number of tick records of this lifetime."""
-        return 0 if self._ring is None else self._ring.written
+        return 0 if self._ring is None else self._ring.n_written
 
     @property
     def in_episode(self) -> bool:
@@ -93,14 +93,14 @@ class LifeWatch:
             return
         assert self._ring is not None
         life = self.life
-        records = self._ring.since(life.read)
+        records = self._ring.records_since(life.read)
         if len(records):
             life.read += len(records)
             life.produced += len(self._builder.add(records).reward)
             for cause, missed in zip(records["miss"].tolist(), records["missed"].tolist(), strict=True):
                 if missed:
                     life.missed[Miss(cause).name.lower()] += missed
-        life.written = self._ring.written
+        life.written = self._ring.n_written
 
     def _attached(self) -> bool:
         if self._run.shm is None:

@@ -207,7 +207,7 @@ class Loop:
         """Publish a policy as the replay process does; returns whether it acts."""
         self._offered += 1
         self._slot.put(self._offered, model)
-        self.switch.take_newest()
+        self.switch.install_newest()
         return self.switch.policy_id == self._offered
 
     def tick(self, rng: random.Random) -> None:
@@ -230,7 +230,7 @@ class Loop:
         assert isfinite(command)
         assert actuator.low <= command <= actuator.high
         assert all(map(isfinite, step.policy)) or step.rule is Rule.FINITE
-        self.switch.judge(step.rule, 0)
+        self.switch.record_tick(step.rule, 0)
 
 
 def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Subject) -> Outcome:
@@ -257,4 +257,4 @@ def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Sub
         acted, unbuilt = acted + acts, unbuilt + (not acts)
         for _ in range(TICKS if acts else 0):
             loop.tick(rng)
-    return Outcome(verdicts, acted, loop.switch.rolled_back, unbuilt, resident_bytes() - settled)
+    return Outcome(verdicts, acted, loop.switch.n_rollbacks, unbuilt, resident_bytes() - settled)

@@ -43,7 +43,7 @@ class Cable:
         session = loop._session
         session.use_line(self._line())
         config = msgspec.structs.replace(loop._config, device=Device(port=Port(PORT), reconnect_s=limit_s))
-        loop.arming._back = Reconnection(config, session, loop._requests, PORT, self._open)
+        loop.arming._reconnection = Reconnection(config, session, loop._requests, PORT, self._open)
 
     def pull(self) -> None:
         self.plugged_in, self.pulls, self._left = False, self.pulls + 1, self.looks

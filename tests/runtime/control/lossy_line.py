@@ -16,7 +16,7 @@ from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import MessageType, State, StateLayout, Status
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LoopbackTransport
-from onrig.runtime.control.episode import begin_episode, policy_act
+from onrig.runtime.control.episode import begin_episode, policy_action_source
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
@@ -136,14 +136,14 @@ def _episode(config: RunConfig, tick: Tick, rng: random.Random, number: int) -> 
     session.arm()
     session.reset(number)
     tick.begin(number, Kind.TRAIN, [])
-    answer_to = begin_episode(tick, policy_act(tick, cast(PolicySession, _Restless(config, rng)), 1))
+    answer_to = begin_episode(tick, policy_action_source(tick, cast(PolicySession, _Restless(config, rng)), 1))
     rules: dict[int, Rule] = {}
     while True:
         state = session.wait_state(clock.now_ns + 1)
         if state is None:
             continue
         answer = answer_to(state)
-        if answer.over:  # what follows is the safe output
+        if answer.is_over:  # what follows is the safe output
             return line, rules
         rules[state.frame] = answer.step.rule
         session.send_command(state.frame, answer.command)

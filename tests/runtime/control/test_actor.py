@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from onrig.runtime.control import actor as module
-from onrig.runtime.control.actor import ByTrainer
+from onrig.runtime.control.actor import TrainerActor
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.board import Word
@@ -35,7 +35,7 @@ class Trainer:
         ticking: Any = SimpleNamespace(is_over=lambda state, terminated: terminated)
         requests: Any = SimpleNamespace(stop=0)
         end: Any = self
-        self.tick, self.acting = 0, ByTrainer(config, end, ticking, requests, self.board)  # type: ignore[arg-type]
+        self.tick, self.acting = 0, TrainerActor(config, end, ticking, requests, self.board)  # type: ignore[arg-type]
         assert self.acting.await_episode(lambda condition, *rest: None)
 
     def send(self, sample: Sample) -> None:
@@ -94,7 +94,7 @@ def test_after_a_lease_without_an_action_the_fallback_acts_and_the_episode_ends(
 
 
 def test_before_the_first_action_the_safe_output_is_in_force_for_a_while(real: Trainer) -> None:
-    ticks = round(module._FIRST_ACTION_LIMIT_S * REAL.rate_hz)
+    ticks = round(module._FIRST_ACTION_TIMEOUT_S * REAL.rate_hz)
     actions = [real.act(None).policy[0] for _ in range(ticks)]
     assert actions[:-1] == [0.0] * (ticks - 1)
     assert math.isnan(actions[-1])
@@ -119,10 +119,10 @@ def test_in_lockstep_virtual_time_waits(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_seed_numbers_episodes_from_there_on(real: Trainer) -> None:
-    assert real.acting.numbered_from is None
+    assert real.acting.seed_and_offset is None
     real.board[Word.EPISODE] = 4
     real.request = real.request._replace(episodes=2, seed=99)
     assert real.acting.await_episode(lambda condition, *rest: None)
-    assert real.acting.numbered_from == (99, 4)
+    assert real.acting.seed_and_offset == (99, 4)
     real.request = real.request._replace(episodes=3, seed=NO_SEED, is_closing=True)
     assert not real.acting.await_episode(lambda condition, *rest: None)

@@ -29,7 +29,7 @@ class Waiting:
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._pass))
         lockstep = Lockstep(bench.config, bench.session, bench.ring, bench.requests)
         self._arming = Arming(bench.config, bench.session, bench.board, bench.requests, lockstep)
-        self._arming.take(Event.CONNECTED)
+        self._arming.handle(Event.CONNECTED)
         self._meanwhile: Callable[[], None] = lambda: None
 
     def _pass(self, seconds: float) -> None:
@@ -46,7 +46,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Waiting:
     return Waiting(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("word", [Word.RESTARTS, Word.DONE])
+@pytest.mark.parametrize("word", [Word.RESTARTS, Word.LEARNER_DONE])
 def test_whoever_makes_progress_is_waited_for_however_long_it_takes(waiting: Waiting, word: Word) -> None:
     def every_few_seconds() -> None:
         if waiting.now_s % 9.0 == 0.0:
@@ -58,11 +58,11 @@ def test_whoever_makes_progress_is_waited_for_however_long_it_takes(waiting: Wai
 
 
 def test_episodes_that_happen_once_more_are_progress_also_where_their_numbers_go_back(waiting: Waiting) -> None:
-    waiting.board[Word.DONE] = 40
+    waiting.board[Word.LEARNER_DONE] = 40
 
     def goes_back_at_5_seconds() -> None:
         if waiting.now_s == 5.0:
-            waiting.board[Word.DONE] = 31
+            waiting.board[Word.LEARNER_DONE] = 31
 
     waiting.wait(5.0 + LIMIT_S, goes_back_at_5_seconds)
 

@@ -33,7 +33,7 @@ def frame(n: int, u: int = 0, sensors: tuple[int, ...] = (100, 0), t_us: int | N
 def test_a_device_at_another_rate_is_found_by_its_own_clock(factor: float) -> None:
     contradictions = judge()
     for n in range(1, 8 * RATE_WINDOW):
-        found = contradictions.take(frame(n, sensors=(n, n), t_us=round(n * PERIOD_US / factor)))
+        found = contradictions.check(frame(n, sensors=(n, n), t_us=round(n * PERIOD_US / factor)))
         if found is not None:
             assert found.fault is FaultName.DEVICE_RATE
             assert found.detail.startswith(f"{CONFIG.rate_hz * factor:.2f}"[:2])
@@ -45,7 +45,7 @@ def test_a_device_at_another_rate_is_found_by_its_own_clock(factor: float) -> No
 @pytest.mark.rules("H624")
 def test_twice_the_rate_is_found_within_twenty_frames() -> None:
     contradictions = judge()
-    assert any(contradictions.take(frame(n, sensors=(n, n), t_us=n * PERIOD_US // 2)) for n in range(1, 20))
+    assert any(contradictions.check(frame(n, sensors=(n, n), t_us=n * PERIOD_US // 2)) for n in range(1, 20))
 
 
 @pytest.mark.parametrize("jitter_us", [0, 200, 4_000])
@@ -54,7 +54,7 @@ def test_a_punctual_device_is_not_found_in_an_hour_whatever_frames_are_lost(jitt
     for n in range(1, HOUR):
         if n % 7 and n % 1000 > 100:
             t_us = n * PERIOD_US + (jitter_us if n % 3 == 0 else -jitter_us if n % 3 == 1 else 0)
-            assert contradictions.take(frame(n, sensors=(n, n), t_us=t_us)) is None
+            assert contradictions.check(frame(n, sensors=(n, n), t_us=t_us)) is None
 
 
 @pytest.mark.rules("H632")
@@ -62,7 +62,7 @@ def test_a_clock_that_jumps_now_and_then_is_no_other_rate() -> None:
     contradictions = judge()
     for n in range(1, 20 * RATE_WINDOW):
         jumps = n // (RATE_WINDOW + 10)
-        assert contradictions.take(frame(n, sensors=(n, n), t_us=(n + 50 * jumps) * PERIOD_US)) is None
+        assert contradictions.check(frame(n, sensors=(n, n), t_us=(n + 50 * jumps) * PERIOD_US)) is None
 
 
 @pytest.mark.rules("H201")
@@ -70,7 +70,7 @@ def test_numbers_that_wrap_are_no_other_rate() -> None:
     contradictions = judge()
     for n in range(1, 500):
         number = (0xFFFF_FFFF - 250 + n) % 0xFFFF_FFFF + 1
-        found = contradictions.take(frame(number, sensors=(n, n), t_us=n * PERIOD_US))
+        found = contradictions.check(frame(number, sensors=(n, n), t_us=n * PERIOD_US))
         assert found is None or found.fault is not FaultName.DEVICE_RATE
 
 
@@ -85,7 +85,7 @@ def swinging(n: int, share: float = 1.0) -> int:
 @pytest.mark.rules("H625")
 def test_sensors_that_do_not_follow_swinging_commands_are_frozen_after_the_time_that_is_set() -> None:
     contradictions = judge()
-    found = [n for n in range(1, 1000) if contradictions.take(frame(n, swinging(n)))]
+    found = [n for n in range(1, 1000) if contradictions.check(frame(n, swinging(n)))]
     assert found[0] == pytest.approx(FROZEN_FRAMES, abs=2)
 
 
@@ -94,13 +94,13 @@ def test_two_counts_in_that_time_are_life() -> None:
     contradictions = judge()
     for n in range(1, HOUR):
         alive = (100, 2 * (n // (FROZEN_FRAMES - 2) % 2))
-        assert contradictions.take(frame(n, swinging(n), alive)) is None
+        assert contradictions.check(frame(n, swinging(n), alive)) is None
 
 
 @pytest.mark.rules("H625")
 def test_a_decoder_that_dithers_by_a_count_is_frozen() -> None:
     contradictions = judge()
-    found = [n for n in range(1, 1000) if contradictions.take(frame(n, swinging(n), (100 + n // 3 % 2, -(n % 2))))]
+    found = [n for n in range(1, 1000) if contradictions.check(frame(n, swinging(n), (100 + n // 3 % 2, -(n % 2))))]
     assert found[0] == pytest.approx(FROZEN_FRAMES, abs=4)
 
 
@@ -117,13 +117,13 @@ def test_a_decoder_that_dithers_by_a_count_is_frozen() -> None:
 def test_an_hour_at_rest_is_no_event(command: object) -> None:
     assert callable(command)
     contradictions = judge()
-    assert not any(contradictions.take(frame(n, command(n))) for n in range(1, HOUR))
+    assert not any(contradictions.check(frame(n, command(n))) for n in range(1, HOUR))
 
 
 @pytest.mark.rules("H630")
 def test_where_it_is_turned_off_nothing_is_frozen() -> None:
     contradictions = judge(frozen_s=0)
-    assert not any(contradictions.take(frame(n, swinging(n))) for n in range(1, 2000))
+    assert not any(contradictions.check(frame(n, swinging(n))) for n in range(1, 2000))
 
 
 def test_another_episode_starts_anew() -> None:
@@ -131,7 +131,7 @@ def test_another_episode_starts_anew() -> None:
     for n in range(1, 1000):
         if n % (FROZEN_FRAMES - 2) == 0:
             contradictions.reset()
-        assert contradictions.take(frame(n, swinging(n))) is None
+        assert contradictions.check(frame(n, swinging(n))) is None
 
 
 @pytest.mark.rules("H625", "H631")
@@ -142,4 +142,4 @@ def test_every_actuator_must_have_moved_for_sensors_to_be_frozen() -> None:
     for n in range(1, 3000):
         u = (top * (n % 2), top * (n // 2 % 2), top * (n // 3 % 2), 0)
         state = frame(n, t_us=n * config.period_us)._replace(u_end=u)
-        assert contradictions.take(state) is None, "the ball may lie at the coil that is never on"
+        assert contradictions.check(state) is None, "the ball may lie at the coil that is never on"

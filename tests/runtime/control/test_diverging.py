@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onrig.hw.messages import State, Status
-from onrig.runtime.control.episode import begin_episode, never, policy_act
+from onrig.runtime.control.episode import begin_episode, never_ends, policy_action_source
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
@@ -48,7 +48,7 @@ class Flipped:
         last: tuple[int, ...] = (0,)
         (angle, velocity), (voltage,) = config.rig.sensors, config.rig.actuators
         tick.begin(1, Kind.TRAIN, [])
-        answer_to = begin_episode(tick, policy_act(tick, policy(wish), 1), ends=never)
+        answer_to = begin_episode(tick, policy_action_source(tick, policy(wish), 1), ends=never_ends)
         for k in range(1, round(seconds * config.rate_hz)):
             sensors = (round(state[0] / angle.resolution), round(self._sensor * state[1] / velocity.resolution))
             t_us = k * config.period_us

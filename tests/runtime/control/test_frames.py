@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onrig.runtime.control.frames import FrameSource, Slack, Stopped, attribute_miss
+from onrig.runtime.control.frames import FrameSource, SlackGate, Stopped, attribute_miss
 from onrig.runtime.control.outside import AT_ONCE, GENTLY
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
@@ -28,7 +28,7 @@ def lateness_ms(arrivals_ms: list[float]) -> list[float]:
         step: Any = SimpleNamespace()
         state: Any = SimpleNamespace(t_us=20_000 * n)
         source._last_received_ns = 10**9 + PERIOD_NS * n + round(late_ms * 1e6)
-        source.account(step, state, None)
+        source.record_times(step, state, None)
         assert step.lateness_ns == step.t_receive_ns - step.t_mono_ns
         found.append(step.lateness_ns / 1e6)
     return found
@@ -67,7 +67,7 @@ def test_more_missed_frames_than_a_record_holds_are_as_many_as_it_holds() -> Non
     step: Any = SimpleNamespace()
     state: Any = SimpleNamespace(t_us=20_000, frame=100_002)
     previous: Any = SimpleNamespace(frame=1, t_receive_ns=0)
-    source.account(step, state, previous)
+    source.record_times(step, state, previous)
     assert step.missed == 65_535
 
 
@@ -196,37 +196,39 @@ def test_a_miss_is_attributed(missed: int, busy_until: int, cpu: int, overtaken:
 MS = 1_000_000
 
 
-def used(period_ms: float, *work_us: int) -> Slack:
-    slack = Slack(round(period_ms * MS))
+def used(period_ms: float, *work_us: int) -> SlackGate:
+    slack = SlackGate(round(period_ms * MS))
     for us in work_us:
-        slack.follows(1000 * us)
+        slack.allows_work_after(1000 * us)
     return slack
 
 
 def test_usual_ticks_leave_time_whatever_is_usual() -> None:
     for us in (20, 200, 400):
-        assert used(1.0, *[us] * 100).follows(1000 * us + 30_000)
+        assert used(1.0, *[us] * 100).allows_work_after(1000 * us + 30_000)
 
 
 @pytest.mark.parametrize("us", [500, 700, 3000])
 def test_nothing_follows_a_tick_of_half_a_period(us: int) -> None:
-    assert not used(1.0, *[400] * 100).follows(1000 * us)
+    assert not used(1.0, *[400] * 100).allows_work_after(1000 * us)
 
 
 def test_nothing_follows_a_tick_of_four_times_its_usual_length() -> None:
     slack = used(5.0, *[200] * 100)
-    assert slack.follows(700_000)
-    assert not slack.follows(1_960_000)
+    assert slack.allows_work_after(700_000)
+    assert not slack.allows_work_after(1_960_000)
 
 
 def test_one_stall_makes_no_other_usual() -> None:
     slack = used(20.0, *[200] * 100, 8000)
-    assert not slack.follows(1_000_000)
+    assert not slack.allows_work_after(1_000_000)
 
 
 def test_ticks_that_have_become_longer_for_good_are_usual_before_long() -> None:
-    slack = Slack(100 * MS)
-    found = [slack.follows(200_000) for _ in range(100)] + [slack.follows(3_000_000) for _ in range(200)]
+    slack = SlackGate(100 * MS)
+    found = [slack.allows_work_after(200_000) for _ in range(100)] + [
+        slack.allows_work_after(3_000_000) for _ in range(200)
+    ]
     assert all(found[:100])
     assert not found[100]
     assert all(found[200:])

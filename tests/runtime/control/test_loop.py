@@ -560,7 +560,7 @@ def test_a_run_ends_where_resets_alone_spend_a_budget_again_and_again(
     bench = Bench(tmp_path, monkeypatch, hour, "task.reset.hold_s=1.0", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
     with pytest.raises(
-        Halted, match=r"3 resets in a row used up a budget: .* used at exploration.budgets.hour.driven_s"
+        Halted, match=r"3 consecutive resets exhausted a budget: .* used at exploration.budgets.hour.driven_s"
     ):
         bench.loop.run()
     paused = ["episode:resetting", "pause:paused", "resume:ready"]

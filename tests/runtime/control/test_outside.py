@@ -32,7 +32,7 @@ class Bench:
     def receive(self, frame: int, status: int) -> tuple[int, int]:
         """A frame comes, one period after the other; (since, newest) as the board then has them, in frames."""
         self.session.last_frame, self.session.received_ns = frame, 1000 * frame
-        self.confirmation.take(state_of(frame)._replace(status=status, u_start=(0,), u_end=(0,)))
+        self.confirmation.process(state_of(frame)._replace(status=status, u_start=(0,), u_end=(0,)))
         return self.board[Word.SAFE_SINCE_NS] // 1000, self.board[Word.SAFE_NS] // 1000
 
 
@@ -82,7 +82,7 @@ LIES = {
 def test_outputs_that_contradict_a_safe_status_are_a_fault(bench: Bench, lie: str) -> None:
     honest, frames = LIES[lie]
     for n, (status, u_start, u_end) in enumerate(frames, 1):
-        bench.confirmation.take(state_of(n)._replace(status=status, u_start=(u_start,), u_end=(u_end,)))
+        bench.confirmation.process(state_of(n)._replace(status=status, u_start=(u_start,), u_end=(u_end,)))
     found = bench.confirmation.contradiction
     assert (found is None) is honest
     assert found is None or found.fault is FaultName.DEVICE_UNSAFE
@@ -90,7 +90,7 @@ def test_outputs_that_contradict_a_safe_status_are_a_fault(bench: Bench, lie: st
 
 def test_a_frame_whose_predecessor_was_lost_is_judged_by_itself(bench: Bench) -> None:
     bench.receive(1, SAFE)
-    bench.confirmation.take(state_of(3)._replace(status=ARMED, u_start=(30_000,)))
+    bench.confirmation.process(state_of(3)._replace(status=ARMED, u_start=(30_000,)))
     assert bench.confirmation.contradiction is None
 
 
@@ -112,20 +112,20 @@ def test_a_frame_sampled_before_the_device_was_armed_confirms_nothing_after_it(b
     bench.confirmation.withdraw()
     bench.session.last_frame = 8
     bench.confirmation.on_armed()
-    bench.confirmation.take(state_of(8)._replace(status=SAFE, u_start=(0,), u_end=(0,)))
+    bench.confirmation.process(state_of(8)._replace(status=SAFE, u_start=(0,), u_end=(0,)))
     assert bench.board[Word.SAFE_NS] == 0
     assert bench.receive(9, SAFE) == (9, 9)
 
 
 def test_what_is_given_is_given_by_a_frame_newer_than_the_one_named(bench: Bench) -> None:
-    assert not bench.confirmation.given_after(None)
+    assert not bench.confirmation.is_confirmed_after(None)
     bench.receive(0xFFFF_FFFF, SAFE)
-    assert bench.confirmation.given_after(None)
-    assert not bench.confirmation.given_after(0xFFFF_FFFF)
+    assert bench.confirmation.is_confirmed_after(None)
+    assert not bench.confirmation.is_confirmed_after(0xFFFF_FFFF)
     bench.receive(1, SAFE)
-    assert bench.confirmation.given_after(0xFFFF_FFFF)
+    assert bench.confirmation.is_confirmed_after(0xFFFF_FFFF)
     bench.receive(2, ARMED)
-    assert not bench.confirmation.given_after(None)
+    assert not bench.confirmation.is_confirmed_after(None)
 
 
 @pytest.mark.rules("H612")

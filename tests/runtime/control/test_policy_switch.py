@@ -8,7 +8,7 @@ import pytest
 
 from onrig.hw.native import library
 from onrig.runtime.control import policy_switch
-from onrig.runtime.control.loop_state import LoopState, decode_state, encode_state, filed_session
+from onrig.runtime.control.loop_state import LoopState, decode_state, encode_state, load_stored_session
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.policy.probation import Terms
 from onrig.runtime.policy.session import PolicySession
@@ -81,7 +81,7 @@ def test_nobody_sits_on_it_before_the_first_policy(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     prepare(switch)
     assert not switch.swap()
-    assert (switch.active, switch.policy_id, switch.swaps) == (None, 0, 0)
+    assert (switch.active, switch.policy_id, switch.n_swaps) == (None, 0, 0)
 
 
 def test_a_policy_acts_from_the_next_edge_on_and_not_before(slot: PolicySlot) -> None:
@@ -90,19 +90,19 @@ def test_a_policy_acts_from_the_next_edge_on_and_not_before(slot: PolicySlot) ->
     prepare(switch, times=10)
     assert switch.active is None, "prepared, but no edge has come"
     assert switch.swap()
-    assert (acting(switch), switch.policy_id, switch.swaps) == (b"five", 5, 1)
+    assert (acting(switch), switch.policy_id, switch.n_swaps) == (b"five", 5, 1)
     assert not switch.swap(), "it is not swapped for itself"
 
 
 def test_a_recurrent_policy_waits_for_the_start_of_an_episode(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(5, b"five")
-    switch.take_newest()
+    switch.install_newest()
     slot.put(6, b"recurrent")
     prepare(switch, times=10)
     assert not switch.swap()
     assert acting(switch) == b"five"
-    switch.take_newest()
+    switch.install_newest()
     assert acting(switch) == b"recurrent"
     slot.put(7, b"seven")
     prepare(switch)
@@ -140,7 +140,7 @@ def test_a_long_slack_takes_all_pieces_and_a_short_one_as_many_as_fit(slot: Poli
 def test_a_native_policy_is_parsed_in_one_slack_and_built_in_another(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"one", is_native=True)
-    switch.take_newest()
+    switch.install_newest()
     switch.time_builds()
     FakeSession.built.clear()
     slot.put(2, b"two", is_native=True)
@@ -158,7 +158,7 @@ def test_a_native_policy_that_cannot_be_parsed_leaves_the_present_one(slot: Poli
     switch = seated(slot, 1)
     slot.put(2, b"unreadable", is_native=True)
     prepare(switch, times=5)
-    assert (switch.swap(), switch.refused, acting(switch)) == (False, 1, b"1")
+    assert (switch.swap(), switch.n_refused, acting(switch)) == (False, 1, b"1")
     slot.put(3, b"three", is_native=True)
     prepare(switch, times=4)
     assert switch.swap()
@@ -207,14 +207,14 @@ def test_the_predecessor_is_kept(slot: PolicySlot) -> None:
 def test_a_policy_that_cannot_be_built_or_run_leaves_the_present_one_acting(slot: PolicySlot, model: bytes) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"one")
-    switch.take_newest()
+    switch.install_newest()
     slot.put(2, model)
     prepare(switch, times=10)
     assert not switch.swap()
-    switch.take_newest()
-    assert (acting(switch), switch.policy_id, switch.refused) == (b"one", 1, 1)
+    switch.install_newest()
+    assert (acting(switch), switch.policy_id, switch.n_refused) == (b"one", 1, 1)
     slot.put(3, b"three")
-    switch.take_newest()
+    switch.install_newest()
     assert (acting(switch), switch.policy_id) == (b"three", 3)
 
 
@@ -222,9 +222,9 @@ def test_between_episodes_the_newest_is_installed_at_once(slot: PolicySlot) -> N
     switch = PolicySwitch(slot)
     for policy_id in (1, 2, 3):
         slot.put(policy_id, b"%d" % policy_id)
-    switch.take_newest()
+    switch.install_newest()
     assert (acting(switch), switch.policy_id, FakeSession.built) == (b"3", 3, [b"3"])
-    switch.take_newest()
+    switch.install_newest()
     assert FakeSession.built == [b"3"], "what acts already is not built again"
 
 
@@ -232,11 +232,11 @@ def test_between_episodes_the_newest_is_installed_at_once(slot: PolicySlot) -> N
 def test_the_newest_is_installed_also_where_an_older_one_is_being_prepared(slot: PolicySlot, pieces: int) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"one")
-    switch.take_newest()
+    switch.install_newest()
     slot.put(2, b"two")
     prepare(switch, times=pieces)
     slot.put(3, b"three")
-    switch.take_newest()
+    switch.install_newest()
     assert (acting(switch), switch.policy_id) == (b"three", 3)
 
 
@@ -244,11 +244,11 @@ def test_a_slot_that_is_being_rewritten_holds_nobody_up(slot: PolicySlot, monkey
     switch = PolicySwitch(slot)
     slot.put(1, b"one")
     monkeypatch.setattr(slot, "take", lambda: None)
-    switch.take_newest()
+    switch.install_newest()
     assert switch.active is None
     monkeypatch.undo()
     monkeypatch.setattr(policy_switch, "PolicySession", FakeSession)
-    switch.take_newest()
+    switch.install_newest()
     assert acting(switch) == b"one"
 
 
@@ -264,13 +264,13 @@ def seated(slot: PolicySlot, *policy_ids: int, ticks: int = 5, terms: Terms | No
         for _ in range(ticks if switch.active is not None else 0):
             tick(switch)
         slot.put(policy_id, b"%d" % policy_id)
-        switch.take_newest()
+        switch.install_newest()
     return switch
 
 
 def tick(switch: PolicySwitch, rule: Rule = Rule.NONE) -> tuple[int, bool]:
     """One tick: the record's marks, and whether the policy was rolled back."""
-    return switch.marks(), switch.judge(rule, 0)
+    return switch.record_flags(), switch.record_tick(rule, 0)
 
 
 def test_a_policy_that_fails_gives_the_seat_back_to_its_predecessor_from_the_next_tick_on(slot: PolicySlot) -> None:
@@ -280,7 +280,7 @@ def test_a_policy_that_fails_gives_the_seat_back_to_its_predecessor_from_the_nex
     assert tick(switch, Rule.FINITE) == (Flag.PROBATION, True)
     assert (switch.policy_id, switch.active) == session
     assert [tick(switch)[0] for _ in range(3)] == [Flag.ROLLED_BACK, 0, 0], "marked once; proven long ago"
-    assert switch.rolled_back == 1
+    assert switch.n_rollbacks == 1
 
 
 def test_the_predecessor_acts_at_once_even_where_another_policy_is_ready(slot: PolicySlot) -> None:
@@ -299,12 +299,12 @@ def test_a_policy_that_was_rolled_back_is_not_taken_again(slot: PolicySlot) -> N
     switch = seated(slot, 1, 2)
     tick(switch, Rule.FINITE)
     slot.put(2, b"2")
-    switch.take_newest()
+    switch.install_newest()
     prepare(switch)
     assert not switch.swap()
-    assert (switch.policy_id, switch.refused, FakeSession.built) == (1, 1, [b"1", b"2"])
+    assert (switch.policy_id, switch.n_refused, FakeSession.built) == (1, 1, [b"1", b"2"])
     slot.put(3, b"three")
-    switch.take_newest()
+    switch.install_newest()
     assert switch.policy_id == 3
 
 
@@ -312,7 +312,7 @@ def test_the_first_policy_has_no_predecessor_and_goes_on(slot: PolicySlot) -> No
     switch = seated(slot, 1)
     assert tick(switch, Rule.FINITE) == (Flag.PROBATION, False)
     assert tick(switch) == (0, False)
-    assert (switch.policy_id, switch.rolled_back) == (1, 0)
+    assert (switch.policy_id, switch.n_rollbacks) == (1, 0)
 
 
 def test_policies_that_follow_each_other_too_fast_to_be_proven_are_taken_back_one_by_one(slot: PolicySlot) -> None:
@@ -321,7 +321,7 @@ def test_policies_that_follow_each_other_too_fast_to_be_proven_are_taken_back_on
         tick(switch)  # 2 is proven
     for policy_id in (3, 4):
         slot.put(policy_id, b"%d" % policy_id)
-        switch.take_newest()
+        switch.install_newest()
         tick(switch)
     assert tick(switch, Rule.FINITE)[1]
     assert switch.policy_id == 3
@@ -337,7 +337,7 @@ def test_the_last_proven_policy_is_kept_however_many_unproven_ones_follow_and_fe
     switch = seated(slot, 1, 2)
     for policy_id in range(3, 40):
         slot.put(policy_id, b"%d" % policy_id)
-        switch.take_newest()
+        switch.install_newest()
         tick(switch)
     sat = []
     while tick(switch, Rule.FINITE)[1]:
@@ -348,7 +348,7 @@ def test_the_last_proven_policy_is_kept_however_many_unproven_ones_follow_and_fe
 def test_a_policy_that_never_acted_is_nobodys_predecessor(slot: PolicySlot) -> None:
     switch = seated(slot, 1, 2)
     slot.put(3, b"three")
-    switch.take_newest()
+    switch.install_newest()
     tick(switch, Rule.FINITE)
     assert switch.policy_id == 1
 
@@ -357,11 +357,11 @@ def test_how_much_the_fallback_may_act_is_measured_by_the_predecessor(slot: Poli
     for share, allowed in ((0, 2), (1, 3)):
         switch = PolicySwitch(slot, TERMS)
         slot.put(1, b"one")
-        switch.take_newest()
+        switch.install_newest()
         for k in range(10):
             tick(switch, Rule.FALLBACK if k < 2 * share else Rule.NONE)
         slot.put(2, b"two")
-        switch.take_newest()
+        switch.install_newest()
         acted = 0
         while not tick(switch, Rule.FALLBACK)[1]:
             acted += 1
@@ -391,7 +391,7 @@ def test_a_predecessor_that_fails_while_it_is_kept_warm_disturbs_nobody(slot: Po
     switch = PolicySwitch(slot, TERMS)
     for model in (b"fails", b"two"):
         slot.put(1 + slot.version, model)
-        switch.take_newest()
+        switch.install_newest()
         tick(switch)
     switch.prepare(AMPLE)
     assert acting(switch) == b"two"
@@ -407,9 +407,9 @@ def test_the_seat_knows_for_how_long_its_policy_has_acted(slot: PolicySlot) -> N
 def test_a_slow_first_build_forbids_no_swap_once_builds_have_been_timed(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"slow")  # as the first build of a process is, which loads libraries
-    switch.take_newest()
+    switch.install_newest()
     slot.put(2, b"two")
-    switch.take_newest()
+    switch.install_newest()
     slot.put(3, b"three")
     prepare(switch, slack_ns=4 * BUILD_NS)
     assert not switch.swap(), "the slow one is remembered"
@@ -434,7 +434,7 @@ def test_a_larger_model_asks_for_more_slack_and_is_built_between_episodes_at_the
     slot.put(4, b"4" * (1 << 21))
     prepare(switch, times=20, slack_ns=20_000_000)
     assert not switch.swap()
-    switch.take_newest()
+    switch.install_newest()
     assert switch.policy_id == 4
 
 
@@ -451,16 +451,18 @@ def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> 
     switch = PolicySwitch(slot, LENIENT)
     for policy_id in (1, 2):
         slot.put(policy_id, b"model %d" % policy_id)
-        switch.take_newest()
+        switch.install_newest()
         for tick in range(6):
-            switch.judge(Rule.FALLBACK if policy_id == 1 and tick % 2 else Rule.NONE, 0)
+            switch.record_tick(Rule.FALLBACK if policy_id == 1 and tick % 2 else Rule.NONE, 0)
     again = PolicySwitch(slot, LENIENT)
     again.restore(switch.state(), lambda i, native: FakeSession(b"model %d" % i))  # type: ignore[arg-type,return-value]
     assert again.state() == switch.state()
     assert (again.policy_id, acting(again)) == (2, b"model 2")
-    again.take_newest()  # the slot holds no newer one
+    again.install_newest()  # the slot holds no newer one
     assert again.state() == switch.state()
-    verdicts = [[s.judge(Rule.FINITE if tick == 2 else Rule.NONE, 0) for tick in range(4)] for s in (switch, again)]
+    verdicts = [
+        [s.record_tick(Rule.FINITE if tick == 2 else Rule.NONE, 0) for tick in range(4)] for s in (switch, again)
+    ]
     assert verdicts[0] == verdicts[1]
     assert (again.policy_id, again.state()) == (1, switch.state())
 
@@ -469,8 +471,8 @@ def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot, LENIENT)
     for policy_id, native in ((1, True), (2, False), (3, True)):
         slot.put(policy_id, b"model", is_native=native)
-        switch.take_newest()
-        switch.judge(Rule.NONE, 0)
+        switch.install_newest()
+        switch.record_tick(Rule.NONE, 0)
     asked: list[tuple[int, bool]] = []
 
     def session_of(policy_id: int, native: bool) -> PolicySession:
@@ -490,7 +492,7 @@ def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
 def test_a_filed_policy_that_was_native_answers_with_the_same_bits(tmp_path: Path) -> None:
     model = models.serialized(models.policy())
     (tmp_path / "7.onnx").write_bytes(model)
-    again, first = filed_session(tmp_path, 7, native=True), PolicySession(model, native=True)
+    again, first = load_stored_session(tmp_path, 7, native=True), PolicySession(model, native=True)
     assert again is not None
     assert again.native
     questions = np.random.default_rng(0).uniform(-3, 3, (50, 2)).tolist()
@@ -500,11 +502,11 @@ def test_a_filed_policy_that_was_native_answers_with_the_same_bits(tmp_path: Pat
 def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot, LENIENT)
     slot.put(1, b"model 1")
-    switch.take_newest()
+    switch.install_newest()
     again = PolicySwitch(slot, LENIENT)
     again.restore(switch.state(), lambda i, native: None)
     assert again.active is None
-    again.take_newest()
+    again.install_newest()
     assert again.policy_id == 1
 
 
@@ -516,5 +518,5 @@ def test_a_policy_that_was_prepared_and_had_not_acted_yet_acts_after_a_restore(s
     again = PolicySwitch(slot)
     again.restore(switch.state(), lambda i, native: FakeSession(b"%d" % i))  # type: ignore[arg-type,return-value]
     assert again.policy_id == 1
-    again.take_newest()
+    again.install_newest()
     assert again.policy_id == 2

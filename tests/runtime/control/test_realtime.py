@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from onrig.runtime.control import realtime
 from onrig.runtime.control.realtime import (
-    LOOP_CPU,
+    LOOP_CPU_VARIABLE,
     MIN_COUNTED_RATE_HZ,
-    PARENT,
+    PARENT_VARIABLE,
     Interrupt,
     collapse_pages,
     heap_spans,
     loop_cpu,
-    quietest,
+    quietest_cpu,
     rates_hz,
     read_interrupts,
     resolve_loop_cpu,
@@ -57,7 +57,7 @@ def test_a_process_leaves_the_cpu_of_the_loop() -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no CPU to give away")
 def test_by_default_the_loop_has_a_cpu_to_itself_and_all_agree_on_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(LOOP_CPU, raising=False)
+    monkeypatch.delenv(LOOP_CPU_VARIABLE, raising=False)
     resolve_loop_cpu()
     mine = loop_cpu(RealTime())
     monkeypatch.setattr(realtime, "read_interrupts", None)  # nobody asks again
@@ -68,7 +68,7 @@ def test_by_default_the_loop_has_a_cpu_to_itself_and_all_agree_on_which(monkeypa
 
 @pytest.mark.parametrize("settled", ["", "last"])
 def test_without_a_word_on_it_each_looks_for_itself(settled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LOOP_CPU, settled)
+    monkeypatch.setenv(LOOP_CPU_VARIABLE, settled)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2, 5})
     interrupts = [Interrupt(7, "disk", {5: 1000}, {5}), Interrupt(8, "network", {0: 500}, {0})]
     monkeypatch.setattr(realtime, "read_interrupts", lambda: interrupts)
@@ -102,7 +102,9 @@ def test_a_machine_without_sleep_states_is_no_problem(tmp_path: Path) -> None:
 def test_a_process_whose_parent_died_before_it_could_listen_for_that_ends(parent: str | None, code: int) -> None:
     parent = str(os.getpid()) if parent == "mine" else parent
     program = "from onrig.runtime.control.realtime import die_with_parent; die_with_parent()"
-    environment = {k: v for k, v in os.environ.items() if k != PARENT} | ({PARENT: parent} if parent else {})
+    environment = {k: v for k, v in os.environ.items() if k != PARENT_VARIABLE} | (
+        {PARENT_VARIABLE: parent} if parent else {}
+    )
     assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=False).returncode == code
 
 
@@ -156,11 +158,11 @@ def test_without_a_table_and_without_a_time_there_are_no_rates(tmp_path: Path) -
 
 
 def test_the_last_cpu_is_taken_unless_another_is_interrupted_less() -> None:
-    assert quietest({0, 1, 2, 3}, {}) == 3
-    assert quietest({0, 1, 2, 3}, {0: 100.0}) == 3
-    assert quietest({0, 1}, {0: 0.9, 1: 34.4}) == 0
-    assert quietest({0, 1}, {0: 0.9, 1: 1.2}) == 1, "that little does not matter"
-    assert quietest({4}, {}) is None
+    assert quietest_cpu({0, 1, 2, 3}, {}) == 3
+    assert quietest_cpu({0, 1, 2, 3}, {0: 100.0}) == 3
+    assert quietest_cpu({0, 1}, {0: 0.9, 1: 34.4}) == 0
+    assert quietest_cpu({0, 1}, {0: 0.9, 1: 1.2}) == 1, "that little does not matter"
+    assert quietest_cpu({4}, {}) is None
 
 
 @given(
@@ -168,7 +170,7 @@ def test_the_last_cpu_is_taken_unless_another_is_interrupted_less() -> None:
     st.dictionaries(st.integers(0, 63), st.floats(0, 1e5)),
 )
 def test_the_choice_is_one_of_the_cpus_and_none_is_much_quieter(cpus: set[int], rates: dict[int, float]) -> None:
-    chosen = quietest(cpus, rates)
+    chosen = quietest_cpu(cpus, rates)
     assert chosen in cpus
     assert all(rates.get(chosen, 0.0) < rates.get(cpu, 0.0) + MIN_COUNTED_RATE_HZ for cpu in cpus)
 

@@ -11,7 +11,7 @@ import pytest
 
 from onrig.runtime.control import staleness
 from onrig.runtime.control.frames import Stopped
-from onrig.runtime.control.staleness import Listener, Silence, SilenceChange, expects_learner
+from onrig.runtime.control.staleness import Silence, SilenceChange, SilenceCheck, expects_learner
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.process_settings import Staleness
 from onrig.runtime.run_loading import load_run
@@ -27,12 +27,12 @@ CLOSED = STEPS + 1
 # -- the decision ------------------------------------------------------------------------------------------------------
 
 
-def poll(listener: Listener, now_s: float, heard_s: float) -> Silence:
+def poll(listener: SilenceCheck, now_s: float, heard_s: float) -> Silence:
     return listener.poll(round(now_s * S), round(heard_s * S))
 
 
 def test_silence_begins_after_its_time_and_each_turn_is_told_once() -> None:
-    listener = Listener(Staleness(after_s=60.0), started_ns=100 * S)
+    listener = SilenceCheck(Staleness(after_s=60.0), started_ns=100 * S)
     turns = [(150, 90), (160, 100), (160.1, 100), (200, 100), (201, 200.9), (202, 200.9), (300, 200.9)]
     assert [poll(listener, now, heard).change for now, heard in turns] == [
         SilenceChange.SAME,
@@ -46,7 +46,7 @@ def test_silence_begins_after_its_time_and_each_turn_is_told_once() -> None:
 
 
 def test_a_learner_that_was_never_heard_is_waited_for_from_the_beginning_on() -> None:
-    listener = Listener(Staleness(after_s=60.0), started_ns=1000 * S)
+    listener = SilenceCheck(Staleness(after_s=60.0), started_ns=1000 * S)
     assert poll(listener, 1059, 0).silent_s == 59.0
     assert poll(listener, 1061, 0).change is SilenceChange.FELL_SILENT
 
@@ -60,7 +60,7 @@ def test_a_learner_that_was_never_heard_is_waited_for_from_the_beginning_on() ->
     ],
 )
 def test_what_silence_asks_for_ends_with_it(rules: Staleness, restraint: float, *, pauses: bool) -> None:
-    listener = Listener(rules, started_ns=0)
+    listener = SilenceCheck(rules, started_ns=0)
     quiet = poll(listener, 5, 0)
     assert (quiet.restraint, quiet.pauses) == (restraint, pauses)
     heard = poll(listener, 5, 4.5)
@@ -144,7 +144,7 @@ def test_lower_explores_less_from_the_next_episode_on_and_more_again_once_it_is_
     rig.bench.ring.at_push = look_at
     rig.bench.loop.run()
     assert amplitudes == [0.8, 0.2, 0.8]
-    assert "exploration times 0.25" in rig.said[0][1]
+    assert "exploration amplitude multiplied by 0.25" in rig.said[0][1]
 
 
 def test_fall_back_stands_safe_between_episodes_and_goes_on_by_itself_once_the_learner_is_heard(

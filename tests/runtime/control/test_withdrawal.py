@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from onrig.runtime.control.withdrawal import CAUSE, REDUCED, Withdrawal, reaction_of
+from onrig.runtime.control.withdrawal import CAUSE, WITHDRAWAL_FACTOR, WithdrawalWatch, withdrawal_reaction
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import Device, Port, RunConfig
@@ -20,7 +20,7 @@ class Stands:
     def __init__(self) -> None:
         self.causes: list[str] = []
 
-    def stand_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
+    def pause_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
         assert not condition(), "only a person ends it"
         self.causes.append(cause)
 
@@ -41,13 +41,13 @@ def configured(reaction: str | None, *, port: bool = False) -> RunConfig:
     ],
 )  # fmt: skip
 def test_a_real_device_pauses_unless_told_otherwise(reaction: str | None, port: bool, expected: str) -> None:
-    assert reaction_of(configured(reaction, port=port)) == expected
+    assert withdrawal_reaction(configured(reaction, port=port)) == expected
 
 
 def test_it_pauses_once_until_a_person_re_arms() -> None:
     board: dict[Word, int] = {Word.PROMISE_WITHDRAWN: 0}
     stands, config = Stands(), configured(None, port=True)
-    withdrawal = Withdrawal(config, cast(Any, board), cast(Any, stands), Explorer(config))
+    withdrawal = WithdrawalWatch(config, cast(Any, board), cast(Any, stands), Explorer(config))
     withdrawal.apply()
     assert not stands.causes
     board[Word.PROMISE_WITHDRAWN] = 1
@@ -59,12 +59,12 @@ def test_it_pauses_once_until_a_person_re_arms() -> None:
 def test_it_goes_on_with_a_tenth_of_the_exploration() -> None:
     config = configured("reduce")
     explorer, stands = Explorer(config), Stands()
-    withdrawal = Withdrawal(config, cast(Any, {Word.PROMISE_WITHDRAWN: 1}), cast(Any, stands), explorer)
+    withdrawal = WithdrawalWatch(config, cast(Any, {Word.PROMISE_WITHDRAWN: 1}), cast(Any, stands), explorer)
     explorer.begin_episode(Kind.TRAIN, 1)
     (before,) = explorer.amplitude(1.0)
     explorer.end_episode()
     withdrawal.apply()
     explorer.begin_episode(Kind.TRAIN, 1)
-    assert explorer.amplitude(1.0) == pytest.approx((REDUCED * before,))
+    assert explorer.amplitude(1.0) == pytest.approx((WITHDRAWAL_FACTOR * before,))
     assert before > 0.0
     assert not stands.causes

@@ -129,10 +129,10 @@ def fuzz_rig(mutations: int, seed: int, folder: Path, model: bytes) -> Iterator[
                     settled = resident_bytes()
                 end.desk.handle(ticket, Attach(session=b"fuzz", role="push"), ())
                 frames = damaged([encode(request), *payloads], rng)
-                malformed = end.server.malformed
+                malformed = end.server.n_malformed
                 end.server.handle_message(ticket, frames, end.desk.handle)
-                end.desk.feed.due()
-                refused += end.server.malformed - malformed
+                end.desk.feed.take_due_answers()
+                refused += end.server.n_malformed - malformed
             grown = resident_bytes() - settled
             yield Outcome(type(request).__name__, mutations, refused, grown)
         if end.memory.storage.digest() != before:

@@ -194,7 +194,7 @@ def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
             for n in range(60):
                 payloads = (bytes(MIB),) * 4 if n % 10 == 0 else (bytes(100),)
                 assert client.ask(Done(n, n, 0.0), *payloads)[0] == Accepted()
-        assert (client.connections, client.retries) == (1, 0)
+        assert (client.n_connections, client.n_retries) == (1, 0)
         assert rig.server.take_shed_connections() == []
         acceptor = rig.server._acceptor
         assert acceptor is not None
@@ -249,7 +249,7 @@ def test_a_name_is_all_of_its_addresses_and_another_address_is_reported(
             return
         monkeypatch.setattr("onrig.runtime.link.client._UNREACHABLE_REPORT_DELAY_S", 0.0)
         notes: list[str] = []
-        client = LinkClient(endpoint, lambda: len(notes) > 0, note=notes.append)
+        client = LinkClient(endpoint, lambda: len(notes) > 0, on_problem=notes.append)
         with contextlib.closing(client), pytest.raises(LinkClosed, match="asked to stop"):
             client.ask(Attach())
         assert f"nothing answers at {endpoint}: tried {tried.strip('[]')}: Connection refused" in notes[0]

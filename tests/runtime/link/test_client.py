@@ -66,7 +66,7 @@ def test_a_question_gets_its_answer_and_payloads(endpoint: str, client: LinkClie
     rig.close()
     assert [frames[1:] for frames in rig.seen] == [[encode(Pull(0, 0)), b"payload"], [encode(Attach())]]
     assert rig.seen[0][0] != rig.seen[1][0], "each question has an id of its own"
-    assert client.retries == 0
+    assert client.n_retries == 0
 
 
 def test_an_answer_to_another_question_is_not_taken_for_this_one(endpoint: str, client: LinkClient) -> None:
@@ -90,7 +90,7 @@ def test_a_lost_question_is_asked_again_under_the_same_id(
     assert client.ask(Attach())[0] == Accepted()
     rig.close()
     assert rig.seen[0] == rig.seen[1]
-    assert client.retries >= 1
+    assert client.n_retries >= 1
 
 
 def test_a_rig_that_does_not_answer_is_given_up(client: LinkClient) -> None:

@@ -71,8 +71,8 @@ class Rig:
 
     def serve(self, requests: int = 1) -> None:
         """Serve until so many requests have been handled or found malformed since the call."""
-        until = len(self.handled) + self.server.malformed + requests
-        while len(self.handled) + self.server.malformed < until:
+        until = len(self.handled) + self.server.n_malformed + requests
+        while len(self.handled) + self.server.n_malformed < until:
             assert self.server.wait(PATIENCE_MS), "nothing arrived"
             self.server.serve(self._handle)
 
@@ -138,7 +138,7 @@ def test_a_malformed_request_is_counted_and_refused_and_the_next_is_served(rig: 
     assert id_ == b"00000001"
     assert isinstance(answer, Refused)
     assert answer.reason.startswith("malformed request")
-    assert (rig.server.malformed, rig.handled) == (1, [])
+    assert (rig.server.n_malformed, rig.handled) == (1, [])
     peer.send(b"00000002", encode(Attach()))
     rig.serve()
     assert peer.receive()[:2] == (b"00000002", Accepted())
@@ -151,7 +151,7 @@ def test_what_has_no_request_id_is_counted_and_cannot_be_answered(rig: Rig, fram
     rig.serve()
     peer.send(b"00000002", encode(Attach()))
     rig.serve()
-    assert rig.server.malformed == 1
+    assert rig.server.n_malformed == 1
     assert peer.receive()[0] == b"00000002", "the first answer is to the second request"
 
 
@@ -207,7 +207,7 @@ def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slow
     while len(rig.handled) < 6 * len(asked):
         assert rig.server.wait(PATIENCE_MS), "nothing arrived"
         rig.server.serve(rig._handle)
-        turns.append(rig.server.work)
+        turns.append(rig.server.work_bytes)
     assert max(turns) <= server_module._MAX_BYTES_PER_TURN + answer_bytes + 1000
     assert sum(turns) < 6 * len(asked) * answer_bytes, "answers that nobody reads are dropped, not queued"
 
@@ -223,7 +223,7 @@ def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:
 
 
 def test_what_is_read_to_find_an_answer_counts_in_the_turn(rig: Rig) -> None:
-    rig.answer = Answer(Rows(1, 1, 0), (b"",), read=server_module._MAX_BYTES_PER_TURN // 2)
+    rig.answer = Answer(Rows(1, 1, 0), (b"",), bytes_read=server_module._MAX_BYTES_PER_TURN // 2)
     peer = rig.peer()
     for n in range(4):
         peer.send(b"%08d" % n, encode(Pull(0, 0)))

@@ -276,9 +276,9 @@ def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder
 def test_what_a_log_takes_at_its_end_is_on_the_disk(folder: Folder) -> None:
     log = folder.open()
     log.add(EPISODE)
-    assert log.logged == 0
+    assert log.first_unlogged == 0
     log.close()
-    assert log.logged == len(EPISODE)
+    assert log.first_unlogged == len(EPISODE)
 
 
 def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
@@ -287,16 +287,16 @@ def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
     log = folder.open()
     log.add(EPISODE[:20])
     folder.second(log)
-    assert log.logged == 20
+    assert log.first_unlogged == 20
     fill(file_of(log)._staged, 0)
     monkeypatch.setattr(McapLog, "_start_file", lambda log: False)
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
         folder.second(log)
-        assert log.logged is None, "nothing is kept for a log that is not written"
+        assert log.first_unlogged is None, "nothing is kept for a log that is not written"
     log.close()
     assert [kind for kind, _ in folder.events] == ["log_stopped"]
-    assert log.logged is None
+    assert log.first_unlogged is None
     assert log.account() == LogAccount(40, 20, "No space left on device")
     assert folder.records().tobytes() == EPISODE[:20].tobytes()
 

@@ -80,7 +80,7 @@ def test_of_a_damaged_slot_the_loop_takes_nothing_but_what_was_put_there(tmp_pat
         taken = slot.take()
         assert taken is None or taken.model == model
         refused += taken is None
-        loop.switch.take_newest()
+        loop.switch.install_newest()
         loop.tick(rng)
     assert refused > 150
     slot.close()

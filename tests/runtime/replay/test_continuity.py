@@ -16,10 +16,10 @@ from onrig.runtime.log.sink import NoLog
 from onrig.runtime.record import Kind
 from onrig.runtime.replay import beginning
 from onrig.runtime.replay.accounts.figures import Durations
-from onrig.runtime.replay.beginning import Beginning, Start, recovered
+from onrig.runtime.replay.beginning import Start, StartState, recover_files
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.continuity import Continuity
-from onrig.runtime.replay.intake import closed_before
+from onrig.runtime.replay.intake import last_complete_episode
 from onrig.runtime.replay.recovery import Point, encode_point
 from onrig.runtime.run_state.checksums import Extent, extent_of
 from onrig.runtime.run_state.completeness import LogAccount
@@ -79,7 +79,7 @@ class Policies:
     def counts(self) -> dict[str, int]:
         return {"next_policy": 1 << 31}
 
-    def settle(self) -> None:
+    def prune(self) -> None:
         self.settled += 1
 
     def mark_synced(self, paths: list[Path]) -> None:
@@ -121,12 +121,12 @@ def parts(
         requests=SimpleNamespace(
             feed=SimpleNamespace(closed=closed),
             feedback=SimpleNamespace(last_batch=0, batches=0),
-            succession=SimpleNamespace(departures=0),
+            succession=SimpleNamespace(n_deviations=0),
             done=done,
             memory_name=b"this one",
             lineage=(),
             set_lineage=lambda memory, lineage: descent.append((memory, lineage)),
-            learner_kept=kept,
+            learner_state_saved=kept,
             updates=0,
             mismatches=0,
             updates_per_s=0.0,
@@ -134,7 +134,7 @@ def parts(
         figures=SimpleNamespace(
             resume=lambda counts: None,
             restore_durations=lambda durations: None,
-            follow=lambda rows, unrecorded=(), counted=0: None,
+            add_earlier_rows=lambda rows, unrecorded=(), n_counted=0: None,
             ticks=48,
             counts=dict,
             durations=lambda: None,
@@ -171,11 +171,11 @@ class Upkeep:
     def close(self, present: Any) -> None:
         self.written.append(None if present is None else present())
 
-    def at_episode(self, episode: int, present: Any) -> bool:
+    def checkpoint_episode(self, episode: int, present: Any) -> bool:
         self.written.append(episode)
         return self.collects
 
-    def at_time(self, now_s: float, present: Any) -> bool:
+    def checkpoint_if_due(self, now_s: float, present: Any) -> bool:
         self.written.append(present())
         return self.collects
 
@@ -188,7 +188,7 @@ def made(
     config: Any = SimpleNamespace(lockstep=lockstep, checkpoint_episodes=2, episodes=LAST)
     keeper: Any = upkeep
     note = lambda name, **values: told.append((name, values))  # noqa: E731
-    made = Continuity(config, tmp_path, Beginning(Start(LIFE, took_over), keeper, None, True), of, NoLog(), note)
+    made = Continuity(config, tmp_path, StartState(Start(LIFE, took_over), keeper, None, True), of, NoLog(), note)
     return made, upkeep, told
 
 
@@ -203,7 +203,7 @@ def made(
     ],
 )
 def test_what_lies_in_the_ring_is_still_to_come(waiting: list[tuple[int, Kind]], closed: int) -> None:
-    assert closed_before(ring(*waiting), 9) == closed
+    assert last_complete_episode(ring(*waiting), 9) == closed
 
 
 def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
@@ -215,7 +215,7 @@ def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
     monkeypatch.setattr(beginning, "recover", cannot)
     upkeep: Any = Upkeep()
     with pytest.raises(CheckpointError, match=r"episodes\.csv: Permission denied; the run was not resumed"):
-        recovered(tmp_path, upkeep, lockstep=True, warn=print)
+        recover_files(tmp_path, upkeep, lockstep=True, warn=print)
 
 
 def test_beside_a_loop_a_file_that_cannot_be_cut_is_the_machine_s_matter_and_tried_again(
@@ -227,7 +227,7 @@ def test_beside_a_loop_a_file_that_cannot_be_cut_is_the_machine_s_matter_and_tri
     monkeypatch.setattr(beginning, "recover", cannot)
     upkeep: Any = Upkeep()
     with pytest.raises(OSError, match="No space left on device"):
-        recovered(tmp_path, upkeep, lockstep=True, warn=print, loop_running=True)
+        recover_files(tmp_path, upkeep, lockstep=True, warn=print, loop_running=True)
 
 
 def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_the_checkpoint(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_do
     assert of.policies.after == 6, "the loop has seen what came later"
     assert of.policies.passed_on == 0, "it comes again"
     for episode in (7, 8, 9):
-        went_on.at_episode(episode)
+        went_on.checkpoint_episode(episode)
     assert upkeep.written == [9]
 
 
@@ -328,7 +328,7 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(
     assert name == "resumed"
     assert (values["episode"], values["policy"], values["episodes_newer_than_memory"]) == (8, 6, 2)
     for episode in (7, 8, 9):
-        resumed.at_episode(episode)
+        resumed.checkpoint_episode(episode)
     assert upkeep.written == [9], "what it began with is not written again"
 
 
@@ -382,14 +382,14 @@ def test_what_was_taken_in_is_covered_by_the_checkpoint_or_by_episodes_that_are_
     of = parts(LoopState(at), **{"done": at, "closed": at, **changed})
     of.ring.taken = 50
     ended, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "taken": on_disk} if on_disk else None), lockstep=lockstep)
-    assert ended.covered is covered
+    assert ended.is_covered is covered
 
 
 def test_a_checkpoint_of_another_life_covers_nothing(tmp_path: Path) -> None:
     of = parts(LoopState(LAST), done=LAST, closed=LAST)
     of.ring.taken = COUNTS["taken"]
     ended, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
-    assert not ended.covered
+    assert not ended.is_covered
 
 
 def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) 
     running, upkeep, _ = made(tmp_path, of, lockstep=False)
     account = running.account(rows=12)
     assert (account.read, account.lost) == (48, 2)
-    running.at_time(0.0)
+    running.checkpoint_if_due(0.0)
     assert upkeep.written[0].extra["lost"] == 2, "whoever goes on from there counts on"
 
 
@@ -411,7 +411,7 @@ def test_what_was_lost_is_counted_over_all_processes_and_lives(tmp_path: Path) -
     second.begin(None)
     of.ring.taken, of.ring.damaged = 58, 2
     assert second.account(rows=12).lost == 100 + 8 + 2
-    second.at_time(0.0)
+    second.checkpoint_if_due(0.0)
     of = parts(LoopState(4))
     of.ring.tail = of.ring.taken = 60
     third, _, _ = made(tmp_path, of, Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
@@ -426,7 +426,7 @@ def test_what_a_killed_run_had_that_was_newer_than_its_checkpoint_is_missing_for
     went_on.begin(recovery(9))
     account = went_on.account(rows=12)
     assert (account.newer, account.read) == (42 - 7, 100 - (42 - 7))
-    went_on.at_time(0.0)
+    went_on.checkpoint_if_due(0.0)
     again, _, _ = made(tmp_path, parts(), Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
     again.begin(None)
     assert again.account(rows=12).newer == 42 - 7
@@ -444,7 +444,7 @@ def test_a_checkpoint_has_the_checksums_of_what_the_run_goes_on_from(tmp_path: P
         (tmp_path / name).write_bytes(data)
     with (tmp_path / "events.jsonl").open("ab") as file:
         file.write(b'{"kind": "hal')  # another process is writing it
-    running.at_time(0.0)
+    running.checkpoint_if_due(0.0)
     first = files_in(upkeep.written[0])
     assert first == {name: extent_of(data) for name, data in content.items()}
 
@@ -452,7 +452,7 @@ def test_a_checkpoint_has_the_checksums_of_what_the_run_goes_on_from(tmp_path: P
     (tmp_path / "log-2.mcap").write_bytes(b"another")
     with (tmp_path / "episodes.csv").open("ab") as file:
         file.write(b"1,2\n")
-    running.at_time(1.0)
+    running.checkpoint_if_due(1.0)
     second = files_in(upkeep.written[1])
     grown = {"episodes.csv": extent_of(b"a,b\n1,2\n"), "log-2.mcap": extent_of(b"another")}
     assert second == first | grown
@@ -470,10 +470,10 @@ def test_each_policy_s_file_is_made_durable_once(tmp_path: Path) -> None:
     running, upkeep, _ = made(tmp_path, of, lockstep=False)
     policies = tmp_path / "policies"
     of.policies.unsynced = [policies / "1.onnx", policies / "5.onnx"]
-    running.at_time(0.0)
+    running.checkpoint_if_due(0.0)
     of.policies.unsynced.append(policies / "6.onnx")
-    running.at_time(1.0)
-    running.at_time(2.0)
+    running.checkpoint_if_due(1.0)
+    running.checkpoint_if_due(2.0)
     rows = [tmp_path / "episodes.csv", tmp_path / "events.jsonl"]
     assert [present.required_files for present in upkeep.written] == [
         [*rows, tmp_path, policies / "1.onnx", policies / "5.onnx", policies / "index.csv", policies],
@@ -488,9 +488,9 @@ def test_what_no_checkpoint_took_along_goes_with_the_next(tmp_path: Path) -> Non
     running, upkeep, _ = made(tmp_path, of, lockstep=False)
     of.policies.unsynced = [tmp_path / "policies" / "1.onnx"]
     upkeep.collects = False  # the one before is not on disk yet
-    running.at_time(0.0)
+    running.checkpoint_if_due(0.0)
     upkeep.collects = True
-    running.at_time(1.0)
+    running.checkpoint_if_due(1.0)
     first, second = upkeep.written
     assert first.required_files == second.required_files
     assert of.policies.unsynced == []
@@ -500,7 +500,7 @@ def test_at_each_barrier_policies_are_settled_whether_a_checkpoint_is_due_or_not
     of = parts(LoopState(4))
     running, _, _ = made(tmp_path, of)
     for episode in (1, 2, 3):
-        running.at_episode(episode)
+        running.checkpoint_episode(episode)
     assert of.policies.settled == 3
 
 
@@ -509,7 +509,7 @@ def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
     tmp_path: Path, life: int, given: int
 ) -> None:
     of = parts()
-    of.accounts.departures = of.requests.succession.departures = ()
+    of.accounts.n_deviations = of.requests.succession.n_deviations = ()
     counts = {**COUNTS, "life": life, "unlogged": 4801, "given": 7000, "given_before": 6000}
     went_on, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False)
     log: Any = SimpleNamespace(account=lambda: LogAccount(1001, 0))

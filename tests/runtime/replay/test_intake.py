@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.record import Kind
-from onrig.runtime.replay.intake import since, take_over
+from onrig.runtime.replay.intake import find_ring_position, records_from
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from onrig.runtime.replay.intake import since, take_over
 def test_a_successor_begins_behind_the_checkpoint_of_its_own_life(
     tail: int, restored: dict[str, int] | None, expected: tuple[int, int]
 ) -> None:
-    assert take_over(tail, 7, restored) == expected
+    assert find_ring_position(tail, 7, restored) == expected
 
 
 def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np.void]]:
@@ -34,5 +34,5 @@ def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np
 
 def test_what_is_known_already_is_left_out() -> None:
     waiting = records(*[(Kind.TRAIN, 1)] * 4)
-    assert [since(waiting, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
-    assert len(since(waiting[:0], 2)) == 0
+    assert [records_from(waiting, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
+    assert len(records_from(waiting[:0], 2)) == 0

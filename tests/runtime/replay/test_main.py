@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from onrig.runtime.control.realtime import PARENT
+from onrig.runtime.control.realtime import PARENT_VARIABLE
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay import main
 from onrig.runtime.replay.checkpoint import CheckpointError
@@ -21,7 +21,7 @@ class Process:
 
     endpoints = ("ipc://nowhere",)
     recovery = None
-    finished = ended = begins = took_over = False
+    is_finished = has_loop_ended = starts_run = took_over = False
     policy = 0
 
     def __init__(self, at_turn: Callable[[Process], None]) -> None:
@@ -65,12 +65,12 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setenv(PARENT, str(os.getppid()))
+    monkeypatch.setenv(PARENT_VARIABLE, str(os.getppid()))
     return Bench(monkeypatch)
 
 
 def test_a_process_whose_loop_has_ended_finishes_the_run(bench: Bench) -> None:
-    process = Process(lambda p: setattr(p, "finished", True))
+    process = Process(lambda p: setattr(p, "is_finished", True))
     assert bench.run(lambda *of, **how: process) == ExitCode.OK
     assert process.left == ["finish"]
 
@@ -83,7 +83,7 @@ def test_a_process_that_is_asked_to_end_alone_leaves_the_run_to_another_one(benc
 
 def test_a_process_that_is_asked_to_end_after_the_loop_finishes_the_run(bench: Bench) -> None:
     def at_turn(process: Process) -> None:
-        process.ended = True
+        process.has_loop_ended = True
         bench.terminate()
 
     process = Process(at_turn)
@@ -96,9 +96,9 @@ def test_an_orphan_that_is_asked_to_end_finishes_the_run_since_no_other_one_come
     bench: Bench, monkeypatch: pytest.MonkeyPatch, parent: str | None
 ) -> None:
     if parent is None:
-        monkeypatch.delenv(PARENT)
+        monkeypatch.delenv(PARENT_VARIABLE)
     else:
-        monkeypatch.setenv(PARENT, parent)
+        monkeypatch.setenv(PARENT_VARIABLE, parent)
     process = Process(lambda p: bench.terminate())
     assert bench.run(lambda *of, **how: process) == ExitCode.OK
     assert process.left == ["finish"]

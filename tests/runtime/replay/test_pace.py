@@ -87,19 +87,19 @@ def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known() -> N
     ring = ring_of()
     paced = lockstep_of(ring)
     paced.release(10, None)
-    assert (ring.released, paced.uncovered) == (CAPACITY // 2, CAPACITY // 2 - 10)
+    assert (ring.released, paced.n_uncovered) == (CAPACITY // 2, CAPACITY // 2 - 10)
     ring.is_full = False
     paced.release(90, None)
-    assert (ring.released, paced.uncovered) == (90, 0)
+    assert (ring.released, paced.n_uncovered) == (90, 0)
 
 
 def test_in_real_time_records_gather_unless_many_wait() -> None:
     paced = RealTime(ANY, ANY)
-    assert paced.due(1, now_s=5.0), "nothing was taken in before"
+    assert paced.is_reading_due(1, now_s=5.0), "nothing was taken in before"
     paced.note_read(5.0)
-    assert not paced.due(1, now_s=5.01)
-    assert paced.due(100, now_s=5.01)
-    assert paced.due(1, now_s=5.0 + paced.pause_ms(5.0) / 1e3)
+    assert not paced.is_reading_due(1, now_s=5.01)
+    assert paced.is_reading_due(100, now_s=5.01)
+    assert paced.is_reading_due(1, now_s=5.0 + paced.pause_ms(5.0) / 1e3)
 
 
 def test_the_pause_ends_when_the_next_records_are_due_and_is_a_whole_one_where_none_came() -> None:
@@ -113,7 +113,7 @@ def test_the_pause_ends_when_the_next_records_are_due_and_is_a_whole_one_where_n
 def test_in_lockstep_every_record_is_due_and_the_pause_doubles_while_nothing_comes() -> None:
     paced = lockstep_of()
     paced.note_read(5.0)
-    assert paced.due(1, now_s=5.0)
+    assert paced.is_reading_due(1, now_s=5.0)
     pauses = []
     for by_request in (False, False, False, False, True, False):
         pauses.append(paced.pause_ms(5.0))

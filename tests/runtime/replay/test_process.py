@@ -75,14 +75,14 @@ def test_what_the_log_takes_at_its_end_is_not_logged_once_more_by_a_successor(be
     first = bench.starts(REAL_TIME)
     bench.write(10)
     assert first.turn()
-    assert bench.board[Word.LOGGED] == 0, "it waits for more to come"
+    assert bench.board[Word.FIRST_UNLOGGED] == 0, "it waits for more to come"
     bench.leave()
-    assert bench.board[Word.LOGGED] == 10
+    assert bench.board[Word.FIRST_UNLOGGED] == 10
     second = bench.starts(REAL_TIME)
     bench.write(3)
     assert second.turn(), "no checkpoint has the first ten: they are taken in again"
     bench.leave()
-    assert bench.board[Word.LOGGED] == count_steps(bench.folder) == 13
+    assert bench.board[Word.FIRST_UNLOGGED] == count_steps(bench.folder) == 13
 
 
 def test_an_episode_is_logged_once_though_its_records_are_taken_in_again(bench: Bench) -> None:
@@ -111,7 +111,7 @@ def test_each_episode_that_is_concluded_is_told_of_also_where_it_happens_once_mo
     for done in (-1, 0, 3, 1, 2):
         replay._parts.requests.done = done
         replay.turn()
-        told.append((bench.board[Word.DONE], bench.board[Word.BARRIER]))
+        told.append((bench.board[Word.LEARNER_DONE], bench.board[Word.BARRIER]))
     assert told == [(0, 0), (1, 1), (4, 4), (2, 4), (3, 4)]
 
 
@@ -144,9 +144,9 @@ def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
     bench.write(waiting)
     bench.board[Word.CLOSED] = replay._parts.requests.feed.closed = closed
     replay._parts.requests.done = done
-    assert not replay.finished, "the loop goes on"
+    assert not replay.is_finished, "the loop goes on"
     bench.board[Word.ENDED] = 1
-    assert replay.finished is over
+    assert replay.is_finished is over
 
 
 @pytest.mark.parametrize("waiting", [0, 7], ids=["nothing waits", "records wait"])
@@ -155,13 +155,13 @@ def test_a_learner_that_concludes_nothing_more_is_not_waited_for_for_ever(bench:
     bench.write(waiting, episode=EPISODES)
     bench.board[Word.CLOSED] = replay._parts.requests.feed.closed = EPISODES
     bench.now_s += 10 * BLOCKED_S
-    assert not replay.finished
+    assert not replay.is_finished
     bench.board[Word.ENDED] = 1
-    assert not replay.finished, "the wait begins with the loop's end"
+    assert not replay.is_finished, "the wait begins with the loop's end"
     for done in range(EPISODES - 1):
         replay._parts.requests.done = done
         replay.turn()
         bench.now_s += 0.9 * BLOCKED_S
-        assert not replay.finished, "it makes progress"
+        assert not replay.is_finished, "it makes progress"
     bench.now_s += 0.2 * BLOCKED_S
-    assert replay.finished
+    assert replay.is_finished

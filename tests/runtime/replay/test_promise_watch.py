@@ -97,7 +97,7 @@ def test_the_pieces_in_which_records_arrive_make_no_difference() -> None:
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         pieces.watch.add(rows[start:end])
     assert whole.check.judged == pieces.check.judged == 1090
-    assert whole.watch._test._exceeded == pieces.watch._test._exceeded
+    assert whole.watch._test._exceeds == pieces.watch._test._exceeds
 
 
 def test_resets_and_short_episodes_are_not_judged() -> None:

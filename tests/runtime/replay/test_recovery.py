@@ -12,7 +12,7 @@ from onrig.runtime.control.policy_switch import SeatedState, SwitchState
 from onrig.runtime.policy.probation import Record
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.learners.policy_watch import RolledBack
+from onrig.runtime.replay.learners.policy_watch import RolledBackList
 from onrig.runtime.replay.recovery import Point, Recovery, encode_point, recover
 from onrig.runtime.run_state.episodes import EpisodeFile, EpisodeRow, read_rows
 
@@ -38,7 +38,7 @@ def filed(folder: Path, episodes: int) -> None:
     (folder / "summary.json").write_text("{}")
 
 
-def recovered(
+def recover_files(
     folder: Path, restored: Mapping[str, int] | None, note: bytes = NOTE, *, lockstep: bool
 ) -> tuple[Recovery, list[str]]:
     said: list[str] = []
@@ -52,7 +52,7 @@ def names(folder: Path) -> list[str]:
 def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
     filed(tmp_path, 5)
     (tmp_path / "policies" / "5.tmp").write_bytes(b"half")
-    recovery, said = recovered(tmp_path, counts(rows=5), lockstep=True)
+    recovery, said = recover_files(tmp_path, counts(rows=5), lockstep=True)
     assert recovery.start == LOOP
     assert recovery.durations == DURATIONS
     assert recovery.cut == {"rows": 5, "policies": 2, "bytes": 0}
@@ -62,7 +62,7 @@ def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
     assert said == []
     assert recovery.summary_line == "continues after episode 3; 5 later rows of episodes.csv are repeated"
     # A crash in the middle of that, and it begins once more.
-    again, _ = recovered(tmp_path, counts(rows=5), lockstep=True)
+    again, _ = recover_files(tmp_path, counts(rows=5), lockstep=True)
     assert again.start == recovery.start
     assert again.cut == {"rows": 0, "policies": 0, "bytes": 0}
 
@@ -70,15 +70,15 @@ def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
 def test_policies_that_were_rolled_back_after_the_checkpoint_are_none_yet(tmp_path: Path) -> None:
     filed(tmp_path, 3)
     for n in (1, 3):
-        RolledBack(tmp_path / "policies").add(n, bytes([n]) * 16, "too slow")
-    recovered(tmp_path, counts(rows=5, rolled_back=1), lockstep=True)
-    left = RolledBack(tmp_path / "policies")
-    assert (left.has(1), left.has(3)) == (True, False)
+        RolledBackList(tmp_path / "policies").add(n, bytes([n]) * 16, "too slow")
+    recover_files(tmp_path, counts(rows=5, rolled_back=1), lockstep=True)
+    left = RolledBackList(tmp_path / "policies")
+    assert (left.contains_id(1), left.contains_id(3)) == (True, False)
 
 
 def test_without_a_checkpoint_a_lockstep_run_begins_anew(tmp_path: Path) -> None:
     filed(tmp_path, 2)
-    recovery, _ = recovered(tmp_path, None, lockstep=True)
+    recovery, _ = recover_files(tmp_path, None, lockstep=True)
     assert recovery.start == LoopState()
     assert recovery.rows == []
     assert names(tmp_path) == []
@@ -90,7 +90,7 @@ def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
     filed(tmp_path, 5)
     with (tmp_path / "episodes.csv").open("ab") as file:
         file.write(b"6,train,20")
-    recovery, _ = recovered(tmp_path, counts(rows=5), lockstep=False)
+    recovery, _ = recover_files(tmp_path, counts(rows=5), lockstep=False)
     assert (recovery.start.episode, recovery.start.evaluated) == (5, True)
     assert recovery.start.tick == LOOP.tick + 5 * 201
     assert recovery.start.explorer == LOOP.explorer
@@ -103,7 +103,7 @@ def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
 
 def test_rows_that_the_checkpoint_counts_and_the_file_lacks_are_told_of(tmp_path: Path) -> None:
     filed(tmp_path, 1)
-    recovery, said = recovered(tmp_path, counts(rows=5), lockstep=True)
+    recovery, said = recover_files(tmp_path, counts(rows=5), lockstep=True)
     assert said == [f"{tmp_path / 'episodes.csv'}: 3 rows of the last checkpoint are missing"]
     assert len(recovery.rows) == 2
 
@@ -114,8 +114,8 @@ def test_a_checkpoint_that_does_not_tell_where_the_run_stood_is_refused_and_noth
 ) -> None:
     filed(tmp_path, 5)
     before = (tmp_path / "episodes.csv").read_bytes()
-    with pytest.raises(CheckpointError, match="another version wrote it"):
-        recovered(tmp_path, counts(rows=5), note, lockstep=True)
+    with pytest.raises(CheckpointError, match="another version wrote its checkpoint"):
+        recover_files(tmp_path, counts(rows=5), note, lockstep=True)
     assert (tmp_path / "episodes.csv").read_bytes() == before
     assert (tmp_path / "summary.json").exists()
     assert len(names(tmp_path)) == 5
@@ -126,13 +126,13 @@ def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Pat
     path = tmp_path / "episodes.csv"
     path.write_text(path.read_text().replace("\n3,train", "\n3,tr"))
     with pytest.raises(CheckpointError, match=r"episodes\.csv:6: invalid row"):
-        recovered(tmp_path, counts(rows=10), lockstep=False)
+        recover_files(tmp_path, counts(rows=10), lockstep=False)
 
 
 def test_a_policy_that_was_rolled_back_since_the_checkpoint_does_not_act_again_in_real_time(tmp_path: Path) -> None:
     filed(tmp_path, 3)
     seated = (SeatedState(2, Record(90)), SeatedState(3, Record(50)))
     note = encode_point(Point(LoopState(3, switch=SwitchState(seated, (1,))), DURATIONS))
-    RolledBack(tmp_path / "policies").add(3, bytes([3]) * 16, "too slow")
-    recovery, _ = recovered(tmp_path, counts(rows=5), note, lockstep=False)
+    RolledBackList(tmp_path / "policies").add(3, bytes([3]) * 16, "too slow")
+    recovery, _ = recover_files(tmp_path, counts(rows=5), note, lockstep=False)
     assert recovery.start.switch == SwitchState(seated[:1], (1, 3))

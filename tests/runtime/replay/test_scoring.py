@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.record import Flag
-from onrig.runtime.replay.scoring import ScoredRing, ring_reader, terms_of
+from onrig.runtime.replay.scoring import ScoredRingReader, ring_reader, terms_of
 from onrig.runtime.rewards import Distance, RewardTerm, TermFailed
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
@@ -31,9 +31,11 @@ class Ring:
 
     def __init__(self, folder: Path, config: RunConfig = FAR) -> None:
         segment = Segment.create(folder / "ring", ring_bytes(LAYOUT, 64), LAYOUT.schema)
-        self.ended = False
+        self.has_loop_ended = False
         self._writer = RingWriter(segment, LAYOUT)
-        self.reader = ring_reader(config, Segment.attach(folder / "ring", LAYOUT.schema), LAYOUT, lambda: self.ended)
+        self.reader = ring_reader(
+            config, Segment.attach(folder / "ring", LAYOUT.schema), LAYOUT, lambda: self.has_loop_ended
+        )
 
     def push(self, rows: Records) -> None:
         for row in rows:
@@ -54,7 +56,7 @@ def rows(n: int, first: int = 0) -> Records:
 
 def test_a_record_waits_for_the_one_that_its_reward_needs(tmp_path: Path) -> None:
     ring = Ring(tmp_path)
-    assert isinstance(ring.reader, ScoredRing)
+    assert isinstance(ring.reader, ScoredRingReader)
     whole = rows(3)
     ring.push(whole[:2])
     assert ring.take()["tick"].tolist() == [0]
@@ -77,7 +79,7 @@ def test_what_is_read_again_has_the_same_bits_and_a_crc_of_its_own(tmp_path: Pat
 def test_the_last_record_of_a_loop_that_has_ended_is_read_without_its_terms(tmp_path: Path) -> None:
     ring = Ring(tmp_path)
     ring.push(rows(3)[:2])
-    ring.ended = True
+    ring.has_loop_ended = True
     assert ring.take()["tick"].tolist() == [0, 1]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.memory.layout import Flag
-from onrig.runtime.replay.summary import process_figures, progress, summarised, write_summary
+from onrig.runtime.replay.summary import process_figures, progress, summary_content, write_summary
 
 
 def parts(normalized: float | None = 0.9) -> Any:
@@ -60,7 +60,7 @@ def test_viewers_are_told_of_a_score_that_is_none_yet(score: float | None, told:
 
 
 def test_the_summary_counts_everything_once() -> None:
-    found: Any = summarised(parts(), dropped=6, active_policy=8)
+    found: Any = summary_content(parts(), dropped=6, active_policy=8)
     assert (found["episodes"], found["transitions"], found["gaps"], found["dropped_records"]) == (4, 990, 2, 6)
     assert found["buffer"] == {
         "capacity": 10,

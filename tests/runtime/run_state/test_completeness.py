@@ -23,7 +23,7 @@ from onrig.runtime.run_state.policy_index import PolicyIndex
 from tests.runtime.run_state.test_episodes import ROW
 
 WHOLE = Account(
-    rows=2, read=400, unread=0, dropped=0, lost=0, newer=0, is_covered=True, log=LogAccount(400, 0), departures=0
+    rows=2, read=400, unread=0, dropped=0, lost=0, newer=0, is_covered=True, log=LogAccount(400, 0), n_deviations=0
 )
 FOUND = FolderContents(rows=2, acted=2)
 
@@ -70,7 +70,7 @@ def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("change", "reproducible"),
-    [({"departures": 1}, False), ({"lost": 1}, False), ({"unread": 5}, True), ({"departures": None}, None)],
+    [({"n_deviations": 1}, False), ({"lost": 1}, False), ({"unread": 5}, True), ({"n_deviations": None}, None)],
 )
 def test_what_a_resumed_run_makes_again_is_reproducible(change: dict[str, int | None], reproducible: bool) -> None:
     whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]

@@ -11,10 +11,10 @@ from onrig.runtime.record import RecordLayout
 from onrig.runtime.shm.exchange import (
     NO_SEED,
     SEGMENT_NAME,
-    LoopEnd,
+    LoopSide,
     Sample,
-    TrainerEnd,
     TrainerRequest,
+    TrainerSide,
     exchange_bytes,
     exchange_schema,
     make_fifos,
@@ -24,14 +24,14 @@ from onrig.runtime.shm.segment import Segment, SegmentError
 LAYOUT = RecordLayout(2, 2, 2)
 ORDER = TrainerRequest(1, NO_SEED, 7, 5, False, (0.5, -1.5))
 SAMPLE = Sample(1, 3, -2.5, 9, True, bytes(range(256))[: 2 * LAYOUT.size].ljust(2 * LAYOUT.size, b"x"))
-Ends = tuple[LoopEnd, TrainerEnd]
+Ends = tuple[LoopSide, TrainerSide]
 
 
 @pytest.fixture
 def ends(tmp_path: Path) -> Iterator[Ends]:
     make_fifos(tmp_path)
     Segment.create(tmp_path / SEGMENT_NAME, exchange_bytes(LAYOUT), exchange_schema(LAYOUT)).close()
-    both = LoopEnd(tmp_path, LAYOUT), TrainerEnd(tmp_path, LAYOUT)
+    both = LoopSide(tmp_path, LAYOUT), TrainerSide(tmp_path, LAYOUT)
     yield both
     for end in both:
         end.close()
@@ -69,4 +69,4 @@ def test_what_is_not_an_order_is_none(ends: Ends) -> None:
 
 def test_the_layouts_of_both_sides_must_agree(ends: Ends, tmp_path: Path) -> None:
     with pytest.raises(SegmentError, match="another schema"):
-        TrainerEnd(tmp_path, RecordLayout(2, 2, 1))
+        TrainerSide(tmp_path, RecordLayout(2, 2, 1))

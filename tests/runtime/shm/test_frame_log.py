@@ -61,7 +61,7 @@ def test_what_was_written_is_read_back_from_a_time_on(
         expected = expected[len(expected) - min(limit, len(expected)) :]
         newest = [LoggedFrame(t, body) for t, body in enumerate(bodies)][-limit:] if limit else []
         expected = [frame for frame in newest if frame.t_ns >= since]
-    assert reader.since(since, limit) == expected
+    assert reader.frames_since(since, limit) == expected
 
 
 def test_the_oldest_frames_make_room_and_the_newest_stay(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_the_oldest_frames_make_room_and_the_newest_stay(tmp_path: Path) -> None
     n = 3 * writer.capacity + 7
     for t in range(n):
         writer.write(t, t.to_bytes(4, "little"))
-    frames = reader.since(0)
+    frames = reader.frames_since(0)
     assert [f.t_ns for f in frames] == list(range(n - writer.capacity, n))
     assert all(int.from_bytes(f.body, "little") == f.t_ns for f in frames)
-    assert reader.written == n
+    assert reader.n_written == n
 
 
 @pytest.mark.parametrize("rate_hz", [50, 1000, 2000])
@@ -88,7 +88,7 @@ def test_a_frame_that_is_being_overwritten_is_left_out_with_all_before_it(tmp_pa
     slot = 64 + 6 * 272
     segment = Segment.attach(tmp_path / "frames", FRAME_LOG_SCHEMA)
     segment.body[slot : slot + 8] = (6 + writer.capacity).to_bytes(8, "little")
-    assert [f.t_ns for f in reader.since(0)] == [7, 8, 9]
+    assert [f.t_ns for f in reader.frames_since(0)] == [7, 8, 9]
 
 
 def test_it_is_readable_once_its_writer_was_killed(tmp_path: Path) -> None:
@@ -99,11 +99,11 @@ def test_it_is_readable_once_its_writer_was_killed(tmp_path: Path) -> None:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"going\n"
         for _ in range(20):  # while it writes
-            check_whole(reader.since(0))
+            check_whole(reader.frames_since(0))
         os.kill(writer.pid, signal.SIGKILL)
-    frames = reader.since(0)
+    frames = reader.frames_since(0)
     check_whole(frames)
-    assert frames[-1].t_ns == reader.written - 1
+    assert frames[-1].t_ns == reader.n_written - 1
     assert len(frames) >= reader.capacity - 1
 
 
@@ -119,7 +119,7 @@ def test_a_session_has_a_tap_only_where_somebody_keeps_a_tape(tmp_path: Path) ->
     tap = frame_tap(tmp_path)
     assert tap is not None
     tap(7, b"\x11\x22")
-    assert reader.since(0) == [LoggedFrame(7, b"\x11\x22")]
+    assert reader.frames_since(0) == [LoggedFrame(7, b"\x11\x22")]
 
 
 @pytest.mark.parametrize("torn", [0, 6, 9])
@@ -132,4 +132,4 @@ def test_a_body_that_does_not_belong_to_its_head_is_left_out(tmp_path: Path, tor
     body = 64 + torn * 272 + 22
     assert bytes(segment.body[body : body + 3]) == b"abc"
     segment.body[body] ^= 1
-    assert [f.t_ns for f in reader.since(0)] == [t for t in range(10) if t != torn]
+    assert [f.t_ns for f in reader.frames_since(0)] == [t for t in range(10) if t != torn]

@@ -35,17 +35,17 @@ def test_it_sees_the_last_records_whether_they_were_taken_or_not(
                 ticks.append(len(ticks))
         reader.take(len(reader.peek(takes)))
         reader.release(reader.taken)
-    assert history.written == len(ticks)
-    assert history.since(0)["tick"].tolist() == ticks[-CAPACITY:]
+    assert history.n_written == len(ticks)
+    assert history.records_since(0)["tick"].tolist() == ticks[-CAPACITY:]
     newest = ticks[len(ticks) - limit :] if limit and limit <= len(ticks) else ticks[-limit:] if limit else []
-    assert history.since(since, limit)["tick"].tolist() == [t for t in newest[-CAPACITY:] if t >= since]
+    assert history.records_since(since, limit)["tick"].tolist() == [t for t in newest[-CAPACITY:] if t >= since]
 
 
 def test_looking_takes_nothing_away(tmp_path: Path) -> None:
     writer, reader, history = a_ring(tmp_path / "ring")
     for tick in range(3):
         push(writer, tick)
-    history.since(0)
+    history.records_since(0)
     assert reader.peek()["tick"].tolist() == [0, 1, 2]
 
 
@@ -55,4 +55,4 @@ def test_a_torn_record_is_left_out(tmp_path: Path) -> None:
         push(writer, tick)
     segment = Segment.attach(tmp_path / "ring", LAYOUT.schema)
     segment.body[8 * 24 + 2 * LAYOUT.size + 40] ^= 0xFF
-    assert history.since(0)["tick"].tolist() == [0, 1, 3]
+    assert history.records_since(0)["tick"].tolist() == [0, 1, 3]

@@ -180,7 +180,7 @@ def test_the_control_process_shows_that_it_looks(tmp_path: Path) -> None:
     orders = Requests(board)
     seen = []
     for _ in range(3):
-        assert not orders.stopped
+        assert not orders.is_stop_requested
         seen.append(board[Word.POLLS])
     assert seen == [1, 2, 3]
 

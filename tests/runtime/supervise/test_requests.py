@@ -35,15 +35,15 @@ def test_the_first_signal_asks_to_fade_out_and_the_second_to_stop_at_once(
     requests: Requests, board: Board, signum: int
 ) -> None:
     os.kill(os.getpid(), signum)
-    assert (requests.stop_level, requests.impatient, board[Word.STOP]) == (1, False, 1)
+    assert (requests.stop_level, requests.has_repeated_request, board[Word.STOP]) == (1, False, 1)
     os.kill(os.getpid(), signum)
-    assert (requests.stop_level, requests.impatient, board[Word.STOP]) == (2, True, 2)
+    assert (requests.stop_level, requests.has_repeated_request, board[Word.STOP]) == (2, True, 2)
     assert requests.source == signal.Signals(signum).name
 
 
 def test_sigquit_asks_to_stop_at_once(requests: Requests, board: Board) -> None:
     os.kill(os.getpid(), signal.SIGQUIT)
-    assert (board[Word.STOP], requests.impatient) == (2, False)
+    assert (board[Word.STOP], requests.has_repeated_request) == (2, False)
 
 
 def test_a_hang_up_that_was_to_be_ignored_is_ignored() -> None:

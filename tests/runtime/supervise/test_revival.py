@@ -92,11 +92,11 @@ def test_one_that_hangs_every_time_is_given_up_however_long_a_hang_takes_to_noti
     for progress in range(4 * MAX_SHORT_LIFETIMES * 2):
         bench.look(1.0, progress=2 * progress)  # a first sign, another, and no more
         bench.look(2 * MIN_LONG_LIFETIME_S + 10.0, progress=2 * progress + 1)
-        if bench.process.abandoned:
+        if bench.process.is_abandoned:
             break
         bench.end(-signal.SIGKILL, progress=2 * progress + 1)
         bench.look(20.0, progress=2 * progress + 1)
-    assert bench.process.abandoned
+    assert bench.process.is_abandoned
     assert bench.process.n_hangs == int(MAX_SHORT_LIFETIMES / KILLED_WEIGHT) + 1
 
 
@@ -107,7 +107,7 @@ def test_one_that_hangs_after_long_work_is_started_again_at_once() -> None:
             bench.look(HANG_S - 1.0, progress=progress)
         bench.look(HANG_S + 1.0, progress=19)
         bench.end(-signal.SIGKILL, progress=19)
-    assert not bench.process.abandoned
+    assert not bench.process.is_abandoned
 
 
 def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
@@ -115,7 +115,7 @@ def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
     bench.refused = 10 * MAX_FAILED_STARTS
     bench.end(1)
     bench.look(2.0 * MAX_FAILED_STARTS)
-    assert bench.process.abandoned
+    assert bench.process.is_abandoned
     assert "the loop continues without it" in bench.said[-1]
 
 
@@ -153,7 +153,7 @@ def test_an_end_that_was_to_come_is_none() -> None:
     bench = Bench()
     bench.end(ExitCode.OK, may_end=True)
     assert len(bench.children) == 1
-    assert not bench.process.abandoned
+    assert not bench.process.is_abandoned
     bench.end(ExitCode.OK, may_end=False)
     assert len(bench.children) == 2
 
@@ -163,30 +163,30 @@ def test_a_loop_of_crashes_ends_and_one_of_kills_takes_longer() -> None:
     for _ in range(MAX_SHORT_LIFETIMES):
         bench.end(1)
         bench.look(20.0, progress=len(bench.children))
-    assert not bench.process.abandoned
+    assert not bench.process.is_abandoned
     bench.end(1)
-    assert bench.process.abandoned
+    assert bench.process.is_abandoned
     killed = Bench()
     for _ in range(int(MAX_SHORT_LIFETIMES / KILLED_WEIGHT)):
         killed.end(-signal.SIGKILL)
         killed.look(20.0, progress=len(killed.children))
-    assert not killed.process.abandoned
+    assert not killed.process.is_abandoned
     killed.end(-signal.SIGKILL)
-    assert killed.process.abandoned
+    assert killed.process.is_abandoned
 
 
 def test_whoever_brings_the_run_further_is_in_no_loop() -> None:
     bench = Bench()
     for run_progress in range(1, 100):
         bench.end(1, run_progress=run_progress)
-    assert not bench.process.abandoned
+    assert not bench.process.is_abandoned
     assert len(bench.children) == 100
 
 
 def test_a_refusal_of_the_configuration_is_final() -> None:
     bench = Bench()
     bench.end(ExitCode.CONFIGURATION)
-    assert bench.process.abandoned
+    assert bench.process.is_abandoned
 
 
 def test_where_the_machine_cannot_start_one_it_is_tried_again() -> None:
@@ -198,7 +198,7 @@ def test_where_the_machine_cannot_start_one_it_is_tried_again() -> None:
     bench.look(3.0)
     assert len(bench.children) == 2
     assert len(bench.said) == 2, "said once, however often it is tried"
-    assert not bench.process.abandoned
+    assert not bench.process.is_abandoned
 
 
 def test_a_machine_without_room_is_asked_again_for_long_but_not_for_ever() -> None:
@@ -206,9 +206,9 @@ def test_a_machine_without_room_is_asked_again_for_long_but_not_for_ever() -> No
     for _ in range(MAX_FAILED_STARTS):
         bench.end(ExitCode.PREFLIGHT)
         bench.look(2.0)
-        assert not bench.process.abandoned
+        assert not bench.process.is_abandoned
     bench.end(ExitCode.PREFLIGHT)
-    assert bench.process.abandoned
+    assert bench.process.is_abandoned
 
 
 def test_only_starts_in_a_row_without_room_count() -> None:
@@ -218,7 +218,7 @@ def test_only_starts_in_a_row_without_room_count() -> None:
             bench.end(ExitCode.PREFLIGHT)
             bench.look(2.0)
         bench.end(1, run_progress=run_progress)
-        assert not bench.process.abandoned
+        assert not bench.process.is_abandoned
 
 
 def test_a_loop_of_crashes_is_left_ever_longer_and_then_for_good() -> None:

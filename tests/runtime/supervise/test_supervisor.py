@@ -60,14 +60,14 @@ class Ending(Supervisor):
         self.looks = 0
         self.started = True
         self._starts_in, self._impatient_at = starts_in, impatient_at
-        self.replay = SimpleNamespace(child=None, n_starts=2, abandoned=False)
+        self.replay = SimpleNamespace(child=None, n_starts=2, is_abandoned=False)
         self._process_group: Any = SimpleNamespace(replay=self.replay, revive=self._revive)
-        self._requests: Any = SimpleNamespace(impatient=False)
+        self._requests: Any = SimpleNamespace(has_repeated_request=False)
         self.finished: list[float] = []
 
     def _listen(self, timeout_s: float) -> None:
         self.looks += 1
-        self._requests.impatient = self.looks >= self._impatient_at
+        self._requests.has_repeated_request = self.looks >= self._impatient_at
         assert self.looks < 100, "it waits for ever"
 
     def _revive(self) -> None:

@@ -35,7 +35,7 @@ def pi(root: Path) -> Machine:
 
 @pytest.mark.parametrize("setting", ["auto", None, 2])
 def test_the_cpu_named_is_the_one_the_loop_takes(setting: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(realtime.LOOP_CPU, raising=False)
+    monkeypatch.delenv(realtime.LOOP_CPU_VARIABLE, raising=False)
     monkeypatch.setattr(realtime, "read_interrupts", list)
     for allowed in ({0, 1, 2}, {5}):
         monkeypatch.setattr("os.sched_getaffinity", lambda pid, allowed=allowed: allowed)

@@ -115,7 +115,7 @@ def latency(hosted: Hosted, endpoint: Endpoint, folder: Path, policies: int) -> 
         agent.catch_up()
         agent.newest_policy_id = attached.next_policy_id - 1
         switch = PolicySwitch(PolicySlot(Segment.attach(folder / "slot", SLOT_SCHEMA)))
-        switch.take_newest()
+        switch.install_newest()
         for _ in range(policies):
             for _ in agent.learn(_UPDATES):
                 pass
@@ -128,7 +128,7 @@ def latency(hosted: Hosted, endpoint: Endpoint, folder: Path, policies: int) -> 
                 refused += 1
                 continue
             agent.newest_policy_id = verdict.policy_id
-            switch.take_newest()
+            switch.install_newest()
             ready_ns = time.perf_counter_ns()
             if switch.policy_id != verdict.policy_id:
                 raise RuntimeError(f"policy {verdict.policy_id} was admitted and is not in the slot")

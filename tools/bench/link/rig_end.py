@@ -103,7 +103,7 @@ class RigEnd:
         """One iteration of the replay process."""
         self.server.wait(wait_ms)
         self.server.serve(self.desk.handle)
-        for ticket, answer in self.desk.feed.due():
+        for ticket, answer in self.desk.feed.take_due_answers():
             self.server.send(ticket, answer)
 
 

@@ -132,13 +132,13 @@ class MeasuredRig:
         """
         ring = self._ring
         assert ring is not None
-        next_seq, lost = ring.written, 0
+        next_seq, lost = ring.n_written, 0
         deadline_s = time.monotonic() + seconds
         while (now := time.monotonic()) < deadline_s:
             time.sleep(min(_READ_INTERVAL_S, deadline_s - now))
             if self._run.poll() is not None:
                 raise RunEnded(f"the run ended while it was measured: {self._reason() or self._last_output()}")
-            records = ring.since(next_seq)
+            records = ring.records_since(next_seq)
             if len(records):
                 newest = int(records["seq"][-1])
                 lost += newest + 1 - next_seq - len(records)

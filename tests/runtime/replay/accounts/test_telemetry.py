@@ -141,7 +141,7 @@ def test_words_of_the_board_are_at_hand(run: LiveRun, view: ViewReader) -> None:
 @settings(max_examples=25)
 @given(stored=st.integers(0, 200_000))
 def test_a_sample_is_bounded_and_spread_over_the_whole_memory(stored: int) -> None:
-    slots = TdErrorSample().sampled(stored)
+    slots = TdErrorSample().select_slots(stored)
     assert len(slots) <= SAMPLE_POINTS
     assert len(slots) >= min(stored, SAMPLE_POINTS // 3)
     if stored:
@@ -153,12 +153,12 @@ def test_a_sample_is_bounded_and_spread_over_the_whole_memory(stored: int) -> No
 @given(first=st.integers(1, 20_000), more=st.integers(0, 100_000), seed=st.integers(0, 9))
 def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: int, seed: int) -> None:
     surprise = TdErrorSample()
-    slots = surprise.sampled(first)
+    slots = surprise.select_slots(first)
     errors = np.random.default_rng(seed).random(len(slots)).astype(np.float32)
-    surprise.note(slots, np.ones(len(slots), np.uint32), errors)
+    surprise.record(slots, np.ones(len(slots), np.uint32), errors)
     known = dict(zip(slots.tolist(), errors.tolist(), strict=True))
-    later = surprise.sampled(first + more)
-    told = surprise.of_sampled(np.ones(len(later), np.uint32)).tolist()
+    later = surprise.select_slots(first + more)
+    told = surprise.sampled_abs_td(np.ones(len(later), np.uint32)).tolist()
     for slot, value in zip(later.tolist(), told, strict=True):
         if slot in known:
             assert value == known[slot]

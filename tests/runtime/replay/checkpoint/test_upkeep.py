@@ -81,7 +81,7 @@ def test_checkpoints_are_due_by_the_clock(tmp_path: Path) -> None:
     seen = []
     for now_s in (100.0, 105.0, 109.9, 110.0, 112.0, 119.9, 121.0, 130.9, 131.0):
         run.resume()
-        run.upkeep.at_time(now_s, run.counts)
+        run.upkeep.checkpoint_if_due(now_s, run.counts)
         run.upkeep._writer.wait()
         seen.append(number(run))
     assert seen == [0, 0, 0, 1, 1, 1, 2, 2, 3]
@@ -93,11 +93,11 @@ def test_whoever_has_one_written_hears_whether_it_was_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path)
-    assert not run.upkeep.at_time(100.0, run.counts), "not due"
-    assert run.upkeep.at_time(110.0, run.counts)
+    assert not run.upkeep.checkpoint_if_due(100.0, run.counts), "not due"
+    assert run.upkeep.checkpoint_if_due(110.0, run.counts)
     run.upkeep._writer.wait()
     monkeypatch.setattr(run.upkeep._writer, "write", lambda *what: False)
-    assert not run.upkeep.at_time(120.0, run.counts), "the one before is not on disk yet"
+    assert not run.upkeep.checkpoint_if_due(120.0, run.counts), "the one before is not on disk yet"
     monkeypatch.undo()
     run.upkeep.close(run.counts)
 
@@ -109,7 +109,7 @@ def test_in_lockstep_they_are_due_at_whole_episodes_and_on_disk_at_once(tmp_path
     seen = []
     for episode in range(3 * every):
         run.resume()
-        run.upkeep.at_episode(episode, run.counts)
+        run.upkeep.checkpoint_episode(episode, run.counts)
         seen.append(number(run))
     assert seen == [1 + episode // every for episode in range(3 * every)]
 
@@ -127,13 +127,13 @@ def test_a_disk_that_fails_is_told_of_once_until_it_works_again(
         monkeypatch.setattr(os, "fdatasync", full)
         for _ in range(3):
             run.resume()
-            run.upkeep.at_episode(0, run.counts)
+            run.upkeep.checkpoint_episode(0, run.counts)
         monkeypatch.setattr(os, "fdatasync", real)
         with contextlib.suppress(CheckpointError):  # it may have been tried again before there was room
             run.upkeep._writer.wait()
         for _ in range(2):
             run.resume()
-            run.upkeep.at_episode(0, run.counts)
+            run.upkeep.checkpoint_episode(0, run.counts)
     assert len(run.said) == 2
     assert all("No space left on device" in line for line in run.said)
     run.upkeep.close(run.counts)
@@ -152,7 +152,7 @@ def test_the_last_checkpoint_is_tried_again_behind_one_that_failed(
 
     monkeypatch.setattr(os, "fdatasync", full_at_first)
     run.resume()
-    run.upkeep.at_episode(0, run.counts)
+    run.upkeep.checkpoint_episode(0, run.counts)
     run.resume()
     run.upkeep.close(run.counts)
     assert Run(tmp_path).memory.offered == run.memory.offered == 40
@@ -176,7 +176,7 @@ def test_a_disk_that_stays_full_does_not_keep_the_end_from_coming(
 def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.resume()
-    run.upkeep.at_episode(0, run.counts)
+    run.upkeep.checkpoint_episode(0, run.counts)
     run.resume()
     run.upkeep.close(run.counts)
     newest = tmp_path / "manifest-00000002.json"

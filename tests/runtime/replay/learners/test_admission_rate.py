@@ -30,7 +30,7 @@ class Clock:
 def test_a_second_s_worth_is_saved_up_and_no_more(per_s: float, at_once: int) -> None:
     rate = PerSecond(per_s, RATE_HZ, Clock())
     rate.on_ticks(10**6)
-    assert [rate.take(0) for _ in range(at_once + 2)] == [True] * at_once + [False] * 2
+    assert [rate.use_check(0) for _ in range(at_once + 2)] == [True] * at_once + [False] * 2
 
 
 @pytest.mark.parametrize("per_s", [0.5, 1.0, 3.0])
@@ -39,27 +39,27 @@ def test_over_time_it_is_as_many_as_stated_however_often_somebody_asks(per_s: fl
     taken = 0
     for _ in range(round(RATE_HZ * seconds)):
         rate.on_ticks(1)
-        taken += sum(rate.take(0) for _ in range(4))
+        taken += sum(rate.use_check(0) for _ in range(4))
     assert taken == pytest.approx(per_s * seconds, abs=max(1.0, per_s))
 
 
 def test_before_the_first_tick_the_clock_counts_and_after_it_ticks_alone() -> None:
     clock = Clock()
     rate = PerSecond(1.0, RATE_HZ, clock)
-    assert (rate.take(0), rate.take(0)) == (True, False)
+    assert (rate.use_check(0), rate.use_check(0)) == (True, False)
     clock.now_s += 1.0
-    assert rate.take(0), "a run whose first policy was refused must not wait for ever"
+    assert rate.use_check(0), "a run whose first policy was refused must not wait for ever"
     rate.on_ticks(1)
     clock.now_s += 1000.0
-    assert not rate.take(0)
+    assert not rate.use_check(0)
     rate.on_ticks(round(RATE_HZ))
-    assert rate.take(0)
+    assert rate.use_check(0)
 
 
 def test_one_at_each_barrier() -> None:
     rate = PerBarrier()
     closed = (0, 0, 1, 1, 2, 5, 5, 4)
-    assert [rate.take(c) for c in closed] == [True, False, True, False, True, True, False, False]
+    assert [rate.use_check(c) for c in closed] == [True, False, True, False, True, True, False, False]
 
 
 def test_a_run_says_how_many_and_its_resolved_configuration_only_if_it_does() -> None:

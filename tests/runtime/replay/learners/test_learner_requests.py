@@ -205,7 +205,7 @@ def test_a_mirror_of_another_memory_is_refused(rig: Rig, since: int) -> None:
     rig.insert(3)
     for wait_ms in (0, 1000):
         assert isinstance(rig.request(Pull(since, 0, wait_ms)), Refused)
-    assert rig.requests.feed.due() == []
+    assert rig.requests.feed.take_due_answers() == []
 
 
 @pytest.mark.parametrize("max_rows", [0, -5])
@@ -226,18 +226,18 @@ def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
     news: tuple[Callable[[], object], ...] = (
         lambda: rig.insert(2),
         lambda: setattr(rig.requests.feed, "closed", 1),
-        lambda: setattr(rig.requests.feed, "ending", True),
+        lambda: setattr(rig.requests.feed, "is_ending", True),
     )
     for happens in news:
         at = rig.memory.storage.inserted
         assert rig.requests.handle(A, Pull(at, rig.requests.feed.closed, 2000), ()) is None
-        assert rig.requests.feed.due() == []
+        assert rig.requests.feed.take_due_answers() == []
         happens()
-        ((ticket, answer),) = rig.requests.feed.due()
+        ((ticket, answer),) = rig.requests.feed.take_due_answers()
         assert ticket == A
         storage, requests = rig.memory.storage, rig.requests
-        assert answer.message == Rows(storage.inserted, storage.inserted, requests.feed.closed, requests.feed.ending)
-        assert rig.requests.feed.due() == [], "once"
+        assert answer.message == Rows(storage.inserted, storage.inserted, requests.feed.closed, requests.feed.is_ending)
+        assert rig.requests.feed.take_due_answers() == [], "once"
 
 
 def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
@@ -264,11 +264,11 @@ def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_t
     rig.requests.handle(A, Pull(0, 0, 300), ())
     rig.requests.handle(B, Pull(0, 0, 10**9), ())
     now_s += 0.299
-    assert rig.requests.feed.due() == []
+    assert rig.requests.feed.take_due_answers() == []
     now_s += 0.002
-    assert [ticket for ticket, _ in rig.requests.feed.due()] == [A]
+    assert [ticket for ticket, _ in rig.requests.feed.take_due_answers()] == [A]
     now_s += 1.7
-    assert [ticket for ticket, _ in rig.requests.feed.due()] == [B]
+    assert [ticket for ticket, _ in rig.requests.feed.take_due_answers()] == [B]
 
 
 def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
@@ -276,7 +276,7 @@ def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
     for ticket in (A, later, B):
         assert rig.requests.handle(ticket, Pull(0, 0, 2000), ()) is None
     rig.insert(1)
-    assert [ticket for ticket, _ in rig.requests.feed.due()] == [later, B]
+    assert [ticket for ticket, _ in rig.requests.feed.take_due_answers()] == [later, B]
 
 
 # -- what became of policies -------------------------------------------------------------------------------------------
@@ -295,9 +295,11 @@ def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) 
 def test_rulings_alone_are_no_news(rig: Rig) -> None:
     assert rig.requests.handle(A, Pull(0, 0, 2000), ()) is None
     rig.requests.add_ruling(4, "passed", "")
-    assert rig.requests.feed.due() == [], "what a learner does in lockstep must not depend on when it hears of them"
+    assert rig.requests.feed.take_due_answers() == [], (
+        "what a learner does in lockstep must not depend on when it hears of them"
+    )
     rig.insert(1)
-    ((_, answer),) = rig.requests.feed.due()
+    ((_, answer),) = rig.requests.feed.take_due_answers()
     assert isinstance(answer.message, Rows)
     assert [r.policy_id for r in answer.message.rulings] == [4]
 
@@ -546,19 +548,19 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     rig.request(Pull(0, 0))
     rig.requests.handle(B, Pull(0, 0, 2000), ())
-    rig.requests.feed.ending = True
-    ((ticket, _),) = rig.requests.feed.due()
+    rig.requests.feed.is_ending = True
+    ((ticket, _),) = rig.requests.feed.take_due_answers()
     assert ticket == B
-    assert rig.requests.peers.expected
+    assert rig.requests.peers.has_recent_learner
     rig.gone.add(B.peer)
-    assert rig.requests.peers.expected, "a has not heard"
+    assert rig.requests.peers.has_recent_learner, "a has not heard"
     assert rig.pull(0)[0].ending
-    assert rig.requests.peers.expected, "the answer may be lost; it will ask again"
+    assert rig.requests.peers.has_recent_learner, "the answer may be lost; it will ask again"
     rig.request(Leave())
-    assert not rig.requests.peers.expected
+    assert not rig.requests.peers.has_recent_learner
     rig.attach("watch", C)
     now_s += 5.1
-    assert not rig.requests.peers.expected, "whoever is silent is not awaited"
+    assert not rig.requests.peers.has_recent_learner, "whoever is silent is not awaited"
 
 
 def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
@@ -576,11 +578,11 @@ def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig
     rig.request(Leave())
     newcomer = Attach(session=b"the next one", role="push")
     assert rig.requests.handle(C, newcomer, []) is None
-    assert rig.requests.succession.replaced
+    assert rig.requests.succession.is_replacement_requested
     rig.requests.admit_replacement()
-    assert rig.requests.succession.departures == 1
+    assert rig.requests.succession.n_deviations == 1
     assert rig.attach(who=C, session=b"the next one").pushes
-    assert not rig.requests.succession.replaced
+    assert not rig.requests.succession.is_replacement_requested
     rig.request(Feedback(5), *errors([0], [1], [1.0]), who=C)
     assert rig.requests.feedback.batches == 2
 
@@ -589,10 +591,10 @@ def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_ch
     rig.requests.feed.closed = 1
     rig.request(Feedback(7), *errors([0], [1], [1.0]))
     rig.request(Done(1, 10, 0.0))
-    rig.requests.settle(1)
+    rig.requests.note_checkpoint(1)
     rig.request(Leave())
     attached = rig.attach(who=C, session=b"the next one")
-    assert (attached.pushes, attached.done, rig.requests.succession.replaced) == (True, 1, False)
+    assert (attached.pushes, attached.done, rig.requests.succession.is_replacement_requested) == (True, 1, False)
     rows = rig.request(Pull(0, 0), who=C)
     assert isinstance(rows, Rows)
     assert rows.settled == 1
@@ -604,20 +606,20 @@ def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
 ) -> None:
     rig.requests.feed.closed = 1
     rig.request(Done(1, 10, 0.0))
-    rig.requests.settle(1)
+    rig.requests.note_checkpoint(1)
     rig.request(Leave())
     rig.attach(who=C, session=b"the next one")
     rig.request(Done(1, updates, 0.0), who=C)
-    assert rig.requests.succession.departures == departures
+    assert rig.requests.succession.n_deviations == departures
     assert ("not_reproducible" in rig.events) is bool(departures)
 
 
 def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
     rig.requests.feed.closed = 2
     rig.request(Done(1, 10, 0.0, kept=False))
-    assert not rig.requests.learner_kept
+    assert not rig.requests.learner_state_saved
     rig.request(Done(2, 20, 0.0))
-    assert rig.requests.learner_kept
+    assert rig.requests.learner_state_saved
 
 
 # -- anything at all ---------------------------------------------------------------------------------------------------
@@ -654,7 +656,9 @@ def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
     for request, payloads, inserted in requests:
         ranked.insert(inserted)
         answer = ranked.requests.handle(A, request, payloads)
-        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.requests.succession.replaced)
+        waits = isinstance(request, Pull) or (
+            isinstance(request, Attach) and ranked.requests.succession.is_replacement_requested
+        )
         assert isinstance(answer, Answer) or (answer is None and waits)
-        ranked.requests.feed.due()
+        ranked.requests.feed.take_due_answers()
         assert ranked.requests.done <= ranked.requests.feed.closed

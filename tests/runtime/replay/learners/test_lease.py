@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.replay.learners.lease import SILENT_S, Lease
+from onrig.runtime.replay.learners.lease import MAX_SILENCE_S, Lease
 
 A, B = b"peer a", b"peer b"
 
@@ -19,10 +19,10 @@ def test_the_first_holds_it_and_the_next_hears_who_and_since_when() -> None:
 def test_silence_counts_from_the_last_sign_of_life() -> None:
     lease = Lease(lambda peer: False)
     lease.request(b"a", "a", A, 0.0)
-    lease.on_message(B, SILENT_S)
+    lease.on_message(B, MAX_SILENCE_S)
     lease.on_message(A, 1.0)
-    assert lease.request(b"b", "b", B, SILENT_S + 0.5) is not None
-    assert lease.request(b"b", "b", B, SILENT_S + 1.5) is None
+    assert lease.request(b"b", "b", B, MAX_SILENCE_S + 0.5) is not None
+    assert lease.request(b"b", "b", B, MAX_SILENCE_S + 1.5) is None
 
 
 def test_who_does_not_hold_it_cannot_give_it_up() -> None:
@@ -61,5 +61,5 @@ def test_at_most_one_holds_it_and_nobody_loses_it_while_alive(steps: list[tuple[
             last_message_s[who] = now_s
             gone.discard(peer)
             for holder in before:
-                alive = b"%d" % holder not in gone and now_s - last_message_s[holder] <= SILENT_S
+                alive = b"%d" % holder not in gone and now_s - last_message_s[holder] <= MAX_SILENCE_S
                 assert not (taken and holder != who and alive)

@@ -55,7 +55,7 @@ class Desk(PolicyAdmission):
         """Let records name who acted, in order."""
         records = np.zeros(len(policy_ids), [("policy_id", "<u4")])
         records["policy_id"] = policy_ids
-        self.follow(records, dropped)
+        self.record_acting(records, dropped)
 
     @property
     def filed(self) -> list[int]:
@@ -248,7 +248,7 @@ def test_in_lockstep_files_go_at_barriers_and_by_the_records_alone(tmp_path: Pat
     assert desk.filed == [1, 2, 3, 4]
     desk.acts(3)
     assert desk.filed == [1, 2, 3, 4]
-    desk.settle()
+    desk.prune()
     assert desk.filed == [3, 4]
 
 
@@ -263,14 +263,14 @@ def test_a_run_in_lockstep_ends_with_the_same_files_however_often_it_goes_back(
     again = Desk(tmp_path, slot, lockstep=True)
     again.resume(counts)
     again.acts(2)
-    again.settle()
+    again.prune()
     assert again.filed == [2]
     counts = again.counts()
     again.offer(3)
     last = Desk(tmp_path, slot, lockstep=True)
     last.resume(counts)
     last.acts(3)
-    last.settle()
+    last.prune()
     assert last.filed == [2, 3]
 
 
@@ -318,7 +318,7 @@ def test_a_full_disk_keeps_a_policy_from_its_file_but_not_from_the_loop(
     assert desk.events == [("policy_not_filed", 1), ("policy_admitted", 1)]
     monkeypatch.undo()
     desk.acts(1)
-    desk.settle()
+    desk.prune()
     assert ((desk.folder / "1.onnx").read_bytes(), desk.unfiled) == (model(1), 0)
     assert desk.unsynced == [desk.folder / "1.onnx"]
 

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from onrig.runtime.policy.probation import POLICY_STAGE, Terms
 from onrig.runtime.record import Flag, Kind, Rule
-from onrig.runtime.replay.learners.policy_watch import FILE_NAME, Entry, PolicyWatch, RolledBack, digest_of
+from onrig.runtime.replay.learners.policy_watch import (
+    FILE_NAME,
+    PolicyWatch,
+    RolledBackList,
+    RolledBackPolicy,
+    policy_digest,
+)
 from tests.runtime.samples import LAYOUT, Records, records
 
 TERMS = Terms(ticks=10, slow_ns=1000, slow_ticks=3, excess_fallback=0.5)
@@ -95,8 +101,8 @@ def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
 def test_what_a_process_before_this_one_told_is_not_told_again_and_its_end_is_known() -> None:
     told = Told()
     cut = int(np.flatnonzero(NAN["flags"] & R)[0])
-    told.watch.follow(NAN[cut - 3 : cut - 2], reported=True, ruled=True)
-    told.watch.follow(NAN[cut - 2 :], reported=True, ruled=False)
+    told.watch.add_earlier_records(NAN[cut - 3 : cut - 2], reported=True, ruled=True)
+    told.watch.add_earlier_records(NAN[cut - 2 :], reported=True, ruled=False)
     assert told.events == []
     assert told.verdicts == [(2, "rolled_back", "its output is non-finite")]
     assert told.watch.policy_id == 1
@@ -158,38 +164,38 @@ def test_nothing_is_no_trouble() -> None:
     assert told.events == []
 
 
-BAD, WORSE = digest_of(b"bad"), digest_of(b"worse")
+BAD, WORSE = policy_digest(b"bad"), policy_digest(b"worse")
 
 
 def test_what_is_on_the_list_stays_on_it(tmp_path: Path) -> None:
-    assert RolledBack(tmp_path).entry(BAD) is None
-    RolledBack(tmp_path).add(3, BAD, "no number")
-    RolledBack(tmp_path).add(9, WORSE, "slow")
-    again = RolledBack(tmp_path)
-    entries = [Entry(3, BAD.hex(), "no number"), Entry(9, WORSE.hex(), "slow")]
-    assert (len(again), [again.entry(BAD), again.entry(WORSE)]) == (2, entries)
-    assert (again.has(3), again.has(9), again.has(4)) == (True, True, False)
+    assert RolledBackList(tmp_path).find(BAD) is None
+    RolledBackList(tmp_path).add(3, BAD, "no number")
+    RolledBackList(tmp_path).add(9, WORSE, "slow")
+    again = RolledBackList(tmp_path)
+    entries = [RolledBackPolicy(3, BAD.hex(), "no number"), RolledBackPolicy(9, WORSE.hex(), "slow")]
+    assert (len(again), [again.find(BAD), again.find(WORSE)]) == (2, entries)
+    assert (again.contains_id(3), again.contains_id(9), again.contains_id(4)) == (True, True, False)
     assert [p.name for p in tmp_path.iterdir()] == [FILE_NAME]
 
 
 def test_one_is_on_it_once(tmp_path: Path) -> None:
-    list_ = RolledBack(tmp_path)
+    list_ = RolledBackList(tmp_path)
     list_.add(3, BAD, "no number")
     list_.add(3, BAD, "slow")
-    assert len(RolledBack(tmp_path)) == 1
+    assert len(RolledBackList(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"[{", b"{}", b'[{"policy": "x"}]', b"\xff\xfe"])
 def test_a_list_that_cannot_be_read_is_told_of_and_counts_as_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    list_ = RolledBack(tmp_path)
+    list_ = RolledBackList(tmp_path)
     assert (len(list_), bool(list_.damaged)) == (0, True)
     list_.add(3, BAD, "no number")
-    assert (len(RolledBack(tmp_path)), RolledBack(tmp_path).damaged) == (1, "")
+    assert (len(RolledBackList(tmp_path)), RolledBackList(tmp_path).damaged) == (1, "")
 
 
 def test_where_it_cannot_be_written_it_holds_for_this_process(tmp_path: Path) -> None:
-    list_ = RolledBack(tmp_path / "gone")
+    list_ = RolledBackList(tmp_path / "gone")
     with pytest.raises(OSError, match="No such file"):
         list_.add(3, BAD, "no number")
-    assert list_.entry(BAD) == Entry(3, BAD.hex(), "no number")
+    assert list_.find(BAD) == RolledBackPolicy(3, BAD.hex(), "no number")
