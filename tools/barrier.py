@@ -29,7 +29,7 @@ CONFIDENCE: Final = 0.95
 _N_WORKERS: Final = 2
 
 
-def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: int) -> int:
+def build_barrier(name: str, overrides: Sequence[str], plants: int, tests: int, seed: int) -> int:
     """Compute and test a table, then write its file atomically; returns the exit code."""
     try:
         config = load_without_table(name, overrides)
@@ -46,7 +46,7 @@ def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: in
         with show_progress(f"{name}, table", 1.0) as report_share:
             header, values = compute(config, box, plants, seed, report_share, workers)
         with show_progress(f"{name}, test", tests) as report:
-            tested, outcome = examine(config, box, header, values, tests, seed + 1, lambda n: report(float(n)))
+            tested, outcome = measure_breaches(config, box, header, values, tests, seed + 1, lambda n: report(float(n)))
         digest = write_barrier(path, tested, values)
     except (ValueError, OSError) as error:
         return complain("safety", f"{name}: {error}")
@@ -55,7 +55,7 @@ def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: in
     return ExitCode.OK
 
 
-def examine(
+def measure_breaches(
     config: RunConfig,
     box: SampledBox,
     header: Header,

@@ -48,7 +48,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
         return explain(error)
     for warning in warnings:
         print_warning(warning)
-    print(f"{name}: sound: {describe_run(config)}", flush=True)
+    print(f"{name}: valid: {describe_run(config)}", flush=True)
     print(f"the promise: {promise_of(config.limits)}", flush=True)
     if config.device.twin is None:
         print(f"the lease: {describe_lease(config)}", flush=True)
@@ -88,7 +88,7 @@ def _check_experiment(name: str, path: Path, *, for_run: object) -> int:
     except ConfigError as error:
         return explain(error)
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
-    print(f"{name}: sound: an experiment of {len(cells)} cells, {file.spec.trials} trials of {length} each")
+    print(f"{name}: valid: an experiment of {len(cells)} cells, {file.spec.trials} trials of {length} each")
     return ExitCode.OK
 
 

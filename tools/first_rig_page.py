@@ -85,7 +85,7 @@ in another program (end it), a latency of 16 ms (install the udev rule of `onrig
 onrig run run.yaml --set device.pace=realtime --device PORT --dry-run
 ```
 
-*Right:* `sound; would run ...`. Nothing was sent to the device.
+*Right:* `valid; would run ...`. Nothing was sent to the device.
 
 *Wrong:* exit code 2 and the location in the file, or exit code 4 and the available ports.
 
@@ -121,7 +121,7 @@ onrig check run.yaml --set identified=identified/identified.yaml
 It announces the motion and asks for confirmation first. It needs scipy (`pip install 'onrig[identify]'`).
 
 *Right:* intervals of a few percent, and measured and predicted curves that coincide in
-`identified/identification.html`; `check` still says `sound`.
+`identified/identification.html`; `check` still prints `valid`.
 
 *Wrong:* `reversed` and exit code 3: return to step 3. Wide intervals, or parameters under `Not identifiable`: raise
 `--effort`. A fault: remove its cause and repeat the step.

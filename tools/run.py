@@ -53,7 +53,7 @@ def run_in_terminal(
         if dry_run:
             config = plan.config
             summary = f"would run {config.episodes} episodes at {config.rate_hz:g} Hz into {plan.folder}"
-            print(f"{plan.name}: sound; {summary}")
+            print(f"{plan.name}: valid; {summary}")
             return ExitCode.OK
         return _run(plan, addresses)
     except ConfigError as error:

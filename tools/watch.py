@@ -15,7 +15,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing
 from onrig.runtime.supervise.requests import Keyboard, open_keyboard
-from onrig.tools.active_runs import choose, describe_outcome
+from onrig.tools.active_runs import choose_run, describe_outcome
 from onrig.tools.terminal import complain, drawing_stream
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _STOPPING_TEXT: Final = "stopping; s again: disarm now"
 
 def watch(run: Path | None, *, once: bool, plain: bool) -> int:
     """Watch until the run ends or q is pressed; returns the exit code."""
-    selected = choose("watch", run, anywhere=True)
+    selected = choose_run("watch", run, anywhere=True)
     if isinstance(selected, int):
         return selected
     from onrig.runtime.view.run_view import RunView

@@ -48,13 +48,13 @@ def problems(capsys: pytest.CaptureFixture[str]) -> list[str]:
 @pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_configuration_is_sound(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", name]) == 0
-    assert capsys.readouterr().out.startswith(f"{name}: sound: rig ")
+    assert capsys.readouterr().out.startswith(f"{name}: valid: rig ")
 
 
 def test_a_sound_configuration_is_told_with_its_promise(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pendulum"]) == 0
     assert capsys.readouterr() == (
-        "pendulum: sound: rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz, lockstep twin\n"
+        "pendulum: valid: rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz, lockstep twin\n"
         f"the promise: {promise_of(load('pendulum').limits)}\n",
         "",
     )

@@ -139,4 +139,4 @@ def test_the_folder_of_a_rig_stands_for_its_run(
     monkeypatch.chdir(bench)
     assert main(["check", name]) == 0
     assert main(["run", name, "--dry-run"]) == 0
-    assert "sound" in capsys.readouterr().out
+    assert ": valid" in capsys.readouterr().out

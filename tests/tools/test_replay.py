@@ -79,7 +79,7 @@ def test_a_torn_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest
     (run.folder / "torn").rename(run.folder / "log.mcap")
     assert cli.main(["replay", str(run.folder)]) == ExitCode.INCOMPLETE
     captured = capsys.readouterr()
-    assert "log.mcap was not finished" in captured.out
+    assert "log.mcap is incomplete" in captured.out
     assert "1 ticks: the frame that completed them was not recorded" in captured.out
     assert captured.err == "onrig replay: equal, but 17 of the run's 62 ticks are not in its log\n"
 
@@ -92,7 +92,7 @@ def test_a_log_without_its_last_bytes_has_all_ticks(
     log = copied / "log.mcap"
     os.truncate(log, log.stat().st_size - cut)
     assert cli.main(["replay", str(copied)]) == ExitCode.OK
-    assert "log.mcap was not finished" in capsys.readouterr().out
+    assert "log.mcap is incomplete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "log.mcap", "episodes.csv", "policies/1.onnx", "policies"])

@@ -23,11 +23,11 @@ _NORMALISED_UNIT: Final = "1"
 
 
 class Field(NamedTuple):
-    """A column of a table."""
+    """Description of a column."""
 
     name: str
     dtype: np.dtype[Any]
-    """Type of a component."""
+    """NumPy type of a component."""
     components: tuple[str, ...] = ()
     """Names of a vector's components, in order; empty for a scalar."""
     units: tuple[str, ...] = ("",)
@@ -38,7 +38,7 @@ Schema = tuple[Field, ...]
 
 
 def field(name: str, code: str, unit: str = "") -> Field:
-    """Scalar column of the numpy type ``code``."""
+    """Describe a scalar column of the NumPy type ``code``."""
     return Field(name, np.dtype(code), (), (unit,))
 
 
@@ -75,7 +75,7 @@ class Table(Mapping[str, NDArray[Any]]):
         return {f.name: f.units if f.components else f.units[0] for f in self.schema}
 
     def flat(self) -> dict[str, NDArray[Any]]:
-        """Columns of one dimension: a vector's components become ``NAME.COMPONENT``."""
+        """One-dimensional columns: a vector's components become ``NAME.COMPONENT``."""
         return {
             name: self[f.name] if index is None else self[f.name][:, index]
             for f in self.schema
@@ -96,7 +96,7 @@ class Table(Mapping[str, NDArray[Any]]):
 
 
 def flat_names(f: Field) -> list[tuple[str, int | None]]:
-    """Names of a column's components, each with its index; for a scalar, its name and None."""
+    """Return the flat name of each component of a column, with its index; for a scalar, its name and None."""
     return [(f"{f.name}.{c}", index) for index, c in enumerate(f.components)] if f.components else [(f.name, None)]
 
 
@@ -136,7 +136,7 @@ def _record_column(f: RecordField, signals_by_axis: Mapping[str, tuple[tuple[str
 
 
 def experience_schema(config: RunConfig) -> Schema:
-    """Columns of the memory's experiences: the content of its rows, bit for bit, with the meta word decoded."""
+    """Columns of the memory's experiences: the content of the rows, bit for bit, with the meta word decoded."""
     signals, actions = (tuple(s.name for s in group) for group in (config.signals, config.rig.actuators))
 
     def vector(name: str, components: tuple[str, ...]) -> Field:

@@ -77,7 +77,7 @@ class Verification:
                     self._keep(part)
                 case LogEnd():
                     if not part.complete:
-                        self.remarks.append(f"{part.path.name} was not finished: it is read to its last complete chunk")
+                        self.remarks.append(f"{part.path.name} is incomplete; it is read up to its last complete chunk")
                 case Event():
                     pass
                 case _:

@@ -23,12 +23,12 @@ class Options:
 def main(options: Options) -> int:
     """Serve until Ctrl-C; returns the exit code."""
     from onrig.runtime.run_state.report import use_plain_output
-    from onrig.tools.active_runs import choose
+    from onrig.tools.active_runs import choose_run
     from onrig.tools.foxglove.process import serve_viewers
     from onrig.tools.terminal import complain
     from onrig.tools.web.guard import parse_address
 
-    found = choose("foxglove", options.run, anywhere=False)
+    found = choose_run("foxglove", options.run, anywhere=False)
     if isinstance(found, int):
         return found
     try:

@@ -25,4 +25,4 @@ def main(options: Options) -> int:
     """Resume a run; returns the exit code."""
     from onrig.tools.active_runs import resume
 
-    return resume(options.run, unasked=options.yes)
+    return resume(options.run, confirmed=options.yes)

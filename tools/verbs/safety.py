@@ -47,11 +47,11 @@ def main(options: Options) -> int:
     if not options.episodes and not options.lockstep and options.plot is None:
         return complain("safety", "--episodes 0 with --lockstep 0 tests nothing")
     if options.barrier:
-        from onrig.tools.barrier import build
+        from onrig.tools.barrier import build_barrier
 
         if min(options.plants, options.tests) < 1 or len(options.config) > 1:
             return complain("safety", "--barrier takes one configuration, and --plants and --tests of 1 or more")
-        return build(options.config[0], options.set, options.plants, options.tests, options.seed)
+        return build_barrier(options.config[0], options.set, options.plants, options.tests, options.seed)
     from onrig.tools.safety import draw, drive
 
     if options.plot is not None:

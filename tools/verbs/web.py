@@ -25,7 +25,7 @@ def main(options: Options) -> int:
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.run_state.report import use_plain_output
     from onrig.runtime.run_state.running import find_running
-    from onrig.tools.active_runs import choose
+    from onrig.tools.active_runs import choose_run
     from onrig.tools.damage import REPORT_PATTERNS, print_damage
     from onrig.tools.terminal import complain
     from onrig.tools.web.guard import parse_address
@@ -33,7 +33,7 @@ def main(options: Options) -> int:
 
     folder = options.run
     if folder is None:
-        selected = choose("web", None, anywhere=False)
+        selected = choose_run("web", None, anywhere=False)
         if isinstance(selected, int):
             return selected
         folder = selected.folder

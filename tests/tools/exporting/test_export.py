@@ -159,7 +159,7 @@ def test_a_killed_run_is_exported_and_what_is_missing_is_said(
     rows = 2 * whole_runs.EPISODES
     assert captured.err.splitlines()[-3:] == [
         f"onrig export: {folder}: the run was killed: it has no summary",
-        f"onrig export: {folder}: log.mcap was not finished: it is read to its last complete chunk",
+        f"onrig export: {folder}: log.mcap is incomplete; it is read up to its last complete chunk",
         f"onrig export: {folder}: 1 of {rows + 1} episodes in episodes.csv are not complete in the log",
     ]
     provenance = json.loads((tmp_path / "killed-parquet/provenance.json").read_text())

@@ -92,7 +92,7 @@ def test_a_run_of_another_identification_is_refused_with_both_values(trained: Tr
 
 def test_run_takes_it_by_its_folder(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "pendulum", "--pretrained", str(trained.out), "--set", SMALL[0], "--dry-run"]) == 0
-    assert "pendulum: sound" in capsys.readouterr().out
+    assert "pendulum: valid" in capsys.readouterr().out
 
 
 def test_what_has_ended_is_not_continued_and_not_overwritten(

@@ -111,7 +111,7 @@ def test_a_run_elsewhere_is_not_taken_for_being_alone(
 
 
 def test_a_stop_finds_the_only_run_from_anywhere(paused: Path) -> None:
-    found = active_runs.choose("stop", None, anywhere=True)
+    found = active_runs.choose_run("stop", None, anywhere=True)
     assert isinstance(found, Running)
     assert found.folder == paused
 
