@@ -1,4 +1,4 @@
-"""Export of a run's data: progress, result and exit code."""
+"""Exporting a run's data in a terminal: progress, result and exit code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
     except OSError as error:
         return complain("export", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
     print(f"{exported.folder}: {', '.join(f'{count(n)} {what}' for what, n in exported.counts.items())}")
-    for line in exported.absent:
+    for line in exported.never_recorded:
         print(f"not exported: {line}")
     for line in exported.missing:
         sys.stderr.write(f"onrig export: {folder}: {line}\n")

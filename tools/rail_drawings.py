@@ -189,7 +189,7 @@ class Track(Drawing, frozen=True, tag="track"):
             "low": low,
             "high": high,
             "walls": walled,
-            "target": goal.value if goal is not None and goal.by is None else None,
+            "target": goal.value if goal is not None and goal.target is None else None,
             "magnets": [{"at": x, "actuator": actuator} for x, actuator in magnets],
         }
         return {**super().page_data(config), "track": track}

@@ -21,7 +21,7 @@ from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import episode_columns, read_episodes, read_run
 from onrig.tools.damage import POLICY_PATTERNS, REPORT_PATTERNS, exit_code_with_damage, print_damage
 from onrig.tools.experiments.store import SPEC
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.quantity import size
 from onrig.tools.run_description import describe_bounds, describe_promise, describe_run
 from onrig.tools.run_facts import facts_from_summary
@@ -80,7 +80,7 @@ def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path
     try:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     damage = print_damage("report", folder, *REPORT_PATTERNS, *POLICY_PATTERNS)
     for name, reason in read_run(folder, config).unusable.items():  # includes a run without checksums yet
         if not any(f"{folder}: {name} " in line for line in damage):

@@ -56,11 +56,11 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
             point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", sections
         )
     else:
-        run = load_for_rig(str(path), begins=False)
+        run = load_for_rig(str(path), is_new_run=False)
     on_device = port if run.device.line is not None else None
     if on_device is not None:
         run = replace_device(run, on_device)
-    config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
+    config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, is_new_run=False)
     config = with_resolved_origins(config, run)
     changed = compare_configs(run, config)
     if changed.refused:

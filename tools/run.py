@@ -19,7 +19,7 @@ from onrig.runtime.run_state.completeness import summary_line
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.requests import HELP, open_keyboard
 from onrig.tools.display import display_for
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.run_facts import N_AVERAGED_EPISODES, facts_from_summary
 from onrig.tools.running import Plan, open_folder, plan_run, supervise
 from onrig.tools.terminal import complain, draw_or_report, warn_missing_library
@@ -57,7 +57,7 @@ def run_in_terminal(
             return ExitCode.OK
         return _run(plan, addresses)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Failure as failure:
         return complain("run", str(failure), failure.code)
 

@@ -10,7 +10,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
-from onrig.tools.load import explain, load
+from onrig.tools.load import load, print_problems
 from onrig.tools.progress import show_progress
 from onrig.tools.reports.style import RED, new_figure, save, title
 from onrig.tools.terminal import complain, file_problem, plot_problem, reason
@@ -72,7 +72,7 @@ def _load_predicting(names: Sequence[str], overrides: Sequence[str]) -> list[Run
     try:
         configs = [load(name, overrides) for name in names]
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     for name, config in zip(names, configs, strict=True):
         if config.limits.predicted is None:
             return complain(

@@ -11,7 +11,7 @@ from onrig.runtime.config.problem import ConfigError, hint
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import load_run
 from onrig.tools.fields import REQUIRED, Field, Section, first_sentence, sections_of_run
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.load import sections as owned_sections
 from onrig.tools.terminal import complain
 
@@ -34,7 +34,7 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
         if of is not None:
             load_run(of)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     sections = sections_of_run(owned_sections())
     if markdown:
         print(page(sections), end="")

@@ -53,9 +53,9 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
     except SegmentError as error:
         return complain("watch", f"{error}; watch it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
     except ConfigError as error:
-        from onrig.tools.load import explain
+        from onrig.tools.load import print_problems
 
-        return explain(error)
+        return print_problems(error)
     if has_ended:
         print(f"{selected.folder}: {describe_outcome(selected.folder)}")
     return code

@@ -282,7 +282,7 @@ FALLS = "task.terminate={velocity: [-6, 6]}"
 @pytest.mark.parametrize(
     ("overrides", "warned"),
     [
-        ([FALLS], "worth 0, continuing as random actions earn -3270 (discounted by 0.95)"),
+        ([FALLS], "worth 0, but random actions earn -3270 without it (discounted by 0.95)"),
         ([FALLS, "task.normalization=null"], "worth 0, continuing as the start state earns -3141"),
         ([FALLS, "task.reward.terminal=-1000"], "worth -1000, continuing"),
         ([FALLS, "task.reward.terminal=-4000"], ""),

@@ -45,7 +45,7 @@ from onrig.tools.experiments.options import ExperimentOptions, check_cluster, wo
 from onrig.tools.experiments.runner import AT_ONCE, at_once_of, missing_units, new_display, run_units, split
 from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers
-from onrig.tools.load import explain, load_for_rig
+from onrig.tools.load import load_for_rig, print_problems
 from onrig.tools.plugins import third_party_plugins
 from onrig.tools.terminal import complain
 
@@ -97,7 +97,7 @@ def show_advice(options: AdviseOptions) -> int:
         with _open_race(options) as race_:
             return race_.run()
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Unsuitable as error:
         return complain("advise", str(error))
     except Failure as failure:

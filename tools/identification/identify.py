@@ -1,4 +1,4 @@
-"""Identification of a plant from its twin, its device or a run: result, page or refusal."""
+"""Identification of a plant from a twin, a device or a run: result, page or refusal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.damage import LOG_PATTERNS, exit_code_with_damage, print_damage
 from onrig.tools.device_process import open_device_line
-from onrig.tools.load import explain, load, load_for_rig
+from onrig.tools.load import load, load_for_rig, print_problems
 from onrig.tools.ports import missing_port_problem
 from onrig.tools.progress import show_progress
 from onrig.tools.terminal import complain, folder_problem
@@ -27,48 +27,49 @@ if TYPE_CHECKING:
     from onrig.sim.identification.result import Result
     from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation
-    from onrig.tools.identification.experiment import Drive, Experiment
+    from onrig.tools.identification.experiment import ExcitationDriver, Experiment
 
-_NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
-_NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
-RESULT: Final = "identified.yaml"
+_SCIPY_MISSING_TEXT: Final = "identification needs scipy: pip install 'onrig[identify]'"
+_MCAP_MISSING_TEXT: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
+RESULT_FILE: Final = "identified.yaml"
 _MAX_STEPS: Final = 20_000
-"""Maximum steps used of a run, from its beginning, where exploration is strongest."""
+"""Maximum number of steps used of a run: the first ones, where exploration is strongest."""
 
 
-class Identified(NamedTuple):
-    """Result of an identification, written to its folder."""
+class IdentifiedPlant(NamedTuple):
+    """Result of an identification, and the folder that contains it."""
 
     source: str
     folder: Path
     result: Result
     """Parameters with their joint uncertainty, as in ``identified.yaml``."""
     unpredictable: tuple[str, ...]
-    """Reasons why this configuration's shield cannot predict the identified plant; a run would refuse the result."""
+    """Reasons why the configuration's shield cannot predict the identified plant: a run would refuse the result."""
     settings: tuple[str, ...]
     """Settings to change before a run can use the result."""
     damage: tuple[str, ...] = ()
-    """Damaged files of the run that it was identified from."""
+    """Damaged files of the run from which the plant was identified."""
 
 
 class NotIdentified(Failure):
-    """No plant can be identified from the data, or the rig is connected wrongly; ``problems``: one line each."""
+    """No plant can be identified from the data, or the rig is connected wrongly. ``problems`` has one line per
+    problem."""
 
     def __init__(self, source: str, problems: Sequence[str], out: Path | None = None) -> None:
         lines = [f"{source}: {problem}" for problem in problems]
-        if out is not None and (out / RESULT).exists():
-            lines.append(f"nothing was written; '{out / RESULT}' is from an earlier identification")
+        if out is not None and (out / RESULT_FILE).exists():
+            lines.append(f"nothing was written; '{out / RESULT_FILE}' is from an earlier identification")
         super().__init__("\n".join(lines), ExitCode.PREFLIGHT)
         self.problems: Final = tuple(problems)
 
 
 def missing_library() -> str | None:
-    """Return a message if a library is missing, or None."""
-    return _NO_SCIPY if find_spec("scipy") is None else None
+    """Return a message if a required library is missing, otherwise None."""
+    return _SCIPY_MISSING_TEXT if find_spec("scipy") is None else None
 
 
-Confirm = Callable[[str], bool]
-"""Asks for permission to drive a device, with a description; returns the reply."""
+ConfirmationPrompt = Callable[[str], bool]
+"""Receives a description of the motion, and returns whether the device may be driven."""
 
 
 def identify(
@@ -80,13 +81,14 @@ def identify(
     seed: int = 0,
     out: str | Path | None = None,
     until: float | None = None,
-    confirm: Confirm = lambda text: False,
-) -> Identified:
-    """Identify a plant: from the log of a run (its folder), or by exciting a configuration's twin or device.
+    confirm: ConfirmationPrompt = lambda text: False,
+) -> IdentifiedPlant:
+    """Identify a plant from the log of a run (``source`` is its folder), or by exciting a configuration's twin or
+    device.
 
     ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``until``: sufficient relative half-width
-    of the plant's parameters (default: the full experiment); ``confirm``: called before a device is driven; refuses by
-    default.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's ``identification``, or
+    of the plant's parameters (default: the full experiment); ``confirm``: called before a device is driven; by default,
+    it refuses.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's ``identification``, or
     ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
     """
     if missing := missing_library():
@@ -99,7 +101,7 @@ def identify(
     name = str(source)
     config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
     try:
-        # The twin's plant is the best initial guess for a device on a port, too.
+        # the twin's plant is the best initial guess for a device on a port, too
         plant = nominal_plant(load(name, overrides) if device else config)
     except (ValueError, ConfigError) as error:
         raise Failure(f"{name}: {error}") from None
@@ -124,14 +126,14 @@ def show_identification(
     *,
     yes: bool,
 ) -> int:
-    """Identify and print tables; asks before driving a device unless ``yes``.  Returns the exit code."""
+    """Identify a plant and print the result; asks before driving a device unless ``yes``.  Returns the exit code."""
     try:
         found = identify(
             source, overrides, device=device, effort=effort, seed=seed, out=out, until=until,
             confirm=(lambda text: True) if yes else _ask,
         )  # fmt: skip
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Failure as failure:
         for line in str(failure).splitlines():
             complain("identify", line)
@@ -148,7 +150,7 @@ def show_identification(
         for problem in before_use:
             complain("identify", f"{found.source}: {problem}")
         return ExitCode.PREFLIGHT
-    usage = "; ".join(before_use) or f"use it in a run: --set identified={found.folder / RESULT}"
+    usage = "; ".join(before_use) or f"use it in a run: --set identified={found.folder / RESULT_FILE}"
     print(f"\nsee {found.folder / 'identification.html'}; {usage}")
     return exit_code_with_damage(ExitCode.OK, found.damage)
 
@@ -159,7 +161,9 @@ def _ask(text: str) -> bool:
 
 
 def nominal_plant(config: RunConfig) -> Plant:
-    """Return the initial guess: the twin's plant, else the shield's nominal one; raises ValueError without either."""
+    """Return the initial guess: the twin's plant, otherwise the shield's nominal plant; raises ValueError if neither
+    exists.
+    """
     from onrig.sim.plants.registry import simulated
     from onrig.sim.twin.main import twin_options
 
@@ -170,9 +174,9 @@ def nominal_plant(config: RunConfig) -> Plant:
     return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
 
 
-def _identify_run(folder: Path, out: Path) -> Identified:
+def _identify_run(folder: Path, out: Path) -> IdentifiedPlant:
     if find_spec("mcap") is None:
-        raise Failure(_NO_MCAP, ExitCode.PREFLIGHT)
+        raise Failure(_MCAP_MISSING_TEXT, ExitCode.PREFLIGHT)
     from onrig.runtime.log.reading import LogDamagedError
     from onrig.runtime.run_loading import load_resolved
 
@@ -183,7 +187,7 @@ def _identify_run(folder: Path, out: Path) -> Identified:
     except LogDamagedError as error:
         raise Failure(str(error), ExitCode.INTERNAL) from None
     if not steps:
-        raise Failure(f"'{folder}' holds no log (log.mcap) with steps")
+        raise Failure(f"'{folder}' contains no log (log.mcap) with steps")
     try:
         plant = nominal_plant(config)
     except ValueError as error:
@@ -207,7 +211,7 @@ def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
     return steps
 
 
-def _identify_twin(experiment: Experiment, seed: int, out: Path) -> Identified:
+def _identify_twin(experiment: Experiment, seed: int, out: Path) -> IdentifiedPlant:
     from onrig.hw.transport import LinkError
     from onrig.tools.evaluate import lockstep_session
     from onrig.tools.identification.driving import DeviceFault
@@ -223,7 +227,7 @@ def _identify_twin(experiment: Experiment, seed: int, out: Path) -> Identified:
         raise Failure(f"the twin: {error}", ExitCode.HARDWARE) from None
 
 
-def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Identified:
+def _identify_device(experiment: Experiment, out: Path, confirm: ConfirmationPrompt) -> IdentifiedPlant:
     from onrig.hw.identity import DeviceMismatch, LimitsWider
     from onrig.hw.line import Serial
     from onrig.hw.messages import Capability
@@ -235,7 +239,7 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
     config = experiment.config
     line, address = config.device.line, config.device.address
     if line is not None and not line.allows_identification:
-        raise Failure(f"{address}: identification does not support this transport")
+        raise Failure(f"{address}: identification does not support devices with this transport")
     missing = missing_port_problem(line.path) if isinstance(line, Serial) else None
     if missing is not None:
         raise Failure(f"{address}: {missing}", ExitCode.HARDWARE)
@@ -255,7 +259,7 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
 
             return _run_experiment(experiment, drive, out, f"device on {address}")
     except (LimitsTooWide, LimitsWider) as error:
-        raise Failure(f"{address}: {error}; tighten the configuration's limits to the device's") from None
+        raise Failure(f"{address}: {error}; tighten the limits in the configuration to those of the device") from None
     except (LinkError, DeviceMismatch, RequestRefused) as error:
         raise Failure(f"{address}: {error}", ExitCode.HARDWARE) from None
     except DeviceFault as error:
@@ -273,7 +277,7 @@ def _describe_experiment(experiment: Experiment, port: str) -> str:
     return "\n".join(lines)
 
 
-def _run_experiment(experiment: Experiment, drive: Drive, out: Path, source: str) -> Identified:
+def _run_experiment(experiment: Experiment, drive: ExcitationDriver, out: Path, source: str) -> IdentifiedPlant:
     from onrig.sim.identification.outcome import Implausible
     from onrig.tools.identification.experiment import excite
 
@@ -288,12 +292,12 @@ def _run_experiment(experiment: Experiment, drive: Drive, out: Path, source: str
 
 def _fit_and_write(
     config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, found: Fitted | None = None
-) -> Identified:
+) -> IdentifiedPlant:
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.result import result_of, write_result
     from onrig.tools.identification.experiment import fit_steps
     from onrig.tools.identification.page import write_page
-    from onrig.tools.identification.refusal import conflicts_of, reversed_channels
+    from onrig.tools.identification.refusal import find_conflicts, reversed_channels
 
     try:
         found = found or fit_steps(config, plant, steps)
@@ -304,14 +308,14 @@ def _fit_and_write(
     result = result_of(found, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
     if problems := reversed_channels(found.connection, config.rig):
         raise NotIdentified(source, problems, out)
-    conflicts = conflicts_of(config, result)
+    conflicts = find_conflicts(config, result)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_result(result, out / RESULT, [*conflicts.unpredictable, *conflicts.settings])
+        write_result(result, out / RESULT_FILE, [*conflicts.unpredictable, *conflicts.settings])
         write_page(result, found, config.rig, out / "identification.html")
     except OSError as error:
         raise Failure(f"'{error.filename or out}' cannot be written: {error.strerror or error}") from None
-    return Identified(source, out, result, tuple(conflicts.unpredictable), tuple(conflicts.settings))
+    return IdentifiedPlant(source, out, result, tuple(conflicts.unpredictable), tuple(conflicts.settings))
 
 
 def _drive_with_progress(

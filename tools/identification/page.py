@@ -23,17 +23,17 @@ from onrig.tools.terminal import draw_or_report
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SHOWN: Final = 6
+_N_SHOWN_WINDOWS: Final = 6
 """Number of windows drawn."""
-_LAGS: Final = 12
-_STRONG: Final = 0.6
+_N_LAGS: Final = 12
+_STRONG_CORRELATION: Final = 0.6
 """Magnitude of correlation above which its colour is dark."""
 
 
 def identification_page(result: Result, found: Identification, rig: Rig) -> Page:
     """Build the page, without plots if matplotlib is missing."""
     inverted = [name for name, sign in result.signs.items() if sign < 0]
-    notes = [f"{', '.join(inverted)}: reversed with respect to the rig's description."] if inverted else []
+    notes = [f"{', '.join(inverted)}: reversed relative to the rig description."] if inverted else []
     drawers = (
         partial(_windows_chart, found, rig),
         partial(_residuals_chart, found, rig),
@@ -41,7 +41,10 @@ def identification_page(result: Result, found: Identification, rig: Rig) -> Page
     )
     charts = [chart for draw in drawers if (chart := draw_or_report("A chart", draw, notes.append)) is not None]
     unknown = result.not_known or ("All parameters were identified.",)
-    lead = f"{result.source}; {found.windows.size} windows of {_span(found)} fitted, {found.excluded_windows} excluded."
+    windows = (
+        f"{found.windows.size} windows of {_window_duration(found)} were fitted, {found.excluded_windows} excluded"
+    )
+    lead = f"{result.source}; {windows}."
     parts: tuple[Part, ...] = (
         Warnings(notes),
         *result_tables(result),
@@ -54,7 +57,8 @@ def identification_page(result: Result, found: Identification, rig: Rig) -> Page
 def result_tables(result: Result) -> list[Sheet]:
     """Return tables of parameters, noise and signs."""
     rows = [
-        (p.name, format_estimate(Bounds(p.value, p.low, p.high), unit=p.unit), _share(p)) for p in result.parameters
+        (p.name, format_estimate(Bounds(p.value, p.low, p.high), unit=p.unit), _relative_half_width(p))
+        for p in result.parameters
     ]
     found = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
     noise = [
@@ -73,12 +77,12 @@ def result_tables(result: Result) -> list[Sheet]:
     return found
 
 
-def _share(p: Parameter) -> str:
-    """Return the half-width as a share of the value; "" if the value may be zero."""
+def _relative_half_width(p: Parameter) -> str:
+    """Return the half-width as a share of the value; empty if the value may be zero."""
     return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO) else ""
 
 
-def _span(found: Identification) -> str:
+def _window_duration(found: Identification) -> str:
     return f"{found.windows.periods * found.windows.period_s:g} s"
 
 
@@ -86,7 +90,7 @@ def _windows_chart(found: Identification, rig: Rig) -> Plot:
     """Draw measured and predicted signals, window by window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
-    shown = np.linspace(0, found.windows.size - 1, min(_SHOWN, found.windows.size)).astype(int)
+    shown = np.linspace(0, found.windows.size - 1, min(_N_SHOWN_WINDOWS, found.windows.size)).astype(int)
     span_s = found.windows.periods * found.windows.period_s
     for i, (sensor, (axes,)) in enumerate(zip(rig.sensors, panels, strict=True)):
         for k, window in enumerate(shown):
@@ -103,14 +107,14 @@ def _windows_chart(found: Identification, rig: Rig) -> Plot:
 
 
 def _residuals_chart(found: Identification, rig: Rig) -> Plot:
-    """Draw distribution and autocorrelation of the residuals."""
+    """Draw the distribution and the autocorrelation of the residuals."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 2, 2.3 * n)
     for i, (sensor, row) in enumerate(zip(rig.sensors, panels, strict=True)):
         residuals = found.fit.residuals[..., i] / found.noise.total[i]
         _histogram(row[0], residuals.ravel())
         title(row[0], f"{sensor.name}: residual / noise")
-        lags = range(1, min(_LAGS, residuals.shape[1] - 1))
+        lags = range(1, min(_N_LAGS, residuals.shape[1] - 1))
         row[1].bar(
             list(lags),
             [float(np.mean(residuals[:, k:] * residuals[:, :-k])) for k in lags],
@@ -145,9 +149,9 @@ def _correlation_chart(result: Result) -> Plot:
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     for i, j in np.ndindex(*correlation.shape):
-        colour = "white" if abs(correlation[i, j]) > _STRONG else "black"  # white on dark colours
+        colour = "white" if abs(correlation[i, j]) > _STRONG_CORRELATION else "black"  # white text on dark cells
         axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8, color=colour)
-    caption = "To sample plants, draw all parameters together, from the file's samples or covariance."
+    caption = "To sample plants, draw all parameters jointly from the samples or the covariance in the file."
     return inline_plot(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")
 
 

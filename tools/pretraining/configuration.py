@@ -20,13 +20,13 @@ from onrig.tools.twin_findings import uncovered_findings
 
 _PIECE_STEPS: Final = 5000
 """Approximate length of a piece: starting the processes takes as long as a few hundred steps."""
-_MIN_DRAWN: Final = 100
+_MIN_COVERED: Final = 100
 """Minimum number of samples within the shield's box."""
 
 Columns = dict[str, tuple[float, ...]]
 
 
-class Plants(NamedTuple):
+class DrawnSamples(NamedTuple):
     """Samples of an identification, by parameter (``device.twin.samples``)."""
 
     learned: Columns
@@ -35,11 +35,11 @@ class Plants(NamedTuple):
     """Number of samples dropped because the shield does not cover them."""
 
 
-def plants_of(result: Result, config: RunConfig, file: str) -> Plants:
+def split_samples(result: Result, config: RunConfig, file: str) -> DrawnSamples:
     """Split the samples of an identification; raises Failure if they are not usable."""
-    if len(result.samples) < _MIN_DRAWN:
+    if len(result.samples) < _MIN_COVERED:
         remedy = "identify the rig again (onrig identify)"
-        raise Failure(f"{file} holds {len(result.samples)} samples, at least {_MIN_DRAWN} are needed: {remedy}")
+        raise Failure(f"{file} holds {len(result.samples)} samples, at least {_MIN_COVERED} are needed: {remedy}")
     columns = twin_samples(result)
     options = msgspec.convert(result.twin, TwinOptions)
     known = [p.name for p in result.parameters if p.name in options.plant.identifiable]
@@ -49,14 +49,14 @@ def plants_of(result: Result, config: RunConfig, file: str) -> Plants:
         raise Failure(f"{file}: {what}: identify again with more motion (--effort)")
     drawn = msgspec.structs.replace(options, samples=columns)
     rows = [i for i in range(len(result.samples)) if _is_covered(sampled_options(drawn, i), config)]
-    if len(rows) < _MIN_DRAWN:
-        what = f"the shield covers {len(rows)} of its {len(result.samples)} plants, at least {_MIN_DRAWN} are needed"
+    if len(rows) < _MIN_COVERED:
+        what = f"the shield covers {len(rows)} of its {len(result.samples)} plants, at least {_MIN_COVERED} are needed"
         raise Failure(f"{file}: {what}: identify again with more motion, or widen limits.predicted")
     held_out, learned = (
         {name: tuple(column[i] for i in part) for name, column in columns.items()}
         for part in (rows[:N_HELD_OUT_PLANTS], rows[N_HELD_OUT_PLANTS:])
     )
-    return Plants(learned, held_out, len(result.samples) - len(rows))
+    return DrawnSamples(learned, held_out, len(result.samples) - len(rows))
 
 
 def _is_covered(options: TwinOptions, config: RunConfig) -> bool:

@@ -15,7 +15,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import sampled_options
-from onrig.tools.evaluate import judge, lockstep_session, play_episode, read_model, record_packer
+from onrig.tools.evaluate import admission_verdict, lockstep_session, play_episode, read_model, record_packer
 from onrig.tools.pretraining.configuration import Columns
 
 
@@ -26,7 +26,7 @@ def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: 
     """
     path = _policy(folder, first=first)
     model = read_model(path, config)
-    verdict = model if isinstance(model, Refused) else judge(model, config)
+    verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
     if isinstance(verdict, Refused):
         raise Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
     assert isinstance(model, bytes)

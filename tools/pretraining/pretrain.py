@@ -25,21 +25,21 @@ from onrig.tools.pretrained import (
     read_pretraining,
     write_pretraining,
 )
-from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
+from onrig.tools.pretraining.configuration import piece_episodes, pretraining_config, split_samples
 from onrig.tools.pretraining.held_out import held_out_scores
-from onrig.tools.pretraining.start import IDENTIFIED, write_start
+from onrig.tools.pretraining.start import IDENTIFIED_FILE, write_start
 from onrig.tools.resumption import CannotResume, prepare_resumption
 from onrig.tools.running import Plan, open_folder, supervise
 from onrig.tools.terminal import folder_problem
 
-MINUTES: Final = 10.0
+DEFAULT_MINUTES: Final = 10.0
 MAX_EPISODES: Final = 10_000
 
-OnEvaluation = Callable[[RunConfig, Scores], object]
+ScoreSink = Callable[[RunConfig, Scores], object]
 """Receives the scores of each evaluation."""
 
 
-class Stopped(Failure):
+class PretrainingStopped(Failure):
     """A pretraining was stopped by the user or by a fault."""
 
 
@@ -48,9 +48,9 @@ def pretrain(
     overrides: Sequence[str] = (),
     *,
     out: str | Path,
-    minutes: float = MINUTES,
+    minutes: float = DEFAULT_MINUTES,
     episodes: int = MAX_EPISODES,
-    on_evaluation: OnEvaluation = lambda config, scores: None,
+    on_evaluation: ScoreSink = lambda config, scores: None,
     signals: bool = False,
 ) -> Pretraining:
     """Learn on plants drawn from a configuration's identification until the score has settled.
@@ -68,10 +68,10 @@ def pretrain(
     if file is None:
         remedy = f"onrig identify {name} --out found, then --set identified=found/identified.yaml"
         raise Failure(f"{name} names no identification to draw plants from: {remedy}")
-    if problem := _occupied(out):
+    if problem := _folder_problem(out):
         raise Failure(f"--out: {problem}")
     result = read_result(file)
-    plants = plants_of(result, config, str(file))
+    plants = split_samples(result, config, str(file))
     piece = min(piece_episodes(config), episodes)
     first = pretraining_config(config, result, plants.learned, piece)
     for path, message in rig_findings(first):
@@ -82,24 +82,24 @@ def pretrain(
     )  # fmt: skip
 
     def begin(folder: Path) -> None:
-        replace_own_file(folder / IDENTIFIED, read_file(file, MAX_JSON_BYTES), durable=True)
+        replace_own_file(folder / IDENTIFIED_FILE, read_file(file, MAX_JSON_BYTES), durable=True)
         write_pretraining(folder, record)
 
     _run_piece(Plan(name, first, out, None), begin, signals=signals)
-    return _continue(out, on_evaluation, signals=signals)
+    return _continue_pretraining(out, on_evaluation, signals=signals)
 
 
 def resume(
-    folder: Path, *, on_evaluation: OnEvaluation = lambda config, scores: None, signals: bool = False
+    folder: Path, *, on_evaluation: ScoreSink = lambda config, scores: None, signals: bool = False
 ) -> Pretraining:
     """Continue a pretraining to its end, however it was stopped; raises Failure and Stopped."""
     record = read_pretraining(folder)
     if record.ended:
         raise Failure(f"the pretraining in '{folder}' has ended: {record.ended}")
-    return _continue(folder, on_evaluation, signals=signals)
+    return _continue_pretraining(folder, on_evaluation, signals=signals)
 
 
-def _occupied(out: Path) -> str | None:
+def _folder_problem(out: Path) -> str | None:
     try:
         why = occupied_reason(out)
     except OSError as error:
@@ -109,13 +109,13 @@ def _occupied(out: Path) -> str | None:
     return f"'{out}' {why}; choose another folder" if why else folder_problem("out", out)
 
 
-def _continue(folder: Path, on_evaluation: OnEvaluation, *, signals: bool) -> Pretraining:
+def _continue_pretraining(folder: Path, on_evaluation: ScoreSink, *, signals: bool) -> Pretraining:
     """Run and evaluate pieces until the pretraining has ended."""
     started_s = time.monotonic()
     record = read_pretraining(folder)
     while not record.ended:
         episode = min((len(record.evaluations) or 1) * record.piece, record.episodes)
-        plan = _plan(folder, episode)
+        plan = _next_piece(folder, episode)
         if plan is not None:
             _run_piece(plan, lambda folder: None, signals=signals)
         config = load_resolved(folder / "config.yaml")
@@ -127,14 +127,14 @@ def _continue(folder: Path, on_evaluation: OnEvaluation, *, signals: bool) -> Pr
         now_s = time.monotonic()
         seconds, started_s = record.seconds + now_s - started_s, now_s
         record = msgspec.structs.replace(record, evaluations=tuple(evaluations), seconds=round(seconds, 1))
-        record = msgspec.structs.replace(record, ended=_end(record))
+        record = msgspec.structs.replace(record, ended=_end_reason(record))
         if record.ended:
             write_start(folder, config, record)
         write_pretraining(folder, record)
     return record
 
 
-def _end(record: Pretraining) -> str:
+def _end_reason(record: Pretraining) -> str:
     """Return why a pretraining ends after its latest evaluation; "" if it continues."""
     if has_settled(record.evaluations):
         return "settled"
@@ -143,9 +143,9 @@ def _end(record: Pretraining) -> str:
     return f"limit of {record.minutes:g} minutes" if record.seconds >= 60.0 * record.minutes else ""
 
 
-def _plan(folder: Path, episode: int) -> Plan | None:
+def _next_piece(folder: Path, episode: int) -> Plan | None:
     """Return the piece that ends with ``episode``; None if it is complete."""
-    if _done(folder) >= episode:
+    if _n_episodes_done(folder) >= episode:
         return None
     try:
         resumption = prepare_resumption(folder, None, [f"episodes={episode}"])
@@ -156,7 +156,7 @@ def _plan(folder: Path, episode: int) -> Plan | None:
     return Plan(str(folder), resumption.config, folder, None, resumption)
 
 
-def _done(folder: Path) -> int:
+def _n_episodes_done(folder: Path) -> int:
     """Return the number of training episodes in complete pieces."""
     summary = read_fields(folder / "summary.json")
     episodes = summary.get("episodes")
@@ -168,4 +168,4 @@ def _run_piece(plan: Plan, begin: Callable[[Path], None], *, signals: bool) -> N
         begin(plan.folder)
         ended = supervise(plan._replace(config=config), lambda report: None, take_back, signals=signals)
     if ended.code != ExitCode.OK:
-        raise Stopped(f"{plan.folder}: {ended.reason}", ended.code)
+        raise PretrainingStopped(f"{plan.folder}: {ended.reason}", ended.code)

@@ -7,7 +7,7 @@ from typing import Final
 from onrig.hw.messages import Status
 from onrig.tools.replaying.recorded import Counts, RecordedStep
 
-_MAX_SENT: Final = 256
+_N_KEPT_COMMANDS: Final = 256
 """Number of latest commands to keep: a lease holds a command for at most 255 periods."""
 
 
@@ -25,7 +25,7 @@ class RecordedOutputs:
         """Add the next record."""
         self._latest = record
         self._sent[record.step.frame] = record.step.command
-        if len(self._sent) > _MAX_SENT:
+        if len(self._sent) > _N_KEPT_COMMANDS:
             del self._sent[next(iter(self._sent))]
 
     def before(self, record: RecordedStep) -> tuple[Counts, Counts]:

@@ -20,7 +20,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
 from onrig.runtime.lease import describe_lease
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.load import explain, load_for_rig
+from onrig.tools.load import load_for_rig, print_problems
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts, list_ports, read_port
 from onrig.tools.service.texts import (
@@ -129,7 +129,7 @@ def install(
     try:
         config = load_for_rig(name, overrides, port=device)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     if for_user and "SUDO_USER" in os.environ:
         return complain("service", "--user: run it without sudo, which would write the files as root")
     user = os.environ.get("SUDO_USER") or getpass.getuser()

@@ -60,7 +60,7 @@ def _examine(options: Options, device: str) -> int:
     from onrig.runtime.exit_codes import ExitCode
     from onrig.tools.conformance import Selection, confirm_motion, examine
     from onrig.tools.device_process import is_config_name, open_device_line
-    from onrig.tools.load import explain, load
+    from onrig.tools.load import load, print_problems
     from onrig.tools.ports import missing_port_problem
 
     selection = Selection(options.only, options.share, options.hands)
@@ -72,7 +72,7 @@ def _examine(options: Options, device: str) -> int:
     try:
         config = load(device, options.set)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     must_confirm = not options.yes and config.device.twin is None
     confirm = partial(confirm_motion, options.share, config.device.address) if must_confirm else None
     try:

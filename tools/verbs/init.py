@@ -29,6 +29,6 @@ class Options:
 
 def main(options: Options) -> int:
     """Write the files; returns the exit code."""
-    from onrig.tools.first_rig import write
+    from onrig.tools.first_rig import write_first_rig
 
-    return write(options.folder, options.plant, options.model)
+    return write_first_rig(options.folder, options.plant, options.model)

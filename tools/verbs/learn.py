@@ -40,13 +40,13 @@ def main(options: Options) -> int:
     from onrig.runtime.link.client import PATIENCE_S
     from onrig.runtime.link.keys import KeyFault, load_learner_keys
     from onrig.runtime.run_state.report import use_plain_output
-    from onrig.tools.load import explain, load_for_learner
+    from onrig.tools.load import load_for_learner, print_problems
     from onrig.tools.terminal import complain, warn_missing_library
 
     try:
         config = load_for_learner(options.config, options.set)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     plain = options.plain_loopback or config.link.allow_plain_loopback
     if problem := endpoint_problem(options.connect, with_keys=options.keys is not None, plain=plain):
         return complain("learn", f"--connect: {problem}")

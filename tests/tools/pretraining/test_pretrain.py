@@ -87,7 +87,7 @@ def test_a_run_of_another_identification_is_refused_with_both_values(trained: Tr
         load_for_rig("pendulum", settings)
     first = str(refused.value).splitlines()[0]
     assert str(trained.record.identified) in first
-    assert f'this one has "{load_for_rig("pendulum", settings[1:]).identified}"' in first
+    assert f'this run has "{load_for_rig("pendulum", settings[1:]).identified}"' in first
 
 
 def test_run_takes_it_by_its_folder(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ class Options:
 
 def main(options: Options) -> int:
     """Renew the lease; returns the exit code."""
-    from onrig.tools.policy_renewal import Drive, drive
+    from onrig.tools.policy_renewal import RenewalOptions, renew_policy
 
-    where = Drive(options.file, options.config, options.set, options.device)
-    return drive(where, options.duration, options.log)
+    where = RenewalOptions(options.file, options.config, options.set, options.device)
+    return renew_policy(where, options.duration, options.log)
