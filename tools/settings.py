@@ -37,7 +37,7 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
         return print_problems(error)
     sections = sections_of_run(owned_sections())
     if markdown:
-        print(page(sections), end="")
+        print(markdown_page(sections), end="")
         return ExitCode.OK
     if not paths:
         print("\n".join(overview(sections)))
@@ -51,7 +51,11 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
             return complain(
                 "settings", f"unknown setting '{path}'{hint(path, names)}; `onrig settings` lists the sections"
             )
-        print("\n".join(line for section in selected for line in text(section, shutil.get_terminal_size().columns)))
+        print(
+            "\n".join(
+                line for section in selected for line in section_lines(section, shutil.get_terminal_size().columns)
+            )
+        )
     return ExitCode.OK
 
 
@@ -59,7 +63,9 @@ def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
     """Return the sections at and below a path; for a single setting, its section reduced to it."""
     path_parts = path.split(".")
     matching = [
-        (section, len(section.names) - len(path_parts)) for section in sections if _matches(section.names, path_parts)
+        (section, len(section.names) - len(path_parts))
+        for section in sections
+        if _path_matches(section.names, path_parts)
     ]
     if deeper := [section for section, depth in matching if depth >= 0]:
         return deeper
@@ -71,7 +77,7 @@ def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
     return [section for section in reduced if section.fields or section.variant.startswith(f"{path_parts[-1]}: ")]
 
 
-def _matches(names: Sequence[str], path_parts: Sequence[str]) -> bool:
+def _path_matches(names: Sequence[str], path_parts: Sequence[str]) -> bool:
     """Return whether a section's path and a given one agree over their common length; list marks are optional."""
     pairs = zip(names, path_parts, strict=False)
     return all(name in ("NAME", part) or part in name.replace("[]", "").split(" | ") for name, part in pairs)
@@ -85,7 +91,7 @@ def overview(sections: Sequence[Section]) -> Iterator[str]:
         yield f"{title.ljust(width)}  {_plain(first_sentence(section.meaning)).removesuffix('.')}".rstrip()
 
 
-def text(section: Section, columns: int) -> Iterator[str]:
+def section_lines(section: Section, columns: int) -> Iterator[str]:
     """Yield the lines of a section for a terminal."""
     yield _title(section) or "(top level)"
     yield from textwrap.wrap(_plain(section.meaning), columns, initial_indent=_INDENT, subsequent_indent=_INDENT)
@@ -96,7 +102,7 @@ def text(section: Section, columns: int) -> Iterator[str]:
     yield ""
 
 
-def page(sections: Sequence[Section]) -> str:
+def markdown_page(sections: Sequence[Section]) -> str:
     """Return all sections as Markdown."""
     parts = [_HEAD]
     for section in sections:

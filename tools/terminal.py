@@ -153,7 +153,7 @@ def plot_problem(option: str, path: Path | None) -> str | None:
     return f"--{option}: expected a file that ends in {', '.join(PLOT_SUFFIXES)}, got '{path}'"
 
 
-def draw_or_report(name: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
+def draw_or_report(name: str, draw: Callable[[], T], report_failure: Callable[[str], object]) -> T | None:
     """Draw a plot of a result; a failure is reported to ``say`` in one line and has no other effect.
 
     Returns None, without a message, if matplotlib is missing.
@@ -163,7 +163,7 @@ def draw_or_report(name: str, draw: Callable[[], T], say: Callable[[str], object
     except ImportError:
         return None
     except Exception as error:  # matplotlib's back ends, fonts and extensions have no common base
-        say(f"{name} was not drawn: {reason(error)}")
+        report_failure(f"{name} was not drawn: {reason(error)}")
         return None
 
 
@@ -215,7 +215,7 @@ def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
     return code
 
 
-def missing_library() -> str | None:
+def missing_library_text() -> str | None:
     """Message for a missing C library and its cost, or None."""
     from onrig.hw.native import COST_WITHOUT_LIBRARY, state
 
@@ -227,7 +227,7 @@ def missing_library() -> str | None:
 
 def warn_missing_library(verb: str) -> None:
     """Print a warning if the C library is missing."""
-    if missing := missing_library():
+    if missing := missing_library_text():
         complain(verb, missing)
 
 

@@ -120,32 +120,32 @@ class StopKeys:
 
     def __init__(self, run: Running) -> None:
         self._run = run
-        self._confirming = False
-        self._level = 0
+        self._awaits_confirmation = False
+        self._stop_level = 0
 
     @property
     def footer(self) -> str:
         """The last line of the screen."""
         from onrig.tools.watching.screen import KEYS
 
-        return _CONFIRM_TEXT if self._confirming else _STOPPING_TEXT if self._level else KEYS
+        return _CONFIRM_TEXT if self._awaits_confirmation else _STOPPING_TEXT if self._stop_level else KEYS
 
     def take(self, key: str) -> bool:
         """Handle one key; returns True to quit."""
-        if self._confirming:
-            self._confirming = False
+        if self._awaits_confirmation:
+            self._awaits_confirmation = False
             if key == "y":
                 self._stop()
             return False
         if key == "q":
             return True
-        if key == "s" and self._level:
+        if key == "s" and self._stop_level:
             self._stop()  # a second request needs no confirmation
         elif key == "s":
-            self._confirming = True
+            self._awaits_confirmation = True
         return False
 
     def _stop(self) -> None:
-        self._level = min(self._level + 1, 2)
+        self._stop_level = min(self._stop_level + 1, 2)
         with contextlib.suppress(SegmentError), RemoteControl(self._run) as remote:
-            remote.stop(self._level)
+            remote.stop(self._stop_level)

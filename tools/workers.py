@@ -193,7 +193,7 @@ class Channel:
         self._out.write(msgspec.json.encode(reply) + b"\n")
         self._out.flush()
 
-    def serve(self, start_up: Callable[[], object], turn: Callable[[], None] | None = None) -> None:
+    def serve(self, start_up: Callable[[], object], on_idle: Callable[[], None] | None = None) -> None:
         """Execute calls on the object from ``start_up`` until stdin ends; ``turn`` runs while there are none."""
         try:
             subject = start_up()
@@ -203,8 +203,8 @@ class Channel:
         self.reply(Value(msgspec.Raw(b"null")))
         with suppress(BrokenPipeError):  # the caller has ended
             while True:
-                while turn is not None and not select.select([sys.stdin], (), (), 0)[0]:
-                    turn()
+                while on_idle is not None and not select.select([sys.stdin], (), (), 0)[0]:
+                    on_idle()
                 line = sys.stdin.buffer.readline()
                 if not line:
                     return

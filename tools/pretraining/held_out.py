@@ -1,4 +1,4 @@
-"""Scores of a pretraining's policies on its held-out plants, by the tick, shield and twin of a lockstep run."""
+"""Scores of a pretraining's policies on the held-out plants, with the tick, shield and twin of a lockstep run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onrig.tools.pretraining.configuration import Columns
 
 
 def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: bool) -> tuple[float, ...]:
-    """Score the newest policy of a run, or its ``first`` one, in one evaluation episode on each plant.
+    """Score the newest policy of a run (or the ``first`` one) in one evaluation episode on each plant.
 
     Raises Failure for a policy or plant that cannot be simulated.
     """
@@ -50,5 +50,5 @@ def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: 
 def _policy(folder: Path, *, first: bool) -> Path:
     ids = sorted(int(path.stem) for path in (folder / "policies").glob("*.onnx") if path.stem.isdecimal())
     if not ids:
-        raise Failure(f"'{folder}' holds no policy: the learner offered none")
+        raise Failure(f"'{folder}' contains no policy: the learner offered none")
     return folder / "policies" / f"{ids[0 if first else -1]}.onnx"

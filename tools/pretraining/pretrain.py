@@ -1,4 +1,4 @@
-"""Pretraining on drawn plants in pieces, with an evaluation on held-out plants after each, resumable at any time."""
+"""Pretraining on drawn plants in pieces, each followed by an evaluation on held-out plants; resumable at any time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ScoreSink = Callable[[RunConfig, Scores], object]
 
 
 class PretrainingStopped(Failure):
-    """A pretraining was stopped by the user or by a fault."""
+    """The pretraining was stopped by the user or by a fault."""
 
 
 def pretrain(
@@ -58,7 +58,7 @@ def pretrain(
     ``name``: path or shipped name of a configuration that names an identification; ``minutes`` and ``episodes`` are
     limits.  Writes a run folder with ``pretraining.json``, ``identified.yaml`` and ``start.yaml`` to ``out``.
     ``on_evaluation`` receives the scores on the held-out plants after each piece.  Raises ConfigError, Failure, and
-    Stopped.
+    PretrainingStopped.
 
     >>> onrig.pretrain("pendulum", ["identified=found/identified.yaml"], out="pretrained").evaluations[-1].median
     """
@@ -67,7 +67,7 @@ def pretrain(
     file = find_identification(name, overrides)
     if file is None:
         remedy = f"onrig identify {name} --out found, then --set identified=found/identified.yaml"
-        raise Failure(f"{name} names no identification to draw plants from: {remedy}")
+        raise Failure(f"{name} names no identification from which to draw plants: {remedy}")
     if problem := _folder_problem(out):
         raise Failure(f"--out: {problem}")
     result = read_result(file)
@@ -92,7 +92,7 @@ def pretrain(
 def resume(
     folder: Path, *, on_evaluation: ScoreSink = lambda config, scores: None, signals: bool = False
 ) -> Pretraining:
-    """Continue a pretraining to its end, however it was stopped; raises Failure and Stopped."""
+    """Continue a pretraining to its end, however it was stopped; raises Failure and PretrainingStopped."""
     record = read_pretraining(folder)
     if record.ended:
         raise Failure(f"the pretraining in '{folder}' has ended: {record.ended}")
@@ -135,7 +135,7 @@ def _continue_pretraining(folder: Path, on_evaluation: ScoreSink, *, signals: bo
 
 
 def _end_reason(record: Pretraining) -> str:
-    """Return why a pretraining ends after its latest evaluation; "" if it continues."""
+    """Return why a pretraining ends after its latest evaluation; empty if it continues."""
     if has_settled(record.evaluations):
         return "settled"
     if record.evaluations[-1].episode >= record.episodes:
@@ -144,7 +144,7 @@ def _end_reason(record: Pretraining) -> str:
 
 
 def _next_piece(folder: Path, episode: int) -> Plan | None:
-    """Return the piece that ends with ``episode``; None if it is complete."""
+    """Return the plan of the piece that ends with ``episode``; None if the piece is complete."""
     if _n_episodes_done(folder) >= episode:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A pretraining in a terminal: a line per evaluation, the expected score, the command for a run."""
+"""Pretraining in a terminal: a line per evaluation, the expected score, and the command for a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def show_pretraining(
     episodes: int | None,
     resumed: Path | None,
 ) -> int:
-    """Pretrain, or continue, and print what the rig can expect; returns the exit code."""
+    """Start or continue a pretraining, and print the expected score on the rig; returns the exit code."""
     folder = resumed or out or Path(f"pretrained-{Path(str(name)).resolve().stem}")
 
     def show(config: RunConfig, scores: Scores) -> None:
@@ -51,7 +51,7 @@ def show_pretraining(
     last = record.evaluations[-1]
     print(f"\n{record.ended} after {last.episode} episodes, {record.seconds:.0f} s")
     print(f"expected on the rig: {_format_range(last)} (95 %), median {format_estimate(last.median, 3)}")
-    print(f"begin a run with it: onrig run {record.config} --pretrained {folder}")
+    print(f"start a run from it: onrig run {record.config} --pretrained {folder}")
     return ExitCode.OK
 
 

@@ -76,7 +76,7 @@ class SensorModel(NamedTuple):
         return [tuple(c) for c in counts.T.tolist()]
 
 
-class Death:
+class HostDeath:
     """Time of the host's death: after its answer to a random frame, or to the next frame with a small margin."""
 
     def __init__(self, frames: int, rng: random.Random) -> None:
@@ -92,13 +92,13 @@ class Lane:
     """One episode: its tick, its policy and the command in force (counts)."""
 
     def __init__(
-        self, tick: Tick, law: Law, name: str, loss_probability: float, death: Death, rng: random.Random
+        self, tick: Tick, law: Law, name: str, loss_probability: float, death: HostDeath, rng: random.Random
     ) -> None:
         self.name, self.loss_probability, self.death, self.rng = name, loss_probability, death, rng
         self.before = self.command = self._safe = tick.safe_counts
         self.unanswered = 0
         """Number of periods since the last command."""
-        self.alive, self.lease_expired = True, False
+        self.is_alive, self.lease_expired = True, False
         tick.begin(1, Kind.TRAIN, [])
         self.answer_to = begin_episode(tick, policy_act(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
 
@@ -110,7 +110,7 @@ class Lane:
             and self.loss_probability
             and self.rng.random() < self.loss_probability
         )
-        if self.alive and not lost:
+        if self.is_alive and not lost:
             self.unanswered = 0
             return False
         self.unanswered += 1
@@ -119,7 +119,7 @@ class Lane:
         return True
 
 
-def sensor_model_of(config: RunConfig, box: PlantBox) -> SensorModel:
+def sensor_model_for(config: RunConfig, box: PlantBox) -> SensorModel:
     """Return the sensor model of a rig, whose sensors must measure position and velocity."""
     rig, observed = config.rig, (box.place, box.velocity)
     names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in observed]
@@ -140,7 +140,7 @@ def run_core(
     if box is None:
         raise ValueError("limits.predicted is not set: the shield guarantees nothing to test")
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    sensor_model, plant = sensor_model_of(config, box), simulated(box).of_box(box, config.rig)
+    sensor_model, plant = sensor_model_for(config, box), simulated(box).of_box(box, config.rig)
     factories = laws(box, setting)
     ticks = [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in factories}
@@ -159,7 +159,7 @@ def run_core(
                     factories[name](generator),
                     name,
                     generator.choice(LOSS_PROBABILITIES),
-                    Death(frames, generator),
+                    HostDeath(frames, generator),
                     generator,
                 )
             )
@@ -211,7 +211,7 @@ def _run_lanes(
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
         drawn = draw_parameters(nominal, box.spread, n, rng)
-        changing &= np.array([lane.alive for lane in lanes])
+        changing &= np.array([lane.is_alive for lane in lanes])
         parameters = np.where(changing & varying[:, None], drawn, parameters)
         moving = plant.varied(separate).with_lumped(dict(zip(names, parameters, strict=True)))
         if dead_bands is not None:
@@ -237,7 +237,7 @@ def decide(lane: Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: T
     state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
     answer = lane.answer_to(state)
     step, lane.command = answer.step, answer.command
-    lane.alive = not lane.death.occurs(frame, step.margin)
+    lane.is_alive = not lane.death.occurs(frame, step.margin)
     tally.ticks += 1
     if step.rule is not Rule.NONE:
         tally.rules[step.rule] += 1

@@ -27,7 +27,7 @@ from onrig.sim.barrier.table import COASTS
 from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
 from onrig.tools.safety_case.campaign import Campaign, Law, Proposal, Tally, strongest_passing_command
-from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, Death, Lane, decide
+from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, HostDeath, Lane, decide
 
 MAX_TIME_TO_DEATH_S: Final = 4.0
 """Longest time before the host dies."""
@@ -125,7 +125,7 @@ def run_sampled(
                     laws[name](generator),
                     name,
                     generator.choice(LOSS_PROBABILITIES),
-                    Death(frames, generator),
+                    HostDeath(frames, generator),
                     generator,
                 )
             )
@@ -175,11 +175,11 @@ class _Batch:
         self._plant: Plant = setup.plant.varied(draw.parameters)
         names = [rig.observations[index].sensor or rig.observations[index].name for index in residuals.order]
         self._sensors = [names.index(s.name) for s in rig.sensors]
-        self._counts = np.array([s.resolution for s in rig.sensors])[:, None]
+        self._resolutions = np.array([s.resolution for s in rig.sensors])[:, None]
         self._order = [[s.name for s in rig.sensors].index(name) for name in names]
         bounds = residuals.errors[self._sensors][:, None]
         # Rounding to counts is part of a bound.
-        extra_error = np.maximum(bounds - 0.5 * self._counts, 0.0)
+        extra_error = np.maximum(bounds - 0.5 * self._resolutions, 0.0)
         self._error = draw.bias[self._sensors] / np.maximum(bounds, 1e-300) * extra_error
         self._units = np.array([a.resolution for a in rig.actuators])[:, None]
 
@@ -190,49 +190,55 @@ class _Batch:
         margins, n_steps, outside = setup.margin(state), np.zeros(n), np.zeros(n)
         delays: Any = draw.late_s
         for frame in range(1, frames + 2 * (lease + 1)):  # the last frames may be lost
-            counts = self._read(state)
+            counts = self._read_sensors(state)
             for lane, sensors in zip(lanes, counts.T.tolist(), strict=True):
                 lane.before = lane.command
                 if not lane.loses_frame(frame, lease):
                     decide(lane, frame, frame * config.period_us, tuple(sensors), campaign[lane.name])
             before = np.array([lane.before for lane in lanes], np.float64).T * self._units
             command = np.array([lane.command for lane in lanes], np.float64).T * self._units
-            alive = np.array([lane.alive for lane in lanes])
-            state, margin = self._move(state, before, command, delays)
+            is_alive = np.array([lane.is_alive for lane in lanes])
+            state, margin = self._advance(state, before, command, delays)
             margins = np.minimum(margins, margin)
-            if alive.any():
-                steps = Steps(self._measured(counts), before, command, delays, self._measured(self._read(state)))
-                outside += alive & self._residuals.outside(steps)
-                n_steps += alive
+            if is_alive.any():
+                steps = Steps(
+                    self._to_observations(counts),
+                    before,
+                    command,
+                    delays,
+                    self._to_observations(self._read_sensors(state)),
+                )
+                outside += is_alive & self._residuals.outside(steps)
+                n_steps += is_alive
         for _ in range(aftermath):
-            state, margin = self._move(state, command, command, delays)
+            state, margin = self._advance(state, command, command, delays)
             margins = np.minimum(margins, margin)
         return margins, outside / np.maximum(n_steps, 1.0)
 
-    def _read(self, state: State) -> NDArray[np.int64]:
+    def _read_sensors(self, state: State) -> NDArray[np.int64]:
         """Counts (sensors, l) of states."""
-        counts = np.rint((np.stack(state)[self._sensors] + self._error) / self._counts)
+        counts = np.rint((np.stack(state)[self._sensors] + self._error) / self._resolutions)
         return np.asarray(counts, np.int64)
 
-    def _measured(self, counts: NDArray[np.int64]) -> Array:
+    def _to_observations(self, counts: NDArray[np.int64]) -> Array:
         """Observations in the order of the plant's states."""
-        return np.asarray((counts * self._counts)[self._order])
+        return np.asarray((counts * self._resolutions)[self._order])
 
-    def _move(self, state: State, before: Array, command: Array, delays: Array) -> tuple[State, Array]:
+    def _advance(self, state: State, before: Array, command: Array, delays: Array) -> tuple[State, Array]:
         setup, start = self._setup, state
         parts = [(self._plant, before, delays, 1), (self._plant, command, setup.period_s - delays, N_SUBSTEPS)]
-        state, margins = self._along(parts, start)
+        state, margins = self._advance_in_parts(parts, start)
         released = np.array([lane.lease_expired for lane in self._lanes]) & setup.releases
         if released.any():
             released_plant = self._plant.released(np.where(np.arange(len(released)) % 2, 1.0, 0.0))
-            coasting, other = self._along(
+            coasting, other = self._advance_in_parts(
                 [(released_plant, 0.0 * command, np.full_like(delays, setup.period_s), N_SUBSTEPS)], start
             )
             state = tuple([np.where(released, a, b) for a, b in zip(coasting, state, strict=True)])
             margins = np.where(released, other, margins)
         return self._plant.constrain(BATCHED, state), margins
 
-    def _along(self, parts: list[tuple[Plant, Array, Array, int]], state: State) -> tuple[State, Array]:
+    def _advance_in_parts(self, parts: list[tuple[Plant, Array, Array, int]], state: State) -> tuple[State, Array]:
         margins = self._setup.margin(state)
         for plant, command, seconds, substeps in parts:
             for _ in range(substeps):

@@ -40,7 +40,7 @@ def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[flo
     return False
 
 
-def find(pid: int, rigs: list[Running]) -> Running | None:
+def find_run(pid: int, rigs: list[Running]) -> Running | None:
     """Find the run whose supervisor has this pid."""
     return next((rig for rig in rigs if rig.pid == pid), None)
 
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     """Halt the run; returns 0 if there is none, or if a frame from its device shows its outputs safe."""
     if len(arguments) != 1 or not arguments[0].isdigit():
         return 0  # systemd reports no main process: there is nothing to halt
-    run = find(int(arguments[0]), running_rigs())
+    run = find_run(int(arguments[0]), running_rigs())
     if run is None:
         return 0
     try:

@@ -25,11 +25,11 @@ from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts, list_ports, read_port
 from onrig.tools.service.texts import (
     HEADER_LINE,
-    Artifact,
     Service,
+    ServiceFile,
     limits_text,
-    rule_text,
     service_name,
+    udev_rule_text,
     unit_text,
 )
 from onrig.tools.terminal import complain
@@ -39,48 +39,52 @@ class PathOccupied(Exception):
     """Another program's file has the path of a service file; the message is one line."""
 
 
-def artifacts(s: Service, home: Path, root: Path = Path("/")) -> list[Artifact]:
+def service_files(s: Service, home: Path, root: Path = Path("/")) -> list[ServiceFile]:
     """List the files of a service under ``root``; only the unit for a user service, since the others require root."""
     if s.for_user:
         folder = home / ".config/systemd/user"
-        return [Artifact(root / folder.relative_to("/") / s.unit, unit_text(s))]
-    rule = [Artifact(root / f"etc/udev/rules.d/90-onrig-{s.name}.rules", rule_text(s))] if s.port is not None else []
+        return [ServiceFile(root / folder.relative_to("/") / s.unit, unit_text(s))]
+    rule = (
+        [ServiceFile(root / f"etc/udev/rules.d/90-onrig-{s.name}.rules", udev_rule_text(s))]
+        if s.port is not None
+        else []
+    )
     return [
-        Artifact(root / "etc/systemd/system" / s.unit, unit_text(s)),
+        ServiceFile(root / "etc/systemd/system" / s.unit, unit_text(s)),
         *rule,
-        Artifact(root / f"etc/security/limits.d/90-onrig-{s.name}.conf", limits_text(s)),
+        ServiceFile(root / f"etc/security/limits.d/90-onrig-{s.name}.conf", limits_text(s)),
     ]
 
 
-def file_state(artifact: Artifact) -> str:
+def file_state(file: ServiceFile) -> str:
     """State of a file: ``new``, ``unchanged`` or ``replaced``; raises PathOccupied."""
     try:
-        text = read_file(artifact.path, MAX_BYTES).decode(errors="replace")
+        text = read_file(file.path, MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:
         return "new"
-    if text == artifact.text:
+    if text == file.text:
         return "unchanged"
     if not text.startswith(HEADER_LINE):
         raise PathOccupied(
-            f"{artifact.path}: this file was not written by Onrig; move it, or merge the printed text by hand"
+            f"{file.path}: this file was not written by Onrig; move it, or merge the printed text by hand"
         )
     return "replaced"
 
 
-def write(files: Sequence[Artifact]) -> None:
+def write_files(files: Sequence[ServiceFile]) -> None:
     """Write all files (mode 0644); restores all on an OSError or PathOccupied."""
     previous: list[tuple[Path, bytes | None]] = []
     created: list[Path] = []
-    for artifact in files:
-        file_state(artifact)
+    for file in files:
+        file_state(file)
     try:
-        for artifact in files:
-            folder = artifact.path.parent
+        for file in files:
+            folder = file.path.parent
             missing = [f for f in (folder, *folder.parents) if not f.exists()]
             folder.mkdir(parents=True, exist_ok=True)
             created += missing
-            previous.append((artifact.path, read_file(artifact.path, MAX_BYTES) if artifact.path.exists() else None))
-            _replace(artifact.path, artifact.text.encode())
+            previous.append((file.path, read_file(file.path, MAX_BYTES) if file.path.exists() else None))
+            _replace(file.path, file.text.encode())
     except OSError:
         for path, content in previous:
             with contextlib.suppress(OSError):
@@ -106,7 +110,7 @@ def _replace(path: Path, content: bytes) -> None:
 _DEFAULT_GROUP: Final = "dialout"
 
 
-class Refused(Exception):
+class NotInstallable(Exception):
     """The service would not work; one line, with the exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
@@ -134,11 +138,11 @@ def install(
         return complain("service", "--user: run it without sudo, which would write the files as root")
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     try:
-        service = describe(config, name, overrides, device, user, for_user, trusted, machine or Machine())
+        service = describe_service(config, name, overrides, device, user, for_user, trusted, machine or Machine())
         home = Path(pwd.getpwnam(user).pw_dir)
-        files = artifacts(service, home, root)
+        files = service_files(service, home, root)
         states = [file_state(file) for file in files]
-    except Refused as refusal:
+    except NotInstallable as refusal:
         return complain("service", str(refusal), refusal.code)
     except KeyError:
         return complain("service", f"no such user on this machine: '{user}'")
@@ -150,17 +154,17 @@ def install(
         print("nothing was written; --write does it" + ("" if for_user else " (with sudo)"))
         return ExitCode.OK
     try:
-        write(files)
+        write_files(files)
     except (PathOccupied, OSError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         return complain("service", f"nothing was written: {reason}" + ("" if for_user else "; does it need sudo?"))
     print("written; then:")
-    for line in next_steps(service, user):
+    for line in activation_commands(service, user):
         print(f"  {line}")
     return ExitCode.OK
 
 
-def describe(
+def describe_service(
     config: RunConfig,
     name: str,
     overrides: Sequence[str],
@@ -174,11 +178,13 @@ def describe(
     line = config.device.line
     port = device or (line.path if isinstance(line, Serial) else None)
     if port is None and config.device.twin is not None:
-        raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
+        raise NotInstallable(
+            f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)"
+        )
     if config.device.attended is True:
-        raise Refused(f"{name}: a service runs unattended, and {describe_lease(config)} (device.attended)")
+        raise NotInstallable(f"{name}: a service runs unattended, and {describe_lease(config)} (device.attended)")
     if config.lockstep:
-        raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
+        raise NotInstallable(f"{name}: a rig runs in real time; set device.pace=realtime")
     facts = None if port is None else _port_facts(port, machine)
     if config.link.keys is not None:
         _check_keys(config.link.keys, user)
@@ -207,9 +213,9 @@ def _port_facts(port: str, machine: Machine) -> PortFacts:
     facts = read_port(machine, port)
     if not facts.device:
         hint = "plug the device in: the udev rule needs its USB identity"
-        raise Refused(f"{port}: no such port; {hint}; {list_ports(machine)}", ExitCode.HARDWARE)
+        raise NotInstallable(f"{port}: no such port; {hint}; {list_ports(machine)}", ExitCode.HARDWARE)
     if not facts.is_terminal:
-        raise Refused(f"{port}: not a serial port; name the port itself")
+        raise NotInstallable(f"{port}: not a serial port; name the port itself")
     return facts
 
 
@@ -224,12 +230,12 @@ def _check_keys(keys: str, user: str) -> None:
             os.seteuid(account.pw_uid)
         load_rig_keys(path)
     except (KeyFault, PermissionError) as fault:
-        raise Refused(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
+        raise NotInstallable(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
     finally:
         os.seteuid(present)
 
 
-def next_steps(service: Service, user: str) -> list[str]:
+def activation_commands(service: Service, user: str) -> list[str]:
     """Commands that activate the files."""
     # Without it logind removes the user's shared memory at the last logout, which `onrig stop` needs.
     linger = f"sudo loginctl enable-linger {user}"

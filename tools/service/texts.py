@@ -48,7 +48,7 @@ class Service(NamedTuple):
         return f"onrig-{self.name}.service"
 
 
-class Artifact(NamedTuple):
+class ServiceFile(NamedTuple):
     """A file to be written."""
 
     path: Path
@@ -74,7 +74,7 @@ def _quote_for_udev(text: str) -> str:
     return '"' + "".join("?" if c in '"*[]\\|' or not c.isprintable() else c for c in text) + '"'
 
 
-def rule_text(s: Service) -> str:
+def udev_rule_text(s: Service) -> str:
     """Return the udev rule."""
     lines = [HEADER_LINE]
     match = ['SUBSYSTEM=="tty"', f"KERNEL=={_quote_for_udev(Path(s.device).name)}"]

@@ -172,7 +172,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
             self._rig = self._start()
         self._step = None
         sample = self._rig.begin(seed, timeout_s)
-        _, observation, info = self._take(sample)
+        _, observation, info = self._take_sample(sample)
         if sample.is_over:
             raise RunEnded(f"the episode ended before it began: {'; '.join(self._rig.messages[-2:])}")
         return observation, info
@@ -193,8 +193,8 @@ class RigEnv(gymnasium.Env[Observation, Action]):
             timeout_s = self.config.barrier_timeout_s + _STEP_S
         self._acted_ns = time.monotonic_ns()
         sample = self._rig.act(self._step.tick, tuple(wish.tolist()), timeout_s)
-        taken, paid = self._taken
-        before, observation, info = self._take(sample)
+        taken, paid = self._episode_totals
+        before, observation, info = self._take_sample(sample)
         info["periods"] = sample.periods - taken
         flags = 0
         if sample.is_over:
@@ -221,7 +221,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
             from onrig.tools.trainers.screen import Screen
 
             self._screen = Screen(self.config, self.render_mode)
-        return self._screen.show(self._shown)
+        return self._screen.show(self._shown_step)
 
     def close(self) -> None:
         """End the run; the device is disarmed, the run folder complete."""
@@ -234,9 +234,9 @@ class RigEnv(gymnasium.Env[Observation, Action]):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    _shown: Step | None = None
+    _shown_step: Step | None = None
     _began_us = _acted_ns = 0
-    _taken = 0, 0.0
+    _episode_totals = 0, 0.0
     """Periods and return up to the sample taken last."""
 
     def _start(self) -> RigProcess:
@@ -246,13 +246,13 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self.run_dir = folder
         return RigProcess(folder, None if line is None else line.address, self._layout)
 
-    def _take(self, sample: Sample) -> tuple[Step | None, Observation, Info]:
+    def _take_sample(self, sample: Sample) -> tuple[Step | None, Observation, Info]:
         """Take a sample: step of the period before it (None at an episode's start), observation and info."""
         assert self._rig is not None
         received_ns = time.monotonic_ns()
         first, last = self._rig.records(sample)
-        self._taken = sample.periods, sample.reward
-        step = self._shown = self._step = self._layout.step(last)
+        self._episode_totals = sample.periods, sample.reward
+        step = self._shown_step = self._step = self._layout.step(last)
         before = self._layout.step(first) if sample.periods else None
         observation = self._units.observation(np.array(step.input or step.observation))
         if before is None:
@@ -262,11 +262,11 @@ class RigEnv(gymnasium.Env[Observation, Action]):
             times |= {"acted_ns": self._acted_ns, "sample_sent_ns": sample.sent_ns, "received_ns": received_ns}
         info: Info = {"observation": np.array(step.observation), "step": sample.periods, "times": times}
         if before is not None:
-            info |= _outcome(before)
+            info |= _action_info(before)
         return before, observation, info
 
 
-def _outcome(step: Step) -> Info:
+def _action_info(step: Step) -> Info:
     """What became of an action."""
     return {
         "proposed": np.array(step.policy),

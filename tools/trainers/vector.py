@@ -49,25 +49,25 @@ def make_vec(
     run = as_world(load(str(config), overrides), str(config))
     plant: Plant = msgspec.convert(run.device.twin, TwinOptions).plant
     if posterior is not None:
-        plant = _drawn(Path(posterior), plant, n, run.seed)
+        plant = _draw_parameters(Path(posterior), plant, n, run.seed)
     if parameters is not None:
         plant = plant.varied({name: np.broadcast_to(value, (n,)).copy() for name, value in parameters.items()})
     mode = AutoresetMode(autoreset_mode)
     return VecTwins(run, n, plant, shield=shield, autoreset_mode=mode)
 
 
-def _drawn(path: Path, plant: Plant, n: int, seed: int) -> Plant:
+def _draw_parameters(path: Path, plant: Plant, n: int, seed: int) -> Plant:
     """Return ``plant`` with arrays (n,) of parameters, drawn with replacement from the samples of a result file."""
-    many = drawn_plants(read_result(path), plant)
+    samples = drawn_plants(read_result(path), plant)
     drawn: dict[str, Any] = {}
     chosen: NDArray[np.int64] | None = None
     rng = np.random.default_rng(seed)
     for name in plant.__struct_fields__:
-        value = getattr(many, name)
+        value = getattr(samples, name)
         if isinstance(value, np.ndarray):
             chosen = rng.integers(len(value), size=n) if chosen is None else chosen
             drawn[name] = value[chosen]
-    return msgspec.structs.replace(many, **drawn)
+    return msgspec.structs.replace(samples, **drawn)
 
 
 class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
@@ -110,7 +110,7 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         if mask is not None and (seed is not None or self._world is None):
             raise ValueError("reset_mask: call reset() without it first, and without a seed afterwards")
         if seed is not None or self._world is None:
-            self._world = self._begin(self.config.seed if seed is None else seed)
+            self._world = self._begin_episodes(self.config.seed if seed is None else seed)
         which = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
         self._over[which[:, 0]] = False
         return self._rows(self._world.begin(which)), {}
@@ -142,7 +142,7 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
             over[:] = False
         return self._rows(observation), done.reward[:, 0], terminated.copy(), truncated.copy(), infos
 
-    def _begin(self, seed: int | Sequence[int]) -> PlantWorld:
+    def _begin_episodes(self, seed: int | Sequence[int]) -> PlantWorld:
         n = self.num_envs
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(one) for one in seed]
         if len(seeds) != n:

@@ -58,7 +58,7 @@ def main(options: Options) -> int:
         return complain("identify", f"--study: expected 1 or more twins, got {options.study}")
     if not 0 <= seed < 1 << 63:
         return complain("identify", f"--seed: expected 0 or more, below 2^63, got {seed}")
-    if message := _inapplicable(options, of_run=(Path(options.source) / "config.yaml").is_file()):
+    if message := _inapplicable_options(options, of_run=(Path(options.source) / "config.yaml").is_file()):
         return complain("identify", message)
     if options.study is not None:
         if missing := missing_library():
@@ -71,7 +71,7 @@ def main(options: Options) -> int:
     )
 
 
-def _inapplicable(options: Options, *, of_run: bool) -> str | None:
+def _inapplicable_options(options: Options, *, of_run: bool) -> str | None:
     """Message for options that do not apply to the kind of source, or None."""
     inapplicable: tuple[str, ...]
     if of_run:

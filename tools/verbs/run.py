@@ -40,7 +40,7 @@ class Options:
 def main(options: Options) -> int:
     """Run the rig; returns the exit code."""
     if options.config is None and options.resume is None:
-        raise UsageError(_misplaced(options) or "required: a configuration, or --resume DIR")
+        raise UsageError(_misplaced_configuration(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run remains in its folder")
     for option in ("pretrained", "advised"):
@@ -51,7 +51,7 @@ def main(options: Options) -> int:
     addresses = {name: address for name, address in _addresses(options) if address is not None}
     return run_in_terminal(
         options.config,
-        (*(_settings(options.pretrained) if options.pretrained else ()), *options.set),
+        (*(_pretraining_overrides(options.pretrained) if options.pretrained else ()), *options.set),
         options.run_dir,
         options.device,
         addresses,
@@ -65,12 +65,12 @@ def _addresses(options: Options) -> tuple[tuple[str, str | None], ...]:
     return ("web", options.web), ("foxglove", options.foxglove)
 
 
-def _settings(pretrained: Path) -> tuple[str, ...]:
+def _pretraining_overrides(pretrained: Path) -> tuple[str, ...]:
     """Settings of a run that begins with a pretraining."""
     return f"recipe={pretrained / 'start.yaml'}", f"identified={pretrained / 'identified.yaml'}"
 
 
-def _misplaced(options: Options) -> str | None:
+def _misplaced_configuration(options: Options) -> str | None:
     """Message for ``onrig run --web pendulum``, where the configuration is parsed as a port."""
     for name, word in _addresses(options):
         if word and not word.rpartition(":")[2].isdecimal():

@@ -112,7 +112,7 @@ def test_what_has_ended_is_not_continued_and_not_overwritten(
         (["pendulum", "--minutes", "0"], "--minutes: expected more than 0"),
         (["pendulum", "--episodes", "0"], "--episodes: expected 1 or more"),
         (["pendulum", "--resume", "x"], "--resume takes everything from the folder"),
-        (["--resume", "nowhere"], "'nowhere' holds no pretraining"),
+        (["--resume", "nowhere"], "'nowhere' contains no pretraining"),
         (["magman", "--set", "identified={file}"], "was identified on rig 'pendulum', not 'magman'"),
     ],
 )

@@ -36,7 +36,7 @@ class Options:
     """Compare slices with and without this part; may be repeated."""
     against: Annotated[tuple[str, ...], Value("a.b=c")] = ()
     """Compare with slices at another value of a setting; may be repeated."""
-    swaps: Annotated[float, Value("S", alone=1.0)] | None = None
+    swaps: Annotated[float, Value("S", implied_value=1.0)] | None = None
     """Send a new policy every S seconds (default: 1) instead of running a learner."""
     device: Port | None = None
     """A device on a serial port instead of the twin."""
