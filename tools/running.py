@@ -124,7 +124,7 @@ class _StopOnError(Keyboard):
 
     @property
     def is_listening(self) -> bool:
-        """False, since no key can be pressed; requests are polled anyway."""
+        """False: no operator can press a key."""
         return False
 
     def requests(self) -> list[Request]:

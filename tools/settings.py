@@ -1,4 +1,4 @@
-"""Reference of all settings: values, default and meaning, for a terminal and as a page."""
+"""Reference of all settings, with values, defaults and meanings, for a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ section in a terminal. [configs/README.md](../configs/README.md) explains how th
 
 
 def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
-    """Print the settings at these paths, or the list of sections; returns the exit code.
+    """Print the settings at the given paths, or else the list of sections; returns the exit code.
 
-    ``of``: configuration whose plugins in files are included.
+    ``of``: configuration whose plugin files are included.
     """
     try:
         if of is not None:
@@ -60,7 +60,7 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
 
 
 def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
-    """Return the sections at and below a path; for a single setting, its section reduced to it."""
+    """Return the sections at and below a path; for a single setting, its section with this setting only."""
     path_parts = path.split(".")
     matching = [
         (section, len(section.names) - len(path_parts))
@@ -78,7 +78,7 @@ def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
 
 
 def _path_matches(names: Sequence[str], path_parts: Sequence[str]) -> bool:
-    """Return whether a section's path and a given one agree over their common length; list marks are optional."""
+    """Return whether the path of a section and a given path agree over their common length; list marks are optional."""
     pairs = zip(names, path_parts, strict=False)
     return all(name in ("NAME", part) or part in name.replace("[]", "").split(" | ") for name, part in pairs)
 

@@ -1,4 +1,4 @@
-"""View of a running rig in a terminal, local or over ssh, without any effect on the run."""
+"""View of a running rig in a terminal, locally or over ssh, without any effect on the run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
     except SegmentMissing:
         has_ended, code = True, ExitCode.OK
     except SegmentError as error:
-        return complain("watch", f"{error}; watch it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
+        return complain(
+            "watch", f"{error}; use the version of Onrig with which the run was started", ExitCode.PREFLIGHT
+        )
     except ConfigError as error:
         from onrig.tools.load import print_problems
 
@@ -62,7 +64,7 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
 
 
 def _liveness_test(pid: int) -> Callable[[], bool]:
-    """Liveness test of a process, safe against reuse of its pid."""
+    """Return a liveness test of a process that is not misled by a reused pid."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -125,7 +127,7 @@ class StopKeys:
 
     @property
     def footer(self) -> str:
-        """The last line of the screen."""
+        """Last line of the screen."""
         from onrig.tools.watching.screen import KEYS
 
         return _CONFIRM_TEXT if self._awaits_confirmation else _STOPPING_TEXT if self._stop_level else KEYS

@@ -62,7 +62,7 @@ def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
 
 
 def test_nobody_attends_a_service() -> None:
-    with pytest.raises(NotInstallable, match=r"a service runs unattended, and safe within 0.12 s"):
+    with pytest.raises(NotInstallable, match=r"a service runs unattended, but this rig is safe within 0.12 s"):
         describe_service(driven(None, attended=True), "pendulum", (), None, "root", False, False, Machine())
 
 

@@ -190,7 +190,7 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         (["pendulum", "--set", "limits.predicted=null"], "limits.predicted is not set"),
         (["pendulun"], "no 'pendulun'"),
         (["pendulum", "--set", "device={port: {path: /dev/null}}", "--episodes", "0"], "needs a twin"),
-        (["pendulum", "--episodes", "0", "--lockstep", "0"], "tests nothing"),
+        (["pendulum", "--episodes", "0", "--lockstep", "0"], "expected more than 0 for at least one of them"),
         (["magman", "--plot", "/nowhere/at/all.png"], "--plot: no such folder '/nowhere/at'"),
     ],
 )

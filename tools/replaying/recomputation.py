@@ -37,7 +37,7 @@ UNKNOWN_STATE: Final = "the exploration's state is unknown, since records before
 MISSING_POLICY: Final = "the policy file is missing (its answers were taken from the records)"
 _TRAINER_ACTED: Final = "a trainer acted (its actions were taken from the records)"
 MISSING_PERTURBED_POLICY: Final = "the policy file is missing, and parameter noise needs it"
-UNFINISHED: Final = "the frame that completes the record was not recorded"
+UNFINISHED: Final = "the next frame was not recorded"
 
 _COMPLETED_FIELDS: Final = ("applied", "reward", "flags")
 _POLICY_FIELDS: Final = ("policy", "mean", "std", "drawn", "amplitude", "explored", "exploration")

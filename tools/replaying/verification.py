@@ -135,7 +135,7 @@ class Verification:
             return
         native = not self.comparison.is_tolerant and (records["flags"] & Flag.NATIVE).any()
         if native and (difference := evaluator_difference(self._library)):
-            raise OtherEvaluator(f"the run's policies were {difference}; or accept differences with --tolerance")
+            raise OtherEvaluator(f"the policies' actions were {difference}; or accept differences with --tolerance")
         new_records = records[records["seq"] > self._seq]  # a restarted replay process logs some records again
         for episode in self._accounts.add(new_records):
             self._count_records(episode.kind, episode.episode, episode.steps + 1)

@@ -1,8 +1,8 @@
-"""Test of a sampled barrier: hostile episodes through the tick's pure core, each with a plant that was not in the
-computation's sample.
+"""Test of a sampled barrier: hostile episodes through the tick's core, each with a plant that was not used in the
+computation.
 
-Each episode has one freshly drawn plant with its own sensor errors and delay, begins in the safe set, and ends with the
-host's death.
+Each episode has a newly drawn plant, sensor errors and delay; it begins in the safe set, and ends with the host's
+death.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from onrig.tools.safety_case.campaign import Campaign, Law, Proposal, Tally, str
 from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, HostDeath, Lane, decide
 
 MAX_TIME_TO_DEATH_S: Final = 4.0
-"""Longest time before the host dies."""
+"""Maximum time before the host dies."""
 N_SUBSTEPS: Final = 4
 _MAX_ROUNDS: Final = 400
-"""Maximum number of rounds in which starts are drawn."""
+"""Maximum number of attempts to draw safe starts."""
 State = tuple[Array, ...]
 
 
 class Outcome(NamedTuple):
-    """Episodes by policy, and their agreement with the computed plants."""
+    """Counts by policy, and the agreement of the episodes with the plants used in the computation."""
 
     campaign: Campaign
     outside: Array
-    """Share of steps of each episode that no computed plant explains."""
+    """Share of steps, by episode, that no plant of the computation explains."""
 
     @property
     def breaches(self) -> int:
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
 
 
 def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str, Callable[[random.Random], Law]]:
-    """Factories of policies that know the table and push towards its smallest margin."""
+    """Return the factories of policies that know the table and push towards its smallest margin."""
     rig, ranges = config.rig, config.limits.setting(config.rig, config.period_us * 1e-6).ranges
     ends = [ranges[a.name] for a in rig.actuators]
     corners: list[tuple[float, ...]] = [()]
@@ -98,9 +98,8 @@ def run_sampled(
     *,
     scaled: Mapping[str, float] | None = None,
 ) -> Outcome:
-    """Run hostile episodes; policies and starts use the table of ``box``, which ``config`` may omit.
-
-    ``scaled``: factors on parameters of the drawn plants, which may exceed the range of the table.
+    """Run hostile episodes.  Policies and starts use the table of ``box``, even if ``config`` does not. ``scaled``:
+    factors on parameters of the drawn plants, by name; the plants may thus exceed the range of the table.
     """
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     prediction, setup = box.prediction(setting), SharedSetup.of(config, box)
@@ -144,9 +143,8 @@ def run_sampled(
 def safe_starts(
     prediction: SampledPrediction, setup: SharedSetup, order: tuple[int, ...], n: int, rng: np.random.Generator
 ) -> Array:
-    """Draw observations (states, n), in the plant's order, from which the safe command passes.
-
-    Raises ValueError if they are too rare.
+    """Draw observations (states, n), in the plant's order, from which the shield accepts the safe command.  Raises
+    ValueError if they are too rare.
     """
     axes, starts = {axis.name: axis for axis in prediction.states}, []
     names = [axis.name for axis in prediction.states]
@@ -164,7 +162,7 @@ def safe_starts(
 
 
 class _Batch:
-    """Batch of episodes with one plant and one tick each."""
+    """Batch of episodes, each with a plant and a tick."""
 
     def __init__(
         self, config: RunConfig, setup: SharedSetup, draw: Draw, lanes: list[Lane], residuals: OneStep
@@ -178,13 +176,15 @@ class _Batch:
         self._resolutions = np.array([s.resolution for s in rig.sensors])[:, None]
         self._order = [[s.name for s in rig.sensors].index(name) for name in names]
         bounds = residuals.errors[self._sensors][:, None]
-        # Rounding to counts is part of a bound.
+        # the bounds include the rounding to counts
         extra_error = np.maximum(bounds - 0.5 * self._resolutions, 0.0)
         self._error = draw.bias[self._sensors] / np.maximum(bounds, 1e-300) * extra_error
         self._units = np.array([a.resolution for a in rig.actuators])[:, None]
 
     def run(self, state: State, frames: int, aftermath: int, campaign: Campaign) -> tuple[Array, Array]:
-        """Return the smallest margin of each episode, and the share of its steps that no computed plant explains."""
+        """Return the smallest margin of each episode, and the share of its steps that no plant of the computation
+        explains.
+        """
         config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
         margins, n_steps, outside = setup.margin(state), np.zeros(n), np.zeros(n)
@@ -216,12 +216,12 @@ class _Batch:
         return margins, outside / np.maximum(n_steps, 1.0)
 
     def _read_sensors(self, state: State) -> NDArray[np.int64]:
-        """Counts (sensors, l) of states."""
+        """Return the sensor counts (sensors, n) of states."""
         counts = np.rint((np.stack(state)[self._sensors] + self._error) / self._resolutions)
         return np.asarray(counts, np.int64)
 
     def _to_observations(self, counts: NDArray[np.int64]) -> Array:
-        """Observations in the order of the plant's states."""
+        """Convert counts to observations, in the order of the plant's states."""
         return np.asarray((counts * self._resolutions)[self._order])
 
     def _advance(self, state: State, before: Array, command: Array, delays: Array) -> tuple[State, Array]:

@@ -1,8 +1,8 @@
-"""Adversarial policies through the stack: the twin device, its protocol and framing, the session, the tick.
+"""Adversarial policies through the complete stack: twin device, protocol, framing, session and tick.
 
-One process in virtual time; each episode has its own device, whose plant is drawn from the box and starts in the safe
-set. The host dies in every episode, and the device is observed until its plant has come to rest. Commands have the
-maximum delay that the shield covers.
+Everything runs in one process in virtual time.  Each episode has a new device, whose plant is drawn from the box and
+starts in the safe set. The host dies in every episode; afterwards the device is observed until its plant has come to
+rest.  Commands have the maximum delay that the shield covers.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def run_stack(
     """Run ``episodes`` episodes; raises ValueError without a twin or a prediction."""
     box, section = config.limits.predicted, config.device.twin
     if box is None or section is None:
-        raise ValueError("needs a twin (device.twin) and a plant family (limits.predicted)")
+        raise ValueError("the test needs a twin (device.twin) and a prediction (limits.predicted)")
     options = msgspec.convert(section, TwinOptions)
     if set(options.plant.lumped) != set(box.nominal):
-        raise ValueError("limits.predicted and device.twin.plant have different kinds")
+        raise ValueError("limits.predicted and device.twin.plant are of different kinds")
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     factories, frames = laws(box, setting), episode_steps(config.task, config.rate_hz)
     names, nominal = list(factories), np.array(list(box.nominal.values()))
@@ -111,7 +111,7 @@ def _run_episode(
         if not is_alive:
             remaining -= 1
             if not remaining and not shows_safe(state, tick.safe_counts):
-                raise RuntimeError(f"the device did not reach its safe output after its host died: {state}")
+                raise RuntimeError(f"the device did not reach its safe output after the host died: {state}")
             continue
         step = (answer := answer_to(state)).step
         clock.advance(late_ns)

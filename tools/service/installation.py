@@ -1,4 +1,4 @@
-"""Display and installation of a rig's service files: systemd unit, udev rule, limits."""
+"""Displaying and installing a rig's service files: systemd unit, udev rule, limits."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from onrig.tools.terminal import complain
 
 
 class PathOccupied(Exception):
-    """Another program's file has the path of a service file; the message is one line."""
+    """The path of a service file is occupied by a file that Onrig did not write; the message is one line."""
 
 
 def service_files(s: Service, home: Path, root: Path = Path("/")) -> list[ServiceFile]:
-    """List the files of a service under ``root``; only the unit for a user service, since the others require root."""
+    """Return the files of a service under ``root``; for a user service only the unit, since the others require root."""
     if s.for_user:
         folder = home / ".config/systemd/user"
         return [ServiceFile(root / folder.relative_to("/") / s.unit, unit_text(s))]
@@ -57,7 +57,7 @@ def service_files(s: Service, home: Path, root: Path = Path("/")) -> list[Servic
 
 
 def file_state(file: ServiceFile) -> str:
-    """State of a file: ``new``, ``unchanged`` or ``replaced``; raises PathOccupied."""
+    """Return the state of a file: ``new``, ``unchanged`` or ``replaced``; raises PathOccupied."""
     try:
         text = read_file(file.path, MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def file_state(file: ServiceFile) -> str:
 
 
 def write_files(files: Sequence[ServiceFile]) -> None:
-    """Write all files (mode 0644); restores all on an OSError or PathOccupied."""
+    """Write all files (mode 0644); on an OSError or PathOccupied, the previous files are restored."""
     previous: list[tuple[Path, bytes | None]] = []
     created: list[Path] = []
     for file in files:
@@ -111,7 +111,7 @@ _DEFAULT_GROUP: Final = "dialout"
 
 
 class NotInstallable(Exception):
-    """The service would not work; one line, with the exit code."""
+    """The service would not work; the message is one line, and ``code`` the exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
         super().__init__(message)
@@ -135,7 +135,7 @@ def install(
     except ConfigError as error:
         return print_problems(error)
     if for_user and "SUDO_USER" in os.environ:
-        return complain("service", "--user: run it without sudo, which would write the files as root")
+        return complain("service", "--user: run this command without sudo, which would write the files as root")
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     try:
         service = describe_service(config, name, overrides, device, user, for_user, trusted, machine or Machine())
@@ -151,13 +151,15 @@ def install(
     for file, state in zip(files, states, strict=True):
         print(f"--- {file.path} ({state})\n{file.text}")
     if not writes:
-        print("nothing was written; --write does it" + ("" if for_user else " (with sudo)"))
+        print("nothing was written; add --write to write the files" + ("" if for_user else " (with sudo)"))
         return ExitCode.OK
     try:
         write_files(files)
     except (PathOccupied, OSError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        return complain("service", f"nothing was written: {reason}" + ("" if for_user else "; does it need sudo?"))
+        return complain(
+            "service", f"nothing was written: {reason}" + ("" if for_user else "; use sudo if you lack the permission")
+        )
     print("written; then:")
     for line in activation_commands(service, user):
         print(f"  {line}")
@@ -174,15 +176,17 @@ def describe_service(
     trusted: bool,
     machine: Machine,
 ) -> Service:
-    """Determine the parameters of the files; raises Refused if something is missing."""
+    """Return the parameters of the service; raises NotInstallable if something is missing."""
     line = config.device.line
     port = device or (line.path if isinstance(line, Serial) else None)
     if port is None and config.device.twin is not None:
         raise NotInstallable(
-            f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)"
+            f"{name} uses a twin, but a service needs hardware: give the port (device.port, or --device PORT)"
         )
     if config.device.attended is True:
-        raise NotInstallable(f"{name}: a service runs unattended, and {describe_lease(config)} (device.attended)")
+        raise NotInstallable(
+            f"{name}: a service runs unattended, but this rig is {describe_lease(config)} (device.attended)"
+        )
     if config.lockstep:
         raise NotInstallable(f"{name}: a rig runs in real time; set device.pace=realtime")
     facts = None if port is None else _port_facts(port, machine)
@@ -209,18 +213,19 @@ def describe_service(
 
 
 def _port_facts(port: str, machine: Machine) -> PortFacts:
-    """Facts about a serial port; raises Refused if it is missing or not a serial port."""
+    """Return the facts about a serial port; raises NotInstallable if it is missing or not a serial port."""
     facts = read_port(machine, port)
     if not facts.device:
         hint = "plug the device in: the udev rule needs its USB identity"
         raise NotInstallable(f"{port}: no such port; {hint}; {list_ports(machine)}", ExitCode.HARDWARE)
     if not facts.is_terminal:
-        raise NotInstallable(f"{port}: not a serial port; name the port itself")
+        raise NotInstallable(f"{port}: not a serial port; give the path of the port")
     return facts
 
 
 def _check_keys(keys: str, user: str) -> None:
-    """Check the rig's keys with the user's permissions, as the service will read them; raises Refused."""
+    """Check that the service will be able to read the rig's keys, with the user's permissions; raises
+    NotInstallable."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
     account, present = pwd.getpwnam(user), os.geteuid()
@@ -236,8 +241,8 @@ def _check_keys(keys: str, user: str) -> None:
 
 
 def activation_commands(service: Service, user: str) -> list[str]:
-    """Commands that activate the files."""
-    # Without it logind removes the user's shared memory at the last logout, which `onrig stop` needs.
+    """Return the commands that activate the files."""
+    # `onrig stop` needs the user's shared memory, which logind otherwise removes at the last logout
     linger = f"sudo loginctl enable-linger {user}"
     if service.for_user:
         return [

@@ -1,4 +1,4 @@
-"""Rendering of an environment, from the same scene as the live page and the terminal."""
+"""Rendering of an environment, with the drawing that live page and terminal use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Frame = NDArray[np.uint8]
 
 
 class Screen:
-    """Drawing of the rig's state, as an array or in a window."""
+    """Screen that draws the rig's state, into an array or a window."""
 
     def __init__(self, config: RunConfig, mode: str) -> None:
         """``mode``: ``rgb_array`` or ``human``, which needs an interactive backend of matplotlib."""
@@ -100,7 +100,7 @@ class Screen:
 
 
 def _bars(config: RunConfig) -> Scene:
-    """Scene with a bar for each observation and each actuator."""
+    """Return a scene with a bar for each observation and each actuator."""
     names = [s.name for s in config.rig.signals] + [a.name for a in config.rig.actuators]
     shapes: list[Shape] = []
     for i, name in enumerate(names):
@@ -112,7 +112,9 @@ def _bars(config: RunConfig) -> Scene:
 
 
 def place_shape(shape: Shape, values: dict[str, float], height: float | None) -> list[Point]:
-    """Return the points of a shape at signal ``values``; ``height``: factor on its height, None if it does not grow."""
+    """Return the points of a shape for the signal ``values``. ``height``: factor on its height; None if the height is
+    constant.
+    """
     points = list(shape.points)
     if height is not None:
         low = min(y for _, y in points)

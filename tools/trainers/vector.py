@@ -1,4 +1,4 @@
-"""Twins as a vector environment: n plants as arrays in this process, far faster than real time."""
+"""Twins as a vector environment: n plants in arrays in this process, much faster than real time."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def make_vec(
 ) -> VecTwins:
     """Return n twins of a configuration as one vector environment.
 
-    ``parameters``: plant parameters by name that replace the configuration's, each a number or an array (n,).
-    ``posterior``: result file of `onrig identify`; each twin draws its plant from its joint distribution.  ``shield``:
-    whether the configuration's limits apply, as in trials; without (default), a policy first encounters the shield on
-    the rig.  Raises ConfigError, NoSuchTask for a device without a twin, ValueError for parameters out of bounds.
+    ``parameters``: plant parameters by name, each a number or an array (n,), which replace those of the configuration.
+    ``posterior``: result file of `onrig identify`; the plant of each twin is drawn from its joint distribution.
+    ``shield``: whether the configuration's limits apply, as in trials.  Without them (default), a policy first
+    encounters the shield on the rig.  Raises ConfigError, NoSuchTask for a device without a twin, ValueError for
+    parameters out of bounds.
     """
     if n < 1:
         raise ValueError(f"n: expected at least 1, got {n}")
@@ -74,7 +75,8 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     """Episodes of a task on n plants.
 
     Observations (n, k) float32 and actions (n, m) are normalised by the rig's ranges.  Actions beyond [-1, 1] are
-    clipped; rewards (n,) are the task's, in raw units.  ``infos`` of a shielded environment hold ``intervened`` (n,).
+    clipped; rewards (n,) are those of the task, in raw units. ``infos`` of a shielded environment contains
+    ``intervened`` (n,).
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         shield: bool = False,
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
-        """``plant``: numbers, or arrays (n,)."""
+        """``plant``: its parameters are numbers, or arrays (n,)."""
         self.config, self.num_envs, self.plant = config, n, plant
         self._mode, self._options = autoreset_mode, PlantOptions(shield=shield, counts=True)
         self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}
@@ -101,14 +103,14 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, Infos]:
-        """Begin an episode of every plant, or of those in ``options["reset_mask"]`` (n,).
+        """Begin an episode of every plant, or of the plants in ``options["reset_mask"]`` (n,).
 
         ``seed``: an integer s for seeds s, s+1, ..., or one seed per plant; determines starts, targets and noise from
         then on, like the seed of a run.
         """
         mask = None if options is None else options.get("reset_mask")
         if mask is not None and (seed is not None or self._world is None):
-            raise ValueError("reset_mask: call reset() without it first, and without a seed afterwards")
+            raise ValueError("reset_mask: call reset() first without it; with it, give no seed")
         if seed is not None or self._world is None:
             self._world = self._begin_episodes(self.config.seed if seed is None else seed)
         which = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)

@@ -15,8 +15,9 @@ class Options:
     """Run folder (default: the only active run below this folder)."""
     _: KW_ONLY
     foxglove: Web = ""
-    """Port on this machine (default: the first free one from 8765 on), or HOST:PORT, which needs the token in the
-    printed address."""
+    """Port on this machine (default: the first free one from 8765 on), or HOST:PORT for other machines, which need the
+    token in the printed address.
+    """
     trust: Trust = False
 
 
@@ -39,5 +40,7 @@ def main(options: Options) -> int:
     use_plain_output()
     print(f"run folder: {found.folder}")
     return serve_viewers(
-        found.folder, options.foxglove, lambda url: print(f"Foxglove: {url} (Ctrl-C ends it, not the run)", flush=True)
+        found.folder,
+        options.foxglove,
+        lambda url: print(f"Foxglove: {url} (Ctrl-C ends this view, not the run)", flush=True),
     )

@@ -1,6 +1,6 @@
 """Resume a paused or faulted run from another terminal.
 
-A faulted run has latched a fault, after which an operator must re-arm it.
+A faulted run has latched a fault, and stays disarmed until an operator resumes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Options:
     """Run folder (default: the only active run below this folder)."""
     _: KW_ONLY
     yes: bool = False
-    """Do not ask before the rig moves again (without RUN)."""
+    """Do not ask before the rig moves again, if RUN is not given."""
 
 
 def main(options: Options) -> int:

@@ -16,7 +16,7 @@ class Options:
     port: Port | None = None
     """Serve on this serial port instead of a pty."""
     link: File | None = None
-    """Also write the path of the pty to FILE, which must be new or an earlier twin's."""
+    """Also write the path of the pty to FILE, which must not exist unless an earlier twin wrote it."""
     set: Overrides = ()
     trust: Trust = False
 

@@ -15,8 +15,9 @@ class Options:
     """Run folder (default: the only active run below this folder)."""
     _: KW_ONLY
     web: Web = ""
-    """Port on this machine (default: the first free one from 8089), or HOST:PORT for other machines, with the token in
-    the printed address."""
+    """Port on this machine (default: the first free one from 8089 on), or HOST:PORT for other machines, which need the
+    token in the printed address.
+    """
     trust: Trust = False
 
 
@@ -48,5 +49,5 @@ def main(options: Options) -> int:
     print_damage("web", folder, *REPORT_PATTERNS)
     use_plain_output()
     print(f"run folder: {folder}")
-    said = "live view: {} (Ctrl-C ends it, not the run)"
+    said = "live view: {} (Ctrl-C ends this view, not the run)"
     return ExitCode(serve_page(folder, options.web, lambda url: print(said.format(url), flush=True)))

@@ -215,7 +215,7 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys: pytest.Capt
 
 
 def test_a_library_that_does_not_come_up_is_unavailable_with_the_reason() -> None:
-    with pytest.raises(Unavailable, match="its worker ended with exit code 1: KeyError: 'no-such-library'"):
+    with pytest.raises(Unavailable, match="the worker ended with exit code 1: KeyError: 'no-such-library'"):
         Worker("no-such-library", SUBJECT)
 
 
@@ -224,7 +224,7 @@ def test_a_process_that_dies_is_unavailable_from_then_on() -> None:
         worker.ask("drop", returns=type(None))
         assert not worker.has_ended
         worker._process.kill()
-        with pytest.raises(Unavailable, match="its worker was killed"):
+        with pytest.raises(Unavailable, match="the worker was killed"):
             worker.ask("drop", returns=type(None))
         assert worker.has_ended
 

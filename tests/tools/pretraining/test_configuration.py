@@ -87,9 +87,12 @@ def test_plants_beyond_the_shield_are_left_out(config: RunConfig) -> None:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (pendulum_result(samples=0), "holds 0 samples, at least 100 are needed: identify the rig again"),
-        (pendulum_result(widths=False), "gain_per_v_s2 has an interval without width, so it is not known: identify"),
-        (pendulum_result(0.3), "the shield covers .* plants, at least 100 are needed: identify again with more motion"),
+        (pendulum_result(samples=0), "contains 0 samples, but at least 100 are needed: identify the rig again"),
+        (pendulum_result(widths=False), "gain_per_v_s2 was not identified: all samples are equal: identify"),
+        (
+            pendulum_result(0.3),
+            "the shield covers .* plants, but at least 100 are needed: identify again with more motion",
+        ),
     ],
 )
 def test_a_useless_posterior_is_refused_in_one_line(config: RunConfig, result: Result, message: str) -> None:

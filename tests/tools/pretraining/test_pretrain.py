@@ -108,10 +108,13 @@ def test_what_has_ended_is_not_continued_and_not_overwritten(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pendulum"], "pendulum names no identification to draw plants from: onrig identify pendulum --out found"),
+        (
+            ["pendulum"],
+            "pendulum names no identification from which to draw plants: onrig identify pendulum --out found",
+        ),
         (["pendulum", "--minutes", "0"], "--minutes: expected more than 0"),
         (["pendulum", "--episodes", "0"], "--episodes: expected 1 or more"),
-        (["pendulum", "--resume", "x"], "--resume takes everything from the folder"),
+        (["pendulum", "--resume", "x"], "--resume takes all settings from the folder"),
         (["--resume", "nowhere"], "'nowhere' contains no pretraining"),
         (["magman", "--set", "identified={file}"], "was identified on rig 'pendulum', not 'magman'"),
     ],

@@ -350,7 +350,7 @@ def test_another_state_of_the_exploration_than_the_loop_kept_is_a_difference(wat
         parts.append(part)
     comparison = verified(watched, parts).comparison
     assert comparison.first is not None
-    assert comparison.first.field == "state of the exploration"
+    assert comparison.first.field == "exploration state"
 
 
 def test_records_that_a_second_replay_process_took_again_count_once(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_a_decimated_log_proves_nothing(tmp_path: Path) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", "log.decimation=5").run()
     verification = verified(run)
     assert verification.comparison.ticks.total() == 0
-    assert list(verification.unverified) == ["the log holds only some of the ticks (log.decimation)"]
+    assert list(verification.unverified) == ["the log contains only some of the ticks (log.decimation)"]
 
 
 # -- another board ---------------------------------------------------------------------------------------------------

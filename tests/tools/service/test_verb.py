@@ -100,7 +100,7 @@ def test_a_service_of_the_user_is_not_written_as_root(
 ) -> None:
     monkeypatch.setenv("SUDO_USER", "pi")
     assert main(["service", str(config), "--user"]) == ExitCode.CONFIGURATION
-    assert "run it without sudo" in capsys.readouterr().err
+    assert "run this command without sudo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Let a board's own policy act, by renewing its lease, and log its frames.
+"""Let the policy on a board act, by renewing its lease, and record its frames.
 
-The policy must be built into the board (hw/firmware/README.md). It acts within the device's limits, tightened to the
-configuration's; no shield acts, and nothing learns. Without the renewals of this command the board is safe after the
-lease and one period. Ctrl-C disarms it.
+The policy must be built into the board (hw/firmware/README.md). It acts within the limits of the device and the
+configuration, without a shield or a learner. When this command stops renewing the lease, the board sets its safe
+outputs after the lease and one period.  Ctrl-C disarms the board.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Options:
     duration: Seconds | None = None
     """Device time after which the board is disarmed (default: on Ctrl-C)."""
     log: File | None = None
-    """CSV file of the frames, in SI units."""
+    """CSV file for the frames, in SI units."""
     set: Overrides = ()
     trust: Trust = False
 
