@@ -233,7 +233,7 @@ def test_a_failure_on_the_way_takes_everything_back(tmp_path: Path, monkeypatch:
 def test_a_device_on_another_line_needs_no_rule(
     config: Path, port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outside.write(tmp_path)
+    outside.write_files(tmp_path)
     line = "{transport: {kind: my_tcp, host: 127.0.0.1, port: 9}, pace: realtime}"
     text = RIG.format(port=port).replace(f"{{port: {{path: {port}, baud: 921600}}}}", line)
     config.write_text(f"{text}python: {{transports: {{my_tcp: tcp_line.py:MyTcp}}}}\n")
