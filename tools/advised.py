@@ -61,13 +61,15 @@ def recipe_overrides(folder: Path, advice: Advice) -> tuple[str, ...]:
 def check_same_rig(folder: Path, advice: Advice, name: str, overrides: tuple[str, ...]) -> None:
     """Raise Failure if the advice is for another rig, task or rate, and ConfigError for an invalid configuration."""
     config = load(name, overrides)
-    for what, own, advised in (
+    for quantity, configured, advised in (
         ("rig", config.rig.name, advice.rig),
         ("task", config.task.name, advice.task),
         ("rate", f"{config.rate_hz:g} Hz", f"{advice.rate_hz:g} Hz"),
     ):
-        if own != advised:
-            raise Failure(f"--advised: '{folder}' is for {what} {advised}, not {own}: run `onrig advise {name}`")
+        if configured != advised:
+            raise Failure(
+                f"--advised: '{folder}' is for {quantity} {advised}, not {configured}: run `onrig advise {name}`"
+            )
 
 
 def advice_facts(advice: Advice) -> dict[str, Any]:

@@ -74,9 +74,9 @@ def measure_breaches(
         report = progress if callable(progress) else lambda done: None
         outcome = run_sampled(msgspec.structs.replace(config, limits=limits), tested_box, episodes, seed, report)
     rate = upper_bound(outcome.breaches, episodes, CONFIDENCE)
-    outside = float(np.max(outcome.outside))
+    unexplained = float(np.max(outcome.outside))
     return msgspec.structs.replace(
-        header, tested=Tested(episodes, outcome.breaches, rate, CONFIDENCE, outside)
+        header, tested=Tested(episodes, outcome.breaches, rate, CONFIDENCE, unexplained)
     ), outcome
 
 

@@ -70,16 +70,16 @@ class _Table:
 
     def __init__(self, config: RunConfig, steps: int) -> None:
         self._scale = scale = config.task.normalization
-        then = "" if scale is None else ", then normalized"
-        about = f"task {config.task.name} on rig {config.rig.name}"
-        print(f"{about}: mean reward per step over {steps} steps{then}")
+        columns = "" if scale is None else ", then normalized"
+        subject = f"task {config.task.name} on rig {config.rig.name}"
+        print(f"{subject}: mean reward per step over {steps} steps{columns}")
         if scale is not None:
             self.line("task: normalization.random_reward", scale.random_reward)
             self.line("task: normalization.reference_reward", scale.reference_reward)
 
-    def line(self, name: str, reward: float, more: str = "") -> None:
+    def line(self, name: str, reward: float, notes: str = "") -> None:
         normal = "" if self._scale is None else f"  {self._scale.performance(reward):>7.4f}"
-        print(f"  {name:<46}{reward:>10.4f}{normal}{more}", flush=True)
+        print(f"  {name:<46}{reward:>10.4f}{normal}{notes}", flush=True)
 
 
 def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:

@@ -98,14 +98,14 @@ def with_resolved_origins(config: RunConfig, run: RunConfig) -> RunConfig:
     return config
 
 
-def _mismatch_findings(at: tuple[str, str], path: str, config: RunConfig) -> Iterator[Finding]:
+def _mismatch_findings(location: tuple[str, str], path: str, config: RunConfig) -> Iterator[Finding]:
     try:
         theirs = _load_config(Path(path))
     except CannotBegin as error:
-        yield at, f"{error} at {'.'.join(at)}"
+        yield location, f"{error} at {'.'.join(location)}"
         return
-    if what := mismatch(theirs, config, experiences=at == _SEED_PATH):
-        yield at, f"'{path}' does not fit: {what} at {'.'.join(at)}"
+    if difference := mismatch(theirs, config, experiences=location == _SEED_PATH):
+        yield location, f"'{path}' does not fit: {difference} at {'.'.join(location)}"
 
 
 def _load_config(folder: Path) -> RunConfig:
@@ -125,13 +125,13 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
         contract_for(c.rig, c.rate_hz, policy_id=0, parent_run="", training_step=0, signals=c.signals)
         for c in (theirs, ours)
     )
-    if what := contract_mismatch(*contracts):
-        return what.replace("the rig has", "this run has").replace("the rig runs at", "this run is at")
-    if what := _plant_difference(theirs, ours):
-        return what
+    if difference := contract_mismatch(*contracts):
+        return difference.replace("the rig has", "this run has").replace("the rig runs at", "this run is at")
+    if difference := _plant_difference(theirs, ours):
+        return difference
     rewards = (msgspec.to_builtins(c.task.reward) for c in (theirs, ours))
-    if experiences and (what := _first_difference("reward", *rewards)):
-        return what
+    if experiences and (difference := _first_difference("reward", *rewards)):
+        return difference
     if experiences and theirs.stochastic != ours.stochastic:
         kinds = ["stochastic" if c.stochastic else "deterministic" for c in (theirs, ours)]
         return f"policies are {kinds[0]}; those of this run are {kinds[1]}"
@@ -222,12 +222,12 @@ def _expected_score(folder: Path) -> dict[str, object]:
     return {"expected": facts}
 
 
-def _verify_checksum(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -> str:
-    found = digest(taken)
-    if origin.sha256 is not msgspec.UNSET and origin.sha256 != found:
-        what = f"'{origin.path}' has changed: its content has the SHA-256 {found}, expected {origin.sha256}"
-        raise CannotBegin(f"{'.'.join(at)}: {what}")
-    return found
+def _verify_checksum(location: tuple[str, str], origin: SeedFrom | StartFrom, content: Arrays) -> str:
+    checksum = digest(content)
+    if origin.sha256 is not msgspec.UNSET and origin.sha256 != checksum:
+        reason = f"'{origin.path}' has changed: its content has the SHA-256 {checksum}, expected {origin.sha256}"
+        raise CannotBegin(f"{'.'.join(location)}: {reason}")
+    return checksum
 
 
 def _run_identity(folder: Path) -> str:
@@ -243,25 +243,25 @@ def _read_experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
     folder = Path(seeds.path)
     try:
         if is_minari(folder):
-            found = _read_data_set(folder)
+            transitions = _read_data_set(folder)
         elif (folder / "experiences.parquet").is_file():
-            found = _to_transitions(config, _read_export(folder))
+            transitions = _to_transitions(config, _read_export(folder))
         else:
-            found = _to_transitions(config, RunData(folder, _load_config(folder)).experiences)
+            transitions = _to_transitions(config, RunData(folder, _load_config(folder)).experiences)
     except DataMissing as error:
         raise CannotBegin(f"selection.seed_from: {error}") from None
-    left_out = Flag.SYNTHETIC | (Flag.INTERVENED if config.selection.intervened == "drop" else Flag(0))
-    measured = np.flatnonzero(found.flags & np.uint32(left_out) == 0)
+    excluded_flags = Flag.SYNTHETIC | (Flag.INTERVENED if config.selection.intervened == "drop" else Flag(0))
+    measured = np.flatnonzero(transitions.flags & np.uint32(excluded_flags) == 0)
     room = _seed_capacity(config)
-    most = len(measured) if seeds.most is msgspec.UNSET else seeds.most
-    chosen = measured[max(0, len(measured) - (most if room is None else min(most, room))) :]
-    if not len(chosen):
+    max_count = len(measured) if seeds.most is msgspec.UNSET else seeds.most
+    rows = measured[max(0, len(measured) - (max_count if room is None else min(max_count, room))) :]
+    if not len(rows):
         raise CannotBegin(f"selection.seed_from: '{folder}' contains no measured experiences")
-    chosen_ones = Transitions._make(column[chosen] for column in found)
+    chosen = Transitions._make(column[rows] for column in transitions)
     # numbers that no episode or policy of this run has
-    _, episodes = np.unique(chosen_ones.episode, return_inverse=True)
-    return chosen_ones._replace(
-        policy_id=np.zeros(len(chosen), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)
+    _, episodes = np.unique(chosen.episode, return_inverse=True)
+    return chosen._replace(
+        policy_id=np.zeros(len(rows), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)
     )
 
 

@@ -97,8 +97,8 @@ def _draw(config: RunConfig, path: Path) -> int:
     from onrig.tools.explain_plot import plot_explanation
 
     try:
-        drawn = plot_explanation(config, path)
+        is_drawn = plot_explanation(config, path)
     except Exception as error:  # matplotlib's exceptions share no base class
         return complain("check", f"--plot: '{path}' cannot be written: {reason(error)}")
-    print(f"\nsee {path}" if drawn else "\nno plot: it needs matplotlib (pip install 'onrig[viz]')")
+    print(f"\nsee {path}" if is_drawn else "\nno plot: it needs matplotlib (pip install 'onrig[viz]')")
     return ExitCode.OK

@@ -109,10 +109,10 @@ class _ConnectedDevice:
         self.open_line.reopen()
         return self.connect()
 
-    def _ask_for(self, what: str) -> None:
+    def _ask_for(self, action: str) -> None:
         if not self.has_operator:
             raise CheckSkipped("needs an operator: add --hands")
-        if self._read_answer(f"{what}, then Enter (s: skip)") == "s":
+        if self._read_answer(f"{action}, then Enter (s: skip)") == "s":
             raise CheckSkipped("skipped")
 
     def _read_answer(self, question: str) -> str:
@@ -167,8 +167,8 @@ def examine(
         return complain("conformance", f"--only: no rule for devices begins with {unknown}; see --list")
     try:
         open_line = _OpenLine(line)
-        with contextlib.ExitStack() as held:
-            held.callback(open_line.end)
+        with contextlib.ExitStack() as stack:
+            stack.callback(open_line.end)
             rig = rig or rig_of(open_line, time)
             hello = DeviceSession(open_line, rig, time).connect()
             if confirm is not None and not confirm(rig):
@@ -194,13 +194,13 @@ def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection)
 
 def print_verdicts(tally: Tally, rules: dict[str, str]) -> int:
     """Print each rule that failed or was not tested, and the counts; returns the exit code."""
-    failed, held, not_run = (tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run"))
+    failed, passed, not_run = (tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run"))
     for number in not_run:
         reasons = tally.reasons(number) or ["there is no check for this kind of device"]
         print(f"{number} not run ({'; '.join(reasons)}): {rules[number]}")
     for number in failed:
         print(f"{number} FAILED: {rules[number]}")
-    print(f"{len(rules)} rules: {len(held)} hold, {len(failed)} failed, {len(not_run)} not run")
+    print(f"{len(rules)} rules: {len(passed)} hold, {len(failed)} failed, {len(not_run)} not run")
     return ExitCode.HARDWARE if failed else ExitCode.OK
 
 

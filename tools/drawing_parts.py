@@ -51,9 +51,9 @@ def box(x: float, half: float, low: float, high: float) -> tuple[Point, ...]:
     return ((x - half, low), (x + half, low), (x + half, high), (x - half, high))
 
 
-def text_at(at: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
+def text_at(position: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
     """Draw a text at a fixed position."""
-    return Shape(form="text", points=(at,), text=text, colour=colour)
+    return Shape(form="text", points=(position,), text=text, colour=colour)
 
 
 def target_translation(goal: Goal, shift: Point) -> dict[str, Point]:
@@ -61,10 +61,10 @@ def target_translation(goal: Goal, shift: Point) -> dict[str, Point]:
     return {} if goal.target is None else {goal.target: shift}
 
 
-def ring(at: Point, radius: float, **turned: Any) -> Shape:
+def ring(center: Point, radius: float, **turned: Any) -> Shape:
     """Draw a ring that marks the target of a moving point."""
     return Shape(
-        form="circle", points=(at,), radius=radius, colour="good", outlined=True, dashed=True, width=2.0, **turned
+        form="circle", points=(center,), radius=radius, colour="good", outlined=True, dashed=True, width=2.0, **turned
     )
 
 

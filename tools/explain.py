@@ -55,11 +55,11 @@ def _named_parts(task: Task) -> Table | None:
     """Return a table of named terms, terminations and targets; None if there are none."""
     rows = []
     choices = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
-    for part, chosen in choices:
-        for name, piece in (chosen or {}).items():
-            kind, *settings = msgspec.to_builtins(piece).items()
+    for section, named in choices:
+        for name, term in (named or {}).items():
+            kind, *settings = msgspec.to_builtins(term).items()
             values = [f"{key} {value}" for key, value in settings if key != "content"]  # settings of a nested section
-            rows.append((name, part, str(kind[1]), ", ".join(values) or "-"))
+            rows.append((name, section, str(kind[1]), ", ".join(values) or "-"))
     return Table("named term", ("part", "kind", "settings"), tuple(rows)) if rows else None
 
 

@@ -47,24 +47,25 @@ class Section(NamedTuple):
         return self.path.split(".") if self.path else []
 
 
-def sections_of_run(parts: Mapping[NodePath, type]) -> list[Section]:
-    """Return all sections of a run's configuration. ``parts``: types of the sections that other packages define, by
-    path.
+def sections_of_run(section_types: Mapping[NodePath, type]) -> list[Section]:
+    """Return all sections of a run's configuration.
+
+    ``section_types``: types of the sections that other packages define, by path.
     """
     field_type = types.type_info(RunConfig)
     assert isinstance(field_type, types.StructType)
-    return list(_sections("", field_type, {".".join(map(str, path)): type_ for path, type_ in parts.items()}))
+    return list(_sections("", field_type, {".".join(map(str, path)): type_ for path, type_ in section_types.items()}))
 
 
-def _sections(path: str, struct: types.StructType, parts: Mapping[str, type]) -> Iterator[Section]:
-    fields = [_resolve_type(path, field, parts) for field in struct.fields]
+def _sections(path: str, struct: types.StructType, section_types: Mapping[str, type]) -> Iterator[Section]:
+    fields = [_resolve_type(path, field, section_types) for field in struct.fields]
     yield _section(path, "", struct, fields)
-    yield from _nested_sections(path, fields, parts)
+    yield from _nested_sections(path, fields, section_types)
 
 
-def _resolve_type(path: str, field: types.Field, parts: Mapping[str, type]) -> types.Field:
+def _resolve_type(path: str, field: types.Field, section_types: Mapping[str, type]) -> types.Field:
     """Return a field's type, or the type that another package defines for it."""
-    part = parts.get(_join_path(path, field.encode_name))
+    part = section_types.get(_join_path(path, field.encode_name))
     return field if part is None else types.Field(field.name, field.encode_name, types.type_info(part), field.required)
 
 
@@ -88,7 +89,7 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=\.)(?<!App\.)(?= [A-Z]|$)", text)[0]
 
 
-def _nested_sections(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) -> Iterator[Section]:
+def _nested_sections(path: str, fields: Sequence[types.Field], section_types: Mapping[str, type]) -> Iterator[Section]:
     """Yield the sections of the mappings in these fields; fields with the same mapping share one section."""
     groups: dict[tuple[type, ...], tuple[list[str], list[types.StructType]]] = {}
     for field in fields:
@@ -100,10 +101,12 @@ def _nested_sections(path: str, fields: Sequence[types.Field], parts: Mapping[st
     for names, structs in groups.values():
         location = _join_path(path, " | ".join(names))
         single = len(structs) == 1 and not structs[0].tag_field
-        yield from _sections(location, structs[0], parts) if single else _variants(location, structs, parts)
+        yield from (
+            _sections(location, structs[0], section_types) if single else _variants(location, structs, section_types)
+        )
 
 
-def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str, type]) -> Iterator[Section]:
+def _variants(path: str, structs: Sequence[types.StructType], section_types: Mapping[str, type]) -> Iterator[Section]:
     """Yield the settings common to most variants, then those specific to each."""
 
     def key(field: types.Field) -> tuple[str, str, str]:
@@ -117,11 +120,11 @@ def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str
     if shared:
         meaning = f"For all except `{'`, `'.join(map(_variant_label, others))}`." if others else ""
         yield _section(path, "", fullest, shared)._replace(meaning=meaning)
-        yield from _nested_sections(path, shared, parts)
+        yield from _nested_sections(path, shared, section_types)
     for struct in structs:
-        own = [field for field in struct.fields if key(field) not in common]
-        yield _section(path, _variant_label(struct), struct, struct.fields if struct in others else own)
-        yield from _nested_sections(path, own, parts)
+        own_fields = [field for field in struct.fields if key(field) not in common]
+        yield _section(path, _variant_label(struct), struct, struct.fields if struct in others else own_fields)
+        yield from _nested_sections(path, own_fields, section_types)
 
 
 def _variant_label(struct: types.StructType) -> str:
@@ -142,8 +145,8 @@ def _nested_structs(field_type: types.Type) -> Iterator[tuple[str, types.StructT
         case types.Metadata():
             yield from _nested_structs(field_type.type)
         case types.UnionType():
-            for one in field_type.types:
-                yield from _nested_structs(one)
+            for member in field_type.types:
+                yield from _nested_structs(member)
         case types.VarTupleType() | types.ListType():
             yield from (("[]", struct) for _, struct in _nested_structs(field_type.item_type))
         case types.DictType():
@@ -171,7 +174,7 @@ def _describe_type(field_type: types.Type) -> str:
         case types.LiteralType():
             return " | ".join(map(str, field_type.values))
         case types.UnionType():
-            kinds = [_describe_type(one) for one in field_type.types if not isinstance(one, types.NoneType)]
+            kinds = [_describe_type(member) for member in field_type.types if not isinstance(member, types.NoneType)]
             null = ["null"] if len(kinds) < len(field_type.types) else []
             return " | ".join(dict.fromkeys([*kinds, *null]))
         case types.VarTupleType() | types.ListType():

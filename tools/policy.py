@@ -31,12 +31,12 @@ _QUANTITY_FORMATS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normaliz
 def check(file: Path, name: str, overrides: Sequence[str]) -> int:
     """Print whether the rig would admit a policy; returns the exit code."""
     try:
-        found = _check_policy(file, name, overrides, for_twin=False)
+        checked = _check_policy(file, name, overrides, for_twin=False)
     except ConfigError as error:
         return print_problems(error)
     except Failure as failure:
         return complain("policy", str(failure), failure.code)
-    _print_warnings(file, found)
+    _print_warnings(file, checked)
     return ExitCode.OK
 
 
@@ -66,11 +66,11 @@ def evaluate(
     return _run_evaluation(_check_policy(Path(policy), name, overrides, for_twin=True), episodes, seed)
 
 
-def _run_evaluation(found: CheckedPolicy, episodes: int, seed: int | None) -> Evaluation:
+def _run_evaluation(checked: CheckedPolicy, episodes: int, seed: int | None) -> Evaluation:
     from onrig.runtime.policy.session import PolicySession
     from onrig.tools.evaluate import evaluate as play
 
-    config, model, verdict = found
+    config, model, verdict = checked
     if episodes < 1:
         raise Failure(f"episodes: expected at least 1, got {episodes}")
     if seed is not None and not 0 <= seed < 1 << 63:
@@ -95,8 +95,8 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
         model = read_model(file, config)
         if isinstance(model, Refused):
             return complain("policy", f"{file}: refused at {model.stage}: {model.reason}")
-        wanted = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
-        replace_file(out, stamped(model, msgspec.structs.replace(wanted, parent_run=f"stamped from {file.name}")))
+        contract = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+        replace_file(out, stamped(model, msgspec.structs.replace(contract, parent_run=f"stamped from {file.name}")))
     except ConfigError as error:
         return print_problems(error)
     except ModelRefused as refusal:
@@ -142,10 +142,10 @@ def score(
     if json_file not in (None, "-") and (problem := file_problem("json", Path(json_file))):
         return complain("policy", problem)
     try:
-        found = _check_policy(file, name, overrides, for_twin=True)
+        checked = _check_policy(file, name, overrides, for_twin=True)
         if json_file != "-":
-            _print_warnings(file, found)
-        _, policy_id, warnings, rows = _run_evaluation(found, episodes, seed)
+            _print_warnings(file, checked)
+        _, policy_id, warnings, rows = _run_evaluation(checked, episodes, seed)
     except ConfigError as error:
         return print_problems(error)
     except Failure as failure:
@@ -189,9 +189,9 @@ def _check_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: 
     return CheckedPolicy(config, model, verdict)
 
 
-def _print_warnings(file: Path, found: CheckedPolicy) -> None:
-    print(f"{file}: {_admission_text(found.verdict, found.config)}")
-    for warning in found.verdict.warnings:
+def _print_warnings(file: Path, checked: CheckedPolicy) -> None:
+    print(f"{file}: {_admission_text(checked.verdict, checked.config)}")
+    for warning in checked.verdict.warnings:
         print(f"  warning: {warning}")
 
 

@@ -51,10 +51,10 @@ def renew_policy(options: RenewalOptions, duration_s: float | None, log: Path | 
         if options.port is not None:
             config = replace_device(config, options.port)
         name = _policy_name(options.file, config)
-        with contextlib.ExitStack() as held:
-            file = None if log is None else held.enter_context(log.open("w", newline="", encoding="utf-8"))
-            line = held.enter_context(open_device_line(config))
-            session = DeviceSession(held.enter_context(contextlib.closing(line.open())), config.rig, clock)
+        with contextlib.ExitStack() as stack:
+            file = None if log is None else stack.enter_context(log.open("w", newline="", encoding="utf-8"))
+            line = stack.enter_context(open_device_line(config))
+            session = DeviceSession(stack.enter_context(contextlib.closing(line.open())), config.rig, clock)
             return _renew_lease(session, config, name, duration_s, file, clock)
     except ConfigError as error:
         return print_problems(error)
@@ -77,8 +77,8 @@ def _policy_name(file: Path, config: RunConfig) -> bytes:
         raise Failure(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ModelRefused, msgspec.DecodeError) as error:
         raise Failure(f"{file}: this is not a policy with a contract: {error}") from None
-    wanted = required_contract(config.rig, config.rate_hz, stochastic=contract.stochastic, signals=config.signals)
-    if difference := contract_mismatch(contract, wanted):
+    required = required_contract(config.rig, config.rate_hz, stochastic=contract.stochastic, signals=config.signals)
+    if difference := contract_mismatch(contract, required):
         raise Failure(f"{file}: {difference}")
     return policy_name(model)
 

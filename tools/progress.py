@@ -16,7 +16,7 @@ _LINE_INTERVAL_S: Final = 5.0
 class Progress(Protocol):
     """Display of progress in steps, each weighted by its approximate duration in seconds."""
 
-    def begin_step(self, what: str) -> None:
+    def begin_step(self, step: str) -> None:
         """Show the current step."""
 
     def finish_step(self, weight: float) -> None:
@@ -80,9 +80,9 @@ class RichProgress:
         self._task = self._progress.add_task("", total=total)
         self._progress.start()
 
-    def begin_step(self, what: str) -> None:
+    def begin_step(self, step: str) -> None:
         """Show the current step."""
-        self._progress.update(self._task, description=what)
+        self._progress.update(self._task, description=step)
 
     def finish_step(self, weight: float) -> None:
         """Move the bar."""

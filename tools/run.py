@@ -87,14 +87,14 @@ def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, dev
 
 
 def _run(plan: Plan, addresses: Mapping[str, str]) -> int:
-    with open_folder(plan) as (config, take_back), contextlib.ExitStack() as held:
+    with open_folder(plan) as (config, take_back), contextlib.ExitStack() as stack:
         folder = plan.folder
         print(f"run folder: {folder}", flush=True)
         _warn_about_disk_space(config, folder)
         warn_missing_library("run")
         for view in _requested_views(addresses):
             try:
-                print(f"{view.title}: {held.enter_context(live_view(folder, addresses[view.name], view))}", flush=True)
+                print(f"{view.title}: {stack.enter_context(live_view(folder, addresses[view.name], view))}", flush=True)
             except ViewError as failure:
                 take_back()
                 raise Failure(str(failure), ExitCode(failure.code)) from None

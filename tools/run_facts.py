@@ -91,7 +91,7 @@ class RunFacts(NamedTuple):
 
     def words(self) -> dict[str, str]:
         """Return the text of each known fact by name, in the order of tables."""
-        found = {
+        texts = {
             "ended": self.ended,
             "episodes": f"{self.episode} of {self.episodes}",
             "performance": self._performance_text(),
@@ -111,13 +111,13 @@ class RunFacts(NamedTuple):
             "records lost": count(self.lost) if self.lost else "",
             "actuators": self.actuators,
         }
-        return {name: text for name, text in found.items() if text}
+        return {name: text for name, text in texts.items() if text}
 
     def line(self) -> str:
         """Return the most important facts in one line."""
-        known = self.words()
+        texts = self.words()
         return ", ".join(
-            known[name] for name in ("performance", "policy", "memory", "learner", "ticks") if name in known
+            texts[name] for name in ("performance", "policy", "memory", "learner", "ticks") if name in texts
         )
 
     def _performance_text(self) -> str:
@@ -130,7 +130,7 @@ class RunFacts(NamedTuple):
         if self.missed is None:
             return ""
         total = "" if self.ticks is None else f"{count(self.ticks)} ticks, "
-        return f"{total}{_describe_counts('', self.missed, '', self.causes, what='missed')}"
+        return f"{total}{_describe_counts('', self.missed, '', self.causes, suffix='missed')}"
 
     def _late_commands_text(self) -> str:
         return "" if self.late_commands is None else f"{count(self.late_commands)} of {count(self.ticks or 0)}"
@@ -162,15 +162,15 @@ class RunFacts(NamedTuple):
         if self.offered is None:
             return ""
         not_admitted = {"refused": self.refused, "too soon": self.too_soon, "rolled back": self.rolled_back}
-        rest = "".join(f", {count(n)} {name}" for name, n in not_admitted.items() if n)
-        return f"{count(self.admitted)} of {count(self.offered)} admitted{rest}"
+        others = "".join(f", {count(n)} {name}" for name, n in not_admitted.items() if n)
+        return f"{count(self.admitted)} of {count(self.offered)} admitted{others}"
 
 
-def _describe_counts(before: str, n: int, unit: str, by: Mapping[str, int], what: str = "") -> str:
+def _describe_counts(prefix: str, n: int, unit: str, parts: Mapping[str, int], suffix: str = "") -> str:
     """Format a total and its parts: ``acted in 12 ticks: 10 predicted, 2 rate``; ``3 missed: 2 link, 1 host``."""
     units = unit + "s" * bool(unit and n != 1)
-    listed = ", ".join(f"{count(k)} {name}" for name, k in by.items() if k)
-    return " ".join(filter(None, (before, count(n), units, what))) + (f": {listed}" if listed else "")
+    listed = ", ".join(f"{count(k)} {name}" for name, k in parts.items() if k)
+    return " ".join(filter(None, (prefix, count(n), units, suffix))) + (f": {listed}" if listed else "")
 
 
 def format_times(times: Times, names: Mapping[str, str] = PERCENTILES, between: str = ", ") -> str:
@@ -182,8 +182,8 @@ def histogram_times(histogram: CoarseHistogram) -> dict[str, float]:
     """Return the percentiles of a histogram in µs; empty if it contains no duration."""
     if not histogram.counts.any():
         return {}
-    found = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
-    percentiles = {name: histogram.percentile_us(q) for name, q in found.items()}
+    times = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
+    percentiles = {name: histogram.percentile_us(q) for name, q in times.items()}
     return {**{name: us for name, us in percentiles.items() if us is not None}, "max": histogram.max_ns / 1000}
 
 

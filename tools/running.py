@@ -206,16 +206,16 @@ def open_folder(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
     """
     resolve_loop_cpu()
     config, folder, resumption = plan.config, plan.folder, plan.resumption
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
             if resumption is not None:
-                held.callback(os.close, lock_folder(folder))
+                stack.callback(os.close, lock_folder(folder))
                 take_back = _reopen(folder, resumption)
             else:
                 config, files, facts = read_beginning(config)
                 meta = {**plugin_records(third_party_plugins(config)), **facts, **plan.facts}
                 take_back = write_run_folder(folder, config, meta, files)
-                held.callback(os.close, lock_folder(folder))
+                stack.callback(os.close, lock_folder(folder))
         except (CannotResume, FolderBusy) as error:
             raise Failure(f"{plan.option}: {error}") from None
         except OSError as error:

@@ -43,11 +43,11 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
                     campaign = run(config, episodes, seed, report)
             except ValueError as error:
                 return complain("safety", f"{name}: {error}")
-            broken = sum(t.breaches for t in campaign.values())
+            n_breaches = sum(t.breaches for t in campaign.values())
             worst = min(t.worst_margin for t in campaign.values())
-            print(f"{name}: {episodes} episodes through {stage}: {broken} breaches, worst margin {worst:.2%}")
+            print(f"{name}: {episodes} episodes through {stage}: {n_breaches} breaches, worst margin {worst:.2%}")
             print(table(campaign), flush=True)
-            breaches += broken
+            breaches += n_breaches
     return ExitCode.SAFETY if breaches else ExitCode.OK
 
 

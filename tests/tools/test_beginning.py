@@ -46,7 +46,7 @@ def check(*settings: str, config: str = "pendulum") -> int:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("rate_hz=100", "rate is 50.0 Hz; this one runs at 100.0 Hz"),
+        ("rate_hz=100", "rate is 50.0 Hz; this run is at 100.0 Hz"),
         ("device.twin.plant.mass=0.056", "plant.mass is 0.055; this run has 0.056"),
         ("task.reward.weights.velocity=2", "reward.weights.velocity is 1.0; this run has 2.0"),
     ],

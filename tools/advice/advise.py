@@ -92,7 +92,7 @@ class Plan(msgspec.Struct):
 
 def show_advice(options: AdviseOptions) -> int:
     """Race candidates in a terminal, and print the answer; returns the exit code."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _open_race(options) as race_:
             return race_.run()
@@ -107,7 +107,7 @@ def show_advice(options: AdviseOptions) -> int:
             "advise", f"'{error.filename}' cannot be written: {error.strerror or error}", ExitCode.PREFLIGHT
         )
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 @contextlib.contextmanager
@@ -118,19 +118,19 @@ def _open_race(options: AdviseOptions) -> Iterator[_Race]:
         check_cluster(options.manner.cluster)
     config = load_for_rig(subject.name, subject.overrides)
     _check(config)
-    drawn = draw_plants(config, find_identification(subject.name, subject.overrides))
+    plants = draw_plants(config, find_identification(subject.name, subject.overrides))
     folder = options.out or (last_folder(subject.label) if options.resume else None) or next_folder(subject.label)
     _check_folder(folder, resume=options.resume)
-    field = enter_candidates(subject, folder, drawn.values, candidates(config))
+    field = enter_candidates(subject, folder, plants.values, candidates(config))
     if len(field.entrants) < 2:
         raise Failure(_nothing_to_race_text(field))
     with lock_folder(folder, spec_of(subject.label, field.cells(), RUNGS[0]), field.cells(), "advise"):
         check_executor(folder)
-        yield _Race(options, config, drawn, folder, field)
+        yield _Race(options, config, plants, folder, field)
 
 
 def _nothing_to_race_text(field: Field) -> str:
-    return f"nothing to race: {'; '.join(f'{name}: {why}' for name, why in field.refused.items())}"
+    return f"nothing to race: {'; '.join(f'{name}: {reason}' for name, reason in field.refused.items())}"
 
 
 def _check(config: RunConfig) -> None:
@@ -154,9 +154,9 @@ class _Race:
     """A race in its folder."""
 
     def __init__(
-        self, options: AdviseOptions, config: RunConfig, drawn: DrawnPlants, folder: Path, field: Field
+        self, options: AdviseOptions, config: RunConfig, plants: DrawnPlants, folder: Path, field: Field
     ) -> None:
-        self._options, self._config, self._drawn, self._folder, self._field = options, config, drawn, folder, field
+        self._options, self._config, self._plants, self._folder, self._field = options, config, plants, folder, field
         self._objective: Final = OBJECTIVES[options.objective]
         self._rules: Final = Rules(statistic_for(options.objective), rounds=2)
         self._resume_hint: Final = options.resume_hint(folder)
@@ -178,7 +178,7 @@ class _Race:
                 print("no answer: the first rung is not complete" if answer is None else answer.text())
                 raise Failure(f"stopped; {self._resume_hint}", ExitCode.INTERRUPTED) from None
         if answer is None:
-            reasons = "; ".join(f"{name}: {why}" for name, why in self._barred.items())
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self._barred.items())
             raise Failure(f"every candidate was excluded: {reasons}")
         print(f"{answer.text()}\nsee {self._folder / PAGE}; `onrig report {self._folder}` draws the curves")
         return ExitCode.OK
@@ -214,8 +214,8 @@ class _Race:
         if not budget.covers(first):
             needed = budget.cost_of(first) / _FIRST_ROUND_SHARE
             counted = self._options.trials is not None
-            what = f"--trials {needed:.0f}" if counted else f"--minutes {needed / (60.0 * self._slots) + 1.0:.0f}"
-            raise Failure(f"the budget is too small for {RUNGS[0]} pairs of {len(first)} candidates: give {what}")
+            option = f"--trials {needed:.0f}" if counted else f"--minutes {needed / (60.0 * self._slots) + 1.0:.0f}"
+            raise Failure(f"the budget is too small for {RUNGS[0]} pairs of {len(first)} candidates: give {option}")
 
     def _budget(self, share: float) -> Budget:
         """Return a share of the budget, in trials or in processor seconds."""
@@ -224,8 +224,8 @@ class _Race:
             return Budget(share * self._options.trials, dict.fromkeys(entrants, 1.0))
         minutes = DEFAULT_MINUTES if self._options.minutes is None else self._options.minutes
         pace, costs = self._plan.pace / RUNGS[0], self._plan.costs
-        each = {name: pace * costs[entry.cell.id].trial_s(entry.cell) for name, entry in entrants.items()}
-        return Budget(share * 60.0 * minutes * self._slots, each)
+        trial_costs = {name: pace * costs[entry.cell.id].trial_s(entry.cell) for name, entry in entrants.items()}
+        return Budget(share * 60.0 * minutes * self._slots, trial_costs)
 
     def _race_rounds(self, workers: Workers) -> Iterator[Answer]:
         """Run the first round and the round of mutants; yields an answer after each rung."""
@@ -238,11 +238,11 @@ class _Race:
             yield from self._run_round(workers, first, None, 1.0)
 
     def _run_round(
-        self, workers: Workers, newcomers: list[str], before: State | None, share: float
+        self, workers: Workers, newcomers: list[str], previous: State | None, share: float
     ) -> Generator[Answer, None, State]:
         while True:
             scores = self._scores()
-            state = race(newcomers, scores, self._rules, self._budget(share), before, self._barred)
+            state = race(newcomers, scores, self._rules, self._budget(share), previous, self._barred)
             if state.active and state.pairs[state.leader]:
                 yield self._answer(state, scores)
             if not state.next_pairs:
@@ -255,8 +255,8 @@ class _Race:
         for name, entry in self._field.entrants.items():
             curves = curves_of(self._folder, entry, N_PLANTS)
             scores[name] = self._objective.scores(curves) if len(curves) else np.zeros(0)
-            if len(curves) >= RUNGS[0] and (beyond := describe_excess_trips(self._folder, entry, RUNGS[0])):
-                self._barred[name] = beyond
+            if len(curves) >= RUNGS[0] and (excess := describe_excess_trips(self._folder, entry, RUNGS[0])):
+                self._barred[name] = excess
         return scores
 
     def _enter_mutants(self, state: State) -> list[str]:
@@ -266,12 +266,12 @@ class _Race:
         if not state.active or not state.pairs[state.leader]:
             return []
         best, budget = self._field.entrants[state.leader], self._budget(1.0)
-        each = budget.trial_costs[state.leader] * state.pairs[state.leader]
-        number = min(MAX_MUTANTS, int((budget.total - budget.cost_of(state.pairs)) / each))
+        catch_up_cost = budget.trial_costs[state.leader] * state.pairs[state.leader]
+        number = min(MAX_MUTANTS, int((budget.total - budget.cost_of(state.pairs)) / catch_up_cost))
         if number < _MIN_MUTANTS:
             return []
-        found = mutants(self._config, best.candidate, best.config, number)
-        entered = enter_candidates(self._options.subject, self._folder, self._drawn.values, found)
+        new_mutants = mutants(self._config, best.candidate, best.config, number)
+        entered = enter_candidates(self._options.subject, self._folder, self._plants.values, new_mutants)
         self._field.refused.update(entered.refused)
         self._field.entrants.update(entered.entrants)
         if self._options.trials is None:  # a mutant's updates take as long as its parent's
@@ -283,22 +283,29 @@ class _Race:
 
     def _run_trials(self, workers: Workers, next_pairs: Mapping[str, int]) -> None:
         cells = {name: self._field.entrants[name].cell for name in next_pairs}
-        todo = [unit for n, cell in cells.items() for unit in missing_units(self._folder, [cell], range(next_pairs[n]))]
-        total, left = sum(next_pairs.values()), sum(len(unit.seeds) for unit in todo)
+        units = [
+            unit for n, cell in cells.items() for unit in missing_units(self._folder, [cell], range(next_pairs[n]))
+        ]
+        total, n_missing = sum(next_pairs.values()), sum(len(unit.seeds) for unit in units)
         print(
-            f"{max(next_pairs.values())} pairs of {len(next_pairs)} candidates: {left} of {total} trials to run",
+            f"{max(next_pairs.values())} pairs of {len(next_pairs)} candidates: {n_missing} of {total} trials to run",
             flush=True,
         )
         at_once = AT_ONCE if self._options.manner.cluster else at_once_of([*cells.values()], workers.slots)
         display, started_s = new_display(), time.monotonic()
         try:
-            outcome = run_units(self._folder, split(todo, workers.slots, at_once), total - left, workers, display)
+            outcome = run_units(self._folder, split(units, workers.slots, at_once), total - n_missing, workers, display)
         finally:
             display.close()
         if outcome.lost:
-            lost = sum(len(one.unit.seeds) for one in outcome.lost)
+            lost = sum(len(loss.unit.seeds) for loss in outcome.lost)
             raise Failure(f"{lost} trials were lost, see above; {self._resume_hint}", ExitCode.INTERNAL)
-        if self._plan.costs and self._plan.pace == 1.0 and left == total and set(next_pairs.values()) == {RUNGS[0]}:
+        if (
+            self._plan.costs
+            and self._plan.pace == 1.0
+            and n_missing == total
+            and set(next_pairs.values()) == {RUNGS[0]}
+        ):
             estimated_s = self._budget(1.0).cost_of(next_pairs) / self._slots
             self._plan.pace = (time.monotonic() - started_s) / estimated_s
             _save(self._folder, self._plan)
@@ -309,12 +316,15 @@ class _Race:
         return Answer(
             name=self._options.subject.name,
             objective=self._options.objective,
-            plants=self._drawn.source,
+            plants=self._plants.source,
             state=state,
             table=table,
             entrants=self._field.entrants,
             excluded={**self._field.refused, **self._barred},
-            double_budget=(pairs, predict_eliminations([one for one in table if one.may_be_best], pairs, self._rules)),
+            double_budget=(
+                pairs,
+                predict_eliminations([standing for standing in table if standing.may_be_best], pairs, self._rules),
+            ),
             scores=scores[state.leader][: state.pairs[state.leader]],
             costs=self._plan.costs,
         )
@@ -322,8 +332,8 @@ class _Race:
 
 def _pairs_of_double_budget(budget: Budget, state: State) -> int:
     """Return how many pairs a budget allows for every remaining candidate; at least the leader's number."""
-    fit = [n for n in RUNGS if budget.covers({**state.pairs, **dict.fromkeys(state.remaining, n)})]
-    return max([*fit, state.pairs[state.leader]])
+    affordable = [n for n in RUNGS if budget.covers({**state.pairs, **dict.fromkeys(state.remaining, n)})]
+    return max([*affordable, state.pairs[state.leader]])
 
 
 def _save(folder: Path, plan: Plan) -> None:

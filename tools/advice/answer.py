@@ -86,18 +86,18 @@ class Answer(NamedTuple):
 
     def sheet(self) -> Sheet:
         """The ranked table."""
-        heads = ("candidate", "score", "behind the leader", "pairs", "memory", "updates/s", "verdict")
+        columns = ("candidate", "score", "behind the leader", "pairs", "memory", "updates/s", "verdict")
         rows = [
             (
-                one.name,
-                _format_interval(one.figure),
-                "" if one.name == self.state.leader else _format_interval(one.behind, signed=True),
-                str(one.pairs),
-                size(memory_bytes(Cell("", {}, self.entrants[one.name].config))),
-                f"{updates_per_s(self.entrants[one.name].config):.0f}{self._core_share(one.name)}",
-                self._verdict(one),
+                standing.name,
+                _format_interval(standing.figure),
+                "" if standing.name == self.state.leader else _format_interval(standing.behind, signed=True),
+                str(standing.pairs),
+                size(memory_bytes(Cell("", {}, self.entrants[standing.name].config))),
+                f"{updates_per_s(self.entrants[standing.name].config):.0f}{self._core_share(standing.name)}",
+                self._verdict(standing),
             )
-            for one in self.table
+            for standing in self.table
         ]
         title = OBJECTIVES[self.objective].title
         note = (
@@ -105,7 +105,7 @@ class Answer(NamedTuple):
             "candidates.  Updates per second of device time"
             + (", with their share of one core of this machine." if self.costs else ".")
         )
-        return Sheet("Candidates", 1, heads, tuple(rows), (note,))
+        return Sheet("Candidates", 1, columns, tuple(rows), (note,))
 
     def _core_share(self, name: str) -> str:
         cost = self.costs.get(self.entrants[name].cell.id)
@@ -113,12 +113,12 @@ class Answer(NamedTuple):
             return ""
         return f" ({100 * cost.update_s / RUNGS[0] * updates_per_s(self.entrants[name].config):.1f} %)"
 
-    def _verdict(self, one: Standing) -> str:
-        if one.name == self.state.leader:
+    def _verdict(self, standing: Standing) -> str:
+        if standing.name == self.state.leader:
             return "best"
-        if not one.may_be_best:
+        if not standing.may_be_best:
             return "significantly worse"
-        return "undecided" if one.name in self.state.active else "undecided, paused"
+        return "undecided" if standing.name in self.state.active else "undecided, paused"
 
     def findings(self) -> Iterator[str]:
         """Yield the findings that are not in the table."""
@@ -131,10 +131,10 @@ class Answer(NamedTuple):
         if undecided := self.state.remaining[1:]:
             yield f"Undecided: {', '.join(undecided)}."
             pairs, separated = self.double_budget
-            what = f"would eliminate {', '.join(separated)}" if separated else "would eliminate none of them"
-            yield f"Twice the budget ({pairs} pairs) {what} if differences and spreads remain the same."
-        for name, why in self.excluded.items():
-            yield f"Excluded: {name}: {why}."
+            effect = f"would eliminate {', '.join(separated)}" if separated else "would eliminate none of them"
+            yield f"Twice the budget ({pairs} pairs) {effect} if differences and spreads remain the same."
+        for name, reason in self.excluded.items():
+            yield f"Excluded: {name}: {reason}."
 
     def text(self) -> str:
         """Return the answer as text for a terminal."""
@@ -152,8 +152,8 @@ class Answer(NamedTuple):
             f"plants were drawn {self.plants}.",
         ]
         behind = [
-            f"  {one.name}: {_format_interval(one.behind, signed=True)} ({self._verdict(one)})"
-            for one in self.table[1:]
+            f"  {standing.name}: {_format_interval(standing.behind, signed=True)} ({self._verdict(standing)})"
+            for standing in self.table[1:]
         ]
         lines = [f"# {line}" for line in (*head, *(["Behind it:", *behind] if behind else []))]
         rest = f"# Rig, task, limits and all other settings are those of {self.name}."

@@ -144,19 +144,21 @@ def _recipe(config: RunConfig, row: _Row) -> Recipe:
     noise = {"over": "episodes", "amplitude": [[1, 1.0]], **row.noise}
     if row.noise is _FALLING_NOISE:
         noise["amplitude"] = [[1, 1.0], [max(2, config.episodes // 2), 0.1]]
-    kept = _within_bytes(config, {"strategy": row.strategy, "capacity": row.capacity})
-    return {"learner": learner, "selection": kept, "exploration": noise}
+    selection = _within_bytes(config, {"strategy": row.strategy, "capacity": row.capacity})
+    return {"learner": learner, "selection": selection, "exploration": noise}
 
 
 def _within_bytes(config: RunConfig, selection: Recipe) -> Recipe:
     """Return a selection whose capacity fits into the bytes that the configuration allows."""
     if config.selection.capacity_bytes is None:
         return selection
-    kept = msgspec.structs.replace(config.selection, strategy=selection["strategy"], capacity=None)
-    if parse_strategy(kept.strategy).keeper.keeps_all:
-        return {"strategy": kept.strategy, "capacity": None}
-    fit = capacity_for(kept, layout_of(config), run_length=config.episodes * episode_steps(config.task, config.rate_hz))
-    return {**selection, "capacity": min(fit, selection["capacity"]), "capacity_bytes": None}
+    resized = msgspec.structs.replace(config.selection, strategy=selection["strategy"], capacity=None)
+    if parse_strategy(resized.strategy).keeper.keeps_all:
+        return {"strategy": resized.strategy, "capacity": None}
+    max_capacity = capacity_for(
+        resized, layout_of(config), run_length=config.episodes * episode_steps(config.task, config.rate_hz)
+    )
+    return {**selection, "capacity": min(max_capacity, selection["capacity"]), "capacity_bytes": None}
 
 
 def _reward_scale(references: Normalization) -> float:
@@ -176,12 +178,12 @@ def mutants(config: RunConfig, best: Candidate, resolved: RunConfig, number: int
     rng = np.random.default_rng([ord(c) for c in best.name])
     base = best.recipe or _recipe_of(resolved)
     settings = list(_mutable_settings(base))
-    found = []
+    mutated = []
     for k in range(number):
-        chosen = sorted(rng.choice(len(settings), size=min(2, len(settings)), replace=False).tolist())
+        indices = sorted(rng.choice(len(settings), size=min(2, len(settings)), replace=False).tolist())
         recipe, changes = msgspec.json.decode(msgspec.json.encode(base)), []
-        for at in chosen:
-            path, kind = settings[at]
+        for index in indices:
+            path, kind = settings[index]
             section = recipe
             for key in path[:-1]:
                 section = section[key]
@@ -189,8 +191,8 @@ def mutants(config: RunConfig, best: Candidate, resolved: RunConfig, number: int
             section[path[-1]] = changed = kind(value, _random_factor(rng))
             changes.append(f"{path[-1]} {value} -> {changed}")
         recipe["selection"] = _within_bytes(config, recipe["selection"])
-        found.append(Candidate(f"{best.name} ~{k + 1}", f"mutant: {', '.join(changes)}", recipe))
-    return found
+        mutated.append(Candidate(f"{best.name} ~{k + 1}", f"mutant: {', '.join(changes)}", recipe))
+    return mutated
 
 
 def _random_factor(rng: np.random.Generator) -> float:

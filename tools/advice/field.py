@@ -78,31 +78,31 @@ class Field(NamedTuple):
         return [entry.cell for entry in self.entrants.values()]
 
 
-def enter_candidates(subject: Subject, folder: Path, plants: Mapping[str, Any], found: Iterable[Candidate]) -> Field:
+def enter_candidates(subject: Subject, folder: Path, plants: Mapping[str, Any], proposed: Iterable[Candidate]) -> Field:
     """Write the candidates' recipes, and check that each is valid as a run and as trials.  Raises OSError."""
     recipes = folder / RECIPES
     recipes.mkdir(parents=True, exist_ok=True)
     field = Field({}, {})
     ids: dict[str, str] = {}
-    for one in found:
+    for candidate in proposed:
         overrides = list(subject.overrides)
-        if one.recipe is not None:
-            write_atomically(recipes / one.file, one.text.encode())
-            overrides.append(f"recipe={recipes / one.file}")
+        if candidate.recipe is not None:
+            write_atomically(recipes / candidate.file, candidate.text.encode())
+            overrides.append(f"recipe={recipes / candidate.file}")
         try:
             config = load_for_rig(subject.name, overrides)
             run = to_trial(config, subject.world, {"set": subject.settings, "plants": plants})
         except ConfigError as error:
-            field.refused[one.name] = "; ".join(problem.message for problem in error.problems)
+            field.refused[candidate.name] = "; ".join(problem.message for problem in error.problems)
         except Untranslatable as error:
-            field.refused[one.name] = str(error)
+            field.refused[candidate.name] = str(error)
         else:
-            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": subject.name, CALLED: one.name}, run)
+            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": subject.name, CALLED: candidate.name}, run)
             if cell.id in ids:
-                field.refused[one.name] = f"the same as {ids[cell.id]}"
+                field.refused[candidate.name] = f"the same as {ids[cell.id]}"
                 continue
-            ids[cell.id] = one.name
-            field.entrants[one.name] = Entrant(one, config, cell)
+            ids[cell.id] = candidate.name
+            field.entrants[candidate.name] = Entrant(candidate, config, cell)
     return field
 
 
@@ -113,8 +113,8 @@ def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
     for cell in cells:
         settings = msgspec.to_builtins(cell.config)
         world = settings.pop("world")
-        for own in ("steps", "evaluation", "python"):
-            settings.pop(own, None)
+        for trial_setting in ("steps", "evaluation", "python"):
+            settings.pop(trial_setting, None)
         blocks.append({"world": world, "called": cell.label[CALLED], "set": settings})
     spec = {
         "name": name,
@@ -132,9 +132,9 @@ def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
 def curves_of(folder: Path, entry: Entrant, pairs: int) -> Values:
     """Return the normalised curves (n, P) of the first n finished pairs, at most ``pairs``."""
     trials = read_trials(folder, entry.cell)
-    at = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
-    n = next((k for k in range(pairs) if k not in at), pairs)
-    rows = trials.evaluation[[at[k] for k in range(n)]]
+    row_of_seed = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
+    n = next((k for k in range(pairs) if k not in row_of_seed), pairs)
+    rows = trials.evaluation[[row_of_seed[k] for k in range(n)]]
     steps = episode_steps(entry.config.task, entry.config.rate_hz)
     return finite(normalized_curves(entry.config.task, rows / steps))
 

@@ -70,8 +70,8 @@ def _draw_from_identification(config: RunConfig, path: Path) -> DrawnPlants:
 
     result, plant = read_result(path), msgspec.convert(config.device.twin, TwinOptions).plant
     columns = dict(zip([p.name for p in result.parameters], zip(*result.samples, strict=True), strict=True))
-    known = (*plant.identifiable, *_IMPERFECTIONS)
-    values = {name: tuple(column[:N_PLANTS]) for name, column in columns.items() if name in known}
+    drawn_names = (*plant.identifiable, *_IMPERFECTIONS)
+    values = {name: tuple(column[:N_PLANTS]) for name, column in columns.items() if name in drawn_names}
     if not any(len(set(column)) > 1 for column in values.values()):
         raise Failure(f"the samples in '{path}' are all equal: identify the rig again (`onrig identify CONFIG`)")
     return DrawnPlants(values, f"from the joint samples of {path}")

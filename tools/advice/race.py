@@ -53,7 +53,7 @@ class Statistic(Protocol):
     def summarize(self, scores: Values, tail: float) -> Interval:
         """Estimate the statistic of ``scores`` (n,); each bound fails with probability ``tail``."""
 
-    def difference(self, scores: Values, others: Values, tail: float) -> Interval:
+    def difference(self, scores: Values, reference: Values, tail: float) -> Interval:
         """Estimate the difference between the statistics of paired scores, (n,) each."""
 
 
@@ -66,12 +66,12 @@ class Mean:
         """As in ``Statistic``."""
         n = len(scores)
         mean = float(scores.mean())
-        half = student_quantile(1.0 - tail, n - 1) * max(MIN_STD, float(scores.std(ddof=1))) / math.sqrt(n)
-        return Interval(mean, mean - half, mean + half)
+        half_width = student_quantile(1.0 - tail, n - 1) * max(MIN_STD, float(scores.std(ddof=1))) / math.sqrt(n)
+        return Interval(mean, mean - half_width, mean + half_width)
 
-    def difference(self, scores: Values, others: Values, tail: float) -> Interval:
+    def difference(self, scores: Values, reference: Values, tail: float) -> Interval:
         """As in ``Statistic``."""
-        return self.summarize(scores - others, tail)
+        return self.summarize(scores - reference, tail)
 
 
 class LowTenth:
@@ -85,14 +85,14 @@ class LowTenth:
         """As in ``Statistic``."""
         return self._bounds(float(np.quantile(scores, self._QUANTILE)), self._resampled(scores), tail)
 
-    def difference(self, scores: Values, others: Values, tail: float) -> Interval:
+    def difference(self, scores: Values, reference: Values, tail: float) -> Interval:
         """As in ``Statistic``."""
-        value = float(np.quantile(scores, self._QUANTILE) - np.quantile(others, self._QUANTILE))
-        return self._bounds(value, self._resampled(scores) - self._resampled(others), tail)
+        value = float(np.quantile(scores, self._QUANTILE) - np.quantile(reference, self._QUANTILE))
+        return self._bounds(value, self._resampled(scores) - self._resampled(reference), tail)
 
     def _resampled(self, scores: Values) -> Values:
-        chosen = np.random.default_rng(len(scores)).integers(len(scores), size=(self._N_RESAMPLES, len(scores)))
-        return np.asarray(np.quantile(scores[chosen], self._QUANTILE, axis=1))
+        indices = np.random.default_rng(len(scores)).integers(len(scores), size=(self._N_RESAMPLES, len(scores)))
+        return np.asarray(np.quantile(scores[indices], self._QUANTILE, axis=1))
 
     def _bounds(self, value: float, resampled: Values, tail: float) -> Interval:
         low, high = np.quantile(resampled, (tail, 1.0 - tail))
@@ -197,40 +197,40 @@ def race(
     scores: Scores,
     rules: Rules,
     budget: Budget,
-    before: State | None = None,
+    previous: State | None = None,
     barred: Collection[str] = (),
 ) -> State:
     """Run a race as far as scores are available.
 
-    ``before``: finished race that the newcomers join.  They start at the first rung, are compared with the leader over
-    the same pairs at each rung, and become active when they have as many pairs.  ``barred``: candidates excluded after
-    the first rung, regardless of their scores.
+    ``previous``: finished race that the newcomers join.  They start at the first rung, are compared with the leader
+    over the same pairs at each rung, and become active when they have as many pairs.  ``barred``: candidates excluded
+    after the first rung, regardless of their scores.
     """
-    eliminations, paused = (dict(before.eliminations), list(before.paused)) if before else ({}, [])
-    pairs = {**(before.pairs if before else {}), **dict.fromkeys(newcomers, 0)}
-    active = [*(before.active if before else ()), *newcomers]
-    reached = before.pairs[before.leader] if before else 0
+    eliminations, paused = (dict(previous.eliminations), list(previous.paused)) if previous else ({}, [])
+    pairs = {**(previous.pairs if previous else {}), **dict.fromkeys(newcomers, 0)}
+    active = [*(previous.active if previous else ()), *newcomers]
+    reached = previous.pairs[previous.leader] if previous else 0
     for i, rung in enumerate(rules.rungs):
-        chosen = active
+        continuing = active
         if i:
-            chosen = _affordable(budget, active, pairs, scores, rules, i)
+            continuing = _affordable(budget, active, pairs, scores, rules, i)
         elif not budget.covers(_pairs_after(pairs, active, rung)):
-            chosen = []
-        if not chosen:
-            return _state(active, paused, pairs, eliminations, before, "budget", {})
-        paused += [name for name in active if name not in chosen]
-        active = chosen
+            continuing = []
+        if not continuing:
+            return _state(active, paused, pairs, eliminations, previous, "budget", {})
+        paused += [name for name in active if name not in continuing]
+        active = continuing
         next_pairs = {name: rung for name in active if pairs[name] < rung}
         if any(len(scores.get(name, ())) < rung for name in next_pairs):
-            return _state(active, paused, pairs, eliminations, before, "", next_pairs)
+            return _state(active, paused, pairs, eliminations, previous, "", next_pairs)
         pairs = _pairs_after(pairs, active, rung)
         active, eliminated = _eliminate([name for name in active if name not in barred], scores, rung, rules)
         eliminations |= eliminated
         if all(pairs[name] < reached for name in active):  # only newcomers remain
             reached = 0
-        if rung >= reached and (why := _end_reason(active, paused, scores, rung, rules)):
-            return _state(active, paused, pairs, eliminations, before, why, {})
-    return _state(active, paused, pairs, eliminations, before, "pairs", {})
+        if rung >= reached and (reason := _end_reason(active, paused, scores, rung, rules)):
+            return _state(active, paused, pairs, eliminations, previous, reason, {})
+    return _state(active, paused, pairs, eliminations, previous, "pairs", {})
 
 
 def _state(
@@ -238,17 +238,17 @@ def _state(
     paused: Sequence[str],
     pairs: dict[str, int],
     eliminations: dict[str, Elimination],
-    before: State | None,
+    previous: State | None,
     ended: str,
     next_pairs: dict[str, int],
 ) -> State:
-    """Build the state.  Newcomers with fewer pairs than the candidates of ``before`` can neither lead nor change the
+    """Build the state.  Newcomers with fewer pairs than the candidates of ``previous`` can neither lead nor change the
     order.
     """
-    old = [name for name in before.active if name in active] if before else []
-    behind = [name for name in active if old and pairs[name] < pairs[old[0]]]
-    level = old if behind else active
-    return State(tuple(level), (*paused, *behind), pairs, eliminations, ended, next_pairs)
+    previous_active = [name for name in previous.active if name in active] if previous else []
+    trailing = [name for name in active if previous_active and pairs[name] < pairs[previous_active[0]]]
+    leading = previous_active if trailing else active
+    return State(tuple(leading), (*paused, *trailing), pairs, eliminations, ended, next_pairs)
 
 
 def _pairs_after(pairs: Mapping[str, int], active: Sequence[str], rung: int) -> dict[str, int]:
@@ -264,12 +264,12 @@ def _affordable(
     more, but at least two if it allows these for rung ``i``.
     """
     rungs = rules.rungs
-    before, target = rungs[i - 1], rungs[min(i + 1, len(rungs) - 1)] if i > 1 else rungs[i]
-    leader = scores[active[0]][:before]
+    previous_rung, target = rungs[i - 1], rungs[min(i + 1, len(rungs) - 1)] if i > 1 else rungs[i]
+    leader = scores[active[0]][:previous_rung]
 
     def optimistic(name: str) -> float:
-        difference = scores[name][:before] - leader
-        return float(difference.mean() + max(MIN_STD, difference.std(ddof=1)) / math.sqrt(before))
+        difference = scores[name][:previous_rung] - leader
+        return float(difference.mean() + max(MIN_STD, difference.std(ddof=1)) / math.sqrt(previous_rung))
 
     order = [active[0], *sorted(active[1:], key=lambda name: -optimistic(name))]
     for k in range(len(order), 2, -1):
@@ -304,36 +304,38 @@ def _end_reason(active: list[str], paused: Sequence[str], scores: Scores, pairs:
     if paused or pairs < rules.statistic.min_pairs:
         return ""
     leader, tail = scores[active[0]][:pairs], rules.bound_tail(len(active))
-    apart = (rules.statistic.difference(scores[name][:pairs], leader, tail) for name in active[1:])
-    return "equal" if all(max(-a.low, a.high) <= rules.margin for a in apart) else ""
+    differences = (rules.statistic.difference(scores[name][:pairs], leader, tail) for name in active[1:])
+    return "equal" if all(max(-a.low, a.high) <= rules.margin for a in differences) else ""
 
 
 def standings(state: State, scores: Scores, rules: Rules) -> list[Standing]:
     """Return the ranking of all candidates with trials: the leader, the other remaining ones, then the eliminated,
     closest first.
     """
-    found, tail = [], rules.bound_tail(len(state.remaining))
+    ranking, tail = [], rules.bound_tail(len(state.remaining))
     for name in state.remaining:
         if not (n := state.pairs[name]):
             continue
         behind = Interval(0.0, 0.0, 0.0)
         if name != state.leader:
             behind = rules.statistic.difference(scores[name][:n], scores[state.leader][:n], tail)
-        found.append(Standing(name, rules.statistic.summarize(scores[name][:n], tail), behind, n, may_be_best=True))
+        ranking.append(Standing(name, rules.statistic.summarize(scores[name][:n], tail), behind, n, may_be_best=True))
     for name, eliminated in sorted(state.eliminations.items(), key=lambda item: -item[1].behind.value):
         n = state.pairs[name]
         figure = rules.statistic.summarize(scores[name][:n], rules.bound_tail(1))
-        found.append(Standing(name, figure, eliminated.behind, n, may_be_best=False))
-    return found
+        ranking.append(Standing(name, figure, eliminated.behind, n, may_be_best=False))
+    return ranking
 
 
-def predict_eliminations(left: Sequence[Standing], pairs: int, rules: Rules) -> list[str]:
+def predict_eliminations(remaining: Sequence[Standing], pairs: int, rules: Rules) -> list[str]:
     """Return the candidates that ``pairs`` pairs would eliminate if differences and spreads remained the same."""
-    tail = rules.elimination_tail(pairs, len(left) - 1)
+    tail = rules.elimination_tail(pairs, len(remaining) - 1)
     eliminating = student_quantile(1.0 - tail, pairs - 1) / math.sqrt(pairs)
-    found = []
-    for one in left[1:]:
-        stated = student_quantile(1.0 - rules.bound_tail(len(left)), one.pairs - 1) / math.sqrt(one.pairs)
-        if -one.behind.value > one.behind.half_width / stated * eliminating:
-            found.append(one.name)
-    return found
+    names = []
+    for standing in remaining[1:]:
+        stated = student_quantile(1.0 - rules.bound_tail(len(remaining)), standing.pairs - 1) / math.sqrt(
+            standing.pairs
+        )
+        if -standing.behind.value > standing.behind.half_width / stated * eliminating:
+            names.append(standing.name)
+    return names

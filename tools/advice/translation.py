@@ -39,7 +39,7 @@ def to_trial(config: RunConfig, world: str, options: Mapping[str, object]) -> St
     steps = episode_steps(config.task, config.rate_hz)
     every = math.ceil(config.episodes / MAX_EVALUATIONS)
     full = parse_strategy(selection.strategy).keeper.keeps_all
-    kept = None if full else capacity_of(config)
+    capacity = None if full else capacity_of(config)
     run = StepRun(
         f"{PLANT}{world}",
         steps=config.episodes // every * every * steps,
@@ -54,7 +54,7 @@ def to_trial(config: RunConfig, world: str, options: Mapping[str, object]) -> St
         updates_per_step=_updates(learner, steps),
         update_every=1 if learner.selected.batch_steps else steps,
         exploration=_exploration(config.exploration, learner),
-        selection=msgspec.structs.replace(selection, capacity=kept, capacity_bytes=None),
+        selection=msgspec.structs.replace(selection, capacity=capacity, capacity_bytes=None),
         learner=msgspec.structs.replace(learner, updates_per_episode=None, updates_per_transition=None),
     )
     for path, message in world_problems(run):

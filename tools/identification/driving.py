@@ -101,11 +101,13 @@ def _excite(
             break
         progress(_elapsed_s(state.t_us))
     if is_unfit(state):
-        what = f"latched fault {state.fault}" if state.fault else "disarmed itself"
-        raise DeviceFault(f"the device {what} after {_elapsed_s(state.t_us):.1f} s")
+        event = f"latched fault {state.fault}" if state.fault else "disarmed itself"
+        raise DeviceFault(f"the device {event} after {_elapsed_s(state.t_us):.1f} s")
     if tick.contradiction is not None:
-        found = tick.contradiction
-        raise DeviceFault(f"{found.fault.replace('_', ' ')}: {found.detail} (after {_elapsed_s(state.t_us):.1f} s)")
+        contradiction = tick.contradiction
+        raise DeviceFault(
+            f"{contradiction.fault.replace('_', ' ')}: {contradiction.detail} (after {_elapsed_s(state.t_us):.1f} s)"
+        )
     return steps
 
 

@@ -63,17 +63,17 @@ def excite(experiment: Experiment, drive: ExcitationDriver) -> tuple[list[Step],
         steps = drive(parts[:N_GENTLE_EXCITATIONS], 0)
         _check_signs(experiment, steps)
         return steps + drive(parts[N_GENTLE_EXCITATIONS:], 0), None
-    brief = experiment.brief_parts
-    steps = drive(brief[:N_GENTLE_EXCITATIONS], 0)
-    driven_s = sum(e.duration_s for e in brief[:N_GENTLE_EXCITATIONS])
+    brief_parts = experiment.brief_parts
+    steps = drive(brief_parts[:N_GENTLE_EXCITATIONS], 0)
+    driven_s = sum(e.duration_s for e in brief_parts[:N_GENTLE_EXCITATIONS])
     if not _check_signs(experiment, steps):
         steps += drive(parts[:N_GENTLE_EXCITATIONS], 1)
         _check_signs(experiment, steps)
-    for piece, part in enumerate((*brief[N_GENTLE_EXCITATIONS:], *parts[N_GENTLE_EXCITATIONS:]), 2):
-        steps += drive([part], piece)
-        driven_s += part.duration_s
-        if driven_s >= _MIN_DRIVEN_S and (found := _result_if_narrow(experiment, steps, experiment.until)) is not None:
-            return steps, found
+    for call, excitation in enumerate((*brief_parts[N_GENTLE_EXCITATIONS:], *parts[N_GENTLE_EXCITATIONS:]), 2):
+        steps += drive([excitation], call)
+        driven_s += excitation.duration_s
+        if driven_s >= _MIN_DRIVEN_S and (narrow := _result_if_narrow(experiment, steps, experiment.until)) is not None:
+            return steps, narrow
     return steps, None
 
 
@@ -105,14 +105,20 @@ def _result_if_narrow(experiment: Experiment, steps: Sequence[Step], width: floa
     """
     config, plant = experiment.config, experiment.plant
     try:
-        found = fit_steps(config, plant, steps)
+        identification = fit_steps(config, plant, steps)
     except ValueError:
         return None  # too few steps, or not plausible yet; the full experiment reports the reasons
-    rows = zip(found.unknowns, found.free.tolist(), found.half_widths.tolist(), found.fit.coordinates, strict=True)
+    rows = zip(
+        identification.unknowns,
+        identification.free.tolist(),
+        identification.half_widths.tolist(),
+        identification.fit.coordinates,
+        strict=True,
+    )
     for unknown, is_free, half_width, coordinate in rows:
-        if unknown.name in plant.identifiable and unknown.name not in found.held:
+        if unknown.name in plant.identifiable and unknown.name not in identification.held:
             share = half_width if unknown.logarithmic else half_width / max(abs(coordinate), 1e-300)
             if not is_free or share > width:
                 return None
-    result = result_of(found, plant, config.rig, config.limits.predicted, "", config.limits.envelope)
-    return None if find_conflicts(config, result).unpredictable else found
+    result = result_of(identification, plant, config.rig, config.limits.predicted, "", config.limits.envelope)
+    return None if find_conflicts(config, result).unpredictable else identification

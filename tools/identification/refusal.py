@@ -43,14 +43,18 @@ def find_conflicts(config: RunConfig, result: Result) -> Conflicts:
         limits = msgspec.structs.replace(limits, predicted=_override_box(limits.predicted, result.predicted))
     if device.twin is not None:
         device = msgspec.structs.replace(device, twin={**device.twin, **result.twin})
-    used = msgspec.structs.replace(config, limits=limits, device=device)
-    before = {message for _, message in chain(findings(config), rig_findings(config))}
-    found = Conflicts([], [])
-    for path, message in chain(findings(used), rig_findings(used)):
-        if message not in before:
-            kind = found.unpredictable if path[:2] in (("limits", "predicted"), ("device", "twin")) else found.settings
+    updated = msgspec.structs.replace(config, limits=limits, device=device)
+    known_messages = {message for _, message in chain(findings(config), rig_findings(config))}
+    conflicts = Conflicts([], [])
+    for path, message in chain(findings(updated), rig_findings(updated)):
+        if message not in known_messages:
+            kind = (
+                conflicts.unpredictable
+                if path[:2] in (("limits", "predicted"), ("device", "twin"))
+                else conflicts.settings
+            )
             kind.append(f"a run of this configuration would refuse the result: {message}")
-    return found
+    return conflicts
 
 
 def _override_box(box: Any, predicted: dict[str, Any]) -> Any:

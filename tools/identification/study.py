@@ -96,16 +96,19 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | RefusedTwin:
     inverted = rng.random() < 0.5 and any(bipolar)
     signs = tuple(-1 if inverted and both else 1 for both in bipolar)
     try:
-        found = identify(nominal, config.rig, [reverse_actuators(s, signs) for s in recorded], twin.substeps)
+        identification = identify(nominal, config.rig, [reverse_actuators(s, signs) for s in recorded], twin.substeps)
     except Implausible as error:
         return RefusedTwin(error.problems)
     conflicts = find_conflicts(
-        config, result_of(found, nominal, config.rig, config.limits.predicted, "a study", config.limits.envelope)
+        config,
+        result_of(identification, nominal, config.rig, config.limits.predicted, "a study", config.limits.envelope),
     )
     if conflicts.unpredictable:
         return RefusedTwin(tuple(conflicts.unpredictable))
-    correct = found.connection.signs.sensors == (1,) * len(config.rig.sensors)
-    compared = outcome(found, twin, config, signs_correct=correct and found.connection.signs.actuators == signs)
+    correct = identification.connection.signs.sensors == (1,) * len(config.rig.sensors)
+    compared = outcome(
+        identification, twin, config, signs_correct=correct and identification.connection.signs.actuators == signs
+    )
     return compared._replace(conflicts=tuple(conflicts.settings))
 
 
@@ -121,14 +124,14 @@ def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
     return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
 
-def outcome(found: Identification, twin: TwinOptions, config: RunConfig, *, signs_correct: bool) -> Outcome:
+def outcome(identification: Identification, twin: TwinOptions, config: RunConfig, *, signs_correct: bool) -> Outcome:
     """Compare a result with the true values; a sensor's noise is named ``noise_NAME``.
 
     Errors of velocity sensors are not compared: they are estimated only where the signals suggest them.
     """
     values = true_values(twin, twin.plant)
-    at = [i for i, u in enumerate(found.unknowns) if u.name in values]
-    unknowns, half_widths = [found.unknowns[i] for i in at], found.half_widths[at]
+    indices = [i for i, u in enumerate(identification.unknowns) if u.name in values]
+    unknowns, half_widths = [identification.unknowns[i] for i in indices], identification.half_widths[indices]
     truth = np.array([u.coordinate(values[u.name]) for u in unknowns])
     relative = [
         np.nan if u.name.startswith(ZERO) else h if u.logarithmic else h / max(abs(t), 1e-300)
@@ -136,15 +139,15 @@ def outcome(found: Identification, twin: TwinOptions, config: RunConfig, *, sign
     ]
     sigma = [twin.noise_of(s.name) * (sensor_half_range(config.rig, s.name) or 0.0) for s in config.rig.sensors]
     total = [np.hypot(s, c.resolution / np.sqrt(12.0)) for s, c in zip(sigma, config.rig.sensors, strict=True)]
-    spread = 1.96 * found.noise.spread
+    spread = 1.96 * identification.noise.spread
     return Outcome(
         (*(u.name for u in unknowns), *(f"noise_{s.name}" for s in config.rig.sensors)),
         np.concatenate([truth, np.log(total)]),
-        np.concatenate([found.fit.coordinates[at], np.log(found.noise.total)]),
+        np.concatenate([identification.fit.coordinates[indices], np.log(identification.noise.total)]),
         np.concatenate([half_widths, spread]),
         np.concatenate([relative, spread]),
         signs_correct,
-        found.excluded_windows,
+        identification.excluded_windows,
     )
 
 

@@ -115,15 +115,15 @@ class Comparison:
                 )
 
     def _is_equal(self, name: str, computed: np.void, row: npt.NDArray[np.void]) -> bool:
-        ours, theirs = np.asarray(computed[name]), np.asarray(row[name])
+        recomputed, recorded = np.asarray(computed[name]), np.asarray(row[name])
         if name == "flags":
-            return bool((ours | _COPIED_FLAGS) == (theirs | _COPIED_FLAGS))
-        return ours.tobytes() == theirs.tobytes() or self._is_near(name, ours, theirs)
+            return bool((recomputed | _COPIED_FLAGS) == (recorded | _COPIED_FLAGS))
+        return recomputed.tobytes() == recorded.tobytes() or self._is_near(name, recomputed, recorded)
 
-    def _is_near(self, name: str, ours: npt.NDArray[np.generic], theirs: npt.NDArray[np.generic]) -> bool:
-        if not self._tolerance or ours.dtype.kind not in "fi":
+    def _is_near(self, name: str, recomputed: npt.NDArray[np.generic], recorded: npt.NDArray[np.generic]) -> bool:
+        if not self._tolerance or recomputed.dtype.kind not in "fi":
             return False
-        a, b = ours.astype(np.float64), theirs.astype(np.float64)
+        a, b = recomputed.astype(np.float64), recorded.astype(np.float64)
         bound = self._tolerance * np.asarray(self._scales[name])
         if name == "command":
             bound = bound + 1.0

@@ -105,13 +105,13 @@ def strongest_passing_command(prediction: Prediction, observation: Sequence[floa
     """Return the allowed command that is nearest to ``push``, between the opposite command (or zero) and ``push``."""
     if not prediction.evaluate(observation, push)[0]:
         return push
-    rest = tuple([a.safe for a in rig.actuators])
-    weak, strong = 0.0, 1.0
+    fallback = tuple([a.safe for a in rig.actuators])
+    lower, upper = 0.0, 1.0
     for _ in range(_N_HALVINGS):
-        share = 0.5 * (weak + strong)
-        command = tuple([r + share * (p - r) for r, p in zip(rest, push, strict=True)])
-        weak, strong = (weak, share) if prediction.evaluate(observation, command)[0] else (share, strong)
-    return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
+        share = 0.5 * (lower + upper)
+        command = tuple([r + share * (p - r) for r, p in zip(fallback, push, strict=True)])
+        lower, upper = (lower, share) if prediction.evaluate(observation, command)[0] else (share, upper)
+    return tuple([r + lower * (p - r) for r, p in zip(fallback, push, strict=True)])
 
 
 N_SUBSTEPS: Final = 8

@@ -190,9 +190,9 @@ class RigEnv(gymnasium.Env[Observation, Action]):
             timeout_s = self.config.barrier_timeout_s + _STEP_S
         self._acted_ns = time.monotonic_ns()
         sample = self._rig.act(self._step.tick, tuple(wish.tolist()), timeout_s)
-        taken, paid = self._episode_totals
+        totals, paid = self._episode_totals
         before, observation, info = self._take_sample(sample)
-        info["periods"] = sample.periods - taken
+        info["periods"] = sample.periods - totals
         flags = 0
         if sample.is_over:
             assert self._step is not None

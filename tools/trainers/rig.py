@@ -121,22 +121,22 @@ class RigProcess:
     def _send(self, tick: int, action: tuple[float, ...], *, seed: int = NO_SEED, closes: bool = False) -> None:
         self._end.send(TrainerRequest(self._episodes, seed, tick, time.monotonic_ns(), closes, action))
 
-    def _wait(self, limit: float, what: str) -> None:
+    def _wait(self, limit: float, operation: str) -> None:
         self._end.wait(_POLL_NS)
-        self._check(limit, what)
+        self._check(limit, operation)
 
-    def _check(self, limit: float, what: str) -> None:
-        """Raise RunEnded if the run has ended, or if ``limit`` has passed; ``what``: the pending operation."""
+    def _check(self, limit: float, operation: str) -> None:
+        """Raise RunEnded if the run has ended, or if ``limit`` has passed; ``operation``: the pending operation."""
         self._read_reports()
         code = self._child.poll()
         if code is not None:
             self._read_reports()
-            why = self._reason or next(iter(self._lines[-1:]), f"see {self._folder / 'stderr.log'}")
-            raise RunEnded(f"the run has ended: {why} (exit code {code}); run folder: {self._folder}")
+            reason = self._reason or next(iter(self._lines[-1:]), f"see {self._folder / 'stderr.log'}")
+            raise RunEnded(f"the run has ended: {reason} (exit code {code}); run folder: {self._folder}")
         if time.monotonic() > limit:
             state = State(self._board[Word.STATE]).name.lower() if hasattr(self, "_board") else "starting"
             last = f": {self._lines[-1]}" if self._lines else ""
-            raise RunEnded(f"the rig did not {what} in time; it is {state}{last}; run folder: {self._folder}")
+            raise RunEnded(f"the rig did not {operation} in time; it is {state}{last}; run folder: {self._folder}")
 
     def _read_reports(self) -> None:
         for report in self._child.reports():

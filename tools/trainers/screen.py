@@ -127,7 +127,7 @@ def place_shape(shape: Shape, values: dict[str, float], height: float | None) ->
     return _translate(points, shape.moved_by, values)
 
 
-def _translate(points: list[Point], by: dict[str, Point], values: dict[str, float]) -> list[Point]:
-    dx = sum(values[name] * shift[0] for name, shift in by.items())
-    dy = sum(values[name] * shift[1] for name, shift in by.items())
+def _translate(points: list[Point], shifts: dict[str, Point], values: dict[str, float]) -> list[Point]:
+    dx = sum(values[name] * shift[0] for name, shift in shifts.items())
+    dy = sum(values[name] * shift[1] for name, shift in shifts.items())
     return [(x + dx, y + dy) for x, y in points]

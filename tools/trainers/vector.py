@@ -60,15 +60,15 @@ def make_vec(
 def _draw_parameters(path: Path, plant: Plant, n: int, seed: int) -> Plant:
     """Return ``plant`` with arrays (n,) of parameters, drawn with replacement from the samples of a result file."""
     samples = drawn_plants(read_result(path), plant)
-    drawn: dict[str, Any] = {}
-    chosen: NDArray[np.int64] | None = None
+    columns: dict[str, Any] = {}
+    indices: NDArray[np.int64] | None = None
     rng = np.random.default_rng(seed)
     for name in plant.__struct_fields__:
         value = getattr(samples, name)
         if isinstance(value, np.ndarray):
-            chosen = rng.integers(len(value), size=n) if chosen is None else chosen
-            drawn[name] = value[chosen]
-    return msgspec.structs.replace(samples, **drawn)
+            indices = rng.integers(len(value), size=n) if indices is None else indices
+            columns[name] = value[indices]
+    return msgspec.structs.replace(samples, **columns)
 
 
 class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
@@ -113,9 +113,9 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
             raise ValueError("reset_mask: call reset() first without it; with it, give no seed")
         if seed is not None or self._world is None:
             self._world = self._begin_episodes(self.config.seed if seed is None else seed)
-        which = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
-        self._over[which[:, 0]] = False
-        return self._rows(self._world.begin(which)), {}
+        selected = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
+        self._over[selected[:, 0]] = False
+        return self._rows(self._world.begin(selected)), {}
 
     def step(self, actions: NDArray[np.floating]) -> tuple[Observations, NDArray[np.float64], Flags, Flags, Infos]:
         """Advance every plant by one period.

@@ -49,8 +49,8 @@ def main(options: Options) -> int:
 
     line: Line | None = None
     try:
-        with contextlib.ExitStack() as held:
-            line = held.enter_context(_line(options))
+        with contextlib.ExitStack() as stack:
+            line = stack.enter_context(_line(options))
             if line is None or not line.allows_disarm:
                 device = (
                     "a twin, which needs no disarming: it ends with its run"
@@ -58,7 +58,7 @@ def main(options: Options) -> int:
                     else "on a transport that `onrig disarm` does not support"
                 )
                 return complain("disarm", f"{options.port}: its device is {device}")
-            result = disarm(held.enter_context(contextlib.closing(line.open())), time, options.wait)
+            result = disarm(stack.enter_context(contextlib.closing(line.open())), time, options.wait)
     except ConfigError as error:
         return complain("disarm", str(error))
     except LinkError as error:

@@ -29,18 +29,18 @@ def main(options: Options) -> int:
     from onrig.tools.terminal import complain
     from onrig.tools.web.guard import parse_address
 
-    found = choose_run("foxglove", options.run, anywhere=False)
-    if isinstance(found, int):
-        return found
+    selected = choose_run("foxglove", options.run, anywhere=False)
+    if isinstance(selected, int):
+        return selected
     try:
         parse_address(options.foxglove)
     except ValueError as error:
         return complain("foxglove", f"--foxglove: {error}")
-    found.trust_files()
+    selected.trust_files()
     use_plain_output()
-    print(f"run folder: {found.folder}")
+    print(f"run folder: {selected.folder}")
     return serve_viewers(
-        found.folder,
+        selected.folder,
         options.foxglove,
         lambda url: print(f"Foxglove: {url} (Ctrl-C ends this view, not the run)", flush=True),
     )

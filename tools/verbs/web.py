@@ -49,5 +49,5 @@ def main(options: Options) -> int:
     print_damage("web", folder, *REPORT_PATTERNS)
     use_plain_output()
     print(f"run folder: {folder}")
-    said = "live view: {} (Ctrl-C ends this view, not the run)"
-    return ExitCode(serve_page(folder, options.web, lambda url: print(said.format(url), flush=True)))
+    line_format = "live view: {} (Ctrl-C ends this view, not the run)"
+    return ExitCode(serve_page(folder, options.web, lambda url: print(line_format.format(url), flush=True)))
