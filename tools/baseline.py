@@ -128,9 +128,9 @@ def _score_sampling(table: _Table, model: TaskModel, fineness: Fineness, random:
 def _progress(computation: str) -> Progress:
     """Return a function that shows a computation's progress if stderr is a terminal; the line is erased at the end."""
 
-    def show(done: int, steps: int) -> None:
+    def show(step: int, steps: int) -> None:
         if sys.stderr.isatty():
-            text = f"  {computation}: step {done} of {steps}" if done < steps else ""
+            text = f"  {computation}: step {step} of {steps}" if step < steps else ""
             print(f"\r{text:<60}\r", end="", file=drawing_stream(sys.stderr), flush=True)
 
     return show

@@ -59,8 +59,8 @@ def write_first_rig(folder: Path, plant: str, model: Path | None = None) -> int:
             for path in written:
                 path.unlink(missing_ok=True)
         return complain("init", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
-    *others, last = sorted(texts)
-    print(f"{folder}: wrote {', '.join(others)} and {last}")
+    *names, last = sorted(texts)
+    print(f"{folder}: wrote {', '.join(names)} and {last}")
     run = shlex.quote(str(folder / "run.yaml"))
     print(f"try it on the twin: onrig run {run} --set episodes=20; then follow {folder / _README_FILE}")
     return ExitCode.OK

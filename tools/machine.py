@@ -90,10 +90,10 @@ class Machine:
                 yield from (f"{mount}/{path}" for path in (group, *group.parents))
 
     def _cpu_limit(self, folder: str) -> float | None:
-        words = (self.text(f"{folder}/cpu.max") or "").split()  # version 2: "50000 100000", "max 100000"
-        if not words:
-            words = [self.text(f"{folder}/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
-        quota, period = (int(word) if word.isdecimal() else 0 for word in (*words, "", "")[:2])
+        fields = (self.text(f"{folder}/cpu.max") or "").split()  # version 2: "50000 100000", "max 100000"
+        if not fields:
+            fields = [self.text(f"{folder}/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        quota, period = (int(word) if word.isdecimal() else 0 for word in (*fields, "", "")[:2])
         return quota / period if quota and period else None
 
     def board(self) -> str:

@@ -103,7 +103,7 @@ def _argument(name: str, hint: Any, default: object, kw_only: bool, doc: str) ->
         elif origin is tuple:
             hint, is_repeatable = inner[0], True
         elif origin in (Union, types.UnionType):
-            (hint,) = (one for one in inner if one is not type(None))
+            (hint,) = (choice_type for choice_type in inner if choice_type is not type(None))
         elif origin is Literal:
             hint, choices, value = str, inner, Value("|".join(inner))
         else:

@@ -76,22 +76,20 @@ def third_party_plugins(*configs: RunConfig | StepRun) -> list[Plugin]:
     return [Plugin(group, name, *origin) for group, name, origin in origins if origin is not None]
 
 
-def plugin_records(pieces: list[Plugin]) -> dict[str, object]:
+def plugin_records(plugins: list[Plugin]) -> dict[str, object]:
     """Return the entry in ``meta.json`` for plugins."""
-    return {META_KEY: msgspec.to_builtins(pieces)} if pieces else {}
+    return {META_KEY: msgspec.to_builtins(plugins)} if plugins else {}
 
 
-def plugin_difference(meta: Mapping[str, object], pieces: list[Plugin]) -> str | None:
+def plugin_difference(meta: Mapping[str, object], plugins: list[Plugin]) -> str | None:
     """Describe the first difference from the plugins in a ``meta.json``, in one line; None if they are equal or not
     recorded.
     """
-    recorded = msgspec.convert(meta.get(META_KEY, []), list[Plugin])
-    present = {(piece.group, piece.name): piece for piece in pieces}
-    for old in recorded:
+    present = {(plugin.group, plugin.name): plugin for plugin in plugins}
+    for old in msgspec.convert(meta.get(META_KEY, []), list[Plugin]):
         new = present.get((old.group, old.name))
-        equal = new is not None and (old.version, old.sha256) == (new.version, new.sha256)
-        if not equal:
-            now = "Onrig's own" if new is None else str(new)
+        if new is None or (old.version, old.sha256) != (new.version, new.sha256):
+            now = "built-in" if new is None else str(new)
             return (
                 f"'{old.name}' of {registry.key_of(old.group)} was {old} and is {now} here: restore the run's version"
             )

@@ -20,11 +20,11 @@ _MIN_GROUPED: Final = 10_000
 
 def duration(seconds: float) -> str:
     """Format a duration: three digits below a minute, otherwise two units (``12 µs``, ``1.25 s``, ``1 h 07 min``)."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder_s = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     if seconds >= 60:
-        return f"{minutes} min {rest:02d} s"
+        return f"{minutes} min {remainder_s:02d} s"
     if seconds < _MIN_SHOWN_DURATION_S:
         return "0 s"
     unit, scale = next(((u, s) for u, s in _TIME_UNITS if float(f"{seconds / s:.3g}") < 1000), _TIME_UNITS[-1])

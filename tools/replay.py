@@ -50,12 +50,12 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
         )
     verification = Verification(config, folder, tolerance)
     progress = progress_for(max(count_steps(folder), 1))
-    done = 0
+    verified = 0
 
     def add_records(records: int) -> None:
-        nonlocal done
-        done += records
-        progress.begin_step(f"{done} ticks")
+        nonlocal verified
+        verified += records
+        progress.begin_step(f"{verified} ticks")
         progress.finish_step(records)
 
     try:

@@ -65,9 +65,9 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     changed = compare_configs(run, config)
     if changed.refused:
         differences = [str(difference) for difference in changed.refused]
-        more = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
+        omitted = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
         shown = "; ".join(differences[:_MAX_DIFFERENCES])
-        raise CannotResume(f"the configuration differs from that of the run in '{folder}': {shown}{more}")
+        raise CannotResume(f"the configuration differs from that of the run in '{folder}': {shown}{omitted}")
     recorded = find_executor(read_fields(folder / "meta.json"), RESUMES_KEY)
     recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
     if mismatch := difference_here(recorded):
@@ -100,9 +100,9 @@ def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned
             damage.append(Fault(name, state_problem, Grade.ESSENTIAL))
     essential = [str(fault) for fault in damage if fault.grade is Grade.ESSENTIAL]
     if essential:
-        more = f"; and {len(essential) - _MAX_DIFFERENCES} more" if len(essential) > _MAX_DIFFERENCES else ""
+        omitted = f"; and {len(essential) - _MAX_DIFFERENCES} more" if len(essential) > _MAX_DIFFERENCES else ""
         shown = "; ".join(essential[:_MAX_DIFFERENCES])
-        raise CannotResume(f"'{folder}' has changed since the run ended: {shown}{more}; restore it from a backup")
+        raise CannotResume(f"'{folder}' has changed since the run ended: {shown}{omitted}; restore it from a backup")
     for fault in damage:
         consequence = ": the run ends as incomplete" if fault.grade is Grade.LOST else ""
         sys.stderr.write(f"{folder}: {fault}{consequence}\n")

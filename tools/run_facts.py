@@ -286,13 +286,13 @@ def facts_from_summary(config: RunConfig, summary: Mapping[str, object]) -> RunF
 
 def facts_from_files(m: RunFiles) -> RunFacts:
     """Return the facts from a run folder: its summary (if present), episodes and events."""
-    found = facts_from_summary(m.config, m.summary)
-    column = found.measure.column
-    return found._replace(
-        episode=int(m.train["episode"][-1]) if len(m.train["episode"]) else found.episode,
+    facts = facts_from_summary(m.config, m.summary)
+    column = facts.measure.column
+    return facts._replace(
+        episode=int(m.train["episode"][-1]) if len(m.train["episode"]) else facts.episode,
         score=_mean_of_last(m.train[column]),
         evaluated=_mean_of_last(m.evaluation[column]),
-        withdrawn=found.withdrawn or any(event.kind == WITHDRAWN_EVENT for event in m.events),
+        withdrawn=facts.withdrawn or any(event.kind == WITHDRAWN_EVENT for event in m.events),
         causes={cause: sum(n.values()) for cause, n in sorted(count_by_episode(m.events, "cause", "missed").items())},
     )
 

@@ -186,9 +186,9 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
     """
     best, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
-        done = int(agent.num_timesteps)
+        n_steps = int(agent.num_timesteps)
         with torch.no_grad():
-            model = export(actor_of(agent.policy), msgspec.structs.replace(contract, training_step=done))
+            model = export(actor_of(agent.policy), msgspec.structs.replace(contract, training_step=n_steps))
         (row,) = evaluate(config, PolicySession(model), contract.policy_id, 1, config.seed)
         if row.score > best:
             verdict = admission_verdict(model, config)
@@ -197,12 +197,12 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
             replace_file(path, model)
             best = row.score
         elapsed_s = time.monotonic() - started_s
-        left = f", {elapsed_s * (steps - done) / done:.0f} s left" if 0 < done < steps else ""
+        remaining = f", {elapsed_s * (steps - n_steps) / n_steps:.0f} s left" if 0 < n_steps < steps else ""
         score, highest = (f"{value:.4g}" for value in (row.score, best))
-        print(f"{done:7d} steps: {measure.column} {score}, best {highest}; {elapsed_s:.0f} s{left}", flush=True)
-        if done >= steps:
+        print(f"{n_steps:7d} steps: {measure.column} {score}, best {highest}; {elapsed_s:.0f} s{remaining}", flush=True)
+        if n_steps >= steps:
             return
-        agent.learn(min(EVALUATE_EVERY, steps - done), reset_num_timesteps=False)
+        agent.learn(min(EVALUATE_EVERY, steps - n_steps), reset_num_timesteps=False)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -66,13 +66,13 @@ def read_records(folder: Path, layout: RecordLayout) -> NDArray[np.void]:
     from minari.dataset.minari_storage import MinariStorage
 
     storage = MinariStorage.read(folder / "data")
-    found = [np.empty(0, layout.dtype)]
+    chunks = [np.empty(0, layout.dtype)]
     for episode in storage.get_episodes(range(int(storage.total_episodes))):
         records = np.empty(len(episode["observations"]), layout.dtype)
         for name in layout.dtype.names or ():
             records[name] = episode["infos"][name]
-        found.append(records)
-    return np.concatenate(found)
+        chunks.append(records)
+    return np.concatenate(chunks)
 
 
 def _buffer(config: RunConfig, piece: Piece) -> EpisodeBuffer:

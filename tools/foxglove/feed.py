@@ -79,13 +79,13 @@ class Feed:
         """Attach to the run's current session, whose ring counts from 0 and whose files may have been truncated at a
         checkpoint.
         """
-        found = self._view.find_running()
-        if found == self._view.running:
+        running = self._view.find_running()
+        if running == self._view.running:
             return
         self._view.detach()
-        if found is not None:
+        if running is not None:
             with contextlib.suppress(SegmentError):
-                self._view.attach(found)
+                self._view.attach(running)
                 self._view.rewind()
                 self._next_record, self._policies = 0, PolicyTracker()
 

@@ -128,7 +128,7 @@ def show_identification(
 ) -> int:
     """Identify a plant and print the result; asks before driving a device unless ``yes``.  Returns the exit code."""
     try:
-        found = identify(
+        identified = identify(
             source, overrides, device=device, effort=effort, seed=seed, out=out, until=until,
             confirm=(lambda text: True) if yes else _ask,
         )  # fmt: skip
@@ -140,19 +140,19 @@ def show_identification(
         return failure.code
     from onrig.tools.identification.page import result_tables
 
-    for sheet in result_tables(found.result):
+    for sheet in result_tables(identified.result):
         print(f"{sheet.title}\n{sheet.text()}\n")
     print("Not identifiable:")
-    for line in found.result.not_known:
+    for line in identified.result.not_known:
         print(f"  {line}")
-    before_use = [*found.unpredictable, *found.settings]
-    if found.unpredictable:
+    before_use = [*identified.unpredictable, *identified.settings]
+    if identified.unpredictable:
         for problem in before_use:
-            complain("identify", f"{found.source}: {problem}")
+            complain("identify", f"{identified.source}: {problem}")
         return ExitCode.PREFLIGHT
-    usage = "; ".join(before_use) or f"use it in a run: --set identified={found.folder / RESULT_FILE}"
-    print(f"\nsee {found.folder / 'identification.html'}; {usage}")
-    return exit_code_with_damage(ExitCode.OK, found.damage)
+    usage = "; ".join(before_use) or f"use it in a run: --set identified={identified.folder / RESULT_FILE}"
+    print(f"\nsee {identified.folder / 'identification.html'}; {usage}")
+    return exit_code_with_damage(ExitCode.OK, identified.damage)
 
 
 def _ask(text: str) -> bool:
@@ -282,16 +282,16 @@ def _run_experiment(experiment: Experiment, drive: ExcitationDriver, out: Path, 
     from onrig.tools.identification.experiment import excite
 
     try:
-        steps, found = excite(experiment, drive)
+        steps, narrow = excite(experiment, drive)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     if experiment.until is not None:
         source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
-    return _fit_and_write(experiment.config, experiment.plant, steps, out, source, found)
+    return _fit_and_write(experiment.config, experiment.plant, steps, out, source, narrow)
 
 
 def _fit_and_write(
-    config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, found: Fitted | None = None
+    config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, identification: Fitted | None = None
 ) -> IdentifiedPlant:
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.result import result_of, write_result
@@ -300,19 +300,19 @@ def _fit_and_write(
     from onrig.tools.identification.refusal import find_conflicts, reversed_channels
 
     try:
-        found = found or fit_steps(config, plant, steps)
+        identification = identification or fit_steps(config, plant, steps)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     except ValueError as error:
         raise Failure(f"{source}: {error}") from None
-    result = result_of(found, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
-    if problems := reversed_channels(found.connection, config.rig):
+    result = result_of(identification, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
+    if problems := reversed_channels(identification.connection, config.rig):
         raise NotIdentified(source, problems, out)
     conflicts = find_conflicts(config, result)
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_result(result, out / RESULT_FILE, [*conflicts.unpredictable, *conflicts.settings])
-        write_page(result, found, config.rig, out / "identification.html")
+        write_page(result, identification, config.rig, out / "identification.html")
     except OSError as error:
         raise Failure(f"'{error.filename or out}' cannot be written: {error.strerror or error}") from None
     return IdentifiedPlant(source, out, result, tuple(conflicts.unpredictable), tuple(conflicts.settings))

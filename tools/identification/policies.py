@@ -88,10 +88,10 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
             print(f"{episode} of {config.episodes} episodes", file=sys.stderr, flush=True)
 
     try:
-        found = compare_policies(config, outcomes, show)
+        comparison = compare_policies(config, outcomes, show)
     except ValueError as error:
         return complain("identify", f"--policies: {error}")
-    learned, true = np.median(found.identified), np.median(found.true)
+    learned, true = np.median(comparison.identified), np.median(comparison.true)
     print(f"policies on the true plant, medians: {learned:.3f} learned on the identified twins,")
-    print(f"{true:.3f} on the true plants; difference {format_estimate(found.difference, 3, signed=True)}")
+    print(f"{true:.3f} on the true plants; difference {format_estimate(comparison.difference, 3, signed=True)}")
     return ExitCode.OK

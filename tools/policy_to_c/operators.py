@@ -102,15 +102,15 @@ def _needed_nodes(model: OnnxModel) -> list[Node]:
 
 
 def _translate(
-    work: Workspace, call: Call, given: Sequence[View | None], shapes: Sequence[tuple[int, ...]]
+    work: Workspace, call: Call, operands: Sequence[View | None], shapes: Sequence[tuple[int, ...]]
 ) -> Sequence[View]:
     """Add the statements of one operator; returns its outputs."""
-    kind, shape, views = call.node.op_type, shapes[0], [view for view in given if view is not None]
+    kind, shape, views = call.node.op_type, shapes[0], [view for view in operands if view is not None]
     indices = call.optional(1)
     if kind in _MOVE_OPERATORS or (kind == "Gather" and indices is not None and indices.constant is not None):
         return _move_elements(call, views[0], shapes)
     if kind in _BINARY or kind == "Clip":
-        return [_combine(work, call, given, shape)]
+        return [_combine(work, call, operands, shape)]
     operator = _OPERATORS.get(kind, _elementwise)
     return [operator(work, call, views)]
 
@@ -143,11 +143,11 @@ def _move_elements(call: Call, source: View, shapes: Sequence[tuple[int, ...]]) 
     return [View(source.buffer, part) for part in parts]
 
 
-def _combine(work: Workspace, call: Call, given: Sequence[View | None], shape: tuple[int, ...]) -> View:
+def _combine(work: Workspace, call: Call, views: Sequence[View | None], shape: tuple[int, ...]) -> View:
     """Combine the first operand with each of the others; Clip is Max followed by Min."""
     kind = call.node.op_type
-    forms = ("Max", "Min") if kind == "Clip" else (kind,) * (len(given) - 1)
-    operands = [None if view is None else work.operand(view, shape) for view in given]
+    forms = ("Max", "Min") if kind == "Clip" else (kind,) * (len(views) - 1)
+    operands = [None if view is None else work.operand(view, shape) for view in views]
     present = [operand for operand in operands if operand is not None]
     text = present[0].text
     for form, operand in zip(forms, operands[1:], strict=False):
@@ -231,8 +231,8 @@ def _arg_max(work: Workspace, call: Call, views: Sequence[View]) -> View:
     beats = ">=" if call.flag("select_last_index", False) else ">"
     lines = ["int best = 0;", f"for (int k = 1; k < {n}; k++)", f"    if (x[k] {beats} x[best]) best = k;"]
     buffer = _row_loop(work, call, View(views[0].buffer, moved), n, index.size // n, [*lines, "out[r] = (float)best;"])
-    kept = (1,) if call.flag("keepdims", True) else ()
-    return View(buffer, np.arange(index.size // n).reshape(index.shape[:axis] + kept + index.shape[axis + 1 :]))
+    keep = (1,) if call.flag("keepdims", True) else ()
+    return View(buffer, np.arange(index.size // n).reshape(index.shape[:axis] + keep + index.shape[axis + 1 :]))
 
 
 def _layer_normalization(work: Workspace, call: Call, views: Sequence[View]) -> View:
@@ -257,9 +257,11 @@ def _gather(work: Workspace, call: Call, views: Sequence[View]) -> View:
     moved = np.moveaxis(data.elements, axis, 0)
     width, k = moved.size // moved.shape[0], picked.elements.ndim
     source = work.pointer(View(data.buffer, moved))
-    at = work.operand(picked, picked.elements.shape, f"i / {width}")
+    indices = work.operand(picked, picked.elements.shape, f"i / {width}")
     shape = picked.elements.shape + moved.shape[1:]
-    view = work.loop(_comment(call), shape, f"{source.text}[(int){at.text} * {width} + i % {width}]", [source, at])
+    view = work.loop(
+        _comment(call), shape, f"{source.text}[(int){indices.text} * {width} + i % {width}]", [source, indices]
+    )
     return View(view.buffer, np.moveaxis(view.elements, range(k), range(axis, axis + k)))
 
 

@@ -44,21 +44,23 @@ def split_samples(result: Result, config: RunConfig, file: str) -> DrawnSamples:
         )
     columns = twin_samples(result)
     options = msgspec.convert(result.twin, TwinOptions)
-    known = [p.name for p in result.parameters if p.name in options.plant.identifiable]
-    fixed = [name for name in known if min(columns[name]) == max(columns[name])]
-    if lumped := [name for name in fixed if name in options.plant.lumped] or (fixed if fixed == known else []):
-        what = f"{', '.join(lumped)} was not identified: all samples are equal"
-        raise Failure(f"{file}: {what}: identify again with more motion (--effort)")
-    drawn = msgspec.structs.replace(options, samples=columns)
-    rows = [i for i in range(len(result.samples)) if _is_covered(sampled_options(drawn, i), config)]
+    identified = [p.name for p in result.parameters if p.name in options.plant.identifiable]
+    constant = [name for name in identified if min(columns[name]) == max(columns[name])]
+    if lumped := [name for name in constant if name in options.plant.lumped] or (
+        constant if constant == identified else []
+    ):
+        reason = f"{', '.join(lumped)} was not identified: all samples are equal"
+        raise Failure(f"{file}: {reason}: identify again with more motion (--effort)")
+    twin_with_samples = msgspec.structs.replace(options, samples=columns)
+    rows = [i for i in range(len(result.samples)) if _is_covered(sampled_options(twin_with_samples, i), config)]
     if len(rows) < _MIN_COVERED:
-        what = (
+        reason = (
             f"the shield covers {len(rows)} of the {len(result.samples)} plants, but at least {_MIN_COVERED} are needed"
         )
-        raise Failure(f"{file}: {what}: identify again with more motion, or widen limits.predicted")
+        raise Failure(f"{file}: {reason}: identify again with more motion, or widen limits.predicted")
     held_out, learned = (
-        {name: tuple(column[i] for i in part) for name, column in columns.items()}
-        for part in (rows[:N_HELD_OUT_PLANTS], rows[N_HELD_OUT_PLANTS:])
+        {name: tuple(column[i] for i in chunk) for name, column in columns.items()}
+        for chunk in (rows[:N_HELD_OUT_PLANTS], rows[N_HELD_OUT_PLANTS:])
     )
     return DrawnSamples(learned, held_out, len(result.samples) - len(rows))
 

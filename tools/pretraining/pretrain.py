@@ -101,12 +101,12 @@ def resume(
 
 def _folder_problem(out: Path) -> str | None:
     try:
-        why = occupied_reason(out)
+        reason = occupied_reason(out)
     except OSError as error:
         return f"'{out}' cannot be read: {error.strerror or error}"
-    if why and (out / PRETRAINING_FILE).exists():
+    if reason and (out / PRETRAINING_FILE).exists():
         return f"'{out}' already contains a pretraining; --resume continues it"
-    return f"'{out}' {why}; choose another folder" if why else folder_problem("out", out)
+    return f"'{out}' {reason}; choose another folder" if reason else folder_problem("out", out)
 
 
 def _continue_pretraining(folder: Path, on_evaluation: ScoreSink, *, signals: bool) -> Pretraining:
@@ -119,10 +119,10 @@ def _continue_pretraining(folder: Path, on_evaluation: ScoreSink, *, signals: bo
         if plan is not None:
             _run_piece(plan, lambda folder: None, signals=signals)
         config = load_resolved(folder / "config.yaml")
-        new = [0, episode] if not record.evaluations else [episode]
+        new_episodes = [0, episode] if not record.evaluations else [episode]
         evaluations = [*record.evaluations]
-        for at in new:
-            evaluations.append(Scores(at, held_out_scores(config, folder, record.held_out, first=at == 0)))
+        for episodes in new_episodes:
+            evaluations.append(Scores(episodes, held_out_scores(config, folder, record.held_out, first=episodes == 0)))
             on_evaluation(config, evaluations[-1])
         now_s = time.monotonic()
         seconds, started_s = record.seconds + now_s - started_s, now_s

@@ -71,15 +71,15 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
         return lambda observation: [rng.uniform(low, high) for low, high in ranges]
 
     def bang_bang(rng: random.Random) -> Law:
-        held: list[float] = []
+        action: list[float] = []
         remaining = 0
 
         def law(observation: Sequence[float]) -> Proposal:
-            nonlocal held, remaining
+            nonlocal action, remaining
             if remaining == 0:
-                held, remaining = [rng.choice(r) for r in ranges], rng.randint(1, 25)
+                action, remaining = [rng.choice(r) for r in ranges], rng.randint(1, 25)
             remaining -= 1
-            return held
+            return action
 
         return law
 

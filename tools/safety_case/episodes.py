@@ -132,7 +132,7 @@ def sensor_model_for(config: RunConfig, box: PlantBox) -> SensorModel:
 
 
 def run_core(
-    config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
+    config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda n_done: None
 ) -> Campaign:
     """Run episodes, cycling through the policies; raises ValueError for an unsuitable rig."""
     box = config.limits.predicted
@@ -143,15 +143,15 @@ def run_core(
     factories = laws(box, setting)
     ticks = [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in factories}
-    names, done = list(factories), 0
+    names, n_done = list(factories), 0
     frames = episode_steps(config.task, config.rate_hz)
-    while done < episodes:
-        n = min(len(ticks), episodes - done)
-        rng = np.random.default_rng((seed, done))
+    while n_done < episodes:
+        n = min(len(ticks), episodes - n_done)
+        rng = np.random.default_rng((seed, n_done))
         lanes = []
         for i in range(n):
-            generator = random.Random(f"{seed} {done + i}")
-            name = names[(done + i) % len(names)]
+            generator = random.Random(f"{seed} {n_done + i}")
+            name = names[(n_done + i) % len(names)]
             lanes.append(
                 Lane(
                     ticks[i],
@@ -163,8 +163,8 @@ def run_core(
                 )
             )
         _run_lanes(config, box, plant, sensor_model, lanes, rng, campaign)
-        done += n
-        progress(done)
+        n_done += n
+        progress(n_done)
     return campaign
 
 
@@ -209,9 +209,9 @@ def _run_lanes(
                 decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
-        drawn = draw_parameters(nominal, box.spread, n, rng)
+        new_parameters = draw_parameters(nominal, box.spread, n, rng)
         changing &= np.array([lane.is_alive for lane in lanes])
-        parameters = np.where(changing & varying[:, None], drawn, parameters)
+        parameters = np.where(changing & varying[:, None], new_parameters, parameters)
         moving = plant.varied(separate).with_lumped(dict(zip(names, parameters, strict=True)))
         if dead_bands is not None:
             if "dead_band" in box.varying:

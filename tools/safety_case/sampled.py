@@ -66,14 +66,14 @@ def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str,
         return min(corners, key=worth)
 
     def bang_bang(rng: random.Random) -> Law:
-        held, remaining = corners[0], 0
+        action, remaining = corners[0], 0
 
         def law(observation: Sequence[float]) -> Proposal:
-            nonlocal held, remaining
+            nonlocal action, remaining
             if remaining == 0:
-                held, remaining = rng.choice(corners), rng.randint(1, 25)
+                action, remaining = rng.choice(corners), rng.randint(1, 25)
             remaining -= 1
-            return held
+            return action
 
         return law
 
@@ -94,7 +94,7 @@ def run_sampled(
     box: SampledBox,
     episodes: int,
     seed: int,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda n_done: None,
     *,
     scaled: Mapping[str, float] | None = None,
 ) -> Outcome:
@@ -105,19 +105,19 @@ def run_sampled(
     prediction, setup = box.prediction(setting), SharedSetup.of(config, box)
     laws, ticks = adversarial_policies(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
-    names, done, outside = list(laws), 0, []
+    names, n_done, unexplained = list(laws), 0, []
     residuals = OneStep(config, box)
     frames = min(episode_steps(config.task, config.rate_hz), round(MAX_TIME_TO_DEATH_S * config.rate_hz))
-    while done < episodes:
-        n = min(len(ticks), episodes - done)
-        rng = np.random.default_rng((seed, done, 1))
+    while n_done < episodes:
+        n = min(len(ticks), episodes - n_done)
+        rng = np.random.default_rng((seed, n_done, 1))
         draw = draw_plants(config, box, n, rng, corners=False)
         for name, factor in (scaled or {}).items():
             draw.parameters[name] = factor * draw.parameters.get(name, np.full(n, float(setup.plant.number(name))))
         lanes = []
         for i in range(n):
-            generator = random.Random(f"{seed} {done + i}")
-            name = names[(done + i) % len(names)]
+            generator = random.Random(f"{seed} {n_done + i}")
+            name = names[(n_done + i) % len(names)]
             lanes.append(
                 Lane(
                     ticks[i],
@@ -134,10 +134,10 @@ def run_sampled(
         margins, share = batch.run(tuple(state - draw.bias), frames, aftermath, campaign)
         for lane, margin in zip(lanes, margins.tolist(), strict=True):
             campaign[lane.name].add(margin)
-        outside.append(share)
-        done += n
-        progress(done)
-    return Outcome(campaign, np.concatenate(outside))
+        unexplained.append(share)
+        n_done += n
+        progress(n_done)
+    return Outcome(campaign, np.concatenate(unexplained))
 
 
 def safe_starts(
@@ -187,7 +187,7 @@ class _Batch:
         """
         config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
-        margins, n_steps, outside = setup.margin(state), np.zeros(n), np.zeros(n)
+        margins, n_steps, unexplained = setup.margin(state), np.zeros(n), np.zeros(n)
         delays: Any = draw.late_s
         for frame in range(1, frames + 2 * (lease + 1)):  # the last frames may be lost
             counts = self._read_sensors(state)
@@ -208,12 +208,12 @@ class _Batch:
                     delays,
                     self._to_observations(self._read_sensors(state)),
                 )
-                outside += is_alive & self._residuals.outside(steps)
+                unexplained += is_alive & self._residuals.outside(steps)
                 n_steps += is_alive
         for _ in range(aftermath):
             state, margin = self._advance(state, command, command, delays)
             margins = np.minimum(margins, margin)
-        return margins, outside / np.maximum(n_steps, 1.0)
+        return margins, unexplained / np.maximum(n_steps, 1.0)
 
     def _read_sensors(self, state: State) -> NDArray[np.int64]:
         """Return the sensor counts (sensors, n) of states."""

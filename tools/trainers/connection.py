@@ -164,10 +164,18 @@ class LearnerLink:
     def experiences(self, slots: NDArray[np.int64] | None = None) -> Experiences:
         """Return copies of the experiences in ``slots`` (B,), by default of all."""
         storage = self._mirror.storage
-        at = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
-        ended = (storage.meta[at] & np.uint32(Flag.TERMINATED)) != 0
-        seen, then = storage.observation[at], storage.next_observation[at]
-        return Experiences(seen, storage.action[at], storage.reward[at], then, ended, at, storage.generation(at))
+        selected = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
+        terminated = (storage.meta[selected] & np.uint32(Flag.TERMINATED)) != 0
+        observation, next_observation = storage.observation[selected], storage.next_observation[selected]
+        return Experiences(
+            observation,
+            storage.action[selected],
+            storage.reward[selected],
+            next_observation,
+            terminated,
+            selected,
+            storage.generation(selected),
+        )
 
     def sample(self, batch: int, rng: np.random.Generator) -> Experiences:
         """Draw ``batch`` experiences uniformly with replacement; raises ValueError if the memory is empty."""

@@ -130,10 +130,10 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         begins = over.any()
         if begins and self._mode is AutoresetMode.DISABLED:
             raise RuntimeError(f"{int(over.sum())} episodes are over: call reset(options={{'reset_mask': ...}}) first")
-        which = self._all if not begins else ~over[:, None]
-        done = world.step(np.asarray(actions).reshape(self.num_envs, 1, -1), which)
-        observation, terminated, truncated = done.observation, done.terminated[:, 0], done.truncated[:, 0]
-        infos: Infos = {"intervened": done.intervened[:, 0]} if self._options.shield else {}
+        selected = self._all if not begins else ~over[:, None]
+        outcome = world.step(np.asarray(actions).reshape(self.num_envs, 1, -1), selected)
+        observation, terminated, truncated = outcome.observation, outcome.terminated[:, 0], outcome.truncated[:, 0]
+        infos: Infos = {"intervened": outcome.intervened[:, 0]} if self._options.shield else {}
         if begins:
             observation = world.begin(over[:, None].copy())
         np.logical_or(terminated, truncated, out=over)
@@ -142,11 +142,11 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
             infos["_final_info"] = infos["_final_obs"]
             observation = world.begin(over[:, None].copy())
             over[:] = False
-        return self._rows(observation), done.reward[:, 0], terminated.copy(), truncated.copy(), infos
+        return self._rows(observation), outcome.reward[:, 0], terminated.copy(), truncated.copy(), infos
 
     def _begin_episodes(self, seed: int | Sequence[int]) -> PlantWorld:
         n = self.num_envs
-        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(one) for one in seed]
+        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(plant_seed) for plant_seed in seed]
         if len(seeds) != n:
             raise ValueError(f"seed: expected {n} numbers, got {len(seeds)}")
         self._over[:] = False

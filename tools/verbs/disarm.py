@@ -68,8 +68,8 @@ def main(options: Options) -> int:
         advice = f"unconfirmed: {lease_note}inspect the rig"
         sys.stderr.write(f"onrig disarm: {cause}; {advice}\n")
         return ExitCode.HARDWARE
-    note = "; it had sent no frames, and was configured first" if result.configured else ""
-    print(f"{line.address}: device '{result.rig}' is disarmed, confirmed by a state frame{note}")
+    remark = "; it had sent no frames, and was configured first" if result.configured else ""
+    print(f"{line.address}: device '{result.rig}' is disarmed, confirmed by a state frame{remark}")
     return ExitCode.OK
 
 
