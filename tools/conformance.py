@@ -205,7 +205,7 @@ def print_verdicts(tally: Tally, rules: dict[str, str]) -> int:
 
 
 def confirm_motion(share: float, place: str, rig: Rig) -> bool:
-    """Announce the motion; return whether the operator confirms it."""
+    """Announce the motion; returns whether the operator confirms it."""
     print(f"onrig conformance drives '{rig.name}' on {place} for about a minute, repeatedly between these limits:")
     for a in rig.actuators:
         low, high = (a.safe + share * (end - a.safe) for end in (a.low, a.high))

@@ -45,7 +45,7 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
 
 
 def _count_records(run: RunData) -> int:
-    """Number of records in the run's log; 0 without one."""
+    """Return the number of records in the run's log; 0 without a log."""
     try:
         from onrig.runtime.log.reading import count_steps
     except ImportError:

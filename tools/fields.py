@@ -154,7 +154,7 @@ def _nested_structs(field_type: types.Type) -> Iterator[tuple[str, types.StructT
 
 
 def _describe_type(field_type: types.Type) -> str:
-    """Type and bounds in words."""
+    """Return type and bounds in words."""
     match field_type:
         case types.Metadata() if group_of(field_type) is not None:
             return "section"

@@ -25,14 +25,14 @@ class Machine:
         return self.root / path
 
     def text(self, path: str) -> str | None:
-        """Content of a file, without surrounding whitespace and NUL bytes; None if it cannot be read."""
+        """Return the content of a file, without surrounding whitespace and NUL bytes; None if it cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n\t ")
         except OSError:
             return None
 
     def number(self, path: str, base: int = 10) -> int | None:
-        """Content of a file as a whole number; None if it is not one."""
+        """Return the content of a file as a whole number; None if it is not one."""
         text = self.text(path)
         try:
             return None if text is None else int(text, base)
@@ -40,37 +40,41 @@ class Machine:
             return None
 
     def glob(self, pattern: str) -> list[str]:
-        """Sorted paths that match a pattern, without a leading slash."""
+        """Return the sorted paths that match a pattern, without a leading slash."""
         try:
             return sorted(str(p.relative_to(self.root)) for p in self.root.glob(pattern))
         except OSError:
             return []
 
     def names(self, path: str) -> list[str]:
-        """Names in a folder, sorted; empty if it is missing, unreadable, or has vanished (an ended process)."""
+        """Return the sorted names in a folder; empty if it is missing, unreadable, or vanishes (because its process
+        ended).
+        """
         try:
             return sorted(os.listdir(self.root / path))
         except OSError:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
+        """Return whether the path exists."""
         return (self.root / path).exists()
 
     def link(self, path: str) -> str | None:
-        """Target of a symbolic link as written; None if it is not a link."""
+        """Return the target of a symbolic link as written; None if the path is not a link."""
         try:
             return os.readlink(self.root / path)
         except OSError:
             return None
 
     def cpu_quota(self) -> float | None:
-        """CPU quota of this process's control groups (container, systemd unit), in CPUs; None without a limit."""
+        """Return the CPU quota of this process's control groups (container, systemd unit), in CPUs; None without a
+        limit.
+        """
         limits = [limit for folder in self._cpu_groups() if (limit := self._cpu_limit(folder)) is not None]
         return min(limits, default=None)
 
     def usable_cpu_count(self) -> float:
-        """Number of CPUs that this process can keep busy: the smaller of its affinity mask and its quota."""
+        """Return the number of CPUs that this process can keep busy: the smaller of its affinity mask and its quota."""
         allowed = len(os.sched_getaffinity(0))
         quota = self.cpu_quota()
         return allowed if quota is None else min(allowed, quota)
@@ -97,7 +101,7 @@ class Machine:
         return quota / period if quota and period else None
 
     def board(self) -> str:
-        """Model of the board according to the firmware; empty if unknown."""
+        """Return the model of the board according to the firmware; empty if unknown."""
         for path in ("proc/device-tree/model", "sys/class/dmi/id/product_name"):
             text = self.text(path)
             if text:

@@ -96,7 +96,7 @@ def persistent_name(path: str, machine: Machine | None = None) -> str:
 
 
 def _device_of(machine: Machine, path: str) -> str | None:
-    """Follow links under the root; returns the device's path without leading slash, None for a dangling link."""
+    """Follow links under the root; returns the device's path without leading slash, or None for a dangling link."""
     for _ in range(8):
         target = machine.link(path)
         if target is None:

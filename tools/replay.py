@@ -23,7 +23,9 @@ _MCAP_MISSING_MESSAGE: Final = "reading a log needs mcap: pip install 'onrig[log
 
 
 def replay(folder: Path, tolerance: float) -> int:
-    """Replay a run; returns the exit code: 0 equal, 70 different, 6 equal but incomplete, 2 nothing to replay."""
+    """Replay a run; returns the exit code: 0 equal, 70 different, 6 equal but the log is incomplete, 2 nothing to
+    replay.
+    """
     if not (folder / "config.yaml").is_file():
         return complain("replay", f"'{folder}' contains no run (config.yaml)")
     if not 0 <= tolerance <= 1:

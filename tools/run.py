@@ -187,7 +187,7 @@ def _print_line(line: str) -> None:
 
 
 def _show_post_mortems(folder: Path, config: RunConfig) -> None:
-    """Plot the run's last post-mortem (`onrig report` plots all); without matplotlib, print its path."""
+    """Plot the run's last post-mortem, or print its path if matplotlib is missing; `onrig report` plots all of them."""
     from onrig.runtime.supervise.post_mortem import find_post_mortems
 
     paths = find_post_mortems(folder)

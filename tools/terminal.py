@@ -56,7 +56,7 @@ class PrintableStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush."""
+        """Flush the underlying stream."""
         try:
             self.beneath.flush()
         except OSError as error:
@@ -129,7 +129,7 @@ class VerbParser(argparse.ArgumentParser):
         self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def _unknown(self, words: str) -> str:
-        """Message for unknown options or too many arguments."""
+        """Return a message about unknown options or too many arguments."""
         from onrig.runtime.config.problem import hint
 
         first, *rest = sorted(words.split(" "), key=lambda word: not word.startswith("-"))

@@ -85,7 +85,7 @@ class Answer(NamedTuple):
         )
 
     def sheet(self) -> Sheet:
-        """The ranked table."""
+        """Return the ranked table."""
         columns = ("candidate", "score", "behind the leader", "pairs", "memory", "updates/s", "verdict")
         rows = [
             (

@@ -63,14 +63,14 @@ class Mean:
     min_pairs: Final = 6
 
     def summarize(self, scores: Values, tail: float) -> Interval:
-        """As in ``Statistic``."""
+        """Implement ``Statistic``."""
         n = len(scores)
         mean = float(scores.mean())
         half_width = student_quantile(1.0 - tail, n - 1) * max(MIN_STD, float(scores.std(ddof=1))) / math.sqrt(n)
         return Interval(mean, mean - half_width, mean + half_width)
 
     def difference(self, scores: Values, reference: Values, tail: float) -> Interval:
-        """As in ``Statistic``."""
+        """Implement ``Statistic``."""
         return self.summarize(scores - reference, tail)
 
 
@@ -82,11 +82,11 @@ class LowTenth:
     _QUANTILE: Final = 0.1
 
     def summarize(self, scores: Values, tail: float) -> Interval:
-        """As in ``Statistic``."""
+        """Implement ``Statistic``."""
         return self._bounds(float(np.quantile(scores, self._QUANTILE)), self._resampled(scores), tail)
 
     def difference(self, scores: Values, reference: Values, tail: float) -> Interval:
-        """As in ``Statistic``."""
+        """Implement ``Statistic``."""
         value = float(np.quantile(scores, self._QUANTILE) - np.quantile(reference, self._QUANTILE))
         return self._bounds(value, self._resampled(scores) - self._resampled(reference), tail)
 

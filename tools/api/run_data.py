@@ -146,7 +146,7 @@ class RunData:
         return record_schema(self.config)
 
     def record_batches(self) -> Iterator[Table]:
-        """Step records in batches of some thousand, for a log larger than memory; raises DataMissing."""
+        """Yield the step records in batches of a few thousand, for logs larger than memory; raises DataMissing."""
         self.require_log()
         from onrig.runtime.log.reading import LogDamagedError, read_records
 
@@ -177,7 +177,7 @@ class RunData:
         return join_tables(experience_schema(self.config), parts)
 
     def experience_rows(self, at_once: int = 1 << 16) -> Iterator[Words]:
-        """Rows of the memory as `Storage.rows` exports them, oldest first; raises DataMissing."""
+        """Yield the rows of the memory as `Storage.rows` exports them, oldest first; raises DataMissing."""
         storage = self._memory().storage
         slots = storage.changed_since(0)
         for start in range(0, len(slots), at_once):
@@ -209,7 +209,7 @@ class RunData:
         return Table(POLICY_SCHEMA, {f.name: np.array(columns[f.name], f.dtype) for f in POLICY_SCHEMA})
 
     def policy(self, policy_id: int) -> bytes:
-        """ONNX model of a policy, for ``onnxruntime.InferenceSession``; raises DataMissing."""
+        """Return the ONNX model of a policy, for ``onnxruntime.InferenceSession``; raises DataMissing."""
         path = self.folder / "policies" / f"{policy_id}.onnx"
         try:
             return read_file(path, MAX_POLICY_BYTES)

@@ -246,7 +246,8 @@ class LearnerLink:
             return self._link.ask(request, *payloads)
 
     def _send_heartbeats(self) -> None:
-        """While no requests are sent, regularly pull one row and discard it; the next pull receives it again."""
+        """Regularly pull and discard a row while the learner sends no requests; the next pull receives the row
+        again."""
         while not self._stop.wait(_HEARTBEAT_S / 5):
             with self._lock:
                 if time.monotonic() - self._last_request_s < _HEARTBEAT_S:

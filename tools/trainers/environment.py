@@ -138,7 +138,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         si: bool = False,
         reset_timeout_s: float = 60.0,
     ) -> None:
-        """``config``: from ``for_trainer``; ``name``: name in the run folder's path."""
+        """``config``: result of ``for_trainer``; ``name``: name used for the run folder."""
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode: expected rgb_array or human, got {render_mode!r}")
         self.config, self.render_mode = config, render_mode

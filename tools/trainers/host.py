@@ -31,7 +31,7 @@ class TrainerWatch:
     name: str = TRAINER
 
     def __init__(self, pid: int) -> None:
-        """``pid`` of the trainer; raises OSError if it has ended."""
+        """``pid``: process id of the trainer.  Raises OSError if it has ended."""
         self._fd = os.pidfd_open(pid)
         self.is_listening = True
 

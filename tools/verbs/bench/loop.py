@@ -47,7 +47,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Measure, print tables and checks; returns the exit code, 0 whether or not the checks hold."""
+    """Measure, and print tables and checks; returns the exit code: 0 whether or not the checks hold."""
     from onrig.tools.bench.loop.benchmark import benchmark
     from onrig.tools.bench.loop.plan import Request
     from onrig.tools.terminal import warn_missing_library

@@ -34,7 +34,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Measure, print table and checks; returns the exit code."""
+    """Measure, and print table and checks; returns the exit code."""
     from onrig.tools.bench.policy import benchmark
     from onrig.tools.terminal import warn_missing_library
 

@@ -27,7 +27,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Measure, print tables and checks; returns the exit code."""
+    """Measure, and print tables and checks; returns the exit code."""
     from onrig.tools.bench.replay.benchmark import benchmark
     from onrig.tools.terminal import warn_missing_library
 
