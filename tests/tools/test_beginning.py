@@ -207,8 +207,8 @@ def test_a_run_resumes_under_the_configuration_that_it_was_started_with(source: 
 
 def test_a_learner_elsewhere_begins_with_nothing(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(f"learner.start_from={source.folder}", "local_learner=false") == ExitCode.CONFIGURATION
-    assert "only the local learner of a run begins with networks" in capsys.readouterr().err
-    with pytest.raises(onrig.ConfigError, match="only the local learner"):
+    assert "only a local learner can start from networks" in capsys.readouterr().err
+    with pytest.raises(onrig.ConfigError, match="only a local learner"):
         load_for_learner("pendulum", [*SETTINGS, f"learner.start_from={source.folder}"])
 
 

@@ -29,7 +29,7 @@ def test_what_silence_comes_to_is_told() -> None:
     lower = text("device.pace=realtime", "staleness={then: lower, factor: 0.2, after_s: 5}")
     assert " silent learner 5 s exploration is scaled by 0.2 from the next episode on\n" in lower
     safe = text("device.pace=realtime", "staleness={then: fall_back}", "supervision.resume_timeout_s=30")
-    assert "waits, disarmed, between episodes until the learner answers, at most 30 s\n" in safe
+    assert "between episodes, the run waits disarmed until the learner answers, at most 30 s\n" in safe
     assert " silent learner - no learner is expected\n" in text("device.pace=realtime", "local_learner=false")
 
 

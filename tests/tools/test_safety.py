@@ -171,7 +171,7 @@ def test_the_table_adds_up() -> None:
 def test_the_command_prints_both_campaigns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["safety", "pendulum", "--episodes", "12", "--lockstep", "6"]) == ExitCode.OK
     out = capsys.readouterr().out
-    assert "pendulum: 12 episodes through the tick's pure core: 0 breaches, worst margin" in out
+    assert "pendulum: 12 episodes through the tick's core: 0 breaches, worst margin" in out
     assert "pendulum: 6 episodes through the twin's stack: 0 breaches, worst margin" in out
 
 

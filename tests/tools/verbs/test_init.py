@@ -60,7 +60,7 @@ def test_a_template_after_a_shipped_run_is_that_run_under_another_name(plant: st
     rig = msgspec.structs.replace(mine.rig, name=shipped.rig.name)
     assert msgspec.structs.replace(mine, rig=rig) == shipped
     assert "# plants that the shield's guarantee covers" in (folder / "run.yaml").read_text()
-    assert f"in one word, **{promise_of(mine.limits).basis}**" in (folder / "README.md").read_text()
+    assert f"for this rig is **{promise_of(mine.limits).basis}**" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("plant", sorted(set(templates()) - set(SHIPPED)))

@@ -46,7 +46,7 @@ def test_it_is_stopped_by_a_signal_and_what_nobody_confirms_is_told(
     assert main(["stop", *options]) == ExitCode.HARDWARE
     assert older.wait() == 0
     said = capsys.readouterr()
-    assert "has the layout of another schema; the stop was requested by a signal instead" in said.out
+    assert "has the layout of another schema; requesting the stop by a signal instead" in said.out
     assert "actuators unconfirmed" in said.err
 
 
