@@ -338,7 +338,7 @@ def _probation_rows(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
             f"of {terms.slow_ns / 1e3:g} us, {percent:g} % of the period",
         )
     excess = terms.excess_fallback
-    fallback = f"{excess * terms.ticks:g} more ticks" if excess < 1 else "-"
+    fallback = f"{excess * terms.ticks:g} ticks more" if excess < 1 else "-"
     return (
         ("probation", f"{terms.ticks} ticks", "for a new policy; rollback to its predecessor after:"),
         ("  invalid output", "1 tick", "with an output that is not finite or has the wrong shape"),
