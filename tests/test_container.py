@@ -55,7 +55,7 @@ def test_what_it_starts_is_a_sound_run_whose_port_is_open(capsys: pytest.Capture
     program, *arguments = json.loads(of("CMD")[0])
     assert program == "onrig"
     assert main([*arguments, "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith("pendulum: sound")
+    assert capsys.readouterr().out.startswith("pendulum: valid")
     ports = {PAGE: FIRST_PORT, FOXGLOVE: FOXGLOVE_PORT}
     assert [int(port) for port in of("EXPOSE")[0].split()] == DEVCONTAINER["forwardPorts"] == [*ports.values()]
     assert arguments[-1].endswith(f":{ports[PAGE]}")

@@ -1,4 +1,4 @@
-"""Selection, stop and resumption of this machine's active runs from another terminal."""
+"""Selecting, stopping and resuming this machine's active runs from another terminal."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ from onrig.runtime.run_state.states import State
 from onrig.tools.terminal import complain
 
 _CONFIRM_TIMEOUT_S: Final = 15.0
-"""Time without confirmation after which the loop counts as hung; the device's lease has long expired by then."""
+"""Time without confirmation after which the loop is assumed to hang; longer than any device's lease."""
 _INTERIM_REPORT_DELAY_S: Final = 2.0
-"""Time without confirmation after which the interim state is printed; a fade takes far less."""
+"""Time without confirmation after which the interim state is printed; a fade-out is much shorter."""
 _END_TIMEOUT_S: Final = 60.0
-"""Shutdown timeout; the last checkpoint of a large memory takes a while."""
+"""Shutdown timeout; writing the last checkpoint of a large memory may take long."""
 _POLL_INTERVAL_S: Final = 0.001
 _RESUME_TIMEOUT_S: Final = 5.0
 _MIN_RUNNING_S: Final = 0.5
-"""Time after which a resumed run counts as running: a cause that persists, such as a pressed e-stop, stops it within a
-few periods."""
+"""Time after which a resumed run counts as running; a persistent cause, such as a pressed e-stop, stops it again within
+a few periods.
+"""
 _WAITING_STATES: Final = (State.PAUSED, State.FAULT)
 _RESUME_POLL_INTERVAL_S: Final = 0.005
 
 
 def stop(run: Path | None, *, now: bool) -> int:
-    """Stop a run, actuators first, even if its supervisor hangs, and wait for its end; returns the exit code."""
-    selected = choose("stop", run, anywhere=True)  # the output of a stop must name its run
+    """Stop a run, and wait until it has ended; returns the exit code.  The actuators are made safe first, even if the
+    supervisor hangs.
+    """
+    selected = choose_run("stop", run, anywhere=True)  # the output of a stop must name its run
     if isinstance(selected, int):
         return selected
     request_ns = time.monotonic_ns()
@@ -55,10 +58,10 @@ def stop(run: Path | None, *, now: bool) -> int:
             request_ns = time.monotonic_ns()  # earlier frames do not show the current state
             actuators = _await_confirmation(remote, end_fd, request_ns, selected.folder)
     except SegmentMissing:
-        actuators = None  # it has just ended; its summary has the state
-    except SegmentError as error:  # such as a run of another version
+        actuators = None  # the run has just ended; its summary has the state
+    except SegmentError as error:  # for example, a run of another version
         actuators = None
-        print(f"{selected.folder}: {error}; the stop was requested by a signal instead", flush=True)
+        print(f"{selected.folder}: {error}; requesting the stop by a signal instead", flush=True)
         stop_by_signal(selected, 2 if now else 1)
     confirmed = actuators is not None and actuators.is_confirmed_safe(request_ns)
     if actuators is not None and confirmed:
@@ -83,11 +86,11 @@ def stop(run: Path | None, *, now: bool) -> int:
         doubt = str(read_fields(selected.folder / "summary.json").get("actuators") or UNCONFIRMED_TEXT)
         if doubt in (SAFE_TEXT, UNUSED_TEXT):
             return ExitCode.OK
-    return complain("stop", f"{selected.folder}: actuators {doubt}; check the rig", ExitCode.HARDWARE)
+    return complain("stop", f"{selected.folder}: actuators {doubt}; inspect the rig", ExitCode.HARDWARE)
 
 
 def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, folder: Path) -> Actuators:
-    """Wait until a frame shows the actuators safe or the run's processes have ended; returns their state."""
+    """Wait until a frame reports safe actuators or the run's processes have ended; returns the actuators' state."""
     interim_ns = request_ns + round(_INTERIM_REPORT_DELAY_S * 1e9)
     while True:
         has_ended = end_fd < 0 or bool(select.select((end_fd,), (), (), 0)[0])
@@ -102,19 +105,19 @@ def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, fol
 
 
 def _describe_confirmation(actuators: Actuators, request_ns: int, manner: str) -> str:
-    """Describe the confirmation by a state frame, and its delay."""
+    """Describe which state frame confirmed the safe actuators, and its delay."""
     if actuators.since_ns <= request_ns:
-        return "device was already disarmed, confirmed by its state frames"
+        return "the device was already disarmed, as its state frames confirm"
     return (
         f"actuators safe after {(actuators.since_ns - request_ns) / 1e6:.0f} ms ({manner}), confirmed by a state frame"
     )
 
 
-def choose(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
-    """Return the selected run, or the exit code after an error message.
+def choose_run(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
+    """Return the selected run; on failure, print an error message and return the exit code.
 
-    Without ``run``, the only active run is selected: any run of this user if ``anywhere``, else only one below the
-    working directory, so that no unrelated rig is chosen by accident.
+    If ``run`` is None, the only active run is selected: among all runs of this user if ``anywhere``, otherwise among
+    those below the working directory, so that no unrelated rig is selected by accident.
     """
     rigs = running_rigs()
     if run is None:
@@ -142,14 +145,14 @@ def describe_outcome(folder: Path) -> str:
     return f"ended: {reason}{doubt}" if reason else "was killed before it wrote its summary"
 
 
-def resume(run: Path | None, *, unasked: bool) -> int:
-    """Resume a run, without confirmation if ``unasked``; returns the exit code."""
-    selected = choose("resume", run, anywhere=False)
+def resume(run: Path | None, *, confirmed: bool) -> int:
+    """Resume a run; asks for confirmation unless ``confirmed``.  Returns the exit code."""
+    selected = choose_run("resume", run, anywhere=False)
     if isinstance(selected, int):
         return selected
     selected.trust_files()
     rig = _rig_name(selected.folder)
-    if run is None and not unasked:
+    if run is None and not confirmed:
         if not sys.stdin.isatty():
             return complain("resume", f"{selected.folder}: {rig} would move again; confirm with --yes, or name the run")
         print(f"{selected.folder}: {rig} will move again.  Continue? (yes) ", end="", flush=True)
@@ -161,7 +164,7 @@ def resume(run: Path | None, *, unasked: bool) -> int:
             if before is State.DISCONNECTED:
                 return complain("resume", f"{selected.folder}: its device is not connected; plug it in first")
             if before not in _WAITING_STATES:
-                return complain("resume", f"{selected.folder}: nothing to resume, the run is {before.name.lower()}")
+                return complain("resume", f"{selected.folder}: nothing to resume; the run is {before.name.lower()}")
             remote.resume()
             deadline_s = time.monotonic() + _RESUME_TIMEOUT_S
             while remote.state == before and time.monotonic() < deadline_s:
@@ -178,13 +181,15 @@ def resume(run: Path | None, *, unasked: bool) -> int:
     except SegmentMissing:
         return complain("resume", f"{selected.folder}: the run has just ended")
     except SegmentError as error:
-        return complain("resume", f"{error}; resume it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
+        return complain(
+            "resume", f"{error}; use the version of Onrig with which the run was started", ExitCode.PREFLIGHT
+        )
     print(f"{selected.folder}: {rig} resumed")
     return ExitCode.OK
 
 
 def _rig_name(folder: Path) -> str:
-    """Name of a run's rig, if its configuration can be read."""
+    """Return the quoted name of a run's rig; ``its rig`` if the configuration cannot be read."""
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.run_loading import load_resolved
 

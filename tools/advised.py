@@ -21,14 +21,14 @@ class Advice(msgspec.Struct, frozen=True):
     """Content of ``advice.json``: the best candidate, and its score on the twin."""
 
     config: str
-    """Configuration, as named."""
+    """Path or shipped name of the configuration."""
     rig: str
     task: str
     rate_hz: float
     objective: str
     best: str
     recipe: str | None
-    """File of its recipe, relative to the folder; None for the configuration as it is."""
+    """Recipe file of the best candidate, relative to the folder; None for the unchanged configuration."""
     pairs: int
     mean: float
     low: float
@@ -46,30 +46,34 @@ def read_advice(folder: Path) -> Advice:
     try:
         return msgspec.json.decode(read_file(folder / ADVICE_FILE, MAX_JSON_BYTES), type=Advice)
     except OSError:
-        raise Failure(f"'{folder}' holds no advice ({ADVICE_FILE}): `onrig advise CONFIG --out {folder}`") from None
+        raise Failure(
+            f"'{folder}' contains no advice ({ADVICE_FILE}): create it with `onrig advise CONFIG --out {folder}`"
+        ) from None
     except msgspec.MsgspecError as error:
         raise Failure(f"{folder / ADVICE_FILE}: {error}; write it again with `onrig advise --resume`") from None
 
 
 def recipe_overrides(folder: Path, advice: Advice) -> tuple[str, ...]:
-    """Return the overrides with which a run uses the advice."""
+    """Return the overrides that apply the advice to a run."""
     return () if advice.recipe is None else (f"recipe={folder / advice.recipe}",)
 
 
 def check_same_rig(folder: Path, advice: Advice, name: str, overrides: tuple[str, ...]) -> None:
     """Raise Failure if the advice is for another rig, task or rate, and ConfigError for an invalid configuration."""
     config = load(name, overrides)
-    for what, own, advised in (
+    for quantity, configured, advised in (
         ("rig", config.rig.name, advice.rig),
         ("task", config.task.name, advice.task),
         ("rate", f"{config.rate_hz:g} Hz", f"{advice.rate_hz:g} Hz"),
     ):
-        if own != advised:
-            raise Failure(f"--advised: '{folder}' is for {what} {advised}, not {own}: run `onrig advise {name}`")
+        if configured != advised:
+            raise Failure(
+                f"--advised: '{folder}' is for {quantity} {advised}, not {configured}: run `onrig advise {name}`"
+            )
 
 
 def advice_facts(advice: Advice) -> dict[str, Any]:
-    """The advice as facts of a run."""
+    """Return the advice as facts of a run."""
     return {META_KEY: msgspec.to_builtins(advice)}
 
 

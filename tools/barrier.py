@@ -19,7 +19,7 @@ from onrig.runtime.safety.promise import format_bound
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import sampled_box
 from onrig.sim.barrier.table import compute
-from onrig.tools.load import explain, load_without_table
+from onrig.tools.load import load_without_table, print_problems
 from onrig.tools.progress import show_progress
 from onrig.tools.safety_case.campaign import table
 from onrig.tools.safety_case.sampled import Outcome, run_sampled
@@ -29,12 +29,12 @@ CONFIDENCE: Final = 0.95
 _N_WORKERS: Final = 2
 
 
-def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: int) -> int:
-    """Compute and test a table, then write its file atomically; returns the exit code."""
+def build_barrier(name: str, overrides: Sequence[str], plants: int, tests: int, seed: int) -> int:
+    """Compute and test a barrier table, then write it to its file atomically; returns the exit code."""
     try:
         config = load_without_table(name, overrides)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     box = sampled_box(config)
     if box is None:
         return complain("safety", f"{name}: --barrier needs limits.predicted of the kind sampled")
@@ -46,7 +46,7 @@ def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: in
         with show_progress(f"{name}, table", 1.0) as report_share:
             header, values = compute(config, box, plants, seed, report_share, workers)
         with show_progress(f"{name}, test", tests) as report:
-            tested, outcome = examine(config, box, header, values, tests, seed + 1, lambda n: report(float(n)))
+            tested, outcome = measure_breaches(config, box, header, values, tests, seed + 1, lambda n: report(float(n)))
         digest = write_barrier(path, tested, values)
     except (ValueError, OSError) as error:
         return complain("safety", f"{name}: {error}")
@@ -55,7 +55,7 @@ def build(name: str, overrides: Sequence[str], plants: int, tests: int, seed: in
     return ExitCode.OK
 
 
-def examine(
+def measure_breaches(
     config: RunConfig,
     box: SampledBox,
     header: Header,
@@ -64,7 +64,7 @@ def examine(
     seed: int,
     progress: object = None,
 ) -> tuple[Header, Outcome]:
-    """Test a table on freshly drawn plants; returns its header with the outcome."""
+    """Test a table on newly drawn plants; returns its header with the test result, and the outcome."""
     with tempfile.TemporaryDirectory() as folder:
         data = encode(header, values)
         file = Path(folder) / "table"
@@ -74,14 +74,16 @@ def examine(
         report = progress if callable(progress) else lambda done: None
         outcome = run_sampled(msgspec.structs.replace(config, limits=limits), tested_box, episodes, seed, report)
     rate = upper_bound(outcome.breaches, episodes, CONFIDENCE)
-    outside = float(np.max(outcome.outside))
+    unexplained = float(np.max(outcome.outside))
     return msgspec.structs.replace(
-        header, tested=Tested(episodes, outcome.breaches, rate, CONFIDENCE, outside)
+        header, tested=Tested(episodes, outcome.breaches, rate, CONFIDENCE, unexplained)
     ), outcome
 
 
 def upper_bound(breaches: int, episodes: int, confidence: float) -> float:
-    """One-sided upper bound of a rate (Clopper and Pearson 1934): about 3 / n at 95 % without a breach."""
+    """Return the one-sided upper bound of the breach rate (Clopper and Pearson 1934): about 3 / n at 95 % if no episode
+    had a breach.
+    """
     low, high = breaches / episodes, 1.0
     for _ in range(60):
         middle = 0.5 * (low + high)
@@ -90,7 +92,7 @@ def upper_bound(breaches: int, episodes: int, confidence: float) -> float:
 
 
 def _binomial_cdf(k: int, n: int, p: float) -> float:
-    """Probability of at most k of n at rate p."""
+    """Return the probability of at most k successes in n trials with probability p."""
     if not 0.0 < p < 1.0:
         return 1.0 if p <= 0.0 or k >= n else 0.0
     log_sums = np.cumsum(np.log(np.arange(1, n + 1)))

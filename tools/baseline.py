@@ -1,4 +1,4 @@
-"""Scores of the random and the model-based controllers on a configuration's task, for any plant."""
+"""Scores of the random controller and the model-based controllers on a configuration's task, for any plant."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from onrig.sim.baselines.reference_scores import (
 )
 from onrig.sim.baselines.task_model import TaskModel, grid_problems, task_model_problems
 from onrig.sim.twin.options import TwinOptions, exact_problems
-from onrig.tools.load import explain, load
+from onrig.tools.load import load, print_problems
 from onrig.tools.terminal import complain, drawing_stream
 
 
@@ -38,7 +38,7 @@ def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
     try:
         config = load(name, overrides)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     if config.device.twin is None:
         return complain("baseline", f"{name} uses a port; a baseline needs a twin ('device: {{twin: ...}}')")
     twin = msgspec.convert(config.device.twin, TwinOptions)
@@ -53,33 +53,33 @@ def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
     best = -math.inf if problems else _score_grids(table, model, fineness, twin.noise(config.rig))
     best = max(best, _score_sampling(table, model, fineness, random.mean))
     if problems:
-        print(f"  no fuzzy Q-iteration, no finite-horizon optimum: {'; '.join(problems)}")
+        print(f"  fuzzy Q-iteration and the finite-horizon optimum were skipped: {'; '.join(problems)}")
     if config.task.normalization is None:
         print(f"normalization: {{random_reward: {random.mean:.5g}, reference_reward: {best:.5g}}}  # for the task")
     return ExitCode.OK
 
 
 def task_model(config: RunConfig, twin: TwinOptions) -> TaskModel:
-    """Build the exact model of a configuration's task."""
+    """Return the exact model of a configuration's task."""
     steps = episode_steps(config.task, config.rate_hz)
     return TaskModel(config.rig, config.task, twin.plant, config.period_us * 1e-6, steps, twin.substeps)
 
 
 class _Table:
-    """Mean rewards per step, one line each, with normalised values if the task has references."""
+    """Printed table of mean rewards per step, with normalised values if task.normalization is set."""
 
     def __init__(self, config: RunConfig, steps: int) -> None:
         self._scale = scale = config.task.normalization
-        then = "" if scale is None else ", then normalized"
-        about = f"task {config.task.name} on rig {config.rig.name}"
-        print(f"{about}: mean reward per step over {steps} steps{then}")
+        columns = "" if scale is None else ", then normalized"
+        subject = f"task {config.task.name} on rig {config.rig.name}"
+        print(f"{subject}: mean reward per step over {steps} steps{columns}")
         if scale is not None:
             self.line("task: normalization.random_reward", scale.random_reward)
             self.line("task: normalization.reference_reward", scale.reference_reward)
 
-    def line(self, name: str, reward: float, more: str = "") -> None:
+    def line(self, name: str, reward: float, notes: str = "") -> None:
         normal = "" if self._scale is None else f"  {self._scale.performance(reward):>7.4f}"
-        print(f"  {name:<46}{reward:>10.4f}{normal}{more}", flush=True)
+        print(f"  {name:<46}{reward:>10.4f}{normal}{notes}", flush=True)
 
 
 def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:
@@ -95,7 +95,7 @@ def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Seq
     if any(sigma):
         noisy = noisy_baseline(model, grid, sigma, folder)
         error = f"  +- {noisy.standard_error:.4f} (standard error)"
-        table.line("the same, interpolated, best controller under noise", noisy.mean, error)
+        table.line("the same, interpolated; best controller under noise", noisy.mean, error)
     for grid in horizon_grids_for(model, fineness):
         name = f"horizon {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
         best = optimum_baseline(model, grid, folder, _progress("backward induction"))
@@ -116,7 +116,7 @@ def _score_sampling(table: _Table, model: TaskModel, fineness: Fineness, random:
         n = len(scores)
         notes = [f"+- {scores.std(ddof=1) / math.sqrt(n):.4f}, standard error over {n} episodes"] if n > 1 else []
         if model.task.may_terminate:
-            notes.append(f"{np.mean(result.n_steps >= model.steps):.0%} of episodes to the end")
+            notes.append(f"{np.mean(result.n_steps >= model.steps):.0%} of episodes reach the end")
         if rewards and scores.mean() > max(rewards):
             notes.append(f"{scores.mean() - max(rewards):+.4f}")
         name = f"sampling MPC, {effort.samples} samples, {effort.horizon * model.period_s:.3g} s"
@@ -126,11 +126,11 @@ def _score_sampling(table: _Table, model: TaskModel, fineness: Fineness, random:
 
 
 def _progress(computation: str) -> Progress:
-    """Progress of a long computation, on a terminal only; the line is erased at the end."""
+    """Return a function that shows a computation's progress if stderr is a terminal; the line is erased at the end."""
 
-    def show(done: int, steps: int) -> None:
+    def show(step: int, steps: int) -> None:
         if sys.stderr.isatty():
-            text = f"  {computation}: step {done} of {steps}" if done < steps else ""
+            text = f"  {computation}: step {step} of {steps}" if step < steps else ""
             print(f"\r{text:<60}\r", end="", file=drawing_stream(sys.stderr), flush=True)
 
     return show

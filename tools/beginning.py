@@ -41,31 +41,31 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class CannotBegin(Failure):
-    """The earlier run's experiences or networks cannot be used."""
+    """The experiences or networks of the earlier run cannot be used."""
 
 
 class Beginning(NamedTuple):
     """Initial state of a run."""
 
     config: RunConfig
-    """Configuration, with the checksums of experiences and networks."""
+    """Configuration, completed by the checksums of experiences and networks."""
     files: dict[str, bytes]
-    """Files of its folder, by path."""
+    """Content of the initial files in the run folder, by path."""
     facts: dict[str, object]
     """Entry of ``meta.json``; empty without initial experiences and networks."""
 
 
 def beginning_findings(config: RunConfig) -> Iterator[Finding]:
-    """Yield reasons against a run's initial experiences and networks, as far as the configurations show them."""
+    """Yield reasons against a run's initial experiences and networks that are visible in the configurations."""
     learner, seeds = learner_settings(config.learner), config.selection.seeds
     if seeds is None and parse_strategy(config.selection.strategy).keeps_seeds:
-        what = f"{config.selection.strategy} draws from experiences of an earlier run: give {'.'.join(_SEED_PATH)}"
+        what = f"{config.selection.strategy} samples experiences of an earlier run: set {'.'.join(_SEED_PATH)}"
         yield ("selection", "strategy"), f"{what} at selection.strategy"
     if seeds is not None:
         if learner.selected.batch_steps:
             yield (
                 _SEED_PATH,
-                f"{learner.algorithm} learns from batches of its own policies: omit it, at {'.'.join(_SEED_PATH)}",
+                f"{learner.algorithm} learns from batches of its latest policies: omit it, at {'.'.join(_SEED_PATH)}",
             )
         else:
             yield from _mismatch_findings(_SEED_PATH, seeds.path, config)
@@ -78,16 +78,16 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def start_findings(config: RunConfig) -> Iterator[Finding]:
-    """Yield a finding if a remote learner is to begin with networks."""
+    """Yield a finding if learner.start_from is set for a remote learner."""
     if learner_settings(config.learner).start is not None:
         yield (
             _START_PATH,
-            f"only the local learner of a run begins with networks: omit it, at {'.'.join(_START_PATH)}",
+            f"only a local learner can start from networks: omit it, at {'.'.join(_START_PATH)}",
         )
 
 
 def with_resolved_origins(config: RunConfig, run: RunConfig) -> RunConfig:
-    """Return ``config`` with the resolved origins of the ``run`` that it resumes, where both name the same."""
+    """Return ``config`` with the resolved origins of the resumed ``run``, where both name the same origin."""
     ours, theirs = config.selection.seeds, run.selection.seeds
     if ours is not None and theirs is not None and ours in (SeedFrom(theirs.path), SeedFrom(theirs.path, theirs.most)):
         selection = msgspec.structs.replace(config.selection, seed_from=run.selection.seed_from)
@@ -98,19 +98,19 @@ def with_resolved_origins(config: RunConfig, run: RunConfig) -> RunConfig:
     return config
 
 
-def _mismatch_findings(at: tuple[str, str], path: str, config: RunConfig) -> Iterator[Finding]:
+def _mismatch_findings(location: tuple[str, str], path: str, config: RunConfig) -> Iterator[Finding]:
     try:
         theirs = _load_config(Path(path))
     except CannotBegin as error:
-        yield at, f"{error} at {'.'.join(at)}"
+        yield location, f"{error} at {'.'.join(location)}"
         return
-    if what := mismatch(theirs, config, experiences=at == _SEED_PATH):
-        yield at, f"'{path}' does not fit: {what} at {'.'.join(at)}"
+    if difference := mismatch(theirs, config, experiences=location == _SEED_PATH):
+        yield location, f"'{path}' does not fit: {difference} at {'.'.join(location)}"
 
 
 def _load_config(folder: Path) -> RunConfig:
     if not (folder / "config.yaml").is_file():
-        raise CannotBegin(f"'{folder}' holds neither a run nor an exported one (config.yaml)")
+        raise CannotBegin(f"'{folder}' contains neither a run nor an export of one (config.yaml)")
     try:
         return load_resolved(folder / "config.yaml")
     except ConfigError as error:
@@ -118,32 +118,32 @@ def _load_config(folder: Path) -> RunConfig:
 
 
 def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | None:
-    """Describe the first difference that makes another run's experiences or networks useless here, with both values;
-    None if they fit."""
+    """Describe the first difference, with both values, because of which this run cannot use another run's experiences
+    or networks; None if it can.
+    """
     contracts = (
         contract_for(c.rig, c.rate_hz, policy_id=0, parent_run="", training_step=0, signals=c.signals)
         for c in (theirs, ours)
     )
-    if what := contract_mismatch(*contracts):
-        return what.replace("the rig has", "this one has").replace("the rig runs at", "this one runs at")
-    if what := _plant_difference(theirs, ours):
-        return what
+    if difference := contract_mismatch(*contracts):
+        return difference.replace("the rig has", "this run has").replace("the rig runs at", "this run is at")
+    if difference := _plant_difference(theirs, ours):
+        return difference
     rewards = (msgspec.to_builtins(c.task.reward) for c in (theirs, ours))
-    if experiences and (what := _first_difference("reward", *rewards)):
-        return what
+    if experiences and (difference := _first_difference("reward", *rewards)):
+        return difference
     if experiences and theirs.stochastic != ours.stochastic:
         kinds = ["stochastic" if c.stochastic else "deterministic" for c in (theirs, ours)]
-        return f"policies are {kinds[0]}; this one's are {kinds[1]}"
+        return f"policies are {kinds[0]}; those of this run are {kinds[1]}"
     algorithms = [learner_settings(c.learner).algorithm for c in (theirs, ours)]
     if not experiences and algorithms[0] != algorithms[1]:
-        return f"algorithm is {algorithms[0]}; this one has {algorithms[1]}"
+        return f"algorithm is {algorithms[0]}; this run has {algorithms[1]}"
     return None
 
 
 def _plant_difference(theirs: RunConfig, ours: RunConfig) -> str | None:
-    """Describe how two twins' plants differ; for pretrained runs, how the identifications of their plants differ.
-
-    A twin's experiences may seed its rig's.
+    """Describe how the plants of two twins differ; for pretrained runs, how the identifications differ.  Experiences
+    from a twin may seed a run on its rig.
     """
     twins = [c.device.twin for c in (theirs, ours)]
     if twins[0] is not None and twins[0].get("samples"):
@@ -156,21 +156,21 @@ def _plant_difference(theirs: RunConfig, ours: RunConfig) -> str | None:
 def _first_difference(name: str, theirs: object, ours: object) -> str | None:
     for path, their_value, our_value in differences((name,), theirs, ours):
         shown = [msgspec.json.encode(value).decode()[:_MAX_SHOWN] for value in (their_value, our_value)]
-        return f"{format_path(path)} is {shown[0]}; this one has {shown[1]}"
+        return f"{format_path(path)} is {shown[0]}; this run has {shown[1]}"
     return None
 
 
 def _capacity_problem(config: RunConfig) -> str | None:
-    """Reason why a memory that keeps everything has no room for seeds; None if it has."""
+    """Return why a memory that never discards experiences has no room for seeds; None if it has room."""
     if _seed_capacity(config) is None or _seed_capacity(config):
         return None
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
-    needed = f"FULL keeps all {run_length} experiences of the run, and {capacity_of(config)} fit"
+    needed = f"FULL keeps all {run_length} experiences of the run, and the capacity is {capacity_of(config)}"
     return f"{needed}: give selection.capacity room for the seeds, or omit it"
 
 
 def _seed_capacity(config: RunConfig) -> int | None:
-    """Number of seeds that the memory has room for; None for any number."""
+    """Return the maximum number of seeds in the memory; None if it is unlimited."""
     selection = config.selection
     strategy = parse_strategy(selection.strategy)
     if not strategy.keeper.keeps_all:
@@ -210,63 +210,63 @@ def read_beginning(config: RunConfig) -> Beginning:
 
 
 def _expected_score(folder: Path) -> dict[str, object]:
-    """Return a pretraining's expected score on the rig; empty for other runs."""
+    """Return the facts about a pretraining's expected score on the rig; empty for other runs."""
     if not (folder / PRETRAINING_FILE).is_file():
         return {}
     evaluations = read_pretraining(folder).evaluations
     if not evaluations:
-        raise CannotBegin(f"learner.start_from: '{folder}' holds a pretraining that has not been evaluated yet")
+        raise CannotBegin(f"learner.start_from: '{folder}' contains a pretraining without an evaluation")
     last, tolerance = evaluations[-1], SETTLING_MARGIN * abs(total_improvement(evaluations).value)
     low, high = last.range
     facts = {"low": low, "high": high, "median": last.median.value, "tolerance": tolerance, "plants": len(last.scores)}
     return {"expected": facts}
 
 
-def _verify_checksum(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: Arrays) -> str:
-    found = digest(taken)
-    if origin.sha256 is not msgspec.UNSET and origin.sha256 != found:
-        what = f"'{origin.path}' has changed: its content has the SHA-256 {found}, expected {origin.sha256}"
-        raise CannotBegin(f"{'.'.join(at)}: {what}")
-    return found
+def _verify_checksum(location: tuple[str, str], origin: SeedFrom | StartFrom, content: Arrays) -> str:
+    checksum = digest(content)
+    if origin.sha256 is not msgspec.UNSET and origin.sha256 != checksum:
+        reason = f"'{origin.path}' has changed: its content has the SHA-256 {checksum}, expected {origin.sha256}"
+        raise CannotBegin(f"{'.'.join(location)}: {reason}")
+    return checksum
 
 
 def _run_identity(folder: Path) -> str:
-    """Identity of the run that a run folder or an export holds."""
+    """Return the identity of the run in a run folder or an export."""
     meta = read_fields(folder / "meta.json") or {"run": read_fields(folder / "provenance.json").get("run_id")}
     return str(meta.get("run") or "")
 
 
 def _read_experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
-    """Read the newest measured experiences that the memory takes and has room for, oldest first."""
+    """Read the newest measured experiences that the memory accepts and has room for, oldest first."""
     from onrig.tools.api.run_data import DataMissing, RunData
 
     folder = Path(seeds.path)
     try:
         if is_minari(folder):
-            found = _read_data_set(folder)
+            transitions = _read_data_set(folder)
         elif (folder / "experiences.parquet").is_file():
-            found = _to_transitions(config, _read_export(folder))
+            transitions = _to_transitions(config, _read_export(folder))
         else:
-            found = _to_transitions(config, RunData(folder, _load_config(folder)).experiences)
+            transitions = _to_transitions(config, RunData(folder, _load_config(folder)).experiences)
     except DataMissing as error:
         raise CannotBegin(f"selection.seed_from: {error}") from None
-    left_out = Flag.SYNTHETIC | (Flag.INTERVENED if config.selection.intervened == "drop" else Flag(0))
-    measured = np.flatnonzero(found.flags & np.uint32(left_out) == 0)
+    excluded_flags = Flag.SYNTHETIC | (Flag.INTERVENED if config.selection.intervened == "drop" else Flag(0))
+    measured = np.flatnonzero(transitions.flags & np.uint32(excluded_flags) == 0)
     room = _seed_capacity(config)
-    most = len(measured) if seeds.most is msgspec.UNSET else seeds.most
-    chosen = measured[max(0, len(measured) - (most if room is None else min(most, room))) :]
-    if not len(chosen):
-        raise CannotBegin(f"selection.seed_from: '{folder}' holds no measured experiences")
-    chosen_ones = Transitions._make(column[chosen] for column in found)
-    # Numbers that no episode and no policy of this run has.
-    _, episodes = np.unique(chosen_ones.episode, return_inverse=True)
-    return chosen_ones._replace(
-        policy_id=np.zeros(len(chosen), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)
+    max_count = len(measured) if seeds.most is msgspec.UNSET else seeds.most
+    rows = measured[max(0, len(measured) - (max_count if room is None else min(max_count, room))) :]
+    if not len(rows):
+        raise CannotBegin(f"selection.seed_from: '{folder}' contains no measured experiences")
+    chosen = Transitions._make(column[rows] for column in transitions)
+    # numbers that no episode or policy of this run has
+    _, episodes = np.unique(chosen.episode, return_inverse=True)
+    return chosen._replace(
+        policy_id=np.zeros(len(rows), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)
     )
 
 
 def _to_transitions(config: RunConfig, table: Arrays) -> Transitions:
-    """Experiences of another run's memory."""
+    """Convert the experiences of another run's memory to transitions."""
     flags = sum(table[str(flag.name).lower()].astype(np.uint32) * np.uint32(flag) for flag in Flag)
     n = len(table["reward"])
     behaviour = [table[name] for name in ("mean", "std", "drawn")] if config.stochastic else [np.zeros((n, 0), "f4")]
@@ -298,7 +298,7 @@ def _read_export(folder: Path) -> Arrays:
 
 
 def _read_data_set(folder: Path) -> Transitions:
-    """Experiences of the training episodes of a Minari data set, all of them measured."""
+    """Read the experiences of the training episodes of a Minari data set; all are measured."""
     theirs = _load_config(folder)
     try:
         records = read_records(folder, record_layout(theirs))
@@ -310,7 +310,7 @@ def _read_data_set(folder: Path) -> Transitions:
 
 
 def _read_networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
-    """Networks and optimisers of a run's learner at its end, and the episode that they follow."""
+    """Read the final networks and optimisers of a run's learner, and the number of the last episode before them."""
     from onrig.learner.agent import read_networks
     from onrig.learner.algorithms import algorithm_for
     from onrig.learner.samplers import sub_state
@@ -325,7 +325,7 @@ def _read_networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
     intact = (episode for episode in states.episodes() if state_fault(states.path(episode), run) is None)
     episode = next(intact, None)
     if episode is None:
-        raise CannotBegin(f"learner.start_from: '{folder}' holds no state of a learner (learner/)")
+        raise CannotBegin(f"learner.start_from: '{folder}' contains no learner state (learner/)")
     try:
         networks = read_networks(states.path(episode), settings.algorithm)
         random = [stream(config.seed, Role.NETWORKS)]

@@ -1,4 +1,4 @@
-"""Check and explanation of a configuration or of an experiment with all its cells."""
+"""Checking and explaining a configuration, or an experiment with all its cells."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.lease import describe_lease
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.promise import promise_of
-from onrig.tools.load import explain, load_for_rig, print_warning
+from onrig.tools.load import load_for_rig, print_problems, print_warning
 from onrig.tools.run_description import describe_run
 from onrig.tools.terminal import complain, file_problem, plot_problem, reason
 
 
 class CheckedRun(NamedTuple):
-    """A valid configuration."""
+    """A valid configuration and its warnings."""
 
     config: RunConfig
     warnings: tuple[Problem, ...]
-    """Doubtful settings, each with its location."""
+    """Valid but doubtful settings, each with its location."""
 
 
 def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
-    """Check a run's configuration, a path or a shipped name, with overrides such as ``rate_hz=100``.
+    """Check the configuration of a run: a path or a shipped name, with overrides such as ``rate_hz=100``.
 
     Raises ConfigError with every problem found.
     """
@@ -36,7 +36,8 @@ def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
 
 
 def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
-    """Check a configuration, and print its tables if ``in_detail``; returns the exit code."""
+    """Check a configuration, and print the result and, if ``in_detail``, the explaining tables; returns the exit
+    code."""
     if problem := file_problem("plot", plot) or plot_problem("plot", plot):
         return complain("check", problem)
     spec = _experiment_path(name)
@@ -45,10 +46,10 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
     try:
         config, warnings = check(name, overrides)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     for warning in warnings:
         print_warning(warning)
-    print(f"{name}: sound: {describe_run(config)}", flush=True)
+    print(f"{name}: valid: {describe_run(config)}", flush=True)
     print(f"the promise: {promise_of(config.limits)}", flush=True)
     if config.device.twin is None:
         print(f"the lease: {describe_lease(config)}", flush=True)
@@ -62,7 +63,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
 
 
 def _experiment_path(name: str) -> Path | None:
-    """Path of an experiment's spec; None if ``name`` does not name an experiment."""
+    """Return the path of an experiment's spec; None if ``name`` is not an experiment."""
     for folder in ("", "experiments"):
         try:
             path = find_config(name, folder)
@@ -86,9 +87,9 @@ def _check_experiment(name: str, path: Path, *, for_run: object) -> int:
         file = load_spec(path)
         cells = cells_of(file, trials_problems)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
-    print(f"{name}: sound: an experiment of {len(cells)} cells, {file.spec.trials} trials of {length} each")
+    print(f"{name}: valid: an experiment of {len(cells)} cells, {file.spec.trials} trials of {length} each")
     return ExitCode.OK
 
 
@@ -96,8 +97,8 @@ def _draw(config: RunConfig, path: Path) -> int:
     from onrig.tools.explain_plot import plot_explanation
 
     try:
-        drawn = plot_explanation(config, path)
-    except Exception as error:  # matplotlib's exceptions have no common base
+        is_drawn = plot_explanation(config, path)
+    except Exception as error:  # matplotlib's exceptions share no base class
         return complain("check", f"--plot: '{path}' cannot be written: {reason(error)}")
-    print(f"\nsee {path}" if drawn else "\nno plot: this needs matplotlib (pip install 'onrig[viz]')")
+    print(f"\nsee {path}" if is_drawn else "\nno plot: it needs matplotlib (pip install 'onrig[viz]')")
     return ExitCode.OK

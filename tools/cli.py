@@ -93,19 +93,19 @@ def _listing(summaries: dict[str, str]) -> str:
 
 
 def members(group: str) -> list[str]:
-    """Names of the verbs in a group such as ``policy``; empty for a verb."""
+    """Return the names of the verbs in a group such as ``policy``; empty for a verb."""
     folder = f"{_VERBS_FOLDER}/{group}"
     names = (name.removesuffix(".py") for name in os.listdir(folder)) if os.path.isdir(folder) else ()
     return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
 
 def every_verb() -> list[str]:
-    """All verbs, with those of groups in full: ``run``, ``policy check``."""
+    """Return all verbs, those of groups in full: ``run``, ``policy check``."""
     return [f"{verb} {name}".strip() for verb in VERBS for name in members(verb) or ("",)]
 
 
 def summary(verb: str) -> str:
-    """First line of the docstring of a verb's module or package, which is not imported: ``Run a rig``."""
+    """Return the first line of the docstring of a verb's module or package, without importing it: ``Run a rig``."""
     path = f"{_VERBS_FOLDER}/{verb.replace(' ', '/').replace('-', '_')}"
     with open(f"{path}/__init__.py" if os.path.isdir(path) else f"{path}.py", encoding="utf-8") as source:
         return source.readline().strip().strip('"').removesuffix(".")
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
 
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the parent process
+        if getattr(sys, name) is None:  # stdin, stdout or stderr was closed by the parent process
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(f"{_USAGE}{_listing({verb: summary(verb) for verb in VERBS})}{_EXIT_CODES}")
@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(verb: str, arguments: list[str]) -> int:
     from onrig.tools.terminal import StreamLost, complain, printable_streams
 
-    os.umask(os.umask(0o022) | 0o022)  # files of runs and verbs are at most readable by others
+    os.umask(os.umask(0o022) | 0o022)  # other users must never be able to write to the files created
     # Plots are written to files. A notebook's backend may not exist in this environment, and then matplotlib cannot be
     # imported.
     os.environ["MPLBACKEND"] = "agg"
@@ -167,7 +167,7 @@ def _run(verb: str, arguments: list[str]) -> int:
             sys.stdout.flush()
             return code
     except StreamLost as lost:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at interpreter exit fails
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise flushing at interpreter exit fails
         return 0 if lost.reader_left else complain(verb, str(lost), 3)
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA_BY_PACKAGE:

@@ -11,7 +11,7 @@ from string import Template
 from typing import Final
 
 from onrig.runtime.config.document import shipped_names
-from onrig.tools.first_rig import plants
+from onrig.tools.first_rig import plant_names
 from onrig.tools.options import Argument, arguments_of, verb_module
 
 _SCRIPT: Final = Template(r"""# Completion of onrig's verbs, options and values.
@@ -120,9 +120,9 @@ def _value_row(verb: str, a: Argument) -> str:
 
 
 def _value_kind(a: Argument) -> str:
-    words = plants() if a.value.complete == "plant" else a.choices
+    words = plant_names() if a.value.complete == "plant" else a.choices
     kind = f"words:{','.join(words)}" if words else a.value.complete or "none"
-    return kind + "+" * (a.positional and a.many)
+    return kind + "+" * (a.positional and a.is_repeatable)
 
 
 def _row(verb: str, arguments: Sequence[Argument]) -> str:

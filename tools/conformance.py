@@ -25,26 +25,26 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.terminal import complain
 
 _MAX_PERIOD_RATIO: Final = 20
-"""Ratio of the longest period that a check sets to the configured one."""
+"""Ratio of the longest period that a check sets to the desired period."""
 _LEASE_PERIODS: Final = 20
-"""Lease that outlasts the delays of this host on a busy machine."""
+"""Lease that does not expire because of delays on a busy host."""
 
 
 class Selection(NamedTuple):
-    """Rules to test, and conditions of the test."""
+    """Rules to test, and test conditions."""
 
     only: tuple[str, ...] = ()
-    """Prefixes of the rules' numbers; empty: all."""
+    """Prefixes of rule numbers; if empty, all rules are tested."""
     share: float = 0.1
-    """Share of each actuator's range."""
-    hands: bool = False
-    """Whether a person assists."""
+    """Share of each actuator's range that the test uses."""
+    has_operator: bool = False
+    """Whether an operator performs the manual steps."""
     period_us: int = 10_000
     """Desired period; checks also set periods from half of it to twenty times as long."""
 
 
 class _OpenLine:
-    """Line that stays open when a session closes it, since opening a port restarts many boards."""
+    """Line that stays open between sessions, since opening a port restarts many boards."""
 
     def __init__(self, line: Line) -> None:
         self._line, self._transport = line, line.open()
@@ -57,7 +57,7 @@ class _OpenLine:
         return self._transport.write(data)
 
     def close(self) -> None:
-        """Leave the line open."""
+        """Do nothing: the line stays open."""
 
     def reopen(self) -> None:
         """Close the line and open it again."""
@@ -70,12 +70,17 @@ class _OpenLine:
 
 
 class _ConnectedDevice:
-    """Connection to a device, including the manual steps if an operator assists."""
+    """Connection to the tested device; an operator, if available, performs the manual steps."""
 
     by_hand = True
 
     def __init__(self, open_line: _OpenLine, rig: Rig, selection: Selection, period_us: int, lease: int) -> None:
-        self.open_line, self.rig, self.share, self.hands = open_line, rig, selection.share, selection.hands
+        self.open_line, self.rig, self.share, self.has_operator = (
+            open_line,
+            rig,
+            selection.share,
+            selection.has_operator,
+        )
         self.period_us, self.lease = period_us, lease
         self._host: Host | None = None
 
@@ -85,46 +90,51 @@ class _ConnectedDevice:
         return self._host
 
     def press_estop(self, *, pressed: bool) -> None:
-        self._ask("press the emergency stop, and keep it pressed" if pressed else "release the emergency stop")
+        self._ask_for("press the emergency stop, and keep it pressed" if pressed else "release the emergency stop")
 
     def kill_sensors(self, *, dead: bool) -> None:
-        self._ask("unplug a sensor" if dead else "plug the sensor in again")
+        self._ask_for("unplug a sensor" if dead else "plug the sensor in again")
 
     def reboot(self) -> None:
-        self._ask("switch the device off and on (its connection must stay open)")
+        self._ask_for("switch the device off and on (its connection must stay open)")
 
     def hang_up(self, host: Host) -> Host:
-        if not self.hands:
-            raise CheckSkipped("a person must state whether the device detects a closed connection: --hands")
-        if self._answer("does the device detect a closed connection (USB, TCP; not a bare UART)? (yes, no)") != "yes":
+        if not self.has_operator:
+            raise CheckSkipped("needs an operator to state whether the device detects a closed connection: add --hands")
+        if (
+            self._read_answer("does the device detect a closed connection (USB, TCP; not a bare UART)? (yes, no)")
+            != "yes"
+        ):
             raise CheckSkipped("the device cannot detect a closed connection")
         self.open_line.reopen()
         return self.connect()
 
-    def _ask(self, what: str) -> None:
-        if not self.hands:
-            raise CheckSkipped("a person must assist: --hands")
-        if self._answer(f"{what}, then Enter (s: skip)") == "s":
+    def _ask_for(self, action: str) -> None:
+        if not self.has_operator:
+            raise CheckSkipped("needs an operator: add --hands")
+        if self._read_answer(f"{action}, then Enter (s: skip)") == "s":
             raise CheckSkipped("skipped")
 
-    def _answer(self, question: str) -> str:
-        """Return a person's answer; reads the device's frames meanwhile, so that later ones are new."""
+    def _read_answer(self, question: str) -> str:
+        """Return the operator's answer.  The device's frames are read meanwhile, so that no old ones remain in the
+        buffer.
+        """
         print(f"  > {question} ", end="", flush=True)
         while self._host is not None and not select.select([sys.stdin], [], [], 0)[0]:
             self._host.listen(1)
         return sys.stdin.readline().strip().lower()
 
 
-class _Paced(_ConnectedDevice, PacedConformance):
+class _PacedDevice(_ConnectedDevice, PacedConformance):
     pass
 
 
-class _Lockstep(_ConnectedDevice, LockstepConformance):
+class _LockstepDevice(_ConnectedDevice, LockstepConformance):
     pass
 
 
 def show_list(only: Sequence[str]) -> int:
-    """Print the rules for devices with the number of checks for each; returns the exit code."""
+    """Print the rules for devices, with the number of checks of each; returns the exit code."""
     found = [check for kind in (PacedConformance, LockstepConformance) for check in checks_of(kind, only)]
     checks = {(check.method, check.rules) for check in found}
     for number, sentence in _matching_rules(only):
@@ -145,19 +155,20 @@ def examine(
     selection: Selection,
     confirm: Callable[[Rig], bool] | None,
 ) -> int:
-    """Test the device on a line; returns the exit code: 0, or 4 if a rule is broken or no device answers.
+    """Test the device on a line.  Returns the exit code: 0, or 4 if the device breaks a rule or does not answer.
 
-    ``rig``: expected rig; None: as reported by the device.  ``confirm`` is called before any actuator is driven.
+    ``rig``: expected rig; None accepts the one that the device reports. ``confirm`` is called before any actuator is
+    driven.
     """
     if not __debug__:
-        return complain("conformance", "Python runs without assertions here (-O, PYTHONOPTIMIZE): run it with them")
+        return complain("conformance", "Python's assertions are disabled (-O, PYTHONOPTIMIZE): enable them")
     if not any(True for _ in _matching_rules(selection.only)):
         unknown = " or ".join(selection.only)
         return complain("conformance", f"--only: no rule for devices begins with {unknown}; see --list")
     try:
         open_line = _OpenLine(line)
-        with contextlib.ExitStack() as held:
-            held.callback(open_line.end)
+        with contextlib.ExitStack() as stack:
+            stack.callback(open_line.end)
             rig = rig or rig_of(open_line, time)
             hello = DeviceSession(open_line, rig, time).connect()
             if confirm is not None and not confirm(rig):
@@ -169,7 +180,7 @@ def examine(
 
 def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection) -> int:
     period_us = max(min(selection.period_us, hello.period_max_us // _MAX_PERIOD_RATIO), 2 * hello.period_min_us)
-    kind: type[_Paced | _Lockstep] = _Lockstep if hello.time_scale == 0.0 else _Paced
+    kind: type[_PacedDevice | _LockstepDevice] = _LockstepDevice if hello.time_scale == 0.0 else _PacedDevice
     subject = kind(open_line, rig, selection, period_us, min(_LEASE_PERIODS, hello.lease_max))
     tally, checks = Tally(), checks_of(kind, selection.only)
     print(f"{open_line.name}: device '{hello.rig}', {len(checks)} checks at {period_us / 1000:g} ms", flush=True)
@@ -178,24 +189,24 @@ def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection)
         tally.outcomes.append(outcome)
         if outcome.verdict == "failed":
             print(f"failed: {check.name} ({', '.join(check.rules)})\n  {outcome.reason}", flush=True)
-    return conclude(tally, dict(_matching_rules(selection.only)))
+    return print_verdicts(tally, dict(_matching_rules(selection.only)))
 
 
-def conclude(tally: Tally, rules: dict[str, str]) -> int:
-    """Print the verdict on each rule that did not hold, and the counts; returns the exit code."""
-    failed, held, unseen = (tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run"))
-    for number in unseen:
-        reasons = tally.reasons(number) or ["no check for this kind of device"]
+def print_verdicts(tally: Tally, rules: dict[str, str]) -> int:
+    """Print each rule that failed or was not tested, and the counts; returns the exit code."""
+    failed, passed, not_run = (tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run"))
+    for number in not_run:
+        reasons = tally.reasons(number) or ["there is no check for this kind of device"]
         print(f"{number} not run ({'; '.join(reasons)}): {rules[number]}")
     for number in failed:
         print(f"{number} FAILED: {rules[number]}")
-    print(f"{len(rules)} rules: {len(held)} hold, {len(failed)} failed, {len(unseen)} not run")
+    print(f"{len(rules)} rules: {len(passed)} hold, {len(failed)} failed, {len(not_run)} not run")
     return ExitCode.HARDWARE if failed else ExitCode.OK
 
 
 def confirm_motion(share: float, place: str, rig: Rig) -> bool:
-    """Return whether a person confirms the announced motion."""
-    print(f"onrig conformance drives '{rig.name}' on {place} for about a minute, several times between:")
+    """Announce the motion; returns whether the operator confirms it."""
+    print(f"onrig conformance drives '{rig.name}' on {place} for about a minute, repeatedly between these limits:")
     for a in rig.actuators:
         low, high = (a.safe + share * (end - a.safe) for end in (a.low, a.high))
         print(f"  {a.name}: {low:.4g} to {high:.4g} {a.unit} (safe: {a.safe:.4g})")

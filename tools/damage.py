@@ -1,4 +1,4 @@
-"""Detection of damaged files in a run folder, reported by every verb that reads them."""
+"""Detection of damaged files in a run folder; every verb that reads the files reports them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from onrig.runtime.run_state.running import find_running
 LOG_PATTERNS: Final = ("log*.mcap",)
 POLICY_PATTERNS: Final = ("policies/*",)
 REPORT_PATTERNS: Final = ("episodes.csv", "events.jsonl", "summary.json", "timing.json", "meta.json", "post-mortem/*")
-"""Files from which a report or a page is built."""
+"""Files that reports and pages are built from."""
 
 
 def path_matcher(*patterns: str) -> Callable[[str], bool]:
-    """Return a predicate of paths in a run folder: whether one matches any of the patterns."""
+    """Return a predicate that is true for the paths in a run folder that match one of the patterns."""
     return lambda name: any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def find_damage(folder: Path, *patterns: str) -> list[Fault]:
-    """Compare the matching files of a finished run with its checksums; empty for a run in progress."""
+    """Compare the matching files of a finished run with their checksums, and return one line per damaged file; empty
+    for a run in progress.
+    """
     if find_running(folder) is not None:
         return []
     return faults(folder, read_evidence(folder), path_matcher("config.yaml", *patterns))
@@ -47,7 +49,7 @@ def exit_code_with_damage(code: int, damage: Sequence[str]) -> int:
 
 
 def policy_damage(path: Path) -> str | None:
-    """Describe the damage to a policy's file in a run folder; None for other files."""
+    """Describe the damage to a policy file in a run folder; None if it is intact or in no run folder."""
     index = read_index(path.absolute().parent / Path(POLICY_INDEX).name)
     expected = index.get(int(path.stem)) if path.suffix == ".onnx" and path.stem.isdecimal() else None
     return None if expected is None else difference(path, expected)

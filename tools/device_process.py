@@ -1,4 +1,4 @@
-"""Device of a verb other than `onrig run`: a port, or a configuration with its line, twin or driver."""
+"""Device for verbs other than `onrig run`: a port, or the line, twin or driver of a configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _END_TIMEOUT_S: Final = 5.0
 
 @contextlib.contextmanager
 def open_device_line(config: RunConfig) -> Iterator[Line]:
-    """Context with the line to the device, whose process ends with it; raises LinkError if the process does not start.
+    """Context manager that yields the line to the device, and ends the twin's or driver's process on exit.  Raises
+    LinkError if the process does not start.
 
     A driver makes its actuators safe when it starts and when it ends.
     """
@@ -47,7 +48,9 @@ def open_device_line(config: RunConfig) -> Iterator[Line]:
 
 
 def is_config_name(device: str) -> bool:
-    """Whether a ``PORT|CONFIG`` is a configuration: a YAML file, a folder with a ``run.yaml``, or a shipped name."""
+    """Return whether the argument ``PORT|CONFIG`` is a configuration: a YAML file, a folder with a ``run.yaml``, or a
+    shipped name.
+    """
     if Path(device).suffix in (".yaml", ".yml"):
         return True
     try:

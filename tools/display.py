@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, plain lines elsewhere."""
+"""Progress display of a run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """One line every few seconds, and every warning and error."""
+    """Display that prints a line every few seconds, and every warning and error."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
@@ -53,7 +53,7 @@ class PlainDisplay:
 
 
 class RichDisplay:
-    """Progress bar followed by the main facts."""
+    """Display with a progress bar, followed by the main facts."""
 
     def __init__(self, config: RunConfig) -> None:
         from rich.console import Console
@@ -75,10 +75,10 @@ class RichDisplay:
         self._progress.start()
 
     def show(self, report: Report) -> None:
-        """Move the bar, or print a line above it."""
+        """Update the bar, or print a line above it."""
         if report.kind in ("warning", "error", "fault"):
             colour = "yellow" if report.kind == "warning" else "red"
-            # Text, not str: rich would parse messages of devices and learners as markup.
+            # Text, not str: rich would interpret messages of devices and learners as markup.
             line = self._text.assemble((printable(report.source), colour), f": {printable(report.message)}")
             self._console.print(line)
         elif report.kind == "ready" and report.message:
@@ -93,7 +93,7 @@ class RichDisplay:
 
 
 def progress_line(config: RunConfig, report: Report, elapsed_s: float) -> str:
-    """Plain progress line with the remaining time."""
+    """Return a plain progress line with the remaining time."""
     facts = facts_from_progress(config, report.values)
     remaining = (
         f", {duration(elapsed_s / facts.episode * (config.episodes - facts.episode))} left" if facts.episode else ""

@@ -15,29 +15,29 @@ TRAIL_DURATION_S: Final = 0.9
 
 
 def span_of(config: RunConfig, name: str) -> tuple[float, float]:
-    """Range of a signal."""
+    """Return the range of a signal."""
     signal = signal_of(config, name)
     return signal.low, signal.high
 
 
 def radians_per_unit(config: RunConfig, name: str) -> float:
-    """Radians in a unit of the signal."""
+    """Return the number of radians in a unit of the signal."""
     return math.pi / 180.0 if signal_of(config, name).unit in ("deg", "°") else 1.0
 
 
 class Goal(NamedTuple):
-    """Goal of the task for a signal: a value, or with ``by`` the value of that target."""
+    """Goal of the task for a signal: a constant value, or the value of the task's target ``target``."""
 
     value: float = 0.0
-    by: str | None = None
+    target: str | None = None
 
 
 def goal_of(config: RunConfig, name: str) -> Goal | None:
-    """Goal of the task for a signal; None without one."""
+    """Return the goal of the task for a signal; None if the task has none."""
     task = config.task
     for target, follower in followers(task).items():
         if follower == name:
-            return Goal(by=target)
+            return Goal(target=target)
     if name in task.reward.target:
         return Goal(task.reward.target[name])
     for term in (task.reward.terms or {}).values():
@@ -47,29 +47,29 @@ def goal_of(config: RunConfig, name: str) -> Goal | None:
 
 
 def box(x: float, half: float, low: float, high: float) -> tuple[Point, ...]:
-    """Corners of an upright rectangle."""
+    """Return the corners of an upright rectangle."""
     return ((x - half, low), (x + half, low), (x + half, high), (x - half, high))
 
 
-def text_at(at: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
-    """A text at a fixed position."""
-    return Shape(form="text", points=(at,), text=text, colour=colour)
+def text_at(position: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
+    """Draw a text at a fixed position."""
+    return Shape(form="text", points=(position,), text=text, colour=colour)
 
 
 def target_translation(goal: Goal, shift: Point) -> dict[str, Point]:
-    """Translation with a target, per unit of it."""
-    return {} if goal.by is None else {goal.by: shift}
+    """Return the translation of a shape that follows a target, per unit of the target."""
+    return {} if goal.target is None else {goal.target: shift}
 
 
-def ring(at: Point, radius: float, **turned: Any) -> Shape:
-    """A ring that marks the target of a moving point."""
+def ring(center: Point, radius: float, **turned: Any) -> Shape:
+    """Draw a ring that marks the target of a moving point."""
     return Shape(
-        form="circle", points=(at,), radius=radius, colour="good", outlined=True, dashed=True, width=2.0, **turned
+        form="circle", points=(center,), radius=radius, colour="good", outlined=True, dashed=True, width=2.0, **turned
     )
 
 
 def dial() -> Iterator[Shape]:
-    """A circle of radius 1 with twelve marks."""
+    """Draw a circle of radius 1 with twelve marks."""
     yield Shape(form="circle", points=((0.0, 0.0),), radius=1.0, colour="line", outlined=True, width=1.0)
     for k in range(12):
         c, s = math.cos(k * math.pi / 6), math.sin(k * math.pi / 6)
@@ -79,7 +79,7 @@ def dial() -> Iterator[Shape]:
 def rail(
     config: RunConfig, position: str, y: float, ends_at: tuple[float, float] | None = None, *, ends: bool = True
 ) -> Iterator[Shape]:
-    """A rail along a position's range, with labelled ends."""
+    """Draw a rail along the range of a position, with labelled ends."""
     unit = signal_of(config, position).unit
     low, high = ends_at or span_of(config, position)
     span = high - low
@@ -93,7 +93,7 @@ def rail(
 
 
 def target_mark(config: RunConfig, position: str, top: float) -> Iterator[Shape]:
-    """A mark at the target of a position, upwards from the rail."""
+    """Draw a mark at the target of a position, upwards from the rail."""
     goal = goal_of(config, position)
     if goal is not None:
         moved, x = target_translation(goal, (1.0, 0.0)), goal.value

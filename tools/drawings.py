@@ -1,4 +1,4 @@
-"""Built-in drawings of rotating rigs, of the phase plane and of bars, and the choice for a rig."""
+"""Built-in drawings of rotating rigs, the phase plane and bars, and the choice of a drawing for a rig."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
     velocity: str | None = None
 
     def scene(self, config: RunConfig) -> Scene:
-        """A dial, the target on it, and the arm."""
+        """Yield the dial, the target on it, and the arm."""
         turn = radians_per_unit(config, self.angle)
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         return Scene(
@@ -65,12 +65,12 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
 
 
 class Wheel(Drawing, frozen=True, tag="wheel"):
-    """The shaft of a motor: a disc with a mark, which points to the right at angle 0."""
+    """Drawing of a motor shaft: a disc with a mark that points to the right at angle 0."""
 
     angle: str
 
     def scene(self, config: RunConfig) -> Scene:
-        """The disc, its spokes, and the target of the mark."""
+        """Yield the disc, its spokes, and the target of the mark."""
         turn = radians_per_unit(config, self.angle)
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         spokes = [(0.62 * math.cos(k), 0.62 * math.sin(k)) for k in (math.tau / 3, 2 * math.tau / 3)]
@@ -97,12 +97,12 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
 
 
 def _dial_mark(config: RunConfig, angle: str, turn: float, zero: Point) -> Iterator[Shape]:
-    """A mark at the target of an angle on a circle, where the point ``zero`` is angle 0."""
+    """Draw a mark at the target of an angle on a circle; angle 0 is at the point ``zero``."""
     goal = goal_of(config, angle)
     if goal is None:
         return
-    if goal.by is not None:
-        yield ring(zero, 0.11, turned_by=goal.by, turn=turn)
+    if goal.target is not None:
+        yield ring(zero, 0.11, turned_by=goal.target, turn=turn)
         return
     c, s = math.cos(turn * goal.value), math.sin(turn * goal.value)
     x, y = c * zero[0] - s * zero[1], s * zero[0] + c * zero[1]
@@ -111,13 +111,13 @@ def _dial_mark(config: RunConfig, angle: str, turn: float, zero: Point) -> Itera
 
 
 class Phase(Drawing, frozen=True, tag="phase"):
-    """The phase plane of two signals, with the trail of the last seconds."""
+    """Drawing of the phase plane of two signals, with the trail of the last seconds."""
 
     x: str
     y: str
 
     def scene(self, config: RunConfig) -> Scene:
-        """Both axes, the target, and the state."""
+        """Yield both axes, the target, and the state."""
         (left, right), (bottom, top) = span_of(config, self.x), span_of(config, self.y)
         wide, tall = 2 * _PHASE_HALF_WIDTH / (right - left), 2 / (top - bottom)
         goals = [goal_of(config, name) for name in (self.x, self.y)]
@@ -161,20 +161,20 @@ def _axis(name: str, unit: str, low: float, high: float) -> str:
 
 
 class Bars(Drawing, frozen=True, tag="bars"):
-    """Each observation and each actuator as a bar."""
+    """Drawing of each observation and each actuator as a bar."""
 
     def page_data(self, config: RunConfig) -> DrawingData:
-        """Only the kind."""
+        """Return only the kind of drawing; bars need no data."""
         return {"kind": "bars"}
 
 
 def drawing_of(config: RunConfig) -> DrawingData:
-    """Return the data of a rig's drawing for pages and terminals; constant over a run."""
+    """Return the drawing data of a rig for pages and terminals; constant over a run."""
     return chosen_drawing(config).page_data(config)
 
 
 def chosen_drawing(config: RunConfig) -> Drawing:
-    """Return the drawing that a configuration chooses, or the most informative one that its sections allow."""
+    """Return the configured drawing, or else the most informative one that the configuration permits."""
     options = msgspec.convert(config.view or {}, ViewOptions)
     if options.drawing is not None:
         return options.drawing
@@ -183,7 +183,7 @@ def chosen_drawing(config: RunConfig) -> Drawing:
 
 
 def _sketches(config: RunConfig) -> Iterator[Sketch]:
-    """Yield candidate drawings, most reliable first."""
+    """Yield candidate drawings, the most reliable first."""
     rig, fallback, reset = config.rig, config.limits.fallback, config.task.reset
     if config.device.twin is not None:
         sketch = msgspec.convert(config.device.twin, TwinOptions).plant.sketch(rig)

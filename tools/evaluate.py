@@ -1,6 +1,6 @@
-"""Policy evaluation without a rig: the admission verdict, and episodes on an in-process lockstep twin.
+"""Policy evaluation without a rig: admission verdict, and episodes on an in-process lockstep twin.
 
-The modules are those of a lockstep run, so that the same policy and seed give the same rows, bit for bit.
+A lockstep run uses the same modules, so that the same policy and seed give the same rows, bit for bit.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
 
 
-def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
-    """Return the admission verdict of a rig with an empty memory."""
+def admission_verdict(model: bytes, config: RunConfig) -> Admitted | Refused:
+    """Return the verdict of the admission check, as on a rig with an empty memory."""
     contract = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     return admit(model, contract, standard_probes(contract, config.seed), admission_limits(config))
 
 
 def read_model(path: Path, config: RunConfig) -> bytes | Refused:
-    """Read a policy; an oversized file is refused unread. Raises OSError."""
+    """Read a policy, or refuse an oversized file.  Raises OSError."""
     max_bytes = admission_limits(config).max_bytes
     with open_file(path, None) as file:
         data = file.read(max_bytes + 1)
@@ -49,10 +49,10 @@ def read_model(path: Path, config: RunConfig) -> bytes | Refused:
 
 
 def lockstep_session(config: RunConfig) -> DeviceSession:
-    """Session with an in-process lockstep twin, configured and limited as for a run.
+    """Return a session with an in-process lockstep twin that has the configuration and limits of a run.
 
-    Line faults and latency, which the twin's process would inject, are omitted: commands act immediately. The twin is
-    reset between episodes even if the run's twin has no reset.
+    Line faults and latency are omitted, since the twin's process would inject them: commands act immediately. The twin
+    is reset between episodes even if the run's twin has no reset.
     """
     options = msgspec.structs.replace(twin_options(config), reset=True)
     device = TwinDevice(config.rig, options, config.task.all_starts, time_scale=0.0)
@@ -74,7 +74,7 @@ def lockstep_session(config: RunConfig) -> DeviceSession:
 
 
 _POLICY_ID: Final = 1
-"""Recorded id of an evaluated policy, whose own id may not fit into a record."""
+"""Id recorded for the evaluated policy; the id in its contract may not fit into a record."""
 
 
 def evaluate(
@@ -90,8 +90,8 @@ def evaluate(
 def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> Iterator[Records]:
     """Yield the step records of evaluation episodes 1 ... ``episodes``, without noise.
 
-    Each episode has the device seed and the targets of the same episode in a run with ``seed``. Raises LinkError if the
-    twin stops answering (for example because its plant diverges).
+    Device seed and targets of each episode equal those of the same episode in a run with ``seed``. Raises LinkError if
+    the twin stops answering (for example because its plant diverges).
     """
     session, tick, pack = (
         lockstep_session(config),
@@ -103,7 +103,7 @@ def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> 
 
 
 def record_packer(config: RunConfig) -> Callable[[list[Step]], Records]:
-    """Function that turns the steps of an episode into its records, with all terms of the reward."""
+    """Return a function that converts the steps of an episode to records, with all terms of the reward."""
     layout = record_layout(config)
     terms = terms_of(config, layout)
 
@@ -115,7 +115,7 @@ def record_packer(config: RunConfig) -> Callable[[list[Step]], Records]:
 
 
 def play_episode(session: DeviceSession, tick: Tick, policy: PolicySession, episode: int, seed: int) -> list[Step]:
-    """Steps of one evaluation episode on the device of a session; see :func:`play`."""
+    """Return the steps of one evaluation episode on the device of a session; see :func:`play`."""
     tick.begin(episode, Kind.EVAL, [])
     session.arm()
     session.reset(device_seed(seed, Role.PLANT_EVAL, episode))

@@ -1,6 +1,6 @@
-"""Checks of third-party plugins: each is exercised once, and exceptions are reported with file and line.
+"""Checks of third-party plugins: each is called once, and exceptions are reported with file and line.
 
-Plants and boxes are exercised by the checks of twin and prediction (``onrig.tools.load``).
+The checks of twin and prediction call plants and boxes (``onrig.tools.load``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STRATEGY_PATH: Final = ("selection", "strategy")
 
 
 def third_party_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of the third-party plugins of an otherwise valid configuration."""
+    """List the problems of third-party plugins in an otherwise valid configuration."""
     yield from task_findings(config)
     for group, name in dict.fromkeys(chosen_plugins(config)):
         exercise = _EXERCISES.get(group)
@@ -56,12 +56,12 @@ def _sampler_problems(config: RunConfig) -> Iterator[str]:
 def _algorithm_problems(config: RunConfig) -> Iterator[str]:
     from onrig.learner.algorithm_exercise import algorithm_problems, untrained_policy
     from onrig.runtime.policy.admission import Refused
-    from onrig.tools.evaluate import judge
+    from onrig.tools.evaluate import admission_verdict
 
     settings = learner_settings(config.learner)
     yield from algorithm_problems(config, settings)
     if settings.selected.on_rig:
-        verdict = judge(untrained_policy(config, settings), config)
+        verdict = admission_verdict(untrained_policy(config, settings), config)
         if isinstance(verdict, Refused) and verdict.stage != "latency":
             yield f"exports a policy that is refused at {verdict.stage}: {verdict.reason}"
 
@@ -80,13 +80,13 @@ def _driver_problems(config: RunConfig) -> Iterator[str]:
     assert settings is not UNSET
     code = registry.import_home(settings, settings.home)
     if not (isinstance(code, type) and issubclass(code, Driver)):
-        yield f"has '{settings.home}' as its home, which is not a subclass of Driver"
+        yield f"has the home '{settings.home}', which is not a subclass of Driver"
         return
     required = ["sample", "apply", "safe"]
     required += [] if settings.watchdog_s is None else ["arm_watchdog", "feed_watchdog"]
     for name in required:
         if getattr(code, name) is getattr(Driver, name):
-            reason = f", which its watchdog of {settings.watchdog_s:g} s needs" if "watchdog" in name else ""
+            reason = f", but the watchdog of {settings.watchdog_s:g} s needs it" if "watchdog" in name else ""
             yield f"does not define {name}(){reason}"
 
 
@@ -97,4 +97,4 @@ _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]
     registry.DRAWINGS: (("view", "drawing"), _drawing_problems),
     registry.DEVICES: (("device", "driver"), _driver_problems),
 }
-"""By group: path of the choice, and check of the plugin."""
+"""By group: path of the setting that chooses the plugin, and the check."""

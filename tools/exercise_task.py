@@ -1,8 +1,9 @@
 """Checks of a task's expressions and third-party plugins: reward terms, terminations, targets, input transforms,
 resets, exploration processes.
 
-Each is built and evaluated at the middle and the corners of the rig's ranges: shapes, finite values, equal results for
-equal inputs, and batches equal to single evaluations bit for bit. Plugins in the tick are timed against their budget.
+Each is built, and evaluated at the middle and the corners of the rig's ranges.  Checked are shapes, finite values,
+equal results for equal inputs, and bit-for-bit equality of batches and single evaluations. Plugins in the tick are
+timed against their budget.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _termination_problems(config: RunConfig, test: Termination) -> Iterator[str]
 
 
 def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], type_: type) -> Iterator[str]:
-    """List the problems of a function of (k, ...) arrays to one value per row."""
+    """List the problems of a function that maps (k, ...) arrays to one value per row."""
     n = len(arrays[0])
     copies = [array.copy() for array in arrays]
     batch = np.asarray(function(*copies))
@@ -99,14 +100,14 @@ def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], type_
     invalid = np.flatnonzero(~np.isfinite(batch))
     if len(invalid):
         yield f"gives {batch[invalid[0]]} at {_describe_point(arrays, invalid[0])}"
-    again: NDArray[Any] = np.broadcast_to(np.asarray(function(*copies)), (n,)).astype(type_)
-    if again.tobytes() != batch.tobytes():
+    repeated: NDArray[Any] = np.broadcast_to(np.asarray(function(*copies)), (n,)).astype(type_)
+    if repeated.tobytes() != batch.tobytes():
         yield "returns different results for the same input: it must neither draw random numbers nor keep state"
         return
     for i in range(n):
         single = np.asarray(function(*[array[i] for array in copies]))
         if single.shape != () or single.astype(type_).tobytes() != batch[i].tobytes():
-            values = f"{batch[i]} in a batch and {single} alone"
+            values = f"{batch[i]} in a batch and {single} in a single evaluation"
             yield f"returns {values} at {_describe_point(arrays, i)}: use numpy's functions for both"
             return
     pairs = [np.stack([array, array]) for array in copies]
@@ -119,19 +120,19 @@ def _describe_point(arrays: Sequence[NDArray[Any]], i: int) -> str:
     return ", ".join(f"{name} {array[i].tolist()}" for name, array in zip(names, arrays, strict=False))
 
 
-def _tick_function_problems(config: RunConfig, many: Function, one: Function, type_: type) -> Iterator[str]:
-    """List the problems of a function of observations called by the tick, in scalar and batched form."""
+def _tick_function_problems(config: RunConfig, batched: Function, scalar: Function, type_: type) -> Iterator[str]:
+    """List the problems of the batched and the scalar variant of a function of observations that the tick calls."""
     observations = probe_points(config.rig).observation
-    problems = [*_function_problems(many, [observations], type_)]
+    problems = [*_function_problems(batched, [observations], type_)]
     yield from problems
     if problems:
         return
     rows = [tuple(row) for row in observations.tolist()]
-    for row, value in zip(rows, np.broadcast_to(np.asarray(many(observations)), len(rows)), strict=True):
-        if np.asarray(one(row), type_).tobytes() != np.asarray(value, type_).tobytes():
-            yield f"returns {one(row)} for floats and {value} for arrays at the observation {list(row)}"
+    for row, value in zip(rows, np.broadcast_to(np.asarray(batched(observations)), len(rows)), strict=True):
+        if np.asarray(scalar(row), type_).tobytes() != np.asarray(value, type_).tobytes():
+            yield f"returns {scalar(row)} for floats and {value} for arrays at the observation {list(row)}"
             return
-    yield from _budget_problems(lambda: one(rows[0]), budget_ns(config.period_us))
+    yield from _budget_problems(lambda: scalar(rows[0]), budget_ns(config.period_us))
 
 
 def _budget_problems(call: Callable[[], object], budget: int) -> Iterator[str]:

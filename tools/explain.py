@@ -29,37 +29,37 @@ from onrig.tools.terminal import Table
 _REACTIONS: Final = {
     "keep": "the run continues with its last policy and warns",
     "lower": "exploration is scaled by {factor:g} from the next episode on",
-    "fall_back": "the run waits, disarmed, between episodes until the learner answers, at most {wait:g} s",
+    "fall_back": "between episodes, the run waits disarmed until the learner answers, at most {wait:g} s",
 }
 
 _RATE_SETTINGS: Final = ("tau", "actor_lr", "critic_lr", "lr")
-"""Settings shown in an algorithm's row, if it has them."""
+"""Rate settings shown in an algorithm's row, if it has them."""
 
 
 def tables(config: RunConfig) -> Iterator[Table]:
-    """Return all tables, in the order of the tick."""
-    yield _observations(config)
+    """Return all tables, in the order in which the tick uses them."""
+    yield _observation_table(config)
     if named := _named_parts(config.task):
         yield named
     if config.input_names:
-        yield _inputs(config)
-    yield _actuators(config)
-    yield _envelope(config)
-    yield _timing(config)
+        yield _input_table(config)
+    yield _actuator_table(config)
+    yield _envelope_table(config)
+    yield _timing_table(config)
     yield from exploration_tables(config)
-    yield _learning(config)
+    yield _learning_table(config)
     yield policy_table(config)
 
 
 def _named_parts(task: Task) -> Table | None:
-    """Table of named terms, terminations and targets; None without any."""
+    """Return a table of named terms, terminations and targets; None if there are none."""
     rows = []
     choices = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
-    for part, chosen in choices:
-        for name, piece in (chosen or {}).items():
-            kind, *settings = msgspec.to_builtins(piece).items()
-            values = [f"{key} {value}" for key, value in settings if key != "content"]  # of a table
-            rows.append((name, part, str(kind[1]), ", ".join(values) or "-"))
+    for section, named in choices:
+        for name, term in (named or {}).items():
+            kind, *settings = msgspec.to_builtins(term).items()
+            values = [f"{key} {value}" for key, value in settings if key != "content"]  # settings of a nested section
+            rows.append((name, section, str(kind[1]), ", ".join(values) or "-"))
     return Table("named term", ("part", "kind", "settings"), tuple(rows)) if rows else None
 
 
@@ -69,14 +69,15 @@ def format_range(low: float, high: float) -> str:
 
 
 def release_bounds(low: float, high: float, release: float) -> tuple[float, float]:
-    """Bounds of the middle share ``release`` of an envelope, within which the fallback releases control."""
+    """Return the bounds of the middle share ``release`` of an envelope, within which the fallback releases control."""
     centre, half = 0.5 * (low + high), 0.5 * (high - low)
     return centre - release * half, centre + release * half
 
 
 def mean_replays(config: RunConfig, learner: LearnerSettings) -> float:
-    """Mean number of replays per experience: batch size times updates per stored experience (on-policy: per experience
-    in a batch)."""
+    """Return the mean number of replays per experience: batch size times updates per stored experience (on-policy: per
+    experience in a batch).
+    """
     if learner.selected.batch_steps:
         return float(learner.selected.replays)
     if learner.updates_per_transition is not None:
@@ -86,12 +87,12 @@ def mean_replays(config: RunConfig, learner: LearnerSettings) -> float:
 
 
 def device_seconds(config: RunConfig) -> tuple[float, float]:
-    """Device times (s) of all training and of all evaluation episodes, without resets and waits."""
+    """Return the device times (s) of all training and of all evaluation episodes, without resets and waits."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     return config.episodes * config.task.episode_s, evaluations * config.task.episode_s
 
 
-def _observations(config: RunConfig) -> Table:
+def _observation_table(config: RunConfig) -> Table:
     rig, task = config.rig, config.task
     sensors = {s.name: s for s in rig.sensors}
     starts, names = rows_of(task.all_starts), [o.name for o in targets_of(rig)]
@@ -111,23 +112,25 @@ def _observations(config: RunConfig) -> Table:
                 o.unit,
                 format_range(o.low, o.high),
                 source,
-                "-" if o.name in names else " or ".join(dict.fromkeys(_place(row.get(o.name, 0.0)) for row in starts)),
-                _cost(task, o.name),
+                "-"
+                if o.name in names
+                else " or ".join(dict.fromkeys(_format_place(row.get(o.name, 0.0)) for row in starts)),
+                _cost_text(task, o.name),
             )
         )
     return Table("observation", ("unit", "range (-1 .. 1)", "measured by", "start", "cost per step"), tuple(rows))
 
 
-def _place(place: Place) -> str:
+def _format_place(place: Place) -> str:
     return format_range(*place) if isinstance(place, tuple) else f"{place:g}"
 
 
-def _inputs(config: RunConfig) -> Table:
+def _input_table(config: RunConfig) -> Table:
     rows = tuple((s.name, s.unit, format_range(s.low, s.high)) for s in config.signals)
     return Table("policy input", ("unit", "range (-1 .. 1)"), rows)
 
 
-def _cost(task: Task, name: str) -> str:
+def _cost_text(task: Task, name: str) -> str:
     reward, terms = task.reward, []
     weight = reward.weights.get(name, 0.0)
     if weight:
@@ -139,7 +142,7 @@ def _cost(task: Task, name: str) -> str:
     return " + ".join(terms) or "-"
 
 
-def _actuators(config: RunConfig) -> Table:
+def _actuator_table(config: RunConfig) -> Table:
     rows = []
     for a in config.rig.actuators:
         low, high = config.limits.range.get(a.name, (a.low, a.high))
@@ -165,7 +168,7 @@ def _actuators(config: RunConfig) -> Table:
     return Table("actuator", heads, tuple(rows))
 
 
-def _envelope(config: RunConfig) -> Table:
+def _envelope_table(config: RunConfig) -> Table:
     limits = config.limits
     units = {o.name: o.unit for o in config.rig.observations}
     rows = [
@@ -208,14 +211,18 @@ def _fallback(config: RunConfig) -> str:
     return f"{fallback.actuator} = -{actuator.high:g} sat({fallback.observation} / {fallback.full_at:g})"
 
 
-def _timing(config: RunConfig) -> Table:
+def _timing_table(config: RunConfig) -> Table:
     period_ms, lease = config.period_us / 1000, config.rig.lease_periods
     training, evaluation = device_seconds(config)
     total = training + evaluation
     steps = episode_steps(config.task, config.rate_hz)
     rows = (
         ("period", f"{period_ms:g} ms", f"{config.rate_hz:g} Hz"),
-        ("lease", f"{lease} periods", f"after {lease * period_ms:g} ms without a command the device makes itself safe"),
+        (
+            "lease",
+            f"{lease} periods",
+            f"after {lease * period_ms:g} ms without a command the device sets its safe outputs",
+        ),
         ("episode", f"{steps} steps", f"{config.task.episode_s:g} s"),
         ("training", f"{config.episodes} episodes", f"{duration(training)} of device time"),
         (
@@ -237,8 +244,8 @@ def _wall_clock(config: RunConfig, device_s: float) -> tuple[str, str]:
     return duration(device_s / scale), "without resets and waits"
 
 
-def _alterations(selection: Selection) -> Iterator[tuple[str, str, str]]:
-    """Settings that alter or drop experiences before they are stored."""
+def _alteration_rows(selection: Selection) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of settings that alter or drop experiences before they are stored."""
     if selection.write_probability < 1:
         yield (
             "written",
@@ -257,7 +264,7 @@ def _alterations(selection: Selection) -> Iterator[tuple[str, str, str]]:
             yield "", f"{1 - synthetic.refresh:.1%}", "of them are kept when due for replacement"
 
 
-def _learning(config: RunConfig) -> Table:
+def _learning_table(config: RunConfig) -> Table:
     learner = learner_settings(config.learner)
     strategy = parse_strategy(config.selection.strategy)
     capacity = capacity_of(config)
@@ -274,34 +281,34 @@ def _learning(config: RunConfig) -> Table:
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
         ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{keeper_note}{budget_note}"),
         ("learner's memory", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
-        *_alterations(config.selection),
-        ("updates", *_updates(config, learner)),
+        *_alteration_rows(config.selection),
+        ("updates", *_update_texts(config, learner)),
         ("replay ratio", f"{mean_replays(config, learner):.3g}", "mean replays per experience"),
         ("network", algorithm.size, ", ".join((learner.algorithm.upper(), *rates))),
         ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {algorithm.gamma:g}"),
         ("reward scale", f"{algorithm.reward_scale:g}", "factor on every reward in learning"),
         ("score", measure_of(config.task).title, measure_of(config.task).scale),
-        *_early_end(config, algorithm.gamma),
+        *_early_end_rows(config, algorithm.gamma),
     )
     return Table("learning", (), rows)
 
 
-def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
-    """Value of a termination for the learner, if the task has one."""
+def _early_end_rows(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
+    """Yield the row with the value of a termination for the learner, if the task has one."""
     if config.task.may_terminate:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
-        alternatives = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
-        yield "an early end", f"earns {end.ending:.4g}", f"continuing {alternatives}, discounted by gamma"
+        alternatives = f"{end.typical:.4g} typically, {end.worst:.4g} in the worst case"
+        yield "an early end", f"earns {end.ending:.4g}", f"continuing earns {alternatives}, discounted by gamma"
 
 
-def _updates(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
-    """Times and number of updates in the run."""
+def _update_texts(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
+    """Return when updates take place, and their number in the run."""
     steps, algorithm = episode_steps(config.task, config.rate_hz), learner.selected
     total = config.episodes * steps
     if size := algorithm.batch_steps:
         # In lockstep a policy acts until the end of an episode.
         batch_steps = steps * -(-size // steps) if config.lockstep else size
-        discarded = f", {batch_steps - size} more are discarded" if batch_steps > size else ""
+        discarded = f", the next {batch_steps - size} are discarded" if batch_steps > size else ""
         when = f"after {size} experiences of a policy{discarded}"
         return when, f"{total // batch_steps} batches in the run, minibatches of {algorithm.batch}"
     if learner.updates_per_transition is not None:
@@ -314,11 +321,11 @@ def _updates(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
 
 
 def policy_table(config: RunConfig) -> Table:
-    """Probation of a new policy, and the reaction to a silent learner."""
-    return Table("policies", (), (*_probation(config), *_staleness(config)))
+    """Return a table of the probation of a new policy and the reaction to a silent learner."""
+    return Table("policies", (), (*_probation_rows(config), *_staleness_rows(config)))
 
 
-def _probation(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
+def _probation_rows(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
     terms = terms_of(config)
     if terms is None:
         return (("probation", "none", "an admitted policy acts until the next one replaces it"),)
@@ -334,16 +341,16 @@ def _probation(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
     fallback = f"{excess * terms.ticks:g} ticks more" if excess < 1 else "-"
     return (
         ("probation", f"{terms.ticks} ticks", "for a new policy; rollback to its predecessor after:"),
-        ("  invalid output", "1 tick", "with a non-finite output or one of the wrong shape"),
+        ("  invalid output", "1 tick", "with an output that is not finite or has the wrong shape"),
         slow,
         ("  fallback", fallback, f"in the fallback than under the predecessor, {100 * excess:g} %"),
     )
 
 
-def _staleness(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
+def _staleness_rows(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
     rules = config.staleness
     if not expects_learner(config):
-        reason = "in lockstep the loop waits for it" if config.lockstep else "none is expected"
+        reason = "in lockstep the loop waits for the learner" if config.lockstep else "no learner is expected"
         return (("silent learner", "-", reason),)
     reaction = _REACTIONS[rules.then].format(factor=rules.factor, wait=config.supervision.resume_timeout_s)
     return (("silent learner", f"{rules.after_s:g} s", reaction),)

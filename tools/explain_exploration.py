@@ -37,7 +37,7 @@ _REACTIONS: Final = {
 
 
 def exploration_tables(config: RunConfig) -> Iterator[Table]:
-    """Schedule and noise process, then any gates and budgets."""
+    """Return the tables of schedule and noise process, and of any gates and budgets."""
     exploration = config.exploration
     if not isinstance(exploration, ScheduledNoise):
         yield Table("exploration", (), ((exploration.title, exploration.describe()),))
@@ -49,7 +49,7 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
 
 
 def schedule_range(config: RunConfig, exploration: ScheduledNoise) -> tuple[float, float]:
-    """First and last values of the schedule's variable in the run."""
+    """Return the first and last values of the schedule's variable in the run."""
     # Schedules over steps or seconds advance only with noise: not in quiet and evaluation episodes.
     noisy = noisy_episodes(exploration.quiet, config.episodes)
     steps = noisy * episode_steps(config.task, config.rate_hz)
@@ -61,7 +61,9 @@ def schedule_range(config: RunConfig, exploration: ScheduledNoise) -> tuple[floa
 
 
 def sample_points(config: RunConfig, exploration: ScheduledNoise) -> list[float]:
-    """Sampling points of the schedule: both ends of the run, its quarters, and the schedule's own breakpoints."""
+    """Return the sampling points of the schedule: both ends of the run, its quarters, and the breakpoints of the
+    schedule.
+    """
     first, last = schedule_range(config, exploration)
     all_schedules = schedules(exploration.amplitude, [a.name for a in config.rig.actuators])
     breakpoints = {x for points in all_schedules for x, _ in points if first <= x <= last}
@@ -80,7 +82,7 @@ def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
             case OwnNoise():
                 maximum = "of the policy's own noise"
             case EpsilonGreedy():
-                maximum = "of the steps take a random level"
+                maximum = "of the steps use a random level"
             case _:
                 maximum = _format_amplitudes(config, values)
         rows.append((_POINT_LABELS[exploration.over].format(x), text, maximum))
@@ -95,16 +97,16 @@ def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
 
 
 def _advance_lines(config: RunConfig, exploration: ScheduledNoise) -> Iterator[str]:
-    """Notes on how the schedule advances and how far it gets."""
+    """Yield notes on how the schedule advances and where it ends."""
     _, last = schedule_range(config, exploration)
     if exploration.over != "episodes":
         others = "quiet and evaluation" if exploration.quiet is not None else "evaluation"
-        yield f"counts only steps of training episodes with noise: constant in {others} episodes"
+        yield f"counts only steps of noisy training episodes: constant in {others} episodes"
     names = [a.name for a in config.rig.actuators]
     end = max((points[-1][0] for points in schedules(exploration.amplitude, names)), default=last)
     if end > last:
         label = _POINT_LABELS[exploration.over]
-        yield f"the schedule ends at {label.format(end)}, this run no later than {label.format(last)}"
+        yield f"the schedule ends at {label.format(end)}, but this run at {label.format(last)} or earlier"
 
 
 def _format_amplitudes(config: RunConfig, values: tuple[float, ...]) -> str:
@@ -126,7 +128,7 @@ def _gates(exploration: ScheduledNoise) -> Iterator[Table]:
             state = next_state
             steps.append(f"{back_off_factor(back_off, state):.3g}")
         rows.append(("back-off", ", ".join(steps), "after the first trip, the second, ..."))
-        rows.append(("", "", f"one step back after {back_off.clean_episodes} episodes with noise and without a trip"))
+        rows.append(("", "", f"one step back after {back_off.clean_episodes} noisy episodes without a trip"))
     if rows:
         yield Table("gate", ("amplitude times", "when"), tuple(rows))
 

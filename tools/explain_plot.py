@@ -1,4 +1,4 @@
-"""The plot of ``onrig check --plot``: exploration over the run, sample noise, gates, and every limit."""
+"""Plot of ``onrig check --plot``: exploration over the run, sample noise, gates, and all limits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _POINT_LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "secon
 
 
 class Row(NamedTuple):
-    """Side-by-side panels and their height in inches."""
+    """Panels of one row, side by side, and their height in inches."""
 
     height: float
     panels: tuple[Callable[[Axes], None], ...]
@@ -91,7 +91,7 @@ def plot_explanation(config: RunConfig, path: Path) -> bool:
 
 
 def exploration_rows(config: RunConfig) -> list[Row]:
-    """Rows of the plot, from the top."""
+    """Return the rows of the plot, from the top."""
     exploration = config.exploration
     gates: list[Callable[[Axes], None]] = []
     rows = []
@@ -104,7 +104,7 @@ def exploration_rows(config: RunConfig) -> list[Row]:
         if exploration.back_off is not None:
             gates.append(partial(_draw_back_off, back_off=exploration.back_off))
     if exploration.budgets != Budgets():
-        gates.append(partial(_draw_room, warn=exploration.budgets.warn))
+        gates.append(partial(_draw_budget, warn=exploration.budgets.warn))
     return [*rows, Row(1.3, tuple(gates))] if gates else rows
 
 
@@ -153,7 +153,7 @@ def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
 
 
 def _draw_noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
-    """Draw the exploration noise on the first actuator as in this run (same random streams), before the gates."""
+    """Draw the exploration noise on the first actuator before the gates, with the same random streams as this run."""
     own, cut = isinstance(exploration, OwnNoise), clip_limit(exploration)
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
     n_shown = min(steps, _TRACE_STEPS)
@@ -199,7 +199,7 @@ def _draw_back_off(axes: Axes, back_off: BackOff) -> None:
     axes.set_xlim(0, _MAX_TRIPS)
 
 
-def _draw_room(axes: Axes, warn: float) -> None:
+def _draw_budget(axes: Axes, warn: float) -> None:
     _prepare_factor_axes(axes, "as a budget runs low", "used fraction")
     axes.plot([0, warn, 1, 1.1], [1, 1, budget_factor(1.0, 1.0, warn), 0], color=_GATE_COLOUR)
     axes.set_xlim(0, 1.1)

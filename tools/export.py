@@ -1,4 +1,4 @@
-"""Export of a run's data: progress, result and exit code."""
+"""Exporting a run's data in a terminal: progress, result and exit code."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
     out = out or Path(f"{name}-v0" if format_ == "minari" else f"{name}-{format_}")
     try:
         with show_progress("records", float(max(1, _count_records(run)))) as report:
-            done = 0
+            exported_records = 0
 
             def add_records(records: int) -> None:
-                nonlocal done
-                done += records
-                report(float(done))
+                nonlocal exported_records
+                exported_records += records
+                report(float(exported_records))
 
             exported = export(run, format_, out, add_records)
     except CannotExport as error:
         return complain("export", str(error), error.code)
     except OSError as error:
         return complain("export", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
-    print(f"{exported.folder}: {', '.join(f'{count(n)} {what}' for what, n in exported.counts.items())}")
-    for line in exported.absent:
+    print(f"{exported.folder}: {', '.join(f'{count(n)} {kind}' for kind, n in exported.counts.items())}")
+    for line in exported.never_recorded:
         print(f"not exported: {line}")
     for line in exported.missing:
         sys.stderr.write(f"onrig export: {folder}: {line}\n")
@@ -45,7 +45,7 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
 
 
 def _count_records(run: RunData) -> int:
-    """Number of records in the run's log; 0 without one."""
+    """Return the number of records in the run's log; 0 without a log."""
     try:
         from onrig.runtime.log.reading import count_steps
     except ImportError:

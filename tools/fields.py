@@ -1,4 +1,4 @@
-"""Settings of a configuration, from the structs that define it: types, bounds, defaults and docstrings."""
+"""Settings of a configuration, derived from the defining structs: types, bounds, defaults and docstrings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onrig.tools.options import field_docs, one_line
 
 REQUIRED: Final = "required"
 MIN_HIDDEN_BOUND: Final = 1e8
-"""Magnitude from which bounds only keep sums finite and are not shown."""
+"""Magnitude above which bounds are not shown: they only keep sums finite."""
 
 
 class Field(NamedTuple):
@@ -28,12 +28,12 @@ class Field(NamedTuple):
     values: str
     """Type and bounds in words."""
     default: str
-    """Default as in YAML; empty if ``meaning`` explains the effect of omitting the setting."""
+    """Default in YAML; empty if ``meaning`` explains the effect of omitting the setting."""
     meaning: str
 
 
 class Section(NamedTuple):
-    """Settings of one mapping, or those added by one of its variants."""
+    """Settings of one mapping, or the additional settings of one of its variants."""
 
     path: str
     variant: str
@@ -43,40 +43,44 @@ class Section(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Parts of the path; ``a | b`` for equal sections, ``NAME`` for user-defined names."""
+        """Components of the path; ``a | b`` for equal sections, ``NAME`` for a user-defined name."""
         return self.path.split(".") if self.path else []
 
 
-def sections_of_run(parts: Mapping[NodePath, type]) -> list[Section]:
-    """Return all sections of a run's configuration; ``parts``: section types of other packages, by path."""
-    described = types.type_info(RunConfig)
-    assert isinstance(described, types.StructType)
-    return list(_sections("", described, {".".join(map(str, path)): type_ for path, type_ in parts.items()}))
+def sections_of_run(section_types: Mapping[NodePath, type]) -> list[Section]:
+    """Return all sections of a run's configuration.
+
+    ``section_types``: types of the sections that other packages define, by path.
+    """
+    field_type = types.type_info(RunConfig)
+    assert isinstance(field_type, types.StructType)
+    return list(_sections("", field_type, {".".join(map(str, path)): type_ for path, type_ in section_types.items()}))
 
 
-def _sections(path: str, struct: types.StructType, parts: Mapping[str, type]) -> Iterator[Section]:
-    fields = [_resolve_type(path, field, parts) for field in struct.fields]
+def _sections(path: str, struct: types.StructType, section_types: Mapping[str, type]) -> Iterator[Section]:
+    fields = [_resolve_type(path, field, section_types) for field in struct.fields]
     yield _section(path, "", struct, fields)
-    yield from _nested_sections(path, fields, parts)
+    yield from _nested_sections(path, fields, section_types)
 
 
-def _resolve_type(path: str, field: types.Field, parts: Mapping[str, type]) -> types.Field:
-    """Replace a field's type by the one of another package."""
-    part = parts.get(_join_path(path, field.encode_name))
+def _resolve_type(path: str, field: types.Field, section_types: Mapping[str, type]) -> types.Field:
+    """Return a field's type, or the type that another package defines for it."""
+    part = section_types.get(_join_path(path, field.encode_name))
     return field if part is None else types.Field(field.name, field.encode_name, types.type_info(part), field.required)
 
 
 def _section(path: str, variant: str, struct: types.StructType, fields: Iterable[types.Field]) -> Section:
     docs = field_docs(struct.cls)
     members = tuple(
-        Field(f.encode_name, _values(f.type), _default(f), docs.get(f.name) or _section_summary(f.type)) for f in fields
+        Field(f.encode_name, _describe_type(f.type), _default(f), docs.get(f.name) or _section_summary(f.type))
+        for f in fields
     )
     return Section(path, variant, one_line(struct.cls.__doc__ or ""), members)
 
 
-def _section_summary(described: types.Type) -> str:
-    """First sentence of the docstring of a field's section."""
-    docs = [struct.cls.__doc__ or "" for _, struct in _structs(described)]
+def _section_summary(field_type: types.Type) -> str:
+    """Return the first sentence of the docstring of a field's section."""
+    docs = [struct.cls.__doc__ or "" for _, struct in _nested_structs(field_type)]
     return first_sentence(one_line(docs[0])) if len(docs) == 1 else ""
 
 
@@ -85,11 +89,11 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=\.)(?<!App\.)(?= [A-Z]|$)", text)[0]
 
 
-def _nested_sections(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) -> Iterator[Section]:
-    """Yield the sections of the mappings in these fields, once for all fields with the same mapping."""
+def _nested_sections(path: str, fields: Sequence[types.Field], section_types: Mapping[str, type]) -> Iterator[Section]:
+    """Yield the sections of the mappings in these fields; fields with the same mapping share one section."""
     groups: dict[tuple[type, ...], tuple[list[str], list[types.StructType]]] = {}
     for field in fields:
-        located = list(_structs(field.type))
+        located = list(_nested_structs(field.type))
         if located:
             structs = [struct for _, struct in located]
             names, _ = groups.setdefault(tuple(struct.cls for struct in structs), ([], structs))
@@ -97,14 +101,16 @@ def _nested_sections(path: str, fields: Sequence[types.Field], parts: Mapping[st
     for names, structs in groups.values():
         location = _join_path(path, " | ".join(names))
         single = len(structs) == 1 and not structs[0].tag_field
-        yield from _sections(location, structs[0], parts) if single else _variants(location, structs, parts)
+        yield from (
+            _sections(location, structs[0], section_types) if single else _variants(location, structs, section_types)
+        )
 
 
-def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str, type]) -> Iterator[Section]:
+def _variants(path: str, structs: Sequence[types.StructType], section_types: Mapping[str, type]) -> Iterator[Section]:
     """Yield the settings common to most variants, then those specific to each."""
 
     def key(field: types.Field) -> tuple[str, str, str]:
-        return field.encode_name, _values(field.type), _default(field)
+        return field.encode_name, _describe_type(field.type), _default(field)
 
     counts = Counter(key(field) for struct in structs for field in struct.fields)
     common = {field_key for field_key, count in counts.items() if 2 * count > len(structs)}
@@ -112,16 +118,16 @@ def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str
     shared = [field for field in fullest.fields if key(field) in common]
     others = [struct for struct in structs if not common <= set(map(key, struct.fields))]
     if shared:
-        meaning = f"For all except `{'`, `'.join(map(_variant, others))}`." if others else ""
+        meaning = f"For all except `{'`, `'.join(map(_variant_label, others))}`." if others else ""
         yield _section(path, "", fullest, shared)._replace(meaning=meaning)
-        yield from _nested_sections(path, shared, parts)
+        yield from _nested_sections(path, shared, section_types)
     for struct in structs:
-        own = [field for field in struct.fields if key(field) not in common]
-        yield _section(path, _variant(struct), struct, struct.fields if struct in others else own)
-        yield from _nested_sections(path, own, parts)
+        own_fields = [field for field in struct.fields if key(field) not in common]
+        yield _section(path, _variant_label(struct), struct, struct.fields if struct in others else own_fields)
+        yield from _nested_sections(path, own_fields, section_types)
 
 
-def _variant(struct: types.StructType) -> str:
+def _variant_label(struct: types.StructType) -> str:
     return f"{struct.tag_field}: {struct.tag}" if struct.tag_field else struct.cls.__name__.lower()
 
 
@@ -129,61 +135,61 @@ def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _structs(described: types.Type) -> Iterator[tuple[str, types.StructType]]:
-    """Yield the mappings in a type and their location: direct, in a list, or by name."""
-    match described:
+def _nested_structs(field_type: types.Type) -> Iterator[tuple[str, types.StructType]]:
+    """Yield the mappings in a type with their location: direct, in a list, or by name."""
+    match field_type:
         case types.StructType():
-            yield "", described
-        case types.Metadata() if (group := group_of(described)) is not None:
+            yield "", field_type
+        case types.Metadata() if (group := group_of(field_type)) is not None:
             yield from (("", struct) for struct in group_structs(group))
         case types.Metadata():
-            yield from _structs(described.type)
+            yield from _nested_structs(field_type.type)
         case types.UnionType():
-            for one in described.types:
-                yield from _structs(one)
+            for member in field_type.types:
+                yield from _nested_structs(member)
         case types.VarTupleType() | types.ListType():
-            yield from (("[]", struct) for _, struct in _structs(described.item_type))
+            yield from (("[]", struct) for _, struct in _nested_structs(field_type.item_type))
         case types.DictType():
-            yield from ((".NAME", struct) for _, struct in _structs(described.value_type))
+            yield from ((".NAME", struct) for _, struct in _nested_structs(field_type.value_type))
 
 
-def _values(described: types.Type) -> str:
-    """Type and bounds in words."""
-    match described:
-        case types.Metadata() if group_of(described) is not None:
+def _describe_type(field_type: types.Type) -> str:
+    """Return type and bounds in words."""
+    match field_type:
+        case types.Metadata() if group_of(field_type) is not None:
             return "section"
         case types.Metadata():
-            unit = (described.extra or {}).get("unit")
-            return f"{_values(described.type)} ({unit})" if unit else _values(described.type)
+            unit = (field_type.extra or {}).get("unit")
+            return f"{_describe_type(field_type.type)} ({unit})" if unit else _describe_type(field_type.type)
         case types.BoolType():
             return "true | false"
         case types.IntType():
-            return f"whole number{_bounds(described)}"
+            return f"whole number{_describe_bounds(field_type)}"
         case types.FloatType():
-            return f"number{_bounds(described)}"
+            return f"number{_describe_bounds(field_type)}"
         case types.StrType():
             return "text"
         case types.NoneType():
             return "null"
         case types.LiteralType():
-            return " | ".join(map(str, described.values))
+            return " | ".join(map(str, field_type.values))
         case types.UnionType():
-            kinds = [_values(one) for one in described.types if not isinstance(one, types.NoneType)]
-            null = ["null"] if len(kinds) < len(described.types) else []
+            kinds = [_describe_type(member) for member in field_type.types if not isinstance(member, types.NoneType)]
+            null = ["null"] if len(kinds) < len(field_type.types) else []
             return " | ".join(dict.fromkeys([*kinds, *null]))
         case types.VarTupleType() | types.ListType():
-            item, count = _values(described.item_type), described.max_length
-            return f"[{', '.join([item] * count)}]" if count and count == described.min_length else f"[{item}, ...]"
+            item, count = _describe_type(field_type.item_type), field_type.max_length
+            return f"[{', '.join([item] * count)}]" if count and count == field_type.min_length else f"[{item}, ...]"
         case types.TupleType():
-            return f"[{', '.join(map(_values, described.item_types))}]"
+            return f"[{', '.join(map(_describe_type, field_type.item_types))}]"
         case types.NamedTupleType():
-            return f"[{', '.join(_values(field.type) for field in described.fields)}]"
+            return f"[{', '.join(_describe_type(field.type) for field in field_type.fields)}]"
         case types.DictType():
-            return f"{{NAME: {_values(described.value_type)}}}"
+            return f"{{NAME: {_describe_type(field_type.value_type)}}}"
     return "section"
 
 
-def _bounds(number: types.IntType | types.FloatType) -> str:
+def _describe_bounds(number: types.IntType | types.FloatType) -> str:
     low, high = number.ge if number.gt is None else number.gt, number.le if number.lt is None else number.lt
     exclusive = number.gt is not None or low == SMALLEST
     if low is not None and (low == SMALLEST or low <= -LARGEST):

@@ -1,8 +1,8 @@
-"""Initial rig, task, run and README of a plant, copied from its template.
+"""Initial rig, task, run and README of a plant, copied from a template.
 
-A template is a folder: ``README.md``, ``bench.yaml`` (text for the steps to the bench), and the files to copy.  Onrig's
-own are in ``docs/examples``; a plant of another package may name its own folder (``Plant.template``), and files for any
-other plant are generated (``onrig.tools.first_rig_plant``).
+A template is a folder: ``README.md``, ``bench.yaml`` (texts for the bench section of the README), and the files to
+copy.  Onrig's templates are in ``docs/examples``; a plant of another package may name a folder (``Plant.template``),
+and files for any other plant are generated (``onrig.tools.first_rig_plant``).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ MODEL_PLANT: Final = "mujoco"
 """Plant whose files are generated from a model."""
 
 
-def write(folder: Path, plant: str, model: Path | None = None) -> int:
-    """Write the files; returns the exit code."""
+def write_first_rig(folder: Path, plant: str, model: Path | None = None) -> int:
+    """Write the initial files to a new folder; returns the exit code."""
     written: list[Path] = []
     try:
         texts = rig_files(plant, rig_name(folder, plant), model)
@@ -50,35 +50,35 @@ def write(folder: Path, plant: str, model: Path | None = None) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            return complain("init", f"'{folder}' is not empty, and no file is overwritten; choose a new folder")
+            return complain("init", f"'{folder}' is not empty, and files are never overwritten; choose a new folder")
         for name, text in texts.items():
             written.append(folder / name)
             written[-1].write_text(text, encoding="utf-8")
     except OSError as error:
-        with contextlib.suppress(OSError):  # a partial folder would block the next attempt
+        with contextlib.suppress(OSError):  # a partially written folder would block the next attempt
             for path in written:
                 path.unlink(missing_ok=True)
         return complain("init", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
-    *others, last = sorted(texts)
-    print(f"{folder}: wrote {', '.join(others)} and {last}")
+    *names, last = sorted(texts)
+    print(f"{folder}: wrote {', '.join(names)} and {last}")
     run = shlex.quote(str(folder / "run.yaml"))
-    print(f"try it on its twin: onrig run {run} --set episodes=20; then follow {folder / _README_FILE}")
+    print(f"try it on the twin: onrig run {run} --set episodes=20; then follow {folder / _README_FILE}")
     return ExitCode.OK
 
 
 def rig_name(folder: Path, plant: str) -> str:
-    """Name of the rig: that of its folder, truncated to fit into the device's hello."""
+    """Return the name of the rig: the folder's name, truncated to fit into the device's hello."""
     return (_SPECIAL_CHARACTERS.sub("-", folder.resolve().name).strip("-") or plant)[:NAME_BYTES].strip("-")
 
 
 def templates() -> dict[str, Path]:
-    """Folders of Onrig's own templates, by plant."""
+    """Return the folders of Onrig's templates, by plant."""
     root = Path(str(files("onrig").joinpath("docs", "examples")))
     return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{BENCH_FILE}"))}
 
 
-def plants() -> tuple[str, ...]:
-    """Values of ``--plant``."""
+def plant_names() -> tuple[str, ...]:
+    """Return the values of ``--plant``."""
     return tuple(dict.fromkeys([*templates(), *registry.names(registry.PLANTS)]))
 
 
@@ -88,9 +88,9 @@ def rig_files(plant: str, name: str, model: Path | None = None) -> dict[str, str
     Raises NoTemplate for an unknown plant or one without initial files, ConfigError for an invalid template.
     """
     if model is not None and plant != MODEL_PLANT:
-        raise NoTemplate(f"--model is for --plant {MODEL_PLANT}, not for '{plant}'")
-    if plant not in plants():
-        raise NoTemplate(f"--plant: expected {' or '.join(plants())}, got '{plant}'{hint(plant, plants())}")
+        raise NoTemplate(f"--model applies only to --plant {MODEL_PLANT}, not to '{plant}'")
+    if plant not in plant_names():
+        raise NoTemplate(f"--plant: expected {' or '.join(plant_names())}, got '{plant}'{hint(plant, plant_names())}")
     if plant == MODEL_PLANT:
         if model is None:
             raise NoTemplate(f"--plant {MODEL_PLANT} needs a model: --model MODEL.xml")
@@ -100,7 +100,7 @@ def rig_files(plant: str, name: str, model: Path | None = None) -> dict[str, str
 
 
 def _read_template(folder: Path) -> dict[str, str]:
-    """Files of a template."""
+    """Return the files of a template."""
     try:
         contents = {path.name: read_file(path, MAX_BYTES) for path in sorted(folder.iterdir()) if _is_copied(path)}
         return {name: content.decode() for name, content in contents.items()}
@@ -113,7 +113,8 @@ def _is_copied(path: Path) -> bool:
 
 
 def _adapt_to_name(texts: Mapping[str, str], name: str) -> dict[str, str]:
-    """Adapt a template's files to a rig of this name: the name in ``rig.yaml``, lines for a port, and the README."""
+    """Adapt a template's files to a rig: set the name in ``rig.yaml``, add lines for a port, and complete the
+    README."""
     missing = [file for file in (_README_FILE, BENCH_FILE) if file not in texts]
     if missing:
         raise NoTemplate(f"the template has no {' and no '.join(missing)}")
@@ -132,17 +133,17 @@ def _adapt_to_name(texts: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def _shipped_files(run: str) -> Iterator[tuple[str, str]]:
-    """Run, rig and task of a shipped configuration, where the run names the files next to it."""
-    text = _with_origin(run, "")
+    """Return run, rig and task of a shipped configuration; the run names the other two files, next to it."""
+    text = _read_shipped(run, "")
     for part, folder in (("rig", "rigs"), ("task", "tasks")):
         (used,) = re.findall(rf"^{part}: (.*)$", text, re.MULTILINE)
         text = _substitute(text, rf"^{part}: .*\n", f"{part}: {part}.yaml\n")
-        yield f"{part}.yaml", _with_origin(used, folder)
+        yield f"{part}.yaml", _read_shipped(used, folder)
     yield "run.yaml", text
 
 
-def _with_origin(source: str, folder: str) -> str:
-    """Text of a shipped configuration, preceded by a line with its origin."""
+def _read_shipped(source: str, folder: str) -> str:
+    """Return the text of a shipped configuration, preceded by a line that names it."""
     origin = f"{folder}/{source}".lstrip("/")
     return f"# From `onrig init`, after the shipped {origin}.yaml:\n" + find_config(source, folder).read_text("utf-8")
 

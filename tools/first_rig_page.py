@@ -1,6 +1,6 @@
-"""README written by ``onrig init``: the template's text about its twin, then the steps to the bench.
+"""README written by ``onrig init``: the template's text about the twin, then the steps on the bench.
 
-``bench.yaml`` of a template contains the text that depends on its plant.
+The template's ``bench.yaml`` contains the texts that depend on the plant.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _FIRMWARE: Final = (
     "`make -C hw/firmware flash RIG=$firmware NAME=$name`"
 )
 _NO_FIRMWARE: Final = (
-    "none ships for this plant: implement `hw/PROTOCOL.md` on a\n"
+    "no firmware ships for this plant: implement `hw/PROTOCOL.md` on a\n"
     "microcontroller, or write a driver in Python for your motor controller, as `docs/devices.md` shows"
 )
 _VELOCITY_DELAY_STEP: Final = """\
 If the firmware is the one for the Pico, first write `sensor_error: $behind` under `limits.predicted` in `run.yaml`: its
-velocity is the slope of the last milliseconds, which deviates from the true one by up to that much, and the promise of
-the shield depends on it. """
+velocity is the slope of the position over the last milliseconds, which deviates from the true velocity by up to this
+value, and the promise of the shield depends on it. """
 
 
 class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Parts of the README that depend on the plant."""
 
     run: str = ""
-    """Shipped run whose rig, task and run files the template uses in place of its own."""
+    """Shipped run whose files for run, rig and task the template uses."""
     firmware: str = ""
-    """Value of RIG for ``hw/firmware``, if a firmware ships."""
+    """Value of RIG for ``hw/firmware``, if it contains a firmware for this rig."""
     at_rest: str = "The rig is at rest: every sensor shows the value under `start` in `task.yaml`."
     """Position in which the sensors read zero."""
     by_hand: str = "When you move it by hand in the positive direction, positions rise and velocities are positive."
@@ -44,12 +44,13 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     pushed: str = "the driven part moves in the positive direction"
     """Effect of the gentle value if the sign is right."""
     reversed: str = (
-        "It moves the other way: swap the motor's leads (or reverse the sensor, if by hand it counted backwards)."
+        "It moves in the opposite direction: swap the motor's leads (or reverse the sensor, if it counted backwards\n"
+        "by hand)."
     )
     """Effect if the sign is wrong, and the remedy."""
     tenth: str
     """Settings for a tenth of the effort."""
-    tenth_why: str = "With so little effort it may not move at all: this is a first try."
+    tenth_why: str = "With so little effort it may not move at all; this is only a first test."
     behind: str = ""
     """``limits.predicted.sensor_error`` of the shipped firmware, whose velocity is delayed."""
 
@@ -59,10 +60,10 @@ _PAGE: Final = Template("""\
 ## On the bench
 
 Before the first step: the names, units, resolutions and limits in `rig.yaml` are those of your firmware (the run
-compares them and refuses any difference; $source), the e-stop cuts the power without any software, the mechanics
-are free to move, and no one is within reach.
+compares them and refuses to start if they differ; $source), the e-stop cuts the power without any software, the
+mechanics are free to move, and no one is within reach.
 
-The shield's promise for this rig is, in one word, **$word**: $promise. `check`, the page and
+The shield's promise for this rig is **$word**: $promise. `check`, the page and
 reports show the same word; Onrig's `runtime/SAFETY.md` states what each word assumes.
 
 Replace PORT with your port (`onrig ports` lists them). Start each step only if the previous one succeeded.
@@ -85,7 +86,7 @@ in another program (end it), a latency of 16 ms (install the udev rule of `onrig
 onrig run run.yaml --set device.pace=realtime --device PORT --dry-run
 ```
 
-*Right:* `sound; would run ...`. Nothing was sent to the device.
+*Right:* `valid; would run ...`. Nothing was sent to the device.
 
 *Wrong:* exit code 2 and the location in the file, or exit code 4 and the available ports.
 
@@ -121,7 +122,7 @@ onrig check run.yaml --set identified=identified/identified.yaml
 It announces the motion and asks for confirmation first. It needs scipy (`pip install 'onrig[identify]'`).
 
 *Right:* intervals of a few percent, and measured and predicted curves that coincide in
-`identified/identification.html`; `check` still says `sound`.
+`identified/identification.html`; `check` still prints `valid`.
 
 *Wrong:* `reversed` and exit code 3: return to step 3. Wide intervals, or parameters under `Not identifiable`: raise
 `--effort`. A fault: remove its cause and repeat the step.
@@ -134,12 +135,12 @@ onrig run run.yaml --set device.pace=realtime --device PORT --set episodes=5 $te
 
 $tenth_why
 
-*Right:* it ends with `actuators: safe: shown by a state frame from the device` and few missed ticks. Then, in further
-runs, test these: after an e-stop, and after the cable has been unplugged and plugged in again, the rig remains disarmed
-until `onrig resume`; `onrig stop` fades the commands out.
+*Right:* the run ends with `actuators: safe: shown by a state frame from the device` and few missed ticks. Then, in
+further runs, test these: after an e-stop, and after the cable has been unplugged and plugged in again, the rig remains
+disarmed until `onrig resume`; `onrig stop` fades the commands out.
 
 *Wrong:* `no command reached the device during a complete lease`: the host is too slow, see `docs/real-time.md`. The
-reset fails: give `reset` in `task.yaml` more time or effort. Interventions in every tick: the envelope is too narrow,
+reset fails: allow `reset` in `task.yaml` more time or effort. Interventions in every tick: the envelope is too narrow,
 or the sign is wrong (step 3).
 
 ### 6. Full
@@ -161,7 +162,7 @@ If a run has ended and the device may still be armed: `onrig disarm PORT`.
 
 
 def page(about: str, bench: Bench, name: str, promise: Promise) -> str:
-    """Text of the README of a rig called ``name``: the template's text under this title, then the bench."""
+    """Return the README of a rig called ``name``: the template's text under this title, then the bench section."""
     source = Template(_FIRMWARE if bench.firmware else _NO_FIRMWARE).substitute(firmware=bench.firmware, name=name)
     behind = Template(_VELOCITY_DELAY_STEP).substitute(behind=bench.behind) if bench.behind else ""
     titled = re.sub(r"\A# .*$", f"# {name}", about.rstrip("\n"), flags=re.MULTILINE)

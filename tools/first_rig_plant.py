@@ -1,4 +1,5 @@
-"""First rig, task and run of a plant without a template, from its names, units, limits and reachable states."""
+"""Initial rig, task and run of a plant without a template, derived from its names, units, limits and reachable
+states."""
 
 from __future__ import annotations
 
@@ -23,50 +24,50 @@ from onrig.sim.plants.plant import Plant
 
 _PERIOD_S: Final = 0.02
 _N_TRIALS: Final = (24, 100)
-"""Plants and periods of random actions in the estimate of the states' ranges."""
+"""Number of plants and of periods with random actions for the estimate of the states' ranges."""
 _QUANTILE: Final = 0.9
-"""Share of the values within the range; an unstable plant diverges."""
+"""Share of the simulated values within the estimated range, since an unstable plant diverges."""
 _MIN_COUNTS: Final = 1e4
-"""Minimum number of counts over a range."""
+"""Minimum number of sensor counts over a range."""
 
 
 class NoTemplate(ValueError):
-    """No initial files for a plant; one line for the user."""
+    """No initial files can be written for a plant; the message is one line for the user."""
 
 
 class Signal(NamedTuple):
-    """A state or an action of a plant, for the rig."""
+    """A state or an action of a plant, as a signal of the rig."""
 
     name: str
     unit: str
     low: float
     high: float
-    turns: bool = False
-    """Whether the signal is an angle without limits."""
+    is_angle: bool = False
+    """Whether the signal is an unlimited angle."""
 
     @property
-    def counted(self) -> str:
-        """Resolution: a power of ten that gives the range enough counts."""
+    def resolution(self) -> str:
+        """Resolution: a power of ten with enough counts over the range."""
         return f"{10.0 ** math.floor(math.log10((self.high - self.low) / _MIN_COUNTS)):.1e}"
 
     @property
     def weight(self) -> float:
-        """Weight of a distance in a reward: 1 for half the range."""
+        """Weight of a distance in the reward, so that half the range costs 1."""
         return _round_up(2.0 / (self.high - self.low))
 
 
 def template_of(kind: str) -> Path | None:
-    """The folder that a plant names as its template."""
+    """Return the template folder that a plant names; None without one."""
     plant = _plant_class(kind)
     return Path(str(sys.modules[plant.__module__].__file__)).parent / plant.template if plant.template else None
 
 
 def generate_files(kind: str) -> dict[str, str]:
-    """Files by name of a registered plant with its default parameters; raises NoTemplate."""
+    """Generate the files, by name, of a registered plant with its default parameters; raises NoTemplate."""
     plant = _plant_class(kind)
     required = [f.encode_name for f in msgspec.structs.fields(plant) if f.required]
     if required:
-        raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(required)}: start with --plant blank")
+        raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(required)}: use --plant blank")
     try:
         return _files(plant(), {"kind": kind})
     except Exception as error:  # raised by third-party code
@@ -74,14 +75,16 @@ def generate_files(kind: str) -> dict[str, str]:
 
 
 def mujoco_model_files(model: Path) -> dict[str, str]:
-    """Files by name of a MuJoCo model, including the model unless it reads other files; raises NoTemplate."""
+    """Generate the files, by name, of a MuJoCo model.  The model is included unless it reads other files.  Raises
+    NoTemplate.
+    """
     from onrig.sim.plants.mujoco import Mujoco
 
     try:
         plant = Mujoco(model=str(model))
         names = _plain_names([*plant.state_names, *plant.action_names])
         plant = Mujoco(model=str(model), names=names)
-        wrapping = tuple(s.name for s in _states(plant) if s.turns)
+        wrapping = tuple(s.name for s in _states(plant) if s.is_angle)
         text = read_file(model, MAX_BYTES).decode()
     except (OSError, ValueError) as error:
         raise NoTemplate(f"{model}: {error}") from None
@@ -101,7 +104,7 @@ def _plant_class(kind: str) -> type[Plant]:
 
 
 def _plain_names(names: Sequence[str]) -> dict[str, str]:
-    """Replacements for the names that do not fit into a frame."""
+    """Return replacements for names that do not fit into a frame."""
     changed: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "x"
@@ -119,14 +122,16 @@ def _plain_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def _states(plant: Plant) -> list[Signal]:
-    """States of a plant with their units and ranges: the plant's own, else estimated with random actions."""
+    """Return the states of a plant with units and ranges; ranges that the plant lacks are estimated with random
+    actions.
+    """
     units, spans, signals = plant.units, plant.spans, []
-    reach = _reach(plant)
+    reach = _state_reach(plant)
     for i, name in enumerate(plant.state_names):
         unit = units.get(name, "1")
-        turns = unit == "rad" and name not in spans and i not in plant.velocities_at
-        low, high = (-math.pi, math.pi) if turns else spans.get(name, (-reach[i], reach[i]))
-        signals.append(Signal(name, unit, low, high, turns))
+        is_angle = unit == "rad" and name not in spans and i not in plant.velocities_at
+        low, high = (-math.pi, math.pi) if is_angle else spans.get(name, (-reach[i], reach[i]))
+        signals.append(Signal(name, unit, low, high, is_angle))
     return signals
 
 
@@ -135,8 +140,8 @@ def _actions(plant: Plant) -> list[Signal]:
     return [Signal(name, plant.units.get(name, "1"), *plant.spans.get(name, (-1.0, 1.0))) for name in names]
 
 
-def _reach(plant: Plant) -> list[float]:
-    """Reach of each state under random actions, rounded up."""
+def _state_reach(plant: Plant) -> list[float]:
+    """Return the largest magnitude of each state under random actions, rounded up."""
     n, periods = _N_TRIALS if plant.batched else (_N_TRIALS[0] // 4, _N_TRIALS[1] // 2)
     rng, start = np.random.default_rng(0), _start(plant)
     states = tuple([np.full(n, start[name]) for name in plant.state_names])
@@ -153,7 +158,7 @@ def _reach(plant: Plant) -> list[float]:
 
 
 def _start(plant: Plant) -> dict[str, float]:
-    """Start state: 0, or the middle of a range that does not contain 0."""
+    """Return the start state: 0, or the middle of a range that does not contain 0."""
     middles = {name: 0.0 if low <= 0.0 <= high else 0.5 * (low + high) for name, (low, high) in plant.spans.items()}
     return {name: middles.get(name, 0.0) for name in plant.state_names}
 
@@ -234,7 +239,7 @@ tenth: "--set 'limits.range={$ranges}' --set task.episode_s=2"
 
 
 def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
-    """Files of a template for a plant."""
+    """Generate the files of a template from a plant's states and actions."""
     states, actions = _states(plant), _actions(plant)
     velocity = states[plant.velocities_at[-1]]
     first = next((s for i, s in enumerate(states) if i not in plant.velocities_at), states[0])
@@ -244,12 +249,12 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
         "states": ", ".join(f"`{s.name}`" for s in states),
         "actions": ", ".join(f"`{a.name}`" for a in actions),
         "sensors": "\n".join(
-            f"  - {{name: {s.name}, unit: {_yaml_word(s.unit)}, resolution: {s.counted}{', wrap: true' * s.turns}"
-            f"{'' if s.turns else f', low: {10 * s.low:g}, high: {10 * s.high:g}'}}}"
+            f"  - {{name: {s.name}, unit: {_yaml_word(s.unit)}, resolution: {s.resolution}{', wrap: true' * s.is_angle}"
+            f"{'' if s.is_angle else f', low: {10 * s.low:g}, high: {10 * s.high:g}'}}}"
             for s in states
         ),
         "actuators": "\n".join(
-            f"  - {{name: {a.name}, unit: {_yaml_word(a.unit)}, resolution: {a.counted}, low: {a.low:g}, "
+            f"  - {{name: {a.name}, unit: {_yaml_word(a.unit)}, resolution: {a.resolution}, low: {a.low:g}, "
             f"high: {a.high:g}, safe: {_safe_output(a):g}}}"
             for a in actions
         ),
@@ -278,10 +283,10 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
 
 
 def _inputs(states: Sequence[Signal]) -> str:
-    """Section with cosine and sine of the angles without limits; empty without any."""
-    if not any(s.turns for s in states):
+    """Return the section that replaces unlimited angles by cosine and sine; empty if there are none."""
+    if not any(s.is_angle for s in states):
         return ""
-    forms = [(s.name, form) for s in states for form in (("cos", "sin") if s.turns else ("value",))]
+    forms = [(s.name, form) for s in states for form in (("cos", "sin") if s.is_angle else ("value",))]
     return "inputs:\n" + "".join(f"  - {{observation: {name}, form: {form}}}\n" for name, form in forms)
 
 
@@ -294,7 +299,7 @@ def _safe_output(a: Signal) -> float:
 
 
 def _output_towards(a: Signal, end: float) -> float:
-    """Value a tenth of the way from the safe output to an end."""
+    """Return the value a tenth of the way from the safe output to a limit."""
     return _safe_output(a) + 0.1 * (end - _safe_output(a))
 
 

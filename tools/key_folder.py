@@ -1,4 +1,4 @@
-"""Folder of CURVE key pairs for a rig and its learners."""
+"""Creation of a folder with CURVE key pairs for a rig and its learners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from onrig.tools.terminal import complain
 
 
 def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
-    """Generate a learner's keys, and in a new folder the rig's, without overwriting any; returns the exit code."""
+    """Generate the keys of a learner and, in a new folder, those of the rig; never overwrites any.  Returns the exit
+    code.
+    """
     if not is_valid_name(name):
         return complain(
             "keys", f"--learner: '{name}' is not a valid name; use letters, digits, '.', '-', '_', not 'rig'"
@@ -38,7 +40,7 @@ def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
         return complain("keys", str(error), ExitCode.PREFLIGHT)
     except FileExistsError as error:
         existing = error.filename2 or error.filename
-        return complain("keys", f"{existing}: keys exist already and are never overwritten; choose another NAME")
+        return complain("keys", f"{existing}: these keys already exist and are never overwritten; choose another NAME")
     except OSError as error:
         return complain("keys", f"{folder}: {error.strerror or error}")
     print(f"rig {pair_fingerprint(rig)}: copy {folder / RIG_FOLDER} to the rig (link.keys)")
@@ -47,7 +49,7 @@ def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
 
 
 def _make_first_keys(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
-    """Generate the keys of a rig and its first learner, all or none."""
+    """Generate the keys of a rig and its first learner; on failure, none are kept."""
     rig, learner = generate_key_pair(), generate_key_pair()
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:

@@ -1,4 +1,4 @@
-"""Limits and landmarks of every observation and actuator, for the plot of ``onrig check --plot``."""
+"""Limits and reference values of all observations and actuators, for the plot of ``onrig check --plot``."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ _MARKS: Final = {
 
 @dataclass
 class LimitBar:
-    """One row: stretches and marks at normalised positions, with bounds labelled in SI units."""
+    """One row of the plot: stretches and marks at normalised positions, and bounds labelled in SI units."""
 
     label: str
     stretches: list[tuple[str, float, float]] = field(default_factory=list)
-    """(meaning, low, high); infinite ends reach the edge of the plot."""
+    """Tuples (meaning, low, high); infinite ends extend to the edge of the plot."""
     marks: list[tuple[str, float]] = field(default_factory=list)
     above: list[tuple[float, str]] = field(default_factory=list)
     below: list[tuple[float, str]] = field(default_factory=list)
     tick_reach: tuple[float, float] | None = None
-    """Range reachable in one tick from the output's safe value."""
+    """Range that the output can reach in one tick from its safe value."""
 
 
 def limit_bars(config: RunConfig) -> list[LimitBar]:
-    """All rows, observations first."""
+    """Return all rows, observations first."""
     observations = [_observation_bar(config, o) for o in config.rig.observations]
     return observations + [_actuator_bar(config, a) for a in config.rig.actuators]
 
@@ -115,7 +115,7 @@ def _actuator_bar(config: RunConfig, a: Actuator) -> LimitBar:
 
 
 def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
-    """Draw the rows, first on top."""
+    """Draw the rows from top to bottom."""
     bounds = [abs(x) for bar in bars for _, *ends in bar.stretches for x in ends if abs(x) < _MAX_POSITION]
     reach = max([1.0, *bounds]) + _MARGIN
     labelled_texts: set[str] = set()
@@ -132,7 +132,9 @@ def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
         for x in (-1.0, 1.0):
             axes.plot((x, x), (row - 0.23, row + 0.23), color="0.45", lw=1)
         if bar.tick_reach is not None:
-            axes.plot(bar.tick_reach, (row, row), color="k", lw=2, label=label("reach of one tick from safe"))
+            axes.plot(
+                bar.tick_reach, (row, row), color="k", lw=2, label=label("reach in one tick from the safe output")
+            )
         for meaning, x in bar.marks:
             shape, size, colour = _MARKS[meaning]
             kind = label(meaning)
@@ -143,7 +145,7 @@ def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
                 ms=size,
                 mew=2 if shape == "|" else 0.5,
                 color=colour,
-                mec=_edge(shape, colour),
+                mec=_edge_colour(shape, colour),
                 label=kind,
             )
         for values, offset in ((bar.above, -0.36), (bar.below, 0.36)):
@@ -155,11 +157,11 @@ def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
     axes.set_xlim(-reach, reach)
     axes.set_xticks([-1, 0, 1], ["-1", "0\nnormalised", "1"])
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=3.4, ncols=4, fontsize=8, frameon=False)
-    title(axes, "limits and landmarks")
+    title(axes, "limits and reference values")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(left=False)
 
 
-def _edge(shape: str, colour: str) -> str:
+def _edge_colour(shape: str, colour: str) -> str:
     return colour if shape == "|" else "k"

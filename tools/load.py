@@ -42,7 +42,9 @@ from onrig.tools.twin_findings import coverage_findings, twin_findings, twin_war
 
 
 def sections() -> dict[NodePath, type]:
-    """Types of the sections of other packages; raises ValueError for an invalid file of an algorithm or sampler."""
+    """Return the types of the sections that other packages define; raises ValueError for an invalid file of an
+    algorithm or sampler.
+    """
     return {("device", "twin"): TwinOptions, ("learner",): settings_type(), ("view",): ViewOptions}
 
 
@@ -52,7 +54,7 @@ def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def load_without_table(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Load a configuration whose sampled barrier is yet to be computed; raises ConfigError."""
+    """Load a configuration whose sampled barrier has not been computed yet; raises ConfigError."""
     return load_run(name, overrides, sections, Rules(refuse=lambda config: _plant_checks(config, with_table=False)))
 
 
@@ -62,18 +64,18 @@ def load_for_rig(
     *,
     port: str | None = None,
     on_warning: Callable[[Problem], None] = lambda problem: None,
-    begins: bool = True,
+    is_new_run: bool = True,
 ) -> RunConfig:
     """Load a rig's configuration with the checks of `load` and all others of `onrig run`.
 
     ``port`` replaces the configuration's device; its twin must still be covered by the shield, as it describes the same
-    rig. ``on_warning`` receives warnings about a valid configuration. A resumed run (not ``begins``) has its first
-    policy in its folder. Raises ConfigError.
+    rig. ``on_warning`` receives warnings about a valid configuration. A resumed run (``is_new_run`` is False) has its
+    first policy in its folder. Raises ConfigError.
     """
     if port is not None:
         load_run(name, overrides, sections, Rules(refuse=coverage_findings))
     rules = Rules(
-        rig_findings if begins else resumption_findings,
+        rig_findings if is_new_run else resumption_findings,
         _warnings,
         on_warning,
         lambda config: config if port is None else replace_device(config, port),
@@ -87,9 +89,9 @@ def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def replace_device(config: RunConfig, path: str) -> RunConfig:
-    """Replace the configuration's twin by a device on a port; the pace is kept."""
+    """Replace the configuration's twin by a device on a port; the pace does not change."""
     port, box = config.device.port, sampled_box(config)
-    if box is not None and config.device.twin is not None:  # the table was computed for the twin's plant
+    if box is not None and config.device.twin is not None:  # the barrier table was computed for the twin's plant
         plant = msgspec.to_builtins(nominal_plant(config, box))
         predicted = msgspec.structs.replace(box, plant=plant)
         config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=predicted))
@@ -104,7 +106,7 @@ def print_warning(problem: Problem) -> None:
     sys.stderr.write(f"{problem}\n")
 
 
-def explain(error: ConfigError) -> int:
+def print_problems(error: ConfigError) -> int:
     """Print the problems of a configuration, one per line; returns the exit code."""
     sys.stderr.write(f"{error}\n")
     return ExitCode.CONFIGURATION
@@ -113,17 +115,17 @@ def explain(error: ConfigError) -> int:
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
     """List the reasons why a remote learner cannot use this configuration."""
     yield from _learning_findings(config)
-    yield from _rig_setting_findings(config, learns=True)
+    yield from _rig_setting_findings(config, uses_learner=True)
     yield from start_findings(config)
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems for plants and trials: the sections of learner and twin, alone and in combination."""
+    """List the problems of the learner and twin sections, separately and combined, which prevent runs and trials."""
     return _plant_checks(config, with_table=True)
 
 
 def _plant_checks(config: RunConfig, *, with_table: bool) -> Iterator[Finding]:
-    if _learns(config):
+    if _uses_learner_section(config):
         yield from _learning_findings(config)
     problems_of_twin = [*twin_findings(config)]
     yield from problems_of_twin
@@ -139,16 +141,16 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
     learner = learner_settings(config.learner)
     yield from twin_warnings(config)
-    if _learns(config) and config.task.may_terminate:
+    if _uses_learner_section(config) and config.task.may_terminate:
         yield from _early_end_warnings(config, learner.selected.gamma)
     batch_steps, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
-    if _learns(config) and steps < batch_steps:
+    if _uses_learner_section(config) and steps < batch_steps:
         path = ("learner", learner.algorithm, "steps")
         message = f"the run has {steps} steps, fewer than a batch of {batch_steps}: the policy never changes"
-        yield path, f"{message}; set more episodes or smaller batches, at {'.'.join(path)}"
+        yield path, f"{message}; increase the episodes or reduce the batch, at {'.'.join(path)}"
 
     share = config.selection.write_probability
-    if _learns(config) and not batch_steps and steps * share < learner.batch:
+    if _uses_learner_section(config) and not batch_steps and steps * share < learner.batch:
         setting = "selection.write_probability" if share < 1 else "episodes"
         message = f"the run stores about {steps * share:.3g} experiences, fewer than a batch of {learner.batch}"
         yield path_steps(setting), f"{message}: the policy never changes; raise {setting}, at {setting}"
@@ -161,15 +163,15 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
         return
     comparison = "random actions earn" if config.task.normalization is not None else "the start state earns"
     message = (
-        f"an early end is worth {end.ending:.4g}, continuing as {comparison} {end.typical:.4g} (discounted by "
-        f"{gamma:g}): the learner is rewarded for ending; set reward.terminal below {end.typical:.4g}, or raise "
+        f"an early end is worth {end.ending:.4g}, but {comparison} {end.typical:.4g} without it (discounted by "
+        f"{gamma:g}), so the learner is rewarded for ending; set reward.terminal below {end.typical:.4g}, or raise "
         "reward.alive, at task.terminate"
     )
     yield ("task", "terminate"), message
 
 
-def _learns(config: RunConfig) -> bool:
-    """Return whether the learner's section applies: a rig without a local learner needs none."""
+def _uses_learner_section(config: RunConfig) -> bool:
+    """Return whether the learner section applies: a rig without a local learner does not need one."""
     settings = learner_settings(config.learner)
     return config.local_learner or settings != type(settings)()
 
@@ -189,25 +191,27 @@ def _learning_findings(config: RunConfig) -> Iterator[Finding]:
         yield path_steps(path), f"{message} at {path}"
 
 
-def _rig_setting_findings(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
-    """List the settings that a rig refuses; unless it ``learns``, its policy file may be from another algorithm."""
+def _rig_setting_findings(config: RunConfig, *, uses_learner: bool) -> Iterator[Finding]:
+    """List the learner settings that a rig refuses.  Unless ``uses_learner``, the policy file may be from another
+    algorithm.
+    """
     learner = learner_settings(config.learner)
     for path, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(path)), f"{message} at learner.{path}"
-    if learns:
+    if uses_learner:
         for path, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
             yield path_steps(path), f"{message} at {path}"
     problem = process_problem(learner, config.exploration)
-    if problem is not None and (learns or learner.algorithm != type(learner)().algorithm):
+    if problem is not None and (uses_learner or learner.algorithm != type(learner)().algorithm):
         path, message = problem
         yield ("exploration", path), f"{message} at exploration.{path}"
 
 
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
-    """List further problems because of which `onrig run` refuses to begin a run."""
+    """List the problems that prevent the start of a run, in addition to those of every configuration."""
     problems = list(resumption_findings(config))
     yield from problems
-    if not problems and _learns(config) and not any(findings(config)):
+    if not problems and _uses_learner_section(config) and not any(findings(config)):
         for path, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
             yield path_steps(path), f"{message} at {path}"
         yield from beginning_findings(config)
@@ -218,17 +222,17 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def resumption_findings(config: RunConfig) -> Iterator[Finding]:
-    """List problems that also prevent the resumption of a run."""
+    """List the problems that prevent both the start and the resumption of a run."""
     problems = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
-    if _learns(config):
-        problems += _rig_setting_findings(config, learns=config.local_learner)
+    if _uses_learner_section(config):
+        problems += _rig_setting_findings(config, uses_learner=config.local_learner)
     yield from problems
     port = config.device.port
     if port is not None and (reason := wrong_port_problem(port.path)) is not None:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
     yield from coverage_findings(config)
     plants = config.limits.predicted
-    # Built-in families take tenths of a second to build, and are covered by tests.
+    # Built-in algorithms take tenths of a second to build, and are covered by tests.
     if plants is not None and is_third_party(plants) and not problems and not any(findings(config)):
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         path: NodePath = ("limits", "predicted")
@@ -238,7 +242,7 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report a memory too large for this machine, which a run would discover only after starting its processes."""
+    """Report a memory that is too large for this machine; the run would fail only after starting its processes."""
     capacity = _capacity(config)
     if not capacity or capacity > MAX_CAPACITY:
         return
@@ -260,9 +264,9 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report an initial policy that admission would refuse, regardless of its latency on this machine."""
+    """Report an initial policy that the admission check would refuse; its latency on this machine is ignored."""
     from onrig.runtime.policy.admission import Refused  # imports onnxruntime, needed only with a policy
-    from onrig.tools.evaluate import judge, read_model
+    from onrig.tools.evaluate import admission_verdict, read_model
 
     policy = str(config.policy)
     try:
@@ -270,13 +274,13 @@ def _policy_findings(config: RunConfig) -> Iterator[Finding]:
     except OSError as error:
         yield ("policy",), f"'{policy}' cannot be read: {error.strerror or error} at policy"
         return
-    verdict = model if isinstance(model, Refused) else judge(model, config)
+    verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
     if isinstance(verdict, Refused) and verdict.stage != "latency":
         yield ("policy",), f"'{policy}' is refused at {verdict.stage}: {verdict.reason} at policy"
 
 
 def _capacity(config: RunConfig) -> int:
-    """Capacity of the memory; 0 if invalid, which is reported separately."""
+    """Return the capacity of the memory; 0 if it is invalid, which another check reports."""
     try:
         return capacity_of(config)
     except (ValueError, OverflowError):

@@ -25,14 +25,14 @@ class Machine:
         return self.root / path
 
     def text(self, path: str) -> str | None:
-        """Content without surrounding blanks and zeros."""
+        """Return the content of a file, without surrounding whitespace and NUL bytes; None if it cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n\t ")
         except OSError:
             return None
 
     def number(self, path: str, base: int = 10) -> int | None:
-        """Content as a whole number."""
+        """Return the content of a file as a whole number; None if it is not one."""
         text = self.text(path)
         try:
             return None if text is None else int(text, base)
@@ -40,43 +40,49 @@ class Machine:
             return None
 
     def glob(self, pattern: str) -> list[str]:
-        """Paths that match, sorted, without a leading slash."""
+        """Return the sorted paths that match a pattern, without a leading slash."""
         try:
             return sorted(str(p.relative_to(self.root)) for p in self.root.glob(pattern))
         except OSError:
             return []
 
     def names(self, path: str) -> list[str]:
-        """Names in a folder, sorted; empty if it is missing, unreadable, or has vanished (an ended process)."""
+        """Return the sorted names in a folder; empty if it is missing, unreadable, or vanishes (because its process
+        ended).
+        """
         try:
             return sorted(os.listdir(self.root / path))
         except OSError:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
+        """Return whether the path exists."""
         return (self.root / path).exists()
 
     def link(self, path: str) -> str | None:
-        """Target of a symbolic link as written; None if it is not a link."""
+        """Return the target of a symbolic link as written; None if the path is not a link."""
         try:
             return os.readlink(self.root / path)
         except OSError:
             return None
 
     def cpu_quota(self) -> float | None:
-        """CPU quota of this process's control groups (container, systemd unit), in CPUs; None without a limit."""
+        """Return the CPU quota of this process's control groups (container, systemd unit), in CPUs; None without a
+        limit.
+        """
         limits = [limit for folder in self._cpu_groups() if (limit := self._cpu_limit(folder)) is not None]
         return min(limits, default=None)
 
-    def cpus_to_use(self) -> float:
-        """Number of CPUs that this process can keep busy: the smaller of its affinity mask and its quota."""
+    def usable_cpu_count(self) -> float:
+        """Return the number of CPUs that this process can keep busy: the smaller of its affinity mask and its quota."""
         allowed = len(os.sched_getaffinity(0))
         quota = self.cpu_quota()
         return allowed if quota is None else min(allowed, quota)
 
     def _cpu_groups(self) -> Iterator[str]:
-        """Folders of the control groups that limit this process, ancestors included, of versions 1 and 2."""
+        """Yield the folders of the control groups (versions 1 and 2) that limit this process, including their
+        ancestors.
+        """
         for line in (self.text("proc/self/cgroup") or "").splitlines():
             _, controllers, path = line.split(":", 2)
             mounts = [_CGROUP_ROOT] if not controllers else [f"{_CGROUP_ROOT}/{controllers}", f"{_CGROUP_ROOT}/cpu"]
@@ -84,18 +90,18 @@ class Machine:
                 continue
             group = PurePosixPath(path.lstrip("/"))
             for mount in mounts:
-                # Inside a container the process's own group may be mounted at the top, regardless of its outer path.
+                # inside a container the process's group may be mounted at the top, whatever its path outside
                 yield from (f"{mount}/{path}" for path in (group, *group.parents))
 
     def _cpu_limit(self, folder: str) -> float | None:
-        words = (self.text(f"{folder}/cpu.max") or "").split()  # version 2: "50000 100000", "max 100000"
-        if not words:
-            words = [self.text(f"{folder}/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
-        quota, period = (int(word) if word.isdecimal() else 0 for word in (*words, "", "")[:2])
+        fields = (self.text(f"{folder}/cpu.max") or "").split()  # version 2: "50000 100000", "max 100000"
+        if not fields:
+            fields = [self.text(f"{folder}/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        quota, period = (int(word) if word.isdecimal() else 0 for word in (*fields, "", "")[:2])
         return quota / period if quota and period else None
 
     def board(self) -> str:
-        """Model of the board according to the firmware; empty if unknown."""
+        """Return the model of the board according to the firmware; empty if unknown."""
         for path in ("proc/device-tree/model", "sys/class/dmi/id/product_name"):
             text = self.text(path)
             if text:
@@ -103,7 +109,7 @@ class Machine:
         return ""
 
     def describe(self) -> dict[str, object]:
-        """Facts for the head of a report."""
+        """Return the facts about the machine for the head of a report."""
         return {
             "board": self.board(),
             "architecture": platform.machine(),
@@ -134,7 +140,7 @@ def cpus_as_text(cpus: set[int]) -> str:
     return ",".join(parts)
 
 
-def with_kernel_argument(machine: Machine, argument: str) -> str:
+def kernel_argument_command(machine: Machine, argument: str) -> str:
     """Return the command that adds ``argument`` to the kernel's command line on this system."""
     for path in PI_COMMAND_LINES:
         if machine.exists(path):

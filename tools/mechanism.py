@@ -1,4 +1,4 @@
-"""Drawing of any mechanism from a list of shapes, such as those that a plant derives from its model."""
+"""Drawing of any mechanism from a list of shapes, for example those that a plant derives from its model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MARGIN: Final = 0.08
 
 
 class Shapes(Drawing, frozen=True, tag="shapes"):
-    """A scene of the given shapes."""
+    """Drawing that consists of the given shapes."""
 
     shapes: tuple[Shape, ...]
 
     def scene(self, config: RunConfig) -> Scene:
-        """The shapes, in a rectangle that contains them for all values of the signals."""
+        """Return the shapes, in a rectangle that contains them for all values of the signals."""
         names = {motion.by for shape in self.shapes for motion in shape.every_motion}
         spans = {name: (signal_of(config, name).low, signal_of(config, name).high) for name in sorted(names)}
         draw = random.Random(0)

@@ -25,14 +25,14 @@ from onrig.tools.terminal import VerbParser
 
 
 class Value(NamedTuple):
-    """Value of an argument: placeholder, default help, and kind of completion."""
+    """Value of an argument: placeholder, default help, and kind of shell completion."""
 
     metavar: str
     help: str = ""
     complete: str = ""
     """``config``, ``experiment``, ``plant``, ``run``, ``file``, ``folder`` or ``port``."""
-    alone: str | float | None = None
-    """Value of an option given without one; None if it needs one."""
+    implied_value: str | float | None = None
+    """Value that an option has if it is given without one; None if it always needs one."""
 
 
 Config = Annotated[str, Value("CONFIG", "Path or shipped name of a configuration.", "config")]
@@ -41,10 +41,10 @@ File = Annotated[Path, Value("FILE", complete="file")]
 Folder = Annotated[Path, Value("DIR", complete="folder")]
 Port = Annotated[str, Value("PORT", "Serial port of a real device, or of a twin that runs elsewhere.", "port")]
 Count = Annotated[int, Value("N")]
-Web = Annotated[str, Value("PORT", alone="")]
+Web = Annotated[str, Value("PORT", implied_value="")]
 Experiment = Annotated[str, Value("SPEC", complete="experiment")]
 Seconds = Annotated[float, Value("S")]
-Trust = Annotated[bool, Value("", "Trust the Python files named in a configuration from someone else.")]
+Trust = Annotated[bool, Value("", "Trust the Python files that a configuration names, even if another user owns it.")]
 Seed = Annotated[int, Value("N", "Random seed.")]
 Overrides = Annotated[
     tuple[str, ...], Value("a.b=c", "Override a value of the configuration; may be repeated (see onrig settings).")
@@ -55,7 +55,7 @@ Json = Annotated[
 
 
 class UsageError(Exception):
-    """Missing or contradictory arguments; one line for the user."""
+    """Missing or contradictory arguments; the message is one line for the user."""
 
 
 class Argument(NamedTuple):
@@ -67,25 +67,25 @@ class Argument(NamedTuple):
     choices: tuple[str, ...]
     positional: bool
     required: bool
-    many: bool
+    is_repeatable: bool
     default: object
     help: str
 
     @property
     def flag(self) -> str:
-        """Form on the command line: ``--dry-run``."""
+        """Option on the command line: ``--dry-run``."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def usage(self) -> str:
-        """Form in a usage line: ``[--web [PORT]]``, ``RUN``, ``[--set a.b=c]...``."""
+        """Notation in a usage line: ``[--web [PORT]]``, ``RUN``, ``[--set a.b=c]...``."""
         value = "" if self.type is bool else self.value.metavar
-        text = value if self.value.alone is None else f"[{value}]"
+        text = value if self.value.implied_value is None else f"[{value}]"
         if not self.positional:
             text = f"{self.flag} {text}".strip()
         if not self.required:
             text = f"[{text}]"
-        return text + "..." * self.many
+        return text + "..." * self.is_repeatable
 
 
 def arguments_of(options: type) -> list[Argument]:
@@ -95,25 +95,33 @@ def arguments_of(options: type) -> list[Argument]:
 
 
 def _argument(name: str, hint: Any, default: object, kw_only: bool, doc: str) -> Argument:
-    value, many, choices = Value(name.upper()), False, ()
+    value, is_repeatable, choices = Value(name.upper()), False, ()
     while get_origin(hint) is not None:
         origin, inner = get_origin(hint), get_args(hint)
         if origin is Annotated:
             hint, value = inner[0], inner[1]
         elif origin is tuple:
-            hint, many = inner[0], True
+            hint, is_repeatable = inner[0], True
         elif origin in (Union, types.UnionType):
-            (hint,) = (one for one in inner if one is not type(None))
+            (hint,) = (choice_type for choice_type in inner if choice_type is not type(None))
         elif origin is Literal:
             hint, choices, value = str, inner, Value("|".join(inner))
         else:
             raise TypeError(f"{name}: no command-line argument has the type {hint}")
     return Argument(
-        name, hint, value, choices, not kw_only, default is MISSING, many, default, _help(doc or value.help, default)
+        name,
+        hint,
+        value,
+        choices,
+        not kw_only,
+        default is MISSING,
+        is_repeatable,
+        default,
+        _help_text(doc or value.help, default),
     )
 
 
-def _help(doc: str, default: object) -> str:
+def _help_text(doc: str, default: object) -> str:
     text = plain(doc).removesuffix(".")
     complete = default in (MISSING, None, False, (), "") or "default" in text
     return text if complete else f"{text} (default: {f'{default:g}' if isinstance(default, float) else default})"
@@ -121,7 +129,7 @@ def _help(doc: str, default: object) -> str:
 
 @cache
 def field_docs(cls: type) -> dict[str, str]:
-    """Docstrings of a class's attributes, inherited ones included, each as one line."""
+    """Return the docstrings of a class's attributes, including inherited ones, each as one line."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__annotations__" not in base.__dict__:
@@ -141,7 +149,7 @@ def one_line(doc: str) -> str:
 
 
 def plain(doc: str) -> str:
-    """Strip the backticks from a docstring for a terminal."""
+    """Remove the backticks of a docstring, for a terminal."""
     return doc.replace("`", "")
 
 
@@ -151,11 +159,11 @@ def verb_module(verb: str) -> types.ModuleType:
 
 
 def parser_of(verb: str, module: types.ModuleType) -> VerbParser:
-    """Argument parser of a verb's module."""
+    """Return the argument parser of a verb's module."""
     arguments = arguments_of(module.Options)
     parser = VerbParser(
         prog=f"onrig {verb}",
-        usage=_wrapped(usage(verb, arguments)),
+        usage=_wrap_usage(usage(verb, arguments)),
         description=description(module.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
@@ -167,13 +175,13 @@ def parser_of(verb: str, module: types.ModuleType) -> VerbParser:
 
 
 def usage(verb: str, arguments: Sequence[Argument]) -> str:
-    """Usage line: ``onrig watch [RUN] [--once] [--plain]``."""
+    """Return the usage line: ``onrig watch [RUN] [--once] [--plain]``."""
     return " ".join([f"onrig {verb}", *(a.usage for a in sorted(arguments, key=lambda a: not a.positional))])
 
 
-def _wrapped(line: str) -> str:
+def _wrap_usage(line: str) -> str:
     columns = min(shutil.get_terminal_size().columns, 120)
-    words = line.replace(" [", "\n[").replace(" --", "\n--").split("\n")  # an option and its value are not separated
+    words = line.replace(" [", "\n[").replace(" --", "\n--").split("\n")  # keeps an option and its value on one line
     rows, width = [words[0]], len("usage: ")
     for word in words[1:]:
         if len(rows[-1]) + len(word) + 1 + width > columns:
@@ -190,19 +198,19 @@ def _add_argument(parser: argparse.ArgumentParser, a: Argument) -> None:
         parser.add_argument(*names, action="store_true", help=help_)
         return
     keywords: dict[str, Any] = {"metavar": a.value.metavar, "type": _word_parser(a), "help": help_}
-    if a.positional and (a.many or not a.required):
-        keywords["nargs"] = ("+" if a.required else "*") if a.many else "?"
-    elif a.many:
+    if a.positional and (a.is_repeatable or not a.required):
+        keywords["nargs"] = ("+" if a.required else "*") if a.is_repeatable else "?"
+    elif a.is_repeatable:
         keywords["action"] = "append"
-    if a.value.alone is not None:
-        keywords |= {"nargs": "?", "const": a.value.alone}
+    if a.value.implied_value is not None:
+        keywords |= {"nargs": "?", "const": a.value.implied_value}
     if not a.positional:
         keywords["required"] = a.required
-    parser.add_argument(*names, default=None if a.default is MISSING or a.many else a.default, **keywords)
+    parser.add_argument(*names, default=None if a.default is MISSING or a.is_repeatable else a.default, **keywords)
 
 
 def _word_parser(a: Argument) -> Callable[[str], object]:
-    """Return the function that converts a word into the argument's value; its errors are for the user."""
+    """Return the function that converts a word into the argument's value; its errors are messages to the user."""
 
     def read(word: str) -> object:
         if a.choices and word not in a.choices:
@@ -230,7 +238,7 @@ def run_verb(verb: str, arguments: list[str]) -> int:
     module = verb_module(verb)
     parser = parser_of(verb, module)
     values = vars(parser.parse_args(arguments))
-    repeated = {argument.name for argument in arguments_of(module.Options) if argument.many}
+    repeated = {argument.name for argument in arguments_of(module.Options) if argument.is_repeatable}
     options = module.Options(**{name: tuple(v or ()) if name in repeated else v for name, v in values.items()})
     if getattr(options, "trust", False):
         from onrig.runtime.python_files import trust_everything

@@ -21,7 +21,7 @@ _N_HASH_DIGITS: Final = 12
 
 
 class Plugin(msgspec.Struct, frozen=True):
-    """A third-party plugin with its origin and version."""
+    """A third-party plugin, with its origin and version."""
 
     group: str
     name: str
@@ -36,7 +36,7 @@ class Plugin(msgspec.Struct, frozen=True):
 
 
 def chosen_plugins(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
-    """Yield the groups and names that a checked configuration chooses from the registry, including Onrig's own."""
+    """Yield group and name of each registered plugin that a valid configuration chooses, including built-in ones."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
     yield from ((registry.SAMPLERS, part.name) for part in parse_sampling(strategy.sampling).each)
@@ -53,7 +53,7 @@ def chosen_plugins(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
 
 
 def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
-    """Yield the group and kind of each registered struct within a section."""
+    """Yield group and kind of each registered struct within a section."""
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__.tag
         for group in registry.GROUPS if isinstance(kind, str) else ():
@@ -70,26 +70,26 @@ def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
 
 
 def third_party_plugins(*configs: RunConfig | StepRun) -> list[Plugin]:
-    """Third-party plugins of configurations, sorted by group and name."""
+    """Return the third-party plugins of configurations, sorted by group and name."""
     used = {choice for config in configs for choice in chosen_plugins(config)}
     origins = ((group, name, registry.origin_of(group, name)) for group, name in sorted(used))
     return [Plugin(group, name, *origin) for group, name, origin in origins if origin is not None]
 
 
-def plugin_records(pieces: list[Plugin]) -> dict[str, object]:
-    """Entry of the plugins in ``meta.json``."""
-    return {META_KEY: msgspec.to_builtins(pieces)} if pieces else {}
+def plugin_records(plugins: list[Plugin]) -> dict[str, object]:
+    """Return the entry in ``meta.json`` for plugins."""
+    return {META_KEY: msgspec.to_builtins(plugins)} if plugins else {}
 
 
-def plugin_difference(meta: Mapping[str, object], pieces: list[Plugin]) -> str | None:
-    """Describe the first difference from a ``meta.json``, in one line; None if equal or not recorded."""
-    recorded = msgspec.convert(meta.get(META_KEY, []), list[Plugin])
-    present = {(piece.group, piece.name): piece for piece in pieces}
-    for old in recorded:
+def plugin_difference(meta: Mapping[str, object], plugins: list[Plugin]) -> str | None:
+    """Describe the first difference from the plugins in a ``meta.json``, in one line; None if they are equal or not
+    recorded.
+    """
+    present = {(plugin.group, plugin.name): plugin for plugin in plugins}
+    for old in msgspec.convert(meta.get(META_KEY, []), list[Plugin]):
         new = present.get((old.group, old.name))
-        equal = new is not None and (old.version, old.sha256) == (new.version, new.sha256)
-        if not equal:
-            now = "Onrig's own" if new is None else str(new)
+        if new is None or (old.version, old.sha256) != (new.version, new.sha256):
+            now = "built-in" if new is None else str(new)
             return (
                 f"'{old.name}' of {registry.key_of(old.group)} was {old} and is {now} here: restore the run's version"
             )

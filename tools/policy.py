@@ -1,4 +1,4 @@
-"""Admission verdict and score of a policy."""
+"""Checking, scoring and converting policies."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from onrig.runtime.replay.learners.admission_terms import admission_limits, requ
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
 from onrig.tools.damage import policy_damage
-from onrig.tools.evaluate import judge, read_model
-from onrig.tools.load import explain, load
+from onrig.tools.evaluate import admission_verdict, read_model
+from onrig.tools.load import load, print_problems
 from onrig.tools.terminal import Table, complain, file_problem, write_json
 
 _QUANTITY_TITLES: Final = {"reward_sum": "return", "mean_reward": "mean reward", "normalized": "normalized"}
@@ -29,19 +29,19 @@ _QUANTITY_FORMATS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normaliz
 
 
 def check(file: Path, name: str, overrides: Sequence[str]) -> int:
-    """Print whether the rig would admit the policy; returns the exit code."""
+    """Print whether the rig would admit a policy; returns the exit code."""
     try:
-        found = _judge_policy(file, name, overrides, for_twin=False)
+        checked = _check_policy(file, name, overrides, for_twin=False)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Failure as failure:
         return complain("policy", str(failure), failure.code)
-    _print_warnings(file, found)
+    _print_warnings(file, checked)
     return ExitCode.OK
 
 
 class Evaluation(NamedTuple):
-    """Episodes of a policy on the twin of a configuration, without exploration."""
+    """Scores of a policy on the twin of a configuration, without exploration."""
 
     config: RunConfig
     policy_id: int
@@ -51,7 +51,8 @@ class Evaluation(NamedTuple):
 
     @property
     def mean(self) -> dict[str, float]:
-        """Mean over the episodes of ``reward_sum``, ``mean_reward`` and, if the task has references, ``normalized``."""
+        """Mean over the episodes of ``reward_sum``, ``mean_reward`` and, if task.normalization is set,
+        ``normalized``."""
         return {name: column_statistics(self.episodes, name).mean for name in _available_quantities(self.episodes)}
 
 
@@ -62,14 +63,14 @@ def evaluate(
 
     Raises ConfigError, and Failure for a policy that the rig would refuse or a twin that stops answering.
     """
-    return _run_evaluation(_judge_policy(Path(policy), name, overrides, for_twin=True), episodes, seed)
+    return _run_evaluation(_check_policy(Path(policy), name, overrides, for_twin=True), episodes, seed)
 
 
-def _run_evaluation(found: JudgedPolicy, episodes: int, seed: int | None) -> Evaluation:
+def _run_evaluation(checked: CheckedPolicy, episodes: int, seed: int | None) -> Evaluation:
     from onrig.runtime.policy.session import PolicySession
     from onrig.tools.evaluate import evaluate as play
 
-    config, model, verdict = found
+    config, model, verdict = checked
     if episodes < 1:
         raise Failure(f"episodes: expected at least 1, got {episodes}")
     if seed is not None and not 0 <= seed < 1 << 63:
@@ -84,7 +85,9 @@ def _run_evaluation(found: JudgedPolicy, episodes: int, seed: int | None) -> Eva
 
 
 def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
-    """Write the policy with the rig's contract to ``out``, and print the admission verdict; returns the exit code."""
+    """Write a policy with the rig's contract to ``out``, and print the verdict of the admission check; returns the exit
+    code.
+    """
     from onrig.runtime.policy.stamp import stamped
 
     try:
@@ -92,10 +95,10 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
         model = read_model(file, config)
         if isinstance(model, Refused):
             return complain("policy", f"{file}: refused at {model.stage}: {model.reason}")
-        wanted = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
-        replace_file(out, stamped(model, msgspec.structs.replace(wanted, parent_run=f"stamped from {file.name}")))
+        contract = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+        replace_file(out, stamped(model, msgspec.structs.replace(contract, parent_run=f"stamped from {file.name}")))
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except ModelRefused as refusal:
         return complain("policy", f"{file}: no ONNX file: {refusal}")
     except OSError as error:
@@ -104,7 +107,7 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
 
 
 def to_c(file: Path, out: Path) -> int:
-    """Write the policy as C99 to ``out``; returns the exit code."""
+    """Write a policy as C99 to ``out``; returns the exit code."""
     from onrig.tools.policy_to_c.source import c_name, source_of
 
     if out.suffix != ".c":
@@ -129,7 +132,9 @@ def to_c(file: Path, out: Path) -> int:
 def score(
     file: Path, name: str, overrides: Sequence[str], episodes: int, seed: int | None, json_file: str | None
 ) -> int:
-    """Print the policy's score on the twin, or JSON instead (``-``), or both with a file; returns the exit code."""
+    """Print a policy's score on the twin, and write JSON to ``json_file``; with ``-``, print JSON only.  Returns the
+    exit code.
+    """
     if episodes < 1:
         return complain("policy", f"--episodes: expected at least 1, got {episodes}")
     if seed is not None and not 0 <= seed < 1 << 63:
@@ -137,12 +142,12 @@ def score(
     if json_file not in (None, "-") and (problem := file_problem("json", Path(json_file))):
         return complain("policy", problem)
     try:
-        found = _judge_policy(file, name, overrides, for_twin=True)
+        checked = _check_policy(file, name, overrides, for_twin=True)
         if json_file != "-":
-            _print_warnings(file, found)
-        _, policy_id, warnings, rows = _run_evaluation(found, episodes, seed)
+            _print_warnings(file, checked)
+        _, policy_id, warnings, rows = _run_evaluation(checked, episodes, seed)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Failure as failure:
         return complain("policy", str(failure), failure.code)
     if json_file != "-":
@@ -154,18 +159,18 @@ def score(
     return write_json("policy", msgspec.json.format(msgspec.json.encode(data), indent=1).decode(), json_file)
 
 
-class JudgedPolicy(NamedTuple):
-    """A policy with its admission verdict."""
+class CheckedPolicy(NamedTuple):
+    """A policy with the verdict of the admission check."""
 
     config: RunConfig
     model: bytes
     verdict: Admitted
 
 
-def _judge_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> JudgedPolicy:
-    """Judge the policy as the rig would; raises ConfigError, and Failure for one that it would refuse."""
+def _check_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> CheckedPolicy:
+    """Check a policy as the rig does; raises ConfigError, and Failure for a policy that the rig would refuse."""
     if name.endswith(".onnx") and not str(file).endswith(".onnx"):
-        raise Failure(f"'{name}' is a policy; put it first: {name} {file}")
+        raise Failure(f"'{name}' is a policy; the order is {name} {file}")
     config = load(name, overrides)
     if for_twin and config.device.twin is None:
         raise Failure(f"{name} uses a port; policy eval needs a twin ('device: {{twin: ...}}')")
@@ -178,15 +183,15 @@ def _judge_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: 
     damage = policy_damage(file)
     if damage is not None:
         raise Failure(f"{file}: {damage}")
-    verdict = judge(model, config)
+    verdict = admission_verdict(model, config)
     if isinstance(verdict, Refused):
         raise _refusal(file, verdict)
-    return JudgedPolicy(config, model, verdict)
+    return CheckedPolicy(config, model, verdict)
 
 
-def _print_warnings(file: Path, found: JudgedPolicy) -> None:
-    print(f"{file}: {_admission_text(found.verdict, found.config)}")
-    for warning in found.verdict.warnings:
+def _print_warnings(file: Path, checked: CheckedPolicy) -> None:
+    print(f"{file}: {_admission_text(checked.verdict, checked.config)}")
+    for warning in checked.verdict.warnings:
         print(f"  warning: {warning}")
 
 
@@ -214,13 +219,13 @@ class Statistics(NamedTuple):
 
     mean: float
     spread: float
-    """Standard deviation over the episodes; 0 for a single one."""
+    """Standard deviation over the episodes; 0 for a single episode."""
     lowest: float
     highest: float
 
 
 def column_statistics(rows: Sequence[EpisodeRow], name: str) -> Statistics:
-    """Statistics of a column over at least one episode."""
+    """Return the statistics of a column over one or more episodes."""
     values = [float(value) for row in rows if (value := getattr(row, name)) is not None]
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
@@ -228,12 +233,12 @@ def column_statistics(rows: Sequence[EpisodeRow], name: str) -> Statistics:
 
 
 def rows_as_dicts(rows: Sequence[EpisodeRow]) -> list[dict[str, object]]:
-    """All rows in full precision, keyed by the columns of ``episodes.csv``."""
+    """Return all rows in full precision, with the columns of ``episodes.csv`` as keys."""
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
 def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
-    """Table of the episodes, equal consecutive ones merged, and their statistics."""
+    """Return a table of the episodes, with equal consecutive ones merged, and their statistics."""
     quantities, stretches = _available_quantities(rows), list[list[EpisodeRow]]()
     for row in rows:
         if stretches and row[2:8] == stretches[-1][0][2:8]:
@@ -261,7 +266,7 @@ def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
 
 
 def _available_quantities(rows: Sequence[EpisodeRow]) -> list[str]:
-    """Quantities in the rows; without normalised reward if the task has no references."""
+    """Return the quantities in the rows; without the normalised reward if task.normalization is not set."""
     return [name for name in _QUANTITY_TITLES if getattr(rows[0], name) is not None]
 
 

@@ -1,4 +1,4 @@
-"""``onrig policy renew``: a board evaluates its policy, this host renews the lease and logs."""
+"""``onrig policy renew``: a board evaluates its policy; this host renews the lease and records the frames."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from onrig.runtime.replay.learners.admission_terms import required_contract
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.device_process import open_device_line
 from onrig.tools.evaluate import read_model
-from onrig.tools.load import explain, load, replace_device
+from onrig.tools.load import load, print_problems, replace_device
 from onrig.tools.terminal import complain
 
 
-class Drive(NamedTuple):
-    """Device to drive, and the policy that drives it."""
+class RenewalOptions(NamedTuple):
+    """Device, and the policy on its board."""
 
     file: Path
     config: str
@@ -42,22 +42,22 @@ class Drive(NamedTuple):
     """Serial port that replaces the configuration's device."""
 
 
-def drive(what: Drive, duration_s: float | None, log: Path | None, clock: Clock = time) -> int:
-    """Renew the lease until ``duration_s`` of device time has passed, or until Ctrl-C; returns the exit code."""
+def renew_policy(options: RenewalOptions, duration_s: float | None, log: Path | None, clock: Clock = time) -> int:
+    """Renew the lease for ``duration_s`` of device time, or until Ctrl-C; returns the exit code."""
     if duration_s is not None and not 0.0 < duration_s < math.inf:
         return complain("policy", f"--duration: expected a number of seconds above 0, got {duration_s:g}")
     try:
-        config = load(what.config, what.overrides)
-        if what.port is not None:
-            config = replace_device(config, what.port)
-        name = _policy_name(what.file, config)
-        with contextlib.ExitStack() as held:
-            file = None if log is None else held.enter_context(log.open("w", newline="", encoding="utf-8"))
-            line = held.enter_context(open_device_line(config))
-            session = DeviceSession(held.enter_context(contextlib.closing(line.open())), config.rig, clock)
-            return _drive(session, config, name, duration_s, file, clock)
+        config = load(options.config, options.overrides)
+        if options.port is not None:
+            config = replace_device(config, options.port)
+        name = _policy_name(options.file, config)
+        with contextlib.ExitStack() as stack:
+            file = None if log is None else stack.enter_context(log.open("w", newline="", encoding="utf-8"))
+            line = stack.enter_context(open_device_line(config))
+            session = DeviceSession(stack.enter_context(contextlib.closing(line.open())), config.rig, clock)
+            return _renew_lease(session, config, name, duration_s, file, clock)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Failure as failure:
         return complain("policy", str(failure), failure.code)
     except OSError as error:
@@ -67,7 +67,7 @@ def drive(what: Drive, duration_s: float | None, log: Path | None, clock: Clock 
 
 
 def _policy_name(file: Path, config: RunConfig) -> bytes:
-    """Name of a policy on the board; raises Failure for a file that is no policy of the rig at its rate."""
+    """Return the name of a policy on the board; raises Failure if the file is not a policy for the rig at its rate."""
     try:
         model = read_model(file, config)
         if not isinstance(model, bytes):
@@ -76,14 +76,14 @@ def _policy_name(file: Path, config: RunConfig) -> bytes:
     except OSError as error:
         raise Failure(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ModelRefused, msgspec.DecodeError) as error:
-        raise Failure(f"{file}: no policy with a contract: {error}") from None
-    wanted = required_contract(config.rig, config.rate_hz, stochastic=contract.stochastic, signals=config.signals)
-    if difference := contract_mismatch(contract, wanted):
+        raise Failure(f"{file}: this is not a policy with a contract: {error}") from None
+    required = required_contract(config.rig, config.rate_hz, stochastic=contract.stochastic, signals=config.signals)
+    if difference := contract_mismatch(contract, required):
         raise Failure(f"{file}: {difference}")
     return policy_name(model)
 
 
-def _drive(
+def _renew_lease(
     session: DeviceSession, config: RunConfig, name: bytes, duration_s: float | None, file: TextIO | None, clock: Clock
 ) -> int:
     session.connect()
@@ -103,13 +103,13 @@ def _drive(
     if reason:
         return complain("policy", reason, code)
     if not safe:
-        return complain("policy", "the device did not confirm that its outputs are safe; check it", ExitCode.HARDWARE)
+        return complain("policy", "the device did not confirm that its outputs are safe; inspect it", ExitCode.HARDWARE)
     print(f"policy {name.hex()} acted; the device is disarmed, confirmed by a state frame")
     return code
 
 
 def _limit_duration(duration_s: float | None, states: Iterator[State]) -> Iterator[State]:
-    """Pass frames until a time has passed on the device."""
+    """Yield the frames until the duration has passed on the device."""
     start_us: int | None = None
     for state in states:
         start_us = state.t_us if start_us is None else start_us
@@ -119,7 +119,7 @@ def _limit_duration(duration_s: float | None, states: Iterator[State]) -> Iterat
 
 
 def _log_frames(states: Iterator[State], rig: Rig, file: TextIO | None) -> Iterator[State]:
-    """Write each frame to ``file`` and pass it on."""
+    """Write each frame to ``file`` and yield it."""
     if file is None:
         yield from states
         return

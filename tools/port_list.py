@@ -13,7 +13,7 @@ from onrig.tools.terminal import Table, write_json
 
 
 def show(json_file: str | None, machine: Machine | None = None) -> int:
-    """Print the table, JSON (``json_file`` is ``-``), or the table with JSON in a file; returns the exit code."""
+    """Print the table, and write JSON to ``json_file``; with ``-``, print JSON only.  Returns the exit code."""
     machine = machine or Machine()
     ports = read_ports(machine)
     if json_file != "-":
@@ -31,16 +31,16 @@ def _print(ports: list[PortFacts], interfering_programs: Iterable[InterferingPro
     for kind, line in registry.loadable(registry.TRANSPORTS).items():
         for place in line.find_addresses():
             print(f"{kind}: {place}")
-    for rival in interfering_programs:
-        print(f"{rival.does}: {rival.remedy}")
+    for interfering_program in interfering_programs:
+        print(f"{interfering_program.does}: {interfering_program.remedy}")
 
 
 def as_data(port: PortFacts) -> dict[str, object]:
-    """The facts about a port as JSON data."""
+    """Return the facts about a port as JSON data."""
     usb = port.usb
     return {
         "device": port.device,
-        "by_id": port.lasting or None,
+        "by_id": port.persistent_path or None,
         "usb": None if usb is None else usb._asdict(),
         "may_open": access_problem(port) is None,
         "why_not": access_problem(port),
@@ -50,7 +50,7 @@ def as_data(port: PortFacts) -> dict[str, object]:
 
 
 def rows(ports: list[PortFacts]) -> tuple[tuple[str, ...], ...]:
-    """Table rows, one for each port."""
+    """Return the table rows, one for each port."""
     return tuple(
         (
             port.device,
@@ -58,14 +58,14 @@ def rows(ports: list[PortFacts]) -> tuple[tuple[str, ...], ...]:
             "-" if port.usb is None else port.usb.serial or "-",
             "yes" if (problem := access_problem(port)) is None else f"no: {problem}",
             ", ".join(port.holders) or "nobody",
-            port.lasting or "-",
+            port.persistent_path or "-",
         )
         for port in ports
     )
 
 
 def access_problem(port: PortFacts) -> str | None:
-    """Reason why this user cannot open a free port, or None."""
+    """Return why this user cannot open a port that is not in use; None if possible."""
     if not port.accessible:
         return f"no permission (group {port.group})"
     return "the kernel's console uses this port" if port.console else None

@@ -1,4 +1,4 @@
-"""Serial ports of a machine, read without opening any: opening would reset many boards and disturb other users."""
+"""Serial ports of a machine.  None is opened, since opening resets many boards and disturbs other users."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ class UsbIdentity(NamedTuple):
     vendor: str
     product: str
     serial: str
-    """Serial number; empty if the adapter has none, so that two of a kind cannot be distinguished."""
+    """Serial number; empty if the adapter has none: two such adapters of one kind cannot be distinguished."""
     name: str = ""
-    """Manufacturer and product."""
+    """Names of manufacturer and product."""
 
 
 class PortFacts(NamedTuple):
     """Facts about one port."""
 
     path: str
-    """Path as given: /dev/ttyUSB0, or a link to it."""
+    """Path by which the port was requested: /dev/ttyUSB0, or a link to it."""
     device: str
-    """Device file behind the path: /dev/ttyUSB0; empty if there is none."""
-    lasting: str
-    """Name under /dev/serial/by-id; empty if it has none."""
+    """Device file to which the path leads: /dev/ttyUSB0; empty if it is missing."""
+    persistent_path: str
+    """Path of the port under /dev/serial/by-id; empty if it has none."""
     is_terminal: bool
     accessible: bool
-    """Whether its permissions allow this user to open it."""
+    """Whether the port's permissions allow this user to open it."""
     group: str
     latency_ms: int | None
     """FTDI's latency timer; None for other adapters."""
     holders: tuple[str, ...]
-    """``NAME (pid N)`` of the processes that have it open, as far as this user can see them."""
+    """``NAME (pid N)`` of each process that has the port open and is visible to this user."""
     console: bool
     """Whether the kernel's console uses this port."""
     usb: UsbIdentity | None = None
@@ -51,12 +51,12 @@ class PortFacts(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name to configure: persistent over replugging, if available."""
-        return self.lasting or self.device
+        """Path for the configuration: one that survives replugging, if available."""
+        return self.persistent_path or self.device
 
 
 def read_ports(machine: Machine) -> list[PortFacts]:
-    """USB and board serial ports, by device file."""
+    """Return the USB and on-board serial ports, by device file."""
     paths = {path for pattern in _PATTERNS for path in machine.glob(pattern)}
     paths |= {
         device for link in machine.glob(f"{_BY_ID_FOLDER}/*") if (device := _device_of(machine, link)) is not None
@@ -65,20 +65,20 @@ def read_ports(machine: Machine) -> list[PortFacts]:
 
 
 def read_port(machine: Machine, path: str) -> PortFacts:
-    """Facts about the port at ``path``, which may be missing."""
+    """Return the facts about the port at ``path``, which may be missing."""
     relative = path.lstrip("/")
     device = _device_of(machine, relative)
     if device is None:
         return PortFacts(path, "", "", False, False, "", None, (), False)
     file = machine.path(device)
     name = Path(device).name
-    lasting = next(
+    persistent_path = next(
         (f"/{link}" for link in machine.glob(f"{_BY_ID_FOLDER}/*") if _device_of(machine, link) == device), ""
     )
     return PortFacts(
         path,
         f"/{device}",
-        lasting,
+        persistent_path,
         file.is_char_device(),
         os.access(file, os.R_OK | os.W_OK),
         _group_name(machine, file.stat().st_gid),
@@ -90,13 +90,13 @@ def read_port(machine: Machine, path: str) -> PortFacts:
 
 
 def persistent_name(path: str, machine: Machine | None = None) -> str:
-    """Name by id of the port at ``path``, which remains the same after replugging; ``path`` if it has none."""
+    """Return the path by id of the port at ``path``, which survives replugging; ``path`` itself if there is none."""
     port = read_port(machine or Machine(), path)
-    return port.lasting if port.lasting and port.path == port.device else path
+    return port.persistent_path if port.persistent_path and port.path == port.device else path
 
 
 def _device_of(machine: Machine, path: str) -> str | None:
-    """Follow links under the root; returns the device's path without leading slash, None for a dangling link."""
+    """Follow links under the root; returns the device's path without leading slash, or None for a dangling link."""
     for _ in range(8):
         target = machine.link(path)
         if target is None:
@@ -135,7 +135,8 @@ def interfering_programs(machine: Machine) -> list[InterferingProgram]:
     running = {machine.text(f"proc/{pid}/comm") for pid in pids(machine)}
     if "ModemManager" in running:
         remedy = (
-            f"sudo systemctl disable --now ModemManager, or keep it off the rig's port by a udev rule: {UDEV_COMMAND}"
+            "sudo systemctl disable --now ModemManager, or keep it away from the rig's port with a udev rule: "
+            f"{UDEV_COMMAND}"
         )
         programs.append(
             InterferingProgram("modem-manager", "ModemManager probes every serial port that is plugged in", remedy)
@@ -152,18 +153,18 @@ def interfering_programs(machine: Machine) -> list[InterferingProgram]:
 
 
 def _is_masked(machine: Machine, rule: str) -> bool:
-    """Whether the administrator has replaced a udev rule with one of the same name."""
+    """Return whether the administrator has replaced a udev rule by one with the same name."""
     name = Path(rule).name
     return machine.exists(f"etc/udev/rules.d/{name}") or machine.link(f"etc/udev/rules.d/{name}") is not None
 
 
 def pids(machine: Machine) -> list[str]:
-    """Ids of all processes."""
+    """Return the ids of all processes."""
     return [name for name in machine.names("proc") if name.isdigit()]
 
 
 def _usb_identity(machine: Machine, name: str) -> UsbIdentity | None:
-    """Identity of the USB adapter behind a port (``ttyUSB0``): the first USB device above it in /sys."""
+    """Return the identity of a port's USB adapter: the first USB device above ``name`` (``ttyUSB0``) in /sys."""
     link = machine.path(f"sys/class/tty/{name}/device")
     if not link.exists():
         return None
@@ -185,7 +186,7 @@ def _usb_identity(machine: Machine, name: str) -> UsbIdentity | None:
 
 
 def missing_port_problem(path: str, machine: Machine | None = None) -> str | None:
-    """Message for a missing ``path``, with the available ports; None if it exists."""
+    """Return a message for a missing ``path``, with the available ports; None if it exists."""
     try:
         Path(path).stat()
     except (OSError, ValueError) as error:
@@ -195,7 +196,8 @@ def missing_port_problem(path: str, machine: Machine | None = None) -> str | Non
 
 
 def wrong_port_problem(path: str, machine: Machine | None = None) -> str | None:
-    """Message for a ``path`` that is not a port, with the available ports; None for a port or a missing path."""
+    """Return a message for a ``path`` that is not a port, with the available ports; None for a port or a missing
+    path."""
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError):
@@ -214,7 +216,7 @@ def wrong_port_problem(path: str, machine: Machine | None = None) -> str | None:
 
 
 def list_ports(machine: Machine | None = None) -> str:
-    """List the ports of this machine in one line, each with its holders."""
+    """List the ports of this machine in one line, each with the processes that have it open."""
     ports = read_ports(machine or Machine())
     if not ports:
         return "this machine has no USB or board serial ports: plug the device in, or start `onrig twin`"

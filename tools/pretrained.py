@@ -1,7 +1,7 @@
-"""Record of a pretraining: scores on held-out plants, and the criterion for its end.
+"""Record of a pretraining: scores on held-out plants, and the criterion that ends it.
 
-If the posterior is right, the rig's plant and the held-out ones are draws from the same distribution, so the range of
-HELD_OUT scores contains the rig's with probability (HELD_OUT - 1) / (HELD_OUT + 1) = 95 %.
+If the posterior is correct, the rig's plant and the n held-out plants are draws from one distribution, so that the
+range of the n scores contains the rig's score with probability (n - 1) / (n + 1) = 95 %.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
 
 N_HELD_OUT_PLANTS: Final = 39
-"""Plants for the evaluation."""
+"""Number of plants for the evaluation."""
 SETTLING_MARGIN: Final = 0.02
 """Change of the score below which learning has settled, as a share of what has been learned."""
 PATIENCE_PIECES: Final = 3
-"""Number of pieces over which it must have settled."""
+"""Number of pieces over which the score must have settled."""
 PRETRAINING_FILE: Final = "pretraining.json"
 
 
@@ -45,10 +45,10 @@ class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Content of ``pretraining.json``: settings and scores."""
+    """Content of ``pretraining.json``: settings, scores and end of a pretraining."""
 
     config: str
-    """Configuration, as named on the command line."""
+    """Path or shipped name of the configuration."""
     identified: str
     """Hash of the identification, as in the configuration."""
     held_out: dict[str, tuple[float, ...]]
@@ -56,33 +56,33 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     piece: int
     """Training episodes between evaluations."""
     minutes: float
-    """Limit of the time spent."""
+    """Maximum computing time."""
     episodes: int
-    """Limit of the training episodes."""
+    """Maximum number of training episodes."""
     seconds: float = 0.0
-    """Time spent, over all starts."""
+    """Computing time so far, over all starts."""
     evaluations: tuple[Scores, ...] = ()
     ended: str = ""
-    """Reason for its end; empty while it runs."""
+    """Reason why the pretraining ended; empty if it is not complete."""
 
 
 def recent_change(evaluations: Sequence[Scores]) -> Paired | None:
-    """Paired change of the score over the last PATIENCE pieces; None before that many have run."""
+    """Return the paired change of the score over the last PATIENCE_PIECES pieces; None if fewer have run."""
     if len(evaluations) <= PATIENCE_PIECES:
         return None
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[-1 - PATIENCE_PIECES].scores))
 
 
 def total_improvement(evaluations: Sequence[Scores]) -> Paired:
-    """Paired improvement on the first policy."""
+    """Return the paired improvement on the first policy."""
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[0].scores))
 
 
 def has_settled(evaluations: Sequence[Scores]) -> bool:
     """Return whether the score has settled.
 
-    It has if the policy is better than the first one, and the interval of its change over the last PATIENCE
-    pieces lies within MARGIN of what has been learned so far. Both are paired by plant.
+    The policy must be better than the first one, and the interval of the score's change over the last PATIENCE_PIECES
+    pieces must lie within SETTLING_MARGIN of the improvement so far.  Both are paired by plant.
     """
     recent = recent_change(evaluations)
     if recent is None:
@@ -97,10 +97,12 @@ def read_pretraining(folder: Path) -> Pretraining:
         return msgspec.json.decode(read_file(folder / PRETRAINING_FILE, MAX_JSON_BYTES), type=Pretraining)
     except OSError:
         raise Failure(
-            f"'{folder}' holds no pretraining ({PRETRAINING_FILE}): `onrig pretrain CONFIG --out {folder}`"
+            f"'{folder}' contains no pretraining ({PRETRAINING_FILE}): run `onrig pretrain CONFIG --out {folder}`"
         ) from None
     except msgspec.MsgspecError as error:
-        raise Failure(f"{folder / PRETRAINING_FILE}: {error}; restore it from a backup, or start anew") from None
+        raise Failure(
+            f"{folder / PRETRAINING_FILE}: {error}; restore it from a backup, or start a new pretraining"
+        ) from None
 
 
 def write_pretraining(folder: Path, record: Pretraining) -> None:

@@ -1,4 +1,4 @@
-"""Progress of a verb with remaining time: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress display of a verb, with the remaining time: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE_INTERVAL_S: Final = 5.0
 class Progress(Protocol):
     """Display of progress in steps, each weighted by its approximate duration in seconds."""
 
-    def begin_step(self, what: str) -> None:
+    def begin_step(self, step: str) -> None:
         """Show the current step."""
 
     def finish_step(self, weight: float) -> None:
@@ -27,7 +27,7 @@ class Progress(Protocol):
 
 
 class PlainProgress:
-    """One line on stderr every few seconds."""
+    """Progress display that prints a line to stderr every few seconds."""
 
     def __init__(self, total: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._total: Final = total
@@ -50,7 +50,7 @@ class PlainProgress:
         self._done = min(self._done + weight, self._total)
 
     def line(self) -> str:
-        """Current progress line."""
+        """Return the current progress line."""
         share = self._done / self._total
         elapsed_s = self._clock() - self._start_s
         remaining = f", about {elapsed_s * (1 - share) / share:.0f} s left" if share > 0.02 else ""
@@ -61,7 +61,7 @@ class PlainProgress:
 
 
 class RichProgress:
-    """A bar on stderr."""
+    """Progress display with a bar on stderr."""
 
     def __init__(self, total: float) -> None:
         from rich import progress
@@ -80,9 +80,9 @@ class RichProgress:
         self._task = self._progress.add_task("", total=total)
         self._progress.start()
 
-    def begin_step(self, what: str) -> None:
+    def begin_step(self, step: str) -> None:
         """Show the current step."""
-        self._progress.update(self._task, description=what)
+        self._progress.update(self._task, description=step)
 
     def finish_step(self, weight: float) -> None:
         """Move the bar."""
@@ -105,7 +105,9 @@ def progress_for(total: float) -> Progress:
 
 @contextlib.contextmanager
 def show_progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Show the progress of one task: context with a function that receives the completed part of ``total``."""
+    """Context manager that shows the progress of one task; yields a function that receives the completed part of
+    ``total``.
+    """
     so_far = 0.0
     with contextlib.closing(progress_for(total)) as progress:
 

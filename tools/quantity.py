@@ -1,4 +1,4 @@
-"""Quantities as text: durations, counts, sizes, and estimates with their intervals."""
+"""Formatting of quantities: durations, counts, sizes, and estimates with their intervals."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 
 _TIME_UNITS: Final = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
 _MIN_SHOWN_DURATION_S: Final = 1e-9
-"""Duration below which ``0 s`` is shown."""
+"""Duration below which ``0 s`` is printed."""
 _SIZE_UNITS: Final = (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MIN_PLAIN: Final = 1e-3
-"""Estimates below it have a power of ten."""
+"""Estimates below this value are printed with a power of ten."""
 _MIN_GROUPED: Final = 10_000
 
 
 def duration(seconds: float) -> str:
     """Format a duration: three digits below a minute, otherwise two units (``12 µs``, ``1.25 s``, ``1 h 07 min``)."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder_s = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     if seconds >= 60:
-        return f"{minutes} min {rest:02d} s"
+        return f"{minutes} min {remainder_s:02d} s"
     if seconds < _MIN_SHOWN_DURATION_S:
         return "0 s"
     unit, scale = next(((u, s) for u, s in _TIME_UNITS if float(f"{seconds / s:.3g}") < 1000), _TIME_UNITS[-1])
@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 
 
 def count(n: float) -> str:
-    """Format a whole number, with separated thousands from 10,000."""
+    """Format a whole number, with separated thousands from 10 000 on."""
     return f"{n:,.0f}" if abs(n) >= _MIN_GROUPED else f"{n:.0f}"
 
 
@@ -48,7 +48,7 @@ def unit_text(unit: str) -> str:
 
 
 def axis_label(name: str, unit: str) -> str:
-    """Label of an axis: name of a quantity with its unit."""
+    """Return the label of an axis: name of a quantity with its unit."""
     return f"{name} ({unit_text(unit)})"
 
 

@@ -26,12 +26,12 @@ _COIL_COLOURS: Final[tuple[Literal["accent", "second", "violet", "good"], ...]] 
 
 
 class Slider(Drawing, frozen=True, tag="slider"):
-    """A mass on a rail."""
+    """Drawing of a mass on a rail."""
 
     position: str
 
     def scene(self, config: RunConfig) -> Scene:
-        """Rail, ends, target and mass."""
+        """Yield rail, ends, target and mass."""
         (low, high), moved = span_of(config, self.position), {self.position: (1.0, 0.0)}
         span = high - low
         mass = box(0.0, 0.07 * span, 0.01 * span, 0.11 * span)
@@ -47,19 +47,19 @@ class Slider(Drawing, frozen=True, tag="slider"):
 
 
 class CartPole(Drawing, frozen=True, tag="cartpole"):
-    """A cart that carries a pole."""
+    """Drawing of a cart that carries a pole."""
 
     position: str
     angle: str
     upright: float = 0.0
-    """Angle of the upright pole."""
+    """Angle at which the pole is upright."""
     clockwise: bool = True
     """Direction of positive angles."""
     length: AboveZero | None = None
     """Drawn length in the position's unit; default: a fifth of the rail."""
 
     def scene(self, config: RunConfig) -> Scene:
-        """Rail, ends, target, cart and pole."""
+        """Yield rail, ends, target, cart and pole."""
         (low, high), moved = span_of(config, self.position), {self.position: (1.0, 0.0)}
         span = high - low
         length, pivot = self.length or 0.2 * span, 0.06 * span
@@ -91,16 +91,16 @@ class CartPole(Drawing, frozen=True, tag="cartpole"):
 
 
 class Beam(Drawing, frozen=True, tag="beam"):
-    """A ball that rolls on a beam; a signal tilts the beam about the middle of the ball's range."""
+    """Drawing of a ball that rolls on a beam; a signal tilts the beam about the middle of the ball's range."""
 
     position: str
     angle: str
-    """Observation or actuator."""
+    """Signal that tilts the beam: an observation or an actuator."""
     clockwise: bool = False
     """Direction of positive angles."""
 
     def scene(self, config: RunConfig) -> Scene:
-        """Stand, beam, target and ball."""
+        """Yield stand, beam, target and ball."""
         low, high = span_of(config, self.position)
         half, middle = 0.5 * (high - low), 0.5 * (low + high)
         tilted: dict[str, Any] = {
@@ -136,14 +136,14 @@ class Beam(Drawing, frozen=True, tag="beam"):
 
 
 class Track(Drawing, frozen=True, tag="track"):
-    """A ball on a track above magnets."""
+    """Drawing of a ball on a track above magnets."""
 
     position: str
     magnets: Mapping[str, float] = {}
-    """Positions in m, by actuator."""
+    """Positions of the magnets in m, by actuator."""
 
     def scene(self, config: RunConfig) -> Scene:
-        """Track, walls, target, ball, and the coils with their currents."""
+        """Yield track, walls, target, ball, and the coils with their currents."""
         low, high, walled = self._track(config)
         span, moved = high - low, {self.position: (1.0, 0.0)}
         actuators = [a.name for a in config.rig.actuators]
@@ -179,7 +179,7 @@ class Track(Drawing, frozen=True, tag="track"):
         )  # fmt: skip
 
     def page_data(self, config: RunConfig) -> DrawingData:
-        """The scene, and its data for a terminal of three lines."""
+        """Return the scene, and the data from which a terminal draws it in three lines."""
         low, high, walled = self._track(config)
         actuators = [a.name for a in config.rig.actuators]
         goal = goal_of(config, self.position)
@@ -189,13 +189,13 @@ class Track(Drawing, frozen=True, tag="track"):
             "low": low,
             "high": high,
             "walls": walled,
-            "target": goal.value if goal is not None and goal.by is None else None,
+            "target": goal.value if goal is not None and goal.target is None else None,
             "magnets": [{"at": x, "actuator": actuator} for x, actuator in magnets],
         }
         return {**super().page_data(config), "track": track}
 
     def _track(self, config: RunConfig) -> tuple[float, float, bool]:
-        """Positions of both ends, and whether they are walls."""
+        """Return the positions of both ends, and flags for those that are walls."""
         wall = config.task.reward.wall
         if wall is not None and wall.observation == self.position:
             return wall.low, wall.high, True

@@ -1,4 +1,4 @@
-"""Replay of a recorded run through the tick's pure core: comparison, differences and verdict."""
+"""Replay of a recorded run in a terminal: comparison, differences and verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _MCAP_MISSING_MESSAGE: Final = "reading a log needs mcap: pip install 'onrig[log
 
 
 def replay(folder: Path, tolerance: float) -> int:
-    """Replay a run; returns the exit code: 0 equal, 70 different, 6 equal but incomplete, 2 nothing to replay."""
+    """Replay a run; returns the exit code: 0 equal, 70 different, 6 equal but the log is incomplete, 2 nothing to
+    replay.
+    """
     if not (folder / "config.yaml").is_file():
         return complain("replay", f"'{folder}' contains no run (config.yaml)")
     if not 0 <= tolerance <= 1:
@@ -46,16 +48,16 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
 
     if not log_files(folder):
         return complain(
-            "replay", f"'{folder}' contains no log (log.mcap): the run had log.mcap=false, or mcap was not installed"
+            "replay", f"'{folder}' contains no log (log.mcap): log.mcap was false, or mcap was not installed"
         )
     verification = Verification(config, folder, tolerance)
     progress = progress_for(max(count_steps(folder), 1))
-    done = 0
+    verified = 0
 
     def add_records(records: int) -> None:
-        nonlocal done
-        done += records
-        progress.begin_step(f"{done} ticks")
+        nonlocal verified
+        verified += records
+        progress.begin_step(f"{verified} ticks")
         progress.finish_step(records)
 
     try:
@@ -77,25 +79,25 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
 
 
 def verdict(verification: Verification, counts: ItemCount) -> int:
-    """Determine the exit code; problems go to stderr."""
+    """Return the exit code; problems are printed to stderr."""
     comparison = verification.comparison
     if comparison.first is not None:
         return complain("replay", f"first difference: {comparison.first}", ExitCode.INTERNAL)
     if verification.altered:
         return complain("replay", verification.altered[0], ExitCode.INTERNAL)
     if not comparison.ticks.total():
-        return complain("replay", "nothing could be verified")
+        return complain("replay", "no tick could be verified")
     if counts.present < counts.expected:
-        return complain("replay", f"equal, but {_describe_absent(counts)}", ExitCode.INCOMPLETE)
+        return complain("replay", f"equal, but {_describe_absent_ticks(counts)}", ExitCode.INCOMPLETE)
     return ExitCode.OK
 
 
-def _describe_absent(counts: ItemCount) -> str:
-    return f"{counts.expected - counts.present} of the run's {counts.expected} ticks are not in its log"
+def _describe_absent_ticks(counts: ItemCount) -> str:
+    return f"{counts.expected - counts.present} of the run's {counts.expected} ticks are missing from its log"
 
 
 def table(folder: Path, verification: Verification, counts: ItemCount) -> Table:
-    """Table of compared, different and unverifiable ticks."""
+    """Return a table of compared, different and unverifiable ticks."""
     comparison = verification.comparison
     episodes, ticks = verification.episodes, comparison.ticks
     rows = [
@@ -109,13 +111,13 @@ def table(folder: Path, verification: Verification, counts: ItemCount) -> Table:
     rows += [("not verified", f"{count} ticks: {reason}") for reason, count in verification.unverified.most_common()]
     rows += [("", line) for line in verification.missing]
     if counts.present < counts.expected:
-        rows.append(("not verified", _describe_absent(counts)))
+        rows.append(("not verified", _describe_absent_ticks(counts)))
     rows += [("altered", line) for line in verification.altered]
-    rows += [("log", line) for line in (*verification.remarks, _volume(folder, verification))]
+    rows += [("log", line) for line in (*verification.remarks, _describe_volume(folder, verification))]
     return Table(f"replay of {folder}", (), tuple(rows))
 
 
-def _volume(folder: Path, verification: Verification) -> str:
+def _describe_volume(folder: Path, verification: Verification) -> str:
     from onrig.runtime.log.reading import log_size
 
     size, steps = log_size(folder), max(verification.records, 1)

@@ -21,7 +21,7 @@ from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import episode_columns, read_episodes, read_run
 from onrig.tools.damage import POLICY_PATTERNS, REPORT_PATTERNS, exit_code_with_damage, print_damage
 from onrig.tools.experiments.store import SPEC
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.quantity import size
 from onrig.tools.run_description import describe_bounds, describe_promise, describe_run
 from onrig.tools.run_facts import facts_from_summary
@@ -44,14 +44,15 @@ class Curve(NamedTuple):
     """``train`` or ``eval``."""
     episode: Values
     steps: Values
-    """Training steps up to each episode's end."""
+    """Number of training steps up to the end of each episode."""
     score: Values
     """Scores in the measure of ``onrig.runtime.scoring.measure_of``."""
 
 
 def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path | None) -> int:
-    """Report a run (into the page ``out`` or ``tensorboard``) or an experiment (into ``pages``); returns the exit
-    code."""
+    """Report the results of a run (to the page ``out`` or to ``tensorboard``) or of an experiment (to ``pages``);
+    returns the exit code.
+    """
     outputs = (
         file_problem("out", out),
         folder_problem("tensorboard", tensorboard),
@@ -80,9 +81,9 @@ def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path
     try:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     damage = print_damage("report", folder, *REPORT_PATTERNS, *POLICY_PATTERNS)
-    for name, reason in read_run(folder, config).unusable.items():  # includes a run without checksums yet
+    for name, reason in read_run(folder, config).unusable.items():  # covers runs that have no checksums yet
         if not any(f"{folder}: {name} " in line for line in damage):
             damage.append(f"{folder}: {name} cannot be used: {reason}")
             complain("report", damage[-1])
@@ -119,7 +120,7 @@ def _write_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
 
 
 def report_table(folder: Path, config: RunConfig) -> Table:
-    """Summary of a run; omits missing parts of an aborted run."""
+    """Return a summary of a run; omits the missing parts of an aborted run."""
     train, curve = learning_curves(folder, config)
     summary = read_fields(folder / "summary.json")
     rows = [
@@ -133,7 +134,7 @@ def report_table(folder: Path, config: RunConfig) -> Table:
 
 
 def learning_curves(folder: Path, config: RunConfig) -> tuple[Curve, Curve]:
-    """Training curve, and the curve of the performance: evaluation episodes if available, else training."""
+    """Return the training curve and the performance curve; the latter shows evaluation episodes if there are any."""
     episodes, column = read_episodes(folder), measure_of(config.task).column
     train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
     total_steps = np.cumsum(train["steps"])
@@ -147,13 +148,15 @@ def learning_curves(folder: Path, config: RunConfig) -> tuple[Curve, Curve]:
 
 
 def rise_time(curve: Curve, level: float = RISE_LEVEL) -> int | None:
-    """First episode with a score of at least ``level``, or None."""
+    """Return the first episode with a score of at least ``level``, or None."""
     episodes = np.flatnonzero(curve.score >= level)
     return int(curve.episode[episodes[0]]) if len(episodes) else None
 
 
 def best_stretch(curve: Curve, length: int = 20) -> tuple[float, int, int] | None:
-    """Highest mean over ``length`` consecutive episodes (fewer in a shorter run), with the first and the last."""
+    """Return the highest mean over ``length`` consecutive episodes (fewer in a shorter run), and the first and last of
+    these.
+    """
     n = min(length, len(curve.score))
     if not n:
         return None
@@ -177,7 +180,7 @@ def _strategy(config: RunConfig) -> str:
 
 def _summary_rows(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]]:
     if not summary:
-        yield "ended", "no summary.json: the run is still running or was killed"
+        yield "ended", "no summary.json: the run is in progress or was killed"
         return
     facts = facts_from_summary(config, summary).words()
     yield "ended", f"{facts.get('ended', '?')}, episode {facts['episodes']}"
@@ -206,20 +209,21 @@ def _episode_rows(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tup
         "rise time",
         f"{RISE_LEVEL:g} first in episode {rise_episode} ({kind})"
         if rise_episode
-        else f"{RISE_LEVEL:g} was never reached ({kind})",
+        else f"{RISE_LEVEL:g} was not reached ({kind})",
     )
 
 
 def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Size of the memory suggested by the rule of de Bruin et al. 2018, §8.5, with its caveats."""
+    """Return the rows with the memory size that the rule of de Bruin et al. 2018, §8.5, suggests, and with its
+    caveats."""
     if not len(curve.score):
-        return  # already reported: no complete episode
+        return  # another row reports that no episode is complete
     if config.task.normalization is None:
         yield "rule of thumb", "not applicable: it needs normalised rewards (task.normalization)"
         return
     result = rule_of_thumb(curve.steps, curve.score)
     if result is None:
-        yield "rule of thumb", "not applicable: the run ended no better than random actions"
+        yield "rule of thumb", "not applicable: the final performance is no better than that of random actions"
         return
     memory = size(result.experiences * layout_of(config).row_bytes)
     yield "rule of thumb", f"a memory of about {result.experiences} experiences ({memory})"
@@ -228,6 +232,6 @@ def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, st
         f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {result.final:.3f} ({_PAPER}, §8.5)",
     )
     if not result.converged:
-        yield "", "but performance was still rising: more may be needed"
+        yield "", "but the performance was still rising: a larger memory may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_STRATEGY:
-        yield "", f"but the rule is for runs with {_RULE_STRATEGY}, which this is not"
+        yield "", f"but the rule applies only to runs with {_RULE_STRATEGY}"

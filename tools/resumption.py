@@ -1,4 +1,4 @@
-"""Data for resuming a run: its configuration with permitted changes, and undamaged files."""
+"""Preparing the resumption of a run: its configuration with permitted changes, and a check for damaged files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onrig.tools.load import load_for_rig, replace_device, sections
 from onrig.tools.plugins import plugin_difference, third_party_plugins
 
 _ORPHAN_TIMEOUT_S: Final = 30.0
-"""Time for the orphaned processes of a killed supervisor to save their data and exit."""
+"""Timeout for the orphaned processes of a killed supervisor to save their data and exit."""
 _MAX_DIFFERENCES: Final = 5
 
 
@@ -32,7 +32,7 @@ class CannotResume(Exception):
 
 
 def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str], port: str | None = None) -> Resumption:
-    """Return the data for resuming the run in ``folder``: its configuration with the permitted changes.
+    """Return the resumption of the run in ``folder``, with its configuration and the permitted changes.
 
     The run's configuration is in its newest checkpoint.  ``name``: configuration from the command line that replaces
     ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, also for a damaged file
@@ -47,7 +47,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
             "its pause"
         )
     if name is not None:
-        load_run(name, overrides)  # its files become trusted, also in the run's own configuration
+        load_run(name, overrides)  # the files that it names become trusted, also if the run's configuration names them
     wait_for_folder(folder)
     evidence = read_evidence(folder)
     point = evidence.point
@@ -56,18 +56,18 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
             point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", sections
         )
     else:
-        run = load_for_rig(str(path), begins=False)
+        run = load_for_rig(str(path), is_new_run=False)
     on_device = port if run.device.line is not None else None
     if on_device is not None:
         run = replace_device(run, on_device)
-    config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
+    config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, is_new_run=False)
     config = with_resolved_origins(config, run)
     changed = compare_configs(run, config)
     if changed.refused:
         differences = [str(difference) for difference in changed.refused]
-        more = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
+        omitted = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
         shown = "; ".join(differences[:_MAX_DIFFERENCES])
-        raise CannotResume(f"this is not the configuration of the run in '{folder}': {shown}{more}")
+        raise CannotResume(f"the configuration differs from that of the run in '{folder}': {shown}{omitted}")
     recorded = find_executor(read_fields(folder / "meta.json"), RESUMES_KEY)
     recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
     if mismatch := difference_here(recorded):
@@ -81,12 +81,12 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
             f"the run in '{folder}' is complete with {episodes_done} episodes; --set episodes=N extends it to N"
         )
     if recorded is None:
-        sys.stderr.write(f"{folder}: meta.json does not record its executor; it continues with {executor()}\n")
+        sys.stderr.write(f"{folder}: meta.json does not name the run's executor; the run continues with {executor()}\n")
     return Resumption(config, changed.permitted, damaged, "" if point is None else point.run)
 
 
 def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned_here: bool) -> list[str]:
-    """Report and return the damaged files that the run does not need; raises CannotResume for others.
+    """Report and return damaged files that the run does not need; raises CannotResume if the run needs one of them.
 
     ``learned_here``: whether the folder contains the learner's states.
     """
@@ -100,9 +100,9 @@ def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned
             damage.append(Fault(name, state_problem, Grade.ESSENTIAL))
     essential = [str(fault) for fault in damage if fault.grade is Grade.ESSENTIAL]
     if essential:
-        more = f"; and {len(essential) - _MAX_DIFFERENCES} more" if len(essential) > _MAX_DIFFERENCES else ""
+        omitted = f"; and {len(essential) - _MAX_DIFFERENCES} more" if len(essential) > _MAX_DIFFERENCES else ""
         shown = "; ".join(essential[:_MAX_DIFFERENCES])
-        raise CannotResume(f"'{folder}' has changed since the run ended: {shown}{more}; restore it from a backup")
+        raise CannotResume(f"'{folder}' has changed since the run ended: {shown}{omitted}; restore it from a backup")
     for fault in damage:
         consequence = ": the run ends as incomplete" if fault.grade is Grade.LOST else ""
         sys.stderr.write(f"{folder}: {fault}{consequence}\n")
@@ -114,13 +114,13 @@ def wait_for_folder(folder: Path) -> None:
     try:
         os.close(claim(folder, _ORPHAN_TIMEOUT_S))
     except FolderBusy as error:
-        raise CannotResume(f"{error}; wait for it to end, or stop it") from None
+        raise CannotResume(f"{error}; wait until it has ended, or stop it") from None
     except OSError as error:
         raise CannotResume(f"'{folder}' cannot be read: {error.strerror}") from None
 
 
 def _episodes_done(folder: Path) -> int | None:
-    """Training episodes of a run marked complete, otherwise None."""
+    """Return the number of training episodes of a run that is marked as complete, otherwise None."""
     summary = read_fields(folder / "summary.json")
     episodes = summary.get("episodes")
     return episodes if summary.get("exit_reason") == "completed" and isinstance(episodes, int) else None

@@ -1,4 +1,4 @@
-"""A run in a terminal: display, keys, live views, results."""
+"""Running a rig in a terminal: display, keys, live views, results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onrig.runtime.run_state.report import Report
 from onrig.runtime.supervise.requests import HELP, open_keyboard
 from onrig.tools.display import display_for
 from onrig.tools.identification.sharpening import sharpening_alongside
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.run_facts import N_AVERAGED_EPISODES, facts_from_summary
 from onrig.tools.running import Plan, open_folder, plan_run, supervise
 from onrig.tools.terminal import complain, draw_or_report, warn_missing_library
@@ -43,7 +43,7 @@ def run_in_terminal(
     sharpen: bool = False,
     dry_run: bool = False,
 ) -> int:
-    """Run a rig in a terminal: display, keys, live views, results; returns the exit code.
+    """Run a rig, with display, keys and live views, and print the results; returns the exit code.
 
     ``addresses``: addresses of the live views, by option name; ``sharpen``: whether the identification is sharpened in
     a process of its own.
@@ -53,23 +53,23 @@ def run_in_terminal(
             plan = plan_run(name, overrides, run_dir, device, resume)
         else:
             plan = _plan_advised(str(name), overrides, run_dir, device, advised)
-        for view in _create_views(addresses):
+        for view in _requested_views(addresses):
             _check_view(view, addresses[view.name])
         if sharpen and plan.config.identified is UNSET:
             raise Failure("--sharpen: the run begins without an identification (identified: FILE)")
         if dry_run:
             config = plan.config
             summary = f"would run {config.episodes} episodes at {config.rate_hz:g} Hz into {plan.folder}"
-            print(f"{plan.name}: sound; {summary}")
+            print(f"{plan.name}: valid; {summary}")
             return ExitCode.OK
         return _run(plan, addresses, sharpen=sharpen)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Failure as failure:
         return complain("run", str(failure), failure.code)
 
 
-def _create_views(addresses: Mapping[str, str]) -> list[View]:
+def _requested_views(addresses: Mapping[str, str]) -> list[View]:
     return [view for view in (PAGE, FOXGLOVE) if view.name in addresses]
 
 
@@ -84,7 +84,7 @@ def _check_view(view: View, address: str) -> None:
 
 
 def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
-    """Plan a run with the settings of an advice, which is among the run's facts."""
+    """Plan a run with the settings of an advice, which is recorded among the run's facts."""
     from onrig.tools.advised import advice_facts, check_same_rig, read_advice, recipe_overrides
 
     advice = read_advice(advised)
@@ -94,14 +94,14 @@ def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, dev
 
 
 def _run(plan: Plan, addresses: Mapping[str, str], *, sharpen: bool) -> int:
-    with open_folder(plan) as (config, take_back), contextlib.ExitStack() as held:
+    with open_folder(plan) as (config, take_back), contextlib.ExitStack() as stack:
         folder = plan.folder
         print(f"run folder: {folder}", flush=True)
-        _warn_of_disk_space(config, folder)
+        _warn_about_disk_space(config, folder)
         warn_missing_library("run")
-        for view in _create_views(addresses):
+        for view in _requested_views(addresses):
             try:
-                print(f"{view.title}: {held.enter_context(live_view(folder, addresses[view.name], view))}", flush=True)
+                print(f"{view.title}: {stack.enter_context(live_view(folder, addresses[view.name], view))}", flush=True)
             except ViewError as failure:
                 take_back()
                 raise Failure(str(failure), ExitCode(failure.code)) from None
@@ -109,12 +109,12 @@ def _run(plan: Plan, addresses: Mapping[str, str], *, sharpen: bool) -> int:
                 take_back()
                 raise
         if sharpen:
-            held.enter_context(sharpening_alongside(folder))
+            stack.enter_context(sharpening_alongside(folder))
         return _supervise(plan._replace(config=config), take_back)
 
 
-def _warn_of_disk_space(config: RunConfig, folder: Path) -> None:
-    """Warn if the disk is too small for the complete run; a full disk ends the log first."""
+def _warn_about_disk_space(config: RunConfig, folder: Path) -> None:
+    """Warn if the disk is too small for the complete run: when it is full, the log ends first."""
     from onrig.tools.doctor.run_needs import complete_run_bytes
 
     disk = os.statvfs(folder)
@@ -148,21 +148,21 @@ def _supervise(plan: Plan, take_back: Callable[[], None]) -> int:
     if ended.actuators or ended.code == ExitCode.INTERNAL:
         with _ignore_interrupts():
             _conclude(plan.folder, plan.config)
-        if ended.whole is not None:
-            print(summary_line(ended.whole), file=sys.stdout if ended.whole.complete else sys.stderr)
+        if ended.completeness is not None:
+            print(summary_line(ended.completeness), file=sys.stdout if ended.completeness.complete else sys.stderr)
     return ended.code
 
 
 def _print_actuators(verdict: str) -> None:
-    """Print the final state of the actuators; to stderr unless the device confirmed that they are safe."""
+    """Print the final state of the actuators, to stderr unless the device confirmed that they are safe."""
     confirmed = not verdict.startswith(UNCONFIRMED_TEXT)
-    advice = "" if confirmed else "; check the rig, or query the device: onrig disarm PORT"
+    advice = "" if confirmed else "; inspect the rig, or query the device with onrig disarm PORT"
     print(f"actuators: {verdict}{advice}", file=sys.stdout if confirmed else sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def _ignore_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C during the short conclusion of a finished run."""
+    """Ignore Ctrl-C while the results of a finished run are drawn and printed."""
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -196,7 +196,7 @@ def _print_line(line: str) -> None:
 
 
 def _show_post_mortems(folder: Path, config: RunConfig) -> None:
-    """Plot the run's last post-mortem (`onrig report` plots all); without matplotlib, print its path."""
+    """Plot the run's last post-mortem, or print its path if matplotlib is missing; `onrig report` plots all of them."""
     from onrig.runtime.supervise.post_mortem import find_post_mortems
 
     paths = find_post_mortems(folder)

@@ -1,4 +1,4 @@
-"""A run's configuration in words, the same in a terminal, on the page and in the report.  Pure."""
+"""Description of a run's configuration, the same in a terminal, on the page and in the report.  Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onrig.tools.quantity import unit_text
 
 
 def describe_run(config: RunConfig) -> str:
-    """Rig, task, length and device of a run of this configuration."""
+    """Describe rig, task, length and device of a run of this configuration."""
     steps = episode_steps(config.task, config.rate_hz)
     device = config.device
     parts = (
@@ -23,7 +23,7 @@ def describe_run(config: RunConfig) -> str:
 
 
 def pace_of(config: RunConfig) -> str:
-    """Pace of the run's device."""
+    """Describe the pace of the run's device."""
     pace = config.device.pace
     if isinstance(pace, Scaled):
         return f"{pace.scaled:g}× real-time"
@@ -31,7 +31,9 @@ def pace_of(config: RunConfig) -> str:
 
 
 def describe_bounds(config: RunConfig) -> str:
-    """Envelope that the shield enforces, each bound with its basis: the rig's promise, or the measured state."""
+    """Describe the envelope that the shield enforces, with the basis of each bound: the rig's promise, or the measured
+    state.
+    """
     predicted, word = config.limits.predicted, promise_of(config.limits).basis
     guaranteed = () if predicted is None else guaranteed_observations(predicted, config.limits.envelope)
     units = {o.name: unit_text(o.unit) for o in config.rig.signals}
@@ -45,6 +47,6 @@ def describe_bounds(config: RunConfig) -> str:
 
 
 def describe_promise(config: RunConfig, *, withdrawn: bool = False) -> str:
-    """The rig's promise in words."""
+    """Describe the rig's promise."""
     promise = promise_of(config.limits)
-    return f"{promise.basis}, withdrawn: the rig's own data contradict it" if withdrawn else str(promise)
+    return f"{promise.basis}, withdrawn: the rig's data contradict it" if withdrawn else str(promise)

@@ -1,6 +1,6 @@
-"""Facts of a run and their text, the same on the page, in a terminal, in ``onrig watch`` and in the report.  Pure.
+"""Facts about a run and their texts, the same on the page, in a terminal, in ``onrig watch`` and in the report.  Pure.
 
-A fact comes from the live figures, from a progress report, or from the files of a run; unknown ones are None.
+Facts come from the live figures, from a progress report, or from the files of a run; unknown facts are None.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
 from onrig.tools.quantity import count, duration, size
 
 WITHDRAWN_EVENT: Final = "promise_withdrawn"
-"""Kind of the event of a withdrawn promise."""
+"""Kind of the event that the promise was withdrawn."""
 N_AVERAGED_EPISODES: Final = 20
-"""Episodes over which performance is averaged."""
+"""Number of episodes over which performance is averaged."""
 PERCENTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
 """Percentiles by their names in a run's files, with their titles."""
 _COMPLETED_REASON: Final = "completed"
@@ -34,27 +34,27 @@ Times = Mapping[str, float]
 
 
 class RunFacts(NamedTuple):
-    """Known facts of a run."""
+    """Facts about a run."""
 
     measure: Measure
     episodes: int
-    """Planned training episodes."""
+    """Number of planned training episodes."""
     episode: int = 0
-    """Last training episode, or the current one."""
+    """Number of the current training episode, or of the last one."""
     score: float | None = None
-    """Mean of the last training episodes."""
+    """Mean score of the last training episodes."""
     evaluated: float | None = None
-    """Mean of the last evaluation episodes."""
+    """Mean score of the last evaluation episodes."""
     policy: int | None = None
     ticks: int | None = None
     missed: int | None = None
     causes: Mapping[str, int] = MappingProxyType({})
-    """Missed ticks by cause."""
+    """Number of missed ticks by cause."""
     late_commands: int | None = None
     acted: int | None = None
-    """Ticks in which the shield acted."""
+    """Number of ticks in which the shield acted."""
     rules: Mapping[str, int] = MappingProxyType({})
-    """The same by rule."""
+    """Number of ticks in which the shield acted, by rule."""
     faults: int | None = None
     tick: Times = MappingProxyType({})
     lateness: Times = MappingProxyType({})
@@ -73,7 +73,7 @@ class RunFacts(NamedTuple):
     lost: int = 0
     """Number of lost step records."""
     ended: str = ""
-    """Reason of the end; empty while the run lasts, and if it was killed."""
+    """Reason why the run ended; empty if it is in progress or was killed."""
     fault: str = ""
     """Fault that ended the run; empty without one."""
     actuators: str = ""
@@ -81,8 +81,8 @@ class RunFacts(NamedTuple):
     """Whether the shield's promise was withdrawn."""
 
     @property
-    def completed(self) -> bool:
-        """Whether the run was completed."""
+    def is_completed(self) -> bool:
+        """Whether the run ended because all episodes were complete."""
         return self.ended == _COMPLETED_REASON
 
     def score_of(self, value: float | None) -> str:
@@ -90,103 +90,105 @@ class RunFacts(NamedTuple):
         return "–" if value is None or not math.isfinite(value) else f"{value:{self.measure.number_format}}"
 
     def words(self) -> dict[str, str]:
-        """Text of each known fact by name, in the order of tables."""
-        found = {
+        """Return the text of each known fact by name, in the order of tables."""
+        texts = {
             "ended": self.ended,
             "episodes": f"{self.episode} of {self.episodes}",
-            "performance": self._performance(),
+            "performance": self._performance_text(),
             "policy": "" if self.policy is None else f"policy {self.policy}",
-            "ticks": self._ticks(),
+            "ticks": self._ticks_text(),
             "time of a tick": format_times(self.tick),
             "lateness": format_times(self.lateness),
-            "late commands": self._late_commands(),
-            "shield": _describe_counts("acted in", self.acted, "tick", self.rules) if self.acted else self._inactive(),
+            "late commands": self._late_commands_text(),
+            "shield": _describe_counts("acted in", self.acted, "tick", self.rules)
+            if self.acted
+            else self._inactive_text(),
             "promise": "withdrawn" if self.withdrawn else "",
             "faults": "" if self.faults is None else str(self.faults or "none"),
-            "memory": self._memory(),
-            "learner": self._learner(),
-            "policies": self._policies(),
+            "memory": self._memory_text(),
+            "learner": self._learner_text(),
+            "policies": self._policies_text(),
             "records lost": count(self.lost) if self.lost else "",
             "actuators": self.actuators,
         }
-        return {name: text for name, text in found.items() if text}
+        return {name: text for name, text in texts.items() if text}
 
     def line(self) -> str:
-        """The most important facts in one line."""
-        known = self.words()
+        """Return the most important facts in one line."""
+        texts = self.words()
         return ", ".join(
-            known[name] for name in ("performance", "policy", "memory", "learner", "ticks") if name in known
+            texts[name] for name in ("performance", "policy", "memory", "learner", "ticks") if name in texts
         )
 
-    def _performance(self) -> str:
+    def _performance_text(self) -> str:
         if self.score is None and self.evaluated is None:
             return ""
         evaluated = "" if self.evaluated is None else f", {self.score_of(self.evaluated)} evaluated"
         return f"{self.measure.title} {self.score_of(self.score)}{evaluated}"
 
-    def _ticks(self) -> str:
+    def _ticks_text(self) -> str:
         if self.missed is None:
             return ""
         total = "" if self.ticks is None else f"{count(self.ticks)} ticks, "
-        return f"{total}{_describe_counts('', self.missed, '', self.causes, what='missed')}"
+        return f"{total}{_describe_counts('', self.missed, '', self.causes, suffix='missed')}"
 
-    def _late_commands(self) -> str:
+    def _late_commands_text(self) -> str:
         return "" if self.late_commands is None else f"{count(self.late_commands)} of {count(self.ticks or 0)}"
 
-    def _inactive(self) -> str:
+    def _inactive_text(self) -> str:
         return "" if self.acted is None else "did not act"
 
     @property
-    def kept(self) -> str:
+    def memory_fill(self) -> str:
         """Number of experiences in the memory, and its capacity."""
         return f"{count(self.stored or 0)} of {count(self.capacity)}"
 
-    def _memory(self) -> str:
+    def _memory_text(self) -> str:
         if self.stored is None:
             return ""
         synthetic = f", {count(self.synthetic)} synthetic" if self.synthetic else ""
         written = "" if self.inserted is None or self.inserted <= self.stored else f", {count(self.inserted)} written"
-        return f"{self.kept} experiences{synthetic}{written}" + (
+        return f"{self.memory_fill} experiences{synthetic}{written}" + (
             f", {size(self.stored_bytes)}" if self.stored_bytes is not None else ""
         )
 
-    def _learner(self) -> str:
+    def _learner_text(self) -> str:
         if self.updates is None:
             return ""
         rate = f", {count(self.updates_per_s)}/s" if math.isfinite(self.updates_per_s) and self.updates_per_s else ""
         return f"{count(self.updates)} updates{rate}"
 
-    def _policies(self) -> str:
+    def _policies_text(self) -> str:
         if self.offered is None:
             return ""
         not_admitted = {"refused": self.refused, "too soon": self.too_soon, "rolled back": self.rolled_back}
-        rest = "".join(f", {count(n)} {name}" for name, n in not_admitted.items() if n)
-        return f"{count(self.admitted)} of {count(self.offered)} admitted{rest}"
+        others = "".join(f", {count(n)} {name}" for name, n in not_admitted.items() if n)
+        return f"{count(self.admitted)} of {count(self.offered)} admitted{others}"
 
 
-def _describe_counts(before: str, n: int, unit: str, by: Mapping[str, int], what: str = "") -> str:
-    """``acted in 12 ticks: 10 predicted, 2 rate``; ``3 missed: 2 link, 1 host``."""
+def _describe_counts(prefix: str, n: int, unit: str, parts: Mapping[str, int], suffix: str = "") -> str:
+    """Format a total and its parts: ``acted in 12 ticks: 10 predicted, 2 rate``; ``3 missed: 2 link, 1 host``."""
     units = unit + "s" * bool(unit and n != 1)
-    listed = ", ".join(f"{count(k)} {name}" for name, k in by.items() if k)
-    return " ".join(filter(None, (before, count(n), units, what))) + (f": {listed}" if listed else "")
+    listed = ", ".join(f"{count(k)} {name}" for name, k in parts.items() if k)
+    return " ".join(filter(None, (prefix, count(n), units, suffix))) + (f": {listed}" if listed else "")
 
 
 def format_times(times: Times, names: Mapping[str, str] = PERCENTILES, between: str = ", ") -> str:
-    """Percentiles: ``p50 120 µs, p99 1.4 ms, p99.9 2 ms, max 5 ms``."""
+    """Format percentiles: ``p50 120 µs, p99 1.4 ms, p99.9 2 ms, max 5 ms``."""
     return between.join(f"{names[name]} {duration(times[name] * 1e-6)}" for name in names if name in times)
 
 
 def histogram_times(histogram: CoarseHistogram) -> dict[str, float]:
-    """Percentiles of a histogram in µs; empty without a duration."""
+    """Return the percentiles of a histogram in µs; empty if it contains no duration."""
     if not histogram.counts.any():
         return {}
-    found = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
-    percentiles = {name: histogram.percentile_us(q) for name, q in found.items()}
+    times = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
+    percentiles = {name: histogram.percentile_us(q) for name, q in times.items()}
     return {**{name: us for name, us in percentiles.items() if us is not None}, "max": histogram.max_ns / 1000}
 
 
 def facts_from_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
-    """Facts from a progress report."""
+    """Return the facts from a progress report."""
     measure = measure_of(config.task)
     score, policy = values.get(measure.column), values.get("policy")
     return RunFacts(
@@ -207,7 +209,7 @@ def facts_from_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFact
 def facts_from_counters(
     config: RunConfig, figures: Figures, policy: int, actuators: str = "", *, withdrawn: bool = False
 ) -> RunFacts:
-    """Facts of a run in progress, from its live counters."""
+    """Return the facts about a run in progress, from its live counters."""
     return RunFacts(
         measure_of(config.task),
         config.episodes,
@@ -238,12 +240,12 @@ def facts_from_counters(
 
 
 def _counts_by_name(counts: tuple[int, ...], names: type[Rule] | type[Miss]) -> dict[str, int]:
-    """Counts by name, without the first (none)."""
+    """Return the counts by name, without the first one (none)."""
     return {names(i).name.lower(): n for i, n in enumerate(counts) if i}
 
 
 def facts_from_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
-    """Facts from ``summary.json``; entries missing from it are None."""
+    """Return the facts from ``summary.json``; missing entries are None."""
     measure = measure_of(config.task)
 
     def integer(section: Mapping[str, object], key: str) -> int | None:
@@ -261,8 +263,8 @@ def facts_from_summary(config: RunConfig, summary: Mapping[str, object]) -> RunF
         missed=integer(summary, "missed_ticks"),
         acted=integer(summary, "interventions"),
         faults=integer(summary, "faults"),
-        tick=_times(_section(summary, "tick_us")),
-        lateness=_times(_section(summary, "lateness_us")),
+        tick=_read_times(_section(summary, "tick_us")),
+        lateness=_read_times(_section(summary, "lateness_us")),
         stored=integer(buffer, "stored"),
         capacity=integer(buffer, "capacity") or 0,
         stored_bytes=integer(buffer, "bytes"),
@@ -283,14 +285,14 @@ def facts_from_summary(config: RunConfig, summary: Mapping[str, object]) -> RunF
 
 
 def facts_from_files(m: RunFiles) -> RunFacts:
-    """Facts from a run's folder: its summary (if present), episodes and events."""
-    found = facts_from_summary(m.config, m.summary)
-    column = found.measure.column
-    return found._replace(
-        episode=int(m.train["episode"][-1]) if len(m.train["episode"]) else found.episode,
+    """Return the facts from a run folder: its summary (if present), episodes and events."""
+    facts = facts_from_summary(m.config, m.summary)
+    column = facts.measure.column
+    return facts._replace(
+        episode=int(m.train["episode"][-1]) if len(m.train["episode"]) else facts.episode,
         score=_mean_of_last(m.train[column]),
         evaluated=_mean_of_last(m.evaluation[column]),
-        withdrawn=found.withdrawn or any(event.kind == WITHDRAWN_EVENT for event in m.events),
+        withdrawn=facts.withdrawn or any(event.kind == WITHDRAWN_EVENT for event in m.events),
         causes={cause: sum(n.values()) for cause, n in sorted(count_by_episode(m.events, "cause", "missed").items())},
     )
 
@@ -305,5 +307,5 @@ def _section(summary: Mapping[str, object], key: str) -> Mapping[str, object]:
     return section if isinstance(section, dict) else {}
 
 
-def _times(section: Mapping[str, object]) -> dict[str, float]:
+def _read_times(section: Mapping[str, object]) -> dict[str, float]:
     return {name: float(us) for name in PERCENTILES if isinstance(us := section.get(name), int | float)}

@@ -1,4 +1,4 @@
-"""A run from its plan to its end, without a terminal: `onrig.run`."""
+"""Planning and executing a run, without a terminal: `onrig.run`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from onrig.tools.terminal import folder_problem
 
 
 class Plan(NamedTuple):
-    """A run that can start."""
+    """A run that has passed the checks and can start."""
 
     name: str
     """Configuration, or folder of the run to resume."""
@@ -63,8 +63,8 @@ class Plan(NamedTuple):
         return "--run-dir" if self.resumption is None else "--resume"
 
 
-class Ended(NamedTuple):
-    """A run that has ended."""
+class RunResult(NamedTuple):
+    """Result of a run."""
 
     folder: Path
     config: RunConfig
@@ -73,16 +73,16 @@ class Ended(NamedTuple):
     reason: str
     actuators: str
     """State of the actuators at the end, as confirmed by the device; empty for a run whose loop never started."""
-    whole: Completeness | None
-    """Completeness of the run's data."""
+    completeness: Completeness | None
+    """Completeness of the run's data; None if it is unknown."""
 
 
 class RunFailed(Failure):
-    """A run was ended by a fault, its device or its processes; ``ended`` describes it."""
+    """A fault, the device or one of the processes ended the run; ``result`` describes the end."""
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: RunResult) -> None:
         super().__init__(f"{ended.folder}: {ended.reason}", ended.code)
-        self.ended: Final = ended
+        self.result: Final = ended
 
 
 def run(
@@ -93,17 +93,18 @@ def run(
     device: str | None = None,
     resume: str | Path | None = None,
     progress: Callable[[RunFacts], object] = lambda facts: None,
-) -> Ended:
+) -> RunResult:
     """Run a configuration to its end, from a notebook, a program or a thread; installs no signal handlers.
 
     ``name``: path or shipped name; ``device``: port of a real device; ``resume``: folder of a run to continue;
     ``progress`` receives the facts of the run a few times per second (``facts.line()`` formats them); if it raises an
-    exception, the run ends in order and the exception propagates. Ctrl-C ends the processes at once, the actuators
-    first. Returns also if `onrig stop` ended the run. Raises ConfigError, Failure if the run cannot start, RunFailed.
+    exception, the run is stopped in order and the exception propagates. Ctrl-C ends the processes at once, the
+    actuators first. A run that `onrig stop` ended returns normally. Raises ConfigError, Failure if the run cannot
+    start, RunFailed.
     """
     plan = plan_run(name, overrides, _to_path(run_dir), device, _to_path(resume))
 
-    stop = _Stop()
+    stop = _StopOnError()
 
     def show(report: Report) -> None:
         if report.kind == "progress" and stop.cause is None:
@@ -121,19 +122,19 @@ def run(
     return ended
 
 
-class _Stop(Keyboard):
-    """Requests an orderly stop after the caller's ``progress`` function has raised an exception."""
+class _StopOnError(Keyboard):
+    """Stop request after the caller's ``progress`` function has raised an exception."""
 
     def __init__(self) -> None:
         self.cause: BaseException | None = None
 
     @property
     def is_listening(self) -> bool:
-        """Whether a request may arrive; always."""
+        """False: no operator can press a key."""
         return False
 
     def requests(self) -> list[Request]:
-        """Stop requests, as from a key."""
+        """Return the stop requests, like those of a keyboard."""
         return [] if self.cause is None else [Request.STOP]
 
 
@@ -144,7 +145,7 @@ def _to_path(path: str | Path | None) -> Path | None:
 def plan_run(
     name: str | None, overrides: Sequence[str], run_dir: Path | None, device: str | None, resume: Path | None
 ) -> Plan:
-    """Check everything that a run needs before it starts; raises ConfigError and Failure."""
+    """Check everything that a run needs, and return its plan; raises ConfigError and Failure."""
     try:
         if resume is not None:
             resumption = prepare_resumption(resume, name, overrides, device)
@@ -155,7 +156,7 @@ def plan_run(
     except CannotResume as error:
         raise Failure(f"--resume: {error}") from None
     if config.actor is not UNSET:
-        raise Failure("actor: a Python program acts in this run; start it from there, with onrig.make")
+        raise Failure("actor: the actions of this run come from a Python program: start the run there, with onrig.make")
     if device is not None and config.device.line is None:
         raise Failure(f"--device: the run to resume uses {config.device.address}; omit --device")
     line = config.device.line
@@ -213,20 +214,21 @@ def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, E
 
 @contextlib.contextmanager
 def open_folder(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
-    """Context that holds the run's folder, new or reopened; yields the resolved configuration, and a function that
-    removes the written files of a run that never starts.  Raises Failure."""
+    """Context manager that creates or reopens the run's folder and holds its lock.  Yields the resolved configuration,
+    and a function that undoes the changes to the folder if the run never starts.  Raises Failure.
+    """
     resolve_loop_cpu()
     config, folder, resumption = plan.config, plan.folder, plan.resumption
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
             if resumption is not None:
-                held.callback(os.close, lock_folder(folder))
+                stack.callback(os.close, lock_folder(folder))
                 take_back = _reopen(folder, resumption)
             else:
                 config, files, facts = read_beginning(config)
                 meta = {**plugin_records(third_party_plugins(config)), **facts, **plan.facts}
                 take_back = write_run_folder(folder, config, meta, {**files, **plan.files})
-                held.callback(os.close, lock_folder(folder))
+                stack.callback(os.close, lock_folder(folder))
         except (CannotResume, FolderBusy) as error:
             raise Failure(f"{plan.option}: {error}") from None
         except OSError as error:
@@ -242,20 +244,20 @@ def supervise(
     keys: Keyboard | None = None,
     *,
     signals: bool = False,
-) -> Ended:
-    """Run to the end in an open folder; ``signals``: whether this process's signals stop the run."""
+) -> RunResult:
+    """Run to the end in an open folder. ``signals``: whether signals to this process stop the run."""
     resumes = plan.resumption is not None
     supervisor = Supervisor(plan.config, plan.folder, plan.port, show, keys, resumes=resumes, signals=signals)
     try:
         code, reason = supervisor.run()
-    except BaseException:  # outside the supervisor's signal handling, or raised by ``show``
+    except BaseException:  # raised outside the supervisor's signal handling, or by ``show``
         if not supervisor.started:
             take_back()
         raise
     if not supervisor.started and code != ExitCode.INTERNAL:
-        take_back()  # the reason is in ``reason``; a crash leaves its traceback in stderr.log
+        take_back()  # ``reason`` has the cause; the traceback of a crash is in stderr.log
     actuators = supervisor.actuators if supervisor.started else ""
-    return Ended(plan.folder, plan.config, ExitCode(code), reason, actuators, supervisor.completeness)
+    return RunResult(plan.folder, plan.config, ExitCode(code), reason, actuators, supervisor.completeness)
 
 
 def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Adversarial test of the shield's guarantees, with the worst margins (runtime/SAFETY.md)."""
+"""Adversarial test of the shield's guarantees (runtime/SAFETY.md), which reports the worst margins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
-from onrig.tools.load import explain, load
+from onrig.tools.load import load, print_problems
 from onrig.tools.progress import show_progress
 from onrig.tools.reports.style import RED, new_figure, save, title
 from onrig.tools.terminal import complain, file_problem, plot_problem, reason
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int, seed: int) -> int:
-    """Run and print ``core`` episodes through the tick's core and ``stack`` through the twin; returns the exit code."""
+    """Run ``core`` episodes through the tick's core and ``stack`` episodes through the twin, and print the results;
+    returns the exit code.
+    """
     configs = _load_predicting(names, overrides)
     if isinstance(configs, int):
         return configs
@@ -33,7 +35,7 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
 
     breaches = 0
     for name, config in zip(names, configs, strict=True):
-        for stage, run, episodes in (("the tick's pure core", run_core, core), ("the twin's stack", run_stack, stack)):
+        for stage, run, episodes in (("the tick's core", run_core, core), ("the complete stack", run_stack, stack)):
             if not episodes:
                 continue
             try:
@@ -41,11 +43,11 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
                     campaign = run(config, episodes, seed, report)
             except ValueError as error:
                 return complain("safety", f"{name}: {error}")
-            broken = sum(t.breaches for t in campaign.values())
+            n_breaches = sum(t.breaches for t in campaign.values())
             worst = min(t.worst_margin for t in campaign.values())
-            print(f"{name}: {episodes} episodes through {stage}: {broken} breaches, worst margin {worst:.2%}")
+            print(f"{name}: {episodes} episodes through {stage}: {n_breaches} breaches, worst margin {worst:.2%}")
             print(table(campaign), flush=True)
-            breaches += broken
+            breaches += n_breaches
     return ExitCode.SAFETY if breaches else ExitCode.OK
 
 
@@ -60,19 +62,18 @@ def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
         draw_safe_set(configs, path)
     except ImportError:
         return complain("safety", "a plot needs matplotlib: pip install 'onrig[viz]'")
-    except Exception as error:  # matplotlib's exceptions have no common base
+    except Exception as error:  # matplotlib's exceptions share no base class
         return complain("safety", f"--plot: '{path}' cannot be written: {reason(error)}")
     print(f"drawn: {path}")
     return ExitCode.OK
 
 
 def _load_predicting(names: Sequence[str], overrides: Sequence[str]) -> list[RunConfig] | int:
-    """Load configurations with a predicting shield; returns the exit code, after an error message, if one is
-    unsuitable."""
+    """Load configurations with a predicting shield; if one is unsuitable, print an error and return the exit code."""
     try:
         configs = [load(name, overrides) for name in names]
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     for name, config in zip(names, configs, strict=True):
         if config.limits.predicted is None:
             return complain(
@@ -82,7 +83,7 @@ def _load_predicting(names: Sequence[str], overrides: Sequence[str]) -> list[Run
 
 
 def draw_safe_set(configs: list[RunConfig], path: Path) -> None:
-    """Draw one panel per configuration with a prediction; raises ImportError without matplotlib."""
+    """Draw one panel per configuration; raises ImportError without matplotlib."""
     figure, [panels] = new_figure(1, len(configs), 5.2, width_in=6.2 * len(configs))
     for config, axes in zip(configs, panels, strict=True):
         _panel(config, axes)

@@ -1,4 +1,4 @@
-"""Reference of all settings: values, default and meaning, for a terminal and as a page."""
+"""Reference of all settings, with values, defaults and meanings, for a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onrig.runtime.config.problem import ConfigError, hint
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import load_run
 from onrig.tools.fields import REQUIRED, Field, Section, first_sentence, sections_of_run
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.load import sections as owned_sections
 from onrig.tools.terminal import complain
 
@@ -26,18 +26,18 @@ section in a terminal. [configs/README.md](../configs/README.md) explains how th
 
 
 def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
-    """Print the settings at these paths, or the list of sections; returns the exit code.
+    """Print the settings at the given paths, or else the list of sections; returns the exit code.
 
-    ``of``: configuration whose plugins in files are included.
+    ``of``: configuration whose plugin files are included.
     """
     try:
         if of is not None:
             load_run(of)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     sections = sections_of_run(owned_sections())
     if markdown:
-        print(page(sections), end="")
+        print(markdown_page(sections), end="")
         return ExitCode.OK
     if not paths:
         print("\n".join(overview(sections)))
@@ -51,15 +51,21 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
             return complain(
                 "settings", f"unknown setting '{path}'{hint(path, names)}; `onrig settings` lists the sections"
             )
-        print("\n".join(line for section in selected for line in text(section, shutil.get_terminal_size().columns)))
+        print(
+            "\n".join(
+                line for section in selected for line in section_lines(section, shutil.get_terminal_size().columns)
+            )
+        )
     return ExitCode.OK
 
 
 def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
-    """Return the sections at and below a path; for a single setting, its section reduced to it."""
+    """Return the sections at and below a path; for a single setting, its section with this setting only."""
     path_parts = path.split(".")
     matching = [
-        (section, len(section.names) - len(path_parts)) for section in sections if _matches(section.names, path_parts)
+        (section, len(section.names) - len(path_parts))
+        for section in sections
+        if _path_matches(section.names, path_parts)
     ]
     if deeper := [section for section, depth in matching if depth >= 0]:
         return deeper
@@ -71,8 +77,8 @@ def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
     return [section for section in reduced if section.fields or section.variant.startswith(f"{path_parts[-1]}: ")]
 
 
-def _matches(names: Sequence[str], path_parts: Sequence[str]) -> bool:
-    """Return whether a section's path and a given one agree over their common length; list marks are optional."""
+def _path_matches(names: Sequence[str], path_parts: Sequence[str]) -> bool:
+    """Return whether the path of a section and a given path agree over their common length; list marks are optional."""
     pairs = zip(names, path_parts, strict=False)
     return all(name in ("NAME", part) or part in name.replace("[]", "").split(" | ") for name, part in pairs)
 
@@ -85,7 +91,7 @@ def overview(sections: Sequence[Section]) -> Iterator[str]:
         yield f"{title.ljust(width)}  {_plain(first_sentence(section.meaning)).removesuffix('.')}".rstrip()
 
 
-def text(section: Section, columns: int) -> Iterator[str]:
+def section_lines(section: Section, columns: int) -> Iterator[str]:
     """Yield the lines of a section for a terminal."""
     yield _title(section) or "(top level)"
     yield from textwrap.wrap(_plain(section.meaning), columns, initial_indent=_INDENT, subsequent_indent=_INDENT)
@@ -96,7 +102,7 @@ def text(section: Section, columns: int) -> Iterator[str]:
     yield ""
 
 
-def page(sections: Sequence[Section]) -> str:
+def markdown_page(sections: Sequence[Section]) -> str:
     """Return all sections as Markdown."""
     parts = [_HEAD]
     for section in sections:

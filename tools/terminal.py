@@ -1,8 +1,8 @@
-"""Terminal input and output of the verbs: argument parser, one-line errors, tables, printable text.
+"""Terminal output of the verbs, and their argument parser: one-line errors, tables, printable text.
 
-All output of the verbs is made printable here.  Verbs that draw (progress bars, `onrig watch`) write control characters
-through `drawing_stream` and escape untrusted text themselves. Slow imports are avoided for `onrig stop` and `onrig
-doctor`.
+All output of the verbs is made printable here.  Verbs that move the cursor (progress bars, `onrig watch`) write through
+`drawing_stream`, and escape untrusted text themselves. The module avoids slow imports, because of `onrig stop` and
+`onrig doctor`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ PLOT_SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 
 class StreamLost(Exception):
-    """Standard output is closed; the message gives the reason. Not an OSError, which callers would attribute to their
-    files."""
+    """Standard output is closed; the message gives the reason. It is not an OSError, since callers would attribute that
+    to their files.
+    """
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
         self.reader_left = isinstance(error, BrokenPipeError)
-        """Whether the output was a pipe whose reader has ended, such as ``head``."""
+        """Whether the output is a pipe whose reader, such as ``head``, has ended."""
 
 
 class PrintableStream:
@@ -55,7 +56,7 @@ class PrintableStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush."""
+        """Flush the underlying stream."""
         try:
             self.beneath.flush()
         except OSError as error:
@@ -72,7 +73,7 @@ class PrintableStream:
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
-    """Context in which standard output and standard error escape unprintable characters."""
+    """Context manager in which standard output and standard error escape unprintable characters."""
     out, err = sys.stdout, sys.stderr
     escaping = (cast(TextIO, PrintableStream(out)), cast(TextIO, PrintableStream(err)))
     sys.stdout, sys.stderr = escaping
@@ -84,7 +85,7 @@ def printable_streams() -> Iterator[None]:
 
 
 def drawing_stream(stream: TextIO) -> TextIO:
-    """Return the underlying stream, for callers that move the cursor."""
+    """Return the underlying stream without escaping, for callers that move the cursor."""
     return cast(TextIO, getattr(stream, "beneath", stream))
 
 
@@ -97,7 +98,7 @@ _REWORDINGS: Final = (
     (re.compile(r"argument (\S+): ignored explicit argument (.*)"), r"\1 takes no value, got \2"),
     (re.compile(r"argument (\S+): (.*)"), r"\1: \2"),
 )
-"""Messages of argparse, reworded to match other messages."""
+"""Messages of argparse, and their replacements in the style of other messages."""
 _SETTING_NAMES: Final = (
     "rig",
     "task",
@@ -109,7 +110,7 @@ _SETTING_NAMES: Final = (
     "identified",
     "evaluate_every",
 )
-"""Settings of a run that users may expect as options; a test compares them with the configuration."""
+"""Settings of a run that users may expect to be options; a test compares them with the configuration."""
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -128,7 +129,7 @@ class VerbParser(argparse.ArgumentParser):
         self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def _unknown(self, words: str) -> str:
-        """Message for unknown options or too many arguments."""
+        """Return a message about unknown options or too many arguments."""
         from onrig.runtime.config.problem import hint
 
         first, *rest = sorted(words.split(" "), key=lambda word: not word.startswith("-"))
@@ -147,23 +148,22 @@ class VerbParser(argparse.ArgumentParser):
 
 
 def plot_problem(option: str, path: Path | None) -> str | None:
-    """Message for an unsupported suffix of a plot file, or None."""
+    """Return a message for an unsupported suffix of a plot file, or None."""
     if path is None or path.suffix.lower() in PLOT_SUFFIXES:
         return None
     return f"--{option}: expected a file that ends in {', '.join(PLOT_SUFFIXES)}, got '{path}'"
 
 
-def draw_or_report(name: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
-    """Draw a plot of a result; a failure is reported to ``say`` in one line and has no other effect.
-
-    Returns None, without a message, if matplotlib is missing.
+def draw_or_report(name: str, draw: Callable[[], T], report_failure: Callable[[str], object]) -> T | None:
+    """Draw a plot of a result, and return what ``draw`` returns.  A failure is passed to ``report_failure`` as one
+    line, and has no other effect.  Returns None, without a message, if matplotlib is missing.
     """
     try:
         return draw()
     except ImportError:
         return None
-    except Exception as error:  # matplotlib's back ends, fonts and extensions have no common base
-        say(f"{name} was not drawn: {reason(error)}")
+    except Exception as error:  # exceptions of matplotlib's back ends, fonts and extensions share no base class
+        report_failure(f"{name} was not drawn: {reason(error)}")
         return None
 
 
@@ -174,7 +174,7 @@ def reason(error: Exception) -> str:
 
 
 def file_problem(option: str, path: Path | None) -> str | None:
-    """Message for an unwritable output file, for checks before long computations; None if it can be written."""
+    """Return a message if an output file cannot be written, or None; for checks before long computations."""
     if path is None:
         return None
     folder = path.absolute().parent
@@ -182,14 +182,14 @@ def file_problem(option: str, path: Path | None) -> str | None:
         return f"--{option}: no such folder '{path.parent}'"
     if path.is_dir():
         return f"--{option}: '{path}' is a folder"
-    # Links are followed; pipes and terminals are written to directly.
+    # links are followed; pipes and terminals are not replaced
     replaceable = not path.exists() or path.is_file()
     writable = os.access(path.resolve().parent if replaceable else path, os.W_OK)
     return None if writable else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
 def folder_problem(option: str, path: Path | None) -> str | None:
-    """Message for an unwritable output folder, for checks before long computations; None if it can be written."""
+    """Return a message if an output folder cannot be written, or None; for checks before long computations."""
     if path is None:
         return None
     existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
@@ -215,8 +215,8 @@ def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
     return code
 
 
-def missing_library() -> str | None:
-    """Message for a missing C library and its cost, or None."""
+def missing_library_text() -> str | None:
+    """Return a message if the C library is missing, with the consequences, or None."""
     from onrig.hw.native import COST_WITHOUT_LIBRARY, state
 
     library = state()
@@ -227,18 +227,19 @@ def missing_library() -> str | None:
 
 def warn_missing_library(verb: str) -> None:
     """Print a warning if the C library is missing."""
-    if missing := missing_library():
+    if missing := missing_library_text():
         complain(verb, missing)
 
 
 def refer_to_laboratory(command: str, name: str) -> int:
-    """Print the replacement of a verb that only a checkout has; returns the exit code."""
+    """Print how to run a former verb that is now part of the checkout only; returns the exit code."""
     sys.stderr.write(f"{command}: run `python -m tests.lab.{name}` in a checkout of Onrig\n")
     return ExitCode.CONFIGURATION
 
 
 def align(rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
-    """Align rows in columns: the first to the left, the others to the right, or to the left unless ``numbers``."""
+    """Align rows in columns: the first column to the left, the others to the right, or to the left unless
+    ``numbers``."""
     widths = [max(len(row[k]) for row in rows if k < len(row)) for k in range(max(map(len, rows)))]
     lines = [
         (

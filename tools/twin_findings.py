@@ -1,4 +1,4 @@
-"""Checks of a configuration's twin: mismatches with rig, plant and the plants of the shield's prediction."""
+"""Checks of a configuration's twin: mismatches with the rig, the plant, and the plants of the shield's prediction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onrig.sim.twin.options import (
 
 
 def twin_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of a twin, by itself and with the rest of its configuration."""
+    """List the problems of a twin, in itself and in combination with other sections."""
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         at_plant: NodePath = ("device", "twin", "plant")
@@ -56,7 +56,7 @@ def twin_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
-    """List the mismatches between twin and rig, and the problems with its plant's results."""
+    """List the mismatches between twin and rig, and the problems with results of the plant."""
     rows = rows_of(config.task.all_starts)
     problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
     for path, message in dict.fromkeys(problems):
@@ -69,7 +69,7 @@ def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
 
 
 def coverage_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the deviations of a twin from the plants of the prediction."""
+    """List the respects in which the prediction's plants do not cover the configured twin."""
     plants = config.limits.predicted
     if config.device.twin is not None and plants is not None:
         yield from collect_findings(
@@ -80,7 +80,7 @@ def coverage_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def uncovered_findings(twin: TwinOptions, config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
-    """List the deviations of any twin of a configuration's rig from the plants of the prediction."""
+    """List the respects in which the prediction's plants do not cover a given twin."""
     for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
         yield ("limits", "predicted"), f"{message} at limits.predicted"
     if isinstance(plants, SampledBox):
@@ -93,7 +93,7 @@ def uncovered_findings(twin: TwinOptions, config: RunConfig, plants: PlantBox) -
 
 
 def twin_warnings(config: RunConfig) -> Iterator[Finding]:
-    """Warn of behaviour of a twin that its rig cannot observe."""
+    """Warn about behaviour of a twin that the rig does not observe."""
     if config.device.twin is None:
         return
     twin = msgspec.convert(config.device.twin, TwinOptions)

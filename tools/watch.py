@@ -1,4 +1,4 @@
-"""View of a running rig in a terminal, local or over ssh, without any effect on the run."""
+"""View of a running rig in a terminal, locally or over ssh, without any effect on the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing
 from onrig.runtime.supervise.requests import Keyboard, open_keyboard
-from onrig.tools.active_runs import choose, describe_outcome
+from onrig.tools.active_runs import choose_run, describe_outcome
 from onrig.tools.terminal import complain, drawing_stream
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _STOPPING_TEXT: Final = "stopping; s again: disarm now"
 
 def watch(run: Path | None, *, once: bool, plain: bool) -> int:
     """Watch until the run ends or q is pressed; returns the exit code."""
-    selected = choose("watch", run, anywhere=True)
+    selected = choose_run("watch", run, anywhere=True)
     if isinstance(selected, int):
         return selected
     from onrig.runtime.view.run_view import RunView
@@ -51,18 +51,20 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
     except SegmentMissing:
         has_ended, code = True, ExitCode.OK
     except SegmentError as error:
-        return complain("watch", f"{error}; watch it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
+        return complain(
+            "watch", f"{error}; use the version of Onrig with which the run was started", ExitCode.PREFLIGHT
+        )
     except ConfigError as error:
-        from onrig.tools.load import explain
+        from onrig.tools.load import print_problems
 
-        return explain(error)
+        return print_problems(error)
     if has_ended:
         print(f"{selected.folder}: {describe_outcome(selected.folder)}")
     return code
 
 
 def _liveness_test(pid: int) -> Callable[[], bool]:
-    """Liveness test of a process, safe against reuse of its pid."""
+    """Return a liveness test of a process that is not misled by a reused pid."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -120,32 +122,32 @@ class StopKeys:
 
     def __init__(self, run: Running) -> None:
         self._run = run
-        self._confirming = False
-        self._level = 0
+        self._awaits_confirmation = False
+        self._stop_level = 0
 
     @property
     def footer(self) -> str:
-        """The last line of the screen."""
+        """Last line of the screen."""
         from onrig.tools.watching.screen import KEYS
 
-        return _CONFIRM_TEXT if self._confirming else _STOPPING_TEXT if self._level else KEYS
+        return _CONFIRM_TEXT if self._awaits_confirmation else _STOPPING_TEXT if self._stop_level else KEYS
 
     def take(self, key: str) -> bool:
         """Handle one key; returns True to quit."""
-        if self._confirming:
-            self._confirming = False
+        if self._awaits_confirmation:
+            self._awaits_confirmation = False
             if key == "y":
                 self._stop()
             return False
         if key == "q":
             return True
-        if key == "s" and self._level:
+        if key == "s" and self._stop_level:
             self._stop()  # a second request needs no confirmation
         elif key == "s":
-            self._confirming = True
+            self._awaits_confirmation = True
         return False
 
     def _stop(self) -> None:
-        self._level = min(self._level + 1, 2)
+        self._stop_level = min(self._stop_level + 1, 2)
         with contextlib.suppress(SegmentError), RemoteControl(self._run) as remote:
-            remote.stop(self._level)
+            remote.stop(self._stop_level)

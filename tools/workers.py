@@ -1,7 +1,7 @@
-"""Worker processes: each runs a Python module and is called by lines of JSON on its stdin.
+"""Worker processes: each runs a Python module, and receives calls as lines of JSON on stdin.
 
-A call consists of a method's name and its arguments.  A worker replies with lines of JSON: one when it is ready; for
-each call any number of progress notes, then its value or the reason why there is none.
+A call consists of a method's name and its arguments.  A worker replies with lines of JSON: one when it is ready, and
+for each call any number of progress notes, followed by the value or the reason of the failure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onrig.runtime.control.realtime import die_with_parent
 ONE_THREAD_ENVIRONMENT: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
-"""Environment that keeps numerical libraries on one thread."""
+"""Environment variables that restrict numerical libraries to one thread."""
 _EXIT_TIMEOUT_S: Final = 1.0
 
 R = TypeVar("R")
@@ -42,19 +42,19 @@ class Note(msgspec.Struct, frozen=True, tag=True):
 
 
 class Value(msgspec.Struct, frozen=True, tag=True):
-    """Result of a call; null when the worker is ready."""
+    """Result of a call; null in the reply that the worker is ready."""
 
     value: msgspec.Raw
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """A call that the worker cannot execute; at the start: any call."""
+    """Refusal of a call that the worker cannot execute; as the first reply: of all calls."""
 
     reason: str
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A call that ended with an exception; the worker continues."""
+    """Failure of a call with an exception; the worker continues."""
 
     reason: str
 
@@ -65,7 +65,7 @@ _REPLY: Final = msgspec.json.Decoder(Reply)
 
 
 class WorkerProcess:
-    """Handle of a worker; a context that ends it."""
+    """Handle of a worker; a context manager that ends it."""
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._partial_line = b""
@@ -81,7 +81,7 @@ class WorkerProcess:
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
         self.fd: Final = self._out.fileno()
-        """Readable when there are replies."""
+        """File descriptor that is readable when replies have arrived."""
         os.set_blocking(self.fd, False)
 
     @property
@@ -96,12 +96,12 @@ class WorkerProcess:
 
     def call(self, method: str, *arguments: object) -> None:
         """Send a call."""
-        with suppress(BrokenPipeError):  # it has ended, which `replies` reports
+        with suppress(BrokenPipeError):  # the process has ended, which `replies` reports
             self._in.write(msgspec.json.encode((method, arguments)) + b"\n")
             self._in.flush()
 
     def replies(self) -> Iterator[Reply | None]:
-        """Yield the replies that have arrived; None last if the process has ended."""
+        """Yield the replies that have arrived, and finally None if the process has ended."""
         while True:
             try:
                 data = os.read(self.fd, 1 << 20)
@@ -120,7 +120,7 @@ class WorkerProcess:
         return msgspec.json.decode(self.answer(), type=returns)
 
     def has_reply(self, within_s: float) -> bool:
-        """Wait for a reply, or for the end of the process; returns False if neither comes in time."""
+        """Wait for a reply, or for the end of the process; returns False if neither happens in time."""
         return bool(select.select([self.fd], (), (), within_s)[0])
 
     def answer(self) -> msgspec.Raw:
@@ -139,18 +139,18 @@ class WorkerProcess:
     @property
     def stderr_lines(self) -> str:
         """Output of the process on stderr."""
-        # Read by position, since the process shares the file's offset.
+        # read by position, since the process shares the file offset
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
     def end_reason(self) -> str:
-        """Wait for the end of the process; returns its cause."""
+        """Wait for the end of the process; returns the cause."""
         code = self._process.wait()
         lines = self.stderr_lines.strip().splitlines()
         if code == -signal.SIGKILL:
-            return "its worker was killed (out of memory?)"
+            return "the worker was killed (out of memory?)"
         manner = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return f"its worker ended {manner}: {lines[-1] if lines else 'no output'}"
+        return f"the worker ended {manner}: {lines[-1] if lines else 'no output'}"
 
     def stop(self) -> None:
         """Ask the process to end."""
@@ -176,13 +176,15 @@ class WorkerProcess:
 
 
 class Channel:
-    """A worker's side: reads calls from stdin and replies on stdout; all other output is redirected to stderr."""
+    """Worker's end of the connection: reads calls from stdin and replies on stdout.  All other output is redirected to
+    stderr.
+    """
 
     def __init__(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of the group; the caller handles it
         die_with_parent()
         self._out = os.fdopen(os.dup(1), "wb")
-        os.dup2(2, 1)  # libraries print
+        os.dup2(2, 1)  # libraries may print to stdout
 
     def note(self, value: object) -> None:
         """Report progress of the current call."""
@@ -193,8 +195,10 @@ class Channel:
         self._out.write(msgspec.json.encode(reply) + b"\n")
         self._out.flush()
 
-    def serve(self, start_up: Callable[[], object], turn: Callable[[], None] | None = None) -> None:
-        """Execute calls on the object from ``start_up`` until stdin ends; ``turn`` runs while there are none."""
+    def serve(self, start_up: Callable[[], object], on_idle: Callable[[], None] | None = None) -> None:
+        """Execute calls as methods of the object from ``start_up``, until stdin ends; ``on_idle`` runs while no call is
+        pending.
+        """
         try:
             subject = start_up()
         except Unavailable as reason:
@@ -203,8 +207,8 @@ class Channel:
         self.reply(Value(msgspec.Raw(b"null")))
         with suppress(BrokenPipeError):  # the caller has ended
             while True:
-                while turn is not None and not select.select([sys.stdin], (), (), 0)[0]:
-                    turn()
+                while on_idle is not None and not select.select([sys.stdin], (), (), 0)[0]:
+                    on_idle()
                 line = sys.stdin.buffer.readline()
                 if not line:
                     return
@@ -213,7 +217,7 @@ class Channel:
 
 
 def execute_call(call: Callable[..., object], arguments: list[msgspec.Raw]) -> Answer:
-    """Call a function with arguments in JSON, decoded according to its annotations."""
+    """Call a function with JSON arguments, decoded according to its annotations."""
     hints = get_type_hints(call)
     types = [hints[name] for name in inspect.signature(call).parameters]
     try:

@@ -47,7 +47,7 @@ def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 def test_it_is_checked_without_a_word(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "run.yaml"]) == ExitCode.OK
     said = capsys.readouterr()
-    assert said.out.startswith("run.yaml: sound: rig ")
+    assert said.out.startswith("run.yaml: valid: rig ")
     assert said.err == ""
     assert main(["experiment", "experiment.yaml", "--dry-run"]) == ExitCode.OK
 

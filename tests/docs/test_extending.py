@@ -132,7 +132,7 @@ def test_the_examples_are_formatted_as_the_code_is(tmp_path: Path) -> None:
 
 
 def test_a_package_is_checked_replayed_and_shown(package: Lab) -> None:
-    assert "sound" in package.onrig("check", "lab.yaml")
+    assert ": valid" in package.onrig("check", "lab.yaml")
     assert "ticks that differ  0" in package.onrig("replay", "run")
     assert "features: whole number 1 to 4096" in package.onrig("settings", "learner.fourier")
     package.onrig("report", "run")
@@ -163,7 +163,7 @@ def test_a_package_that_has_changed_is_not_what_ran(package: Lab) -> None:
 
 
 def test_files_resume_after_a_kill_to_the_bits_of_the_package(files: Lab, package: Lab) -> None:
-    assert "sound" in files.onrig("check", "lab.yaml")
+    assert ": valid" in files.onrig("check", "lab.yaml")
     files.kill_in_mid_run()
     refused = files.onrig("run", "--resume", "run", code=2)
     assert re.search(r"its Python code runs only with --trust; read it first: \S+/fourier\.py, \S+", refused)

@@ -73,7 +73,7 @@ def uninterrupted(how: str, tmp_path: Path, finished: dict[str, Path]) -> Path:
     """Folder of the run, which is made once for each way of bringing the examples."""
     run = written(tmp_path, how)
     if how not in finished:
-        assert "sound" in onrig("check", run)
+        assert ": valid" in onrig("check", run)
         assert "data complete" in onrig("run", run, "--run-dir", tmp_path / "whole")
         finished[how] = tmp_path / "whole"
     return finished[how]

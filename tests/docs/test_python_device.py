@@ -47,7 +47,7 @@ def test_it_is_checked_and_what_its_lease_is_worth_is_told(tmp_path: Path) -> No
             "my_motor.py",
             "def feed_watchdog",
             "def feed",
-            "does not define feed_watchdog(), which its watchdog of 0.1 s",
+            "does not define feed_watchdog(), but the watchdog of 0.1 s",
         ),
         ("my_motor.py", "def apply", "def put", "does not define apply()"),
         ("my_motor.py", "(Driver)", "", "which is not a subclass of Driver"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.python_files import trust_everything
-from onrig.tools.terminal import VerbParser, missing_library, printable_streams
+from onrig.tools.terminal import VerbParser, missing_library_text, printable_streams
 
 
 def program(name: str) -> str:
@@ -48,7 +48,7 @@ def complain(name: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
 def execute(main: Callable[[list[str]], int]) -> None:
     """Run a command with the process's arguments and exit with its code."""
     os.environ["MPLBACKEND"] = "agg"  # plots are written to files
-    if missing := missing_library():
+    if missing := missing_library_text():
         sys.stderr.write(f"{missing}\n")
     try:
         with printable_streams():

@@ -18,7 +18,7 @@ from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.load import explain, load_for_rig
+from onrig.tools.load import load_for_rig, print_problems
 from onrig.tools.terminal import VerbParser, draw_or_report, file_problem, plot_problem
 from tests.lab.command import add_overrides, complain, execute, program
 
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     try:
         config = load_for_rig(args.config, settings)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     if config.device.twin is None:
         return complain("soak", f"{args.config} names a port; faults are injected only into a twin")
     if args.keep is not None:

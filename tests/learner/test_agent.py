@@ -24,7 +24,7 @@ from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.policy.contract import GAUSSIAN, METADATA_KEY, SQUASHED_GAUSSIAN
 from onrig.runtime.run_config import layout_of
 from onrig.runtime.run_loading import load_run
-from onrig.tools.evaluate import judge
+from onrig.tools.evaluate import admission_verdict
 
 RUN = load_run("pendulum")
 CAPACITY = 64
@@ -132,8 +132,8 @@ def test_policies_of_the_hidden_pendulum_fit_it_and_no_other(name: str) -> None:
     a = Agent(config, settings, mirror)
     a.on_write(np.arange(CAPACITY))
     assert all(np.isfinite(piece.values).all() for piece in a.learn(2))
-    assert isinstance(judge(a.export("run"), config), Admitted)
-    told = judge(a.export("run"), msgspec.structs.replace(config, task=RUN.task))
+    assert isinstance(admission_verdict(a.export("run"), config), Admitted)
+    told = admission_verdict(a.export("run"), msgspec.structs.replace(config, task=RUN.task))
     assert isinstance(told, Refused)
     assert "observations are ['cos_angle', 'sin_angle', 'cos_angle-1', 'sin_angle-1']" in told.reason
 
@@ -143,10 +143,10 @@ def test_a_stochastic_algorithm_exports_its_draw_to_rigs_that_explore_by_it() ->
     mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
     sac = LearnerSettings(algorithm="sac", sac=SacConfig(hidden=(8,), batch=16), updates_per_episode=1)
     model = Agent(config, sac, mirror).export("run")
-    verdict = judge(model, config)
+    verdict = admission_verdict(model, config)
     assert isinstance(verdict, Admitted)
     assert (verdict.contract.behaviour, verdict.contract.format) == (SQUASHED_GAUSSIAN, 2)
-    assert isinstance(judge(model, RUN), Refused)
+    assert isinstance(admission_verdict(model, RUN), Refused)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     assert not second.sampler_was_reset
     second.catch_up()  # nothing is new
     assert learned(first, 20) == learned(second, 20)
-    verdict = judge(second.export("run"), msgspec.structs.replace(RUN, exploration=OwnNoise()))
+    verdict = admission_verdict(second.export("run"), msgspec.structs.replace(RUN, exploration=OwnNoise()))
     assert isinstance(verdict, Admitted)
     assert verdict.contract.behaviour == GAUSSIAN
     mirror.storage.insert(0, (0.0, 0.0), (0.0,), 0.0, (0.0, 0.0), behaviour=(0.0, 0.2, 0.0))

@@ -21,7 +21,7 @@ from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_loading import load_run
-from onrig.tools.evaluate import judge
+from onrig.tools.evaluate import admission_verdict
 
 UNITS = (8, 12)
 N, M, B, W = 3, 2, 5, 16
@@ -183,7 +183,7 @@ def test_a_rig_s_session_equals_the_network_over_two_hundred_ticks_and_episodes_
     assert told[0] == told[1]
     assert np.std(told[0]) > 0.1
     own = msgspec.structs.replace(config, exploration=OwnNoise())
-    assert isinstance(judge(model, own), Admitted)
+    assert isinstance(admission_verdict(model, own), Admitted)
 
 
 def _middle(low: float, high: float) -> float:

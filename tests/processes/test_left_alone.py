@@ -123,5 +123,5 @@ def test_in_real_time_a_replay_process_that_is_killed_costs_the_log_a_second_at_
     assert (run.folder / "log-2.mcap").exists()
     assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
     out = capsys.readouterr().out
-    assert "log.mcap was not finished: it is read to its last complete chunk" in out
+    assert "log.mcap is incomplete; it is read up to its last complete chunk" in out
     assert ["sessions", "1"] in [line.split() for line in out.splitlines()]

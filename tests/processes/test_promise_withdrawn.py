@@ -39,4 +39,4 @@ def test_a_promise_that_the_rig_contradicts_pauses_the_run_until_a_person_re_arm
     meta = json.loads((tmp_path / "run" / "meta.json").read_text())
     assert meta["promise"]["word"] == "proved"
     reported = onrig("report", str(tmp_path / "run")).stdout
-    assert "proved, withdrawn: the rig's own data contradict it" in reported
+    assert "proved, withdrawn: the rig's data contradict it" in reported

@@ -14,7 +14,7 @@ from onrig.runtime.lease import describe_lease, driver_findings, longest_hold_ns
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import load
 from onrig.tools.machine import Machine
-from onrig.tools.service.installation import Refused, describe
+from onrig.tools.service.installation import NotInstallable, describe_service
 
 
 class Bench(PythonDevice, frozen=True, kw_only=True, tag="bench"):
@@ -62,8 +62,8 @@ def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
 
 
 def test_nobody_attends_a_service() -> None:
-    with pytest.raises(Refused, match=r"a service runs unattended, and safe within 0.12 s"):
-        describe(driven(None, attended=True), "pendulum", (), None, "root", False, False, Machine())
+    with pytest.raises(NotInstallable, match=r"a service runs unattended, but this rig is safe within 0.12 s"):
+        describe_service(driven(None, attended=True), "pendulum", (), None, "root", False, False, Machine())
 
 
 @pytest.mark.parametrize(

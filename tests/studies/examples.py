@@ -32,7 +32,7 @@ from onrig.runtime.random_streams import Role
 from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.tools.evaluate import judge, play
+from onrig.tools.evaluate import admission_verdict, play
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import WorldCell
@@ -90,7 +90,7 @@ MEASURES: Final[dict[str, tuple[str, Callable[[Episode], tuple[bool, float]]]]] 
 def evaluations(config: RunConfig, policy: Path, seed: int) -> list[Episode]:
     """Evaluation episodes of a policy."""
     model = policy.read_bytes()
-    verdict = judge(model, config)
+    verdict = admission_verdict(model, config)
     session = PolicySession(model, native=getattr(verdict, "native", False))
     names = [o.name for o in config.rig.signals]
     steps = episode_steps(config.task, config.rate_hz)

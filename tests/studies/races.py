@@ -17,9 +17,9 @@ import numpy as np
 
 from onrig.learner.trials.objectives import OBJECTIVES, Values
 from onrig.tools.advice.candidates import candidates
-from onrig.tools.advice.field import Subject, curves_of, enter, spec_of
-from onrig.tools.advice.plants import drawn_plants
-from onrig.tools.advice.race import RUNGS, Budget, Rules, race, standings, statistic_of
+from onrig.tools.advice.field import Subject, curves_of, enter_candidates, spec_of
+from onrig.tools.advice.plants import draw_plants
+from onrig.tools.advice.race import RUNGS, Budget, Rules, race, standings, statistic_for
 from onrig.tools.experiments.folder import lock_folder
 from onrig.tools.experiments.runner import PlainDisplay, missing_units, run_units, split
 from onrig.tools.experiments.workers import LocalWorkers
@@ -35,21 +35,21 @@ def repetition(scores: Values, seed: int, objective: str = "final", share: float
     dealt, n = np.random.default_rng((45, seed)).permutation(scores.shape[1]), scores.shape[1] // 2
     mine, again = scores[:, dealt[:n]], scores[:, dealt[n:]]
     names = [str(k) for k in range(len(scores))]
-    rules = Rules(statistic_of(objective), rungs=tuple(rung for rung in RUNGS if rung <= n))
+    rules = Rules(statistic_for(objective), rungs=tuple(rung for rung in RUNGS if rung <= n))
     budget = Budget(share * mine.size, dict.fromkeys(names, 1.0))
     by_name = dict(zip(names, mine, strict=True))
     state = race(names, by_name, rules, budget)
     best = standings(state, by_name, rules)[0]
-    figures = [rules.statistic.of(row, 0.25).value for row in again]
+    figures = [rules.statistic.summarize(row, 0.25).value for row in again]
     measured = figures[int(best.name)]
     return {
         "regret": max(figures) - measured,
-        "full": max(figures) - figures[int(np.argmax([rules.statistic.of(row, 0.25).value for row in mine]))],
+        "full": max(figures) - figures[int(np.argmax([rules.statistic.summarize(row, 0.25).value for row in mine]))],
         "covered": best.figure.low <= measured <= best.figure.high,
         "half_width": best.figure.half_width,
         "pairs": best.pairs,
-        "left": len(state.left),
-        "spent": budget.spent(state.pairs) / mine.size,
+        "left": len(state.remaining),
+        "spent": budget.cost_of(state.pairs) / mine.size,
     }
 
 
@@ -79,8 +79,10 @@ def main() -> None:
     args = parser.parse_args()
     asked = Subject(args.config, (f"episodes={args.episodes}",))
     config = load_for_rig(*asked)
-    drawn = drawn_plants(config, None)
-    field = enter(asked, args.out, drawn.values, (c for c in candidates(config) if c.name not in args.without))
+    drawn = draw_plants(config, None)
+    field = enter_candidates(
+        asked, args.out, drawn.values, (c for c in candidates(config) if c.name not in args.without)
+    )
     cells, seeds = field.cells(), range(2 * args.pairs)
     with lock_folder(args.out, spec_of("races", cells, len(seeds)), cells):
         todo = missing_units(args.out, cells, seeds)
@@ -90,11 +92,11 @@ def main() -> None:
                 run_units(args.out, split(todo, args.workers, 16), there, workers, PlainDisplay())
             finally:
                 workers.close()
-    curves = {name: curves_of(args.out, entry, len(seeds)) for name, entry in field.entries.items()}
+    curves = {name: curves_of(args.out, entry, len(seeds)) for name, entry in field.entrants.items()}
     for objective, how in OBJECTIVES.items():
         scores = np.array([how.scores(of) for of in curves.values()])
         means = {
-            name: round(float(statistic_of(objective).of(row, 0.25).value), 3)
+            name: round(float(statistic_for(objective).summarize(row, 0.25).value), 3)
             for name, row in zip(curves, scores, strict=True)
         }
         print(json.dumps({"objective": objective, "means": means}))

@@ -112,7 +112,7 @@ def test_an_interrupted_computation_leaves_no_file(folder: Path, tmp_path: Path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(barrier, "compute", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            barrier.build(str(tmp_path / "beam.yaml"), (), 4, 4, 0)
+            barrier.build_barrier(str(tmp_path / "beam.yaml"), (), 4, 4, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["beam.yaml"]
 
 

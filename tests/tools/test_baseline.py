@@ -47,7 +47,10 @@ def test_a_task_whose_episodes_differ_has_a_standard_error(capsys: pytest.Captur
     lines = capsys.readouterr().out.splitlines()
     (row,) = [line for line in lines if "sampling MPC, 8 samples" in line]
     assert re.search(r"\(\+- \d+\.\d{4}, standard error over 8 episodes", row)
-    assert lines[-1] == "  no fuzzy Q-iteration, no finite-horizon optimum: episodes of the task have different starts"
+    assert (
+        lines[-1]
+        == "  fuzzy Q-iteration and the finite-horizon optimum were skipped: episodes of the task have different starts"
+    )
 
 
 def test_under_noise_its_best_episodes_are_the_reference(
@@ -77,8 +80,8 @@ def test_of_a_task_that_terminates_it_prints_what_the_sampling_controller_earns(
     assert main(["baseline", "pendulum", *sets]) == 0
     *_, second, absent, normalization = capsys.readouterr().out.splitlines()
     assert "sampling MPC, 12 samples, 0.1 s" in second
-    assert "100% of episodes to the end" in second
-    assert absent == "  no fuzzy Q-iteration, no finite-horizon optimum: the task terminates"
+    assert "100% of episodes reach the end" in second
+    assert absent == "  fuzzy Q-iteration and the finite-horizon optimum were skipped: the task terminates"
     found = re.fullmatch(
         r"normalization: {random_reward: (\S+), reference_reward: (\S+)}  # for the task", normalization
     )

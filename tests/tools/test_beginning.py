@@ -46,9 +46,9 @@ def check(*settings: str, config: str = "pendulum") -> int:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("rate_hz=100", "rate is 50.0 Hz; this one runs at 100.0 Hz"),
-        ("device.twin.plant.mass=0.056", "plant.mass is 0.055; this one has 0.056"),
-        ("task.reward.weights.velocity=2", "reward.weights.velocity is 1.0; this one has 2.0"),
+        ("rate_hz=100", "rate is 50.0 Hz; this run is at 100.0 Hz"),
+        ("device.twin.plant.mass=0.056", "plant.mass is 0.055; this run has 0.056"),
+        ("task.reward.weights.velocity=2", "reward.weights.velocity is 1.0; this run has 2.0"),
     ],
 )
 def test_a_foreign_rate_plant_or_reward_is_refused_with_both_values(
@@ -68,9 +68,9 @@ def test_foreign_units_ranges_and_orders_are_refused_with_both_values(source: Ru
     degrees = msgspec.structs.replace(velocity, unit="deg/s")
     wider = msgspec.structs.replace(velocity, high=40.0)
     for theirs, message in (
-        ((angle, degrees), "observations 'velocity' is [-30.0, 30.0] deg/s; this one has [-30.0, 30.0] rad/s"),
-        ((angle, wider), "observations 'velocity' is [-30.0, 40.0] rad/s; this one has [-30.0, 30.0] rad/s"),
-        ((velocity, angle), "observations are ['velocity', 'angle']; this one has ['angle', 'velocity']"),
+        ((angle, degrees), "observations 'velocity' is [-30.0, 30.0] deg/s; this run has [-30.0, 30.0] rad/s"),
+        ((angle, wider), "observations 'velocity' is [-30.0, 40.0] rad/s; this run has [-30.0, 30.0] rad/s"),
+        ((velocity, angle), "observations are ['velocity', 'angle']; this run has ['angle', 'velocity']"),
     ):
         assert mismatch(of(*theirs), source.config, experiences=True) == message
         assert mismatch(of(*theirs), source.config, experiences=False) == message
@@ -86,12 +86,12 @@ def test_a_twin_may_seed_its_rig(source: RunData) -> None:
 def test_another_rig_and_another_algorithm_are_refused(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["check", "magman", "--set", f"selection.seed_from={source.folder}"]
     assert cli.main(words) == ExitCode.CONFIGURATION
-    assert "rig is 'pendulum'; this one has 'magman'" in capsys.readouterr().err
+    assert "rig is 'pendulum'; this run has 'magman'" in capsys.readouterr().err
     assert (
         check(f"learner.start_from={source.folder}", "learner.algorithm=td3", "learner.td3.batch=16")
         == ExitCode.CONFIGURATION
     )
-    assert "algorithm is ddpg; this one has td3" in capsys.readouterr().err
+    assert "algorithm is ddpg; this run has td3" in capsys.readouterr().err
 
 
 def test_seeds_are_the_newest_experiences_in_episodes_of_their_own(source: RunData) -> None:
@@ -166,7 +166,7 @@ def test_symmetric_sampling_needs_seeds_and_keeps_them(
     assert (
         capsys.readouterr()
         .err.strip()
-        .endswith("draws from experiences of an earlier run: give selection.seed_from at selection.strategy")
+        .endswith("samples experiences of an earlier run: set selection.seed_from at selection.strategy")
     )
     settings = (strategy, f"selection.seed_from={source.folder}", f"selection.capacity={capacity}")
     run = onrig.open_run(whole_runs.finished(tmp_path / "run", *settings))
@@ -207,8 +207,8 @@ def test_a_run_resumes_under_the_configuration_that_it_was_started_with(source: 
 
 def test_a_learner_elsewhere_begins_with_nothing(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(f"learner.start_from={source.folder}", "local_learner=false") == ExitCode.CONFIGURATION
-    assert "only the local learner of a run begins with networks" in capsys.readouterr().err
-    with pytest.raises(onrig.ConfigError, match="only the local learner"):
+    assert "only a local learner can start from networks" in capsys.readouterr().err
+    with pytest.raises(onrig.ConfigError, match="only a local learner"):
         load_for_learner("pendulum", [*SETTINGS, f"learner.start_from={source.folder}"])
 
 

@@ -48,13 +48,13 @@ def problems(capsys: pytest.CaptureFixture[str]) -> list[str]:
 @pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_configuration_is_sound(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", name]) == 0
-    assert capsys.readouterr().out.startswith(f"{name}: sound: rig ")
+    assert capsys.readouterr().out.startswith(f"{name}: valid: rig ")
 
 
 def test_a_sound_configuration_is_told_with_its_promise(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pendulum"]) == 0
     assert capsys.readouterr() == (
-        "pendulum: sound: rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz, lockstep twin\n"
+        "pendulum: valid: rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz, lockstep twin\n"
         f"the promise: {promise_of(load('pendulum').limits)}\n",
         "",
     )
@@ -135,7 +135,7 @@ def test_the_explanation_gives_limits_schedules_sizes_and_times(
         " voltage V -3 .. 3 -2 .. 2.5 0 50 1 0.0001 10 |voltage|",
         " velocity rad/s -15 .. 15 -12 .. 12",
         " fallback voltage = -3 sat(velocity / 2) for 100 ms (5 ticks) or more",
-        " lease 5 periods after 100 ms without a command the device makes itself safe",
+        " lease 5 periods after 100 ms without a command the device sets its safe outputs",
         " episode 250 0.551 1.65 V (voltage)",
         "u has std 7.2, 89 % of it is clipped",
         " selection FULL[Uniform] 100000 experiences, 500 episodes",
@@ -243,7 +243,7 @@ def test_batches_of_a_policy_are_counted_in_whole_episodes_in_lockstep(capsys: p
     words = ["check", "pendulum", "--explain", "--set", "exploration={process: own}", "--set"]
     assert main([*words, "learner={algorithm: ppo, ppo: {depth: 2}}"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "after 2048 experiences of a policy, 152 more are discarded 45 batches in the run" in out
+    assert "after 2048 experiences of a policy, the next 152 are discarded 45 batches in the run" in out
     assert "replay ratio 20" in out
     assert main([*words, "learner={algorithm: trpo, trpo: {steps: 2000, batch: 80}}"]) == 0
     out = " ".join(capsys.readouterr().out.split())

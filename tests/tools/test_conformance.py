@@ -24,7 +24,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.cli import main
-from onrig.tools.conformance import Selection, conclude, confirm_motion, examine
+from onrig.tools.conformance import Selection, confirm_motion, examine, print_verdicts
 from onrig.tools.load import load
 from tests.tools.devices import PtyDevice
 
@@ -160,7 +160,7 @@ def test_an_answer_that_cannot_be_decoded_fails_its_rule_and_the_others_are_trie
 def test_the_verdicts_are_told_with_the_rules_own_sentences(capsys: pytest.CaptureFixture[str]) -> None:
     found = tally(Patient, "P414", "P601")
     wanted = {number: sentences()[number] for number in ("P414", "P601")}
-    assert conclude(found, wanted) == ExitCode.HARDWARE
+    assert print_verdicts(found, wanted) == ExitCode.HARDWARE
     said = capsys.readouterr().out
     assert f"P414 FAILED: {sentences()['P414']}" in said
     assert "P601 not run (the sensors' cable must be unplugged by hand): Sensor limits" in said
@@ -205,7 +205,7 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("hands")
 def test_hands_are_asked_for_and_may_be_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with PtyDevice(CONFIG) as device:
-        assert examine(Serial(device.port), None, Selection(("P252",), hands=True), None) == ExitCode.OK
+        assert examine(Serial(device.port), None, Selection(("P252",), has_operator=True), None) == ExitCode.OK
     said = capsys.readouterr().out
     assert "unplug a sensor, then Enter (s: skip)" in said
     assert "P252 not run (skipped)" in said

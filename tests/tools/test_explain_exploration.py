@@ -38,7 +38,7 @@ def test_gates_and_budgets_have_tables_where_there_are_any() -> None:
     for line in (
         " near envelope 1 .. 0.1 from margin 0.4 down to 0, linear",
         " back-off 0.5, 0.25, 0.125, 0.1 after the first trip, the second, ...",
-        " one step back after 7 episodes with noise and without a trip",
+        " one step back after 7 noisy episodes without a trip",
         " trips 2 - - 200",
         " energy (s of full effort) - 900 - 16",
         " wear (full strokes) - - 1000000 800",

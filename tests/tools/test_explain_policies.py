@@ -15,7 +15,7 @@ def test_the_defaults_are_told_in_ticks_and_in_lockstep_time_does_not_count() ->
     assert " probation 100 ticks for a new policy; " in told
     assert " too slow - not checked in lockstep\n" in told
     assert " fallback 50 ticks more in the fallback than under the predecessor, 50 %\n" in told
-    assert " silent learner - in lockstep the loop waits for it\n" in told
+    assert " silent learner - in lockstep the loop waits for the learner\n" in told
 
 
 def test_in_real_time_slow_is_told_in_microseconds_of_the_wall_clock() -> None:
@@ -29,8 +29,8 @@ def test_what_silence_comes_to_is_told() -> None:
     lower = text("device.pace=realtime", "staleness={then: lower, factor: 0.2, after_s: 5}")
     assert " silent learner 5 s exploration is scaled by 0.2 from the next episode on\n" in lower
     safe = text("device.pace=realtime", "staleness={then: fall_back}", "supervision.resume_timeout_s=30")
-    assert "waits, disarmed, between episodes until the learner answers, at most 30 s\n" in safe
-    assert " silent learner - none is expected\n" in text("device.pace=realtime", "local_learner=false")
+    assert "between episodes, the run waits disarmed until the learner answers, at most 30 s\n" in safe
+    assert " silent learner - no learner is expected\n" in text("device.pace=realtime", "local_learner=false")
 
 
 def test_a_probation_that_is_turned_off_is_told_of() -> None:

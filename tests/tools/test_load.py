@@ -259,7 +259,7 @@ def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_
     config = prepare_resumption(tmp_path, "pendulum-hardware", paced, os.ttyname(other)).config
     assert config.device.port is not None
     assert (config.device.port.path, config.device.twin) == (os.ttyname(other), None)
-    with pytest.raises(CannotResume, match="not the configuration of the run"):
+    with pytest.raises(CannotResume, match="configuration differs from that of the run"):
         prepare_resumption(tmp_path, "pendulum", paced, os.ttyname(other))
     os.close(other)
     os.close(there)
@@ -282,9 +282,9 @@ FALLS = "task.terminate={velocity: [-6, 6]}"
 @pytest.mark.parametrize(
     ("overrides", "warned"),
     [
-        ([FALLS], "worth 0, continuing as random actions earn -3270 (discounted by 0.95)"),
-        ([FALLS, "task.normalization=null"], "worth 0, continuing as the start state earns -3141"),
-        ([FALLS, "task.reward.terminal=-1000"], "worth -1000, continuing"),
+        ([FALLS], "worth 0, but random actions earn -3270 without it (discounted by 0.95)"),
+        ([FALLS, "task.normalization=null"], "worth 0, but the start state earns -3141 without it"),
+        ([FALLS, "task.reward.terminal=-1000"], "worth -1000, but"),
         ([FALLS, "task.reward.terminal=-4000"], ""),
         ([FALLS, "task.normalization=null", "task.reward.alive=200"], ""),
         ([], ""),

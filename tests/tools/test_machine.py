@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.control.realtime import parse_cpu_list
-from onrig.tools.machine import Machine, cpus_as_text, with_kernel_argument
+from onrig.tools.machine import Machine, cpus_as_text, kernel_argument_command
 from tests.tools.doctor.boards import PI_5, board
 
 
@@ -40,13 +40,13 @@ def test_a_file_that_is_no_number_is_none(tmp_path: Path) -> None:
 
 def test_the_command_line_is_edited_where_this_system_has_it(tmp_path: Path) -> None:
     pi = board(tmp_path / "pi", PI_5)
-    assert with_kernel_argument(pi, "isolcpus=3").startswith(
+    assert kernel_argument_command(pi, "isolcpus=3").startswith(
         "sudo sed -i '1s/$/ isolcpus=3/' /boot/firmware/cmdline.txt"
     )
     grub = board(tmp_path / "pc", {"etc/default/grub": ""})
-    assert "update-grub" in with_kernel_argument(grub, "isolcpus=3")
+    assert "update-grub" in kernel_argument_command(grub, "isolcpus=3")
     other = board(tmp_path / "other", {"etc/hostname": "x"})
-    assert "boot loader" in with_kernel_argument(other, "isolcpus=3")
+    assert "boot loader" in kernel_argument_command(other, "isolcpus=3")
 
 
 def test_the_head_of_a_report_names_board_and_system(tmp_path: Path) -> None:
@@ -108,5 +108,5 @@ def test_a_quota_of_the_control_group_is_read_in_both_versions(
 ) -> None:
     machine = board(tmp_path, files)
     assert machine.cpu_quota() == cpus
-    assert machine.cpus_to_use() <= len(os.sched_getaffinity(0))
-    assert cpus is None or machine.cpus_to_use() <= cpus
+    assert machine.usable_cpu_count() <= len(os.sched_getaffinity(0))
+    assert cpus is None or machine.usable_cpu_count() <= cpus

@@ -61,7 +61,7 @@ def said(line: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         ("run old-run", "'old-run' is the folder of a run; its configuration is old-run/config.yaml"),
         ("run mine", "no 'mine' (did you mean 'mine.yaml'?)"),
         ("run pendulum.yaml", "no file 'pendulum.yaml' (did you mean 'pendulum'?)"),
-        ("policy eval pendulum x.onnx", "'x.onnx' is a policy; put it first: x.onnx pendulum"),
+        ("policy eval pendulum x.onnx", "'x.onnx' is a policy; the order is x.onnx pendulum"),
         ("run my-rig --set task=rig.yaml", "'rig.yaml' is a rig, not a task, at task"),
         # arguments
         ("run pendulum episodes=5", "too many arguments: episodes=5; a setting is given as --set episodes=5"),
@@ -139,4 +139,4 @@ def test_the_folder_of_a_rig_stands_for_its_run(
     monkeypatch.chdir(bench)
     assert main(["check", name]) == 0
     assert main(["run", name, "--dry-run"]) == 0
-    assert "sound" in capsys.readouterr().out
+    assert ": valid" in capsys.readouterr().out

@@ -126,7 +126,7 @@ def test_the_same_option_has_the_same_form_everywhere() -> None:
     for verb in every_verb():
         for a in arguments_of(verb_module(verb).Options):
             if not a.positional:
-                forms.setdefault(a.flag, set()).add((a.value.metavar, a.type, a.many, a.value.complete))
+                forms.setdefault(a.flag, set()).add((a.value.metavar, a.type, a.is_repeatable, a.value.complete))
     several = {flag: found for flag, found in forms.items() if len(found) > 1}
     assert set(several) == {
         "--only",  # cells of an experiment, rules of the protocol

@@ -21,7 +21,7 @@ from onrig.tools.cli import main
             ["experiment", "figure-3", "--costs", "--chunk", "4"],
             "--costs measures one trial of each cell on this machine: omit",
         ),
-        (["report", "runs", "--out", "x.html", "--tensorboard", "x"], "not allowed with argument --out"),
+        (["report", "runs", "--out", "x.html", "--tensorboard", "x"], "--tensorboard cannot be combined with --out"),
     ],
 )
 def test_it_is_refused_in_one_line(

@@ -15,7 +15,7 @@ from onrig.hw.transport import Transport
 from onrig.runtime.run_config import RunConfig
 from onrig.tools import policy_renewal
 from onrig.tools.cli import main
-from onrig.tools.policy_renewal import Drive, drive
+from onrig.tools.policy_renewal import RenewalOptions, renew_policy
 from tests.hw.firmware.build import SWING_UP
 from tests.hw.firmware.loop import FirmwareLoop
 from tests.tools import policies
@@ -54,7 +54,7 @@ def driven(
     log, overrides = more.get("log"), more.get("overrides", ())
     assert log is None or isinstance(log, Path)
     assert isinstance(overrides, tuple)
-    return drive(Drive(file, "pendulum", overrides, None), seconds, log, bench.clock)
+    return renew_policy(RenewalOptions(file, "pendulum", overrides, None), seconds, log, bench.clock)
 
 
 def test_it_drives_for_a_time_logs_and_disarms(
@@ -103,7 +103,7 @@ def test_what_cannot_be_driven_is_named_in_one_line(
     assert "was built with another" in refusal(5, Bench(), other)
     assert "rate is 50.0 Hz; the rig runs at 100.0 Hz" in refusal(2, Bench(), SWING_UP, "rate_hz=100")
     other.write_bytes(b"nothing")
-    assert "no policy with a contract" in refusal(2, Bench(), other)
+    assert "this is not a policy with a contract" in refusal(2, Bench(), other)
     assert "cannot be read" in refusal(2, Bench(), tmp_path / "missing.onnx")
     assert "--duration: expected a number of seconds above 0" in refusal(2, Bench(), seconds=0.0)
     bench = Bench()

@@ -41,5 +41,5 @@ def test_the_range_contains_a_further_draw_in_95_of_100_cases() -> None:
 
 
 def test_a_folder_without_a_record_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match=r"holds no pretraining .*: `onrig pretrain CONFIG --out"):
+    with pytest.raises(Failure, match=r"contains no pretraining .*: run `onrig pretrain CONFIG --out"):
         read_pretraining(tmp_path)

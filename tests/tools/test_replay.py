@@ -79,9 +79,9 @@ def test_a_torn_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest
     (run.folder / "torn").rename(run.folder / "log.mcap")
     assert cli.main(["replay", str(run.folder)]) == ExitCode.INCOMPLETE
     captured = capsys.readouterr()
-    assert "log.mcap was not finished" in captured.out
-    assert "1 ticks: the frame that completed them was not recorded" in captured.out
-    assert captured.err == "onrig replay: equal, but 17 of the run's 62 ticks are not in its log\n"
+    assert "log.mcap is incomplete" in captured.out
+    assert "1 ticks: the next frame was not recorded" in captured.out
+    assert captured.err == "onrig replay: equal, but 17 of the run's 62 ticks are missing from its log\n"
 
 
 @pytest.mark.parametrize("cut", [*range(1, 9), 20, 40])
@@ -92,7 +92,7 @@ def test_a_log_without_its_last_bytes_has_all_ticks(
     log = copied / "log.mcap"
     os.truncate(log, log.stat().st_size - cut)
     assert cli.main(["replay", str(copied)]) == ExitCode.OK
-    assert "log.mcap was not finished" in capsys.readouterr().out
+    assert "log.mcap is incomplete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "log.mcap", "episodes.csv", "policies/1.onnx", "policies"])
@@ -142,8 +142,8 @@ def test_a_decimated_log_cannot_be_replayed(tmp_path: Path, capsys: pytest.Captu
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", "log.decimation=4").run()
     assert cli.main(["replay", str(run.folder)]) == ExitCode.CONFIGURATION
     captured = capsys.readouterr()
-    assert "the log holds only some of the ticks" in captured.out
-    assert captured.err == "onrig replay: nothing could be verified\n"
+    assert "the log contains only some of the ticks" in captured.out
+    assert captured.err == "onrig replay: no tick could be verified\n"
 
 
 @pytest.mark.parametrize("tolerance", ["-1", "2", "nan"])
@@ -185,7 +185,7 @@ def test_policies_of_another_variant_end_with_2_and_one_line(
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
-        f"onrig replay: its policies' actions were computed by the C library (riscv64); here it would be {executor()}, "
+        f"onrig replay: the policies' actions were computed by the C library (riscv64); here it would be {executor()}, "
         "which rounds differently: only a machine with the C library (riscv64) gives the same; or accept differences "
         "with --tolerance\n"
     )
@@ -200,7 +200,7 @@ def test_native_policies_are_not_replayed_without_the_library(
     monkeypatch.setattr(provenance, "state", lambda: State(None, "none", "switched off by ONRIG_NATIVE=off"))
     assert cli.main(["replay", str(run.folder)]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == (
-        f"onrig replay: its policies' actions were computed by {executor_of(variant())}; here it would be numpy, which "
+        f"onrig replay: the policies' actions were computed by {executor_of(variant())}; here it would be numpy, which "
         f"rounds differently: put ONRIG_NATIVE={variant()} before the command; or accept differences with --tolerance\n"
     )
     monkeypatch.setattr(recomputation, "library", lambda: None)

@@ -59,7 +59,7 @@ def test_neither_a_configuration_nor_a_run(capsys: pytest.CaptureFixture[str]) -
 
 def test_another_folder_to_go_on_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "--resume", str(folder), "--run-dir", str(folder))
-    assert said == "--run-dir: not allowed with --resume; a resumed run remains in its folder"
+    assert said == "--run-dir cannot be combined with --resume: a resumed run remains in its folder"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_another_configuration(
 ) -> None:
     before = content(folder)
     line = refused(capsys, *arguments, "--resume", str(folder))
-    assert line.startswith(f"--resume: this is not the configuration of the run in '{folder}': ")
+    assert line.startswith(f"--resume: the configuration differs from that of the run in '{folder}': ")
     assert said in line
     assert content(folder) == before
 
@@ -124,7 +124,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_says_with_what(
 ) -> None:
     computed_by(folder, {}, None)
     assert main(["run", "--resume", str(folder), "--dry-run"]) == ExitCode.OK
-    said = f"{folder}: meta.json does not record its executor; it continues with {executor()}\n"
+    said = f"{folder}: meta.json does not name the run's executor; the run continues with {executor()}\n"
     assert said in capsys.readouterr().err
 
 

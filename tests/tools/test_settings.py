@@ -15,7 +15,7 @@ from onrig.runtime.config.yaml_nodes import Data
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools import settings
 from onrig.tools.cli import main
-from onrig.tools.fields import Section, _values, sections_of_run
+from onrig.tools.fields import Section, _describe_type, sections_of_run
 from onrig.tools.load import sections as owned_sections
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_all_that_the_shipped_runs_say_is_there(run: str, sections: list[Section
     ],
 )
 def test_types_and_bounds_in_words(type_: type, words: str) -> None:
-    assert _values(types.type_info(type_)) == words
+    assert _describe_type(types.type_info(type_)) == words
 
 
 def test_a_setting_is_told_with_values_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:

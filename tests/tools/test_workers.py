@@ -56,13 +56,13 @@ def test_one_that_does_not_come_up_gives_its_reason() -> None:
 def test_an_end_is_explained() -> None:
     with WorkerProcess(MODULE) as process:
         process.answer()
-        with pytest.raises(Unavailable, match=r"^its worker ended with exit code 5: last line$"):
+        with pytest.raises(Unavailable, match=r"^the worker ended with exit code 5: last line$"):
             process.ask("end", 5, returns=type(None))
         with pytest.raises(Unavailable, match="exit code 5"):  # also later
             process.ask("doubled", [1], returns=list[int])
     with WorkerProcess(MODULE) as process:
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(Unavailable, match=r"^its worker was killed \(out of memory\?\)$"):
+        with pytest.raises(Unavailable, match=r"^the worker was killed \(out of memory\?\)$"):
             process.answer()
     with WorkerProcess("tests.tools.no_such_worker") as process, pytest.raises(Unavailable, match="No module named"):
         process.answer()

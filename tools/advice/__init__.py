@@ -1,1 +1,1 @@
-"""`onrig advise`: candidates for a run's learning, raced on drawn plants, and the answer."""
+"""`onrig advise`: a race of learner configurations on randomly drawn plants."""

@@ -1,4 +1,4 @@
-"""The answer of a race: table, sentences, ``advised.yaml``, ``advice.json`` and a page."""
+"""Result of a race as text, ``advised.yaml``, ``advice.json`` and a page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from onrig.learner.trials.objectives import OBJECTIVES, Values
 from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.run_config import RunConfig, to_plain_data
 from onrig.runtime.task import episode_steps
-from onrig.tools.advice.field import RECIPES, Entry
-from onrig.tools.advice.race import FLOOR, RUNGS, Interval, Standing, State
+from onrig.tools.advice.field import RECIPES, Entrant
+from onrig.tools.advice.race import MIN_STD, RUNGS, Interval, Standing, State
 from onrig.tools.advised import ADVICE_FILE, Advice
 from onrig.tools.experiments.cost import Cost
 from onrig.tools.experiments.store import Cell, write_atomically
@@ -25,14 +25,14 @@ from onrig.tools.reports.page import Claims, Page, Properties, Source
 from onrig.tools.reports.scores import memory_bytes
 from onrig.tools.reports.sheet import Sheet
 
-ADVISED: Final = "advised.yaml"
+CONFIG_FILE: Final = "advised.yaml"
 PAGE: Final = "advice.html"
 _END_REASONS: Final = {
-    "one left": "all others are worse, settled",
-    "alone": "its closest rivals are worse, settled",
-    "equal": "all that are left are practically equal",
+    "one left": "all others are significantly worse",
+    "alone": "its closest rivals are significantly worse",
+    "equal": "all remaining candidates are practically equal",
     "budget": "the budget is used up",
-    "pairs": "no more plants are drawn",
+    "pairs": "all drawn plants are used",
     "": "stopped before the end of the budget",
 }
 
@@ -41,32 +41,32 @@ class Answer(NamedTuple):
     """Result after a rung."""
 
     name: str
-    """Configuration, as named."""
+    """Path or shipped name of the configuration."""
     objective: str
     plants: str
-    """Origin of the plants."""
+    """How the plants were drawn."""
     state: State
     table: Sequence[Standing]
-    entries: Mapping[str, Entry]
-    out: Mapping[str, str]
-    """Reasons of candidates that were excluded, by name."""
+    entrants: Mapping[str, Entrant]
+    excluded: Mapping[str, str]
+    """Reasons for exclusion, by candidate."""
     double_budget: tuple[int, Sequence[str]]
-    """Number of pairs with twice the budget, and candidates that they would separate from the leader."""
+    """Number of pairs that twice the budget allows, and the candidates that they would eliminate."""
     scores: Values
     """Scores of the leader."""
     costs: Mapping[str, Cost]
-    """Cost of a first rung's trials together, by the cell's id; empty if trials are counted."""
+    """Total cost of the first rung's trials, by cell id; empty if the budget is a number of trials."""
 
     @property
-    def best(self) -> Entry:
+    def best(self) -> Entrant:
         """The leader."""
-        return self.entries[self.state.leader]
+        return self.entrants[self.state.leader]
 
     @property
     def advice(self) -> Advice:
-        """The best candidate and the expected score of a run with it."""
+        """The best candidate, and the expected score of a run that uses it."""
         config, top, n = self.best.config, self.table[0], len(self.scores)
-        spread = max(FLOOR, float(self.scores.std(ddof=1))) * math.sqrt(1.0 + 1.0 / n)
+        spread = max(MIN_STD, float(self.scores.std(ddof=1))) * math.sqrt(1.0 + 1.0 / n)
         reach, mean = student_quantile(0.5 + 0.5 * COVERAGE, n - 1) * spread, float(self.scores.mean())
         candidate = self.best.candidate
         return Advice(
@@ -81,64 +81,64 @@ class Answer(NamedTuple):
             *top.figure,
             mean - reach,
             mean + reach,
-            tuple(self.state.left[1:]),
+            tuple(self.state.remaining[1:]),
         )
 
     def sheet(self) -> Sheet:
-        """The ranked table."""
-        heads = ("candidate", "score", "behind the best", "pairs", "memory", "updates/s", "verdict")
+        """Return the ranked table."""
+        columns = ("candidate", "score", "behind the leader", "pairs", "memory", "updates/s", "verdict")
         rows = [
             (
-                one.name,
-                _figure(one.figure),
-                "" if one.name == self.state.leader else _figure(one.behind, signed=True),
-                str(one.pairs),
-                size(memory_bytes(Cell("", {}, self.entries[one.name].config))),
-                f"{updates_per_s(self.entries[one.name].config):.0f}{self._busy(one.name)}",
-                self._verdict(one),
+                standing.name,
+                _format_interval(standing.figure),
+                "" if standing.name == self.state.leader else _format_interval(standing.behind, signed=True),
+                str(standing.pairs),
+                size(memory_bytes(Cell("", {}, self.entrants[standing.name].config))),
+                f"{updates_per_s(self.entrants[standing.name].config):.0f}{self._core_share(standing.name)}",
+                self._verdict(standing),
             )
-            for one in self.table
+            for standing in self.table
         ]
         title = OBJECTIVES[self.objective].title
         note = (
-            f"Score: {title}; mean over pairs of a seed and a plant, with bounds that hold at 95 % for all candidates "
-            "together that are left. Updates in a second of the rig's time"
-            + (", and the share of one core of this machine that they take." if self.costs else ".")
+            f"Score: {title}; mean over pairs of a seed and a plant, with simultaneous 95 % bounds over all remaining "
+            "candidates.  Updates per second of device time"
+            + (", with their share of one core of this machine." if self.costs else ".")
         )
-        return Sheet("Candidates", 1, heads, tuple(rows), (note,))
+        return Sheet("Candidates", 1, columns, tuple(rows), (note,))
 
-    def _busy(self, name: str) -> str:
-        cost = self.costs.get(self.entries[name].cell.id)
+    def _core_share(self, name: str) -> str:
+        cost = self.costs.get(self.entrants[name].cell.id)
         if cost is None:
             return ""
-        return f" ({100 * cost.update_s / RUNGS[0] * updates_per_s(self.entries[name].config):.1f} %)"
+        return f" ({100 * cost.update_s / RUNGS[0] * updates_per_s(self.entrants[name].config):.1f} %)"
 
-    def _verdict(self, one: Standing) -> str:
-        if one.name == self.state.leader:
+    def _verdict(self, standing: Standing) -> str:
+        if standing.name == self.state.leader:
             return "best"
-        if not one.left:
-            return "worse, settled"
-        return "undecided" if one.name in self.state.active else "undecided, paused"
+        if not standing.may_be_best:
+            return "significantly worse"
+        return "undecided" if standing.name in self.state.active else "undecided, paused"
 
-    def sentences(self) -> Iterator[str]:
-        """Yield the findings that the table does not show."""
+    def findings(self) -> Iterator[str]:
+        """Yield the findings that are not in the table."""
         advice, best = self.advice, self.best.candidate
         yield f"{best.name}: {best.reason}; {_END_REASONS[self.state.ended]}."
         yield (
-            f"Expected score of a run with it: {advice.run_low:.2f} to {advice.run_high:.2f} (95 %, over seeds and "
-            f"plants drawn {self.plants})."
+            f"Expected score of a run that uses it: {advice.run_low:.2f} to {advice.run_high:.2f} (95 %, over "
+            f"seeds and plants drawn {self.plants})."
         )
-        if undecided := self.state.left[1:]:
+        if undecided := self.state.remaining[1:]:
             yield f"Undecided: {', '.join(undecided)}."
             pairs, separated = self.double_budget
-            what = f"would separate {', '.join(separated)} from it" if separated else "would separate none of them"
-            yield f"Twice the budget, {pairs} pairs, {what}, if differences and spreads remain the same."
-        for name, why in self.out.items():
-            yield f"Excluded: {name}: {why}."
+            effect = f"would eliminate {', '.join(separated)}" if separated else "would eliminate none of them"
+            yield f"Twice the budget ({pairs} pairs) {effect} if differences and spreads remain the same."
+        for name, reason in self.excluded.items():
+            yield f"Excluded: {name}: {reason}."
 
     def text(self) -> str:
         """Return the answer as text for a terminal."""
-        return "\n".join((self.sheet().text(), "", *self.sentences()))
+        return "\n".join((self.sheet().text(), "", *self.findings()))
 
     def yaml(self) -> str:
         """Return the configuration with the best candidate's settings and the reasons as comments."""
@@ -147,40 +147,44 @@ class Answer(NamedTuple):
         first = {key: data.pop(key) for key in ("learner", "selection", "exploration")}
         head = [
             f"`onrig advise {self.name}` chose {best.name}: {best.reason}.",
-            f"{OBJECTIVES[self.objective].title}: {_figure(top.figure)} over {top.pairs} pairs of a seed and a plant;",
+            f"{OBJECTIVES[self.objective].title}: {_format_interval(top.figure)} over {top.pairs} pairs of a seed "
+            "and a plant;",
             f"plants were drawn {self.plants}.",
         ]
-        behind = [f"  {one.name}: {_figure(one.behind, signed=True)} ({self._verdict(one)})" for one in self.table[1:]]
+        behind = [
+            f"  {standing.name}: {_format_interval(standing.behind, signed=True)} ({self._verdict(standing)})"
+            for standing in self.table[1:]
+        ]
         lines = [f"# {line}" for line in (*head, *(["Behind it:", *behind] if behind else []))]
         rest = f"# Rig, task, limits and all other settings are those of {self.name}."
         return "\n".join((*lines, dump_yaml(first).rstrip(), rest, dump_yaml(data)))
 
     def page(self) -> Page:
-        """The answer as a page."""
+        """Return the answer as a page."""
         lead = f"{OBJECTIVES[self.objective].title}; plants drawn {self.plants}."
         parts = (
-            Claims("Advice", {"": list(self.sentences())}),
+            Claims("Advice", {"": list(self.findings())}),
             self.sheet(),
-            Properties("Candidates' reasons", [(n, e.candidate.reason) for n, e in self.entries.items()]),
-            Source("The configuration", self.yaml(), ADVISED),
+            Properties("Candidates' reasons", [(n, e.candidate.reason) for n, e in self.entrants.items()]),
+            Source("The configuration", self.yaml(), CONFIG_FILE),
         )
         return Page(f"Advice for {self.name}", lead, parts, "Learning curves: `onrig report` on this folder.")
 
 
 def updates_per_s(config: RunConfig) -> float:
-    """Return a run's updates per second of device time."""
+    """Return the number of updates per second of device time in a run."""
     learner = learner_settings(config.learner)
     if learner.updates_per_episode is not None:
         return learner.updates_per_episode / episode_steps(config.task, config.rate_hz) * config.rate_hz
     return (learner.updates_per_transition or 0.0) * config.rate_hz
 
 
-def _figure(interval: Interval, *, signed: bool = False) -> str:
+def _format_interval(interval: Interval, *, signed: bool = False) -> str:
     return format_estimate(Bounds(*interval), 3, signed=signed)
 
 
 def write_answer(folder: Path, answer: Answer) -> None:
     """Write ``advised.yaml``, ``advice.json`` and the page.  Raises OSError."""
-    write_atomically(folder / ADVISED, answer.yaml().encode())
+    write_atomically(folder / CONFIG_FILE, answer.yaml().encode())
     write_atomically(folder / ADVICE_FILE, msgspec.json.format(msgspec.json.encode(answer.advice), indent=1) + b"\n")
     write_atomically(folder / PAGE, answer.page().html().encode())

@@ -1,4 +1,4 @@
-"""Field of a race: candidates as cells of an experiment, whose folder contains their trials."""
+"""Candidates of a race as cells of an experiment; the experiment's folder contains their trials."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from onrig.runtime.explore.settings import Quota
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.advice.candidates import Candidate
-from onrig.tools.advice.translation import Untranslatable, trial_of
+from onrig.tools.advice.translation import Untranslatable, to_trial
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import CALLED, WorldCell, read_trials, write_atomically
 from onrig.tools.load import load_for_rig
 
 RECIPES: Final = "candidates"
-"""Folder of the candidates' recipes."""
-_LEARNING: Final = ("learner", "selection", "exploration", "recipe", "seed", "policy")
-"""Sections that an override may change without a change of the world."""
+"""Folder of the candidates' recipes, in that of the race."""
+_LEARNING_SECTIONS: Final = ("learner", "selection", "exploration", "recipe", "seed", "policy")
+"""Sections whose overrides do not change the world."""
 
 
 class Subject(NamedTuple):
@@ -41,26 +41,26 @@ class Subject(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name of its races."""
+        """Name of the configuration's races."""
         return "advice-" + re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.name).stem)
 
     @property
     def world(self) -> str:
-        """Name of the configuration in a trial: absolute, unless it is shipped."""
+        """Name of the configuration in a trial: a shipped name or an absolute path."""
         return self.name if self.name in shipped_names() else str(find_config(self.name).resolve())
 
     @property
     def settings(self) -> dict[str, object]:
-        """Overrides of the world's settings, by path."""
+        """Overrides that change the world, by path."""
         return {
             path.strip(): override(parse_document("{}", ""), f"it={value}").data["it"]  # type: ignore[index, call-overload]
             for path, _, value in (text.partition("=") for text in self.overrides)
-            if path.split(".")[0].split("[")[0].strip() not in _LEARNING
+            if path.split(".")[0].split("[")[0].strip() not in _LEARNING_SECTIONS
         }
 
 
-class Entry(NamedTuple):
-    """A candidate that can run."""
+class Entrant(NamedTuple):
+    """A candidate in the race, with its configuration and the cell of its trials."""
 
     candidate: Candidate
     config: RunConfig
@@ -68,53 +68,53 @@ class Entry(NamedTuple):
 
 
 class Field(NamedTuple):
-    """Candidates that can run, and the reasons of those that cannot."""
+    """Candidates that can run, and the reasons why the others cannot, both by name."""
 
-    entries: dict[str, Entry]
+    entrants: dict[str, Entrant]
     refused: dict[str, str]
 
     def cells(self) -> list[WorldCell]:
-        """Cells of all that can run."""
-        return [entry.cell for entry in self.entries.values()]
+        """Return the cells of all entrants."""
+        return [entry.cell for entry in self.entrants.values()]
 
 
-def enter(subject: Subject, folder: Path, plants: Mapping[str, Any], found: Iterable[Candidate]) -> Field:
-    """Write the recipes of candidates and check each as a run and as trials.  Raises OSError."""
+def enter_candidates(subject: Subject, folder: Path, plants: Mapping[str, Any], proposed: Iterable[Candidate]) -> Field:
+    """Write the candidates' recipes, and check that each is valid as a run and as trials.  Raises OSError."""
     recipes = folder / RECIPES
     recipes.mkdir(parents=True, exist_ok=True)
     field = Field({}, {})
     ids: dict[str, str] = {}
-    for one in found:
+    for candidate in proposed:
         overrides = list(subject.overrides)
-        if one.recipe is not None:
-            write_atomically(recipes / one.file, one.text.encode())
-            overrides.append(f"recipe={recipes / one.file}")
+        if candidate.recipe is not None:
+            write_atomically(recipes / candidate.file, candidate.text.encode())
+            overrides.append(f"recipe={recipes / candidate.file}")
         try:
             config = load_for_rig(subject.name, overrides)
-            run = trial_of(config, subject.world, {"set": subject.settings, "plants": plants})
+            run = to_trial(config, subject.world, {"set": subject.settings, "plants": plants})
         except ConfigError as error:
-            field.refused[one.name] = "; ".join(problem.message for problem in error.problems)
+            field.refused[candidate.name] = "; ".join(problem.message for problem in error.problems)
         except Untranslatable as error:
-            field.refused[one.name] = str(error)
+            field.refused[candidate.name] = str(error)
         else:
-            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": subject.name, CALLED: one.name}, run)
+            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": subject.name, CALLED: candidate.name}, run)
             if cell.id in ids:
-                field.refused[one.name] = f"the same as {ids[cell.id]}"
+                field.refused[candidate.name] = f"the same as {ids[cell.id]}"
                 continue
-            ids[cell.id] = one.name
-            field.entries[one.name] = Entry(one, config, cell)
+            ids[cell.id] = candidate.name
+            field.entrants[candidate.name] = Entrant(candidate, config, cell)
     return field
 
 
 def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
-    """Return the cells as an experiment's spec."""
+    """Return the spec of an experiment with these cells, as YAML."""
     first = cells[0].config
     blocks = []
     for cell in cells:
         settings = msgspec.to_builtins(cell.config)
         world = settings.pop("world")
-        for own in ("steps", "evaluation", "python"):
-            settings.pop(own, None)
+        for trial_setting in ("steps", "evaluation", "python"):
+            settings.pop(trial_setting, None)
         blocks.append({"world": world, "called": cell.label[CALLED], "set": settings})
     spec = {
         "name": name,
@@ -129,18 +129,18 @@ def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
     return f"# Written by `onrig advise`.\n{dump_yaml(spec)}".encode()
 
 
-def curves_of(folder: Path, entry: Entry, pairs: int) -> Values:
+def curves_of(folder: Path, entry: Entrant, pairs: int) -> Values:
     """Return the normalised curves (n, P) of the first n finished pairs, at most ``pairs``."""
     trials = read_trials(folder, entry.cell)
-    at = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
-    n = next((k for k in range(pairs) if k not in at), pairs)
-    rows = trials.evaluation[[at[k] for k in range(n)]]
+    row_of_seed = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
+    n = next((k for k in range(pairs) if k not in row_of_seed), pairs)
+    rows = trials.evaluation[[row_of_seed[k] for k in range(n)]]
     steps = episode_steps(entry.config.task, entry.config.rate_hz)
     return finite(normalized_curves(entry.config.task, rows / steps))
 
 
-def trips_beyond(folder: Path, entry: Entry, pairs: int) -> str | None:
-    """Describe how a candidate's first pairs exceed the permitted trips; None if they do not."""
+def describe_excess_trips(folder: Path, entry: Entrant, pairs: int) -> str | None:
+    """Describe by how much a candidate's first pairs exceed the permitted trips; None if they do not."""
     budgets, trials = entry.config.exploration.budgets, read_trials(folder, entry.cell)
     if trials.shield is None:
         return None
@@ -150,5 +150,5 @@ def trips_beyond(folder: Path, entry: Entry, pairs: int) -> str | None:
     for span, quota, length in quotas:
         mean = float(np.mean(trips)) / length
         if quota.trips is not None and mean > quota.trips:
-            return f"{mean:.3g} trips per {span} on the twin, exploration.budgets.{span}.trips allows {quota.trips}"
+            return f"{mean:.3g} trips per {span} on the twin; exploration.budgets.{span}.trips allows {quota.trips}"
     return None

@@ -1,4 +1,4 @@
-"""Plants of a race, drawn from the uncertainty of the rig's parameters; pair k of every candidate has plant k."""
+"""Plants of a race, drawn from the uncertainty of the rig's parameters; pair k of every candidate uses plant k."""
 
 from __future__ import annotations
 
@@ -15,38 +15,41 @@ from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.advice.race import RUNGS
 
-PLANTS: Final = max(RUNGS)
+N_PLANTS: Final = max(RUNGS)
 """Number of plants drawn for every race, independent of its budget."""
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
-_NO_INTERVALS: Final = (
-    "the uncertainty of the plant is unknown: run `onrig identify CONFIG` and set identified: FILE, or give "
-    "limits.predicted a spread"
+_NO_UNCERTAINTY_TEXT: Final = (
+    "the plant's uncertainty is unknown: run `onrig identify CONFIG` and set identified: FILE, or set "
+    "limits.predicted.spread"
 )
 
 
-class Drawn(NamedTuple):
+class DrawnPlants(NamedTuple):
     """Plants and their origin."""
 
     values: dict[str, tuple[float, ...]]
     """Values of each varied parameter, by name."""
     source: str
-    """Description in one line."""
+    """How the values were drawn, in one line."""
 
 
-def drawn_plants(config: RunConfig, identified: Path | None) -> Drawn:
-    """Draw plants from the joint samples of an identification, otherwise uniformly from the shield's plants; raises
-    Failure without either."""
+def draw_plants(config: RunConfig, identified: Path | None) -> DrawnPlants:
+    """Draw plants from the joint samples of an identification, or else uniformly from the shield's plants; raises
+    Failure if neither exists.
+    """
     if identified is not None:
-        return _of_identification(config, identified)
+        return _draw_from_identification(config, identified)
     box = config.limits.predicted
     if box is None:
-        raise Failure(_NO_INTERVALS)
+        raise Failure(_NO_UNCERTAINTY_TEXT)
     intervals = _intervals(box)
     if not any(low < high for low, high in intervals.values()):
-        raise Failure(f"the plants of limits.predicted have no width: {_NO_INTERVALS}")
+        raise Failure(f"the plants of limits.predicted are all equal: {_NO_UNCERTAINTY_TEXT}")
     rng = np.random.default_rng(0)
-    values = {name: tuple(rng.uniform(low, high, PLANTS).tolist()) for name, (low, high) in intervals.items()}
-    return Drawn(values, "uniformly from the plants of limits.predicted, since the configuration has no identification")
+    values = {name: tuple(rng.uniform(low, high, N_PLANTS).tolist()) for name, (low, high) in intervals.items()}
+    return DrawnPlants(
+        values, "uniformly from the plants of limits.predicted, since the configuration has no identification"
+    )
 
 
 def _intervals(box: PlantBox) -> dict[str, tuple[float, float]]:
@@ -58,7 +61,7 @@ def _intervals(box: PlantBox) -> dict[str, tuple[float, float]]:
     }
 
 
-def _of_identification(config: RunConfig, path: Path) -> Drawn:
+def _draw_from_identification(config: RunConfig, path: Path) -> DrawnPlants:
     from onrig.tools.identification.identify import missing_library
 
     if missing := missing_library():
@@ -67,8 +70,8 @@ def _of_identification(config: RunConfig, path: Path) -> Drawn:
 
     result, plant = read_result(path), msgspec.convert(config.device.twin, TwinOptions).plant
     columns = dict(zip([p.name for p in result.parameters], zip(*result.samples, strict=True), strict=True))
-    known = (*plant.identifiable, *_IMPERFECTIONS)
-    values = {name: tuple(column[:PLANTS]) for name, column in columns.items() if name in known}
+    drawn_names = (*plant.identifiable, *_IMPERFECTIONS)
+    values = {name: tuple(column[:N_PLANTS]) for name, column in columns.items() if name in drawn_names}
     if not any(len(set(column)) > 1 for column in values.values()):
-        raise Failure(f"the intervals of '{path}' have no width: identify the rig again (`onrig identify CONFIG`)")
-    return Drawn(values, f"from the joint samples of {path}")
+        raise Failure(f"the samples in '{path}' are all equal: identify the rig again (`onrig identify CONFIG`)")
+    return DrawnPlants(values, f"from the joint samples of {path}")

@@ -1,4 +1,4 @@
-"""A run's configuration as trials of a world, with its shield, exploration and updates."""
+"""Translation of a run's configuration to trials, including shield, exploration and updates."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 
-EVALUATIONS: Final = 50
+MAX_EVALUATIONS: Final = 50
 """Maximum number of evaluations per trial."""
 
 
 class Untranslatable(Exception):
-    """Trials do not support these settings; the message names them and the remedy."""
+    """Settings that trials do not support; the message names them and the remedy."""
 
 
-def trial_of(config: RunConfig, world: str, options: Mapping[str, object]) -> StepRun:
+def to_trial(config: RunConfig, world: str, options: Mapping[str, object]) -> StepRun:
     """Translate a run to trials of its length; the configuration ``world`` describes rig, task and plant.
 
     The length is rounded down to evenly spaced evaluations.  ``options`` are those of the plant's world.  Gates and
-    budgets of the exploration are omitted: they need a rig, and only reduce the amplitude.  Raises Untranslatable.
+    budgets of the exploration are omitted: they need a rig, and can only reduce the amplitude.  Raises Untranslatable.
     """
     learner, selection = learner_settings(config.learner), config.selection
     if selection.seeds is not None or learner.start is not None:
         raise Untranslatable(
-            "trials have no initial experiences or networks: omit selection.seed_from and learner.start_from"
+            "trials support no initial experiences or networks: omit selection.seed_from and learner.start_from"
         )
     steps = episode_steps(config.task, config.rate_hz)
-    every = math.ceil(config.episodes / EVALUATIONS)
+    every = math.ceil(config.episodes / MAX_EVALUATIONS)
     full = parse_strategy(selection.strategy).keeper.keeps_all
-    kept = None if full else capacity_of(config)
+    capacity = None if full else capacity_of(config)
     run = StepRun(
         f"{PLANT}{world}",
         steps=config.episodes // every * every * steps,
@@ -54,7 +54,7 @@ def trial_of(config: RunConfig, world: str, options: Mapping[str, object]) -> St
         updates_per_step=_updates(learner, steps),
         update_every=1 if learner.selected.batch_steps else steps,
         exploration=_exploration(config.exploration, learner),
-        selection=msgspec.structs.replace(selection, capacity=kept, capacity_bytes=None),
+        selection=msgspec.structs.replace(selection, capacity=capacity, capacity_bytes=None),
         learner=msgspec.structs.replace(learner, updates_per_episode=None, updates_per_transition=None),
     )
     for path, message in world_problems(run):
@@ -73,7 +73,9 @@ def _updates(learner: LearnerSettings, steps: int) -> float:
 def _exploration(exploration: Exploration, learner: LearnerSettings) -> Exploration | UnsetType:
     if learner.selected.batch_steps:
         if not isinstance(exploration, OwnNoise) or exploration != OwnNoise(budgets=exploration.budgets):
-            raise Untranslatable(f"trials of {learner.algorithm} explore by their own noise without schedule or gates")
+            raise Untranslatable(
+                f"trials of {learner.algorithm} explore with the policy's own noise, without schedule or gates"
+            )
         return UNSET
     without: dict[str, Any] = {"budgets": Budgets()}
     if isinstance(exploration, ScheduledNoise):

@@ -1,1 +1,1 @@
-"""Data of runs: `onrig.open_run`, and its tables."""
+"""Data of runs: `onrig.open_run` and its tables."""

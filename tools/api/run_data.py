@@ -1,7 +1,7 @@
-"""A run's folder as arrays: `onrig.open_run`.
+"""Data of a run folder as arrays: `onrig.open_run`.
 
-Everything is read on first use, with the readers of `onrig report` and `onrig replay`, from a run that is in progress,
-was killed, or has finished.  docs/data.md lists the columns with their units.
+Works for runs in progress, killed and finished.  Everything is read on first use.  docs/data.md lists the columns with
+their units.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ _RETRY_DELAY_S: Final = 0.1
 
 
 class NoRun(Failure):
-    """A folder without a run, or with a run that this version cannot read."""
+    """The folder contains no run, or a run that this version cannot read."""
 
 
 class DataMissing(Failure):
-    """A part of a run that is missing from its folder."""
+    """A file of the run is missing."""
 
 
 def open_run(path: str | Path) -> RunData:
@@ -96,7 +96,7 @@ def open_run(path: str | Path) -> RunData:
 class RunData:
     """Data of one run: tables of NumPy arrays, each read on first use and then kept.
 
-    A run in progress grows: open it again to read new data.
+    Open a run in progress again to read newer data.
     """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
@@ -104,28 +104,28 @@ class RunData:
         self.config: Final = config
         """Resolved configuration."""
         self.observations: Final = Normalisation.from_signals(config.signals)
-        """Map between SI units and the memory's units of the policy inputs: ``.si(experiences["observation"])``."""
+        """Conversion of policy inputs between SI units and the memory's units: ``.si(experiences["observation"])``."""
         self.actions: Final = Normalisation.from_signals(config.rig.actuators)
-        """The same map for the actions."""
+        """Conversion of actions between SI units and the memory's units."""
 
     def __repr__(self) -> str:
         return f"<{self.state} run {self.folder}: {self.config.rig.name} {self.config.task.name}>"
 
     @property
     def state(self) -> State:
-        """``running``, ``finished`` (whatever its outcome), or ``killed``: neither running nor concluded."""
+        """``running``, ``finished`` (with any outcome), or ``killed`` (ended without a summary)."""
         if find_running(self.folder) is not None:
             return "running"
         return "finished" if "exit_reason" in self.summary else "killed"
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """``meta.json``: revision, versions, board, seed."""
+        """Content of ``meta.json``: revision, versions, board, seed."""
         return read_fields(self.folder / "meta.json")
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """``summary.json``; empty before the end."""
+        """Content of ``summary.json``; empty before the run has ended."""
         return read_fields(self.folder / "summary.json")
 
     @cached_property
@@ -146,7 +146,7 @@ class RunData:
         return record_schema(self.config)
 
     def record_batches(self) -> Iterator[Table]:
-        """Step records in batches of some thousand, for a log larger than memory; raises DataMissing."""
+        """Yield the step records in batches of a few thousand, for logs larger than memory; raises DataMissing."""
         self.require_log()
         from onrig.runtime.log.reading import LogDamagedError, read_records
 
@@ -164,7 +164,7 @@ class RunData:
         from onrig.runtime.log.staged_file import log_files
 
         if not log_files(self.folder):
-            reason = "the run had log.mcap=false, or mcap was not installed"
+            reason = "log.mcap was false, or mcap was not installed"
             raise DataMissing(f"'{self.folder}' contains no log (log.mcap): {reason}")
 
     @cached_property
@@ -177,14 +177,14 @@ class RunData:
         return join_tables(experience_schema(self.config), parts)
 
     def experience_rows(self, at_once: int = 1 << 16) -> Iterator[Words]:
-        """Rows of the memory as `Storage.rows` exports them, oldest first; raises DataMissing."""
+        """Yield the rows of the memory as `Storage.rows` exports them, oldest first; raises DataMissing."""
         storage = self._memory().storage
         slots = storage.changed_since(0)
         for start in range(0, len(slots), at_once):
             yield storage.rows(slots[start : start + at_once])
 
     def _memory(self) -> Memory:
-        """Load the memory; retries, since the replay process of a run in progress may just have removed a segment."""
+        """Load the memory; retries, since the replay process of a run in progress may remove a segment meanwhile."""
         view = RunView(self.folder, self.config)
         for attempt in range(_N_LOAD_ATTEMPTS):
             memory = view.memory()
@@ -197,7 +197,7 @@ class RunData:
 
     @cached_property
     def policies(self) -> Table:
-        """Policies that the rig admitted, with size, checksum, and presence of the file."""
+        """Admitted policies, with size, checksum, and presence of the file."""
         index = read_index(self.folder / POLICY_INDEX)
         ids = sorted(index)
         columns = {
@@ -209,7 +209,7 @@ class RunData:
         return Table(POLICY_SCHEMA, {f.name: np.array(columns[f.name], f.dtype) for f in POLICY_SCHEMA})
 
     def policy(self, policy_id: int) -> bytes:
-        """ONNX model of a policy, for ``onnxruntime.InferenceSession``; raises DataMissing."""
+        """Return the ONNX model of a policy, for ``onnxruntime.InferenceSession``; raises DataMissing."""
         path = self.folder / "policies" / f"{policy_id}.onnx"
         try:
             return read_file(path, MAX_POLICY_BYTES)
@@ -218,7 +218,7 @@ class RunData:
 
     @cached_property
     def events(self) -> Table:
-        """Lines of ``events.jsonl``: time, kind, number of events in the line, and all its fields as a mapping."""
+        """Lines of ``events.jsonl``: time, kind, number of events, and all fields as a mapping."""
         view, events_read = RunView(self.folder, self.config), list[Event]()
         while batch := view.events():
             events_read += batch
@@ -232,11 +232,11 @@ class RunData:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Data missing from the folder compared with a completed run, one line each."""
+        """Missing data compared with a completed run, one line each."""
         lines = []
         state = self.state
         if state != "finished":
-            state_text = "is still running" if state == "running" else "was killed: it has no summary"
+            state_text = "is in progress" if state == "running" else "was killed: it has no summary"
             lines.append(f"the run {state_text}")
         completeness = self.summary.get("whole")
         if isinstance(completeness, dict):
@@ -245,7 +245,7 @@ class RunData:
             from onrig.runtime.log.reading import unfinished_files
 
             lines += [
-                f"{p.name} was not finished: it is read to its last complete chunk"
+                f"{p.name} is incomplete; it is read up to its last complete chunk"
                 for p in unfinished_files(self.folder)
             ]
         return tuple(lines)

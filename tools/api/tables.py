@@ -23,11 +23,11 @@ _NORMALISED_UNIT: Final = "1"
 
 
 class Field(NamedTuple):
-    """A column of a table."""
+    """Description of a column."""
 
     name: str
     dtype: np.dtype[Any]
-    """Type of a component."""
+    """NumPy type of a component."""
     components: tuple[str, ...] = ()
     """Names of a vector's components, in order; empty for a scalar."""
     units: tuple[str, ...] = ("",)
@@ -38,7 +38,7 @@ Schema = tuple[Field, ...]
 
 
 def field(name: str, code: str, unit: str = "") -> Field:
-    """Scalar column of the numpy type ``code``."""
+    """Describe a scalar column of the NumPy type ``code``."""
     return Field(name, np.dtype(code), (), (unit,))
 
 
@@ -75,7 +75,7 @@ class Table(Mapping[str, NDArray[Any]]):
         return {f.name: f.units if f.components else f.units[0] for f in self.schema}
 
     def flat(self) -> dict[str, NDArray[Any]]:
-        """Columns of one dimension: a vector's components become ``NAME.COMPONENT``."""
+        """Return one-dimensional columns: a vector's components become ``NAME.COMPONENT``."""
         return {
             name: self[f.name] if index is None else self[f.name][:, index]
             for f in self.schema
@@ -83,20 +83,20 @@ class Table(Mapping[str, NDArray[Any]]):
         }
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The columns of `flat` as a pandas DataFrame; raises ImportError without pandas."""
+        """Return the columns of `flat` as a pandas DataFrame; raises ImportError without pandas."""
         import pandas
 
         return pandas.DataFrame(self.flat())
 
     def to_polars(self) -> polars.DataFrame:
-        """The columns of `flat` as a polars DataFrame; raises ImportError without polars."""
+        """Return the columns of `flat` as a polars DataFrame; raises ImportError without polars."""
         import polars
 
         return polars.DataFrame({name: np.ascontiguousarray(values) for name, values in self.flat().items()})
 
 
 def flat_names(f: Field) -> list[tuple[str, int | None]]:
-    """Names of a column's components, each with its index; for a scalar, its name and None."""
+    """Return the flat name of each component of a column, with its index; for a scalar, its name and None."""
     return [(f"{f.name}.{c}", index) for index, c in enumerate(f.components)] if f.components else [(f.name, None)]
 
 
@@ -110,7 +110,7 @@ def join_tables(schema: Schema, parts: Sequence[Table]) -> Table:
 
 
 def record_schema(config: RunConfig) -> Schema:
-    """Columns of the step records (`onrig.runtime.record.Step`), in the order of the log."""
+    """Return the columns of the step records (`onrig.runtime.record.Step`), in the order of the log."""
     rig = config.rig
     signals_by_axis: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         "stage": (STAGES, ("ns",) * len(STAGES)),
@@ -136,7 +136,7 @@ def _record_column(f: RecordField, signals_by_axis: Mapping[str, tuple[tuple[str
 
 
 def experience_schema(config: RunConfig) -> Schema:
-    """Columns of the memory's experiences: the content of its rows, bit for bit, with the meta word decoded."""
+    """Return the columns of the memory's experiences, into which rows are decoded without loss."""
     signals, actions = (tuple(s.name for s in group) for group in (config.signals, config.rig.actuators))
 
     def vector(name: str, components: tuple[str, ...]) -> Field:
@@ -163,7 +163,7 @@ _BEHAVIOUR_FIELDS: Final = ("mean", "std", "drawn")
 
 
 def experience_table(config: RunConfig, rows: Words) -> Table:
-    """Experiences from exported rows of the memory (``Storage.rows``)."""
+    """Decode experiences from exported rows of the memory (``Storage.rows``)."""
     layout, schema = layout_of(config), experience_schema(config)
     words = rows[:, STAMP_WORDS:]
     floats, meta = np.ascontiguousarray(words).view("<f4"), words[:, layout.meta]
@@ -187,7 +187,7 @@ def experience_table(config: RunConfig, rows: Words) -> Table:
 
 
 def experience_rows(config: RunConfig, table: Mapping[str, NDArray[Any]]) -> Words:
-    """Inverse of `experience_table`: the rows of the memory, bit for bit."""
+    """Encode experiences as rows of the memory; the exact inverse of `experience_table`."""
     layout = layout_of(config)
     rows: Words = np.zeros((len(table["slot"]), STAMP_WORDS + layout.width), np.uint32)
     rows[:, 0] = table["slot"]

@@ -30,8 +30,8 @@ from onrig.tools.bench.report import (
     rows_table,
 )
 from onrig.tools.bench.timing import disable_collector, measure
-from onrig.tools.evaluate import judge, read_model
-from onrig.tools.load import explain, load
+from onrig.tools.evaluate import admission_verdict, read_model
+from onrig.tools.load import load, print_problems
 from onrig.tools.progress import progress_for
 from onrig.tools.terminal import complain, file_problem
 
@@ -91,14 +91,14 @@ def benchmark(
     try:
         config = load(name, overrides)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     policies = []
     for path in files:
         try:
             model = read_model(path, config)
         except OSError as error:
             return complain(_VERB, f"--file: '{path}' cannot be read: {error.strerror or error}")
-        verdict = model if isinstance(model, Refused) else judge(model, config)
+        verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
         if isinstance(model, Refused) or isinstance(verdict, Refused):
             assert isinstance(verdict, Refused)
             return complain(_VERB, f"--file: '{path}' is refused at {verdict.stage}: {verdict.reason}")

@@ -17,7 +17,7 @@ from onrig.runtime.control.realtime import (
     uptime_s,
 )
 from onrig.tools.doctor.finding import Check, Needs, passed, warned
-from onrig.tools.machine import Machine, cpus_as_text, with_kernel_argument
+from onrig.tools.machine import Machine, cpus_as_text, kernel_argument_command
 
 _N_PROCESSES: Final = 4
 """Processes of a run: device or its twin, control, replay, learner."""
@@ -124,7 +124,7 @@ def _check_isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
     if len(facts.online) < 3:
         return passed("cpu", f"{found} (too few CPUs to isolate one)")
     last = max(facts.online)
-    command = with_kernel_argument(machine, f"isolcpus={last} nohz_full={last} rcu_nocbs={last}")
+    command = kernel_argument_command(machine, f"isolcpus={last} nohz_full={last} rcu_nocbs={last}")
     return warned("cpu", found, f"{command}; then realtime: {{cpu: {last}}}")
 
 
@@ -157,7 +157,7 @@ def check_interrupts(
     allowed = cpus_as_text(others)
     command = f"for n in {numbers}; do echo {allowed} | sudo tee /proc/irq/$n/smp_affinity_list; done"
     found = f"devices interrupt the loop's CPU {cpu}: {names}{more}"
-    permanent = with_kernel_argument(machine, f"irqaffinity={allowed}")
+    permanent = kernel_argument_command(machine, f"irqaffinity={allowed}")
     yield warned("interrupts", found, f"{command} (until the next boot); for good: {permanent}")
 
 

@@ -61,12 +61,12 @@ def examine_machine(
     if name is not None and ready:
         from onrig.runtime.config.problem import ConfigError
         from onrig.tools.doctor.run_needs import determine_needs
-        from onrig.tools.load import explain, load_for_rig
+        from onrig.tools.load import load_for_rig, print_problems
 
         try:
             config = load_for_rig(name, overrides, port=device)
         except ConfigError as error:
-            return explain(error)
+            return print_problems(error)
         needs = determine_needs(config, name, run_dir, device)
     if json_file not in (None, "-") and (problem := file_problem("json", Path(json_file))):
         return complain("doctor", problem)

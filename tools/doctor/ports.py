@@ -30,8 +30,8 @@ def check_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
     elif facts.console:
         remedy = "sudo raspi-config: Interface, Serial Port, no login shell; or remove console= from the command line"
         yield failed("port", f"{port}: the kernel's console uses this port", remedy)
-    elif facts.lasting and path != facts.lasting and path == facts.device:
-        remedy = f"write device: {{port: {{path: {facts.lasting}}}}}"
+    elif facts.persistent_path and path != facts.persistent_path and path == facts.device:
+        remedy = f"write device: {{port: {{path: {facts.persistent_path}}}}}"
         yield warned("port", f"{port}: the name may change when it is plugged in again", remedy)
     else:
         yield passed("port", port)
@@ -62,7 +62,7 @@ def summarise_ports(ports: list[PortFacts]) -> Check:
     lines = []
     verdict, remedy = Verdict.PASS, ""
     for port in ports:
-        notes = [port.lasting] if port.lasting else []
+        notes = [port.persistent_path] if port.persistent_path else []
         if not port.accessible:
             verdict, remedy = Verdict.WARN, f"sudo usermod -aG {port.group} $USER, then log out and in again"
             notes.append(f"no permission (group {port.group})")

@@ -42,8 +42,8 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.sim.envs import TwinEnv
-from onrig.tools.evaluate import evaluate, judge
-from onrig.tools.load import explain, load
+from onrig.tools.evaluate import admission_verdict, evaluate
+from onrig.tools.load import load, print_problems
 from onrig.tools.terminal import complain
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ ALGORITHMS: Final = ("ddpg", "td3", "sac", "ppo")
 EVALUATE_EVERY: Final = 2000
 """Training steps between evaluations."""
 NOISE: Final = 0.3
-"""Exploration noise per step; the process reaches a standard deviation of 0.57 of an action's half range."""
+"""Parameters of the exploration noise, whose standard deviation reaches 0.57 of an action's half range."""
 _ACTIVATIONS: Final[Mapping[type[nn.Module], tuple[str, tuple[tuple[str, str], ...]]]] = {
     nn.ReLU: ("Relu", ()),
     nn.Tanh: ("Tanh", ()),
@@ -68,7 +68,7 @@ _ACTIVATIONS: Final[Mapping[type[nn.Module], tuple[str, tuple[tuple[str, str], .
 
 
 def actor_of(policy: nn.Module) -> list[nn.Module]:
-    """Actor of a Stable-Baselines3 policy, from normalised observations to actions in [-1, 1].
+    """Return the actor of a Stable-Baselines3 policy, from normalised observations to actions in [-1, 1].
 
     Raises ValueError for a policy with state-dependent exploration or another feature extractor than Flatten.
     """
@@ -82,7 +82,7 @@ def actor_of(policy: nn.Module) -> list[nn.Module]:
         return [*parts["mlp_extractor.policy_net"].children(), parts["action_net"], nn.Hardtanh(-1.0, 1.0)]
     if "actor.latent_pi" in parts:  # SAC: the squashed mean
         return [*parts["actor.latent_pi"].children(), parts["actor.mu"], nn.Tanh()]
-    return list(parts["actor.mu"].children())  # DDPG and TD3: tanh is its last module
+    return list(parts["actor.mu"].children())  # DDPG and TD3: tanh is the last module
 
 
 def export(network: Sequence[nn.Module], contract: PolicyContract) -> bytes:
@@ -165,7 +165,7 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
     if algorithm != "ppo":
         settings |= {"tau": learner.tau, "batch_size": 64, "train_freq": 2}
     if algorithm in ("ddpg", "td3"):
-        # White noise mostly averages out within a swing; this noise keeps its direction for about six periods.
+        # White noise mostly averages out within a swing; this process keeps its direction for about six periods.
         still = np.zeros(len(config.rig.actuators))
         settings["action_noise"] = OrnsteinUhlenbeckActionNoise(still, still + NOISE, theta=0.15, dt=1.0)
     make: Callable[..., BaseAlgorithm] = getattr(stable_baselines3, algorithm.upper())
@@ -175,34 +175,34 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
 
 
 class UnfitModelError(ValueError):
-    """The rig would refuse the policy."""
+    """Raised if the rig would refuse the policy."""
 
 
 def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: RunConfig, path: Path) -> None:
     """Train in intervals, print the score of the policy after each, and keep the best policy in ``path``.
 
-    A score is one noise-free episode on the twin with the exported policy and the rig's own tick, starting with the
-    untrained policy.  Raises UnfitModelError, LinkError if the twin stops answering, and OSError.
+    The score is measured in one noise-free episode on the twin, with the exported policy and the rig's tick; the first
+    one is that of the untrained policy.  Raises UnfitModelError, LinkError if the twin stops answering, and OSError.
     """
     best, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
-        done = int(agent.num_timesteps)
+        n_steps = int(agent.num_timesteps)
         with torch.no_grad():
-            model = export(actor_of(agent.policy), msgspec.structs.replace(contract, training_step=done))
+            model = export(actor_of(agent.policy), msgspec.structs.replace(contract, training_step=n_steps))
         (row,) = evaluate(config, PolicySession(model), contract.policy_id, 1, config.seed)
         if row.score > best:
-            verdict = judge(model, config)
+            verdict = admission_verdict(model, config)
             if isinstance(verdict, Refused):
                 raise UnfitModelError(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
             replace_file(path, model)
             best = row.score
         elapsed_s = time.monotonic() - started_s
-        left = f", {elapsed_s * (steps - done) / done:.0f} s left" if 0 < done < steps else ""
+        remaining = f", {elapsed_s * (steps - n_steps) / n_steps:.0f} s left" if 0 < n_steps < steps else ""
         score, highest = (f"{value:.4g}" for value in (row.score, best))
-        print(f"{done:7d} steps: {measure.column} {score}, best {highest}; {elapsed_s:.0f} s{left}", flush=True)
-        if done >= steps:
+        print(f"{n_steps:7d} steps: {measure.column} {score}, best {highest}; {elapsed_s:.0f} s{remaining}", flush=True)
+        if n_steps >= steps:
             return
-        agent.learn(min(EVALUATE_EVERY, steps - done), reset_num_timesteps=False)
+        agent.learn(min(EVALUATE_EVERY, steps - n_steps), reset_num_timesteps=False)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -228,10 +228,10 @@ def main(arguments: list[str]) -> int:
     try:
         config = load(args.config, [])
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     if config.device.twin is None:
         return complain("export_sb3", f"{args.config} uses a port: expected a twin to train on")
-    torch.set_num_threads(1)  # such small networks gain nothing from more
+    torch.set_num_threads(1)  # small networks gain nothing from more threads
     try:
         agent = agent_for(config, args.algorithm, args.seed)
     except ImportError as error:
@@ -251,7 +251,7 @@ def main(arguments: list[str]) -> int:
         return complain("export_sb3", f"{args.file}: cannot be written: {error.strerror or error}")
     except KeyboardInterrupt:
         return complain("export_sb3", f"interrupted; {args.file} contains the best policy so far", ExitCode.INTERRUPTED)
-    print(f"{args.file} contains the best policy.  Next:")
+    print(f"{args.file} contains the best policy.  Continue with:")
     for verb in ("check", "eval"):
         print(f"  onrig policy {verb} {args.file} {args.config}")
     return ExitCode.OK

@@ -39,7 +39,7 @@ from onrig.tools.experiments.runner import (
 )
 from onrig.tools.experiments.spec import SpecFile, load_spec
 from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, finite_trials, read_trials, select_cells
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.machine import Machine
 from onrig.tools.plugins import third_party_plugins
 from onrig.tools.quantity import duration
@@ -172,7 +172,7 @@ def experiment_shown(
                 return _measure(plan.folder, plan.selected)
             return _conclude(_run_interruptibly(plan, recorded), plan.resume_advice)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Failure as failure:
         return complain("experiment", str(failure), failure.code)
 
@@ -266,7 +266,7 @@ def _load(name: str) -> SpecFile:
 
 def _cpus(workers: int | None) -> float:
     """Number of CPUs that local workers keep busy."""
-    available = Machine().cpus_to_use()
+    available = Machine().usable_cpu_count()
     return available if workers is None else min(workers, available)
 
 

@@ -83,4 +83,4 @@ def _workers(manner: ExperimentOptions) -> Workers:
         from onrig.tools.experiments.cluster import ClusterWorkers
 
         return ClusterWorkers(manner.cluster)
-    return LocalWorkers(manner.workers or math.ceil(Machine().cpus_to_use()))
+    return LocalWorkers(manner.workers or math.ceil(Machine().usable_cpu_count()))

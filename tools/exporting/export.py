@@ -37,29 +37,29 @@ class Exported(NamedTuple):
     """Rows of each table, or episodes and steps of a data set."""
     missing: tuple[str, ...]
     """Missing data of the run, one line each."""
-    absent: tuple[str, ...]
-    """Parts that the run never had, one line each."""
+    never_recorded: tuple[str, ...]
+    """Data that the run never recorded, one line each."""
 
 
 def export(run: RunData, format_: Format, out: Path, progress: Progress = lambda records: None) -> Exported:
-    """Export a run into the new folder ``out``, which appears once it is complete.
+    """Export a run to the new folder ``out``, which appears only when it is complete.
 
-    Raises CannotExport, and OSError without leaving a partial export.
+    Raises CannotExport and OSError, and then leaves no partial export.
     """
-    absent = next((name for name in _LIBRARIES[format_] if find_spec(name) is None), None)
-    if absent is not None:
-        raise CannotExport(f"--format {format_} needs {absent}: pip install 'onrig[data]'", ExitCode.PREFLIGHT)
+    never_recorded = next((name for name in _LIBRARIES[format_] if find_spec(name) is None), None)
+    if never_recorded is not None:
+        raise CannotExport(f"--format {format_} needs {never_recorded}: pip install 'onrig[data]'", ExitCode.PREFLIGHT)
     if out.exists():
         raise CannotExport(f"'{out}' exists already; choose another folder with --out")
     source = Source(run, progress)
-    with _unfinished(out) as folder:
+    with _partial_folder(out) as folder:
         counts = _write(source, format_, folder, out.name)
         missing = source.missing()
-        provenance = {**source.provenance, "format": format_, "missing": missing, "absent": source.absent}
+        provenance = {**source.provenance, "format": format_, "missing": missing, "absent": source.never_recorded}
         text = msgspec.json.format(msgspec.json.encode(provenance), indent=2) + b"\n"
         (folder / PROVENANCE).write_bytes(text)
         shutil.copyfile(run.folder / CONFIG, folder / CONFIG)
-    return Exported(out, counts, missing, tuple(source.absent))
+    return Exported(out, counts, missing, tuple(source.never_recorded))
 
 
 def _write(source: Source, format_: Format, folder: Path, name: str) -> dict[str, int]:
@@ -77,15 +77,17 @@ def _write(source: Source, format_: Format, folder: Path, name: str) -> dict[str
 
 
 @contextmanager
-def _unfinished(out: Path) -> Iterator[Path]:
-    """Context with a folder next to ``out`` that becomes ``out`` at the end; removes the files of a killed export."""
+def _partial_folder(out: Path) -> Iterator[Path]:
+    """Context manager that yields a folder next to ``out``, and renames it to ``out`` at the end.  Files of a killed
+    export are removed first.
+    """
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     folder = out.absolute().parent / f".{out.name}.partial"
     folder.mkdir(exist_ok=True)
     fd = os.open(folder, os.O_RDONLY)
     try:
         if not try_lock(fd):
-            raise CannotExport(f"'{out}': another `onrig export` is writing it")
+            raise CannotExport(f"'{out}': another `onrig export` is writing to it")
         for path in folder.iterdir():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         try:

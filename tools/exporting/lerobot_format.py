@@ -30,7 +30,7 @@ _FILE_PATH: Final = "chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 DATA_PATH: Final = f"data/{_FILE_PATH}"
 EPISODES_PATH: Final = f"meta/episodes/{_FILE_PATH}"
 _ACTIONS: Final = {"policy": "action.proposed", "explored": "action.explored", "commanded": "action.commanded"}
-"""Features of the actions other than the applied one, by field of the record."""
+"""Feature names of all actions except the applied one, by field of the record."""
 _INDICES: Final = ("frame_index", "episode_index", "index", "task_index")
 
 _INDEX: Final = "__index_level_0__"
@@ -43,7 +43,7 @@ _PANDAS: Final = {
     ],
     "pandas_version": "2.0",
 }
-"""Metadata that makes pandas read the column of tasks as the table's index."""
+"""Metadata that makes pandas use the task column as the table's index."""
 
 Values = NDArray[Any]
 
@@ -69,7 +69,7 @@ class Feature(NamedTuple):
 
 
 def features_of(config: RunConfig) -> dict[str, Feature]:
-    """Columns of the frames by name."""
+    """Return the columns of the frames by name."""
     inputs, actions = tuple(s.name for s in config.signals), tuple(a.name for a in config.rig.actuators)
     scalars = {
         "next.reward": "float32",
@@ -126,7 +126,7 @@ def write_lerobot(source: Source, folder: Path) -> dict[str, int]:
 
 
 def _columns(config: RunConfig, piece: Piece, episode: int, first: int) -> dict[str, Values]:
-    """Columns of one episode's frames."""
+    """Return the columns of one episode's frames."""
     records, n = piece.records, piece.steps
     acting, observations = records[:-1], records["input" if config.input_names else "observation"]
     frame = np.arange(n)
@@ -150,7 +150,7 @@ def _columns(config: RunConfig, piece: Piece, episode: int, first: int) -> dict[
 
 
 class _Frames:
-    """Writer of the frames, one file after another; a context manager."""
+    """Writer of the frames into consecutive files; a context manager."""
 
     def __init__(self, folder: Path, features: Mapping[str, Feature]) -> None:
         self.total = 0
@@ -205,7 +205,7 @@ _REDUCERS: Final[dict[str, Callable[[Values], Values]]] = {
 
 
 class _Episodes:
-    """Table of the episodes, with the statistics of each."""
+    """Table of the episodes, with statistics of each episode."""
 
     def __init__(self, task: str) -> None:
         self._task = task
@@ -213,7 +213,7 @@ class _Episodes:
         self._stats: list[_Stats] = []
 
     def add(self, piece: Piece, columns: Mapping[str, Values], file: int) -> None:
-        """Add one episode with its frames in the file number ``file``."""
+        """Add one episode whose frames are in file number ``file``."""
         first, n = int(columns["index"][0]), piece.steps
         self._stats.append({name: _statistics(values) for name, values in columns.items()})
         self.rows.append(
@@ -248,7 +248,7 @@ class _Episodes:
         pyarrow.parquet.write_table(tasks, folder / "meta/tasks.parquet")
 
     def total(self) -> _Stats:
-        """Statistics of all frames, computed from those of the episodes."""
+        """Return the statistics of all frames, computed from those of the episodes."""
         return {name: _join_statistics([stats[name] for stats in self._stats]) for name in (self._stats or [{}])[0]}
 
 
@@ -258,7 +258,7 @@ def _statistics(values: Values) -> dict[str, list[Any]]:
 
 
 def _join_statistics(parts: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Join the statistics of several episodes: variance within the episodes plus variance of their means."""
+    """Combine the statistics of several episodes: the variance is that within episodes plus that of their means."""
     count = np.array([p["count"][0] for p in parts], np.float64)
     share = (count / math.fsum(count))[:, None]
     means, deviations = (np.array([p[name] for p in parts]) for name in ("mean", "std"))

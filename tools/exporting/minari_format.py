@@ -1,4 +1,4 @@
-"""Minari data set: one episode per run of transitions without a gap, observations and actions in SI units."""
+"""Minari data set: one episode per gapless sequence of transitions, with observations and actions in SI units."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ID: Final = re.compile(r"[-\w]+-v\d+")
 def write_minari(source: Source, folder: Path, name: str) -> dict[str, int]:
     """Write the data set into ``folder/data``; returns its episodes and steps.  Raises CannotExport and OSError.
 
-    Actions are the applied ones; ``infos`` contains every field of the step records, (n + 1,) each, with the log's
+    Actions are the applied actions; ``infos`` contains every field of the step records, (n + 1,) each, with the log's
     types.
     """
     from gymnasium.spaces import Box
@@ -55,23 +55,24 @@ def write_minari(source: Source, folder: Path, name: str) -> dict[str, int]:
 
 
 def is_minari(folder: Path) -> bool:
-    """Return whether an exported folder holds a Minari data set."""
+    """Return whether an exported folder contains a Minari data set."""
     return (folder / "data" / "metadata.json").is_file()
 
 
 def read_records(folder: Path, layout: RecordLayout) -> NDArray[np.void]:
-    """Read the step records of a data set that `write_minari` wrote, in order; raises OSError, KeyError or ValueError
-    for another one."""
+    """Read the step records of a data set written by `write_minari`, in order; raises OSError, KeyError or ValueError
+    for any other data set.
+    """
     from minari.dataset.minari_storage import MinariStorage
 
     storage = MinariStorage.read(folder / "data")
-    found = [np.empty(0, layout.dtype)]
+    chunks = [np.empty(0, layout.dtype)]
     for episode in storage.get_episodes(range(int(storage.total_episodes))):
         records = np.empty(len(episode["observations"]), layout.dtype)
         for name in layout.dtype.names or ():
             records[name] = episode["infos"][name]
-        found.append(records)
-    return np.concatenate(found)
+        chunks.append(records)
+    return np.concatenate(chunks)
 
 
 def _buffer(config: RunConfig, piece: Piece) -> EpisodeBuffer:

@@ -1,4 +1,4 @@
-"""Episodes of a log as runs of transitions without a gap."""
+"""Episodes of a log as gapless sequences of transitions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ End = Literal["terminated", "truncated", "gap", "unfinished"]
 
 
 class Piece(NamedTuple):
-    """Consecutive records of one episode: n + 1 observations, the last one final, and the n steps between them."""
+    """Consecutive records of one episode: n + 1 observations, including the final one, and the n steps between them."""
 
     episode: int
     kind: Kind
     part: int
     """Index of the piece within its episode; greater than 0 only after missing frames."""
     records: Records
-    """(n + 1,); the decisions in the last record belong to no step."""
+    """(n + 1,) records; the decisions in the last one belong to no step."""
     end: End
     """``terminated``, ``truncated`` (time limit, stop or fault), ``gap`` (a frame is missing after the last
     observation) or ``unfinished`` (the log ends here)."""
@@ -35,12 +35,12 @@ class Piece(NamedTuple):
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        """(n,): whether a step led to a terminal state."""
+        """(n,) flags: the step led to a terminal state."""
         return self._last(self.end == "terminated")
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """(n,): whether the data end after a step although its state is not terminal."""
+        """(n,) flags: the data end after the step although the state is not terminal."""
         return self._last(self.end != "terminated")
 
     def _last(self, value: bool) -> NDArray[np.bool_]:
@@ -50,7 +50,8 @@ class Piece(NamedTuple):
 
 
 def pieces(batches: Iterable[Records]) -> Iterator[Piece]:
-    """Split records, in order, into the pieces of training and evaluation episodes; holds one piece at a time."""
+    """Split ordered records into the pieces of training and evaluation episodes; keeps one piece in memory at a
+    time."""
     splitter = _Splitter()
     for batch in batches:
         yield from splitter.add(batch)
@@ -64,7 +65,7 @@ class _Splitter:
         self._part = 0
 
     def add(self, batch: Records) -> Iterator[Piece]:
-        """Add the next records; yields the pieces that they complete."""
+        """Add the next records; yields the completed pieces."""
         if not len(batch):
             return
         joined = np.concatenate([self._open_batches[-1][-1:], batch]) if self._open_batches else batch
@@ -78,7 +79,7 @@ class _Splitter:
         self._open_batches.append(batch[start:])
 
     def finish(self) -> Iterator[Piece]:
-        """Yield the piece at the end of the log."""
+        """Yield the last piece, which ends with the log."""
         yield from self._close(final=True)
 
     def _close(self, *, final: bool) -> Iterator[Piece]:

@@ -20,22 +20,22 @@ from onrig.tools.exporting.pieces import Piece, pieces
 
 CONFIG: Final = "config.yaml"
 Progress = Callable[[int], None]
-"""Receives the number of further exported records."""
+"""Receives the number of newly exported records."""
 
 
 class CannotExport(Failure):
-    """The export cannot begin."""
+    """The export cannot be carried out."""
 
 
 class Source:
-    """Tables, episodes and provenance of a run, each streamed once."""
+    """Tables, episodes and provenance of a run, each streamed once only."""
 
     def __init__(self, run: RunData, progress: Progress) -> None:
         self.run: Final = run
         self._progress: Final = progress
         self._closed_episodes: set[tuple[str, int]] = set()
-        self.absent: list[str] = []
-        """Parts of the run that it never had, one line each."""
+        self.never_recorded: list[str] = []
+        """Data that the run never recorded, one line each."""
 
     def records(self) -> Iterator[Table]:
         """Yield the step records; none for a run without a log."""
@@ -47,18 +47,18 @@ class Source:
                 yield batch
                 self._progress(batch.rows)
         except DataMissing as error:
-            self.absent.append(str(error))
+            self.never_recorded.append(str(error))
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the episodes; raises CannotExport for a run whose log does not contain every tick."""
+        """Yield the pieces of the episodes; raises CannotExport if the log does not contain every tick."""
         if self.run.config.log.decimation > 1:
-            reason = f"the log of '{self.run.folder}' has only some of the ticks (log.decimation) and no transitions"
+            reason = f"the log of '{self.run.folder}' contains only every n-th tick (log.decimation), so no transitions"
             raise CannotExport(f"{reason}; export its memory: --format parquet")
         try:
             self.run.require_log()
         except DataMissing as error:
             raise CannotExport(f"{error}; export its memory: --format parquet") from None
-        return pieces(_pack(batch) for batch in self.records())
+        return pieces(_to_structured_array(batch) for batch in self.records())
 
     def experiences(self) -> Iterator[Table]:
         """Yield the experiences in the memory; none for a run without a checkpoint."""
@@ -66,7 +66,7 @@ class Source:
             for rows in self.run.experience_rows():
                 yield experience_table(self.run.config, rows)
         except DataMissing as error:
-            self.absent.append(str(error))
+            self.never_recorded.append(str(error))
 
     @property
     def provenance(self) -> dict[str, object]:
@@ -87,19 +87,21 @@ class Source:
         }
 
     def missing(self) -> tuple[str, ...]:
-        """Missing data of the run, one line each; valid once `records` or `pieces` was read to its end."""
+        """Missing data of the run, one line each; complete only after `records` or `pieces` is exhausted."""
         rows = {
             (str(kind), int(e)) for kind, e in zip(*(self.run.episodes[n] for n in ("kind", "episode")), strict=True)
         }
-        unlogged = len(rows - self._closed_episodes) if not self.absent and self.run.config.log.decimation == 1 else 0
+        unlogged = (
+            len(rows - self._closed_episodes) if not self.never_recorded and self.run.config.log.decimation == 1 else 0
+        )
         lines = list(self.run.missing)
         if unlogged:
             lines.append(f"{unlogged} of {len(rows)} episodes in episodes.csv are not complete in the log")
         return tuple(lines)
 
 
-def _pack(table: Table) -> NDArray[np.void]:
-    """Records in one structured array, as `onrig.runtime.record.RecordLayout.dtype` lays them out."""
+def _to_structured_array(table: Table) -> NDArray[np.void]:
+    """Return the records as one structured array with the dtype of `onrig.runtime.record.RecordLayout`."""
     types = [(f.name, f.dtype, (len(f.components),)) if f.components else (f.name, f.dtype) for f in table.schema]
     records = np.empty(table.rows, np.dtype(types))
     for name in table:

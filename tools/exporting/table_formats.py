@@ -59,7 +59,7 @@ def _units(schema: Schema) -> dict[str, dict[str, str]]:
 
 
 def _flat_columns(table: Table) -> dict[str, NDArray[Any]]:
-    """Columns of one dimension, with mappings as JSON."""
+    """Return one-dimensional columns, with mappings as JSON text."""
     return {
         name: np.array([v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in values], "O")
         if values.dtype.kind == "O"
@@ -104,6 +104,6 @@ def _write_csv(path: Path, schema: Schema, tables: Iterable[Table], provenance: 
 
 
 def _texts(values: NDArray[Any]) -> list[Any]:
-    """Format values with the digits that distinguish them; for a float32, the shortest text."""
+    """Format values with just enough digits to restore them; a float32 has fewer digits than a float64."""
     texts: list[Any] = values.astype(str).tolist() if values.dtype.kind == "f" else values.tolist()
     return texts

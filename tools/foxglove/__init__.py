@@ -1,1 +1,1 @@
-"""``onrig foxglove``: a run in Foxglove or Lichtblick while it lives."""
+"""``onrig foxglove``: a live view of a run in Foxglove or Lichtblick."""

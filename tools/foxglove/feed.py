@@ -1,4 +1,4 @@
-"""Live messages of a run, on the same channels as its log."""
+"""Live messages of a run, on the channels of its log."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from onrig.runtime.view.reader import ViewReader
 from onrig.runtime.view.run_view import RunView
 
 MAX_MESSAGES: Final = 256
-"""Maximum messages per kind and poll, the newest: 2560 steps a second.  A server queues 1024 messages per client."""
+"""Maximum number of messages per kind and poll, the newest ones: 2560 steps per second.  The server queues 1024
+messages per client.
+"""
 _FILES_S: Final = 0.5
 
 
 class TimedMessage(NamedTuple):
-    """Encoded message of a channel."""
+    """An encoded message on a channel."""
 
     topic: str
     t_ns: int
-    """The log's time: the host's monotonic time, or virtual time in lockstep."""
+    """Time as in the log: the host's monotonic time, or virtual time in lockstep."""
     data: bytes
 
 
 class Feed:
-    """Non-blocking reader of one run, across resumptions."""
+    """Non-blocking reader of one run, which continues across resumptions."""
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self._view = RunView(folder, config)
@@ -43,7 +45,7 @@ class Feed:
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """Channels of the log except the loop's state, which only replays use."""
+        """Channels of the log, except for the loop's state, which only `onrig replay` uses."""
         return tuple(channel for channel in channels(self._steps) if channel.topic != LOOP)
 
     def poll(self, now_s: float) -> Iterator[TimedMessage]:
@@ -52,7 +54,7 @@ class Feed:
             yield from self._read_records(self._view.live)
         if now_s - self._files_s >= _FILES_S:
             self._files_s = now_s
-            self._follow()
+            self._attach()
             yield from self._read_files()
 
     def _read_files(self) -> Iterator[TimedMessage]:
@@ -73,15 +75,17 @@ class Feed:
         for i, t_ns in enumerate(times):
             yield TimedMessage(STEPS, max(t_ns, 0), encoded[i * size : (i + 1) * size])
 
-    def _follow(self) -> None:
-        """Attach to the run's current session; its ring counts from 0, and its files may be cut to a checkpoint."""
-        found = self._view.find_running()
-        if found == self._view.running:
+    def _attach(self) -> None:
+        """Attach to the run's current session, whose ring counts from 0 and whose files may have been truncated at a
+        checkpoint.
+        """
+        running = self._view.find_running()
+        if running == self._view.running:
             return
         self._view.detach()
-        if found is not None:
+        if running is not None:
             with contextlib.suppress(SegmentError):
-                self._view.attach(found)
+                self._view.attach(running)
                 self._view.rewind()
                 self._next_record, self._policies = 0, PolicyTracker()
 

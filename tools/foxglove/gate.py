@@ -1,4 +1,4 @@
-"""Proxy with access control in front of the Foxglove server, which has none."""
+"""Proxy that adds access control to the Foxglove server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UPGRADE_HINT: Final = (
 
 
 class Gate(BoundedServer):
-    """Proxy from a listener to ``upstream``, an address of this machine."""
+    """Proxy that forwards connections of a listener to ``upstream``, an address of this machine."""
 
     def __init__(self, listener: Listener, upstream: tuple[str, int]) -> None:
         super().__init__(listener.listening, Handler)
@@ -41,7 +41,7 @@ class Handler(ReplyHandler):
     _token: str | None = None
 
     def do_GET(self) -> None:  # noqa: N802  (the standard library names it)
-        """Check the request and connect it to the server."""
+        """Check the request, and connect the client to the server."""
         headers = self.checked_headers()
         with contextlib.suppress(ValueError):
             self._token = parse_qs(urlsplit(self.path).query, max_num_fields=8).get("token", [None])[0]
@@ -57,7 +57,7 @@ class Handler(ReplyHandler):
             return
         try:
             self.request_complete(Stage.STREAMING)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # frees the slot of a lost viewer
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # frees a lost viewer's slot
             with contextlib.suppress(OSError), socket.create_connection(self.server.upstream, self.timeout) as server:
                 server.sendall(self._upstream_request())
                 _relay(self.connection, server)
@@ -73,7 +73,7 @@ class Handler(ReplyHandler):
 
 
 def _relay(one: socket.socket, other: socket.socket) -> None:
-    """Copy both ways until one side closes; raises OSError if a side does not read within its time-out."""
+    """Copy data in both directions until one side closes; raises OSError if a side does not read within its timeout."""
     poll = select.poll()
     ends = {one.fileno(): (one, other), other.fileno(): (other, one)}
     for descriptor in ends:

@@ -1,6 +1,6 @@
-"""The process that serves a run to Foxglove: ``python -m onrig.tools.foxglove.process RUN_FOLDER ADDRESS``.
+"""Process that serves a run to Foxglove: ``python -m onrig.tools.foxglove.process RUN_FOLDER ADDRESS``.
 
-Like the page's process, it only reads what the loop writes in any case, and the run continues if it dies.
+It only reads data that the loop writes anyway; the run continues if this process dies.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FIRST_PORT: Final = 8765
 """Foxglove's default."""
 _POLL_S: Final = 0.1
 
-logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # it logs every disconnection as an error
+logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # websockets logs every disconnection as an error
 
 
 class FoxgloveServer:
-    """Foxglove server of one run, without publishing or services for clients; a context manager."""
+    """Foxglove server of one run, as a context manager; clients can neither publish nor call services."""
 
     def __init__(self, folder: Path, address_text: str) -> None:
         """Raises ConfigError, ValueError (malformed address) or OSError (address in use)."""
@@ -41,7 +41,7 @@ class FoxgloveServer:
         listener = listen(address_text, "ws", FIRST_PORT)
         self.url = listener.url
         self._feed = Feed(folder, config)
-        self._context = context = foxglove.Context()  # its channels and its server refer to it weakly
+        self._context = context = foxglove.Context()  # channels and server hold only weak references to the context
         self._channels = {
             channel.topic: foxglove.Channel(
                 channel.topic,
@@ -51,7 +51,7 @@ class FoxgloveServer:
             )
             for channel in self._feed.channels
         }
-        # Any page in a browser can open a WebSocket to loopback; a random address makes this one hard to guess.
+        # Any page in a browser can open a WebSocket to loopback; a random address makes the server hard to find.
         host = ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])
         self._server = foxglove.start_server(
             name=f"Onrig: {folder.resolve().name}", host=host, port=0, capabilities=[], context=context

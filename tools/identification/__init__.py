@@ -1,1 +1,1 @@
-"""``onrig identify``: experiments on a device, and presentation of the results."""
+"""``onrig identify``: experiments on a device or twin, and presentation of the results."""

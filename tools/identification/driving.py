@@ -1,4 +1,4 @@
-"""The identification experiment: excitations through the ordinary tick and its shield."""
+"""Drive of the identification experiment: excitations through the tick and shield of a run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import is_unfit
 from onrig.sim.plants.excitation import Excitation
 
-GENTLE: Final = 2
+N_GENTLE_EXCITATIONS: Final = 2
 """Number of gentle excitations before sensors and signs are checked."""
 _SILENCE_PERIODS = 50
 _MIN_SILENCE_NS = 1_000_000_000
 
 
 class DeviceFault(Exception):
-    """The device latched a fault during the experiment."""
+    """The device latched a fault or disarmed itself during the experiment."""
 
 
 def ranges_of(config: RunConfig, effort: float) -> dict[str, tuple[float, float]]:
-    """Return the range of each actuator, narrowed towards its safe output by ``effort``."""
+    """Return the range of each actuator, scaled about its safe output by ``effort``."""
     allowed = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
     safe = {a.name: a.safe for a in config.rig.actuators}
     return {
@@ -45,9 +45,9 @@ def drive(
     seed: int | None = None,
     progress: Callable[[float], None] = lambda passed_s: None,
 ) -> list[Step]:
-    """Arm a device, excite it, always disarm it, and return the completed steps.
+    """Arm a device, excite it, and return the completed steps; the device is always disarmed at the end.
 
-    ``seed``: for RESET, if the device supports it.  Raises LinkError if the device stops sending, DeviceFault if it
+    ``seed``: seed of RESET, if the device supports it.  Raises LinkError if the device stops sending, DeviceFault if it
     latches a fault.
     """
     tick = Tick(config)
@@ -101,11 +101,13 @@ def _excite(
             break
         progress(_elapsed_s(state.t_us))
     if is_unfit(state):
-        what = f"latched fault {state.fault}" if state.fault else "disarmed by itself"
-        raise DeviceFault(f"the device {what} after {_elapsed_s(state.t_us):.1f} s")
+        event = f"latched fault {state.fault}" if state.fault else "disarmed itself"
+        raise DeviceFault(f"the device {event} after {_elapsed_s(state.t_us):.1f} s")
     if tick.contradiction is not None:
-        found = tick.contradiction
-        raise DeviceFault(f"{found.fault.replace('_', ' ')}: {found.detail} (after {_elapsed_s(state.t_us):.1f} s)")
+        contradiction = tick.contradiction
+        raise DeviceFault(
+            f"{contradiction.fault.replace('_', ' ')}: {contradiction.detail} (after {_elapsed_s(state.t_us):.1f} s)"
+        )
     return steps
 
 

@@ -1,4 +1,4 @@
-"""Sequence of an identification experiment: gentle until sensors and signs are checked, then strong."""
+"""Sequence of an identification experiment: gentle excitations to check sensors and signs, then strong ones."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.excitation import Excitation
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.twin.main import twin_options
-from onrig.tools.identification.driving import GENTLE
-from onrig.tools.identification.refusal import conflicts_of, reversed_channels
+from onrig.tools.identification.driving import N_GENTLE_EXCITATIONS
+from onrig.tools.identification.refusal import find_conflicts, reversed_channels
 
 _MIN_DRIVEN_S: Final = 8.0
-"""Duration before the first fit; a result from less data is never narrow."""
+"""Time driven before the first fit; less data never give narrow intervals."""
 
-Drive = Callable[[Sequence[Excitation], int], list[Step]]
-"""Drives parts of an experiment; the second argument numbers the calls whose noise must differ."""
+ExcitationDriver = Callable[[Sequence[Excitation], int], list[Step]]
+"""Drives parts of an experiment.  The second argument numbers the calls, so that each has different noise."""
 
 
 class Experiment(NamedTuple):
-    """Subject and extent of an identification."""
+    """Subject and duration of an identification experiment."""
 
     config: RunConfig
     plant: Plant
@@ -38,12 +38,12 @@ class Experiment(NamedTuple):
 
     @property
     def parts(self) -> list[Excitation]:
-        """Full experiment."""
+        """Excitations of the full experiment."""
         return self.plant.excitations(self.config.rig, self.ranges)
 
     @property
     def brief_parts(self) -> list[Excitation]:
-        """First excitations of an experiment that may end early."""
+        """Excitations that begin an experiment that may end early."""
         return self.plant.brief_excitations(self.config.rig, self.ranges)
 
     @property
@@ -53,39 +53,39 @@ class Experiment(NamedTuple):
         return sum(e.duration_s for e in (parts if self.until is None else [*self.brief_parts, *parts]))
 
 
-def excite(experiment: Experiment, drive: Drive) -> tuple[list[Step], Identification | None]:
-    """Excite gently, check sensors and signs, then excite strongly: all parts, or until the result is narrow.
-
-    Returns the steps and the narrow result, if any.  Raises Implausible for a rig that stronger excitations would
-    endanger.
+def excite(experiment: Experiment, drive: ExcitationDriver) -> tuple[list[Step], Identification | None]:
+    """Excite gently, check sensors and signs, then excite strongly: with all parts, or until the intervals are narrow.
+    Returns the steps, and the result with narrow intervals, if any.  Raises Implausible if stronger excitations would
+    endanger the rig.
     """
     parts = experiment.parts
     if experiment.until is None:
-        steps = drive(parts[:GENTLE], 0)
+        steps = drive(parts[:N_GENTLE_EXCITATIONS], 0)
         _check_signs(experiment, steps)
-        return steps + drive(parts[GENTLE:], 0), None
-    brief = experiment.brief_parts
-    steps = drive(brief[:GENTLE], 0)
-    driven_s = sum(e.duration_s for e in brief[:GENTLE])
+        return steps + drive(parts[N_GENTLE_EXCITATIONS:], 0), None
+    brief_parts = experiment.brief_parts
+    steps = drive(brief_parts[:N_GENTLE_EXCITATIONS], 0)
+    driven_s = sum(e.duration_s for e in brief_parts[:N_GENTLE_EXCITATIONS])
     if not _check_signs(experiment, steps):
-        steps += drive(parts[:GENTLE], 1)
+        steps += drive(parts[:N_GENTLE_EXCITATIONS], 1)
         _check_signs(experiment, steps)
-    for piece, part in enumerate((*brief[GENTLE:], *parts[GENTLE:]), 2):
-        steps += drive([part], piece)
-        driven_s += part.duration_s
-        if driven_s >= _MIN_DRIVEN_S and (found := _result_if_narrow(experiment, steps, experiment.until)) is not None:
-            return steps, found
+    for call, excitation in enumerate((*brief_parts[N_GENTLE_EXCITATIONS:], *parts[N_GENTLE_EXCITATIONS:]), 2):
+        steps += drive([excitation], call)
+        driven_s += excitation.duration_s
+        if driven_s >= _MIN_DRIVEN_S and (narrow := _result_if_narrow(experiment, steps, experiment.until)) is not None:
+            return steps, narrow
     return steps, None
 
 
 def fit_steps(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> Identification:
-    """Fit a plant to steps; raises Implausible, or ValueError for too few steps."""
+    """Fit a plant to steps; raises Implausible, or ValueError if there are too few steps."""
     substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
     return identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
 
 
 def _check_signs(experiment: Experiment, steps: Sequence[Step]) -> bool:
-    """Return whether the signs follow from gentle excitations; raises Implausible for wrong sensors or signs."""
+    """Return whether gentle excitations suffice to determine the signs; raises Implausible for wrong sensors or
+    signs."""
     config, plant = experiment.config, experiment.plant
     recorded = list(stretches(steps, config.rig, config.period_us))
     if problems := contradictions(plant, config.rig, recorded):
@@ -100,18 +100,25 @@ def _check_signs(experiment: Experiment, steps: Sequence[Step]) -> bool:
 
 
 def _result_if_narrow(experiment: Experiment, steps: Sequence[Step], width: float) -> Identification | None:
-    """Return a result with 95 % half-widths of the plant's parameters of at most ``width`` times their values, and with
-    a plant that the shield can predict; None if the steps do not suffice."""
+    """Return a result whose 95 % half-widths are at most ``width`` times the plant's parameters, and whose plant the
+    shield can predict; None if the steps do not suffice.
+    """
     config, plant = experiment.config, experiment.plant
     try:
-        found = fit_steps(config, plant, steps)
+        identification = fit_steps(config, plant, steps)
     except ValueError:
-        return None  # too short or not plausible yet; the complete experiment reports the reasons
-    rows = zip(found.unknowns, found.free.tolist(), found.half_widths.tolist(), found.fit.coordinates, strict=True)
+        return None  # too few steps, or not plausible yet; the full experiment reports the reasons
+    rows = zip(
+        identification.unknowns,
+        identification.free.tolist(),
+        identification.half_widths.tolist(),
+        identification.fit.coordinates,
+        strict=True,
+    )
     for unknown, is_free, half_width, coordinate in rows:
-        if unknown.name in plant.identifiable and unknown.name not in found.held:
+        if unknown.name in plant.identifiable and unknown.name not in identification.held:
             share = half_width if unknown.logarithmic else half_width / max(abs(coordinate), 1e-300)
             if not is_free or share > width:
                 return None
-    result = result_of(found, plant, config.rig, config.limits.predicted, "", config.limits.envelope)
-    return None if conflicts_of(config, result).unpredictable else found
+    result = result_of(identification, plant, config.rig, config.limits.predicted, "", config.limits.envelope)
+    return None if find_conflicts(config, result).unpredictable else identification

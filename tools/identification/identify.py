@@ -1,4 +1,4 @@
-"""Identification of a plant from its twin, its device or a run: result, page or refusal."""
+"""Identification of a plant from a twin, a device or a run: result, page or refusal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.damage import LOG_PATTERNS, exit_code_with_damage, print_damage
 from onrig.tools.device_process import open_device_line
-from onrig.tools.load import explain, load, load_for_rig
+from onrig.tools.load import load, load_for_rig, print_problems
 from onrig.tools.ports import missing_port_problem
 from onrig.tools.progress import show_progress
 from onrig.tools.terminal import complain, folder_problem
@@ -28,31 +28,32 @@ if TYPE_CHECKING:
     from onrig.sim.identification.result import Result
     from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation
-    from onrig.tools.identification.experiment import Drive, Experiment
+    from onrig.tools.identification.experiment import ExcitationDriver, Experiment
 
-_NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
-NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
+_SCIPY_MISSING_TEXT: Final = "identification needs scipy: pip install 'onrig[identify]'"
+MCAP_MISSING_TEXT: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
 _MAX_STEPS: Final = 20_000
-"""Maximum steps used of a run, from its beginning, where exploration is strongest."""
+"""Maximum number of steps used of a run: the first ones, where exploration is strongest."""
 
 
-class Identified(NamedTuple):
-    """Result of an identification, written to its folder."""
+class IdentifiedPlant(NamedTuple):
+    """Result of an identification, and the folder that contains it."""
 
     source: str
     folder: Path
     result: Result
     """Parameters with their joint uncertainty, as in ``identified.yaml``."""
     unpredictable: tuple[str, ...]
-    """Reasons why this configuration's shield cannot predict the identified plant; a run would refuse the result."""
+    """Reasons why the configuration's shield cannot predict the identified plant: a run would refuse the result."""
     settings: tuple[str, ...]
     """Settings to change before a run can use the result."""
     damage: tuple[str, ...] = ()
-    """Damaged files of the run that it was identified from."""
+    """Damaged files of the run from which the plant was identified."""
 
 
 class NotIdentified(Failure):
-    """No plant can be identified from the data, or the rig is connected wrongly; ``problems``: one line each."""
+    """No plant can be identified from the data, or the rig is connected wrongly. ``problems`` has one line per
+    problem."""
 
     def __init__(self, source: str, problems: Sequence[str], out: Path | None = None) -> None:
         lines = [f"{source}: {problem}" for problem in problems]
@@ -63,12 +64,12 @@ class NotIdentified(Failure):
 
 
 def missing_library() -> str | None:
-    """Return a message if a library is missing, or None."""
-    return _NO_SCIPY if find_spec("scipy") is None else None
+    """Return a message if a required library is missing, otherwise None."""
+    return _SCIPY_MISSING_TEXT if find_spec("scipy") is None else None
 
 
-Confirm = Callable[[str], bool]
-"""Asks for permission to drive a device, with a description; returns the reply."""
+ConfirmationPrompt = Callable[[str], bool]
+"""Receives a description of the motion, and returns whether the device may be driven."""
 
 
 def identify(
@@ -81,14 +82,15 @@ def identify(
     out: str | Path | None = None,
     until: float | None = None,
     sharpen: bool = False,
-    confirm: Confirm = lambda text: False,
-) -> Identified:
-    """Identify a plant: from the log of a run (its folder), or by exciting a configuration's twin or device.
+    confirm: ConfirmationPrompt = lambda text: False,
+) -> IdentifiedPlant:
+    """Identify a plant from the log of a run (``source`` is its folder), or by exciting a configuration's twin or
+    device.
 
     ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``until``: sufficient relative half-width
     of the plant's parameters (default: the full experiment); ``sharpen``: combine a run's newest ticks with the
     identification that it began with, instead of using its first ticks alone; ``confirm``: called before a device is
-    driven; refuses by default.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
+    driven; by default, it refuses.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
     ``identification``, or ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
     """
     if missing := missing_library():
@@ -105,7 +107,7 @@ def identify(
     name = str(source)
     config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
     try:
-        # The twin's plant is the best initial guess for a device on a port, too.
+        # the twin's plant is the best initial guess for a device on a port, too
         plant = nominal_plant(load(name, overrides) if device else config)
     except (ValueError, ConfigError) as error:
         raise Failure(f"{name}: {error}") from None
@@ -131,39 +133,42 @@ def show_identification(
     yes: bool,
     sharpen: bool,
 ) -> int:
-    """Identify and print tables; asks before driving a device unless ``yes``, and follows a running run to its end if
-    it may ``sharpen``.  Returns the exit code."""
+    """Identify a plant and print the result; asks before driving a device unless ``yes``.
+
+    ``sharpen``: combine a run's ticks with the identification it began with, again and again while it is running.
+    Returns the exit code.
+    """
     try:
         if sharpen:
             from onrig.tools.identification.sharpening import follow_run
 
-            found = follow_run(Path(source), out, lambda fitting: print(fitting.line(), flush=True))
+            identified = follow_run(Path(source), out, lambda fitting: print(fitting.line(), flush=True))
         else:
-            found = identify(
+            identified = identify(
                 source, overrides, device=device, effort=effort, seed=seed, out=out, until=until,
                 confirm=(lambda text: True) if yes else _ask,
             )  # fmt: skip
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except Failure as failure:
         for line in str(failure).splitlines():
             complain("identify", line)
         return failure.code
     from onrig.tools.identification.page import result_tables
 
-    for sheet in result_tables(found.result):
+    for sheet in result_tables(identified.result):
         print(f"{sheet.title}\n{sheet.text()}\n")
     print("Not identifiable:")
-    for line in found.result.not_known:
+    for line in identified.result.not_known:
         print(f"  {line}")
-    before_use = [*found.unpredictable, *found.settings]
-    if found.unpredictable:
+    before_use = [*identified.unpredictable, *identified.settings]
+    if identified.unpredictable:
         for problem in before_use:
-            complain("identify", f"{found.source}: {problem}")
+            complain("identify", f"{identified.source}: {problem}")
         return ExitCode.PREFLIGHT
-    usage = "; ".join(before_use) or f"use it in a run: --set identified={found.folder / FILE_NAME}"
-    print(f"\nsee {found.folder / 'identification.html'}; {usage}")
-    return exit_code_with_damage(ExitCode.OK, found.damage)
+    usage = "; ".join(before_use) or f"use it in a run: --set identified={identified.folder / FILE_NAME}"
+    print(f"\nsee {identified.folder / 'identification.html'}; {usage}")
+    return exit_code_with_damage(ExitCode.OK, identified.damage)
 
 
 def _ask(text: str) -> bool:
@@ -172,7 +177,9 @@ def _ask(text: str) -> bool:
 
 
 def nominal_plant(config: RunConfig) -> Plant:
-    """Return the initial guess: the twin's plant, else the shield's nominal one; raises ValueError without either."""
+    """Return the initial guess: the twin's plant, otherwise the shield's nominal plant; raises ValueError if neither
+    exists.
+    """
     from onrig.sim.plants.registry import simulated
     from onrig.sim.twin.main import twin_options
 
@@ -183,9 +190,9 @@ def nominal_plant(config: RunConfig) -> Plant:
     return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
 
 
-def _identify_run(folder: Path, out: Path) -> Identified:
+def _identify_run(folder: Path, out: Path) -> IdentifiedPlant:
     if find_spec("mcap") is None:
-        raise Failure(NO_MCAP, ExitCode.PREFLIGHT)
+        raise Failure(MCAP_MISSING_TEXT, ExitCode.PREFLIGHT)
     from onrig.runtime.log.reading import LogDamagedError
     from onrig.runtime.run_loading import load_resolved
 
@@ -196,7 +203,7 @@ def _identify_run(folder: Path, out: Path) -> Identified:
     except LogDamagedError as error:
         raise Failure(str(error), ExitCode.INTERNAL) from None
     if not steps:
-        raise Failure(f"'{folder}' holds no log (log.mcap) with steps")
+        raise Failure(f"'{folder}' contains no log (log.mcap) with steps")
     try:
         plant = nominal_plant(config)
     except ValueError as error:
@@ -220,7 +227,7 @@ def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
     return steps
 
 
-def _identify_twin(experiment: Experiment, seed: int, out: Path) -> Identified:
+def _identify_twin(experiment: Experiment, seed: int, out: Path) -> IdentifiedPlant:
     from onrig.hw.transport import LinkError
     from onrig.tools.evaluate import lockstep_session
     from onrig.tools.identification.driving import DeviceFault
@@ -236,7 +243,7 @@ def _identify_twin(experiment: Experiment, seed: int, out: Path) -> Identified:
         raise Failure(f"the twin: {error}", ExitCode.HARDWARE) from None
 
 
-def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Identified:
+def _identify_device(experiment: Experiment, out: Path, confirm: ConfirmationPrompt) -> IdentifiedPlant:
     from onrig.hw.identity import DeviceMismatch, LimitsWider
     from onrig.hw.line import Serial
     from onrig.hw.messages import Capability
@@ -248,7 +255,7 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
     config = experiment.config
     line, address = config.device.line, config.device.address
     if line is not None and not line.allows_identification:
-        raise Failure(f"{address}: identification does not support this transport")
+        raise Failure(f"{address}: identification does not support devices with this transport")
     missing = missing_port_problem(line.path) if isinstance(line, Serial) else None
     if missing is not None:
         raise Failure(f"{address}: {missing}", ExitCode.HARDWARE)
@@ -268,7 +275,7 @@ def _identify_device(experiment: Experiment, out: Path, confirm: Confirm) -> Ide
 
             return _run_experiment(experiment, drive, out, f"device on {address}")
     except (LimitsTooWide, LimitsWider) as error:
-        raise Failure(f"{address}: {error}; tighten the configuration's limits to the device's") from None
+        raise Failure(f"{address}: {error}; tighten the limits in the configuration to those of the device") from None
     except (LinkError, DeviceMismatch, RequestRefused) as error:
         raise Failure(f"{address}: {error}", ExitCode.HARDWARE) from None
     except DeviceFault as error:
@@ -286,46 +293,46 @@ def _describe_experiment(experiment: Experiment, port: str) -> str:
     return "\n".join(lines)
 
 
-def _run_experiment(experiment: Experiment, drive: Drive, out: Path, source: str) -> Identified:
+def _run_experiment(experiment: Experiment, drive: ExcitationDriver, out: Path, source: str) -> IdentifiedPlant:
     from onrig.sim.identification.outcome import Implausible
     from onrig.tools.identification.experiment import excite
 
     try:
-        steps, found = excite(experiment, drive)
+        steps, narrow = excite(experiment, drive)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     if experiment.until is not None:
         source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
-    return fit_and_write(experiment.config, experiment.plant, steps, out, source, found)
+    return fit_and_write(experiment.config, experiment.plant, steps, out, source, narrow)
 
 
 def fit_and_write(
-    config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, found: Fitted | None = None
-) -> Identified:
-    """Fit a plant to steps unless ``found`` is given, and write result and page; raises Failure, NotIdentified."""
+    config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, identification: Fitted | None = None
+) -> IdentifiedPlant:
+    """Fit a plant to steps unless ``identification`` is given; write result and page.  Raises Failure, NotIdentified."""
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.result import result_of, write_result
     from onrig.tools.identification.experiment import fit_steps
     from onrig.tools.identification.page import write_page
-    from onrig.tools.identification.refusal import conflicts_of, reversed_channels
+    from onrig.tools.identification.refusal import find_conflicts, reversed_channels
 
     try:
-        found = found or fit_steps(config, plant, steps)
+        identification = identification or fit_steps(config, plant, steps)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     except ValueError as error:
         raise Failure(f"{source}: {error}") from None
-    result = result_of(found, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
-    if problems := reversed_channels(found.connection, config.rig):
+    result = result_of(identification, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
+    if problems := reversed_channels(identification.connection, config.rig):
         raise NotIdentified(source, problems, out)
-    conflicts = conflicts_of(config, result)
+    conflicts = find_conflicts(config, result)
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_result(result, out / FILE_NAME, [*conflicts.unpredictable, *conflicts.settings])
-        write_page(result, found, config.rig, out / "identification.html")
+        write_page(result, identification, config.rig, out / "identification.html")
     except OSError as error:
         raise Failure(f"'{error.filename or out}' cannot be written: {error.strerror or error}") from None
-    return Identified(source, out, result, tuple(conflicts.unpredictable), tuple(conflicts.settings))
+    return IdentifiedPlant(source, out, result, tuple(conflicts.unpredictable), tuple(conflicts.settings))
 
 
 def _drive_with_progress(

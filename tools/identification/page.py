@@ -23,25 +23,26 @@ from onrig.tools.terminal import draw_or_report
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SHOWN: Final = 6
+_N_SHOWN_WINDOWS: Final = 6
 """Number of windows drawn."""
-_LAGS: Final = 12
-_STRONG: Final = 0.6
+_N_LAGS: Final = 12
+_STRONG_CORRELATION: Final = 0.6
 """Magnitude of correlation above which its colour is dark."""
 
 
-def identification_page(result: Result, found: Identification, rig: Rig) -> Page:
+def identification_page(result: Result, identification: Identification, rig: Rig) -> Page:
     """Build the page, without plots if matplotlib is missing."""
     inverted = [name for name, sign in result.signs.items() if sign < 0]
-    notes = [f"{', '.join(inverted)}: reversed with respect to the rig's description."] if inverted else []
+    notes = [f"{', '.join(inverted)}: reversed relative to the rig description."] if inverted else []
     drawers = (
-        partial(_windows_chart, found, rig),
-        partial(_residuals_chart, found, rig),
+        partial(_windows_chart, identification, rig),
+        partial(_residuals_chart, identification, rig),
         partial(_correlation_chart, result),
     )
     charts = [chart for draw in drawers if (chart := draw_or_report("A chart", draw, notes.append)) is not None]
     unknown = result.not_known or ("All parameters were identified.",)
-    lead = f"{result.source}; {found.windows.size} windows of {_span(found)} fitted, {found.excluded_windows} excluded."
+    fitted = f"{identification.windows.size} windows of {_window_duration(identification)} were fitted"
+    lead = f"{result.source}; {fitted}, {identification.excluded_windows} were excluded."
     parts: tuple[Part, ...] = (
         Warnings(notes),
         *result_tables(result),
@@ -54,9 +55,10 @@ def identification_page(result: Result, found: Identification, rig: Rig) -> Page
 def result_tables(result: Result) -> list[Sheet]:
     """Return tables of parameters, noise and signs."""
     rows = [
-        (p.name, format_estimate(Bounds(p.value, p.low, p.high), unit=p.unit), _share(p)) for p in result.parameters
+        (p.name, format_estimate(Bounds(p.value, p.low, p.high), unit=p.unit), _relative_half_width(p))
+        for p in result.parameters
     ]
-    found = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
+    identification = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
     noise = [
         (
             name,
@@ -67,33 +69,35 @@ def result_tables(result: Result) -> list[Sheet]:
         for name, n in result.noise.items()
     ]
     heads = ("sensor", "noise (SI) [95 %]", "without rounding", "sign")
-    found.append(Sheet("Sensors", 1, heads, tuple(noise)))
+    identification.append(Sheet("Sensors", 1, heads, tuple(noise)))
     others = [(name, f"{sign:+d}") for name, sign in result.signs.items() if name not in result.noise]
-    found.append(Sheet("Actuators", 1, ("actuator", "sign"), tuple(others)))
-    return found
+    identification.append(Sheet("Actuators", 1, ("actuator", "sign"), tuple(others)))
+    return identification
 
 
-def _share(p: Parameter) -> str:
-    """Return the half-width as a share of the value; "" if the value may be zero."""
+def _relative_half_width(p: Parameter) -> str:
+    """Return the half-width as a share of the value; empty if the value may be zero."""
     return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO) else ""
 
 
-def _span(found: Identification) -> str:
-    return f"{found.windows.periods * found.windows.period_s:g} s"
+def _window_duration(identification: Identification) -> str:
+    return f"{identification.windows.periods * identification.windows.period_s:g} s"
 
 
-def _windows_chart(found: Identification, rig: Rig) -> Plot:
+def _windows_chart(identification: Identification, rig: Rig) -> Plot:
     """Draw measured and predicted signals, window by window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
-    shown = np.linspace(0, found.windows.size - 1, min(_SHOWN, found.windows.size)).astype(int)
-    span_s = found.windows.periods * found.windows.period_s
+    shown = np.linspace(0, identification.windows.size - 1, min(_N_SHOWN_WINDOWS, identification.windows.size)).astype(
+        int
+    )
+    span_s = identification.windows.periods * identification.windows.period_s
     for i, (sensor, (axes,)) in enumerate(zip(rig.sensors, panels, strict=True)):
         for k, window in enumerate(shown):
-            t = k * 1.15 * span_s + np.arange(found.windows.periods + 1) * found.windows.period_s
-            measured = found.windows.readings[window, :, i]
+            t = k * 1.15 * span_s + np.arange(identification.windows.periods + 1) * identification.windows.period_s
+            measured = identification.windows.readings[window, :, i]
             axes.plot(t, measured, ".", color=page_colour("accent"), ms=3, label="measured" if k == 0 else None)
-            predicted = measured - found.fit.residuals[window, :, i]
+            predicted = measured - identification.fit.residuals[window, :, i]
             axes.plot(t, predicted, color=page_colour("second"), lw=1.0, label="predicted" if k == 0 else None)
         axes.set_ylabel(axis_label(sensor.name, sensor.unit))
         axes.set_xticks([])
@@ -102,15 +106,15 @@ def _windows_chart(found: Identification, rig: Rig) -> Plot:
     return inline_plot(figure, "Measured and predicted", caption, "measured and predicted readings")
 
 
-def _residuals_chart(found: Identification, rig: Rig) -> Plot:
-    """Draw distribution and autocorrelation of the residuals."""
+def _residuals_chart(identification: Identification, rig: Rig) -> Plot:
+    """Draw the distribution and the autocorrelation of the residuals."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 2, 2.3 * n)
     for i, (sensor, row) in enumerate(zip(rig.sensors, panels, strict=True)):
-        residuals = found.fit.residuals[..., i] / found.noise.total[i]
+        residuals = identification.fit.residuals[..., i] / identification.noise.total[i]
         _histogram(row[0], residuals.ravel())
         title(row[0], f"{sensor.name}: residual / noise")
-        lags = range(1, min(_LAGS, residuals.shape[1] - 1))
+        lags = range(1, min(_N_LAGS, residuals.shape[1] - 1))
         row[1].bar(
             list(lags),
             [float(np.mean(residuals[:, k:] * residuals[:, :-k])) for k in lags],
@@ -145,12 +149,12 @@ def _correlation_chart(result: Result) -> Plot:
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     for i, j in np.ndindex(*correlation.shape):
-        colour = "white" if abs(correlation[i, j]) > _STRONG else "black"  # white on dark colours
+        colour = "white" if abs(correlation[i, j]) > _STRONG_CORRELATION else "black"  # white text on dark cells
         axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8, color=colour)
-    caption = "To sample plants, draw all parameters together, from the file's samples or covariance."
+    caption = "To sample plants, draw all parameters jointly from the samples or the covariance in the file."
     return inline_plot(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")
 
 
-def write_page(result: Result, found: Identification, rig: Rig, path: Path) -> None:
+def write_page(result: Result, identification: Identification, rig: Rig, path: Path) -> None:
     """Write the page; raises OSError."""
-    path.write_text(identification_page(result, found, rig).html(), encoding="utf-8")
+    path.write_text(identification_page(result, identification, rig).html(), encoding="utf-8")

@@ -1,7 +1,8 @@
-"""Paired comparison of policies trained on identified twins and on the true plants, all evaluated on the true plants.
+"""Paired comparison of policies trained on identified twins and on the true plants; all are evaluated on the true
+plants.
 
-The pairs train in one batch of trials without noise and delay; they differ in lumped parameters, dry friction and dead
-band.
+The pairs differ in lumped parameters, dry friction and dead band, and train in one batch of trials without noise or
+delay.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
 from onrig.tools.identification.study import Outcome, run_study, summary
-from onrig.tools.load import explain, load
+from onrig.tools.load import load, print_problems
 from onrig.tools.quantity import format_estimate
 from onrig.tools.terminal import complain
 
@@ -39,7 +40,7 @@ class Comparison(NamedTuple):
 def compare_policies(
     config: RunConfig, outcomes: Sequence[Outcome], progress: Callable[[int], None] = lambda episode: None
 ) -> Comparison:
-    """Train and compare one pair of policies per twin of a study, over the configuration's episodes.
+    """Train and compare one pair of policies per twin of a study, for the number of episodes in the configuration.
 
     Raises ValueError for a configuration that trials do not support.
     """
@@ -66,11 +67,11 @@ def _parameters(nominal: Plant, outcome: Outcome, coordinates: Array) -> dict[st
 
 
 def show_study(name: str, overrides: Sequence[str], twins: int, seed: int, *, policies: bool) -> int:
-    """Identify random twins and print the coverage; returns the exit code."""
+    """Identify random twins, compare policies if asked, and print the coverage; returns the exit code."""
     try:
         config = load(name, overrides)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     if config.device.twin is None:
         return complain("identify", "--study needs a twin (device.twin)")
     outcomes = []
@@ -87,10 +88,10 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
             print(f"{episode} of {config.episodes} episodes", file=sys.stderr, flush=True)
 
     try:
-        found = compare_policies(config, outcomes, show)
+        comparison = compare_policies(config, outcomes, show)
     except ValueError as error:
         return complain("identify", f"--policies: {error}")
-    learned, true = np.median(found.identified), np.median(found.true)
+    learned, true = np.median(comparison.identified), np.median(comparison.true)
     print(f"policies on the true plant, medians: {learned:.3f} learned on the identified twins,")
-    print(f"{true:.3f} on the true plants; difference {format_estimate(found.difference, 3, signed=True)}")
+    print(f"{true:.3f} on the true plants; difference {format_estimate(comparison.difference, 3, signed=True)}")
     return ExitCode.OK

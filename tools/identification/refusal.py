@@ -1,4 +1,4 @@
-"""Reasons to refuse an identified result: reversed channels, and conflicts with the configuration."""
+"""Reasons to refuse the result of an identification: reversed channels, and conflicts with the configuration."""
 
 from __future__ import annotations
 
@@ -16,42 +16,48 @@ from onrig.tools.load import rig_findings
 
 
 def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
-    """Return a message that names the certainly reversed channels; with these the fallback would destabilise it."""
+    """Return messages that name the channels whose reversal is certain: with these, the fallback would destabilise the
+    rig.
+    """
     names = [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
     signs = (*connection.signs.sensors, *connection.signs.actuators)
     inverted = [name for name, sign in zip(names, signs, strict=True) if sign < 0]
     if not connection.certain or not inverted:
         return []
-    return [f"{', '.join(inverted)} reversed with respect to the other channels; fix the connection and start again"]
+    return [f"{', '.join(inverted)} reversed relative to the other channels; fix the connection and start again"]
 
 
 class Conflicts(NamedTuple):
-    """Reasons why a run of a configuration would refuse a result; both empty if it would not."""
+    """Reasons why a run of a configuration would refuse a result; both lists are empty if it would not."""
 
     unpredictable: list[str]
     """Reasons that no setting can resolve: the shield cannot predict this plant."""
     settings: list[str]
-    """Settings that must be changed first."""
+    """Reasons that changed settings resolve."""
 
 
-def conflicts_of(config: RunConfig, result: Result) -> Conflicts:
-    """Find conflicts of a result with its configuration."""
+def find_conflicts(config: RunConfig, result: Result) -> Conflicts:
+    """Find the conflicts between a result and its configuration."""
     limits, device = config.limits, config.device
     if limits.predicted is not None:
-        limits = msgspec.structs.replace(limits, predicted=_overridden(limits.predicted, result.predicted))
+        limits = msgspec.structs.replace(limits, predicted=_override_box(limits.predicted, result.predicted))
     if device.twin is not None:
         device = msgspec.structs.replace(device, twin={**device.twin, **result.twin})
-    used = msgspec.structs.replace(config, limits=limits, device=device)
-    before = {message for _, message in chain(findings(config), rig_findings(config))}
-    found = Conflicts([], [])
-    for path, message in chain(findings(used), rig_findings(used)):
-        if message not in before:
-            kind = found.unpredictable if path[:2] in (("limits", "predicted"), ("device", "twin")) else found.settings
+    updated = msgspec.structs.replace(config, limits=limits, device=device)
+    known_messages = {message for _, message in chain(findings(config), rig_findings(config))}
+    conflicts = Conflicts([], [])
+    for path, message in chain(findings(updated), rig_findings(updated)):
+        if message not in known_messages:
+            kind = (
+                conflicts.unpredictable
+                if path[:2] in (("limits", "predicted"), ("device", "twin"))
+                else conflicts.settings
+            )
             kind.append(f"a run of this configuration would refuse the result: {message}")
-    return found
+    return conflicts
 
 
-def _overridden(box: Any, predicted: dict[str, Any]) -> Any:
+def _override_box(box: Any, predicted: dict[str, Any]) -> Any:
     """Return the box with the result's values; errors of other sensors are kept."""
     values = msgspec.to_builtins(box)
     errors = {**values.get("sensor_error", {}), **predicted.get("sensor_error", {})}

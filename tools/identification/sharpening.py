@@ -24,8 +24,8 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.running import find_running
 from onrig.tools.identification.identify import (
-    NO_MCAP,
-    Identified,
+    MCAP_MISSING_TEXT,
+    IdentifiedPlant,
     NotIdentified,
     fit_and_write,
     missing_library,
@@ -50,7 +50,7 @@ _NICENESS: Final = 10
 FITTINGS: Final = "sharpening.jsonl"
 
 
-def sharpen_run(folder: Path, out: Path | None = None) -> Identified:
+def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
     """Combine the newest steps of a run with the identification that it began with, and write the result to ``out``
     (default: the run's ``identification``).
 
@@ -126,7 +126,7 @@ def main() -> int:
     return ExitCode.OK
 
 
-def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]) -> Identified:
+def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]) -> IdentifiedPlant:
     """Sharpen again and again until the run ends, and once more; ``show`` receives each fit.  Returns the last result.
 
     Raises the same as :func:`sharpen_run`, for the last fit.
@@ -134,7 +134,7 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
     config, earlier = _read_beginning(folder)
     out, due = out or folder / "identification", _MIN_STEPS
 
-    def fit() -> Identified:
+    def fit() -> IdentifiedPlant:
         steps = _newest_steps(folder, config)
         try:
             found = _sharpen(folder, config, earlier, steps, out)
@@ -177,7 +177,7 @@ def _read_beginning(folder: Path) -> tuple[RunConfig, Result]:
     if missing := missing_library():
         raise Failure(missing, ExitCode.PREFLIGHT)
     if find_spec("mcap") is None:
-        raise Failure(NO_MCAP, ExitCode.PREFLIGHT)
+        raise Failure(MCAP_MISSING_TEXT, ExitCode.PREFLIGHT)
     return load_resolved(folder / "config.yaml"), read_earlier(folder)
 
 
@@ -203,7 +203,7 @@ def _newest_steps(folder: Path, config: RunConfig) -> list[Step]:
     return [layout.step(row) for row in rows]
 
 
-def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step], out: Path) -> Identified:
+def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step], out: Path) -> IdentifiedPlant:
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.sharpening import sharpen
     from onrig.tools.identification.experiment import fit_steps

@@ -1,7 +1,7 @@
-"""Coverage study: random twins are identified and compared with the truth.
+"""Coverage study: random twins are identified, and the results compared with the true values.
 
 The lumped parameters (within 30 % of the configuration's), the sensors' noise and zero, dry friction and dead band are
-random; the delay is 10 ms.  Half of the recordings have reversed actuators.
+random; the delay is 10 ms.  In half of the recordings the actuators are reversed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import ZERO, TwinOptions, sensor_half_range
 from onrig.tools.evaluate import lockstep_session
-from onrig.tools.identification.driving import GENTLE, drive, ranges_of
-from onrig.tools.identification.refusal import conflicts_of
+from onrig.tools.identification.driving import N_GENTLE_EXCITATIONS, drive, ranges_of
+from onrig.tools.identification.refusal import find_conflicts
 from onrig.tools.terminal import align
 
 SPREAD: Final = 0.3
 NOISE: Final = (0.001, 0.005)
-"""Range of each sensor's noise, in normalised units (log-uniform)."""
+"""Range of each sensor's noise, in normalised units; log-uniformly distributed."""
 ZERO_SHARE: Final = 0.02
 """Largest zero error, in normalised units."""
 FRICTION: Final = (0.015, 0.05)
@@ -39,28 +39,30 @@ DELAY_S: Final = 0.01
 
 
 class Outcome(NamedTuple):
-    """Result for one twin: truth, estimate and half-width of the interval of each unknown, in its coordinate."""
+    """Result for one twin: true value, estimate and half-width of the interval of each unknown, in the coordinate in
+    which it was estimated.
+    """
 
     names: tuple[str, ...]
     truth: Array
     estimate: Array
     half_width: Array
     relative: Array
-    """Half-width as a share of the truth; NaN for zeros."""
+    """Half-width as a share of the true value; NaN if this is zero."""
     signs_correct: bool
     excluded_windows: int
     conflicts: tuple[str, ...] = ()
     """Settings to change before a run can use the result."""
 
 
-class Refused(NamedTuple):
-    """A twin whose identification was wrongly refused."""
+class RefusedTwin(NamedTuple):
+    """Problems of a twin whose identification was wrongly refused."""
 
     problems: tuple[str, ...]
 
 
 def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator) -> TwinOptions:
-    """Draw a random twin."""
+    """Draw the options of a random twin."""
     rig, plant = config.rig, options.plant
     half = {s.name: sensor_half_range(rig, s.name) or 1.0 for s in rig.sensors}
     reach = min(max(abs(a.low - a.safe), abs(a.high - a.safe)) for a in rig.actuators)
@@ -77,8 +79,8 @@ def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator)
     return msgspec.structs.replace(options, plant=drawn, sensor_zero=zeros, sensor_noise=noise)
 
 
-def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
-    """Identify one random twin."""
+def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | RefusedTwin:
+    """Identify one random twin, and compare the result with the true values."""
     rng = np.random.default_rng((seed, index))
     nominal = twin_options(config).plant
     twin = draw_twin(twin_options(config), config, rng)
@@ -87,46 +89,49 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
     excitations = nominal.excitations(config.rig, ranges_of(config, 1.0))
     steps = drive(config, session, excitations, seed=int(rng.integers(2**63)))
     recorded = list(stretches(steps, config.rig, config.period_us))
-    gentle = round(sum(e.duration_s for e in excitations[:GENTLE]) * config.rate_hz)
+    gentle = round(sum(e.duration_s for e in excitations[:N_GENTLE_EXCITATIONS]) * config.rate_hz)
     if problems := contradictions(nominal, config.rig, list(stretches(steps[:gentle], config.rig, config.period_us))):
-        return Refused(tuple(problems))
+        return RefusedTwin(tuple(problems))
     bipolar = [a.low < a.safe < a.high for a in config.rig.actuators]
     inverted = rng.random() < 0.5 and any(bipolar)
     signs = tuple(-1 if inverted and both else 1 for both in bipolar)
     try:
-        found = identify(nominal, config.rig, [reverse_actuators(s, signs) for s in recorded], twin.substeps)
+        identification = identify(nominal, config.rig, [reverse_actuators(s, signs) for s in recorded], twin.substeps)
     except Implausible as error:
-        return Refused(error.problems)
-    conflicts = conflicts_of(
-        config, result_of(found, nominal, config.rig, config.limits.predicted, "a study", config.limits.envelope)
+        return RefusedTwin(error.problems)
+    conflicts = find_conflicts(
+        config,
+        result_of(identification, nominal, config.rig, config.limits.predicted, "a study", config.limits.envelope),
     )
     if conflicts.unpredictable:
-        return Refused(tuple(conflicts.unpredictable))
-    correct = found.connection.signs.sensors == (1,) * len(config.rig.sensors)
-    compared = outcome(found, twin, config, signs_correct=correct and found.connection.signs.actuators == signs)
+        return RefusedTwin(tuple(conflicts.unpredictable))
+    correct = identification.connection.signs.sensors == (1,) * len(config.rig.sensors)
+    compared = outcome(
+        identification, twin, config, signs_correct=correct and identification.connection.signs.actuators == signs
+    )
     return compared._replace(conflicts=tuple(conflicts.settings))
 
 
 def reverse_actuators(stretch: Stretch, signs: Sequence[int]) -> Stretch:
-    """Reverse some actuators in a recorded stretch."""
+    """Multiply the recorded outputs of each actuator by its sign."""
     factors = np.array(signs, np.float64)
     return stretch._replace(u_start=stretch.u_start * factors, u_end=stretch.u_end * factors)
 
 
 def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
-    """Return the true values by name."""
+    """Return the true values of the unknowns, by name."""
     imperfections = {n: float(getattr(plant, n) or 0.0) for n in ("dry_friction", "dead_band", "delay_s")}
     return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
 
-def outcome(found: Identification, twin: TwinOptions, config: RunConfig, *, signs_correct: bool) -> Outcome:
-    """Compare with the truth; a sensor's noise is named ``noise_NAME``.
+def outcome(identification: Identification, twin: TwinOptions, config: RunConfig, *, signs_correct: bool) -> Outcome:
+    """Compare a result with the true values; a sensor's noise is named ``noise_NAME``.
 
     Errors of velocity sensors are not compared: they are estimated only where the signals suggest them.
     """
     values = true_values(twin, twin.plant)
-    at = [i for i, u in enumerate(found.unknowns) if u.name in values]
-    unknowns, half_widths = [found.unknowns[i] for i in at], found.half_widths[at]
+    indices = [i for i, u in enumerate(identification.unknowns) if u.name in values]
+    unknowns, half_widths = [identification.unknowns[i] for i in indices], identification.half_widths[indices]
     truth = np.array([u.coordinate(values[u.name]) for u in unknowns])
     relative = [
         np.nan if u.name.startswith(ZERO) else h if u.logarithmic else h / max(abs(t), 1e-300)
@@ -134,28 +139,28 @@ def outcome(found: Identification, twin: TwinOptions, config: RunConfig, *, sign
     ]
     sigma = [twin.noise_of(s.name) * (sensor_half_range(config.rig, s.name) or 0.0) for s in config.rig.sensors]
     total = [np.hypot(s, c.resolution / np.sqrt(12.0)) for s, c in zip(sigma, config.rig.sensors, strict=True)]
-    spread = 1.96 * found.noise.spread
+    spread = 1.96 * identification.noise.spread
     return Outcome(
         (*(u.name for u in unknowns), *(f"noise_{s.name}" for s in config.rig.sensors)),
         np.concatenate([truth, np.log(total)]),
-        np.concatenate([found.fit.coordinates[at], np.log(found.noise.total)]),
+        np.concatenate([identification.fit.coordinates[indices], np.log(identification.noise.total)]),
         np.concatenate([half_widths, spread]),
         np.concatenate([relative, spread]),
         signs_correct,
-        found.excluded_windows,
+        identification.excluded_windows,
     )
 
 
-def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome | Refused]:
+def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome | RefusedTwin]:
     """Yield the outcomes of random twins."""
     for index in range(twins):
         yield run_twin(config, seed, index)
 
 
-def summary(studied: Sequence[Outcome | Refused]) -> str:
-    """Return a table of coverage and median half-width of the intervals, and the refusals."""
+def summary(studied: Sequence[Outcome | RefusedTwin]) -> str:
+    """Return a table of coverage and median half-width of the intervals, followed by the refusals."""
     outcomes = [o for o in studied if isinstance(o, Outcome)]
-    refused = [o.problems for o in studied if isinstance(o, Refused)]
+    refused = [o.problems for o in studied if isinstance(o, RefusedTwin)]
     limits = [o.conflicts for o in outcomes if o.conflicts]
     lines = [f"refused: {len(refused)} of {len(studied)}", *(f"  {'; '.join(problems)}" for problems in refused)]
     lines += [f"need other settings: {len(limits)}", *(f"  {'; '.join(problems)}" for problems in limits)]

@@ -1,4 +1,4 @@
-"""C99 statements for the operators of a policy's graph: a few loops each."""
+"""C99 statements for the operators of a policy's graph: one or a few loops each."""
 
 from __future__ import annotations
 
@@ -46,27 +46,37 @@ _DEFAULTS: Final = {
     "Elu": {"alpha": 1.0},
     "Selu": {"alpha": 1.67326319, "gamma": 1.05070102},
 }
-_MOVES: Final = ("Identity", "Cast", "Reshape", "Flatten", "Unsqueeze", "Squeeze", "Transpose", "Split", "Slice")
-"""Operators that only move elements; so does Gather at constant indices."""
+_MOVE_OPERATORS: Final = (
+    "Identity",
+    "Cast",
+    "Reshape",
+    "Flatten",
+    "Unsqueeze",
+    "Squeeze",
+    "Transpose",
+    "Split",
+    "Slice",
+)
+"""Operators that only move elements; Gather with constant indices belongs to them, too."""
 
 
 def body_of(model: OnnxModel, inputs: Mapping[str, int]) -> Body:
     """Generate the statements of an admissible graph, from ``observation`` to ``action``.
 
-    ``inputs``: widths of the input ports. Of a stochastic policy it is the action without noise: ``drawn`` is replaced
-    by ``mean``, which equals it then, and the spread is not computed. Raises ModelRefused (``operators``) for 64-bit
-    floats and for products of more than two dimensions.
+    ``inputs``: widths of the input ports. For a stochastic policy, the action has no noise: ``mean`` replaces
+    ``drawn``, and the spread is not computed. Raises ModelRefused (``operators``) for 64-bit floats and for products of
+    more than two dimensions.
     """
     work = Workspace()
     types = {name: Value(FLOAT, (1, width)) for name, width in inputs.items()}
     views = {name: View(name, np.arange(width).reshape(1, width)) for name, width in inputs.items()}
     for name, array in model.initializers.items():
         types[name], views[name] = value_of(array), work.constant(array)
-    for node in _needed(model):
+    for node in _needed_nodes(model):
         arguments = tuple(types[name] if name else None for name in node.inputs)
         result = evaluate(node, arguments)
         if DOUBLE in {result.elem_type, *(types[name].elem_type for name in node.inputs if name)}:
-            raise _refusal(node, "has 64-bit floats; export float32")
+            raise _refusal(node, "has 64-bit floats; export the policy as float32")
         types |= {
             name: Value(result.elem_type, shape, result.constant, result.bound)
             for name, shape in zip(node.outputs, result.shapes, strict=True)
@@ -75,12 +85,12 @@ def body_of(model: OnnxModel, inputs: Mapping[str, int]) -> Body:
             views[node.outputs[0]] = work.constant(result.constant)
             continue
         call, given = Call(node, arguments), [views[name] if name else None for name in node.inputs]
-        views |= zip(node.outputs, _outputs(work, call, given, result.shapes), strict=True)
+        views |= zip(node.outputs, _translate(work, call, given, result.shapes), strict=True)
     return work.body(views["action"])
 
 
-def _needed(model: OnnxModel) -> list[Node]:
-    """List the nodes on which ``action`` depends without noise, in order."""
+def _needed_nodes(model: OnnxModel) -> list[Node]:
+    """Return the nodes on which the noise-free ``action`` depends, in order."""
     without_noise = {"drawn": Node("Identity", "", ("mean",), ("drawn",), {})}
     stochastic = any(port.name == "noise" for port in model.inputs)
     needed, nodes = {"action"}, []
@@ -91,22 +101,22 @@ def _needed(model: OnnxModel) -> list[Node]:
     return nodes[::-1]
 
 
-def _outputs(
-    work: Workspace, call: Call, given: Sequence[View | None], shapes: Sequence[tuple[int, ...]]
+def _translate(
+    work: Workspace, call: Call, operands: Sequence[View | None], shapes: Sequence[tuple[int, ...]]
 ) -> Sequence[View]:
-    """Add the statements of one operator; return its outputs."""
-    kind, shape, views = call.node.op_type, shapes[0], [view for view in given if view is not None]
+    """Add the statements of one operator; returns its outputs."""
+    kind, shape, views = call.node.op_type, shapes[0], [view for view in operands if view is not None]
     indices = call.optional(1)
-    if kind in _MOVES or (kind == "Gather" and indices is not None and indices.constant is not None):
-        return _moved(call, views[0], shapes)
+    if kind in _MOVE_OPERATORS or (kind == "Gather" and indices is not None and indices.constant is not None):
+        return _move_elements(call, views[0], shapes)
     if kind in _BINARY or kind == "Clip":
-        return [_combined(work, call, given, shape)]
+        return [_combine(work, call, operands, shape)]
     operator = _OPERATORS.get(kind, _elementwise)
     return [operator(work, call, views)]
 
 
-def _moved(call: Call, source: View, shapes: Sequence[tuple[int, ...]]) -> list[View]:
-    """Move elements: the same operator on their indices."""
+def _move_elements(call: Call, source: View, shapes: Sequence[tuple[int, ...]]) -> list[View]:
+    """Apply an operator that only moves elements to the indices of the elements."""
     index = source.elements
     match call.node.op_type:
         case "Transpose":
@@ -133,11 +143,11 @@ def _moved(call: Call, source: View, shapes: Sequence[tuple[int, ...]]) -> list[
     return [View(source.buffer, part) for part in parts]
 
 
-def _combined(work: Workspace, call: Call, given: Sequence[View | None], shape: tuple[int, ...]) -> View:
-    """Combine the first operand with each of the others; a Clip is a Max, then a Min."""
+def _combine(work: Workspace, call: Call, views: Sequence[View | None], shape: tuple[int, ...]) -> View:
+    """Combine the first operand with each of the others; Clip is Max followed by Min."""
     kind = call.node.op_type
-    forms = ("Max", "Min") if kind == "Clip" else (kind,) * (len(given) - 1)
-    operands = [None if view is None else work.operand(view, shape) for view in given]
+    forms = ("Max", "Min") if kind == "Clip" else (kind,) * (len(views) - 1)
+    operands = [None if view is None else work.operand(view, shape) for view in views]
     present = [operand for operand in operands if operand is not None]
     text = present[0].text
     for form, operand in zip(forms, operands[1:], strict=False):
@@ -152,10 +162,10 @@ def _elementwise(work: Workspace, call: Call, views: Sequence[View]) -> View:
     if "approximate" in attributes and attributes["approximate"].value != b"none":
         kind = f"{kind} {bytes(attributes['approximate'].value).decode()}"  # type: ignore[arg-type]
     if kind not in _UNARY:
-        raise _refusal(call.node, "has no translation to C")
+        raise _refusal(call.node, "cannot be translated to C")
     text = _UNARY[kind]
     for name, default in _DEFAULTS.get(kind, {}).items():
-        text = text.replace(f"{{{name}}}", literal(_number(call, name, default)))
+        text = text.replace(f"{{{name}}}", literal(_number_attribute(call, name, default)))
     x, size = work.operand(views[0], shape), math.prod(shape)
 
     def lines(out: str) -> list[str]:
@@ -165,11 +175,11 @@ def _elementwise(work: Workspace, call: Call, views: Sequence[View]) -> View:
     return View(work.step(_comment(call), size, lines, [x]), np.arange(size).reshape(shape))
 
 
-def _product(work: Workspace, call: Call, views: Sequence[View]) -> View:
-    """Multiply two matrices: one scalar product per element, over consecutive elements of both."""
+def _matrix_product(work: Workspace, call: Call, views: Sequence[View]) -> View:
+    """Multiply two matrices: one dot product per element of the result, over consecutive elements of both factors."""
     a, b = views[0].elements, views[1].elements
     if a.ndim > 2 or b.ndim > 2:
-        raise _refusal(call.node, "multiplies more than two dimensions")
+        raise _refusal(call.node, "multiplies arrays of more than two dimensions")
     shape = a.shape[:-1] + b.shape[1:]
     a, b = np.atleast_2d(a), b.reshape(b.shape[0], -1)
     if call.node.op_type == "Gemm":
@@ -180,7 +190,7 @@ def _product(work: Workspace, call: Call, views: Sequence[View]) -> View:
     left, right = work.pointer(View(views[0].buffer, a)), work.pointer(View(views[1].buffer, b.T))
     row, column = (f" + i / {columns} * {inner}", f"i % {columns}") if rows > 1 else ("", "i")
     factors = f"{left.text}{row}, {right.text} + {column} * {inner}, {inner}"
-    alpha, beta = (_number(call, name, 1.0) for name in ("alpha", "beta"))
+    alpha, beta = (_number_attribute(call, name, 1.0) for name in ("alpha", "beta"))
     reads, bias = [left, right], "0.0f"
     if len(views) == 3:
         reads.append(work.operand(views[2], (rows, columns)))
@@ -189,10 +199,10 @@ def _product(work: Workspace, call: Call, views: Sequence[View]) -> View:
     return work.loop(_comment(call), shape, text, reads)
 
 
-def _by_row(
+def _row_loop(
     work: Workspace, call: Call, source: View, n: int, size: int, lines: Sequence[str], reads: Sequence[Operand] = ()
 ) -> str:
-    """Compute a buffer from rows ``x`` of n elements; ``lines`` name it ``out``, and the row r."""
+    """Compute a buffer from rows ``x`` of n elements; in ``lines``, the buffer is named ``out`` and the row ``r``."""
     x, rows = work.pointer(source), source.elements.size // n
     head = [f"for (int r = 0; r < {rows}; r++) {{", f"    const float *const x = {x.text} + r * {n};"]
 
@@ -209,20 +219,20 @@ def _softmax(work: Workspace, call: Call, views: Sequence[View]) -> View:
     each = f"for (int k = 0; k < {n}; k++)"
     lines = ["float most = x[0], sum = 0.0f;", f"{each} most = greater(most, x[k]);"]
     lines += [f"{each} sum += out[r * {n} + k] = expf(x[k] - most);", f"{each} out[r * {n} + k] /= sum;"]
-    buffer = _by_row(work, call, View(views[0].buffer, moved), n, index.size, lines)
+    buffer = _row_loop(work, call, View(views[0].buffer, moved), n, index.size, lines)
     return View(buffer, np.moveaxis(np.arange(index.size).reshape(moved.shape), -1, axis))
 
 
 def _arg_max(work: Workspace, call: Call, views: Sequence[View]) -> View:
-    """Index of the largest element, as a float."""
+    """Compute the index of the largest element, as a float."""
     index = views[0].elements
     axis = call.axis(call.integer("axis", 0), index.ndim)
     moved, n = np.moveaxis(index, axis, -1), index.shape[axis]
     beats = ">=" if call.flag("select_last_index", False) else ">"
     lines = ["int best = 0;", f"for (int k = 1; k < {n}; k++)", f"    if (x[k] {beats} x[best]) best = k;"]
-    buffer = _by_row(work, call, View(views[0].buffer, moved), n, index.size // n, [*lines, "out[r] = (float)best;"])
-    kept = (1,) if call.flag("keepdims", True) else ()
-    return View(buffer, np.arange(index.size // n).reshape(index.shape[:axis] + kept + index.shape[axis + 1 :]))
+    buffer = _row_loop(work, call, View(views[0].buffer, moved), n, index.size // n, [*lines, "out[r] = (float)best;"])
+    keep = (1,) if call.flag("keepdims", True) else ()
+    return View(buffer, np.arange(index.size // n).reshape(index.shape[:axis] + keep + index.shape[axis + 1 :]))
 
 
 def _layer_normalization(work: Workspace, call: Call, views: Sequence[View]) -> View:
@@ -232,26 +242,30 @@ def _layer_normalization(work: Workspace, call: Call, views: Sequence[View]) -> 
     each = f"for (int k = 0; k < {n}; k++)"
     lines = ["float mean = 0.0f, square = 0.0f;", f"{each} mean += x[k] / {n}.0f;"]
     lines += [f"{each} square += (x[k] - mean) * (x[k] - mean);"]
-    lines += [f"const float scale = 1.0f / sqrtf(square / {n}.0f + {literal(_number(call, 'epsilon', 1e-5))});"]
+    lines += [
+        f"const float scale = 1.0f / sqrtf(square / {n}.0f + {literal(_number_attribute(call, 'epsilon', 1e-5))});"
+    ]
     total = " + ".join([f"(x[k] - mean) * scale * {factors[0].text}", *(shift.text for shift in factors[1:])])
-    buffer = _by_row(work, call, views[0], n, index.size, [*lines, f"{each} out[r * {n} + k] = {total};"], factors)
+    buffer = _row_loop(work, call, views[0], n, index.size, [*lines, f"{each} out[r * {n} + k] = {total};"], factors)
     return View(buffer, np.arange(index.size).reshape(index.shape))
 
 
-def _gathered(work: Workspace, call: Call, views: Sequence[View]) -> View:
-    """Gather at computed indices: slices along the axis, which is moved to the front."""
+def _gather(work: Workspace, call: Call, views: Sequence[View]) -> View:
+    """Gather slices at computed indices along an axis, which is moved to the front."""
     data, picked = views
     axis = call.axis(call.integer("axis", 0), data.elements.ndim)
     moved = np.moveaxis(data.elements, axis, 0)
     width, k = moved.size // moved.shape[0], picked.elements.ndim
     source = work.pointer(View(data.buffer, moved))
-    at = work.operand(picked, picked.elements.shape, f"i / {width}")
+    indices = work.operand(picked, picked.elements.shape, f"i / {width}")
     shape = picked.elements.shape + moved.shape[1:]
-    view = work.loop(_comment(call), shape, f"{source.text}[(int){at.text} * {width} + i % {width}]", [source, at])
+    view = work.loop(
+        _comment(call), shape, f"{source.text}[(int){indices.text} * {width} + i % {width}]", [source, indices]
+    )
     return View(view.buffer, np.moveaxis(view.elements, range(k), range(axis, axis + k)))
 
 
-def _joined(work: Workspace, call: Call, views: Sequence[View]) -> View:
+def _concatenate(work: Workspace, call: Call, views: Sequence[View]) -> View:
     operands = [work.operand(view, view.elements.shape) for view in views]
     sizes = [view.elements.size for view in views]
     starts = list(itertools.accumulate(sizes, initial=0))
@@ -266,23 +280,23 @@ def _joined(work: Workspace, call: Call, views: Sequence[View]) -> View:
 
 
 _OPERATORS: Final[Mapping[str, Callable[[Workspace, Call, Sequence[View]], View]]] = {
-    "Gemm": _product,
-    "MatMul": _product,
+    "Gemm": _matrix_product,
+    "MatMul": _matrix_product,
     "Softmax": _softmax,
     "ArgMax": _arg_max,
     "LayerNormalization": _layer_normalization,
-    "Gather": _gathered,
-    "Concat": _joined,
+    "Gather": _gather,
+    "Concat": _concatenate,
 }
 
 
-def _number(call: Call, name: str, default: float) -> float:
+def _number_attribute(call: Call, name: str, default: float) -> float:
     attribute = call.node.attributes.get(name)
     return attribute.value if attribute is not None and isinstance(attribute.value, float) else default
 
 
 def _comment(call: Call) -> str:
-    """Describe a node; its name is untrusted text."""
+    """Describe a node in a comment; its name is untrusted text."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "_.:-") else "_" for c in call.node.outputs[0][:40])
     return f"{call.node.op_type} -> {name}"
 

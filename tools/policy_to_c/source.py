@@ -1,4 +1,4 @@
-"""C99 source of a policy: a function, its description for Onrig's firmware, and a check against onnxruntime."""
+"""C99 source of a policy: the function, its description for Onrig's firmware, and a check against onnxruntime."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.tools.policy_to_c.operators import body_of
 from onrig.tools.policy_to_c.workspace import Body, literal
 
-CHECKS: Final = 32
-"""States of the check in the generated file."""
-_CHECKED_TO: Final = 4.0
-"""Half ranges of the observations up to which those states lie."""
+N_CHECKS: Final = 32
+"""Number of states in the check in the generated file."""
+_CHECK_HALF_RANGES: Final = 4.0
+"""Maximum magnitude of these states, in half ranges of the observations."""
 
 _TEMPLATE: Final = """\
 /* Policy '{run}', id {id}, as C99: no allocation, <math.h> in single precision. Made by onrig policy to-c.
@@ -103,7 +103,7 @@ float onrig_policy_check(void) {{
 
 
 class Source(NamedTuple):
-    """A generated file."""
+    """A generated C file."""
 
     text: str
     contract: PolicyContract
@@ -114,8 +114,8 @@ class Source(NamedTuple):
 def source_of(model: bytes, name: str) -> Source:
     """Translate a policy; ``name`` is the prefix of the function.
 
-    Raises ModelRefused with the step and the reason: a model that no rig would admit, without a contract, with a
-    hidden state, or with an operator that C does not get.
+    Raises ModelRefused, with stage and reason, for a model that no rig would admit, that has no contract, that has a
+    hidden state, or that has an unsupported operator.
     """
     limits = AdmissionLimits()
     if len(model) > limits.max_bytes:
@@ -124,26 +124,30 @@ def source_of(model: bytes, name: str) -> Source:
     check_operators(parsed)
     contract = _contract(parsed)
     if hidden_width(parsed):
-        raise ModelRefused("ports", "it keeps a hidden state, which the C function does not: export one without memory")
+        raise ModelRefused(
+            "ports", "it has a hidden state, which the C function does not support: export a policy without memory"
+        )
     ports = ports_for(len(contract.observations), len(contract.actions), stochastic=contract.stochastic)
     check_graph(parsed, ports, limits.max_parameters, limits.max_operations)
     body = body_of(parsed, ports.inputs)
-    states = probe_states(contract, CHECKS, 0, _CHECKED_TO)
+    states = probe_states(contract, N_CHECKS, 0, _CHECK_HALF_RANGES)
     actions = probe(PolicySession(model), states, contract)[0].outputs["action"]
-    return Source(_text(model, name, contract, body, states, actions), contract, body.constant_bytes, body.work_bytes)
+    return Source(
+        _source_text(model, name, contract, body, states, actions), contract, body.constant_bytes, body.work_bytes
+    )
 
 
 def _contract(model: OnnxModel) -> PolicyContract:
     text = model.metadata.get(METADATA_KEY)
     if text is None:
-        raise ModelRefused("contract", "it has none: write a rig's with onrig policy stamp")
+        raise ModelRefused("contract", "it has no contract: add the rig's with onrig policy stamp")
     try:
         return decode_contract(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ModelRefused("contract", f"metadata {METADATA_KEY!r}: {error}") from error
 
 
-def _text(
+def _source_text(
     model: bytes,
     name: str,
     contract: PolicyContract,
@@ -163,29 +167,29 @@ def _text(
         steps=contract.training_step,
         constants=body.constant_bytes,
         work=body.work_bytes,
-        observations=_listed(contract.observations),
-        actions=_listed(contract.actions),
+        observations=_signal_list(contract.observations),
+        actions=_signal_list(contract.actions),
         n=len(contract.observations),
         m=len(contract.actions),
         tables=body.constants,
         statements=body.statements,
         n_signals=len(signals),
-        signals="\n".join(f"    {{{_string(s.name)}, {_string(s.unit)}}}," for s in signals),
+        signals="\n".join(f"    {{{_string_literal(s.name)}, {_string_literal(s.unit)}}}," for s in signals),
         prefix=", ".join(f"0x{byte:02x}" for byte in policy_name(model)),
         period_us=round(1e6 / contract.rate_hz),
         checks=len(states),
-        check_observations=_rows(states),
-        check_actions=_rows(actions),
+        check_observations=_array_rows(states),
+        check_actions=_array_rows(actions),
     )
 
 
 def c_name(stem: str) -> str:
-    """Prefix for C identifiers, derived from a file name."""
+    """Return a prefix for C identifiers, derived from a file name."""
     name = re.sub(r"\W", "_", stem, flags=re.ASCII)
     return name if name.isidentifier() else f"policy_{name}"
 
 
-def _listed(signals: Sequence[Signal]) -> str:
+def _signal_list(signals: Sequence[Signal]) -> str:
     text = ", ".join(f"{_comment(s.name)} ({_comment(s.unit)}, {s.low:g} to {s.high:g})" for s in signals)
     return ("\n *" + " " * 9).join(textwrap.wrap(text, 100))
 
@@ -195,13 +199,13 @@ def _comment(text: str) -> str:
     return one_line(text).replace("*/", "* /").replace("/*", "/ *")
 
 
-def _string(text: str) -> str:
-    """C string of untrusted text, in ASCII."""
+def _string_literal(text: str) -> str:
+    """Return a C string literal of untrusted text, in ASCII."""
     return '"' + "".join(c if c in _PLAIN else f"\\{ord(c):03o}" for c in text.encode().decode("latin-1")) + '"'
 
 
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.^/()%*+")
 
 
-def _rows(array: npt.NDArray[np.float32]) -> str:
+def _array_rows(array: npt.NDArray[np.float32]) -> str:
     return "\n".join(f"    {{{', '.join(literal(float(v)) for v in row)}}}," for row in array)

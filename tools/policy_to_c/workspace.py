@@ -1,8 +1,8 @@
 """Buffers, constants and statements of a generated C function.
 
-A value is a buffer with an array of indices into it, so that operators that only move elements (Reshape, Slice,
-Transpose, ...) are numpy's own on the indices and produce no code. Buffers share one array while their lifetimes
-permit.
+A value is a buffer with an array of indices into it.  Operators that only move elements (Reshape, Slice, Transpose,
+...) are thus applied by NumPy to the indices, and produce no code. Buffers with disjoint lifetimes share memory in one
+array.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ static float dot(float total, const float *a, const float *b, int n) {
     "lesser": "static float lesser(float a, float b) { return a < b || a != a ? a : b; } /* keeps NaN */\n",
     "greater": "static float greater(float a, float b) { return a > b || a != a ? a : b; } /* keeps NaN */\n",
 }
-"""Functions that are defined where statements call them."""
+"""Helper functions in C, defined only if statements call them."""
 
 
 class Body(NamedTuple):
@@ -55,14 +55,14 @@ class Body(NamedTuple):
 
 
 class View(NamedTuple):
-    """A value: elements of a buffer."""
+    """A value: elements of a buffer, selected by indices."""
 
     buffer: str
     elements: Index
 
 
 class Operand(NamedTuple):
-    """C expression of element i of a value, or a pointer, and the buffer that it reads ("": none)."""
+    """C expression of element i of a value, or a pointer, with the buffer that it reads (empty: none)."""
 
     text: str
     read: str
@@ -78,7 +78,7 @@ class _Step(NamedTuple):
 
 
 def literal(value: float) -> str:
-    """C literal of a float32, exact."""
+    """Return the exact C literal of a float32."""
     text = f"{np.float32(value):.9g}"
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
@@ -90,19 +90,19 @@ class Workspace:
         self._arrays: dict[str, Array] = {}
         """Contents of constant buffers."""
         self._weights: dict[str, npt.NDArray[np.float32]] = {}
-        """Constants that statements use, in the order in which they read them."""
+        """Constants in the order in which statements first read them."""
         self._maps: dict[str, Index] = {}
         self._steps: list[_Step] = []
         self._sizes: dict[str, int] = {}
 
     def constant(self, array: Array) -> View:
-        """Add a constant; it is written out in the order in which statements read it."""
+        """Add a constant; constants are defined in the order in which statements first read them."""
         buffer = f"constant {len(self._arrays)}"
         self._arrays[buffer] = array.reshape(-1)
         return View(buffer, np.arange(array.size).reshape(array.shape))
 
     def operand(self, view: View, shape: tuple[int, ...], i: str = "i") -> Operand:
-        """Read element ``i`` of a value that is broadcast to ``shape`` and flattened."""
+        """Return the expression of element ``i`` of a value that is broadcast to ``shape`` and flattened."""
         index = np.broadcast_to(view.elements, shape).reshape(-1)
         if view.buffer in self._arrays:
             content = self._arrays[view.buffer][index].astype(np.float32)
@@ -120,7 +120,9 @@ class Workspace:
         return Operand(f"{view.buffer}[{at}]", view.buffer)
 
     def pointer(self, view: View) -> Operand:
-        """Point to the elements of a value in the order of its index; they are copied if they are not consecutive."""
+        """Return a pointer to the elements of a value in the order of its indices; elements that are not consecutive
+        are copied.
+        """
         flat = view.elements.reshape(-1)
         if view.buffer in self._arrays:
             return Operand(self._weight(self._arrays[view.buffer][flat].astype(np.float32)), "")
@@ -140,7 +142,9 @@ class Workspace:
         return name
 
     def step(self, comment: str, size: int, lines: Callable[[str], Sequence[str]], reads: Iterable[Operand]) -> str:
-        """Add statements that compute a new buffer; ``lines`` makes them for its name, which is returned."""
+        """Add statements that compute a new buffer; returns the buffer's name, for which ``lines`` generates the
+        statements.
+        """
         buffer = f"h{len(self._sizes)}"
         self._sizes[buffer] = size
         self._steps.append(_Step(comment, tuple(lines(buffer)), buffer, tuple(read.read for read in reads)))
@@ -158,7 +162,7 @@ class Workspace:
     def body(self, action: View) -> Body:
         """Assemble the source; the last statement writes ``action``."""
         last = self.operand(action, action.elements.shape)
-        offsets, work = self._allocated(last.read)
+        offsets, work = self._allocate(last.read)
         lines = [f"static float work[{work}];"] if work else []
         lines += [f"float *const {name} = work + {at};" for name, at in offsets.items()]
         lines += [line for step in self._steps for line in (f"/* {step.comment} */", *step.lines)]
@@ -170,8 +174,8 @@ class Workspace:
         text = "\n".join(f"    {line}" for line in lines)
         return Body("\n".join([*helpers, *tables]), text, constant_bytes, 4 * work)
 
-    def _allocated(self, last_read: str) -> tuple[dict[str, int], int]:
-        """Place each buffer at the lowest offset that no buffer in use overlaps; return offsets and total size."""
+    def _allocate(self, last_read: str) -> tuple[dict[str, int], int]:
+        """Place each buffer at the lowest offset without overlap with a live buffer; returns offsets and total size."""
         ends: dict[str, int] = {}
         for at, step in enumerate(self._steps):
             ends |= dict.fromkeys((step.writes, *step.reads), at)

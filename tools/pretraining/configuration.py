@@ -1,4 +1,4 @@
-"""Configuration of a pretraining: a rig's run in lockstep, on a twin that draws its plant anew in each episode."""
+"""Configuration of a pretraining: a rig's run in lockstep, on a twin that draws a new plant in each episode."""
 
 from __future__ import annotations
 
@@ -19,44 +19,50 @@ from onrig.tools.pretrained import N_HELD_OUT_PLANTS
 from onrig.tools.twin_findings import uncovered_findings
 
 _PIECE_STEPS: Final = 5000
-"""Approximate length of a piece: starting the processes takes as long as a few hundred steps."""
-_MIN_DRAWN: Final = 100
+"""Approximate length of a piece, long compared with the start of the processes (a few hundred steps)."""
+_MIN_COVERED: Final = 100
 """Minimum number of samples within the shield's box."""
 
 Columns = dict[str, tuple[float, ...]]
 
 
-class Plants(NamedTuple):
-    """Samples of an identification, by parameter (``device.twin.samples``)."""
+class DrawnSamples(NamedTuple):
+    """Samples for training, by parameter (``device.twin.samples``)."""
 
     learned: Columns
     held_out: Columns
     uncovered: int
-    """Number of samples dropped because the shield does not cover them."""
+    """Number of dropped samples that the shield does not cover."""
 
 
-def plants_of(result: Result, config: RunConfig, file: str) -> Plants:
-    """Split the samples of an identification; raises Failure if they are not usable."""
-    if len(result.samples) < _MIN_DRAWN:
+def split_samples(result: Result, config: RunConfig, file: str) -> DrawnSamples:
+    """Split the samples of an identification into training and held-out ones; raises Failure if they are unusable."""
+    if len(result.samples) < _MIN_COVERED:
         remedy = "identify the rig again (onrig identify)"
-        raise Failure(f"{file} holds {len(result.samples)} samples, at least {_MIN_DRAWN} are needed: {remedy}")
+        raise Failure(
+            f"{file} contains {len(result.samples)} samples, but at least {_MIN_COVERED} are needed: {remedy}"
+        )
     columns = twin_samples(result)
     options = msgspec.convert(result.twin, TwinOptions)
-    known = [p.name for p in result.parameters if p.name in options.plant.identifiable]
-    fixed = [name for name in known if min(columns[name]) == max(columns[name])]
-    if lumped := [name for name in fixed if name in options.plant.lumped] or (fixed if fixed == known else []):
-        what = f"{', '.join(lumped)} has an interval without width, so it is not known"
-        raise Failure(f"{file}: {what}: identify again with more motion (--effort)")
-    drawn = msgspec.structs.replace(options, samples=columns)
-    rows = [i for i in range(len(result.samples)) if _is_covered(sampled_options(drawn, i), config)]
-    if len(rows) < _MIN_DRAWN:
-        what = f"the shield covers {len(rows)} of its {len(result.samples)} plants, at least {_MIN_DRAWN} are needed"
-        raise Failure(f"{file}: {what}: identify again with more motion, or widen limits.predicted")
+    identified = [p.name for p in result.parameters if p.name in options.plant.identifiable]
+    constant = [name for name in identified if min(columns[name]) == max(columns[name])]
+    if lumped := [name for name in constant if name in options.plant.lumped] or (
+        constant if constant == identified else []
+    ):
+        reason = f"{', '.join(lumped)} was not identified: all samples are equal"
+        raise Failure(f"{file}: {reason}: identify again with more motion (--effort)")
+    twin_with_samples = msgspec.structs.replace(options, samples=columns)
+    rows = [i for i in range(len(result.samples)) if _is_covered(sampled_options(twin_with_samples, i), config)]
+    if len(rows) < _MIN_COVERED:
+        reason = (
+            f"the shield covers {len(rows)} of the {len(result.samples)} plants, but at least {_MIN_COVERED} are needed"
+        )
+        raise Failure(f"{file}: {reason}: identify again with more motion, or widen limits.predicted")
     held_out, learned = (
-        {name: tuple(column[i] for i in part) for name, column in columns.items()}
-        for part in (rows[:N_HELD_OUT_PLANTS], rows[N_HELD_OUT_PLANTS:])
+        {name: tuple(column[i] for i in chunk) for name, column in columns.items()}
+        for chunk in (rows[:N_HELD_OUT_PLANTS], rows[N_HELD_OUT_PLANTS:])
     )
-    return Plants(learned, held_out, len(result.samples) - len(rows))
+    return DrawnSamples(learned, held_out, len(result.samples) - len(rows))
 
 
 def _is_covered(options: TwinOptions, config: RunConfig) -> bool:
@@ -65,9 +71,8 @@ def _is_covered(options: TwinOptions, config: RunConfig) -> bool:
 
 
 def pretraining_config(config: RunConfig, result: Result, learned: Columns, episodes: int) -> RunConfig:
-    """Return the configuration of the first piece, with the limits, task, noise and learner of the rig.
-
-    It has no budgets (they limit a rig's wear), no connections and no log; evaluations take place between pieces.
+    """Return the configuration of the first piece, with the limits, task, noise and learner of the rig.  Budgets (which
+    limit a rig's wear), connections and log are removed; evaluations take place between pieces.
     """
     exploration = msgspec.structs.replace(config.exploration, budgets=Budgets())
     return msgspec.structs.replace(
@@ -84,12 +89,12 @@ def pretraining_config(config: RunConfig, result: Result, learned: Columns, epis
 
 
 def twin_of(config: RunConfig, result: Result, samples: Mapping[str, Any]) -> dict[str, object]:
-    """Twin of the identified plant that draws these samples."""
+    """Return the options of a twin that draws its plant from the samples."""
     section = {**(config.device.twin or {}), **result.twin, "samples": samples, "reset": True}
     twin: dict[str, object] = msgspec.to_builtins(msgspec.convert(section, TwinOptions))
-    return msgspec.json.decode(msgspec.json.encode(twin), type=dict[str, object])  # lists, as a file has
+    return msgspec.json.decode(msgspec.json.encode(twin), type=dict[str, object])  # lists, as in a file
 
 
 def piece_episodes(config: RunConfig) -> int:
-    """Training episodes between evaluations."""
+    """Return the number of training episodes between evaluations."""
     return max(1, round(_PIECE_STEPS / episode_steps(config.task, config.rate_hz)))

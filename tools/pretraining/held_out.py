@@ -1,4 +1,4 @@
-"""Scores of a pretraining's policies on its held-out plants, by the tick, shield and twin of a lockstep run."""
+"""Scores of a pretraining's policies on the held-out plants, with the tick, shield and twin of a lockstep run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeAccounts
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import sampled_options
-from onrig.tools.evaluate import judge, lockstep_session, play_episode, read_model, record_packer
+from onrig.tools.evaluate import admission_verdict, lockstep_session, play_episode, read_model, record_packer
 from onrig.tools.pretraining.configuration import Columns
 
 
 def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: bool) -> tuple[float, ...]:
-    """Score the newest policy of a run, or its ``first`` one, in one evaluation episode on each plant.
+    """Score the newest policy of a run (or the ``first`` one) in one evaluation episode on each plant.
 
     Raises Failure for a policy or plant that cannot be simulated.
     """
     path = _policy(folder, first=first)
     model = read_model(path, config)
-    verdict = model if isinstance(model, Refused) else judge(model, config)
+    verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
     if isinstance(verdict, Refused):
         raise Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
     assert isinstance(model, bytes)
@@ -50,5 +50,5 @@ def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: 
 def _policy(folder: Path, *, first: bool) -> Path:
     ids = sorted(int(path.stem) for path in (folder / "policies").glob("*.onnx") if path.stem.isdecimal())
     if not ids:
-        raise Failure(f"'{folder}' holds no policy: the learner offered none")
+        raise Failure(f"'{folder}' contains no policy: the learner offered none")
     return folder / "policies" / f"{ids[0 if first else -1]}.onnx"

@@ -1,4 +1,4 @@
-"""Pretraining on drawn plants in pieces, with an evaluation on held-out plants after each, resumable at any time."""
+"""Pretraining on drawn plants in pieces, each followed by an evaluation on held-out plants; resumable at any time."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from onrig.tools.pretrained import (
     read_pretraining,
     write_pretraining,
 )
-from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
+from onrig.tools.pretraining.configuration import piece_episodes, pretraining_config, split_samples
 from onrig.tools.pretraining.held_out import held_out_scores
 from onrig.tools.pretraining.start import write_start
 from onrig.tools.resumption import CannotResume, prepare_resumption
 from onrig.tools.running import Plan, open_folder, supervise
 from onrig.tools.terminal import folder_problem
 
-MINUTES: Final = 10.0
+DEFAULT_MINUTES: Final = 10.0
 MAX_EPISODES: Final = 10_000
 
-OnEvaluation = Callable[[RunConfig, Scores], object]
+ScoreSink = Callable[[RunConfig, Scores], object]
 """Receives the scores of each evaluation."""
 
 
-class Stopped(Failure):
-    """A pretraining was stopped by the user or by a fault."""
+class PretrainingStopped(Failure):
+    """The pretraining was stopped by the user or by a fault."""
 
 
 def pretrain(
@@ -49,9 +49,9 @@ def pretrain(
     overrides: Sequence[str] = (),
     *,
     out: str | Path,
-    minutes: float = MINUTES,
+    minutes: float = DEFAULT_MINUTES,
     episodes: int = MAX_EPISODES,
-    on_evaluation: OnEvaluation = lambda config, scores: None,
+    on_evaluation: ScoreSink = lambda config, scores: None,
     signals: bool = False,
 ) -> Pretraining:
     """Learn on plants drawn from a configuration's identification until the score has settled.
@@ -59,7 +59,7 @@ def pretrain(
     ``name``: path or shipped name of a configuration that names an identification; ``minutes`` and ``episodes`` are
     limits.  Writes a run folder with ``pretraining.json``, ``identified.yaml`` and ``start.yaml`` to ``out``.
     ``on_evaluation`` receives the scores on the held-out plants after each piece.  Raises ConfigError, Failure, and
-    Stopped.
+    PretrainingStopped.
 
     >>> onrig.pretrain("pendulum", ["identified=found/identified.yaml"], out="pretrained").evaluations[-1].median
     """
@@ -68,11 +68,11 @@ def pretrain(
     file = find_identification(name, overrides)
     if file is None:
         remedy = f"onrig identify {name} --out found, then --set identified=found/identified.yaml"
-        raise Failure(f"{name} names no identification to draw plants from: {remedy}")
-    if problem := _occupied(out):
+        raise Failure(f"{name} names no identification from which to draw plants: {remedy}")
+    if problem := _folder_problem(out):
         raise Failure(f"--out: {problem}")
     result = read_result(file)
-    plants = plants_of(result, config, str(file))
+    plants = split_samples(result, config, str(file))
     piece = min(piece_episodes(config), episodes)
     first = pretraining_config(config, result, plants.learned, piece)
     for path, message in rig_findings(first):
@@ -87,56 +87,56 @@ def pretrain(
         write_pretraining(folder, record)
 
     _run_piece(Plan(name, first, out, None), begin, signals=signals)
-    return _continue(out, on_evaluation, signals=signals)
+    return _continue_pretraining(out, on_evaluation, signals=signals)
 
 
 def resume(
-    folder: Path, *, on_evaluation: OnEvaluation = lambda config, scores: None, signals: bool = False
+    folder: Path, *, on_evaluation: ScoreSink = lambda config, scores: None, signals: bool = False
 ) -> Pretraining:
-    """Continue a pretraining to its end, however it was stopped; raises Failure and Stopped."""
+    """Continue a pretraining to its end, however it was stopped; raises Failure and PretrainingStopped."""
     record = read_pretraining(folder)
     if record.ended:
         raise Failure(f"the pretraining in '{folder}' has ended: {record.ended}")
-    return _continue(folder, on_evaluation, signals=signals)
+    return _continue_pretraining(folder, on_evaluation, signals=signals)
 
 
-def _occupied(out: Path) -> str | None:
+def _folder_problem(out: Path) -> str | None:
     try:
-        why = occupied_reason(out)
+        reason = occupied_reason(out)
     except OSError as error:
         return f"'{out}' cannot be read: {error.strerror or error}"
-    if why and (out / PRETRAINING_FILE).exists():
+    if reason and (out / PRETRAINING_FILE).exists():
         return f"'{out}' already contains a pretraining; --resume continues it"
-    return f"'{out}' {why}; choose another folder" if why else folder_problem("out", out)
+    return f"'{out}' {reason}; choose another folder" if reason else folder_problem("out", out)
 
 
-def _continue(folder: Path, on_evaluation: OnEvaluation, *, signals: bool) -> Pretraining:
+def _continue_pretraining(folder: Path, on_evaluation: ScoreSink, *, signals: bool) -> Pretraining:
     """Run and evaluate pieces until the pretraining has ended."""
     started_s = time.monotonic()
     record = read_pretraining(folder)
     while not record.ended:
         episode = min((len(record.evaluations) or 1) * record.piece, record.episodes)
-        plan = _plan(folder, episode)
+        plan = _next_piece(folder, episode)
         if plan is not None:
             _run_piece(plan, lambda folder: None, signals=signals)
         config = load_resolved(folder / "config.yaml")
-        new = [0, episode] if not record.evaluations else [episode]
+        new_episodes = [0, episode] if not record.evaluations else [episode]
         evaluations = [*record.evaluations]
-        for at in new:
-            evaluations.append(Scores(at, held_out_scores(config, folder, record.held_out, first=at == 0)))
+        for episodes in new_episodes:
+            evaluations.append(Scores(episodes, held_out_scores(config, folder, record.held_out, first=episodes == 0)))
             on_evaluation(config, evaluations[-1])
         now_s = time.monotonic()
         seconds, started_s = record.seconds + now_s - started_s, now_s
         record = msgspec.structs.replace(record, evaluations=tuple(evaluations), seconds=round(seconds, 1))
-        record = msgspec.structs.replace(record, ended=_end(record))
+        record = msgspec.structs.replace(record, ended=_end_reason(record))
         if record.ended:
             write_start(folder, config, record)
         write_pretraining(folder, record)
     return record
 
 
-def _end(record: Pretraining) -> str:
-    """Return why a pretraining ends after its latest evaluation; "" if it continues."""
+def _end_reason(record: Pretraining) -> str:
+    """Return why a pretraining ends after its latest evaluation; empty if it continues."""
     if has_settled(record.evaluations):
         return "settled"
     if record.evaluations[-1].episode >= record.episodes:
@@ -144,9 +144,9 @@ def _end(record: Pretraining) -> str:
     return f"limit of {record.minutes:g} minutes" if record.seconds >= 60.0 * record.minutes else ""
 
 
-def _plan(folder: Path, episode: int) -> Plan | None:
-    """Return the piece that ends with ``episode``; None if it is complete."""
-    if _done(folder) >= episode:
+def _next_piece(folder: Path, episode: int) -> Plan | None:
+    """Return the plan of the piece that ends with ``episode``; None if the piece is complete."""
+    if _n_episodes_done(folder) >= episode:
         return None
     try:
         resumption = prepare_resumption(folder, None, [f"episodes={episode}"])
@@ -157,7 +157,7 @@ def _plan(folder: Path, episode: int) -> Plan | None:
     return Plan(str(folder), resumption.config, folder, None, resumption)
 
 
-def _done(folder: Path) -> int:
+def _n_episodes_done(folder: Path) -> int:
     """Return the number of training episodes in complete pieces."""
     summary = read_fields(folder / "summary.json")
     episodes = summary.get("episodes")
@@ -169,4 +169,4 @@ def _run_piece(plan: Plan, begin: Callable[[Path], None], *, signals: bool) -> N
         begin(plan.folder)
         ended = supervise(plan._replace(config=config), lambda report: None, take_back, signals=signals)
     if ended.code != ExitCode.OK:
-        raise Stopped(f"{plan.folder}: {ended.reason}", ended.code)
+        raise PretrainingStopped(f"{plan.folder}: {ended.reason}", ended.code)

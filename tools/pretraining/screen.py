@@ -1,4 +1,4 @@
-"""A pretraining in a terminal: a line per evaluation, the expected score, the command for a run."""
+"""Pretraining in a terminal: a line per evaluation, the expected score, and the command for a run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.pretrained import N_HELD_OUT_PLANTS, Scores
-from onrig.tools.pretraining.pretrain import MAX_EPISODES, MINUTES, Stopped, pretrain, resume
+from onrig.tools.pretraining.pretrain import DEFAULT_MINUTES, MAX_EPISODES, PretrainingStopped, pretrain, resume
 from onrig.tools.quantity import format_estimate
 from onrig.tools.terminal import complain
 
@@ -24,13 +24,14 @@ def show_pretraining(
     episodes: int | None,
     resumed: Path | None,
 ) -> int:
-    """Pretrain, or continue, and print what the rig can expect; returns the exit code."""
+    """Start or continue a pretraining, and print the expected score on the rig; returns the exit code."""
     folder = resumed or out or Path(f"pretrained-{Path(str(name)).resolve().stem}")
 
     def show(config: RunConfig, scores: Scores) -> None:
         measure = measure_of(config.task).title
         print(
-            f"episode {scores.episode:5d}: {measure} {format_estimate(scores.median, 3)}, {_range(scores)}", flush=True
+            f"episode {scores.episode:5d}: {measure} {format_estimate(scores.median, 3)}, {_format_range(scores)}",
+            flush=True,
         )
 
     try:
@@ -38,22 +39,22 @@ def show_pretraining(
             record = resume(resumed, on_evaluation=show, signals=True)
         else:
             record = pretrain(
-                str(name), overrides, out=folder, minutes=minutes or MINUTES, episodes=episodes or MAX_EPISODES,
+                str(name), overrides, out=folder, minutes=minutes or DEFAULT_MINUTES, episodes=episodes or MAX_EPISODES,
                 on_evaluation=show, signals=True,
             )  # fmt: skip
     except ConfigError as error:
-        return explain(error)
-    except Stopped as failure:
+        return print_problems(error)
+    except PretrainingStopped as failure:
         return complain("pretrain", f"{failure}; onrig pretrain --resume {folder} continues", failure.code)
     except Failure as failure:
         return complain("pretrain", str(failure), failure.code)
     last = record.evaluations[-1]
     print(f"\n{record.ended} after {last.episode} episodes, {record.seconds:.0f} s")
-    print(f"expected on the rig: {_range(last)} (95 %), median {format_estimate(last.median, 3)}")
-    print(f"begin a run with it: onrig run {record.config} --pretrained {folder}")
+    print(f"expected on the rig: {_format_range(last)} (95 %), median {format_estimate(last.median, 3)}")
+    print(f"start a run from it: onrig run {record.config} --pretrained {folder}")
     return ExitCode.OK
 
 
-def _range(scores: Scores) -> str:
+def _format_range(scores: Scores) -> str:
     low, high = scores.range
     return f"{low:.3f} to {high:.3f} on {N_HELD_OUT_PLANTS} plants"

@@ -1,4 +1,4 @@
-"""Recipe ``start.yaml`` with which a run uses a pretraining's networks and experiences."""
+"""Recipe ``start.yaml``, with which a run starts from a pretraining's networks and experiences."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from onrig.runtime.files import replace_own_file
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.pretrained import Pretraining
 
-START: Final = "start.yaml"
+START_FILE: Final = "start.yaml"
 
 
 def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:
     """Write the recipe; raises OSError."""
-    text = f"# Begins a run with the pretraining in this folder: onrig run CONFIG --pretrained {folder}\n"
-    replace_own_file(folder / START, (text + dump_yaml(start_recipe(folder, config, record))).encode(), durable=True)
+    text = f"# Starts a run from the pretraining in this folder: onrig run CONFIG --pretrained {folder}\n"
+    replace_own_file(
+        folder / START_FILE, (text + dump_yaml(start_recipe(folder, config, record))).encode(), durable=True
+    )
 
 
 def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[str, Any]:
-    """Learner, selection and exploration of the pretraining, continued from its end."""
+    """Return the learner, selection and exploration of the pretraining, continued from its end."""
     place = str(folder.resolve())
     others = set(registry.names(registry.ALGORITHMS)) - {learner_settings(config.learner).algorithm}
     learner = {name: section for name, section in config.learner.items() if name not in others}
@@ -33,7 +35,7 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
     exploration = msgspec.to_builtins(config.exploration)
     exploration.pop("budgets")
     if isinstance(config.exploration, ScheduledNoise) and config.exploration.over == "episodes":
-        exploration["amplitude"] = _later(exploration["amplitude"], record.evaluations[-1].episode)
+        exploration["amplitude"] = _shift_schedule(exploration["amplitude"], record.evaluations[-1].episode)
     return {
         "learner": {**learner, "start_from": place},
         "selection": {**selection, "seed_from": place},
@@ -41,8 +43,8 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
     }
 
 
-def _later(amplitude: Any, episodes: int) -> Any:
-    """Shift a schedule to a run that begins ``episodes`` later."""
+def _shift_schedule(amplitude: Any, episodes: int) -> Any:
+    """Shift a schedule for a run that begins ``episodes`` later."""
     if isinstance(amplitude, dict):
-        return {name: _later(points, episodes) for name, points in amplitude.items()}
+        return {name: _shift_schedule(points, episodes) for name, points in amplitude.items()}
     return [[max(1.0, x - episodes), y] for x, y in amplitude]

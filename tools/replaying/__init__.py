@@ -1,1 +1,1 @@
-"""Replay of a recorded run through the loop's pure core, decision by decision."""
+"""Replay of a recorded run: every decision of the loop is recomputed and compared."""

@@ -14,8 +14,8 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.replaying.recorded import RecordedStep
 
 
-def decisions_in(layout: RecordLayout) -> list[str]:
-    """Recomputed fields of a record, in the order of their decisions; all others are copied from the record."""
+def decision_fields(layout: RecordLayout) -> list[str]:
+    """Return the recomputed fields of a record, in the order in which the tick decides them; all others are copied."""
     decisions = {f.name for f in layout.fields if f.stored.source == "decision"}
     return [f.name for f in FIELDS if f.name in decisions]
 
@@ -39,12 +39,14 @@ class Difference(NamedTuple):
 
 
 class Comparison:
-    """Counts of equal and differing values; ``tolerance`` in normalised units, 0 for bit for bit."""
+    """Comparison of recomputed steps with records, which counts differences. ``tolerance``: in normalised units; 0
+    requires equality bit for bit.
+    """
 
     def __init__(self, config: RunConfig, tolerance: float = 0.0) -> None:
         rig = config.rig
         self._layout = record_layout(config)
-        self.decisions: Final = decisions_in(self._layout)
+        self.decisions: Final = decision_fields(self._layout)
         self._buffer = memoryview(bytearray(self._layout.size))
         self._tolerance = tolerance
         halves = Normalisation.from_signals(rig.actuators).half_range
@@ -60,15 +62,15 @@ class Comparison:
         self.differing = 0
         """Number of records with a difference."""
         self.fields: Counter[str] = Counter()
-        """Differences by field."""
+        """Number of differences by field."""
         self.first: Difference | None = None
         self.unverified: Counter[str] = Counter()
-        """Records not fully compared, by reason."""
+        """Number of records that were not fully compared, by reason."""
         self._last_seq = -1
 
     @property
-    def tolerant(self) -> bool:
-        """Whether values may differ."""
+    def is_tolerant(self) -> bool:
+        """Whether values may differ by a tolerance."""
         return self._tolerance > 0.0
 
     def take(self, step: Step, record: RecordedStep, *, excluded: tuple[str, ...] = ()) -> None:
@@ -80,7 +82,7 @@ class Comparison:
             return
         computed = np.frombuffer(self._buffer, self._layout.dtype)[0]
         differing = [
-            name for name in self.decisions if name not in excluded and not self._equal(name, computed, record.row)
+            name for name in self.decisions if name not in excluded and not self._is_equal(name, computed, record.row)
         ]
         # If all decisions are equal but the bytes differ from those that the loop wrote, another field was changed.
         if (
@@ -90,16 +92,16 @@ class Comparison:
             and not self._layout.has_valid_crc(memoryview(recorded_bytes))
         ):
             differing = [CRC.name]
-        self.note(record, *((name, str(record.row[name]), str(computed[name])) for name in differing))
+        self.count_differences(record, *((name, str(record.row[name]), str(computed[name])) for name in differing))
 
-    def take_policy(self, policy: tuple[float, ...], record: RecordedStep) -> None:
-        """Compare only a policy's answer, shape (m,)."""
+    def compare_policy(self, policy: tuple[float, ...], record: RecordedStep) -> None:
+        """Compare only the action of a policy, shape (m,)."""
         answer = np.array(policy, np.float32)
         recorded = record.row["policy"]
-        if not self._near("policy", answer, recorded):
-            self.note(record, ("policy", str(recorded), str(answer)))
+        if not self._is_near("policy", answer, recorded):
+            self.count_differences(record, ("policy", str(recorded), str(answer)))
 
-    def note(self, record: RecordedStep, *differences: tuple[str, str, str]) -> None:
+    def count_differences(self, record: RecordedStep, *differences: tuple[str, str, str]) -> None:
         """Count differences (field, recorded, recomputed) of one record."""
         if not differences:
             return
@@ -112,16 +114,16 @@ class Comparison:
                     record.step.episode, record.step.kind, record.step.tick, name, recorded, recomputed
                 )
 
-    def _equal(self, name: str, computed: np.void, row: npt.NDArray[np.void]) -> bool:
-        ours, theirs = np.asarray(computed[name]), np.asarray(row[name])
+    def _is_equal(self, name: str, computed: np.void, row: npt.NDArray[np.void]) -> bool:
+        recomputed, recorded = np.asarray(computed[name]), np.asarray(row[name])
         if name == "flags":
-            return bool((ours | _COPIED_FLAGS) == (theirs | _COPIED_FLAGS))
-        return ours.tobytes() == theirs.tobytes() or self._near(name, ours, theirs)
+            return bool((recomputed | _COPIED_FLAGS) == (recorded | _COPIED_FLAGS))
+        return recomputed.tobytes() == recorded.tobytes() or self._is_near(name, recomputed, recorded)
 
-    def _near(self, name: str, ours: npt.NDArray[np.generic], theirs: npt.NDArray[np.generic]) -> bool:
-        if not self._tolerance or ours.dtype.kind not in "fi":
+    def _is_near(self, name: str, recomputed: npt.NDArray[np.generic], recorded: npt.NDArray[np.generic]) -> bool:
+        if not self._tolerance or recomputed.dtype.kind not in "fi":
             return False
-        a, b = ours.astype(np.float64), theirs.astype(np.float64)
+        a, b = recomputed.astype(np.float64), recorded.astype(np.float64)
         bound = self._tolerance * np.asarray(self._scales[name])
         if name == "command":
             bound = bound + 1.0

@@ -1,4 +1,4 @@
-"""Positions that the loop stored between two episodes, as a log holds them."""
+"""Positions that the loop stored between episodes, as recorded in a log."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from onrig.tools.replaying.recorded import RecordedStep
 
 
 class Position(NamedTuple):
-    """What the loop stored between two episodes."""
+    """State that the loop stored between two episodes."""
 
     explorer: Mapping[str, float]
     """State of the exploration; empty at the start of a run."""
     closed: tuple[Kind, int]
     """Kind and number of the episode that was closed last."""
     numbered: tuple[tuple[int, int], ...] = ()
-    """Last seeds that a trainer gave, each with the episodes before the first that follows from it."""
+    """Latest seeds from a trainer, each with the number of episodes before the first one that uses it."""
 
 
 class Positions:
-    """Recorded positions of one session, and the numbering of the draws that follows from them."""
+    """Recorded positions of one session, and the seed and numbering of random draws that they determine."""
 
     def __init__(self, seed: int) -> None:
         self._run_seed: Final = seed
@@ -34,7 +34,7 @@ class Positions:
 
     @property
     def numbering(self) -> tuple[int, int]:
-        """Seed of starts and targets, and the number of episodes before the first that follows from it."""
+        """Seed of starts and targets, and the number of episodes before the first one that uses it."""
         return self._seed, self._before
 
     def add(self, tick: int, position: Position) -> None:
@@ -52,10 +52,8 @@ class Positions:
         return position
 
     def _set_numbering(self, record: RecordedStep, position: Position | None) -> None:
-        """Set the seed that the episode's draws follow from.
-
-        A log may hold only the position after this one, in front of this episode's records: its seed counts as well if
-        it was given before the episode.
+        """Set the seed of the episode's random draws.  A log may contain only the position after this one, in front of
+        this episode's records; its seed applies too if the trainer gave it before the episode.
         """
         number = record.step.episode + (record.step.kind is Kind.RESET)
         stored = [numbered for p in (position, *self._by_tick.values()) if p is not None for numbered in p.numbered]

@@ -1,7 +1,7 @@
-"""Recomputation of the loop's decisions: the stages of the tick over recorded frames, in the loop's order.
+"""Recomputation of the loop's decisions from the recorded frames, by the stages of the tick in the loop's order.
 
-Copied from the records are the frames, the clock, the policy that acted, a rollback, the fading of the command, the
-closing of the connection, and an external restraint of the exploration; everything else is recomputed.
+Frames, clock, acting policy, rollbacks, fading of the command, closing of the connection, and external restraints of
+the exploration are copied from the records; everything else is recomputed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.starts import draw_start, middle_of
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.positions import Position, Positions
-from onrig.tools.replaying.recorded import PolicyCache, RecordedStep, copy_circumstances, frame_of
+from onrig.tools.replaying.recorded import PolicyCache, RecordedStep, copy_clock_and_accounts, to_state_frame
 from onrig.tools.replaying.recorded_outputs import RecordedOutputs
 
-LOST: Final = "records before them in the episode were lost"
-NO_STATE: Final = "the state of the exploration was lost with records before the episode"
-NO_POLICY: Final = "the policy file is missing (its answers were taken from the records)"
-_TRAINER: Final = "a trainer acted (its actions were taken from the records)"
-NO_PERTURBED: Final = "the policy file is missing, and parameter noise needs it"
-UNFINISHED: Final = "the frame that completed them was not recorded"
+LOST_RECORDS: Final = "earlier records of the episode were lost"
+UNKNOWN_STATE: Final = "the exploration's state is unknown, since records before the episode were lost"
+MISSING_POLICY: Final = "the policy file is missing (its answers were taken from the records)"
+_TRAINER_ACTED: Final = "a trainer acted (its actions were taken from the records)"
+MISSING_PERTURBED_POLICY: Final = "the policy file is missing, and parameter noise needs it"
+UNFINISHED: Final = "the next frame was not recorded"
 
 _COMPLETED_FIELDS: Final = ("applied", "reward", "flags")
 _POLICY_FIELDS: Final = ("policy", "mean", "std", "drawn", "amplitude", "explored", "exploration")
@@ -64,15 +64,15 @@ class Recomputation:
         self._reset = None if reset is None else EpisodeReset(reset, middle_of(config.task.all_starts), config.rig)
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
         self._positions = Positions(config.seed)
-        self._state_known = True
+        self._is_state_known = True
         self._resumes = False
         self._next_tick: int | None = None
         self._pending: _Pending | None = None
         self._outputs = RecordedOutputs(self._tick.safe_counts)
-        self._answered: tuple[float, ...] | None = None
-        self._following = False
+        self._policy_answer: tuple[float, ...] | None = None
+        self._is_recomputing = False
         """Whether the current episode is being recomputed."""
-        self._lost_reason = LOST
+        self._lost_reason = LOST_RECORDS
         self.episodes: Counter[Kind] = Counter()
 
     # -- input ---------------------------------------------------------------------------------------------------------
@@ -85,59 +85,61 @@ class Recomputation:
         """Add the next record."""
         if self._next_tick is None:
             self._next_tick = record.step.tick
-            self._resumes = record.step.tick > 0  # the exploration's state is then recorded, or unknown
-            self._state_known = record.step.tick == 0
+            self._resumes = record.step.tick > 0  # if so, the exploration's state was recorded or is unknown
+            self._is_state_known = record.step.tick == 0
         if record.step.tick != self._next_tick:
-            self._gap()
+            self._handle_gap()
         self._next_tick = record.step.tick + 1
         if record.first:
-            self._abandon()
-            self._begin(record)
-        if self._following:
-            self._follow(record)
+            self._abandon_episode()
+            self._begin_episode(record)
+        if self._is_recomputing:
+            self._recompute(record)
         else:
             self._comparison.unverified[self._lost_reason] += 1
 
     def end(self) -> None:
         """End the session: there are no more records."""
-        self._abandon()
+        self._abandon_episode()
 
-    def _gap(self) -> None:
-        self._abandon()
-        self._following, self._lost_reason = False, LOST
-        self._state_known = False
+    def _handle_gap(self) -> None:
+        self._abandon_episode()
+        self._is_recomputing, self._lost_reason = False, LOST_RECORDS
+        self._is_state_known = False
 
-    def _abandon(self) -> None:
-        """Give up the pending record, whose completing frame was not recorded."""
+    def _abandon_episode(self) -> None:
+        """Compare the pending record as far as possible, since its completing frame was not recorded, and end the
+        episode.
+        """
         if self._pending is not None:
             step, record, excluded = self._pending
             step.tau_us, step.u_start, step.u_end = record.step.tau_us, record.step.u_start, record.step.u_end
             self._compare(_Pending(step, record, (*excluded, *_COMPLETED_FIELDS)))
             self._comparison.unverified[UNFINISHED] += 1
-        if self._following:
-            self._following = False
-            self._state_known = False
+        if self._is_recomputing:
+            self._is_recomputing = False
+            self._is_state_known = False
         self._pending = None
 
     # -- an episode ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, record: RecordedStep) -> None:
+    def _begin_episode(self, record: RecordedStep) -> None:
         self._set_state(record)
-        self._following = True
+        self._is_recomputing = True
         tick, kind = self._tick, record.step.kind
         tick.set_seed(*self._positions.numbering)
         self.episodes[kind] += 1
         if kind is Kind.RESET:
             tick.begin(record.step.episode, kind, [])
             if self._reset is None:
-                self._following, self._lost_reason = False, "the configuration has no reset controller"
+                self._is_recomputing, self._lost_reason = False, "the configuration has no reset controller"
             else:
                 self._reset.set_start(self._start_after(record.step.episode))
                 self._reset.begin()
                 self._answer_to = begin_episode(tick, reset_action_source(self._reset))
             return
-        if not (self._state_known or depends_on_episode_only(self._config.exploration)):
-            self._following, self._lost_reason = False, NO_STATE
+        if not (self._is_state_known or depends_on_episode_only(self._config.exploration)):
+            self._is_recomputing, self._lost_reason = False, UNKNOWN_STATE
             return
         explorer = self._explorer
         self._begin_exploration(record)
@@ -146,25 +148,27 @@ class Recomputation:
         if explorer.perturbs_weights and explorer.is_exploring and not record.last:
             policy = self._session(record)
             if policy is None:
-                self._following, self._lost_reason = False, NO_PERTURBED
-                self._state_known = False
+                self._is_recomputing, self._lost_reason = False, MISSING_PERTURBED_POLICY
+                self._is_state_known = False
                 return
             try:
                 perturbed = PolicySession(explorer.perturb(policy.model, record.step.episode), native=policy.native)
             except ModelRefused:
-                perturbed = None  # the loop also continues without it
+                perturbed = None  # the loop continues without it, too
         tick.begin(record.step.episode, kind, signal, perturbed)
         ends = tick.is_over if self._config.actor is UNSET else self._is_over
         self._answer_to = begin_episode(tick, self._act, ends=ends, fade=self._fade)
 
     def _is_over(self, state: State, terminated: bool) -> bool:
-        """Whether an episode in which a trainer acts ends with this frame; the trainer may end it at any frame."""
+        """Return whether an episode in which a trainer acts ends with this frame; the trainer may end it at any
+        frame."""
         by_trainer = self._record.last and not self._record.cut_off
         return self._tick.is_over(state, terminated) or by_trainer
 
     def _start_after(self, episode: int) -> dict[str, float]:
-        """Start state of the episode after a reset: an evaluation if due after the training episode, else the next
-        training episode."""
+        """Return the start state of the episode after a reset: of the evaluation, if one is due after the training
+        episode, else of the next training episode.
+        """
         interval, config = self._config.evaluate_every, self._config
         due = (
             bool(interval)
@@ -187,15 +191,15 @@ class Recomputation:
                 explorer.begin_episode(record.step.kind, record.step.episode)
 
     def _set_state(self, record: RecordedStep) -> None:
-        """Compare the exploration's state with the recorded one, and continue from the latter."""
+        """Compare the exploration's state with the recorded one, and continue from the recorded one."""
         resumed, self._resumes = self._resumes, False
         position = self._positions.take(record)
         recorded_state = None if position is None else position.explorer
         paused = self._explorer.pause_due is not None
         if recorded_state is None:
             if paused:  # the length of the pause was not recorded
-                self._state_known = False
-        elif self._state_known and not paused and recorded_state:
+                self._is_state_known = False
+        elif self._is_state_known and not paused and recorded_state:
             if dict(recorded_state) != self._explorer.state():
                 recomputed_state = self._explorer.state()
                 names = sorted(
@@ -204,13 +208,13 @@ class Recomputation:
                     if recorded_state.get(n, 0.0) != recomputed_state.get(n, 0.0)
                 )
                 recorded, recomputed = ({n: s.get(n, 0.0) for n in names} for s in (recorded_state, recomputed_state))
-                self._comparison.note(record, ("state of the exploration", str(recorded), str(recomputed)))
+                self._comparison.count_differences(record, ("exploration state", str(recorded), str(recomputed)))
                 self._restore(recorded_state)
         else:
             self._restore(recorded_state)
             if resumed:
                 self._explorer.begin_session()
-            self._state_known = True
+            self._is_state_known = True
 
     def _restore(self, state: Mapping[str, float]) -> None:
         self._explorer = Explorer(self._config)
@@ -218,16 +222,16 @@ class Recomputation:
             self._explorer.restore(state)
         self._tick = Tick(self._config, self._explorer)
 
-    def _follow(self, record: RecordedStep) -> None:
+    def _recompute(self, record: RecordedStep) -> None:
         pending, self._pending = self._pending, None
         previous = None if pending is None else pending.record
         u_start, u_end = self._outputs.before(record) if previous is None else ((), ())
-        state = frame_of(record, previous, u_start, u_end)
+        state = to_state_frame(record, previous, u_start, u_end)
         self._outputs.add(record)
-        self._record, self._answered = record, None
+        self._record, self._policy_answer = record, None
         answer = self._answer_to(state)
         step = answer.step
-        copy_circumstances(step, record)
+        copy_clock_and_accounts(step, record)
         if pending is not None:
             if self._terms is not None:
                 self._terms.complete(pending.step, step)
@@ -238,7 +242,7 @@ class Recomputation:
                 self._pending = _Pending(step, record, ())
             else:
                 self._compare(_Pending(step, record, ()))
-                self._following = False
+                self._is_recomputing = False
             return
         if answer.is_over:
             step.policy_id = record.step.policy_id
@@ -247,13 +251,13 @@ class Recomputation:
             self._close()
             return
         excluded: tuple[str, ...] = ()
-        if self._answered is None:
-            self._comparison.unverified[NO_POLICY if self._config.actor is UNSET else _TRAINER] += 1
+        if self._policy_answer is None:
+            self._comparison.unverified[MISSING_POLICY if self._config.actor is UNSET else _TRAINER_ACTED] += 1
             excluded = _POLICY_FIELDS if self._config.stochastic else ("policy",)
-            if self._config.stochastic and record.step.flags & Flag.FADED:  # the record does not hold the action drawn
+            if self._config.stochastic and record.step.flags & Flag.FADED:  # the drawn action was not recorded
                 excluded = _ACTION_FIELDS
-        elif self._comparison.tolerant:
-            self._comparison.take_policy(self._answered, record)
+        elif self._comparison.is_tolerant:
+            self._comparison.compare_policy(self._policy_answer, record)
         if record.cut_off:
             step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
             self._compare(_Pending(step, record, excluded))
@@ -262,7 +266,9 @@ class Recomputation:
         self._pending = _Pending(step, record, excluded)
 
     def _act(self, step: Step) -> None:
-        """Evaluate the policy that acted; if it is missing or differences are tolerated, copy its recorded answer."""
+        """Evaluate the policy that acted; copy the recorded action if the policy is missing or differences are
+        tolerated.
+        """
         record = self._record
         if record.last and not record.cut_off:  # no policy was evaluated
             return
@@ -271,7 +277,7 @@ class Recomputation:
         if record.step.flags & Flag.FADED:
             self._fade.begin()
         session = self._session(record)
-        if session is None or self._comparison.tolerant:
+        if session is None or self._comparison.is_tolerant:
             step.flags |= record.step.flags & Flag.NATIVE
         if session is None:
             step.policy_id = record.step.policy_id
@@ -279,22 +285,24 @@ class Recomputation:
             _copy_answer(step, record.step)
             return
         self._tick.ask(step, session, record.step.policy_id)
-        self._answered = step.policy
-        if self._comparison.tolerant:
+        self._policy_answer = step.policy
+        if self._comparison.is_tolerant:
             _copy_answer(step, record.step)
 
     def _session(self, record: RecordedStep) -> PolicySession | None:
-        """Session of the policy that acted, with the recorded evaluator, or with tolerance any available one."""
+        """Return a session of the policy that acted, with the recorded evaluator, or with any available one if
+        differences are tolerated.
+        """
         if self._config.actor is not UNSET:
             return None
         native = bool(record.step.flags & Flag.NATIVE)
         return self._policies.take(
-            record.step.policy_id, native=native and not (self._comparison.tolerant and library() is None)
+            record.step.policy_id, native=native and not (self._comparison.is_tolerant and library() is None)
         )
 
     def _close(self) -> None:
         """End the episode."""
-        self._following = False
+        self._is_recomputing = False
         self._positions.last_closed = self._record.step.kind, self._record.step.episode
         self._explorer.end_episode()
 
@@ -303,7 +311,7 @@ class Recomputation:
 
 
 def _copy_answer(step: Step, recorded: Step) -> None:
-    """Copy a policy's answer from a record."""
+    """Copy a policy's action from a record."""
     step.policy = recorded.policy
     if recorded.drawn and all(map(isfinite, recorded.policy)):
         step.mean, step.std, step.drawn, step.amplitude = (

@@ -1,4 +1,4 @@
-"""RecordedStep data of a run: configuration, step records, their frames, and policies by id."""
+"""Recorded data of a run: step records, their frames, and policies by id."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _COPIED_FIELDS: Final = tuple(f.name for f in FIELDS if f.stored.source == "loop
 
 
 class RecordedStep(NamedTuple):
-    """A record of the run, and the step decoded from it."""
+    """A record, and the step decoded from it."""
 
     row: npt.NDArray[np.void]
-    """The record itself, shape ()."""
+    """The encoded record, shape ()."""
     seq: int
     step: Step
 
     @property
     def first(self) -> bool:
-        """Whether an episode begins with this record."""
+        """Whether this is the first record of an episode."""
         return bool(self.step.flags & Flag.FIRST)
 
     @property
     def last(self) -> bool:
-        """Whether a training or evaluation episode was closed with this record."""
+        """Whether this is the last record of a training or evaluation episode."""
         return bool(self.step.flags & Flag.NO_ACTION)
 
     @property
     def cut_off(self) -> bool:
-        """Whether the episode was closed because the connection was."""
+        """Whether the episode ended because the connection was closed."""
         return bool(self.step.flags & Flag.CUT_OFF)
 
 
@@ -51,11 +51,11 @@ def recorded_step(layout: RecordLayout, row: npt.NDArray[np.void]) -> RecordedSt
 Counts = tuple[int, ...]
 
 
-def frame_of(record: RecordedStep, previous: RecordedStep | None, u_start: Counts, u_end: Counts) -> State:
+def to_state_frame(record: RecordedStep, previous: RecordedStep | None, u_start: Counts, u_end: Counts) -> State:
     """Reconstruct the state frame of a record.
 
-    Its report on the preceding period is in the ``previous`` record of the episode; ``u_start`` and ``u_end`` are those
-    of an episode's first frame.  The lease, which no decision uses, is 0.
+    The frame's data on the preceding period are in the ``previous`` record of the episode; for an episode's first
+    frame, ``u_start`` and ``u_end`` are given.  The lease is 0, since no decision uses it.
     """
     tau_us = 0
     if previous is not None:
@@ -68,8 +68,10 @@ def frame_of(record: RecordedStep, previous: RecordedStep | None, u_start: Count
     )
 
 
-def copy_circumstances(step: Step, record: RecordedStep) -> None:
-    """Copy the values of the loop's clock and accounts into a step: numbers, times, and missed ticks before it."""
+def copy_clock_and_accounts(step: Step, record: RecordedStep) -> None:
+    """Copy the values of the loop's clock and counters from a record to a step: numbers, times, and missed ticks before
+    it.
+    """
     for name in _COPIED_FIELDS:
         setattr(step, name, getattr(record.step, name))
 
@@ -84,10 +86,11 @@ class PolicyCache:
         self._folder = folder
         self._sessions: OrderedDict[tuple[int, bool], PolicySession | None] = OrderedDict()
         self.missing: dict[int, str] = {}
-        """Policies that cannot be loaded, with the reason."""
+        """Reasons why policies could not be loaded, by policy."""
 
     def take(self, policy_id: int, *, native: bool) -> PolicySession | None:
-        """Return the session of a policy with an evaluator; None, and an entry in ``missing``, if there is none."""
+        """Return the session of a policy with an evaluator; None if it cannot be loaded, which is noted in
+        ``missing``."""
         key = (policy_id, native)
         if key in self._sessions:
             self._sessions.move_to_end(key)

@@ -1,4 +1,4 @@
-"""Outputs of the device at the start of an episode, which were not recorded with its first frame."""
+"""Outputs of the device before the first frame of an episode, which no record contains."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from typing import Final
 from onrig.hw.messages import Status
 from onrig.tools.replaying.recorded import Counts, RecordedStep
 
-_MAX_SENT: Final = 256
-"""Number of latest commands to keep: a lease holds a command for at most 255 periods."""
+_N_KEPT_COMMANDS: Final = 256
+"""Number of commands to keep."""
 
 
 class RecordedOutputs:
-    """Outputs that follow from the recorded commands."""
+    """Outputs of the device, reconstructed from the recorded commands."""
 
     def __init__(self, safe: Counts) -> None:
         """``safe``: output of a disarmed device."""
         self._safe: Final = safe
         self._latest: RecordedStep | None = None
         self._sent: dict[int, Counts] = {}
-        """Latest commands, by the frame that they answer."""
+        """Latest commands, by the frame to which they reply."""
 
     def add(self, record: RecordedStep) -> None:
         """Add the next record."""
         self._latest = record
         self._sent[record.step.frame] = record.step.command
-        if len(self._sent) > _MAX_SENT:
+        if len(self._sent) > _N_KEPT_COMMANDS:
             del self._sent[next(iter(self._sent))]
 
     def before(self, record: RecordedStep) -> tuple[Counts, Counts]:
-        """Outputs at the start and the end of the period before an episode's first sample.
-
-        The frame names the one that the output answers: the safe output after arming or a reset, otherwise one of the
-        reset's commands.  A frame that does not follow the latest one ends a period without a switch, since nothing was
-        sent in it.
+        """Return the outputs at the start and the end of the period before an episode's first sample.  The frame
+        contains the number of the frame whose command is the output: the safe output after arming or a reset, otherwise
+        a command of the reset.  If the frame does not follow the latest recorded one, the output did not change in the
+        period, since no command was sent.
         """
         step, latest = record.step, self._latest
         if step.status & Status.SAFE and not record.last:

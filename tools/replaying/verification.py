@@ -1,4 +1,4 @@
-"""Verification of a complete run: its log files in order, each session of the loop by itself."""
+"""Verification of a complete run: its log files in order, and each session of the loop separately."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from onrig.tools.replaying.recorded import PolicyCache, recorded_step
 
 _CONFIG: Final = "config.yaml"
 _ROWS: Final = "episodes.csv"
-_DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"
+_DECIMATED: Final = "the log contains only some of the ticks (log.decimation)"
 
 
 class OtherEvaluator(Exception):
-    """Policies were evaluated by another variant of the C library than here; the message names both."""
+    """The run evaluated its policies with another variant of the C library than this machine; the message names
+    both."""
 
 
 class Verification:
-    """Verification of the parts of a run's log, with the result."""
+    """Verification of the files of a run's log, and its results."""
 
     def __init__(self, config: RunConfig, folder: Path, tolerance: float = 0.0) -> None:
         self._folder = folder
@@ -44,27 +45,28 @@ class Verification:
         self._accounts_arguments = config.task, config.rate_hz, config.rig
         self._accounts = EpisodeAccounts(*self._accounts_arguments)
         self._logged: dict[tuple[str, int], int] = {}
-        """Number of records of each episode in the log, in its most complete repetition."""
+        """Number of records of each episode in the log; if it was logged repeatedly, of the most complete repetition.
+        """
         self.sessions = 0
         self.records = 0
         """Number of records in the log."""
         self.remarks: list[str] = []
-        """Remarks on the files."""
+        """Remarks on the log files, one line each."""
         self.altered: list[str] = []
         """Files of the run that have changed since the log was written."""
         self._session = ""
         self._seq = -1
         self._core: Recomputation | None = None
-        self._undecimated, self._library = True, "none"
+        self._is_undecimated, self._library = True, "none"
 
     @property
     def unverified(self) -> Counter[str]:
-        """Records not fully verified, by reason."""
+        """Number of records that were not fully verified, by reason."""
         return self.comparison.unverified
 
     @property
     def missing(self) -> list[str]:
-        """Policies that could not be loaded, with the reason."""
+        """Reasons why policies could not be loaded, by policy."""
         return list(self._policies.missing.values())
 
     def run(self, parts: Iterable[Part], progress: Callable[[int], None] = lambda records: None) -> None:
@@ -74,20 +76,21 @@ class Verification:
                 case LogStart():
                     self._begin(part)
                 case StoredLoopState():
-                    self._keep(part)
+                    self._add_position(part)
                 case LogEnd():
                     if not part.complete:
-                        self.remarks.append(f"{part.path.name} was not finished: it is read to its last complete chunk")
+                        self.remarks.append(f"{part.path.name} is incomplete; it is read up to its last complete chunk")
                 case Event():
                     pass
                 case _:
-                    self._take(part)
+                    self._verify_records(part)
                     progress(len(part))
         self._finish()
 
     def missing_ticks(self) -> ItemCount:
-        """Count the records of the episodes in ``episodes.csv``, and those of them in the log; raises OSError or
-        ValueError."""
+        """Count the ticks of the episodes in ``episodes.csv``, and how many of them the log contains; raises OSError or
+        ValueError.
+        """
         expected = present = 0
         for row in read_rows(self._folder / _ROWS).rows:
             records = row.steps + 1
@@ -97,7 +100,7 @@ class Verification:
 
     def _begin(self, part: LogStart) -> None:
         config_text = part.attachments.get(_CONFIG, b"")
-        self.altered = []  # only the last file's findings count: a resumed run may have other settings
+        self.altered = []  # only the last file counts: a resumed run may have other settings
         if config_text != read_file(self._folder / _CONFIG, MAX_BYTES):
             self.altered = [f"{_CONFIG} differs from the configuration in {part.path.name}"]
         session = part.metadata.get("session", "")
@@ -111,55 +114,55 @@ class Verification:
                 message = error.problems[0].message
                 raise LogDamagedError(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
             self._core = Recomputation(config, self._policies, self.comparison)
-        self._undecimated = part.metadata.get("decimation") == "1"
+        self._is_undecimated = part.metadata.get("decimation") == "1"
         self._library = part.metadata.get("library", "none")
 
-    def _keep(self, part: StoredLoopState) -> None:
+    def _add_position(self, part: StoredLoopState) -> None:
         tick, explorer = part.fields.get("tick"), part.fields.get("explorer")
         if self._core is not None and isinstance(tick, int) and isinstance(explorer, dict):
             kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN
             episode = part.fields.get("episode")
             closed = kind, episode if isinstance(episode, int) else 0
-            numbered = _numbered(part.fields.get("numbered_from"), part.fields.get("numbered_before"))
+            trainer_seeds = _read_trainer_seeds(part.fields.get("numbered_from"), part.fields.get("numbered_before"))
             state = {str(k): float(v) for k, v in explorer.items()}
-            self._core.add_position(tick, Position(state, closed, numbered))
+            self._core.add_position(tick, Position(state, closed, trainer_seeds))
 
-    def _take(self, records: Records) -> None:
+    def _verify_records(self, records: Records) -> None:
         core = self._core
         self.records += len(records)
-        if core is None or not self._undecimated:
+        if core is None or not self._is_undecimated:
             self.unverified[_DECIMATED] += len(records)
             return
-        native = not self.comparison.tolerant and (records["flags"] & Flag.NATIVE).any()
+        native = not self.comparison.is_tolerant and (records["flags"] & Flag.NATIVE).any()
         if native and (difference := evaluator_difference(self._library)):
-            raise OtherEvaluator(f"its policies' actions were {difference}; or accept differences with --tolerance")
+            raise OtherEvaluator(f"the policies' actions were {difference}; or accept differences with --tolerance")
         new_records = records[records["seq"] > self._seq]  # a restarted replay process logs some records again
         for episode in self._accounts.add(new_records):
-            self._count(episode.kind, episode.episode, episode.steps + 1)
+            self._count_records(episode.kind, episode.episode, episode.steps + 1)
         for row in new_records:
             record = recorded_step(self._layout, row)
             self._seq = record.seq
             core.take(record)
 
-    def _count(self, kind: str, episode: int, records: int) -> None:
+    def _count_records(self, kind: str, episode: int, records: int) -> None:
         self._logged[kind, episode] = max(records, self._logged.get((kind, episode), 0))
 
     def _finish(self) -> None:
         if self._core is not None:
             self._core.end()
             for sums in self._accounts.state():
-                self._count(Kind(sums.kind).name.lower(), sums.episode, sums.steps)
+                self._count_records(Kind(sums.kind).name.lower(), sums.episode, sums.steps)
             self._accounts = EpisodeAccounts(*self._accounts_arguments)
             self.episodes.update(self._core.episodes)
             self._core = None
 
 
-def _numbered(latest: object, before: object) -> tuple[tuple[int, int], ...]:
-    """Seeds that a trainer gave, as stored in a position, each with the number of episodes before it."""
+def _read_trainer_seeds(latest: object, before: object) -> tuple[tuple[int, int], ...]:
+    """Return the seeds from a trainer that a position contains, each with the number of episodes before it."""
     stored = [*(before if isinstance(before, list | tuple) else ()), latest]
-    numbered = list[tuple[int, int]]()
+    trainer_seeds = list[tuple[int, int]]()
     for one in stored:
         match one:
             case [int(seed), int(episodes)]:
-                numbered.append((seed, episodes))
-    return tuple(numbered)
+                trainer_seeds.append((seed, episodes))
+    return tuple(trainer_seeds)

@@ -14,7 +14,7 @@ from onrig.tools.experiments.archive import DATA, write_archive
 from onrig.tools.experiments.cost import Cost, read_costs
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_atomically
-from onrig.tools.load import explain
+from onrig.tools.load import print_problems
 from onrig.tools.reports.conditions import describe_common, describe_conditions, varying_conditions
 from onrig.tools.reports.curve_files import CURVES_FOLDER, write_curves
 from onrig.tools.reports.curves import draw_curves, draw_dots
@@ -68,7 +68,7 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
         experiment = None if in_world else read_experiment(source)
         costs = read_costs(folder)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be read: {error.strerror or error}")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Outputs of the devices of n episodes, and their effect on the plants, which may come late."""
+"""Device outputs in n episodes, and their possibly delayed effect on the plants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from onrig.tools.safety_case.campaign import N_SUBSTEPS, State, advance
 
 
 class Output(NamedTuple):
-    """A device's output in a period: ``before`` (actuators, n), and ``after`` from ``switched_s`` (n,) on."""
+    """Device outputs in a period: ``before`` (actuators, n) until ``switched_s`` (n,), then ``after`` (actuators,
+    n)."""
 
     before: Array
     after: Array
@@ -25,24 +26,25 @@ class Output(NamedTuple):
 
 
 class Actuation:
-    """Devices of n episodes with their delays, which are constant: of the connection, and of the plant behind it."""
+    """Devices of n episodes, with constant delays of the connection and of the plant."""
 
     def __init__(self, box: PlantBox, period_s: float, safe: Array, n: int, rng: np.random.Generator) -> None:
-        """``safe`` (actuators,): output before the first command."""
+        """``safe`` (actuators,): outputs before the first command."""
         self._period_s, self._delay_s = period_s, plant_delay_s_of(box)
         late_s = min(box.late_us * 1e-6, period_s + self._delay_s)
         self._delays: Final = rng.uniform(0.0, late_s - self._delay_s, n)
         self._plant_delays = rng.uniform(0.0, self._delay_s, n) if self._delay_s else np.zeros(n)
         self._remaining_s = self._plant_delays.copy()
-        """Time for which the last output still acts on a released plant."""
+        """Remaining time during which the last output acts on a released plant."""
         before = np.repeat(safe[:, None], n, axis=1)
         self._outputs = deque([Output(before, before, np.zeros(n))] * (MAX_DELAY_PERIODS + 1), MAX_DELAY_PERIODS + 1)
 
     def advance(
         self, plant: Plant, state: State, before: Array, command: Array, fallen: NDArray[np.bool_]
     ) -> tuple[State, Array]:
-        """Advance by a period in which ``command`` replaces ``before``, at once where the device has ``fallen`` to its
-        safe output; returns the largest |velocity| (n,) as well."""
+        """Advance by a period in which ``command`` replaces ``before``, without delay where the device has ``fallen``
+        back to its safe output.  Returns the states and the largest |velocity| (n,).
+        """
         if self._delay_s:
             self._outputs.append(Output(before, command, np.where(fallen, 0.0, self._delays)))
             return advance_delayed(plant, state, self._outputs, self._plant_delays, self._period_s)
@@ -53,7 +55,9 @@ class Actuation:
     def coast(
         self, plant: Plant, released_plant: Plant, state: State, released: NDArray[np.bool_]
     ) -> tuple[State, Array]:
-        """Advance by a period without output, after the last one has ceased to act on the plants just ``released``."""
+        """Advance by a period without outputs; on plants that were just ``released``, the last output first acts for
+        its remaining time.  Returns the states and the largest |velocity| (n,).
+        """
         rest_s, early = np.full(len(released), self._period_s), np.abs(state[-1])
         last = self._outputs[0].after
         if self._delay_s:
@@ -68,8 +72,9 @@ class Actuation:
 def advance_delayed(
     plant: Plant, state: State, outputs: Sequence[Output], delay_s: Array, period_s: float
 ) -> tuple[State, Array]:
-    """Advance by a period under the outputs of this and earlier periods, oldest first, which act ``delay_s`` (n,) late;
-    returns the largest |velocity| as well."""
+    """Advance by a period under the outputs of this and earlier periods, oldest first, each delayed by ``delay_s``
+    (n,).  Returns the states and the largest |velocity| (n,).
+    """
     speeds = [np.abs(state[-1])]
     for age, output in zip(range(len(outputs) - 1, -1, -1), outputs, strict=True):
         begins_s = delay_s - age * period_s

@@ -1,7 +1,7 @@
-"""Adversarial campaign against the shield: policies, sampled plants, and tallies.
+"""Adversarial campaign against the shield: policies, sampled plants, and counts.
 
 The tick evaluates these policies like any other. They know the rig's limits and may query the shield's prediction. Each
-plant defines its hostile actions.
+kind of plant defines its hostile actions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Proposal = Sequence[float] | None
 Law = Callable[[Sequence[float]], Proposal]
 
 _N_HALVINGS: Final = 12
-"""Number of halvings in the search for the strongest command that still passes."""
+"""Number of bisections in the search for the strongest command that passes."""
 _INVALID_ACTIONS: Final[tuple[Callable[[int], Proposal], ...]] = (
     lambda m: (math.nan,) * m,
     lambda m: (math.inf,) * m,
@@ -42,7 +42,7 @@ _INVALID_ACTIONS: Final[tuple[Callable[[int], Proposal], ...]] = (
 
 
 class Adversary:
-    """A control law with the interface of a policy session."""
+    """Hostile control law with the interface of a policy session."""
 
     plain: Final = True
     native: Final = False
@@ -59,8 +59,8 @@ class Adversary:
 
 
 def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random], Law]]:
-    """Factories of all laws by name, called per episode with a random generator. Raises ValueError for plants without
-    hostile actions.
+    """Return the factories of all control laws by name; each is called once per episode with a random generator.
+    Raises ValueError for plants without hostile actions.
     """
     rig, prediction = setting.rig, box.prediction(setting)
     push, aim = simulated(box).adversaries(box, rig, setting.ranges)
@@ -71,15 +71,15 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
         return lambda observation: [rng.uniform(low, high) for low, high in ranges]
 
     def bang_bang(rng: random.Random) -> Law:
-        held: list[float] = []
+        action: list[float] = []
         remaining = 0
 
         def law(observation: Sequence[float]) -> Proposal:
-            nonlocal held, remaining
+            nonlocal action, remaining
             if remaining == 0:
-                held, remaining = [rng.choice(r) for r in ranges], rng.randint(1, 25)
+                action, remaining = [rng.choice(r) for r in ranges], rng.randint(1, 25)
             remaining -= 1
-            return held
+            return action
 
         return law
 
@@ -102,32 +102,32 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
 
 
 def strongest_passing_command(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
-    """Command nearest to ``push`` that the prediction allows, between its opposite (or zero) and itself."""
+    """Return the allowed command that is nearest to ``push``, between the opposite command (or zero) and ``push``."""
     if not prediction.evaluate(observation, push)[0]:
         return push
-    rest = tuple([a.safe for a in rig.actuators])
-    weak, strong = 0.0, 1.0
+    fallback = tuple([a.safe for a in rig.actuators])
+    lower, upper = 0.0, 1.0
     for _ in range(_N_HALVINGS):
-        share = 0.5 * (weak + strong)
-        command = tuple([r + share * (p - r) for r, p in zip(rest, push, strict=True)])
-        weak, strong = (weak, share) if prediction.evaluate(observation, command)[0] else (share, strong)
-    return tuple([r + weak * (p - r) for r, p in zip(rest, push, strict=True)])
+        share = 0.5 * (lower + upper)
+        command = tuple([r + share * (p - r) for r, p in zip(fallback, push, strict=True)])
+        lower, upper = (lower, share) if prediction.evaluate(observation, command)[0] else (share, upper)
+    return tuple([r + lower * (p - r) for r, p in zip(fallback, push, strict=True)])
 
 
 N_SUBSTEPS: Final = 8
-"""Runge-Kutta steps per period; near a magnet the twin's two steps cannot distinguish a breach from an error."""
+"""Runge-Kutta steps per period; near a magnet, the twin's two steps are too inaccurate to detect a breach."""
 State = tuple[Array, ...]
 
 
 def draw_parameters(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Array:
-    """Draw parameters (p, n): half of them at vertices of the box, half anywhere in it."""
+    """Draw parameters (p, n): half of the plants at vertices of the box, half anywhere in it."""
     inside = rng.uniform(-1.0, 1.0, (len(nominal), n))
     corners = rng.choice([-1.0, 1.0], (len(nominal), n))
     return np.asarray(nominal[:, None] * (1.0 + spread * np.where(rng.random(n) < 0.5, corners, inside)))
 
 
 def draw_dead_bands(largest: float, n: int, rng: np.random.Generator) -> Array:
-    """Draw dead bands (n,) of actuators: none, the largest, or one in between."""
+    """Draw dead bands (n,) of actuators: zero, the largest, or a value in between."""
     return np.where(rng.random(n) < 0.5, rng.choice([0.0, largest], n), rng.uniform(0.0, largest, n))
 
 
@@ -146,14 +146,14 @@ def advance(
 
 @dataclass
 class Tally:
-    """Counts of one policy; margins are shares of the envelope, negative beyond it."""
+    """Counts for one policy.  Margins are shares of the envelope; they are negative outside."""
 
     episodes: int = 0
     ticks: int = 0
     rules: Counter[Rule] = field(default_factory=Counter)
-    """Number of ticks by acting rule."""
+    """Number of ticks by the rule that acted."""
     breaches: int = 0
-    """Number of episodes in which the velocity left its envelope."""
+    """Number of episodes in which the velocity left the envelope."""
     worst_margin: float = 1.0
 
     def add(self, margin: float) -> None:
@@ -167,7 +167,7 @@ Campaign = dict[str, Tally]
 
 
 def table(campaign: Campaign) -> str:
-    """Table per policy and in total: episodes, ticks, breaches, worst margin, and share of each rule."""
+    """Return a table per policy and in total: episodes, ticks, breaches, worst margin, and share of each rule."""
     rules = [r for r in Rule if r is not Rule.NONE and any(t.rules[r] for t in campaign.values())]
     heads = ["policy", "episodes", "ticks", "breaches", "worst margin", *[r.name.lower() for r in rules]]
     total = Tally()

@@ -1,10 +1,9 @@
-"""Episodes through the tick's pure core, with adversarial policies, plants of the box, sensor errors, delays, lost
-frames, and the death of the host in each episode.
+"""Episodes through the tick's core, with adversarial policies, plants of the box, sensor errors, delays and lost
+frames.  In each episode the host dies.
 
-The plants are advanced as a batch; every decision is the scalar one of ``onrig.runtime.control.tick``. After a lost
-frame the previous command remains in force, at most for the duration of the lease. After the host's death the last
-command remains in force for the rest of the lease, then the device's safe output (``actuation``: with the plant's own
-delay).
+The plants are advanced as a batch; every decision is made by ``onrig.runtime.control.tick``, one episode at a time.
+After a lost frame or the host's death, the last command remains in force until the lease expires; then the device
+switches to its safe output (with the plant's delay, see ``actuation``).
 """
 
 from __future__ import annotations
@@ -48,71 +47,71 @@ from onrig.tools.safety_case.campaign import (
 N_LANES: Final = 300
 """Number of episodes in a batch."""
 LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
-"""Probabilities of a lost frame, one per episode."""
+"""Probabilities of losing a frame; each episode has one of them."""
 _VARYING_SHARE: Final = 0.3
-"""Share of episodes whose plant varies in every period, within the guarantee."""
+"""Share of episodes whose plant varies from period to period, within the guarantee."""
 _AT_REST_SHARE: Final = 0.3
 _SMALL_MARGIN_DEATH_SHARE: Final = 0.5
-"""Share of episodes in which the host dies after a command with a small margin, if any."""
+"""Share of episodes in which the host dies after a command with a small margin, if there is one."""
 _MAX_SMALL_MARGIN: Final = 0.1
-"""Margin that counts as small."""
+"""Largest margin that counts as small."""
 AFTERMATH_DURATION_S: Final = 2.0
 """Time for which a plant is observed after the host's death."""
 
 
 class SensorModel(NamedTuple):
-    """Model of the two relevant sensors: counts of (position, velocity) with bounded errors."""
+    """Model of the sensors of position and velocity: counts with bounded errors."""
 
     resolutions: Array
     extra_error: Array
-    """Error in addition to the rounding to counts."""
+    """Maximum error in addition to the rounding to counts."""
     order: tuple[int, ...]
-    """Index of the quantity that each sensor of the rig reads."""
+    """For each sensor of the rig, the index of its quantity: 0 position, 1 velocity."""
 
     def read(self, state: Array, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """Return the counts of each lane, in the order of the rig's sensors."""
+        """Return the counts of each episode, in the order of the rig's sensors."""
         readings = state + self.extra_error[:, None] * rng.uniform(-1.0, 1.0, state.shape)
         counts = np.rint(readings / self.resolutions[:, None]).astype(np.int64)[list(self.order)]
         return [tuple(c) for c in counts.T.tolist()]
 
 
-class Death:
-    """Time of the host's death: after its answer to a random frame, or to the next frame with a small margin."""
+class HostDeath:
+    """Time of the host's death: after its reply to a random frame, or to the next frame with a small margin."""
 
     def __init__(self, frames: int, rng: random.Random) -> None:
         self._first, self._last = rng.randint(1, frames), frames
         self._at_small_margin = rng.random() < _SMALL_MARGIN_DEATH_SHARE
 
     def occurs(self, frame: int, margin: float) -> bool:
-        """Return whether the host dies after answering this frame."""
+        """Return whether the host dies after its reply to this frame."""
         return frame >= self._first and (not self._at_small_margin or margin < _MAX_SMALL_MARGIN or frame >= self._last)
 
 
 class Lane:
-    """One episode: its tick, its policy and the command in force (counts)."""
+    """State of one episode: tick, policy, and the command in force (counts)."""
 
     def __init__(
-        self, tick: Tick, law: Law, name: str, loss_probability: float, death: Death, rng: random.Random
+        self, tick: Tick, law: Law, name: str, loss_probability: float, death: HostDeath, rng: random.Random
     ) -> None:
         self.name, self.loss_probability, self.death, self.rng = name, loss_probability, death, rng
         self.before = self.command = self._safe = tick.safe_counts
         self.unanswered = 0
-        """Number of periods since the last command."""
-        self.alive, self.lease_expired = True, False
+        """Number of periods since the host's last reply."""
+        self.is_alive, self.lease_expired = True, False
         tick.begin(1, Kind.TRAIN, [])
         self.answer_to = begin_episode(
             tick, policy_action_source(tick, cast(PolicySession, Adversary(law)), 1), ends=never_ends
         )
 
     def loses_frame(self, frame: int, lease_periods: int) -> bool:
-        """Return whether a frame is lost; counts the periods of the lease."""
+        """Return whether a frame is lost or the host is dead; updates the lease."""
         lost = (
             frame > 1
             and self.unanswered < lease_periods - 1
             and self.loss_probability
             and self.rng.random() < self.loss_probability
         )
-        if self.alive and not lost:
+        if self.is_alive and not lost:
             self.unanswered = 0
             return False
         self.unanswered += 1
@@ -121,8 +120,8 @@ class Lane:
         return True
 
 
-def sensor_model_of(config: RunConfig, box: PlantBox) -> SensorModel:
-    """Return the sensor model of a rig, whose sensors must measure position and velocity."""
+def sensor_model_for(config: RunConfig, box: PlantBox) -> SensorModel:
+    """Return the sensor model of a rig; raises ValueError if the sensors do not measure just position and velocity."""
     rig, observed = config.rig, (box.place, box.velocity)
     names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in observed]
     if sorted(names) != sorted(s.name for s in rig.sensors):
@@ -135,44 +134,44 @@ def sensor_model_of(config: RunConfig, box: PlantBox) -> SensorModel:
 
 
 def run_core(
-    config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
+    config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda n_done: None
 ) -> Campaign:
-    """Run ``episodes`` episodes, cycling through the policies; raises ValueError for an unsuitable rig."""
+    """Run episodes, cycling through the policies; raises ValueError for an unsuitable rig."""
     box = config.limits.predicted
     if box is None:
-        raise ValueError("limits.predicted is not set: the shield guarantees nothing to test")
+        raise ValueError("limits.predicted is not set, so the shield gives no guarantee to test")
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    sensor_model, plant = sensor_model_of(config, box), simulated(box).of_box(box, config.rig)
+    sensor_model, plant = sensor_model_for(config, box), simulated(box).of_box(box, config.rig)
     factories = laws(box, setting)
     ticks = [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in factories}
-    names, done = list(factories), 0
+    names, n_done = list(factories), 0
     frames = episode_steps(config.task, config.rate_hz)
-    while done < episodes:
-        n = min(len(ticks), episodes - done)
-        rng = np.random.default_rng((seed, done))
+    while n_done < episodes:
+        n = min(len(ticks), episodes - n_done)
+        rng = np.random.default_rng((seed, n_done))
         lanes = []
         for i in range(n):
-            generator = random.Random(f"{seed} {done + i}")
-            name = names[(done + i) % len(names)]
+            generator = random.Random(f"{seed} {n_done + i}")
+            name = names[(n_done + i) % len(names)]
             lanes.append(
                 Lane(
                     ticks[i],
                     factories[name](generator),
                     name,
                     generator.choice(LOSS_PROBABILITIES),
-                    Death(frames, generator),
+                    HostDeath(frames, generator),
                     generator,
                 )
             )
         _run_lanes(config, box, plant, sensor_model, lanes, rng, campaign)
-        done += n
-        progress(done)
+        n_done += n
+        progress(n_done)
     return campaign
 
 
 def start_states(plant: Plant, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator) -> State:
-    """Draw positions and velocities (n,) of the safe set: at rest or anywhere in it."""
+    """Draw positions and velocities (n,) from the safe set: at rest, or anywhere in it."""
     place, low, high = plant.safe_states(box, setting, n, rng)
     return place, np.where(rng.random(n) < _AT_REST_SHARE, 0.0, rng.uniform(low, high))
 
@@ -212,9 +211,9 @@ def _run_lanes(
                 decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
-        drawn = draw_parameters(nominal, box.spread, n, rng)
-        changing &= np.array([lane.alive for lane in lanes])
-        parameters = np.where(changing & varying[:, None], drawn, parameters)
+        new_parameters = draw_parameters(nominal, box.spread, n, rng)
+        changing &= np.array([lane.is_alive for lane in lanes])
+        parameters = np.where(changing & varying[:, None], new_parameters, parameters)
         moving = plant.varied(separate).with_lumped(dict(zip(names, parameters, strict=True)))
         if dead_bands is not None:
             if "dead_band" in box.varying:
@@ -235,11 +234,11 @@ def _run_lanes(
 
 
 def decide(lane: Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
-    """Answer a frame with the lane's tick and policy; the host may die afterwards."""
+    """Reply to a frame with the episode's tick and policy; the host may die afterwards."""
     state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
     answer = lane.answer_to(state)
     step, lane.command = answer.step, answer.command
-    lane.alive = not lane.death.occurs(frame, step.margin)
+    lane.is_alive = not lane.death.occurs(frame, step.margin)
     tally.ticks += 1
     if step.rule is not Rule.NONE:
         tally.rules[step.rule] += 1

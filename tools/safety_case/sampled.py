@@ -1,8 +1,8 @@
-"""Test of a sampled barrier: hostile episodes through the tick's pure core, each with a plant that was not in the
-computation's sample.
+"""Test of a sampled barrier: hostile episodes through the tick's core, each with a plant that was not used in the
+computation.
 
-Each episode has one freshly drawn plant with its own sensor errors and delay, begins in the safe set, and ends with the
-host's death.
+Each episode has a newly drawn plant, sensor errors and delay; it begins in the safe set, and ends with the host's
+death.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from onrig.sim.barrier.table import COASTS
 from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
 from onrig.tools.safety_case.campaign import Campaign, Law, Proposal, Tally, strongest_passing_command
-from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, Death, Lane, decide
+from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, HostDeath, Lane, decide
 
 MAX_TIME_TO_DEATH_S: Final = 4.0
-"""Longest time before the host dies."""
+"""Maximum time before the host dies."""
 N_SUBSTEPS: Final = 4
 _MAX_ROUNDS: Final = 400
-"""Maximum number of rounds in which starts are drawn."""
+"""Maximum number of attempts to draw safe starts."""
 State = tuple[Array, ...]
 
 
 class Outcome(NamedTuple):
-    """Episodes by policy, and their agreement with the computed plants."""
+    """Counts by policy, and the agreement of the episodes with the plants used in the computation."""
 
     campaign: Campaign
     outside: Array
-    """Share of steps of each episode that no computed plant explains."""
+    """Share of steps, by episode, that no plant of the computation explains."""
 
     @property
     def breaches(self) -> int:
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
 
 
 def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str, Callable[[random.Random], Law]]:
-    """Factories of policies that know the table and push towards its smallest margin."""
+    """Return the factories of policies that know the table and push towards its smallest margin."""
     rig, ranges = config.rig, config.limits.setting(config.rig, config.period_us * 1e-6).ranges
     ends = [ranges[a.name] for a in rig.actuators]
     corners: list[tuple[float, ...]] = [()]
@@ -66,14 +66,14 @@ def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str,
         return min(corners, key=worth)
 
     def bang_bang(rng: random.Random) -> Law:
-        held, remaining = corners[0], 0
+        action, remaining = corners[0], 0
 
         def law(observation: Sequence[float]) -> Proposal:
-            nonlocal held, remaining
+            nonlocal action, remaining
             if remaining == 0:
-                held, remaining = rng.choice(corners), rng.randint(1, 25)
+                action, remaining = rng.choice(corners), rng.randint(1, 25)
             remaining -= 1
-            return held
+            return action
 
         return law
 
@@ -94,38 +94,37 @@ def run_sampled(
     box: SampledBox,
     episodes: int,
     seed: int,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda n_done: None,
     *,
     scaled: Mapping[str, float] | None = None,
 ) -> Outcome:
-    """Run hostile episodes; policies and starts use the table of ``box``, which ``config`` may omit.
-
-    ``scaled``: factors on parameters of the drawn plants, which may exceed the range of the table.
+    """Run hostile episodes.  Policies and starts use the table of ``box``, even if ``config`` does not. ``scaled``:
+    factors on parameters of the drawn plants, by name; the plants may thus exceed the range of the table.
     """
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     prediction, setup = box.prediction(setting), SharedSetup.of(config, box)
     laws, ticks = adversarial_policies(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
-    names, done, outside = list(laws), 0, []
+    names, n_done, unexplained = list(laws), 0, []
     residuals = OneStep(config, box)
     frames = min(episode_steps(config.task, config.rate_hz), round(MAX_TIME_TO_DEATH_S * config.rate_hz))
-    while done < episodes:
-        n = min(len(ticks), episodes - done)
-        rng = np.random.default_rng((seed, done, 1))
+    while n_done < episodes:
+        n = min(len(ticks), episodes - n_done)
+        rng = np.random.default_rng((seed, n_done, 1))
         draw = draw_plants(config, box, n, rng, corners=False)
         for name, factor in (scaled or {}).items():
             draw.parameters[name] = factor * draw.parameters.get(name, np.full(n, float(setup.plant.number(name))))
         lanes = []
         for i in range(n):
-            generator = random.Random(f"{seed} {done + i}")
-            name = names[(done + i) % len(names)]
+            generator = random.Random(f"{seed} {n_done + i}")
+            name = names[(n_done + i) % len(names)]
             lanes.append(
                 Lane(
                     ticks[i],
                     laws[name](generator),
                     name,
                     generator.choice(LOSS_PROBABILITIES),
-                    Death(frames, generator),
+                    HostDeath(frames, generator),
                     generator,
                 )
             )
@@ -135,18 +134,17 @@ def run_sampled(
         margins, share = batch.run(tuple(state - draw.bias), frames, aftermath, campaign)
         for lane, margin in zip(lanes, margins.tolist(), strict=True):
             campaign[lane.name].add(margin)
-        outside.append(share)
-        done += n
-        progress(done)
-    return Outcome(campaign, np.concatenate(outside))
+        unexplained.append(share)
+        n_done += n
+        progress(n_done)
+    return Outcome(campaign, np.concatenate(unexplained))
 
 
 def safe_starts(
     prediction: SampledPrediction, setup: SharedSetup, order: tuple[int, ...], n: int, rng: np.random.Generator
 ) -> Array:
-    """Draw observations (states, n), in the plant's order, from which the safe command passes.
-
-    Raises ValueError if they are too rare.
+    """Draw observations (states, n), in the plant's order, from which the shield accepts the safe command.  Raises
+    ValueError if they are too rare.
     """
     axes, starts = {axis.name: axis for axis in prediction.states}, []
     names = [axis.name for axis in prediction.states]
@@ -164,7 +162,7 @@ def safe_starts(
 
 
 class _Batch:
-    """Batch of episodes with one plant and one tick each."""
+    """Batch of episodes, each with a plant and a tick."""
 
     def __init__(
         self, config: RunConfig, setup: SharedSetup, draw: Draw, lanes: list[Lane], residuals: OneStep
@@ -175,11 +173,11 @@ class _Batch:
         self._plant: Plant = setup.plant.varied(draw.parameters)
         names = [rig.observations[index].sensor or rig.observations[index].name for index in residuals.order]
         self._sensors = [names.index(s.name) for s in rig.sensors]
-        self._counts = np.array([s.resolution for s in rig.sensors])[:, None]
+        self._resolutions = np.array([s.resolution for s in rig.sensors])[:, None]
         self._order = [[s.name for s in rig.sensors].index(name) for name in names]
         bounds = residuals.errors[self._sensors][:, None]
-        # Rounding to counts is part of a bound.
-        extra_error = np.maximum(bounds - 0.5 * self._counts, 0.0)
+        # the bounds include the rounding to counts
+        extra_error = np.maximum(bounds - 0.5 * self._resolutions, 0.0)
         self._error = draw.bias[self._sensors] / np.maximum(bounds, 1e-300) * extra_error
         self._units = np.array([a.resolution for a in rig.actuators])[:, None]
         self._last = np.repeat([[a.safe] for a in rig.actuators], len(lanes), axis=1)
@@ -187,40 +185,48 @@ class _Batch:
         self._fallen = np.zeros(len(lanes), bool)
 
     def run(self, state: State, frames: int, aftermath: int, campaign: Campaign) -> tuple[Array, Array]:
-        """Return the smallest margin of each episode, and the share of its steps that no computed plant explains."""
+        """Return the smallest margin of each episode, and the share of its steps that no plant of the computation
+        explains.
+        """
         config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
-        margins, n_steps, outside = setup.margin(state), np.zeros(n), np.zeros(n)
+        margins, n_steps, unexplained = setup.margin(state), np.zeros(n), np.zeros(n)
         for frame in range(1, frames + 2 * (lease + 1)):  # the last frames may be lost
-            counts = self._read(state)
+            counts = self._read_sensors(state)
             for lane, sensors in zip(lanes, counts.T.tolist(), strict=True):
                 lane.before = lane.command
                 if not lane.loses_frame(frame, lease):
                     decide(lane, frame, frame * config.period_us, tuple(sensors), campaign[lane.name])
             before = np.array([lane.before for lane in lanes], np.float64).T * self._units
             command = np.array([lane.command for lane in lanes], np.float64).T * self._units
-            alive = np.array([lane.alive for lane in lanes])
-            state, margin = self._move(state, before, command)
+            is_alive = np.array([lane.is_alive for lane in lanes])
+            state, margin = self._advance(state, before, command)
             margins = np.minimum(margins, margin)
-            if alive.any():
-                steps = Steps(self._measured(counts), before, command, draw.late_s, self._measured(self._read(state)))
-                outside += alive & self._residuals.outside(steps)
-                n_steps += alive
+            if is_alive.any():
+                steps = Steps(
+                    self._to_observations(counts),
+                    before,
+                    command,
+                    draw.late_s,
+                    self._to_observations(self._read_sensors(state)),
+                )
+                unexplained += is_alive & self._residuals.outside(steps)
+                n_steps += is_alive
         for _ in range(aftermath):
-            state, margin = self._move(state, command, command)
+            state, margin = self._advance(state, command, command)
             margins = np.minimum(margins, margin)
-        return margins, outside / np.maximum(n_steps, 1.0)
+        return margins, unexplained / np.maximum(n_steps, 1.0)
 
-    def _read(self, state: State) -> NDArray[np.int64]:
-        """Counts (sensors, l) of states."""
-        counts = np.rint((np.stack(state)[self._sensors] + self._error) / self._counts)
+    def _read_sensors(self, state: State) -> NDArray[np.int64]:
+        """Return the sensor counts (sensors, n) of states."""
+        counts = np.rint((np.stack(state)[self._sensors] + self._error) / self._resolutions)
         return np.asarray(counts, np.int64)
 
-    def _measured(self, counts: NDArray[np.int64]) -> Array:
-        """Observations in the order of the plant's states."""
-        return np.asarray((counts * self._counts)[self._order])
+    def _to_observations(self, counts: NDArray[np.int64]) -> Array:
+        """Convert counts to observations, in the order of the plant's states."""
+        return np.asarray((counts * self._resolutions)[self._order])
 
-    def _move(self, state: State, before: Array, command: Array) -> tuple[State, Array]:
+    def _advance(self, state: State, before: Array, command: Array) -> tuple[State, Array]:
         setup, start, draw = self._setup, state, self._draw
         fallen = np.array([lane.lease_expired for lane in self._lanes])
         falling = fallen & ~self._fallen
@@ -228,7 +234,7 @@ class _Batch:
         first = np.where(falling, self._last, before)
         self._last, self._fallen = command, fallen
         parts = [(self._plant, first, first_s, 1), (self._plant, command, setup.period_s - first_s, N_SUBSTEPS)]
-        state, margins = self._along(parts, start)
+        state, margins = self._advance_in_parts(parts, start)
         released = fallen & setup.releases
         if released.any():
             released_plant = self._plant.released(np.where(np.arange(len(released)) % 2, 1.0, 0.0))
@@ -237,12 +243,12 @@ class _Batch:
                 (self._plant, first, first_s, 1),
                 (released_plant, 0.0 * command, setup.period_s - first_s, N_SUBSTEPS),
             ]
-            coasting, other = self._along(parts, start)
+            coasting, other = self._advance_in_parts(parts, start)
             state = tuple([np.where(released, a, b) for a, b in zip(coasting, state, strict=True)])
             margins = np.where(released, other, margins)
         return self._plant.constrain(BATCHED, state), margins
 
-    def _along(self, parts: list[tuple[Plant, Array, Array, int]], state: State) -> tuple[State, Array]:
+    def _advance_in_parts(self, parts: list[tuple[Plant, Array, Array, int]], state: State) -> tuple[State, Array]:
         margins = self._setup.margin(state)
         for plant, command, seconds, substeps in parts:
             for _ in range(substeps):

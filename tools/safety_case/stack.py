@@ -1,8 +1,8 @@
-"""Adversarial policies through the stack: the twin device, its protocol and framing, the session, the tick.
+"""Adversarial policies through the complete stack: twin device, protocol, framing, session and tick.
 
-One process in virtual time; each episode has its own device, whose plant is drawn from the box and starts in the safe
-set. The host dies in every episode, and the device is observed until its plant has come to rest. Commands have the
-maximum delay that the shield covers.
+Everything runs in one process in virtual time.  Each episode has a new device, whose plant is drawn from the box and
+starts in the safe set. The host dies in every episode; afterwards the device is observed until its plant has come to
+rest.  Commands have the maximum delay that the shield covers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from onrig.tools.safety_case.campaign import (
     draw_parameters,
     laws,
 )
-from onrig.tools.safety_case.episodes import AFTERMATH_DURATION_S, Death, start_states
+from onrig.tools.safety_case.episodes import AFTERMATH_DURATION_S, HostDeath, start_states
 
 
 def run_stack(
@@ -45,10 +45,10 @@ def run_stack(
     """Run ``episodes`` episodes; raises ValueError without a twin or a prediction."""
     box, section = config.limits.predicted, config.device.twin
     if box is None or section is None:
-        raise ValueError("needs a twin (device.twin) and a plant family (limits.predicted)")
+        raise ValueError("the test needs a twin (device.twin) and a prediction (limits.predicted)")
     options = msgspec.convert(section, TwinOptions)
     if set(options.plant.lumped) != set(box.nominal):
-        raise ValueError("limits.predicted and device.twin.plant have different kinds")
+        raise ValueError("limits.predicted and device.twin.plant are of different kinds")
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
     factories, frames = laws(box, setting), episode_steps(config.task, config.rate_hz)
     names, nominal = list(factories), np.array(list(box.nominal.values()))
@@ -71,7 +71,9 @@ def run_stack(
         start = [float(x[0]) for x in start_states(plant, box, setting, 1, rng)]
         device = TwinDevice(config.rig, twin, dict(zip(plant.state_names, start, strict=True)))
         policy = cast(PolicySession, Adversary(factories[name](generator)))
-        max_speed = _run_episode(config, box, device, tick, policy, Death(frames, generator), generator, campaign[name])
+        max_speed = _run_episode(
+            config, box, device, tick, policy, HostDeath(frames, generator), generator, campaign[name]
+        )
         envelope = config.limits.envelope[box.velocity]
         campaign[name].add(1.0 - max_speed / min(-envelope.low, envelope.high))
         progress(episode + 1)
@@ -84,7 +86,7 @@ def _run_episode(
     device: TwinDevice,
     tick: Tick,
     policy: PolicySession,
-    death: Death,
+    death: HostDeath,
     rng: random.Random,
     tally: Tally,
 ) -> float:
@@ -97,19 +99,19 @@ def _run_episode(
     session.reset(device.boot_id)
     tick.begin(1, Kind.TRAIN, [])
     answer_to = begin_episode(tick, policy_action_source(tick, policy, 1), ends=never_ends)
-    period_ns, max_speed, alive, n_answered = config.period_us * 1000, 0.0, True, 0
+    period_ns, max_speed, is_alive, n_answered = config.period_us * 1000, 0.0, True, 0
     wire_us = box.late_us - round(1e6 * plant_delay_s_of(box))
     late_ns = rng.randint(0, min(wire_us, config.period_us - 1)) * 1000
     remaining = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
     while remaining:
         state = session.wait_state(clock.now_ns + 2 * period_ns)
-        if state is None or (state.fault and alive):
+        if state is None or (state.fault and is_alive):
             raise RuntimeError(f"the twin sent no frame, or a fault: {state}")
         max_speed = max(max_speed, abs(device.plant_state[-1]))
-        if not alive:
+        if not is_alive:
             remaining -= 1
             if not remaining and not shows_safe(state, tick.safe_counts):
-                raise RuntimeError(f"the device did not reach its safe output after its host died: {state}")
+                raise RuntimeError(f"the device did not reach its safe output after the host died: {state}")
             continue
         step = (answer := answer_to(state)).step
         clock.advance(late_ns)
@@ -118,5 +120,5 @@ def _run_episode(
         tally.ticks += 1
         if step.rule is not Rule.NONE:
             tally.rules[step.rule] += 1
-        alive = not death.occurs(n_answered, step.margin)
+        is_alive = not death.occurs(n_answered, step.margin)
     return max_speed

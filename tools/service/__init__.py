@@ -1,1 +1,1 @@
-"""Service files of a rig (systemd unit, udev rule, limits): pure templates, and an atomic writer."""
+"""Service files of a rig (systemd unit, udev rule, limits): templates, and their installation."""

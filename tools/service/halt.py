@@ -1,7 +1,7 @@
-"""``python -m onrig.tools.service.halt PID``: makes a run's actuators safe, even if its supervisor hangs.
+"""``python -m onrig.tools.service.halt PID``: make a run's actuators safe, even if its supervisor hangs.
 
-systemd calls it before signalling the supervisor. It requests a fade-out like Ctrl-C, then an immediate stop if there
-is no reaction.
+systemd calls this command before it signals the supervisor. The command requests a fade-out like Ctrl-C, then an
+immediate stop if the run does not react.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing, running_rigs
 
 FADE_TIMEOUT_S: Final = 12.0
-"""The longest configurable fade, with a margin."""
+"""Timeout of a fade-out: the longest configurable one, with a margin."""
 _IMMEDIATE_STOP_TIMEOUT_S: Final = 2.0
 _POLL_INTERVAL_S: Final = 0.005
 
 
 def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[float], None]) -> bool:
-    """Request a fade, then an immediate stop; returns whether a frame from the device shows its outputs safe.
+    """Request a fade-out, then an immediate stop; returns whether a frame from the device confirms safe outputs.
 
     ``now_s`` is the monotonic clock of the frames' time stamps.
     """
@@ -40,16 +40,16 @@ def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[flo
     return False
 
 
-def find(pid: int, rigs: list[Running]) -> Running | None:
-    """Find the run whose supervisor has this pid."""
+def find_run(pid: int, rigs: list[Running]) -> Running | None:
+    """Return the run whose supervisor has this pid; None if there is none."""
     return next((rig for rig in rigs if rig.pid == pid), None)
 
 
 def main(arguments: list[str]) -> int:
-    """Halt the run; returns 0 if there is none, or if a frame from its device shows its outputs safe."""
+    """Halt the run; returns 0 if there is none, or if a frame from its device confirms safe outputs."""
     if len(arguments) != 1 or not arguments[0].isdigit():
         return 0  # systemd reports no main process: there is nothing to halt
-    run = find(int(arguments[0]), running_rigs())
+    run = find_run(int(arguments[0]), running_rigs())
     if run is None:
         return 0
     try:
@@ -57,11 +57,11 @@ def main(arguments: list[str]) -> int:
             if halt(remote, time.monotonic, time.sleep):
                 return ExitCode.OK
             doubt = remote.actuators.unconfirmed_message(time.monotonic_ns(), time.time())
-            sys.stderr.write(f"{run.folder}: actuators {doubt}; check the rig\n")
+            sys.stderr.write(f"{run.folder}: actuators {doubt}; inspect the rig\n")
             return ExitCode.HARDWARE
     except SegmentMissing:
-        return 0  # it has just ended
-    except SegmentError as error:  # such as a run of another version, which systemd's signal stops
+        return 0  # the run has just ended
+    except SegmentError as error:  # for example, a run of another version, which systemd's signal stops
         sys.stderr.write(f"{run.folder}: {error}\n")
         return ExitCode.HARDWARE
 

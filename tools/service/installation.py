@@ -1,4 +1,4 @@
-"""Display and installation of a rig's service files: systemd unit, udev rule, limits."""
+"""Displaying and installing a rig's service files: systemd unit, udev rule, limits."""
 
 from __future__ import annotations
 
@@ -20,67 +20,71 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
 from onrig.runtime.lease import describe_lease
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.load import explain, load_for_rig
+from onrig.tools.load import load_for_rig, print_problems
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts, list_ports, read_port
 from onrig.tools.service.texts import (
     HEADER_LINE,
-    Artifact,
     Service,
+    ServiceFile,
     limits_text,
-    rule_text,
     service_name,
+    udev_rule_text,
     unit_text,
 )
 from onrig.tools.terminal import complain
 
 
 class PathOccupied(Exception):
-    """Another program's file has the path of a service file; the message is one line."""
+    """The path of a service file is occupied by a file that Onrig did not write; the message is one line."""
 
 
-def artifacts(s: Service, home: Path, root: Path = Path("/")) -> list[Artifact]:
-    """List the files of a service under ``root``; only the unit for a user service, since the others require root."""
+def service_files(s: Service, home: Path, root: Path = Path("/")) -> list[ServiceFile]:
+    """Return the files of a service under ``root``; for a user service only the unit, since the others require root."""
     if s.for_user:
         folder = home / ".config/systemd/user"
-        return [Artifact(root / folder.relative_to("/") / s.unit, unit_text(s))]
-    rule = [Artifact(root / f"etc/udev/rules.d/90-onrig-{s.name}.rules", rule_text(s))] if s.port is not None else []
+        return [ServiceFile(root / folder.relative_to("/") / s.unit, unit_text(s))]
+    rule = (
+        [ServiceFile(root / f"etc/udev/rules.d/90-onrig-{s.name}.rules", udev_rule_text(s))]
+        if s.port is not None
+        else []
+    )
     return [
-        Artifact(root / "etc/systemd/system" / s.unit, unit_text(s)),
+        ServiceFile(root / "etc/systemd/system" / s.unit, unit_text(s)),
         *rule,
-        Artifact(root / f"etc/security/limits.d/90-onrig-{s.name}.conf", limits_text(s)),
+        ServiceFile(root / f"etc/security/limits.d/90-onrig-{s.name}.conf", limits_text(s)),
     ]
 
 
-def file_state(artifact: Artifact) -> str:
-    """State of a file: ``new``, ``unchanged`` or ``replaced``; raises PathOccupied."""
+def file_state(file: ServiceFile) -> str:
+    """Return the state of a file: ``new``, ``unchanged`` or ``replaced``; raises PathOccupied."""
     try:
-        text = read_file(artifact.path, MAX_BYTES).decode(errors="replace")
+        text = read_file(file.path, MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:
         return "new"
-    if text == artifact.text:
+    if text == file.text:
         return "unchanged"
     if not text.startswith(HEADER_LINE):
         raise PathOccupied(
-            f"{artifact.path}: this file was not written by Onrig; move it, or merge the printed text by hand"
+            f"{file.path}: this file was not written by Onrig; move it, or merge the printed text by hand"
         )
     return "replaced"
 
 
-def write(files: Sequence[Artifact]) -> None:
-    """Write all files (mode 0644); restores all on an OSError or PathOccupied."""
+def write_files(files: Sequence[ServiceFile]) -> None:
+    """Write all files (mode 0644); on an OSError or PathOccupied, the previous files are restored."""
     previous: list[tuple[Path, bytes | None]] = []
     created: list[Path] = []
-    for artifact in files:
-        file_state(artifact)
+    for file in files:
+        file_state(file)
     try:
-        for artifact in files:
-            folder = artifact.path.parent
+        for file in files:
+            folder = file.path.parent
             missing = [f for f in (folder, *folder.parents) if not f.exists()]
             folder.mkdir(parents=True, exist_ok=True)
             created += missing
-            previous.append((artifact.path, read_file(artifact.path, MAX_BYTES) if artifact.path.exists() else None))
-            _replace(artifact.path, artifact.text.encode())
+            previous.append((file.path, read_file(file.path, MAX_BYTES) if file.path.exists() else None))
+            _replace(file.path, file.text.encode())
     except OSError:
         for path, content in previous:
             with contextlib.suppress(OSError):
@@ -106,8 +110,8 @@ def _replace(path: Path, content: bytes) -> None:
 _DEFAULT_GROUP: Final = "dialout"
 
 
-class Refused(Exception):
-    """The service would not work; one line, with the exit code."""
+class NotInstallable(Exception):
+    """The service would not work; the message is one line, and ``code`` the exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
         super().__init__(message)
@@ -129,16 +133,16 @@ def install(
     try:
         config = load_for_rig(name, overrides, port=device)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     if for_user and "SUDO_USER" in os.environ:
-        return complain("service", "--user: run it without sudo, which would write the files as root")
+        return complain("service", "--user: run this command without sudo, which would write the files as root")
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     try:
-        service = describe(config, name, overrides, device, user, for_user, trusted, machine or Machine())
+        service = describe_service(config, name, overrides, device, user, for_user, trusted, machine or Machine())
         home = Path(pwd.getpwnam(user).pw_dir)
-        files = artifacts(service, home, root)
+        files = service_files(service, home, root)
         states = [file_state(file) for file in files]
-    except Refused as refusal:
+    except NotInstallable as refusal:
         return complain("service", str(refusal), refusal.code)
     except KeyError:
         return complain("service", f"no such user on this machine: '{user}'")
@@ -147,20 +151,22 @@ def install(
     for file, state in zip(files, states, strict=True):
         print(f"--- {file.path} ({state})\n{file.text}")
     if not writes:
-        print("nothing was written; --write does it" + ("" if for_user else " (with sudo)"))
+        print("nothing was written; add --write to write the files" + ("" if for_user else " (with sudo)"))
         return ExitCode.OK
     try:
-        write(files)
+        write_files(files)
     except (PathOccupied, OSError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        return complain("service", f"nothing was written: {reason}" + ("" if for_user else "; does it need sudo?"))
+        return complain(
+            "service", f"nothing was written: {reason}" + ("" if for_user else "; use sudo if you lack the permission")
+        )
     print("written; then:")
-    for line in next_steps(service, user):
+    for line in activation_commands(service, user):
         print(f"  {line}")
     return ExitCode.OK
 
 
-def describe(
+def describe_service(
     config: RunConfig,
     name: str,
     overrides: Sequence[str],
@@ -170,15 +176,19 @@ def describe(
     trusted: bool,
     machine: Machine,
 ) -> Service:
-    """Determine the parameters of the files; raises Refused if something is missing."""
+    """Return the parameters of the service; raises NotInstallable if something is missing."""
     line = config.device.line
     port = device or (line.path if isinstance(line, Serial) else None)
     if port is None and config.device.twin is not None:
-        raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
+        raise NotInstallable(
+            f"{name} uses a twin, but a service needs hardware: give the port (device.port, or --device PORT)"
+        )
     if config.device.attended is True:
-        raise Refused(f"{name}: a service runs unattended, and {describe_lease(config)} (device.attended)")
+        raise NotInstallable(
+            f"{name}: a service runs unattended, but this rig is {describe_lease(config)} (device.attended)"
+        )
     if config.lockstep:
-        raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
+        raise NotInstallable(f"{name}: a rig runs in real time; set device.pace=realtime")
     facts = None if port is None else _port_facts(port, machine)
     if config.link.keys is not None:
         _check_keys(config.link.keys, user)
@@ -203,18 +213,19 @@ def describe(
 
 
 def _port_facts(port: str, machine: Machine) -> PortFacts:
-    """Facts about a serial port; raises Refused if it is missing or not a serial port."""
+    """Return the facts about a serial port; raises NotInstallable if it is missing or not a serial port."""
     facts = read_port(machine, port)
     if not facts.device:
         hint = "plug the device in: the udev rule needs its USB identity"
-        raise Refused(f"{port}: no such port; {hint}; {list_ports(machine)}", ExitCode.HARDWARE)
+        raise NotInstallable(f"{port}: no such port; {hint}; {list_ports(machine)}", ExitCode.HARDWARE)
     if not facts.is_terminal:
-        raise Refused(f"{port}: not a serial port; name the port itself")
+        raise NotInstallable(f"{port}: not a serial port; give the path of the port")
     return facts
 
 
 def _check_keys(keys: str, user: str) -> None:
-    """Check the rig's keys with the user's permissions, as the service will read them; raises Refused."""
+    """Check that the service will be able to read the rig's keys, with the user's permissions; raises
+    NotInstallable."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
     account, present = pwd.getpwnam(user), os.geteuid()
@@ -224,14 +235,14 @@ def _check_keys(keys: str, user: str) -> None:
             os.seteuid(account.pw_uid)
         load_rig_keys(path)
     except (KeyFault, PermissionError) as fault:
-        raise Refused(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
+        raise NotInstallable(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
     finally:
         os.seteuid(present)
 
 
-def next_steps(service: Service, user: str) -> list[str]:
-    """Commands that activate the files."""
-    # Without it logind removes the user's shared memory at the last logout, which `onrig stop` needs.
+def activation_commands(service: Service, user: str) -> list[str]:
+    """Return the commands that activate the files."""
+    # `onrig stop` needs the user's shared memory, which logind otherwise removes at the last logout
     linger = f"sudo loginctl enable-linger {user}"
     if service.for_user:
         return [

@@ -1,4 +1,4 @@
-"""Parameters of a service, for the templates of its files."""
+"""Parameters of a service, and the templates of its files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Service(NamedTuple):
     """One rig run as a service."""
 
     name: str
-    """Name of the configuration; the unit is ``onrig-NAME.service``."""
+    """Name of the service; the unit is ``onrig-NAME.service``."""
     rig: str
     user: str
     group: str
@@ -26,7 +26,7 @@ class Service(NamedTuple):
     config: Path
     overrides: tuple[str, ...]
     trusted: bool
-    """Whether the Python files that the configuration names are trusted, wherever they are."""
+    """Whether the Python files that the configuration names are trusted, whoever owns them."""
     folder: Path
     """Parent folder of ``runs``, which holds the run folders."""
     port: str | None
@@ -40,28 +40,29 @@ class Service(NamedTuple):
     """USB identity; None if the port is not a USB adapter."""
     fade_s: float
     for_user: bool
-    """Whether the unit belongs to the user's manager, without root."""
+    """Whether the unit belongs to the user's service manager, which needs no root."""
 
     @property
     def unit(self) -> str:
-        """Name of the unit."""
+        """Name of the systemd unit."""
         return f"onrig-{self.name}.service"
 
 
-class Artifact(NamedTuple):
-    """A file to be written."""
+class ServiceFile(NamedTuple):
+    """A file of the service, with its path and content."""
 
     path: Path
     text: str
 
 
 _GENERIC_NAME: Final = "run"
-"""Name of the configuration written by `onrig init` in every rig's folder."""
+"""Name of the configuration that `onrig init` writes in the folder of each rig."""
 
 
 def service_name(config: Path) -> str:
-    """Name of a service: that of its configuration, or of the folder of a ``run.yaml``; valid for systemd, udev and
-    symlinks."""
+    """Return the name of a service: that of the configuration, or of the folder of a ``run.yaml``; valid for systemd,
+    udev and symlinks.
+    """
     name = config.parent.name if config.stem == _GENERIC_NAME else config.stem
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "rig"
 
@@ -70,12 +71,12 @@ _FTDI_VENDOR_ID: Final = "0403"
 
 
 def _quote_for_udev(text: str) -> str:
-    """Quote a value to match; replaces characters with a meaning for udev by ``?``."""
+    """Quote a value to be matched; characters with a meaning for udev are replaced by ``?``."""
     return '"' + "".join("?" if c in '"*[]\\|' or not c.isprintable() else c for c in text) + '"'
 
 
-def rule_text(s: Service) -> str:
-    """Return the udev rule."""
+def udev_rule_text(s: Service) -> str:
+    """Return the content of the udev rule file."""
     lines = [HEADER_LINE]
     match = ['SUBSYSTEM=="tty"', f"KERNEL=={_quote_for_udev(Path(s.device).name)}"]
     if s.usb is not None:
@@ -84,7 +85,7 @@ def rule_text(s: Service) -> str:
         if s.usb.serial:
             match.append(f"ATTRS{{serial}}=={_quote_for_udev(s.usb.serial)}")
         if s.usb.vendor == _FTDI_VENDOR_ID:
-            lines.append("# An FTDI adapter delays data by 16 ms by default.")
+            lines.append("# By default, FTDI adapters delay data by 16 ms.")
             lines.append('ACTION!="remove", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"')
     lines.append(f"# Persistent name of the rig's port, without ModemManager: /dev/onrig-{s.name}")
     grant = [f'SYMLINK+="onrig-{s.name}"', f'GROUP="{s.group}"', 'MODE="0660"', 'ENV{ID_MM_DEVICE_IGNORE}="1"']
@@ -93,10 +94,10 @@ def rule_text(s: Service) -> str:
 
 
 _STOP_TIMEOUT_S: Final = 60
-"""Longer than the supervisor's total shutdown grace."""
+"""Longer than the supervisor's total shutdown timeout."""
 _UNQUOTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@,")
 WATCHDOG_TIMEOUT_S: Final = 2 * round(HANG_GRACE_S)
-"""Longer than the supervisor's own limit for a hung loop: systemd is the second line of defence."""
+"""Longer than the supervisor's timeout for a hung loop: systemd is the second line of defence."""
 
 
 def quote_for_systemd(text: str) -> str:
@@ -106,7 +107,7 @@ def quote_for_systemd(text: str) -> str:
 
 
 def device_unit(path: str) -> str:
-    """Name of the unit for a device file (systemd-escape --path --suffix=device)."""
+    """Return the name of the unit for a device file (systemd-escape --path --suffix=device)."""
     parts = path.strip("/")
     out = []
     for i, byte in enumerate(parts.encode()):
@@ -121,7 +122,7 @@ def device_unit(path: str) -> str:
 
 
 def unit_text(s: Service) -> str:
-    """Return the unit."""
+    """Return the content of the systemd unit."""
     run = [s.python, "-m", "onrig.tools.cli", "run", str(s.config)]
     if s.port_given and s.port is not None:
         run += ["--device", s.port]
@@ -155,12 +156,12 @@ def unit_text(s: Service) -> str:
         f"ExecStart={' '.join(map(quote_for_systemd, run))}",
         "# Fades out and disarms, even if the supervisor hangs; SIGTERM to the supervisor follows.",
         f"ExecStop=-{' '.join(map(quote_for_systemd, halt))} $MAINPID",
-        "# After the run has ended in any way: disarm the device directly. Its lease has already expired.",
+        "# Disarms the device directly, however the run has ended; its lease has already expired.",
         f"ExecStopPost=-{' '.join(map(quote_for_systemd, disarm))}",
         "KillMode=mixed",
         f"TimeoutStopSec={_STOP_TIMEOUT_S + round(s.fade_s)}",
         "SuccessExitStatus=130",
-        "# A rig that stopped by itself must be checked before it moves again.",
+        "# A rig that stopped by itself must be inspected before it moves again.",
         "Restart=no",
         "# A learner that runs out of memory is restarted by the supervisor; the loop continues.",
         "OOMPolicy=continue",
@@ -175,5 +176,5 @@ def unit_text(s: Service) -> str:
 
 
 def limits_text(s: Service) -> str:
-    """Return the file of pam_limits (limits.conf(5))."""
+    """Return the content of the file for pam_limits (limits.conf(5))."""
     return f"{HEADER_LINE}\n{s.user} - rtprio 99\n{s.user} - memlock unlimited\n"

@@ -1,1 +1,1 @@
-"""Programs that train: a rig as their environment, twins as arrays, a rig's memory."""
+"""Interfaces for training programs: a rig as an environment, twins as arrays, and a rig's memory."""

@@ -41,22 +41,23 @@ from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.tools.load import sections
 
 _HEARTBEAT_S: Final = 5.0
-"""Longest time without a request; the rig ends a learner's lease after 30 s."""
+"""Maximum time between requests; the rig ends a learner's lease after 30 s without any."""
 
 
 class Experiences(NamedTuple):
-    """B experiences, observations and actions normalised by the rig's ranges, rewards in the task's raw units."""
+    """B experiences.  Observations and actions are normalised by the rig's ranges; rewards are in the task's raw
+    units."""
 
     observation: NDArray[np.float32]
     """(B, n)."""
     action: NDArray[np.float32]
-    """(B, m): as applied."""
+    """(B, m): actions as applied."""
     reward: NDArray[np.float32]
     """(B,)."""
     next_observation: NDArray[np.float32]
     """(B, n)."""
     terminated: NDArray[np.bool_]
-    """(B,): true terminations, without time limits."""
+    """(B,): whether the next state is terminal; time limits do not count."""
     slots: NDArray[np.int64]
     """(B,): slots in the memory."""
     generations: NDArray[np.uint32]
@@ -67,13 +68,13 @@ class PullResult(NamedTuple):
     """Changes since the last pull."""
 
     slots: NDArray[np.int64]
-    """Slots written, in order."""
+    """Written slots, in order."""
     closed: int
     """Number of complete training episodes in the memory."""
     rulings: tuple[Ruling, ...]
     """Outcomes of probations."""
     ending: bool
-    """Whether the run is over."""
+    """Whether the run has ended."""
 
 
 @contextmanager
@@ -83,9 +84,9 @@ def connect(
     """Connect to a rig as a learner.
 
     ``endpoint``: ``tcp://HOST:PORT`` (with the folder ``keys`` of `onrig keys`), ``ipc://PATH``, or the folder of a run
-    on this machine.  ``role``: ``push``, or ``watch`` to mirror only.  The run needs ``local_learner=false``.
-    Raises LinkClosed if the rig does not reply within ``patience_s`` s, also later; LeaseLost when another learner
-    pushes.
+    on this machine.  ``role``: ``push``, or ``watch`` to only mirror the memory.  The run needs
+    ``local_learner=false``.  Raises LinkClosed if the rig does not reply within ``patience_s``, now or later, and
+    LeaseLost if another learner pushes.
     """
     address = str(endpoint)
     if "://" not in address:
@@ -107,7 +108,7 @@ def connect(
 
 
 class LearnerLink:
-    """Bit-exact mirror of a rig's memory, and requests to the rig: feedback and policies.
+    """Connection to a rig, with a bit-exact mirror of its memory; sends feedback and policies.
 
     A thread sends heartbeats while the learner computes.
     """
@@ -120,11 +121,11 @@ class LearnerLink:
         self._rulings: list[Ruling] = []
         self._link = Attachment(self.config, client, role, on_ruling=self._rulings.append)
         self.attached: Attached = self._link.attach()
-        """The rig's reply; ``pushes`` states whether it accepts policies and feedback, ``why`` the reason if not."""
+        """The rig's reply: ``pushes`` is true if it accepts policies and feedback; otherwise ``why`` has the reason."""
         self._batch = time.time_ns()
         self._start_s = time.monotonic()
         self.updates = 0
-        """Number of updates, as last reported with ``done`` or ``offer``."""
+        """Number of updates last reported with ``done`` or ``offer``."""
         self._last_request_s = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send_heartbeats, name="onrig-heartbeat", daemon=True)
@@ -133,7 +134,7 @@ class LearnerLink:
     # -- the memory --------------------------------------------------------------------------------------------------
 
     def pull(self, wait_s: float = 0.2) -> PullResult:
-        """Mirror all new experiences; wait up to ``wait_s`` s for the first one."""
+        """Mirror all new experiences; waits up to ``wait_s`` for the first one."""
         written: list[NDArray[np.int64]] = []
         wait_ms = round(1000 * wait_s)
         while True:
@@ -161,12 +162,20 @@ class LearnerLink:
         return self._link.mirror
 
     def experiences(self, slots: NDArray[np.int64] | None = None) -> Experiences:
-        """Copy the experiences in ``slots`` (B,), by default all."""
+        """Return copies of the experiences in ``slots`` (B,), by default of all."""
         storage = self._mirror.storage
-        at = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
-        ended = (storage.meta[at] & np.uint32(Flag.TERMINATED)) != 0
-        seen, then = storage.observation[at], storage.next_observation[at]
-        return Experiences(seen, storage.action[at], storage.reward[at], then, ended, at, storage.generation(at))
+        selected = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
+        terminated = (storage.meta[selected] & np.uint32(Flag.TERMINATED)) != 0
+        observation, next_observation = storage.observation[selected], storage.next_observation[selected]
+        return Experiences(
+            observation,
+            storage.action[selected],
+            storage.reward[selected],
+            next_observation,
+            terminated,
+            selected,
+            storage.generation(selected),
+        )
 
     def sample(self, batch: int, rng: np.random.Generator) -> Experiences:
         """Draw ``batch`` experiences uniformly with replacement; raises ValueError if the memory is empty."""
@@ -188,9 +197,9 @@ class LearnerLink:
     def offer(self, policy: bytes | str | Path | Any, updates: int | None = None) -> Verdict:
         """Offer a policy; returns the id assigned by the rig, or the stage and reason of a refusal.
 
-        ``policy``: an ONNX model (bytes or file), which gets the rig's contract unless it has one; or a torch module, a
-        sequence of layers from normalised observations to normalised actions that ends in a Tanh or Hardtanh.  Raises
-        ModelRefused for bytes that are not an ONNX model.
+        ``policy``: an ONNX model (bytes or file), to which the rig's contract is added unless it has one; or a torch
+        module: a sequence of layers from normalised observations to normalised actions, the last one Tanh or Hardtanh.
+        Raises ModelRefused for bytes that are not an ONNX model.
         """
         self.updates = self.updates if updates is None else updates
         if isinstance(policy, str | Path):
@@ -207,9 +216,8 @@ class LearnerLink:
         return verdict
 
     def done(self, episode: int, updates: int) -> None:
-        """Report that the updates for a training episode (0: before the first) are done; in lockstep the rig waits.
-
-        In lockstep the mirror must be complete: the rig compares its digest with its own memory's.
+        """Report that the updates for a training episode (0: before the first) are done.  In lockstep the rig waits for
+        this report, and the mirror must be complete: the rig compares its digest with that of its memory.
         """
         self.updates = updates
         if self.attached.lockstep and episode > 0:
@@ -218,7 +226,7 @@ class LearnerLink:
 
     @property
     def contract(self) -> PolicyContract:
-        """Contract required of policies for this rig."""
+        """Return the contract that policies for this rig must have."""
         config = self.config
         return contract_for(
             config.rig, config.rate_hz, policy_id=1, parent_run=self.attached.run_id, training_step=self.updates,
@@ -238,7 +246,8 @@ class LearnerLink:
             return self._link.ask(request, *payloads)
 
     def _send_heartbeats(self) -> None:
-        """Pull one row when idle and discard it; the next pull receives it again."""
+        """Regularly pull and discard a row while the learner sends no requests; the next pull receives the row
+        again."""
         while not self._stop.wait(_HEARTBEAT_S / 5):
             with self._lock:
                 if time.monotonic() - self._last_request_s < _HEARTBEAT_S:
@@ -246,7 +255,7 @@ class LearnerLink:
                 self._last_request_s = time.monotonic()
                 try:
                     self._client.ask(Pull(self._mirror.storage.inserted, self._closed, 0, 1))
-                except Exception:  # the learner's next request raises the same error
+                except Exception:  # the next request of the learner raises the same error
                     continue
 
 

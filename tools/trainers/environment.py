@@ -1,4 +1,4 @@
-"""A rig as a gymnasium environment: the twin in lockstep or real time, emulated firmware, or the bench."""
+"""A rig as a gymnasium environment: a twin in lockstep or real time, emulated firmware, or hardware."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make(
     """Return the rig of a configuration as an environment; its processes start with the first ``reset``.
 
     ``config``: path, or name of a shipped configuration.  ``device``: port in place of the configuration's device.
-    ``pace``: ``lockstep``, ``realtime``, or so many times real time.  ``overrides``: as `onrig run --set`.
+    ``pace``: ``lockstep``, ``realtime``, or a multiple of real time.  ``overrides``: as for `onrig run --set`.
     ``run_dir``: run folder (default: ``runs/NAME-DATE-TIME``).  ``si``: observations and actions in SI units instead of
     normalised by the rig's ranges.  Raises ConfigError with every problem.
     """
@@ -75,10 +75,9 @@ def make(
 
 
 def for_trainer(config: RunConfig) -> RunConfig:
-    """Return a run's configuration with the trainer in the place of policy, exploration and learner.
-
-    Budgets and limits are kept.  A memory that would hold all of the run becomes a FIFO of bounded size, because the
-    number of episodes is the trainer's.  Raises ConfigError.
+    """Return a run's configuration in which the trainer replaces policy, exploration and learner.  Budgets and limits
+    remain.  A memory that keeps all experiences becomes a FIFO of bounded size, because the trainer determines the
+    number of episodes.  Raises ConfigError.
     """
     selection = config.selection
     if selection.capacity is None and parse_strategy(selection.strategy).keeper.keeps_all:
@@ -120,10 +119,11 @@ class _Units:
 
 
 class RigEnv(gymnasium.Env[Observation, Action]):
-    """An episode is one of the task, on the device, protected by the shield and recorded in a run folder.
+    """Environment whose episodes are those of the task: on the device, protected by the shield, and recorded in a run
+    folder.
 
-    Observation (n,) and action (m,) are float32, normalised by the rig's ranges unless ``si``; actions beyond them are
-    limited by the shield.  ``reward`` is the task's, in raw units.
+    Observation (n,) and action (m,) are float32, normalised by the rig's ranges unless ``si``; the shield limits
+    actions beyond them. ``reward`` is that of the task, in raw units.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"]}  # noqa: RUF012 (declared so by gymnasium.Env)
@@ -138,9 +138,9 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         si: bool = False,
         reset_timeout_s: float = 60.0,
     ) -> None:
-        """``config`` as from ``for_trainer``; ``name`` for the run folder."""
+        """``config``: result of ``for_trainer``; ``name``: name used for the run folder."""
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode: {render_mode!r} is none of rgb_array, human")
+            raise ValueError(f"render_mode: expected rgb_array or human, got {render_mode!r}")
         self.config, self.render_mode = config, render_mode
         self.metadata = {**self.metadata, "render_fps": round(config.rate_hz)}
         self.config_hash = hashlib.blake2b(resolved_text(config).encode(), digest_size=_HASH).hexdigest()
@@ -158,31 +158,28 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._closed = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
-        """Begin an episode, ending the present one; on the first call, start the run.
-
-        From a ``seed`` on, starts, targets and the twin's noise are those of a run with that seed, episode by episode.
-        ``options``: ``timeout_s`` in place of ``reset_timeout_s``.  Raises RunEnded with the reason where the rig does
-        not reach the start in time.
+        """Begin an episode, after ending the current one; the first call starts the run.  With a ``seed``, the starts,
+        targets and twin's noise of this and the following episodes equal those of a run with that seed. ``options``:
+        ``timeout_s`` replaces ``reset_timeout_s``.  Raises RunEnded with the reason if the rig does not reach the start
+        in time.
         """
         super().reset(seed=seed)
         if self._closed:
-            raise RunEnded("the environment is closed: make a new one")
+            raise RunEnded("the environment is closed: create a new one")
         timeout_s = float((options or {}).get("timeout_s", self._reset_timeout_s))
         if self._rig is None:
             self._rig = self._start()
         self._step = None
         sample = self._rig.begin(seed, timeout_s)
-        _, observation, info = self._take(sample)
+        _, observation, info = self._take_sample(sample)
         if sample.is_over:
             raise RunEnded(f"the episode ended before it began: {'; '.join(self._rig.messages[-2:])}")
         return observation, info
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, Info]:
-        """Exchange an action for the transition that it led to.
-
-        An action that comes too late counts from the next period on, and ``info["held"]`` is true; where samples were
-        missed meanwhile, the reward is the sum over ``info["periods"]``.  Raises RuntimeError before ``reset`` and
-        after the end of an episode, RunEnded if the run has ended.
+        """Apply an action, and return the transition.  An action that arrives too late acts from the next period on,
+        and ``info["held"]`` is true; if samples were missed meanwhile, the reward is the sum over ``info["periods"]``.
+        Raises RuntimeError before ``reset`` and after the end of an episode, RunEnded if the run has ended.
         """
         if self._rig is None or self._step is None:
             raise RuntimeError("no episode: call reset() first")
@@ -193,9 +190,9 @@ class RigEnv(gymnasium.Env[Observation, Action]):
             timeout_s = self.config.barrier_timeout_s + _STEP_S
         self._acted_ns = time.monotonic_ns()
         sample = self._rig.act(self._step.tick, tuple(wish.tolist()), timeout_s)
-        taken, paid = self._taken
-        before, observation, info = self._take(sample)
-        info["periods"] = sample.periods - taken
+        totals, paid = self._episode_totals
+        before, observation, info = self._take_sample(sample)
+        info["periods"] = sample.periods - totals
         flags = 0
         if sample.is_over:
             assert self._step is not None
@@ -205,26 +202,26 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         if self._terms is not None and info["periods"]:
             reward = float(self._terms.score(self._rig.course(sample, info["periods"]))["reward"][:-1].sum())
         elif before is not None and info["periods"] == 1:
-            reward = before.reward  # without the rounding of the sum
+            reward = before.reward  # avoids the rounding of the sum
         terminated = bool(flags & Flag.TERMINATED)
         return observation, reward, terminated, sample.is_over and not terminated, info
 
     def normalised_action(self, si: NDArray[np.floating]) -> Action:
-        """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as a memory stores them."""
+        """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as they are stored in a memory."""
         return self._units.actuators.normalise(np.asarray(si)).astype(np.float32)
 
     def render(self) -> Any:
-        """Rendered frame (h, w, 3) uint8 of the rig for ``rgb_array``; a window for ``human``."""
+        """Return a rendered frame (h, w, 3) uint8 of the rig for ``rgb_array``; update the window for ``human``."""
         if self.render_mode is None:
             return None
         if self._screen is None:
             from onrig.tools.trainers.screen import Screen
 
             self._screen = Screen(self.config, self.render_mode)
-        return self._screen.show(self._shown)
+        return self._screen.show(self._shown_step)
 
     def close(self) -> None:
-        """End the run; the device is disarmed, the run folder complete."""
+        """End the run: the device is disarmed, and the run folder completed."""
         self._closed, self._step = True, None
         rig, self._rig = self._rig, None
         if rig is not None:
@@ -234,10 +231,10 @@ class RigEnv(gymnasium.Env[Observation, Action]):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    _shown: Step | None = None
+    _shown_step: Step | None = None
     _began_us = _acted_ns = 0
-    _taken = 0, 0.0
-    """Periods and return up to the sample taken last."""
+    _episode_totals = 0, 0.0
+    """Number of periods, and return, up to the latest sample."""
 
     def _start(self) -> RigProcess:
         config, folder = self.config, self.run_dir or fresh_folder(Path("runs"), self._name)
@@ -246,28 +243,29 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self.run_dir = folder
         return RigProcess(folder, None if line is None else line.address, self._layout)
 
-    def _take(self, sample: Sample) -> tuple[Step | None, Observation, Info]:
-        """Take a sample: step of the period before it (None at an episode's start), observation and info."""
+    def _take_sample(self, sample: Sample) -> tuple[Step | None, Observation, Info]:
+        """Read a sample; returns the step of the period before it (None at an episode's start), observation and
+        info."""
         assert self._rig is not None
         received_ns = time.monotonic_ns()
         first, last = self._rig.records(sample)
-        self._taken = sample.periods, sample.reward
-        step = self._shown = self._step = self._layout.step(last)
+        self._episode_totals = sample.periods, sample.reward
+        step = self._shown_step = self._step = self._layout.step(last)
         before = self._layout.step(first) if sample.periods else None
         observation = self._units.observation(np.array(step.input or step.observation))
         if before is None:
             self._began_us = step.t_device_us
         times = {"device_us": step.t_device_us - self._began_us}
-        if not self.config.lockstep:  # where no clock but the device's means anything
+        if not self.config.lockstep:  # in lockstep, only the device's clock is meaningful
             times |= {"acted_ns": self._acted_ns, "sample_sent_ns": sample.sent_ns, "received_ns": received_ns}
         info: Info = {"observation": np.array(step.observation), "step": sample.periods, "times": times}
         if before is not None:
-            info |= _outcome(before)
+            info |= _action_info(before)
         return before, observation, info
 
 
-def _outcome(step: Step) -> Info:
-    """What became of an action."""
+def _action_info(step: Step) -> Info:
+    """Return the entries of ``info`` that describe what the shield and the device did with an action."""
     return {
         "proposed": np.array(step.policy),
         "filtered": np.array(step.commanded),

@@ -1,7 +1,7 @@
 """Process that runs a rig for a trainer: ``python -m onrig.tools.trainers.host RUN_FOLDER [PORT]``.
 
 Supervises the run like `onrig run`, in its own process and session, isolated from the trainer's interpreter lock and
-signals.  When the trainer ends, also by a crash, the run stops at once.
+signals.  When the trainer ends or crashes, the run stops at once.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.load import sections
 
 ENDED: Final = "ended"
-"""Kind of the last report."""
+"""Kind of the last report, which has the reason of the end."""
 _FORWARDED: Final = ("error", "warning", "fault")
 
 
 class TrainerWatch:
-    """Watch on the trainer's process; requests an immediate stop when it has ended."""
+    """Monitor of the trainer's process, which requests an immediate stop when the trainer has ended."""
 
     name: str = TRAINER
 
     def __init__(self, pid: int) -> None:
-        """``pid`` of the trainer; raises OSError if it has ended."""
+        """``pid``: process id of the trainer.  Raises OSError if it has ended."""
         self._fd = os.pidfd_open(pid)
         self.is_listening = True
 
@@ -53,7 +53,7 @@ def _forward(received: Report) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run to the end; return the exit code."""
+    """Run to the end; returns the exit code."""
     folder, port = Path(arguments[0]), arguments[1] if len(arguments) > 1 else None
     trainer = int(os.environ.get(PARENT_VARIABLE, os.getppid()))
     try:

@@ -1,4 +1,4 @@
-"""The run that backs an environment: start, exchange of actions and samples, end."""
+"""Run of an environment: start, exchange of actions and samples, end."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from onrig.runtime.supervise.child import Child
 from onrig.tools.trainers.host import ENDED
 
 _START_S: Final = 90.0
-"""Time for device, replay process and loop to start."""
+"""Timeout for the start of device, replay process and loop."""
 _STOP_TIMEOUT_S: Final = 30.0
 _POLL_NS: Final = 20_000_000
 _EXTRA_RECORDS: Final = 64
-"""Maximum number of records that the loop has written since the current sample."""
+"""Maximum number of records that the loop may have written after the current sample."""
 
 
 class RunEnded(RuntimeError):
-    """The run has ended or does not reply; the message has the reason."""
+    """The run has ended or does not reply; the message gives the reason."""
 
     __slots__ = ()
 
 
 def _finish(child: Child) -> None:
-    """Stop the run of an environment that was not closed, at once."""
+    """Stop, immediately, the run of an environment that was not closed."""
     if child.poll() is None:
         os.kill(child.pid, signal.SIGQUIT)
     child.end(_STOP_TIMEOUT_S, send_sigterm=False)
@@ -46,13 +46,13 @@ def _finish(child: Child) -> None:
 
 
 def history_up_to(ends: NDArray[np.void], past: NDArray[np.void], periods: int) -> NDArray[np.void]:
-    """Return the last ``periods`` + 1 records up to and including ``ends`` (2,), the earlier ones from ``past``."""
+    """Return the last ``periods`` + 1 records: earlier ones from ``past``, followed by the two in ``ends``."""
     first = int(ends[1]["tick"]) - periods
     return np.concatenate([past[(past["tick"] >= first) & (past["tick"] < ends[0]["tick"])], ends])
 
 
 class RigProcess:
-    """A run in separate processes whose loop receives its actions from this process."""
+    """Run in separate processes, whose loop receives its actions from this process."""
 
     def __init__(self, folder: Path, port: str | None, layout: RecordLayout) -> None:
         """Start the run; raises RunEnded with the reason if it does not start."""
@@ -86,7 +86,7 @@ class RigProcess:
     # -- exchange ----------------------------------------------------------------------------------------------------
 
     def begin(self, seed: int | None, timeout_s: float) -> Sample:
-        """Begin an episode; return its first sample.  Raises RunEnded after ``timeout_s``."""
+        """Begin an episode; returns its first sample.  Raises RunEnded after ``timeout_s``."""
         self._episodes += 1
         self._send(NO_TICK, (), seed=NO_SEED if seed is None else seed)
         limit = time.monotonic() + timeout_s
@@ -97,7 +97,7 @@ class RigProcess:
             self._wait(limit, "reach the start of an episode")
 
     def act(self, tick: int, action: tuple[float, ...], timeout_s: float) -> Sample:
-        """Send an action (m,) SI for the sample of ``tick``; return the next sample."""
+        """Send an action (m,) in SI units in reply to the sample of ``tick``; returns the next sample."""
         self._send(tick, action)
         limit = time.monotonic() + timeout_s
         while True:
@@ -107,11 +107,11 @@ class RigProcess:
             self._wait(limit, "reply to an action")
 
     def records(self, sample: Sample) -> NDArray[np.void]:
-        """Return the records (2,) of a sample: of the period before it, and its own."""
+        """Return the records (2,) of a sample: that of the period before it, and that of the sample."""
         return np.frombuffer(sample.records, self._layout.dtype)
 
     def course(self, sample: Sample, periods: int) -> NDArray[np.void]:
-        """Return the last ``periods`` + 1 records up to and including a sample's; fewer if some are lost."""
+        """Return the last ``periods`` + 1 records up to that of a sample; fewer if some are lost."""
         ends = self.records(sample)
         return (
             history_up_to(ends, self._ring.records_since(0, periods + _EXTRA_RECORDS), periods) if periods > 1 else ends
@@ -123,22 +123,22 @@ class RigProcess:
     def _send(self, tick: int, action: tuple[float, ...], *, seed: int = NO_SEED, closes: bool = False) -> None:
         self._end.send(TrainerRequest(self._episodes, seed, tick, time.monotonic_ns(), closes, action))
 
-    def _wait(self, limit: float, what: str) -> None:
+    def _wait(self, limit: float, operation: str) -> None:
         self._end.wait(_POLL_NS)
-        self._check(limit, what)
+        self._check(limit, operation)
 
-    def _check(self, limit: float, what: str) -> None:
-        """Raise RunEnded if the run has ended, or if ``limit`` has passed; ``what``: the pending operation."""
+    def _check(self, limit: float, operation: str) -> None:
+        """Raise RunEnded if the run has ended, or if ``limit`` has passed; ``operation``: the pending operation."""
         self._read_reports()
         code = self._child.poll()
         if code is not None:
             self._read_reports()
-            why = self._reason or next(iter(self._lines[-1:]), f"see {self._folder / 'stderr.log'}")
-            raise RunEnded(f"the run has ended: {why} (exit code {code}); run folder: {self._folder}")
+            reason = self._reason or next(iter(self._lines[-1:]), f"see {self._folder / 'stderr.log'}")
+            raise RunEnded(f"the run has ended: {reason} (exit code {code}); run folder: {self._folder}")
         if time.monotonic() > limit:
             state = State(self._board[Word.STATE]).name.lower() if hasattr(self, "_board") else "starting"
             last = f": {self._lines[-1]}" if self._lines else ""
-            raise RunEnded(f"the rig did not {what} in time; it is {state}{last}; run folder: {self._folder}")
+            raise RunEnded(f"the rig did not {operation} in time; it is {state}{last}; run folder: {self._folder}")
 
     def _read_reports(self) -> None:
         for report in self._child.reports():
@@ -150,7 +150,7 @@ class RigProcess:
 
     @property
     def messages(self) -> list[str]:
-        """Latest warnings, faults and errors of the run."""
+        """Latest warning, fault and error messages of the run."""
         self._read_reports()
         return list(self._lines)
 

@@ -1,4 +1,4 @@
-"""Rendering of an environment, from the same scene as the live page and the terminal."""
+"""Rendering of an environment, with the drawing that live page and terminal use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Frame = NDArray[np.uint8]
 
 
 class Screen:
-    """Drawing of the rig's state, as an array or in a window."""
+    """Screen that draws the rig's state, into an array or a window."""
 
     def __init__(self, config: RunConfig, mode: str) -> None:
         """``mode``: ``rgb_array`` or ``human``, which needs an interactive backend of matplotlib."""
@@ -83,7 +83,7 @@ class Screen:
         return min(max((values[name] - signal.low) / (signal.high - signal.low), 0.0), 1.0)
 
     def _draw(self, shape: Shape, values: dict[str, float]) -> None:
-        points = placed(shape, values, None if shape.grown_by is None else self._share(shape.grown_by, values))
+        points = place_shape(shape, values, None if shape.grown_by is None else self._share(shape.grown_by, values))
         colour = _COLOURS[shape.colour]
         alpha = 1.0 if shape.lit_by is None else 0.2 + 0.8 * self._share(shape.lit_by, values)
         style: dict[str, Any] = {"linewidth": 0.75 * shape.width, "linestyle": "--" if shape.dashed else "-"}
@@ -100,7 +100,7 @@ class Screen:
 
 
 def _bars(config: RunConfig) -> Scene:
-    """Scene with a bar for each observation and each actuator."""
+    """Return a scene with a bar for each observation and each actuator."""
     names = [s.name for s in config.rig.signals] + [a.name for a in config.rig.actuators]
     shapes: list[Shape] = []
     for i, name in enumerate(names):
@@ -111,21 +111,23 @@ def _bars(config: RunConfig) -> Scene:
     return Scene((0.0, -0.25), (float(len(names)), 1.1), tuple(shapes))
 
 
-def placed(shape: Shape, values: dict[str, float], height: float | None) -> list[Point]:
-    """Return the points of a shape at signal ``values``; ``height``: factor on its height, None if it does not grow."""
+def place_shape(shape: Shape, values: dict[str, float], height: float | None) -> list[Point]:
+    """Return the points of a shape for the signal ``values``. ``height``: factor on its height; None if the height is
+    constant.
+    """
     points = list(shape.points)
     if height is not None:
         low = min(y for _, y in points)
         points = [(x, low + height * (y - low)) for x, y in points]
-    points = _moved(points, shape.slid_by, values)
+    points = _translate(points, shape.slid_by, values)
     if shape.turned_by is not None:
         angle = shape.turn * values[shape.turned_by]
         c, s, (cx, cy) = math.cos(angle), math.sin(angle), shape.about
         points = [(cx + c * (x - cx) - s * (y - cy), cy + s * (x - cx) + c * (y - cy)) for x, y in points]
-    return _moved(points, shape.moved_by, values)
+    return _translate(points, shape.moved_by, values)
 
 
-def _moved(points: list[Point], by: dict[str, Point], values: dict[str, float]) -> list[Point]:
-    dx = sum(values[name] * shift[0] for name, shift in by.items())
-    dy = sum(values[name] * shift[1] for name, shift in by.items())
+def _translate(points: list[Point], shifts: dict[str, Point], values: dict[str, float]) -> list[Point]:
+    dx = sum(values[name] * shift[0] for name, shift in shifts.items())
+    dy = sum(values[name] * shift[1] for name, shift in shifts.items())
     return [(x + dx, y + dy) for x, y in points]

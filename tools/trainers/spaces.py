@@ -16,7 +16,7 @@ from onrig.runtime.run_config import RunConfig
 Box = gymnasium.spaces.Box
 _LARGEST: Final = float(np.finfo(np.float32).max)
 _MAX_COUNT: Final = float(2**31)
-"""Sensors are sent as 32-bit integers."""
+"""Largest sensor count: the protocol has 32-bit integers."""
 
 
 def action_space(config: RunConfig, *, si: bool) -> Box:
@@ -27,7 +27,9 @@ def action_space(config: RunConfig, *, si: bool) -> Box:
 
 
 def observation_space(config: RunConfig, *, si: bool) -> Box:
-    """Return the space of observations (n,) float32: all values of the protocol, beyond the rig's ranges."""
+    """Return the space of observations (n,) float32: all values that the protocol can transmit, also beyond the rig's
+    ranges.
+    """
     bounds = np.array(_bounds(config)).T
     if not si:
         bounds = Normalisation.from_signals(config.signals).normalise(bounds)
@@ -36,7 +38,7 @@ def observation_space(config: RunConfig, *, si: bool) -> Box:
 
 
 def _bounds(config: RunConfig) -> list[tuple[float, float]]:
-    """Return the bounds of each policy input, SI."""
+    """Return the bounds of each policy input, in SI units."""
     rig, inputs = config.rig, config.task.inputs
     measured = {o.name: _sensor_bounds(o, config) for o in rig.observations}
     signal_bounds = [measured.get(s.name, (s.low, s.high)) for s in rig.signals]

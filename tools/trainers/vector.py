@@ -1,4 +1,4 @@
-"""Twins as a vector environment: n plants as arrays in this process, far faster than real time."""
+"""Twins as a vector environment: n plants in arrays in this process, much faster than real time."""
 
 from __future__ import annotations
 
@@ -39,42 +39,44 @@ def make_vec(
 ) -> VecTwins:
     """Return n twins of a configuration as one vector environment.
 
-    ``parameters``: plant parameters by name that replace the configuration's, each a number or an array (n,).
-    ``posterior``: result file of `onrig identify`; each twin draws its plant from its joint distribution.  ``shield``:
-    whether the configuration's limits apply, as in trials; without (default), a policy first encounters the shield on
-    the rig.  Raises ConfigError, NoSuchTask for a device without a twin, ValueError for parameters out of bounds.
+    ``parameters``: plant parameters by name, each a number or an array (n,), which replace those of the configuration.
+    ``posterior``: result file of `onrig identify`; the plant of each twin is drawn from its joint distribution.
+    ``shield``: whether the configuration's limits apply, as in trials.  Without them (default), a policy first
+    encounters the shield on the rig.  Raises ConfigError, NoSuchTask for a device without a twin, ValueError for
+    parameters out of bounds.
     """
     if n < 1:
         raise ValueError(f"n: expected at least 1, got {n}")
     run = as_world(load(str(config), overrides), str(config))
     plant: Plant = msgspec.convert(run.device.twin, TwinOptions).plant
     if posterior is not None:
-        plant = _drawn(Path(posterior), plant, n, run.seed)
+        plant = _draw_parameters(Path(posterior), plant, n, run.seed)
     if parameters is not None:
         plant = plant.varied({name: np.broadcast_to(value, (n,)).copy() for name, value in parameters.items()})
     mode = AutoresetMode(autoreset_mode)
     return VecTwins(run, n, plant, shield=shield, autoreset_mode=mode)
 
 
-def _drawn(path: Path, plant: Plant, n: int, seed: int) -> Plant:
+def _draw_parameters(path: Path, plant: Plant, n: int, seed: int) -> Plant:
     """Return ``plant`` with arrays (n,) of parameters, drawn with replacement from the samples of a result file."""
-    many = drawn_plants(read_result(path), plant)
-    drawn: dict[str, Any] = {}
-    chosen: NDArray[np.int64] | None = None
+    samples = drawn_plants(read_result(path), plant)
+    columns: dict[str, Any] = {}
+    indices: NDArray[np.int64] | None = None
     rng = np.random.default_rng(seed)
     for name in plant.__struct_fields__:
-        value = getattr(many, name)
+        value = getattr(samples, name)
         if isinstance(value, np.ndarray):
-            chosen = rng.integers(len(value), size=n) if chosen is None else chosen
-            drawn[name] = value[chosen]
-    return msgspec.structs.replace(many, **drawn)
+            indices = rng.integers(len(value), size=n) if indices is None else indices
+            columns[name] = value[indices]
+    return msgspec.structs.replace(samples, **columns)
 
 
 class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     """Episodes of a task on n plants.
 
     Observations (n, k) float32 and actions (n, m) are normalised by the rig's ranges.  Actions beyond [-1, 1] are
-    clipped; rewards (n,) are the task's, in raw units.  ``infos`` of a shielded environment hold ``intervened`` (n,).
+    clipped; rewards (n,) are those of the task, in raw units. ``infos`` of a shielded environment contains
+    ``intervened`` (n,).
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         shield: bool = False,
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
-        """``plant``: numbers, or arrays (n,)."""
+        """``plant``: its parameters are numbers, or arrays (n,)."""
         self.config, self.num_envs, self.plant = config, n, plant
         self._mode, self._options = autoreset_mode, PlantOptions(shield=shield, counts=True)
         self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}
@@ -101,19 +103,19 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, Infos]:
-        """Begin an episode of every plant, or of those in ``options["reset_mask"]`` (n,).
+        """Begin an episode of every plant, or of the plants in ``options["reset_mask"]`` (n,).
 
         ``seed``: an integer s for seeds s, s+1, ..., or one seed per plant; determines starts, targets and noise from
         then on, like the seed of a run.
         """
         mask = None if options is None else options.get("reset_mask")
         if mask is not None and (seed is not None or self._world is None):
-            raise ValueError("reset_mask: call reset() without it first, and without a seed afterwards")
+            raise ValueError("reset_mask: call reset() first without it; with it, give no seed")
         if seed is not None or self._world is None:
-            self._world = self._begin(self.config.seed if seed is None else seed)
-        which = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
-        self._over[which[:, 0]] = False
-        return self._rows(self._world.begin(which)), {}
+            self._world = self._begin_episodes(self.config.seed if seed is None else seed)
+        selected = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
+        self._over[selected[:, 0]] = False
+        return self._rows(self._world.begin(selected)), {}
 
     def step(self, actions: NDArray[np.floating]) -> tuple[Observations, NDArray[np.float64], Flags, Flags, Infos]:
         """Advance every plant by one period.
@@ -128,10 +130,10 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         begins = over.any()
         if begins and self._mode is AutoresetMode.DISABLED:
             raise RuntimeError(f"{int(over.sum())} episodes are over: call reset(options={{'reset_mask': ...}}) first")
-        which = self._all if not begins else ~over[:, None]
-        done = world.step(np.asarray(actions).reshape(self.num_envs, 1, -1), which)
-        observation, terminated, truncated = done.observation, done.terminated[:, 0], done.truncated[:, 0]
-        infos: Infos = {"intervened": done.intervened[:, 0]} if self._options.shield else {}
+        selected = self._all if not begins else ~over[:, None]
+        outcome = world.step(np.asarray(actions).reshape(self.num_envs, 1, -1), selected)
+        observation, terminated, truncated = outcome.observation, outcome.terminated[:, 0], outcome.truncated[:, 0]
+        infos: Infos = {"intervened": outcome.intervened[:, 0]} if self._options.shield else {}
         if begins:
             observation = world.begin(over[:, None].copy())
         np.logical_or(terminated, truncated, out=over)
@@ -140,11 +142,11 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
             infos["_final_info"] = infos["_final_obs"]
             observation = world.begin(over[:, None].copy())
             over[:] = False
-        return self._rows(observation), done.reward[:, 0], terminated.copy(), truncated.copy(), infos
+        return self._rows(observation), outcome.reward[:, 0], terminated.copy(), truncated.copy(), infos
 
-    def _begin(self, seed: int | Sequence[int]) -> PlantWorld:
+    def _begin_episodes(self, seed: int | Sequence[int]) -> PlantWorld:
         n = self.num_envs
-        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(one) for one in seed]
+        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(plant_seed) for plant_seed in seed]
         if len(seeds) != n:
             raise ValueError(f"seed: expected {n} numbers, got {len(seeds)}")
         self._over[:] = False

@@ -1,1 +1,3 @@
-"""Verbs of ``onrig``, one module each (see ``onrig.tools.options``); their implementations are in other packages."""
+"""Verbs of ``onrig``, one module each (see ``onrig.tools.options``); their implementations are elsewhere in
+``onrig.tools``.
+"""

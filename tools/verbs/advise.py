@@ -1,9 +1,9 @@
-"""Race candidates for a run's learning on drawn plants, and recommend the best.
+"""Race learner configurations on randomly drawn plants, and recommend the best.
 
-Pairs of a seed and a plant, drawn from what is known of the rig, are the same for all candidates; one leaves only if it
-is worse with certainty (docs/advice.md). Finished trials are kept: --resume continues a stopped race, or one with a
-larger budget. Writes advised.yaml, recipes of all candidates and a page; `onrig run CONFIG --advised DIR` takes the
-best.
+All candidates are tested with the same pairs of a seed and a plant, which is drawn from the uncertainty of the rig's
+parameters.  A candidate is eliminated only if it is significantly worse (docs/advice.md). Finished trials are kept:
+--resume continues a stopped race, also with a larger budget. Writes advised.yaml, the recipes of all candidates and a
+page; `onrig run CONFIG --advised DIR` uses the best candidate.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Options:
     config: Config
     _: KW_ONLY
     objective: Literal["final", "rise", "regret", "robust"] = "final"
-    """What the best candidate has most of."""
+    """Objective that the best candidate maximises."""
     minutes: Annotated[float, Value("M")] | None = None
-    """Budget of computing on all workers (default: 20)."""
+    """Computing time in minutes, on all workers (default: 20)."""
     trials: Count | None = None
-    """Budget in trials instead: the same answer on every machine of a kind."""
+    """Number of trials instead of minutes: the same answer on all machines of one kind."""
     out: Folder | None = None
     """Folder of the race (default: runs/advice-NAME-N)."""
     resume: bool = False
@@ -40,9 +40,9 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Race; returns the exit code."""
+    """Run the race; returns the exit code."""
     if options.minutes is not None and options.trials is not None:
-        return complain("advise", "a budget is given by either --minutes or --trials: drop one")
+        return complain("advise", "give the budget by either --minutes or --trials, not both")
     if options.minutes is not None and not 0.0 < options.minutes <= 1e6:
         return complain("advise", f"--minutes: expected more than 0, got {options.minutes:g}")
     from onrig.tools.advice.advise import AdviseOptions, show_advice

@@ -1,10 +1,10 @@
-"""Score a random and a model-based controller on a task.
+"""Score the random controller and model-based controllers on a task.
 
 Fuzzy Q-iteration maximises the discounted sum of rewards; the finite-horizon optimum maximises the mean reward. Its
 "polished" row is the reference: an achieved score and therefore a lower bound on the optimum. Its "estimate" is not a
 bound. Rewards are means per step over an episode from the task's start, on the exact plant: no quantization, delay or
-shield. If the twin has noise, one row is the best of 1000 noisy episodes of the controller found without noise (mean of
-50 repetitions), the reference of de Bruin et al. 2018 (App. C) under noise.
+shield. If the twin has noise, one row is the best of 1000 noisy episodes (mean of 50 repetitions) of the controller
+computed without noise: the reference under noise of de Bruin et al. 2018 (App.  C).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Options:
     """Path or shipped name of a configuration with a twin."""
     _: KW_ONLY
     grid: Literal["coarse", "fine"] = "coarse"
-    """Two fast grids (coarse) or three fine ones (fine)."""
+    """Grids for the computation: two fast ones (coarse) or three fine ones (fine)."""
     set: Overrides = ()
     trust: Trust = False
 

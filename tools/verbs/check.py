@@ -1,7 +1,7 @@
 """Validate a configuration and explain it.
 
-All problems for which a run would refuse the configuration are reported at once. CONFIG may also be an experiment,
-which is checked with all its cells.
+Reports at once all problems because of which a run would refuse the configuration.  If CONFIG is an experiment, all its
+cells are checked.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class Options:
     """Arguments of the verb."""
 
     config: Config
-    """Path or shipped name of a configuration, or folder with its run.yaml."""
+    """Path or shipped name of a configuration, or folder that contains a run.yaml."""
     _: KW_ONLY
     explain: bool = False
     """Also print limits and schedules as tables (--plot draws them)."""
     set: Overrides = ()
     trust: Trust = False
     plot: File | None = None
-    """Also explain, and plot to FILE."""
+    """Like --explain, and draw plots to FILE."""
 
 
 def main(options: Options) -> int:

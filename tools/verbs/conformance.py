@@ -1,10 +1,10 @@
-"""Test a device against the numbered rules of hw/PROTOCOL.md, and list the broken ones.
+"""Test a device against the numbered rules of hw/PROTOCOL.md, and list the rules that it breaks.
 
-PORT is a serial port, whose device reports its rig. CONFIG describes a connection to a device with the configuration's
-rig, or a twin or driver, which is started. Most checks leave the actuators at their safe output. The others command a
---share of the way to the device's own limits, back and forth for some periods at a time, and let the lease expire;
-nothing guards the rig's state meanwhile. Checks that need a person (e-stop, sensor, power) run with --hands. Exit code
-4: a rule is broken, or no device answered.
+With PORT, a serial port, the device reports its rig.  CONFIG describes the rig and the connection to a device, or a
+twin or driver that is started. Most checks leave the actuators at their safe output. The others command a --share of
+the device's range in both directions, for a few periods at a time, and let the lease expire; no shield protects the rig
+meanwhile. Checks that need an operator (e-stop, sensor, power) run only with --hands. Exit code 4: the device broke a
+rule or did not answer.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Options:
     """Serial port of the device, or its configuration (FILE.yaml, or a shipped name)."""
     _: KW_ONLY
     only: Annotated[tuple[str, ...], Value("RULE")] = ()
-    """Only the checks of this rule (P407), or of all rules with this prefix (P4); may be repeated."""
+    """Run only the checks of this rule (P407), or of all rules with this prefix (P4); may be repeated."""
     list: bool = False
-    """List the rules, and drive nothing."""
+    """List the rules, and send nothing to a device."""
     hands: bool = False
-    """Also run the checks that need a person, with instructions."""
+    """Also run the checks that need an operator, who receives instructions."""
     share: Annotated[float, Value("SHARE")] = 0.1
     """Commanded share of each actuator's range."""
     yes: bool = False
@@ -60,7 +60,7 @@ def _examine(options: Options, device: str) -> int:
     from onrig.runtime.exit_codes import ExitCode
     from onrig.tools.conformance import Selection, confirm_motion, examine
     from onrig.tools.device_process import is_config_name, open_device_line
-    from onrig.tools.load import explain, load
+    from onrig.tools.load import load, print_problems
     from onrig.tools.ports import missing_port_problem
 
     selection = Selection(options.only, options.share, options.hands)
@@ -72,7 +72,7 @@ def _examine(options: Options, device: str) -> int:
     try:
         config = load(device, options.set)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     must_confirm = not options.yes and config.device.twin is None
     confirm = partial(confirm_motion, options.share, config.device.address) if must_confirm else None
     try:

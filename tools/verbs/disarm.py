@@ -1,6 +1,6 @@
 """Disarm the device on a port after its run has ended.
 
-Sets the outputs of the device to their safe values. To stop a running rig, use onrig stop --now.
+Sets the outputs of the device to their safe values. To stop a running rig, use `onrig stop --now`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Disarm; returns the exit code."""
+    """Disarm the device; returns the exit code."""
     if not 0 < options.wait < math.inf:
         return complain("disarm", f"--wait: expected a number of seconds above 0, got {options.wait:g}")
     import time
@@ -49,33 +49,34 @@ def main(options: Options) -> int:
 
     line: Line | None = None
     try:
-        with contextlib.ExitStack() as held:
-            line = held.enter_context(_line(options))
+        with contextlib.ExitStack() as stack:
+            line = stack.enter_context(_line(options))
             if line is None or not line.allows_disarm:
                 device = (
-                    "a twin, which ends with its run" if line is None else "on a transport that this verb cannot use"
+                    "a twin, which needs no disarming: it ends with its run"
+                    if line is None
+                    else "on a transport that `onrig disarm` does not support"
                 )
                 return complain("disarm", f"{options.port}: its device is {device}")
-            result = disarm(held.enter_context(contextlib.closing(line.open())), time, options.wait)
+            result = disarm(stack.enter_context(contextlib.closing(line.open())), time, options.wait)
     except ConfigError as error:
         return complain("disarm", str(error))
     except LinkError as error:
         missing = missing_port_problem(line.path) if isinstance(line, Serial) else None
         cause = error if line is None or missing is None else f"{line.address}: {missing}"
-        lease_note = "" if line is None else "the device makes itself safe when its lease expires; "
-        advice = f"unconfirmed: {lease_note}check the rig"
+        lease_note = "" if line is None else "the device sets its safe outputs when its lease expires;  "
+        advice = f"unconfirmed: {lease_note}inspect the rig"
         sys.stderr.write(f"onrig disarm: {cause}; {advice}\n")
         return ExitCode.HARDWARE
-    note = "; it had sent no frame, so it was configured first" if result.configured else ""
-    print(f"{line.address}: device '{result.rig}' is disarmed, confirmed by a state frame{note}")
+    remark = "; it had sent no frames, and was configured first" if result.configured else ""
+    print(f"{line.address}: device '{result.rig}' is disarmed, confirmed by a state frame{remark}")
     return ExitCode.OK
 
 
 @contextlib.contextmanager
 def _line(options: Options) -> Iterator[Line | None]:
-    """Context with the line to a port or to the device of a configuration, with its driver if it has one.
-
-    None for a twin.  Raises ConfigError and LinkError.
+    """Context manager that yields the line to a port or to the device of a configuration, and starts the device's
+    driver if it has one.  Yields None for a twin.  Raises ConfigError and LinkError.
     """
     from onrig.tools.device_process import is_config_name, open_device_line
 
@@ -94,7 +95,7 @@ def _line(options: Options) -> Iterator[Line | None]:
             yield line
 
 
-if __name__ == "__main__":  # started by the unit of `onrig service`
+if __name__ == "__main__":  # the systemd unit of `onrig service` calls this program
     from onrig.tools.options import run_verb
 
     sys.exit(run_verb("disarm", sys.argv[1:]))

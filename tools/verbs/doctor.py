@@ -1,8 +1,8 @@
-"""Check that this machine is fit for a rig: kernel, permissions, ports, keys, wheels.
+"""Check whether this machine is ready for a rig: kernel, permissions, ports, keys, wheels.
 
-Wheels are checked first, each in a separate process; only then are they imported.
+Wheels (compiled packages) are checked first, each in a separate process, before they are imported here.
 
-Exit codes: 0 nothing failed, 2 usage or configuration, 3 something failed.
+Exit codes: 0 no check failed, 2 usage or configuration, 3 a check failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Options:
     set: Overrides = ()
     trust: Trust = False
     run_dir: Folder = Path("runs")
-    """Parent of the run folder."""
+    """Folder for run folders, whose disk is checked."""
     quick: bool = False
     """Measure the loop for 1 s instead of 10 s."""
     json: Json | None = None

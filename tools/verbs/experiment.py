@@ -1,7 +1,7 @@
-"""Run many trials of many strategies, on all cores or on a cluster.
+"""Run trials of many configurations, on all cores or on a cluster.
 
-Finished trials are stored in one file each. --resume continues a stopped experiment; trials in progress start over.
-None of --resume, --workers, --chunk and --cluster changes the result of a trial.
+Finished trials are stored in one file each. --resume continues a stopped experiment; trials that were in progress start
+again.  The result of a trial does not depend on --resume, --workers, --chunk or --cluster.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Options:
     cluster: Annotated[str, Value("ADDRESS")] | None = None
     """Run on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."""
     trials: Count | None = None
-    """Trials per cell instead of the spec's."""
+    """Number of trials per cell, instead of that in SPEC."""
     only: Annotated[tuple[str, ...], Value("AXIS=VALUE")] = ()
-    """Only the cells with this value; may be repeated."""
+    """Run only the cells with this value of a setting; may be repeated."""
     chunk: Count | None = None
     """Trials trained together (default: as many as keep all cores busy)."""
     costs: bool = False
-    """Only measure an update of each cell in DIR (one trial, on a quiet machine) for its report."""
+    """Only measure the time of an update in each cell of DIR, for its report (one trial, on an idle machine)."""
     dry_run: bool = False
-    """Only check everything, and list the cells and their cost."""
+    """Only check the experiment, and list the cells and their cost."""
     trust: Trust = False
 
 

@@ -15,29 +15,32 @@ class Options:
     """Run folder (default: the only active run below this folder)."""
     _: KW_ONLY
     foxglove: Web = ""
-    """Port on this machine (default: the first free one from 8765 on), or HOST:PORT, which needs the token in the
-    printed address."""
+    """Port on this machine (default: the first free one from 8765 on), or HOST:PORT for other machines, which need the
+    token in the printed address.
+    """
     trust: Trust = False
 
 
 def main(options: Options) -> int:
     """Serve until Ctrl-C; returns the exit code."""
     from onrig.runtime.run_state.report import use_plain_output
-    from onrig.tools.active_runs import choose
+    from onrig.tools.active_runs import choose_run
     from onrig.tools.foxglove.process import serve_viewers
     from onrig.tools.terminal import complain
     from onrig.tools.web.guard import parse_address
 
-    found = choose("foxglove", options.run, anywhere=False)
-    if isinstance(found, int):
-        return found
+    selected = choose_run("foxglove", options.run, anywhere=False)
+    if isinstance(selected, int):
+        return selected
     try:
         parse_address(options.foxglove)
     except ValueError as error:
         return complain("foxglove", f"--foxglove: {error}")
-    found.trust_files()
+    selected.trust_files()
     use_plain_output()
-    print(f"run folder: {found.folder}")
+    print(f"run folder: {selected.folder}")
     return serve_viewers(
-        found.folder, options.foxglove, lambda url: print(f"Foxglove: {url} (Ctrl-C ends it, not the run)", flush=True)
+        selected.folder,
+        options.foxglove,
+        lambda url: print(f"Foxglove: {url} (Ctrl-C ends this view, not the run)", flush=True),
     )

@@ -1,8 +1,8 @@
-"""Estimate a plant's parameters from its device's signals, with joint uncertainty.
+"""Estimate a plant's parameters and their joint uncertainty from its device's signals.
 
-With CONFIG, the twin or the device on --device is excited within the configuration's limits and under its shield; with
-RUN, the log of a run is used. Both write identified.yaml, which a run uses as `identified: FILE`, and an HTML page
-(docs/identification.md).
+With CONFIG, the twin, or the device on the port --device, is excited within the configuration's limits and under its
+shield.  With RUN, the log of a run is used. Both write identified.yaml, which a run uses as `identified: FILE`, and an
+HTML page (docs/identification.md).
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ class Options:
     """Arguments of the verb."""
 
     source: Annotated[str, Value("CONFIG|RUN", complete="config")]
-    """Path or shipped name of a configuration, or a run's folder."""
+    """Path or shipped name of a configuration, or folder of a run."""
     _: KW_ONLY
     device: Port | None = None
     """Excite the device on this port instead of a twin."""
     effort: Annotated[float, Value("SHARE")] | None = None
-    """Share of each actuator's range (default: 1)."""
+    """Share of each actuator's range that is used (default: 1)."""
     until: Annotated[float, Value("WIDTH")] | None = None
-    """Stop as soon as each parameter of the plant is known to within this share, such as 0.1 (default: after the full
-    experiment)."""
+    """Stop as soon as each parameter of the plant is known to this relative accuracy, such as 0.1 (default: after the
+    full experiment).
+    """
     sharpen: bool = False
     """Combine a run's newest ticks with the identification that it began with; while it is running, again and again."""
     yes: bool = False
@@ -60,7 +61,7 @@ def main(options: Options) -> int:
         return complain("identify", f"--study: expected 1 or more twins, got {options.study}")
     if not 0 <= seed < 1 << 63:
         return complain("identify", f"--seed: expected 0 or more, below 2^63, got {seed}")
-    if message := _inapplicable(options, of_run=(Path(options.source) / "config.yaml").is_file()):
+    if message := _inapplicable_options(options, of_run=(Path(options.source) / "config.yaml").is_file()):
         return complain("identify", message)
     if options.sharpen and not (Path(options.source) / "config.yaml").is_file():
         return complain("identify", f"--sharpen: '{options.source}' is not the folder of a run")
@@ -76,8 +77,8 @@ def main(options: Options) -> int:
     )  # fmt: skip
 
 
-def _inapplicable(options: Options, *, of_run: bool) -> str | None:
-    """Message for options that do not apply to the kind of source, or None."""
+def _inapplicable_options(options: Options, *, of_run: bool) -> str | None:
+    """Return a message for options that do not apply to the kind of source, or None."""
     inapplicable: tuple[str, ...]
     if of_run:
         reason = f"'{options.source}' is a run"

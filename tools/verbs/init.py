@@ -1,9 +1,9 @@
 """Write an initial rig, task, run and README.
 
-They are copied from the plant's template, or generated from a MuJoCo model or the plant of another package. The run
-starts on a twin; the README describes the steps to the first run on hardware.
+The files are copied from the plant's template, or generated from a MuJoCo model or from the plant of another package.
+The first run is on a twin; the README describes the steps to the first run on hardware.
 
-Exit codes: 0 written, 2 DIR is not empty or cannot be written, or nothing can be written for this plant.
+Exit codes: 0 written; 2 DIR is not empty or not writable, or no files exist for this plant.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Options:
     """Arguments of the verb."""
 
     folder: Folder
-    """Folder to write to; the rig is named after it."""
+    """Folder for the files; the rig is named after it."""
     _: KW_ONLY
     plant: Annotated[str, Value("PLANT", complete="plant")] = "pendulum"
     """Plant to start from: a folder of docs/examples, ``mujoco``, or the kind of an installed plant."""
@@ -29,6 +29,6 @@ class Options:
 
 def main(options: Options) -> int:
     """Write the files; returns the exit code."""
-    from onrig.tools.first_rig import write
+    from onrig.tools.first_rig import write_first_rig
 
-    return write(options.folder, options.plant, options.model)
+    return write_first_rig(options.folder, options.plant, options.model)

@@ -1,6 +1,6 @@
 """Generate key pairs for a rig and its learners.
 
-Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), mode 0700. No key is ever
+Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), with mode 0700.  Keys are never
 overwritten.
 """
 
@@ -17,10 +17,10 @@ class Options:
     """Arguments of the verb."""
 
     folder: Folder
-    """Folder for the keys; must not exist the first time."""
+    """Folder for the keys; must not exist when the rig's keys are generated."""
     _: KW_ONLY
     learner: Annotated[str, Value("NAME")] = "learner"
-    """Generate keys for this learner; adds one to an existing folder."""
+    """Name of the learner; in an existing folder, a learner is added."""
 
 
 def main(options: Options) -> int:

@@ -20,15 +20,15 @@ class Options:
     connect: Annotated[str, Value("ENDPOINT")]
     """Address on which the rig listens: tcp://HOST:PORT, ipc://PATH."""
     keys: Folder | None = None
-    """This learner's keys (onrig keys); needed for tcp."""
+    """Folder with this learner's keys (onrig keys); needed for tcp."""
     plain_loopback: bool = False
-    """Connect without keys to a loopback address (tests, tunnels)."""
+    """Connect to a loopback address without keys (for tests and tunnels)."""
     keep_trying: bool = False
-    """Retry forever instead of giving up after a minute of silence."""
+    """Retry forever, instead of giving up after a minute without a reply."""
     watch: bool = False
     """Only mirror the rig's memory; send no policies."""
     state: Folder | None = None
-    """Folder for the state of networks and optimisers, which is resumed if present."""
+    """Folder for the state of networks and optimisers; learning continues from a state in it."""
     set: Overrides = ()
     trust: Trust = False
 
@@ -40,13 +40,13 @@ def main(options: Options) -> int:
     from onrig.runtime.link.client import PATIENCE_S
     from onrig.runtime.link.keys import KeyFault, load_learner_keys
     from onrig.runtime.run_state.report import use_plain_output
-    from onrig.tools.load import explain, load_for_learner
+    from onrig.tools.load import load_for_learner, print_problems
     from onrig.tools.terminal import complain, warn_missing_library
 
     try:
         config = load_for_learner(options.config, options.set)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     plain = options.plain_loopback or config.link.allow_plain_loopback
     if problem := endpoint_problem(options.connect, with_keys=options.keys is not None, plain=plain):
         return complain("learn", f"--connect: {problem}")
@@ -63,7 +63,7 @@ def main(options: Options) -> int:
             return complain("learn", f"--state: '{options.state}' cannot be written to: {error.strerror or error}")
     warn_missing_library("learn")
     from onrig.learner.attachment import Connection
-    from onrig.learner.main import learn  # slow to import: only after all checks
+    from onrig.learner.main import learn  # slow to import, so only after all checks
 
     use_plain_output()
     patience_s = math.inf if options.keep_trying else PATIENCE_S
@@ -73,7 +73,7 @@ def main(options: Options) -> int:
 
 
 def endpoint_problem(endpoint: str, *, with_keys: bool, plain: bool) -> str | None:
-    """Message for an endpoint that is invalid or needs keys, or None."""
+    """Return a message for an endpoint that is invalid or needs keys, or None."""
     import zmq
 
     from onrig.runtime.link.endpoint import parse_tcp
@@ -88,7 +88,7 @@ def endpoint_problem(endpoint: str, *, with_keys: bool, plain: bool) -> str | No
     except ValueError as error:
         return f"{error}; for this machine ipc://PATH also works"
     if tcp.port == 0 or tcp.host == "*":
-        return f"'{endpoint}' is not an address to connect to; expected a host and a port"
+        return f"'{endpoint}' is not a valid address; expected a host and a port"
     if with_keys:
         return None
     if not tcp.is_loopback:

@@ -1,6 +1,6 @@
 """List the serial ports, the connected devices, and the processes that have each port open.
 
-No port is opened. Configure the name by id (device.port.path, --device), which remains the same after replugging. Only
+No port is opened. Use the path by id in configurations and for --device: it survives replugging. Only
 processes visible to this user are listed.
 """
 
@@ -20,7 +20,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """List the ports; returns the exit code, 0 even without any port."""
+    """List the ports; returns the exit code: 0 even if there are none."""
     from onrig.tools.port_list import show
 
     return show(options.json)

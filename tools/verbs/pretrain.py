@@ -1,8 +1,9 @@
-"""Learn on plants drawn from a rig's identification, before the rig moves.
+"""Learn on plants drawn from a rig's identification, before the rig itself moves.
 
-CONFIG names a result of onrig identify (identified: FILE, or --set identified=FILE). Its samples are the plants of a
-twin, a new one in each episode, under the rig's limits and shield; held-out ones show which performance the rig can
-expect. Ends when more learning would not change that, and writes what a run begins with (docs/pretraining.md).
+CONFIG names a result of onrig identify (identified: FILE, or --set identified=FILE). The policy learns on a twin, under
+the rig's limits and shield, with a new plant from the identification's samples in each episode.  Held-out samples show
+which score can be expected on the rig.  Pretraining ends when the score has settled, and writes a recipe from which a
+run starts (docs/pretraining.md).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class Options:
     out: Folder | None = None
     """Folder of the result (default: pretrained-NAME)."""
     minutes: Annotated[float, Value("M")] | None = None
-    """Limit of the time spent (default: 10)."""
+    """Maximum computing time in minutes (default: 10)."""
     episodes: Count | None = None
-    """Limit of the training episodes (default: 10000)."""
+    """Maximum number of training episodes (default: 10000)."""
     resume: Folder | None = None
     """Continue the pretraining in this folder, however it was stopped."""
     set: Overrides = ()
@@ -34,13 +35,13 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Pretrain; returns the exit code."""
+    """Run the pretraining; returns the exit code."""
     if options.config is None and options.resume is None:
         raise UsageError("required: a configuration, or --resume DIR")
     if options.resume is not None and (
         options.config or options.out or options.set or options.minutes or options.episodes
     ):
-        return complain("pretrain", "--resume takes everything from the folder: drop the other arguments")
+        return complain("pretrain", "--resume takes all settings from the folder: omit the other arguments")
     if options.minutes is not None and not options.minutes > 0:
         return complain("pretrain", f"--minutes: expected more than 0, got {options.minutes:g}")
     if options.episodes is not None and options.episodes < 1:

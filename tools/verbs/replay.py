@@ -1,11 +1,11 @@
 """Recompute every decision of a recorded run and compare it with the record.
 
 The frames, the clock and the acting policies are taken from the run's log; observation, policy, exploration, shield,
-command, reward and the end of every episode are recomputed with the tick's pure core and compared bit for bit. They are
-equal on the machine that recorded the run, with the same versions; elsewhere onnxruntime and the C library may round
-differently, for which --tolerance is provided.
+command, reward and the end of every episode are recomputed with the code of the tick, and compared bit for bit.  They
+are equal on the machine that recorded the run, with the same versions.  Elsewhere, onnxruntime and the C library may
+round differently: use --tolerance.
 
-Exit codes: 0 equal, 70 different, 6 equal but incomplete, 2 nothing to replay.
+Exit codes: 0 equal; 70 different; 6 equal, but the log is incomplete; 2 nothing to replay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Options:
     """Folder of a run."""
     _: KW_ONLY
     tolerance: Annotated[float, Value("X")] = 0.0
-    """Accept differences up to X (in normalised units: 1 is half a range), for runs of another machine."""
+    """Accept differences up to X (normalised: 1 is half a range), for runs recorded on another machine."""
     trust: Trust = False
 
 

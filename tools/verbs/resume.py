@@ -1,6 +1,6 @@
 """Resume a paused or faulted run from another terminal.
 
-A faulted run has latched a fault, after which an operator must re-arm it.
+A faulted run has latched a fault, and stays disarmed until an operator resumes it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Options:
     """Run folder (default: the only active run below this folder)."""
     _: KW_ONLY
     yes: bool = False
-    """Do not ask before the rig moves again (without RUN)."""
+    """Do not ask before the rig moves again, if RUN is not given."""
 
 
 def main(options: Options) -> int:
     """Resume a run; returns the exit code."""
     from onrig.tools.active_runs import resume
 
-    return resume(options.run, unasked=options.yes)
+    return resume(options.run, confirmed=options.yes)

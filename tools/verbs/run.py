@@ -14,7 +14,9 @@ class Options:
     """Arguments of the verb."""
 
     config: Config | None = None
-    """Path or shipped name of a configuration, or folder with its run.yaml (default with --resume: the run's own)."""
+    """Path or shipped name of a configuration, or folder that contains a run.yaml (default with --resume: that of the
+    run).
+    """
     _: KW_ONLY
     run_dir: Folder | None = None
     """Run folder (default: runs/NAME-DATE-TIME)."""
@@ -22,38 +24,40 @@ class Options:
     set: Overrides = ()
     trust: Trust = False
     web: Web | None = None
-    """Serve a live page on this machine (default: the first free port from 8089); HOST:PORT serves it to other
-    machines, with the token in the printed address."""
+    """Serve a live page on this machine (default: the first free port from 8089 on); HOST:PORT serves it to other
+    machines, which need the token in the printed address.
+    """
     foxglove: Web | None = None
-    """Show the run to Foxglove or Lichtblick on this machine (default: the first free port from 8765); HOST:PORT as for
-    --web."""
+    """Show the run in Foxglove or Lichtblick on this machine (default: the first free port from 8765 on); HOST:PORT as
+    for --web.
+    """
     pretrained: Folder | None = None
-    """Begin with the networks and experiences in this folder of onrig pretrain."""
+    """Start from the networks and experiences in this folder, written by onrig pretrain."""
     advised: Folder | None = None
-    """Take the settings that onrig advise recommends in this folder."""
+    """Use the settings recommended in this folder, written by onrig advise."""
     sharpen: bool = False
     """Sharpen the identification that the run begins with by the run's own data (see onrig identify --sharpen)."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False
-    """Check everything, and start nothing."""
+    """Check everything, but start nothing."""
 
 
 def main(options: Options) -> int:
     """Run the rig; returns the exit code."""
     if options.config is None and options.resume is None:
-        raise UsageError(_misplaced(options) or "required: a configuration, or --resume DIR")
+        raise UsageError(_misplaced_configuration(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:
-        return complain("run", "--run-dir: not allowed with --resume; a resumed run remains in its folder")
+        return complain("run", "--run-dir cannot be combined with --resume: a resumed run remains in its folder")
     for option in ("pretrained", "advised"):
         if options.resume is not None and getattr(options, option) is not None:
-            return complain("run", f"--{option}: not allowed with --resume; a resumed run keeps its settings")
+            return complain("run", f"--{option} cannot be combined with --resume: a resumed run keeps its settings")
     from onrig.tools.run import run_in_terminal
 
     addresses = {name: address for name, address in _addresses(options) if address is not None}
     return run_in_terminal(
         options.config,
-        (*(_settings(options.pretrained) if options.pretrained else ()), *options.set),
+        (*(_pretraining_overrides(options.pretrained) if options.pretrained else ()), *options.set),
         options.run_dir,
         options.device,
         addresses,
@@ -68,13 +72,13 @@ def _addresses(options: Options) -> tuple[tuple[str, str | None], ...]:
     return ("web", options.web), ("foxglove", options.foxglove)
 
 
-def _settings(pretrained: Path) -> tuple[str, ...]:
-    """Settings of a run that begins with a pretraining."""
+def _pretraining_overrides(pretrained: Path) -> tuple[str, ...]:
+    """Return the settings of a run that starts from a pretraining."""
     return f"recipe={pretrained / 'start.yaml'}", f"identified={pretrained / 'identified.yaml'}"
 
 
-def _misplaced(options: Options) -> str | None:
-    """Message for ``onrig run --web pendulum``, where the configuration is parsed as a port."""
+def _misplaced_configuration(options: Options) -> str | None:
+    """Return a message for ``onrig run --web pendulum``, where the configuration was parsed as a port, or None."""
     for name, word in _addresses(options):
         if word and not word.rpartition(":")[2].isdecimal():
             return f"--{name}: '{word}' is not a port; put the configuration first: onrig run {word} --{name}"

@@ -1,10 +1,11 @@
 """Test the shield with adversarial policies and report the worst margin.
 
-Adversarial and random policies drive plants from the complete box of limits.predicted: first through the tick's pure
-core, with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time. The
-host dies in each episode (runtime/SAFETY.md). Exit code 5: a limit was exceeded.
+Adversarial and random policies drive plants from the complete box of limits.predicted: first through the core of the
+tick, with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time. The
+host dies in each episode (runtime/SAFETY.md). Exit code 5 if a limit was exceeded.
 
-With limits.predicted of the kind sampled, the plants are drawn from its uncertainty, and --barrier computes its table.
+If limits.predicted is of the kind sampled, the plants are drawn from its uncertainty, and --barrier computes the
+barrier table.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ class Options:
     """Path or shipped name of a configuration; several are shown in one plot."""
     _: KW_ONLY
     episodes: Count = 100_000
-    """Episodes through the tick's core."""
+    """Number of episodes through the core of the tick."""
     lockstep: Count = 1000
-    """Episodes through twin, protocol and session."""
+    """Number of episodes through twin, protocol and session."""
     seed: Seed = 0
     """Seed of plants, errors, delays and policies."""
     barrier: bool = False
-    """Compute and test the table of limits.predicted of the kind sampled; takes minutes."""
+    """Compute and test the barrier table for limits.predicted of the kind sampled; takes minutes."""
     plants: Count = 24
-    """Number of plants in the computation of a table."""
+    """Number of plants for the computation of a barrier table."""
     tests: Count = 3000
-    """Number of hostile episodes in the test of a table, each with another plant."""
+    """Number of hostile episodes in the test of a barrier table, each with a new plant."""
     plot: File | None = None
-    """Only draw the safe sets into FILE."""
+    """Only draw the safe sets to FILE."""
     set: Overrides = ()
     trust: Trust = False
 
@@ -43,15 +44,15 @@ class Options:
 def main(options: Options) -> int:
     """Run both campaigns and print their results; returns the exit code."""
     if options.episodes < 0 or options.lockstep < 0 or options.seed < 0:
-        return complain("safety", "expected 0 or more for --episodes, --lockstep and --seed")
+        return complain("safety", "--episodes, --lockstep and --seed: expected 0 or more")
     if not options.episodes and not options.lockstep and options.plot is None:
-        return complain("safety", "--episodes 0 with --lockstep 0 tests nothing")
+        return complain("safety", "--episodes and --lockstep: expected more than 0 for at least one of them")
     if options.barrier:
-        from onrig.tools.barrier import build
+        from onrig.tools.barrier import build_barrier
 
         if min(options.plants, options.tests) < 1 or len(options.config) > 1:
             return complain("safety", "--barrier takes one configuration, and --plants and --tests of 1 or more")
-        return build(options.config[0], options.set, options.plants, options.tests, options.seed)
+        return build_barrier(options.config[0], options.set, options.plants, options.tests, options.seed)
     from onrig.tools.safety import draw, drive
 
     if options.plot is not None:

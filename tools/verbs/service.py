@@ -1,6 +1,6 @@
 """Set up a rig as a service: systemd unit, udev rule, limits.
 
-The files are shown; --write writes them.
+Without --write, the files are only shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Options:
     write: bool = False
     """Write the files (default: only show them)."""
     user: bool = False
-    """User service without root: only the unit."""
+    """Set up a user service, which needs no root: only the unit."""
     root: Folder = Path("/")
     """Write below DIR (for images)."""
     device: Port | None = None

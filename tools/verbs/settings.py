@@ -1,6 +1,6 @@
 """Explain the settings of a configuration: values, defaults, meaning.
 
-Without PATH, the sections are listed.
+Without PATH, all sections are listed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Stop a running rig from another terminal, actuators first.
 
-This also works for a rig whose supervisor hangs.
+This works even if the rig's supervisor hangs.
 
-Exit codes: 0 stopped, actuators safe according to a state frame; 2 no run or several to choose from; 4 actuators
-unconfirmed, or the run has not ended.
+Exit codes: 0 stopped, and the actuators are safe according to a state frame; 2 no active run, or several; 4 the
+actuators are unconfirmed, or the run has not ended.
 """
 
 from __future__ import annotations

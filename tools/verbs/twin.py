@@ -16,7 +16,7 @@ class Options:
     port: Port | None = None
     """Serve on this serial port instead of a pty."""
     link: File | None = None
-    """Also write the path of the pty to FILE, which must be new or an earlier twin's."""
+    """Also write the path of the pty to FILE, which must not exist unless an earlier twin wrote it."""
     set: Overrides = ()
     trust: Trust = False
 
@@ -28,14 +28,14 @@ def main(options: Options) -> int:
     from onrig.runtime.run_state.report import use_plain_output
     from onrig.sim.twin.link_file import link_problem
     from onrig.sim.twin.main import serve
-    from onrig.tools.load import explain, load
+    from onrig.tools.load import load, print_problems
     from onrig.tools.ports import missing_port_problem
     from onrig.tools.terminal import complain, file_problem
 
     try:
         config = load(options.config, options.set)
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     if config.device.twin is None:
         return complain("twin", f"{options.config} uses a port; expected a twin ('device: {{twin: ...}}')")
     if problem := file_problem("link", options.link):

@@ -1,4 +1,4 @@
-"""Watch a running rig from another terminal, local or over ssh."""
+"""Watch a running rig from another terminal, locally or over ssh."""
 
 from __future__ import annotations
 

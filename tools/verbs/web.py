@@ -15,8 +15,9 @@ class Options:
     """Run folder (default: the only active run below this folder)."""
     _: KW_ONLY
     web: Web = ""
-    """Port on this machine (default: the first free one from 8089), or HOST:PORT for other machines, with the token in
-    the printed address."""
+    """Port on this machine (default: the first free one from 8089 on), or HOST:PORT for other machines, which need the
+    token in the printed address.
+    """
     trust: Trust = False
 
 
@@ -25,7 +26,7 @@ def main(options: Options) -> int:
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.run_state.report import use_plain_output
     from onrig.runtime.run_state.running import find_running
-    from onrig.tools.active_runs import choose
+    from onrig.tools.active_runs import choose_run
     from onrig.tools.damage import REPORT_PATTERNS, print_damage
     from onrig.tools.terminal import complain
     from onrig.tools.web.guard import parse_address
@@ -33,7 +34,7 @@ def main(options: Options) -> int:
 
     folder = options.run
     if folder is None:
-        selected = choose("web", None, anywhere=False)
+        selected = choose_run("web", None, anywhere=False)
         if isinstance(selected, int):
             return selected
         folder = selected.folder
@@ -48,5 +49,5 @@ def main(options: Options) -> int:
     print_damage("web", folder, *REPORT_PATTERNS)
     use_plain_output()
     print(f"run folder: {folder}")
-    said = "live view: {} (Ctrl-C ends it, not the run)"
-    return ExitCode(serve_page(folder, options.web, lambda url: print(said.format(url), flush=True)))
+    line_format = "live view: {} (Ctrl-C ends this view, not the run)"
+    return ExitCode(serve_page(folder, options.web, lambda url: print(line_format.format(url), flush=True)))

@@ -228,8 +228,8 @@ def test_everything_else_is_refused(refused: list[bytes]) -> None:
         ("tcp://10.0.0.1:5", False, True, "another machine: add the learner's keys"),
         ("tcp://127.0.0.1:5", False, False, "tcp without keys needs --plain-loopback"),
         ("tcp://127.0.0.1:5", False, True, None),
-        ("tcp://*:5", True, False, "not an address to connect to"),
-        ("tcp://a:0", True, False, "not an address to connect to"),
+        ("tcp://*:5", True, False, "is not a valid address"),
+        ("tcp://a:0", True, False, "is not a valid address"),
         ("http://a", True, False, "not an endpoint"),
     ],
 )

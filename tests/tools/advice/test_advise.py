@@ -110,7 +110,7 @@ def test_an_advice_for_another_rig_is_refused(whole: Path, capsys: pytest.Captur
     assert main(["run", "magman", "--advised", str(whole), "--dry-run"]) == 2
     assert "is for rig pendulum, not magman: run `onrig advise magman`" in capsys.readouterr().err
     assert main(["run", "pendulum", "--advised", str(whole.parent), "--dry-run"]) == 2
-    assert "holds no advice (advice.json): `onrig advise CONFIG" in capsys.readouterr().err
+    assert "contains no advice (advice.json): create it with `onrig advise CONFIG" in capsys.readouterr().err
 
 
 def test_a_stopped_race_says_what_it_knows_and_goes_on_to_the_same_bits(
@@ -122,7 +122,7 @@ def test_a_stopped_race_says_what_it_knows_and_goes_on_to_the_same_bits(
         assert advised(run, out) == 130
         told = capsys.readouterr()
         assert "onrig advise: stopped; continue with `onrig advise" in told.err
-        assert ("no complete rung yet" in told.out) == (stop == 1)
+        assert ("the first rung is not complete" in told.out) == (stop == 1)
         workers.most = 10_000
         assert advised(run, out, "--resume") == 0
         assert bits(run.parent / out) == bits(whole)
@@ -154,7 +154,7 @@ def test_refusals_are_one_line_with_the_remedy(run: Path, workers: Here, capsys:
     assert "is not empty; add --resume" in refused(str(run), "--trials", "40", *out)
     assert "either --minutes or --trials" in refused(str(run), "--trials", "40", "--minutes", "1")
     none = ["--out", str(run.parent / "none")]
-    assert "holds no race; leave out --resume" in refused(str(run), "--resume", *none)
+    assert "contains no race; leave out --resume" in refused(str(run), "--resume", *none)
     assert "run `onrig identify CONFIG`" in refused(str(run), "--set", "limits.predicted=null", *none)
     assert "`onrig baseline CONFIG`" in refused(str(run), "--set", "task.normalization=null", *none)
 
@@ -162,6 +162,8 @@ def test_refusals_are_one_line_with_the_remedy(run: Path, workers: Here, capsys:
 def test_a_candidate_with_more_trips_than_allowed_is_out(
     run: Path, workers: Here, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advise, "trips_beyond", lambda folder, entry, pairs: "4 trips" if "few" in str(entry) else None)
+    monkeypatch.setattr(
+        advise, "describe_excess_trips", lambda folder, entry, pairs: "4 trips" if "few" in str(entry) else None
+    )
     assert advised(run, "race") == 0
     assert "Excluded: few: 4 trips." in capsys.readouterr().out

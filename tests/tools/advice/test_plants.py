@@ -12,7 +12,7 @@ from onrig.runtime.exit_codes import Failure
 from onrig.runtime.run_loading import find_identification
 from onrig.sim.identification.result import Result, result_of, write_result
 from onrig.sim.plants import Pendulum
-from onrig.tools.advice.plants import PLANTS, drawn_plants
+from onrig.tools.advice.plants import N_PLANTS, draw_plants
 from onrig.tools.load import load
 from tests.sim.identification.test_result import VALUES, identified
 from tests.sim.twin.bench import RIG
@@ -31,22 +31,22 @@ def result() -> Result:
 
 def test_without_an_identification_they_are_those_that_the_shield_covers() -> None:
     config = load("pendulum")
-    drawn = drawn_plants(config, None)
+    drawn = draw_plants(config, None)
     box = config.limits.predicted
     assert box is not None
     assert drawn.values.keys() == box.nominal.keys()
     for name, nominal in box.nominal.items():
         values = np.array(drawn.values[name])
-        assert len(values) == PLANTS
+        assert len(values) == N_PLANTS
         assert 0.7 * nominal <= values.min() < 0.8 * nominal < 1.2 * nominal < values.max() <= 1.3 * nominal
-    assert drawn == drawn_plants(config, None)
+    assert drawn == draw_plants(config, None)
 
 
 def test_an_identification_gives_its_joint_samples(result: Result, tmp_path: Path) -> None:
-    drawn = drawn_plants(load("pendulum"), written(tmp_path, result))
+    drawn = draw_plants(load("pendulum"), written(tmp_path, result))
     assert drawn.values.keys() == VALUES.keys() - {"zero_angle"}
     names = [p.name for p in result.parameters]
-    for k in (0, 13, PLANTS - 1):
+    for k in (0, 13, N_PLANTS - 1):
         assert all(drawn.values[name][k] == result.samples[k][names.index(name)] for name in drawn.values)
 
 
@@ -63,12 +63,12 @@ def test_the_identification_of_a_configuration(tmp_path: Path, monkeypatch: pyte
 
 def test_intervals_without_width_are_refused(result: Result, tmp_path: Path) -> None:
     alike = msgspec.structs.replace(result, samples=result.samples[:1] * 200)
-    with pytest.raises(Failure, match=r"identified.yaml' have no width: identify the rig again"):
-        drawn_plants(load("pendulum"), written(tmp_path, alike))
-    with pytest.raises(Failure, match=r"limits.predicted have no width: .* run `onrig identify CONFIG`"):
-        drawn_plants(load("pendulum", ["limits.predicted.spread=0"]), None)
+    with pytest.raises(Failure, match=r"identified.yaml' are all equal: identify the rig again"):
+        draw_plants(load("pendulum"), written(tmp_path, alike))
+    with pytest.raises(Failure, match=r"limits.predicted are all equal: .* run `onrig identify CONFIG`"):
+        draw_plants(load("pendulum", ["limits.predicted.spread=0"]), None)
 
 
 def test_a_configuration_that_says_nothing_of_its_plant_is_refused() -> None:
     with pytest.raises(Failure, match=r"run `onrig identify CONFIG` and set identified: FILE"):
-        drawn_plants(load("pendulum", ["limits.predicted=null"]), None)
+        draw_plants(load("pendulum", ["limits.predicted=null"]), None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from onrig.tools.advice.race import (
-    FLOOR,
+    MIN_STD,
     RUNGS,
     Budget,
     Interval,
@@ -17,8 +17,8 @@ from onrig.tools.advice.race import (
     Mean,
     Rules,
     State,
+    predict_eliminations,
     race,
-    separable,
     standings,
 )
 from tests.studies.races import PAIRS, REPETITIONS, repetition, summary
@@ -56,15 +56,15 @@ def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> Non
     rules = Rules(Mean())
     state = race([*"abcd"], scores, rules, budget([*"abcd"]))
     assert (state.active, state.ended) == (("b",), "one left")
-    assert all(eliminated.leader == "b" and eliminated.behind.high < 0 for eliminated in state.exits.values())
+    assert all(eliminated.leader == "b" and eliminated.behind.high < 0 for eliminated in state.eliminations.values())
     assert state.pairs["b"] == max(state.pairs.values())
 
 
 def test_a_few_equal_pairs_decide_nothing() -> None:
-    ahead = {"a": np.full(4, 0.5), "b": np.full(4, 0.5 - 2.0 * FLOOR)}
+    ahead = {"a": np.full(4, 0.5), "b": np.full(4, 0.5 - 2.0 * MIN_STD)}
     state = race(["a", "b"], ahead, Rules(Mean()), budget(["a", "b"], 8))
     assert state.active == ("a", "b")
-    assert not state.exits
+    assert not state.eliminations
 
 
 def test_candidates_that_are_equal_for_practice_end_a_race() -> None:
@@ -79,11 +79,11 @@ def test_candidates_that_are_equal_for_practice_end_a_race() -> None:
 def test_a_race_wants_whole_rungs_until_its_scores_are_there() -> None:
     names = ["a", "b"]
     first = race(names, {}, Rules(Mean()), budget(names))
-    assert first.wanted == {"a": RUNGS[0], "b": RUNGS[0]}
+    assert first.next_pairs == {"a": RUNGS[0], "b": RUNGS[0]}
     assert not any(first.pairs.values())
     scores = scattered(2, [0.8, 0.7], std=0.2)
     some = race(names, {name: of[:5] for name, of in scores.items()}, Rules(Mean()), budget(names))
-    assert some.wanted == {"a": RUNGS[1], "b": RUNGS[1]}
+    assert some.next_pairs == {"a": RUNGS[1], "b": RUNGS[1]}
     assert set(some.pairs.values()) == {RUNGS[0]}
 
 
@@ -94,8 +94,8 @@ def test_a_race_spends_no_more_than_its_budget_and_loses_nobody(seed: int, numbe
     scores = scattered(seed, rng.uniform(0.3, 0.9, number).tolist(), std=0.1)
     names, rules = list(scores), Rules(Mean())
     state = race(names, scores, rules, budget(names, total))
-    assert budget(names).spent(state.pairs) <= total
-    assert sorted((*state.left, *state.exits)) == names
+    assert budget(names).cost_of(state.pairs) <= total
+    assert sorted((*state.remaining, *state.eliminations)) == names
     assert state.ended
     assert all(state.pairs[name] >= state.pairs[other] for name in state.active for other in names)
 
@@ -107,8 +107,8 @@ def test_a_race_that_is_fed_rung_by_rung_takes_the_same_course(seed: int) -> Non
     names, rules = list(scores), Rules(Mean())
     known: dict[str, Values] = {}
     state = race(names, known, rules, budget(names, 100))
-    while state.wanted:
-        known |= {name: scores[name][:n] for name, n in state.wanted.items()}
+    while state.next_pairs:
+        known |= {name: scores[name][:n] for name, n in state.next_pairs.items()}
         state = race(names, known, rules, budget(names, 100))
     assert state == race(names, scores, rules, budget(names, 100))
 
@@ -120,7 +120,7 @@ def test_where_the_budget_is_short_the_closest_rivals_run_on_and_the_others_are_
     assert state.ended == "budget"
     assert state.paused
     assert min(state.pairs[name] for name in state.active) > max(state.pairs[name] for name in state.paused)
-    assert {one.name for one in standings(state, scores, Rules(Mean())) if one.left} == set(state.left)
+    assert {one.name for one in standings(state, scores, Rules(Mean())) if one.may_be_best} == set(state.remaining)
 
 
 def joined(scores: dict[str, Values], total: float) -> State:
@@ -136,7 +136,7 @@ def test_a_newcomer_that_is_better_takes_the_lead_once_it_has_caught_up() -> Non
     assert (state.leader, state.ended) == ("new", "one left")
     assert state.pairs["new"] > 14
     short = joined(scores, 28 + RUNGS[0])
-    assert short.left == ("a", "b", "new")
+    assert short.remaining == ("a", "b", "new")
     assert short.pairs == {"a": 14, "b": 14, "new": RUNGS[0]}
 
 
@@ -144,42 +144,42 @@ def test_a_newcomer_that_beats_all_others_at_once_leads() -> None:
     scores = scattered(4, [0.7, 0.69, 0.9], std=0.02)
     scores["new"] = scores.pop("c")
     state = joined(scores, 28 + RUNGS[1])
-    assert (state.left, state.ended) == (("new",), "one left")
+    assert (state.remaining, state.ended) == (("new",), "one left")
 
 
 def test_barred_candidates_are_out_after_the_first_rung() -> None:
     scores = scattered(5, [0.9, 0.7, 0.69])
     state = race([*"abc"], scores, Rules(Mean()), budget([*"abc"]), barred={"a"})
-    assert "a" not in state.left
+    assert "a" not in state.remaining
     assert state.pairs["a"] == RUNGS[0]
     nobody = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]), barred={"a", "b"})
-    assert (nobody.left, nobody.ended) == ((), "none left")
+    assert (nobody.remaining, nobody.ended) == ((), "none left")
 
 
 def test_the_tenth_percentile_decides_nothing_before_14_pairs() -> None:
     scores = {"a": np.full(64, 0.9), "b": np.full(64, 0.1)}
     state = race(["a", "b"], scores, Rules(LowTenth()), budget(["a", "b"]))
     assert state.pairs == {"a": 14, "b": 14}
-    assert [*state.exits] == ["b"]
+    assert [*state.eliminations] == ["b"]
 
 
 def test_the_tenth_percentile_of_pairs_is_resampled_jointly() -> None:
     common = np.random.default_rng(0).normal(0.5, 0.2, 32)
     apart = LowTenth().difference(common, common - 0.05, 0.025)
     assert apart.value == pytest.approx(0.05)
-    assert apart.half_width == pytest.approx(FLOOR)
-    assert LowTenth().of(common, 0.025).half_width > 0.05
+    assert apart.half_width == pytest.approx(MIN_STD)
+    assert LowTenth().summarize(common, 0.025).half_width > 0.05
 
 
 def test_what_more_pairs_would_separate() -> None:
     scores = scattered(6, [0.8, 0.72, 0.799], std=0.1)
     names, rules = list(scores), Rules(Mean())
     table = standings(race(names, scores, rules, budget(names, 42)), scores, rules)
-    left = [one for one in table if one.left]
+    left = [one for one in table if one.may_be_best]
     wide = left[1]._replace(behind=Interval(-0.08, -0.2, 0.04), pairs=14)
     close = left[1]._replace(name="c", behind=Interval(-0.001, -0.1, 0.1), pairs=14)
-    assert separable([left[0], wide, close], 64, rules) == [wide.name]
-    assert separable([left[0], wide, close], 14, rules) == []
+    assert predict_eliminations([left[0], wide, close], 64, rules) == [wide.name]
+    assert predict_eliminations([left[0], wide, close], 14, rules) == []
 
 
 def test_races_at_a_quarter_of_the_cost_find_the_best_and_state_honest_bounds() -> None:

@@ -11,8 +11,8 @@ import pytest
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import run_trials, world_trials
 from onrig.learner.trials.step_run import StepRun, step_problems
-from onrig.tools.advice.plants import drawn_plants
-from onrig.tools.advice.translation import EVALUATIONS, Untranslatable, trial_of
+from onrig.tools.advice.plants import draw_plants
+from onrig.tools.advice.translation import MAX_EVALUATIONS, Untranslatable, to_trial
 from onrig.tools.load import load
 
 SHORT = ["episodes=4", "task.episode_s=0.4", "limits={}"]
@@ -46,7 +46,7 @@ def trained(run: StepRun, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize("case", CASES)
 def test_trials_in_the_world_learn_what_trials_of_the_run_learn(case: str) -> None:
     config = load("pendulum", [*SHORT, *CASES[case]])
-    run = trial_of(config, "pendulum", {"set": {"task.episode_s": 0.4, "limits": {}}})
+    run = to_trial(config, "pendulum", {"set": {"task.episode_s": 0.4, "limits": {}}})
     bare = msgspec.structs.replace(run, options={**run.options, "shield": False, "counts": False})
     trials = run_trials(config, learner_settings(config.learner), [3, 7])
     before = [trials.advance().train for _ in range(4)]
@@ -55,8 +55,8 @@ def test_trials_in_the_world_learn_what_trials_of_the_run_learn(case: str) -> No
 
 def test_a_trial_has_the_plant_of_its_seed_and_the_same_bits_alone() -> None:
     config = load("pendulum", ["episodes=2", "task.episode_s=0.4", *CASES["vracer, falling"]])
-    plants = drawn_plants(config, None).values
-    run = trial_of(config, "pendulum", {"set": {"task.episode_s": 0.4}, "plants": plants})
+    plants = draw_plants(config, None).values
+    run = to_trial(config, "pendulum", {"set": {"task.episode_s": 0.4}, "plants": plants})
     assert run.options["shield"] is True
     together = trained(run, [0, 1, 65])
     for at, seed in enumerate([0, 1, 65]):
@@ -69,15 +69,15 @@ def test_a_trial_has_the_plant_of_its_seed_and_the_same_bits_alone() -> None:
 
 
 def test_a_long_run_has_no_more_evaluations_than_a_curve_needs() -> None:
-    run = trial_of(load("pendulum", ["episodes=507"]), "pendulum", {})
+    run = to_trial(load("pendulum", ["episodes=507"]), "pendulum", {})
     assert run.evaluation.every == 11 * 200
-    assert run.points == 46 <= EVALUATIONS
+    assert run.points == 46 <= MAX_EVALUATIONS
     assert not list(step_problems(run))
 
 
 def test_updates_that_do_not_divide_the_steps_are_kept_exactly() -> None:
     config = load("pendulum", ["task.episode_s=0.98", "learner.updates_per_episode=1"])
-    run = trial_of(config, "pendulum", {"set": {"task.episode_s": 0.98}})
+    run = to_trial(config, "pendulum", {"set": {"task.episode_s": 0.98}})
     assert (run.updates, run.update_every) == (1, 49)
 
 
@@ -95,9 +95,9 @@ def test_updates_that_do_not_divide_the_steps_are_kept_exactly() -> None:
 )
 def test_what_trials_cannot_have_is_refused(settings: list[str], message: str) -> None:
     with pytest.raises(Untranslatable, match=message):
-        trial_of(load("pendulum", settings), "pendulum", {})
+        to_trial(load("pendulum", settings), "pendulum", {})
 
 
 def test_gates_and_budgets_are_left_to_the_rig() -> None:
     gated = ["exploration.near_envelope={from: 0.3}", "exploration.budgets={session: {trips: 3}}"]
-    assert trial_of(load("pendulum", gated), "pendulum", {}) == trial_of(load("pendulum"), "pendulum", {})
+    assert to_trial(load("pendulum", gated), "pendulum", {}) == to_trial(load("pendulum"), "pendulum", {})

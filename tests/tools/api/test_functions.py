@@ -13,7 +13,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.api.run_data import RunData
 from onrig.tools.identification.identify import NotIdentified
 from onrig.tools.run_facts import RunFacts
-from onrig.tools.running import Ended
+from onrig.tools.running import RunResult
 from tests.tools.api.whole_runs import EPISODES, SETTINGS
 from tests.tools.experiments import specs
 from tests.tools.experiments.test_experiment import SPEC
@@ -21,12 +21,12 @@ from tests.tools.identification.test_verb import few
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, list[RunFacts], object]:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, list[RunFacts], object]:
     """A run from a thread, what its progress was, and the handler of SIGINT meanwhile."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     facts: list[RunFacts] = []
     handlers: list[object] = []
-    found: list[Ended] = []
+    found: list[RunResult] = []
 
     def progress(known: RunFacts) -> None:
         facts.append(known)
@@ -40,13 +40,13 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, list[RunFact
     return found[0], facts, handlers[-1]
 
 
-def test_a_run_from_a_thread_ends_with_a_typed_result(ended: tuple[Ended, list[RunFacts], object]) -> None:
+def test_a_run_from_a_thread_ends_with_a_typed_result(ended: tuple[RunResult, list[RunFacts], object]) -> None:
     run, facts, handler = ended
     assert run.code is ExitCode.OK
     assert run.reason == "completed"
     assert run.actuators.startswith("safe")
-    assert run.whole is not None
-    assert run.whole.complete
+    assert run.completeness is not None
+    assert run.completeness.complete
     assert facts[-1].episode == EPISODES
     assert handler is signal.getsignal(signal.SIGINT)
     assert onrig.open_run(run.folder).episodes.rows == 2 * EPISODES
@@ -91,7 +91,7 @@ def test_check_returns_configuration_and_warnings() -> None:
     assert isinstance(failure.value, onrig.ConfigError)
 
 
-def test_evaluate_scores_a_policy_of_the_run(ended: tuple[Ended, list[RunFacts], object], tmp_path: Path) -> None:
+def test_evaluate_scores_a_policy_of_the_run(ended: tuple[RunResult, list[RunFacts], object], tmp_path: Path) -> None:
     run: RunData = onrig.open_run(ended[0].folder)
     last = run.folder / "policies" / f"{run.policies['policy_id'][-1]}.onnx"
     found = onrig.evaluate(last, "pendulum", SETTINGS, episodes=EPISODES)

@@ -98,7 +98,7 @@ def test_a_killed_run_is_read_to_its_last_complete_record(folder: Path, run: Run
     assert cut.state == "killed"
     assert cut.missing == (
         "the run was killed: it has no summary",
-        "log.mcap was not finished: it is read to its last complete chunk",
+        "log.mcap is incomplete; it is read up to its last complete chunk",
     )
     assert 0 < cut.records.rows <= run.records.rows  # chunks close by the wall clock
     for name in cut.records:
@@ -113,7 +113,7 @@ def test_a_run_under_way_is_read_too(folder: Path, tmp_path: Path) -> None:
         announce(shm, tmp_path / "run")
         running = onrig.open_run(tmp_path / "run")
         assert running.state == "running"
-        assert running.missing[0] == "the run is still running"
+        assert running.missing[0] == "the run is in progress"
         assert running.experiences.rows
     finally:
         remove_folder(shm)

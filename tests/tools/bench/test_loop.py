@@ -33,7 +33,7 @@ from onrig.tools.bench.report import describe_machine, rows_table
 from onrig.tools.bench.timing import ratio
 from onrig.tools.cli import main, members
 from onrig.tools.doctor.cyclictest import CyclictestFailed, command, parse
-from onrig.tools.evaluate import judge
+from onrig.tools.evaluate import admission_verdict
 from onrig.tools.load import load_for_rig
 
 PERIOD_NS = 1_000_000
@@ -155,7 +155,7 @@ def test_a_rig_without_a_learner_starts_with_the_kind_of_policy_that_its_learner
     learner = ("learner.algorithm=vracer", "exploration={process: own}")
     for overrides, hidden in ((learner, 0), ((*learner, "learner.vracer.recurrent={units: [8, 4]}"), 24), ((), 0)):
         config = load_for_rig("pendulum-hidden", overrides)
-        verdict = judge(random_policy(config), config)
+        verdict = admission_verdict(random_policy(config), config)
         assert isinstance(verdict, Admitted), verdict
         assert verdict.ports.inputs.get("hidden", 0) == hidden
         assert verdict.contract.stochastic == bool(overrides)

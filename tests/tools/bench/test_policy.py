@@ -11,7 +11,7 @@ from onrig.runtime.policy.admission import Admitted
 from onrig.tools.bench import policy
 from onrig.tools.bench.policy import Plan, random_policies
 from onrig.tools.cli import main
-from onrig.tools.evaluate import judge
+from onrig.tools.evaluate import admission_verdict
 from onrig.tools.load import load
 from tests.tools import policies
 
@@ -45,9 +45,9 @@ def test_a_file_is_measured_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_rig_admits_what_is_made_up_and_peers_compute_the_same() -> None:
     config = load("pendulum", ["learner.algorithm=vracer", "exploration={process: own}"])
     found = random_policies(config, [[8, 4]])
-    verdicts = [judge(one.model, config) for one in found]
+    verdicts = [admission_verdict(one.model, config) for one in found]
     assert [isinstance(verdict, Admitted) for verdict in verdicts] == [False, True, True], "the first draws nothing"
-    assert isinstance(judge(found[0].model, load("pendulum")), Admitted)
+    assert isinstance(admission_verdict(found[0].model, load("pendulum")), Admitted)
     observation = (0.5,) * len(config.signals)
     numpy, torch = (found[0].peers[name](observation) for name in ("numpy", "torch"))
     assert numpy == pytest.approx(torch, rel=1e-5)

@@ -43,13 +43,13 @@ def memory(kind: str) -> Buffer:
     return build(kind, N_OBS, N_ACT, CAPACITY, 1)
 
 
-def judge(buffer: Buffer) -> Verdict:
+def admission_verdict(buffer: Buffer) -> Verdict:
     return gate("some kind", buffer, 1, capacity=CAPACITY, draws=DRAWS)
 
 
 @pytest.mark.parametrize("kind", ["FIFO[Uniform]", "FIFO[PER]", "FIFO[PropPER+IS]"])
 def test_what_onrig_draws_passes_the_gate(kind: str) -> None:
-    assert judge(memory(kind)).passed
+    assert admission_verdict(memory(kind)).passed
 
 
 def test_the_gate_catches_a_sampler_that_prefers_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_the_gate_catches_a_sampler_that_prefers_the_newest(monkeypatch: pytest.
         return a if a.reward.sum() > b.reward.sum() else b
 
     monkeypatch.setattr(buffer, "columns", newest_of_two)
-    verdict = judge(buffer)
+    verdict = admission_verdict(buffer)
     assert verdict.columns_right
     assert not verdict.passed
 
@@ -84,7 +84,7 @@ def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypat
         )
 
     monkeypatch.setattr(buffer, "columns", next_ones)
-    verdict = judge(buffer)
+    verdict = admission_verdict(buffer)
     assert verdict.columns_right
     assert not verdict.passed
 
@@ -93,14 +93,14 @@ def test_the_gate_catches_a_law_with_another_exponent(monkeypatch: pytest.Monkey
     buffer = memory("FIFO[PropPER+IS]")
     declared = buffer.law
     monkeypatch.setattr(buffer, "law", lambda td: declared(td**1.5))
-    assert not judge(buffer).passed
+    assert not admission_verdict(buffer).passed
 
 
 def test_the_gate_catches_columns_of_another_transition(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[Uniform]")
     right = buffer.columns
     monkeypatch.setattr(buffer, "columns", lambda: (c := right())._replace(action=np.roll(c.action, 1, axis=0)))
-    verdict = judge(buffer)
+    verdict = admission_verdict(buffer)
     assert not verdict.columns_right
     assert not verdict.passed
 
@@ -215,7 +215,7 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys: pytest.Capt
 
 
 def test_a_library_that_does_not_come_up_is_unavailable_with_the_reason() -> None:
-    with pytest.raises(Unavailable, match="its worker ended with exit code 1: KeyError: 'no-such-library'"):
+    with pytest.raises(Unavailable, match="the worker ended with exit code 1: KeyError: 'no-such-library'"):
         Worker("no-such-library", SUBJECT)
 
 
@@ -224,7 +224,7 @@ def test_a_process_that_dies_is_unavailable_from_then_on() -> None:
         worker.ask("drop", returns=type(None))
         assert not worker.has_ended
         worker._process.kill()
-        with pytest.raises(Unavailable, match="its worker was killed"):
+        with pytest.raises(Unavailable, match="the worker was killed"):
             worker.ask("drop", returns=type(None))
         assert worker.has_ended
 

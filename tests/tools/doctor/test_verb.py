@@ -25,7 +25,7 @@ from onrig.tools.doctor.wheels import WHEELS, Wheel, WheelFacts
 from onrig.tools.key_folder import make_keys
 from onrig.tools.load import load, load_for_rig
 from onrig.tools.machine import Machine
-from onrig.tools.run import _warn_of_disk_space
+from onrig.tools.run import _warn_about_disk_space
 from tests.tools.doctor.boards import RIG, by_name
 
 ANSWER = Measurement(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
@@ -224,10 +224,10 @@ def test_a_disk_too_small_for_the_whole_run_is_told_of_beforehand(
     whole = complete_run_bytes(config)
     free = whole
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=1))
-    _warn_of_disk_space(config, tmp_path)
+    _warn_about_disk_space(config, tmp_path)
     assert capsys.readouterr().err == ""
     free = whole - 1
-    _warn_of_disk_space(config, tmp_path)
+    _warn_about_disk_space(config, tmp_path)
     (line,) = capsys.readouterr().err.splitlines()
     assert "the complete run may need" in line
     assert "log.max_bytes" in line

@@ -21,7 +21,7 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.learners.admission_terms import standard_probes
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.cli import main as onrig
-from onrig.tools.evaluate import judge
+from onrig.tools.evaluate import admission_verdict
 from onrig.tools.examples import export_sb3
 from onrig.tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
 from onrig.tools.load import load
@@ -73,7 +73,7 @@ def test_the_rig_computes_what_torch_does(name: str, make: Callable[[int, int], 
     network = make(len(config.rig.signals), len(config.rig.actuators))
     model = exported(config, network)
     assert difference(config, network, model) < 1e-5
-    assert isinstance(judge(model, load(name, ["device.pace=lockstep"])), Admitted)
+    assert isinstance(admission_verdict(model, load(name, ["device.pace=lockstep"])), Admitted)
 
 
 def test_onrig_policy_check_accepts_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +168,7 @@ def test_the_best_policy_is_kept_and_each_evaluation_has_a_line(
     scores = [float(line.split("normalized ")[1].split(",")[0]) for line in lines]
     assert scores[2] > scores[0] == scores[1] == scores[3]
     assert [line.endswith(" s left") for line in lines] == [False, True, True, True, False]
-    assert last == f"{path} contains the best policy.  Next:"
+    assert last == f"{path} contains the best policy.  Continue with:"
     assert onrig(check.split()[1:]) == 0
     capsys.readouterr()
     assert onrig([*evaluation.split()[1:], "--json"]) == 0

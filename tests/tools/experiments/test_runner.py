@@ -88,7 +88,7 @@ def test_a_worker_that_dies_costs_its_unit_alone(tmp_path: Path, cells: list[Cel
     outcome = run(tmp_path, cells[:1], range(DEADLY_SEED - 2, DEADLY_SEED + 3), 2, 1, display)
     assert [lost.unit.seeds for lost in outcome.lost] in ([(DEADLY_SEED,), (FAULTY_SEED,)], [(14,), (13,)])
     reasons = {lost.unit.seeds[0]: lost.reason for lost in outcome.lost}
-    assert reasons[DEADLY_SEED] == "its worker was killed (out of memory?)"
+    assert reasons[DEADLY_SEED] == "the worker was killed (out of memory?)"
     assert reasons[FAULTY_SEED] == "ValueError: not with this seed"
     assert read_trials(tmp_path, cells[0]).seeds.tolist() == [11, 12, 15]
     assert (outcome.trials, outcome.total) == (3, 5)

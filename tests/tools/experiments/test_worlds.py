@@ -205,7 +205,7 @@ def test_check_and_dry_run_tell_what_there_is_and_what_it_costs(
 ) -> None:
     path = written(tmp_path, SMALL)
     assert main(["check", str(path)]) == ExitCode.OK
-    assert capsys.readouterr().out.endswith("sound: an experiment of 3 cells, 3 trials of 40 steps each\n")
+    assert capsys.readouterr().out.endswith("valid: an experiment of 3 cells, 3 trials of 40 steps each\n")
     assert main(["check", str(path), "--explain"]) == ExitCode.CONFIGURATION
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     assert main(["experiment", str(path), "--dry-run", "--out", str(tmp_path / "out")]) == ExitCode.OK

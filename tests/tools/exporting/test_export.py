@@ -44,7 +44,7 @@ def test_parquet_holds_log_and_memory_bit_for_bit(run: RunData, tmp_path: Path) 
     from onrig.tools.exporting.table_formats import read_table
 
     exported = export(run, "parquet", tmp_path / "out")
-    assert exported.missing == exported.absent == ()
+    assert exported.missing == exported.never_recorded == ()
     assert equal(read_table(tmp_path / "out/records.parquet", run.record_schema), run.records)
     memory = read_table(tmp_path / "out/experiences.parquet", experience_schema(run.config))
     assert (experience_rows(run.config, memory) == np.concatenate(list(run.experience_rows()))).all()
@@ -159,7 +159,7 @@ def test_a_killed_run_is_exported_and_what_is_missing_is_said(
     rows = 2 * whole_runs.EPISODES
     assert captured.err.splitlines()[-3:] == [
         f"onrig export: {folder}: the run was killed: it has no summary",
-        f"onrig export: {folder}: log.mcap was not finished: it is read to its last complete chunk",
+        f"onrig export: {folder}: log.mcap is incomplete; it is read up to its last complete chunk",
         f"onrig export: {folder}: 1 of {rows + 1} episodes in episodes.csv are not complete in the log",
     ]
     provenance = json.loads((tmp_path / "killed-parquet/provenance.json").read_text())
@@ -214,7 +214,7 @@ def test_a_run_without_a_log_exports_its_memory_and_has_no_episodes(run: RunData
     exported = export(bare, "parquet", tmp_path / "out")
     assert exported.counts["records"] == 0
     assert exported.counts["experiences"] == run.experiences.rows
-    assert len(exported.absent) == 1
+    assert len(exported.never_recorded) == 1
     for format_ in ("minari", "lerobot"):
         with pytest.raises(CannotExport, match="export its memory: --format parquet"):
             export(bare, format_, tmp_path / format_)

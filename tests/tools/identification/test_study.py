@@ -11,7 +11,7 @@ from onrig.sim.identification.recording import stretches
 from onrig.sim.twin.main import twin_options
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification import study
-from onrig.tools.identification.driving import GENTLE, drive, ranges_of
+from onrig.tools.identification.driving import N_GENTLE_EXCITATIONS, drive, ranges_of
 from onrig.tools.identification.refusal import reversed_channels
 from onrig.tools.identification.study import Outcome, run_twin
 from onrig.tools.load import load
@@ -34,7 +34,7 @@ def test_a_large_dead_band_does_not_look_like_a_reversed_actuator(index: int, mo
     options = twin_options(config)
     twin = study.draw_twin(options, config, np.random.default_rng((7, index)))
     device = msgspec.structs.replace(config.device, twin=msgspec.to_builtins(twin))
-    gentle = options.plant.excitations(config.rig, ranges_of(config, 1.0))[:GENTLE]
+    gentle = options.plant.excitations(config.rig, ranges_of(config, 1.0))[:N_GENTLE_EXCITATIONS]
     steps = drive(config, lockstep_session(msgspec.structs.replace(config, device=device)), gentle, seed=index)
     connection = connection_of(options.plant, config.rig, list(stretches(steps, config.rig, config.period_us)))
     assert reversed_channels(connection, config.rig) == []

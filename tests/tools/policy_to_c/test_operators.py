@@ -138,9 +138,9 @@ def test_what_c_does_not_get_is_refused() -> None:
         node("MatMul", ["n", "w"], ["o"]),
         node("Tanh", ["o"], ["action"]),
     ]
-    with pytest.raises(ModelRefused, match="operators: MatMul -> 'm' multiplies more than two dimensions"):
+    with pytest.raises(ModelRefused, match="operators: MatMul -> 'm' multiplies arrays of more than two dimensions"):
         source_of(serialized(proto(nodes, {**cube, "w": np.ones((2, 1), np.float32)})), "policy")
-    with pytest.raises(ModelRefused, match="operators: Cast -> 'o0' has 64-bit floats; export float32"):
+    with pytest.raises(ModelRefused, match="operators: Cast -> 'o0' has 64-bit floats; export the policy as float32"):
         source_of(serialized(wide_policy()), "policy")
 
 

@@ -88,10 +88,10 @@ def test_what_cannot_be_translated_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cannot = "onrig policy: /policy.onnx: cannot be translated"
-    memory = "ports: it keeps a hidden state, which the C function does not: export one without memory"
+    memory = "ports: it has a hidden state, which the C function does not support: export a policy without memory"
     assert refused(serialized(recurrent()), tmp_path, capsys) == f"{cannot} ({memory})"
     bare = serialized(policy(contract=None))
-    stamp = "contract: it has none: write a rig's with onrig policy stamp"
+    stamp = "contract: it has no contract: add the rig's with onrig policy stamp"
     assert refused(bare, tmp_path, capsys) == f"{cannot} ({stamp})"
     assert refused(b"no model", tmp_path, capsys).startswith(f"{cannot} (format: ")
     assert refused(bytes(5 << 20), tmp_path, capsys) == f"{cannot} (size: more than 4194304 bytes)"

@@ -15,7 +15,7 @@ from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import drawn_options
 from onrig.tools.load import load_for_rig, rig_findings
 from onrig.tools.pretrained import N_HELD_OUT_PLANTS
-from onrig.tools.pretraining.configuration import piece_episodes, plants_of, pretraining_config
+from onrig.tools.pretraining.configuration import piece_episodes, pretraining_config, split_samples
 from tests.tools.pretraining.posterior import STD, pendulum_result, write_pendulum
 
 
@@ -25,7 +25,7 @@ def config(tmp_path: Path) -> RunConfig:
 
 
 def test_held_out_plants_are_not_learned_on(config: RunConfig) -> None:
-    plants = plants_of(pendulum_result(), config, "FILE")
+    plants = split_samples(pendulum_result(), config, "FILE")
     gains = [set(part["gain_per_v_s2"]) for part in (plants.learned, plants.held_out)]
     assert [len(g) for g in gains] == [200 - N_HELD_OUT_PLANTS - plants.uncovered, N_HELD_OUT_PLANTS]
     assert not gains[0] & gains[1]
@@ -33,7 +33,7 @@ def test_held_out_plants_are_not_learned_on(config: RunConfig) -> None:
 
 def test_parameters_are_drawn_together_with_noise_within_its_interval(config: RunConfig) -> None:
     result = pendulum_result()
-    plants = plants_of(result, config, "FILE")
+    plants = split_samples(result, config, "FILE")
     assert set(plants.learned) == {*(p.name for p in result.parameters), "noise_angle"}
     rows = {row[:3] for row in result.samples}
     assert set(zip(*[plants.learned[p.name] for p in result.parameters[:3]], strict=True)) <= rows
@@ -44,7 +44,7 @@ def test_parameters_are_drawn_together_with_noise_within_its_interval(config: Ru
 
 def test_each_episode_of_the_twin_has_a_plant_of_the_posterior(config: RunConfig) -> None:
     result = pendulum_result()
-    plants = plants_of(result, config, "FILE")
+    plants = split_samples(result, config, "FILE")
     first = pretraining_config(config, result, plants.learned, 10)
     assert not [*rig_findings(first)]
     options = twin_options(first)
@@ -55,7 +55,7 @@ def test_each_episode_of_the_twin_has_a_plant_of_the_posterior(config: RunConfig
 
 def test_limits_and_task_are_the_rigs_and_budgets_of_its_wear_are_not(config: RunConfig) -> None:
     result = pendulum_result()
-    first = pretraining_config(config, result, plants_of(result, config, "FILE").learned, 10)
+    first = pretraining_config(config, result, split_samples(result, config, "FILE").learned, 10)
     assert (first.limits, first.task, first.rig, first.probation) == (
         config.limits,
         config.task,
@@ -71,13 +71,13 @@ def test_limits_and_task_are_the_rigs_and_budgets_of_its_wear_are_not(config: Ru
 def test_a_rig_on_a_port_is_pretrained_on_its_identified_twin(config: RunConfig) -> None:
     result = pendulum_result()
     on_port = msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, twin=None))
-    plants = plants_of(result, on_port, "FILE")
+    plants = split_samples(result, on_port, "FILE")
     assert twin_options(pretraining_config(on_port, result, plants.learned, 1)).plant.dry_friction == 0.5
 
 
 def test_plants_beyond_the_shield_are_left_out(config: RunConfig) -> None:
     wide = pendulum_result(0.03)
-    plants = plants_of(wide, config, "FILE")
+    plants = split_samples(wide, config, "FILE")
     assert plants.uncovered > 20
     nominal = config.limits.predicted.nominal["gain_per_v_s2"]  # type: ignore[union-attr]
     for part in (plants.learned, plants.held_out):
@@ -87,14 +87,17 @@ def test_plants_beyond_the_shield_are_left_out(config: RunConfig) -> None:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (pendulum_result(samples=0), "holds 0 samples, at least 100 are needed: identify the rig again"),
-        (pendulum_result(widths=False), "gain_per_v_s2 has an interval without width, so it is not known: identify"),
-        (pendulum_result(0.3), "the shield covers .* plants, at least 100 are needed: identify again with more motion"),
+        (pendulum_result(samples=0), "contains 0 samples, but at least 100 are needed: identify the rig again"),
+        (pendulum_result(widths=False), "gain_per_v_s2 was not identified: all samples are equal: identify"),
+        (
+            pendulum_result(0.3),
+            "the shield covers .* plants, but at least 100 are needed: identify again with more motion",
+        ),
     ],
 )
 def test_a_useless_posterior_is_refused_in_one_line(config: RunConfig, result: Result, message: str) -> None:
     with pytest.raises(Failure, match=message) as refused:
-        plants_of(result, config, "FILE")
+        split_samples(result, config, "FILE")
     assert "\n" not in str(refused.value)
 
 

@@ -87,12 +87,12 @@ def test_a_run_of_another_identification_is_refused_with_both_values(trained: Tr
         load_for_rig("pendulum", settings)
     first = str(refused.value).splitlines()[0]
     assert str(trained.record.identified) in first
-    assert f'this one has "{load_for_rig("pendulum", settings[1:]).identified}"' in first
+    assert f'this run has "{load_for_rig("pendulum", settings[1:]).identified}"' in first
 
 
 def test_run_takes_it_by_its_folder(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "pendulum", "--pretrained", str(trained.out), "--set", SMALL[0], "--dry-run"]) == 0
-    assert "pendulum: sound" in capsys.readouterr().out
+    assert "pendulum: valid" in capsys.readouterr().out
 
 
 def test_what_has_ended_is_not_continued_and_not_overwritten(
@@ -108,11 +108,14 @@ def test_what_has_ended_is_not_continued_and_not_overwritten(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pendulum"], "pendulum names no identification to draw plants from: onrig identify pendulum --out found"),
+        (
+            ["pendulum"],
+            "pendulum names no identification from which to draw plants: onrig identify pendulum --out found",
+        ),
         (["pendulum", "--minutes", "0"], "--minutes: expected more than 0"),
         (["pendulum", "--episodes", "0"], "--episodes: expected 1 or more"),
-        (["pendulum", "--resume", "x"], "--resume takes everything from the folder"),
-        (["--resume", "nowhere"], "'nowhere' holds no pretraining"),
+        (["pendulum", "--resume", "x"], "--resume takes all settings from the folder"),
+        (["--resume", "nowhere"], "'nowhere' contains no pretraining"),
         (["magman", "--set", "identified={file}"], "was identified on rig 'pendulum', not 'magman'"),
     ],
 )

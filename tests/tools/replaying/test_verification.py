@@ -20,7 +20,7 @@ from onrig.runtime.shm.board import Word
 from onrig.runtime.starts import draw_start
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.tools.replaying import recomputation
-from onrig.tools.replaying.comparison import decisions_in
+from onrig.tools.replaying.comparison import decision_fields
 from onrig.tools.replaying.verification import Verification
 from tests.runtime.control.cable import Cable
 from tests.runtime.control.lossy_line import LossyLine
@@ -39,7 +39,7 @@ def verified(run: LoggedRun, parts: list[Part] | None = None, tolerance: float =
     verification = Verification(run.config, run.folder, tolerance)
     verification.run(parts if parts is not None else parts_of(run))
     counted = verification.missing_ticks()
-    assert parts is not None or counted.present == counted.expected or not verification._undecimated
+    assert parts is not None or counted.present == counted.expected or not verification._is_undecimated
     return verification
 
 
@@ -235,7 +235,7 @@ def test_one_bit_of_a_sensor_is_found_where_it_was_changed(pendulum: LoggedRun, 
     assert first.field in ("observation", "reward")
 
 
-@pytest.mark.parametrize("name", [n for n in decisions_in(LAYOUT) if n not in ("policy_id", "flags")])
+@pytest.mark.parametrize("name", [n for n in decision_fields(LAYOUT) if n not in ("policy_id", "flags")])
 def test_a_changed_decision_is_found_and_named(pendulum: LoggedRun, name: str) -> None:
     def change(row: np.ndarray) -> None:
         raw = row[name].view(np.uint8).reshape(-1)
@@ -291,7 +291,7 @@ def test_without_a_policy_file_its_answers_are_taken_from_the_records(tmp_path: 
     assert verification.comparison.first is None
     assert verification.comparison.ticks.total() == len(run.records)
     asked = sum(not r["flags"] & Flag.NO_ACTION for r in run.records)
-    assert dict(verification.unverified) == {recomputation.NO_POLICY: asked}
+    assert dict(verification.unverified) == {recomputation.MISSING_POLICY: asked}
     assert "1.onnx" in verification.missing[0]
 
 
@@ -324,7 +324,7 @@ def test_another_seed_is_another_exploration(pendulum: LoggedRun) -> None:
 def test_after_lost_records_the_rest_of_the_episode_is_told_to_be_unverified(pendulum: LoggedRun) -> None:
     verification = verified(pendulum, without(parts_of(pendulum), range(10, 12)))
     assert verification.comparison.first is None
-    assert dict(verification.unverified) == {recomputation.LOST: 31 - 12, recomputation.UNFINISHED: 1}
+    assert dict(verification.unverified) == {recomputation.LOST_RECORDS: 31 - 12, recomputation.UNFINISHED: 1}
     assert verification.comparison.ticks.total() == len(pendulum.records) - 2 - 19
 
 
@@ -333,11 +333,11 @@ def test_an_exploration_with_a_history_goes_on_from_what_the_loop_kept(watched: 
     starts = [i for i, f in enumerate(first) if f]
     verification = verified(watched, without(parts_of(watched), range(2, 4)))
     assert verification.comparison.first is None
-    assert recomputation.NO_STATE not in verification.unverified
+    assert recomputation.UNKNOWN_STATE not in verification.unverified
     bare: list[Part] = [p for p in without(parts_of(watched), range(2, 4)) if not isinstance(p, StoredLoopState)]
     forgetful = verified(watched, bare)
     assert forgetful.comparison.first is None
-    assert forgetful.unverified[recomputation.NO_STATE] == len(watched.records) - starts[1]
+    assert forgetful.unverified[recomputation.UNKNOWN_STATE] == len(watched.records) - starts[1]
 
 
 def test_another_state_of_the_exploration_than_the_loop_kept_is_a_difference(watched: LoggedRun) -> None:
@@ -350,7 +350,7 @@ def test_another_state_of_the_exploration_than_the_loop_kept_is_a_difference(wat
         parts.append(part)
     comparison = verified(watched, parts).comparison
     assert comparison.first is not None
-    assert comparison.first.field == "state of the exploration"
+    assert comparison.first.field == "exploration state"
 
 
 def test_records_that_a_second_replay_process_took_again_count_once(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_a_decimated_log_proves_nothing(tmp_path: Path) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", "log.decimation=5").run()
     verification = verified(run)
     assert verification.comparison.ticks.total() == 0
-    assert list(verification.unverified) == ["the log holds only some of the ticks (log.decimation)"]
+    assert list(verification.unverified) == ["the log contains only some of the ticks (log.decimation)"]
 
 
 # -- another board ---------------------------------------------------------------------------------------------------

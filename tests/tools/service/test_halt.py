@@ -13,7 +13,7 @@ from onrig.runtime.run_state.running import RemoteControl, Running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
-from onrig.tools.service.halt import FADE_TIMEOUT_S, find, halt, main
+from onrig.tools.service.halt import FADE_TIMEOUT_S, find_run, halt, main
 
 
 class Loop:
@@ -90,8 +90,8 @@ def test_a_loop_that_has_ended_without_a_frame_is_safe_only_if_it_commanded_noth
 
 def test_the_run_of_a_pid_is_found() -> None:
     rigs = [Running(7, Path("a"), Path("b")), Running(8, Path("c"), Path("d"))]
-    assert find(8, rigs) == rigs[1]
-    assert find(9, rigs) is None
+    assert find_run(8, rigs) == rigs[1]
+    assert find_run(9, rigs) is None
 
 
 def test_a_run_of_another_version_is_not_taken_for_halted(

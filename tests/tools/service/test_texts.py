@@ -20,8 +20,8 @@ from onrig.tools.service.texts import (
     device_unit,
     limits_text,
     quote_for_systemd,
-    rule_text,
     service_name,
+    udev_rule_text,
     unit_text,
 )
 
@@ -152,7 +152,7 @@ def test_systemd_itself_finds_nothing_wrong_with_the_unit(for_user: bool, tmp_pa
 
 
 def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
-    lines = rule_text(SERVICE).splitlines()
+    lines = udev_rule_text(SERVICE).splitlines()
     assert lines[0] == HEADER_LINE
     rules = [line for line in lines if not line.startswith("#")]
     assert rules == [
@@ -164,14 +164,14 @@ def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
 
 @pytest.mark.parametrize("usb", [None, UsbIdentity("2341", "0043", "")])
 def test_other_ports_have_no_latency_to_set(usb: UsbIdentity | None) -> None:
-    text = rule_text(SERVICE._replace(usb=usb))
+    text = udev_rule_text(SERVICE._replace(usb=usb))
     assert "latency_timer" not in text
     assert ("KERNEL" in text) is (usb is None)
     assert "serial" not in text
 
 
 def test_a_serial_number_cannot_break_out_of_its_rule() -> None:
-    text = rule_text(SERVICE._replace(usb=FTDI._replace(serial='A", RUN+="/bin/sh')))
+    text = udev_rule_text(SERVICE._replace(usb=FTDI._replace(serial='A", RUN+="/bin/sh')))
     assert 'ATTRS{serial}=="A?, RUN+=?/bin/sh"' in text
 
 

@@ -15,8 +15,8 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
 from onrig.tools.service import installation as install_service
-from onrig.tools.service.installation import PathOccupied, artifacts, file_state, write
-from onrig.tools.service.texts import HEADER_LINE, Artifact
+from onrig.tools.service.installation import PathOccupied, file_state, service_files, write_files
+from onrig.tools.service.texts import HEADER_LINE, ServiceFile
 from tests.docs import outside
 from tests.tools.service.test_texts import SERVICE
 
@@ -100,7 +100,7 @@ def test_a_service_of_the_user_is_not_written_as_root(
 ) -> None:
     monkeypatch.setenv("SUDO_USER", "pi")
     assert main(["service", str(config), "--user"]) == ExitCode.CONFIGURATION
-    assert "run it without sudo" in capsys.readouterr().err
+    assert "run this command without sudo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -173,43 +173,43 @@ def content(folder: Path) -> dict[str, str]:
 
 
 def test_the_files_of_a_service_go_where_the_system_looks(tmp_path: Path) -> None:
-    paths = [str(a.path.relative_to(tmp_path)) for a in artifacts(SERVICE, Path("/home/pi"), tmp_path)]
+    paths = [str(a.path.relative_to(tmp_path)) for a in service_files(SERVICE, Path("/home/pi"), tmp_path)]
     assert paths == [
         "etc/systemd/system/onrig-pendulum.service",
         "etc/udev/rules.d/90-onrig-pendulum.rules",
         "etc/security/limits.d/90-onrig-pendulum.conf",
     ]
-    (own,) = artifacts(SERVICE._replace(for_user=True), Path("/home/pi"), tmp_path)
+    (own,) = service_files(SERVICE._replace(for_user=True), Path("/home/pi"), tmp_path)
     assert own.path == tmp_path / "home/pi/.config/systemd/user/onrig-pendulum.service"
 
 
 def test_files_are_readable_for_all_and_written_again_without_harm(tmp_path: Path) -> None:
-    listed = artifacts(SERVICE, Path("/home/pi"), tmp_path)
+    listed = service_files(SERVICE, Path("/home/pi"), tmp_path)
     assert [file_state(a) for a in listed] == ["new"] * 3
-    write(listed)
+    write_files(listed)
     first = content(tmp_path)
     assert all(stat.S_IMODE(a.path.stat().st_mode) == 0o644 for a in listed)
     assert [file_state(a) for a in listed] == ["unchanged"] * 3
-    changed = artifacts(SERVICE._replace(user="lab"), Path("/home/pi"), tmp_path)
+    changed = service_files(SERVICE._replace(user="lab"), Path("/home/pi"), tmp_path)
     assert [file_state(a) for a in changed] == ["replaced", "unchanged", "replaced"]
-    write(changed)
+    write_files(changed)
     assert set(content(tmp_path)) == set(first)
     assert "User=lab" in listed[0].path.read_text()
 
 
 def test_a_file_of_somebody_else_is_never_replaced_and_nothing_is_written(tmp_path: Path) -> None:
-    listed = artifacts(SERVICE, Path("/home/pi"), tmp_path)
+    listed = service_files(SERVICE, Path("/home/pi"), tmp_path)
     listed[2].path.parent.mkdir(parents=True)
     listed[2].path.write_text("@audio - rtprio 95\n")
     before = content(tmp_path)
     with pytest.raises(PathOccupied, match="was not written by Onrig"):
-        write(listed)
+        write_files(listed)
     assert content(tmp_path) == before
 
 
 def test_a_failure_on_the_way_takes_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = Artifact(tmp_path / "b", f"{HEADER_LINE}\nold\n")
-    write([old])
+    old = ServiceFile(tmp_path / "b", f"{HEADER_LINE}\nold\n")
+    write_files([old])
     real = install_service._replace
 
     def fail_at_c(path: Path, content: bytes) -> None:
@@ -219,11 +219,11 @@ def test_a_failure_on_the_way_takes_everything_back(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(install_service, "_replace", fail_at_c)
     with pytest.raises(OSError, match="No space left"):
-        write(
+        write_files(
             [
-                Artifact(tmp_path / "new" / "a", "x"),
+                ServiceFile(tmp_path / "new" / "a", "x"),
                 old._replace(text=f"{HEADER_LINE}\nnew\n"),
-                Artifact(tmp_path / "c", "x"),
+                ServiceFile(tmp_path / "c", "x"),
             ]
         )
     assert content(tmp_path) == {"b": f"{HEADER_LINE}\nold\n"}

@@ -26,7 +26,7 @@ def test_no_device_is_said_in_one_line_with_what_makes_it_safe(
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "no such port" in err
-    assert "unconfirmed: the device makes itself safe" in err
+    assert "unconfirmed: the device sets its safe outputs" in err
 
 
 def test_host_twin_and_disarm_speak_at_the_same_rate_unless_told_otherwise() -> None:

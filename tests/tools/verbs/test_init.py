@@ -16,7 +16,7 @@ from onrig.runtime.safety.promise import promise_of
 from onrig.sim.plants.pendulum import Pendulum
 from onrig.sim.plants.plant import Plant
 from onrig.tools.cli import VERBS, main
-from onrig.tools.first_rig import plants, rig_files, rig_name, templates
+from onrig.tools.first_rig import plant_names, rig_files, rig_name, templates
 from onrig.tools.first_rig_plant import NoTemplate, generate_files, mujoco_model_files
 from onrig.tools.load import load
 from tests.docs.commands import ROOT, commands_of
@@ -48,7 +48,7 @@ def begun(folder: Path, plant: str) -> Path:
 def test_there_is_a_template_for_each_plant_that_people_have() -> None:
     names = {"beam", "blank", "cartpole", "inverted-double-pendulum", "magman", "motor", "pendulum"}
     assert set(templates()) == names
-    assert set(plants()) == names | set(registry.names(registry.PLANTS))
+    assert set(plant_names()) == names | set(registry.names(registry.PLANTS))
 
 
 @pytest.mark.parametrize("plant", SHIPPED)
@@ -60,7 +60,7 @@ def test_a_template_after_a_shipped_run_is_that_run_under_another_name(plant: st
     rig = msgspec.structs.replace(mine.rig, name=shipped.rig.name)
     assert msgspec.structs.replace(mine, rig=rig) == shipped
     assert "# plants that the shield's guarantee covers" in (folder / "run.yaml").read_text()
-    assert f"in one word, **{promise_of(mine.limits).basis}**" in (folder / "README.md").read_text()
+    assert f"for this rig is **{promise_of(mine.limits).basis}**" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("plant", sorted(set(templates()) - set(SHIPPED)))
@@ -156,8 +156,8 @@ def test_a_model_with_other_files_stays_where_it_is(tmp_path: Path) -> None:
     [
         ("--plant pendulm", "(did you mean 'pendulum'?)"),
         ("--plant mujoco", "--plant mujoco needs a model: --model MODEL.xml"),
-        ("--plant motor --model x.xml", "--model is for --plant mujoco, not for 'motor'"),
-        ("--plant linear", "no default for states, actions, A, B: start with --plant blank"),
+        ("--plant motor --model x.xml", "--model applies only to --plant mujoco, not to 'motor'"),
+        ("--plant linear", "no default for states, actions, A, B: use --plant blank"),
     ],
 )
 def test_what_cannot_be_written_is_said_in_one_line(

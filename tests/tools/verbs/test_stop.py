@@ -46,7 +46,7 @@ def test_it_is_stopped_by_a_signal_and_what_nobody_confirms_is_told(
     assert main(["stop", *options]) == ExitCode.HARDWARE
     assert older.wait() == 0
     said = capsys.readouterr()
-    assert "has the layout of another schema; the stop was requested by a signal instead" in said.out
+    assert "has the layout of another schema; requesting the stop by a signal instead" in said.out
     assert "actuators unconfirmed" in said.err
 
 
@@ -111,7 +111,7 @@ def test_a_run_elsewhere_is_not_taken_for_being_alone(
 
 
 def test_a_stop_finds_the_only_run_from_anywhere(paused: Path) -> None:
-    found = active_runs.choose("stop", None, anywhere=True)
+    found = active_runs.choose_run("stop", None, anywhere=True)
     assert isinstance(found, Running)
     assert found.folder == paused
 

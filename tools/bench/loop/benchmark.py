@@ -53,7 +53,7 @@ from onrig.tools.bench.loop.tally import Tally, sendings
 from onrig.tools.bench.processes import CPUS, restrict_to_cpus
 from onrig.tools.bench.report import Fact, checks_table, conclude, describe_machine, rows_table
 from onrig.tools.doctor import cyclictest
-from onrig.tools.load import explain, load_for_rig
+from onrig.tools.load import load_for_rig, print_problems
 from onrig.tools.progress import Progress, progress_for
 from onrig.tools.terminal import complain, draw_or_report
 
@@ -230,7 +230,7 @@ def benchmark(args: Request) -> int:
                 subjects.append(Subject(CYCLICTEST))
             plans.append((rate_hz, configs[0], schedule(subjects, args.seconds, args.slice)))
     except ConfigError as error:
-        return explain(error)
+        return print_problems(error)
     if cyclictest.find() is None and "cyclictest" not in without:
         print("cyclictest is not installed: install rt-tests for the comparison", file=sys.stderr)
     weights = [s.seconds + START_S for _, _, slices in plans for s in slices]

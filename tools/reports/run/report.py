@@ -113,7 +113,7 @@ def _page(m: RunFiles, charts: list[Plot], notes: list[str]) -> Page:
     ]
     contents = {"Figures": charts, "Post-mortems": faults, "Where it ran": True, "How to reproduce it": True}
     head: list[Part] = [
-        Badge(_outcome(facts), facts.completed),
+        Badge(_outcome(facts), facts.is_completed),
         Contents([heading for heading, content in contents.items() if content]),
         Tiles(tiles(m, facts)),
         Warnings(warnings(m, facts, notes)),

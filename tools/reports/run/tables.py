@@ -52,7 +52,7 @@ def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
         faults = len(_faults(m))
         shown.append(Tile(str(faults), "faults", faults > 0))
     if facts.stored is not None:
-        shown.append(Tile(facts.kept, "experiences in the memory"))
+        shown.append(Tile(facts.memory_fill, "experiences in the memory"))
     if facts.offered is not None:
         refused = count(facts.refused + facts.rolled_back)
         shown.append(
@@ -82,7 +82,7 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
     lines = []
     if not m.summary:
         lines.append("No summary: the run is still running, or was killed before it wrote one.")
-    elif not facts.completed:
+    elif not facts.is_completed:
         lines.append(f"It did not complete: {facts.ended or '?'}.")
     if facts.lost:
         lines.append(f"{count(facts.lost)} step records were lost before the replay process read them.")

@@ -1,4 +1,4 @@
-"""Measure the time from the last gradient step to the rig, and experiences per second, with and without keys.
+"""Measure the delay from gradient step to rig, and experiences per second, with and without keys.
 
 The rig's end and the learner are two processes on this machine, connected over ipc and tcp. The checks are bounds on
 Onrig; the exit code is 0 whether or not they hold.
@@ -19,11 +19,11 @@ class Options:
     json: File | None = None
     """Also write the figures to FILE."""
     quick: bool = False
-    """Fewer policies, and a memory of 1e5 experiences instead of 1e6."""
+    """Send fewer policies, and use a memory of 1e5 experiences instead of 1e6."""
 
 
 def main(options: Options) -> int:
-    """Measure, print table and checks; returns the exit code."""
+    """Measure, and print table and checks; returns the exit code."""
     from onrig.tools.bench.link.benchmark import benchmark
     from onrig.tools.terminal import warn_missing_library
 

@@ -18,36 +18,36 @@ class Options:
     """Arguments of the benchmark."""
 
     config: Config | None = None
-    """Path or shipped name of a configuration (default: pendulum-hardware with every option that a tick can run)."""
+    """Path or shipped name of a configuration (default: pendulum-hardware with all options that add work to a tick)."""
     _: KW_ONLY
     json: File | None = None
     """Also write the figures to FILE."""
     rate: Annotated[tuple[float, ...], Value("HZ")] = ()
     """Sampling rate; may be repeated (default: 200, 500, 1000)."""
     seconds: Seconds = 60.0
-    """Seconds per subject and rate."""
+    """Seconds for each of rig and cyclictest, per rate."""
     slice: Seconds = 30.0
     """Seconds per slice."""
     set: Overrides = ()
     trust: Trust = False
     without: Annotated[str, Value("PART,...")] = ""
-    """Omit parts in all slices: burner, cyclictest, learner, log, sentinel, web."""
+    """Omit these parts in all slices: burner, cyclictest, learner, log, sentinel, web."""
     compare: tuple[Literal["learner", "log", "web"], ...] = ()
-    """Compare slices with and without this part; may be repeated."""
+    """Compare slices with and without a part; may be repeated."""
     against: Annotated[tuple[str, ...], Value("a.b=c")] = ()
-    """Compare with slices at another value of a setting; may be repeated."""
-    swaps: Annotated[float, Value("S", alone=1.0)] | None = None
+    """Compare with slices that have another value of a setting; may be repeated."""
+    swaps: Annotated[float, Value("S", implied_value=1.0)] | None = None
     """Send a new policy every S seconds (default: 1) instead of running a learner."""
     device: Port | None = None
-    """A device on a serial port instead of the twin."""
+    """Use the device on this serial port instead of the twin."""
     plot: File | None = None
     """Draw the histograms (PNG, PDF or SVG)."""
     keep: Folder | None = None
-    """Keep the run folders in DIR."""
+    """Keep the run folders, in DIR."""
 
 
 def main(options: Options) -> int:
-    """Measure, print tables and checks; returns the exit code, 0 whether or not the checks hold."""
+    """Measure, and print tables and checks; returns the exit code: 0 whether or not the checks hold."""
     from onrig.tools.bench.loop.benchmark import benchmark
     from onrig.tools.bench.loop.plan import Request
     from onrig.tools.terminal import warn_missing_library

@@ -1,8 +1,8 @@
 """Measure the evaluation and build times of policies of several sizes, compared with numpy and torch.
 
 Measures random networks for the rig's signals in several sizes (needs onnx), with numpy and torch for comparison if
-they are installed, or policies from files. Evaluations are timed back to back, and with cold caches as in a tick every
-few milliseconds.
+they are installed, or policies from files. Evaluations are timed back to back, and with cold caches as in a loop that
+ticks every few milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Options:
     json: File | None = None
     """Also write the figures to FILE."""
     quick: bool = False
-    """A fifth of the rounds, and shorter ones."""
+    """Run a fifth of the rounds, and shorter ones."""
     file: Annotated[tuple[Path, ...], Value("FILE", complete="file")] = ()
     """A policy (ONNX); may be repeated."""
     hidden: Annotated[tuple[str, ...], Value("N,N")] = ()
@@ -34,7 +34,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Measure, print table and checks; returns the exit code."""
+    """Measure, and print table and checks; returns the exit code."""
     from onrig.tools.bench.policy import benchmark
     from onrig.tools.terminal import warn_missing_library
 

@@ -1,8 +1,8 @@
 """Measure insertion, sampling and updates of the replay memory, compared with other libraries' buffers.
 
-Every library runs in a separate process. The distribution of its draws is tested first; then all are timed in turn,
-round by round, so that disturbances affect all alike. The checks are bounds on Onrig; the exit code is 0 whether or not
-they hold.
+Every library runs in a separate process. First, the distribution of the draws is tested; then all libraries are timed
+in turn, round by round, so that disturbances affect them equally. The checks are bounds on Onrig; the exit code is 0
+whether or not they hold.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Options:
     json: File | None = None
     """Also write the figures to FILE."""
     quick: bool = False
-    """A minute instead of six: 10000 transitions, fewer rounds."""
+    """Take one minute instead of six: 10000 transitions, fewer rounds."""
     capacity: Annotated[tuple[int, ...], Value("N")] = ()
-    """Only this capacity; may be repeated."""
+    """Measure only this capacity; may be repeated."""
 
 
 def main(options: Options) -> int:
-    """Measure, print tables and checks; returns the exit code."""
+    """Measure, and print tables and checks; returns the exit code."""
     from onrig.tools.bench.replay.benchmark import benchmark
     from onrig.tools.terminal import warn_missing_library
 

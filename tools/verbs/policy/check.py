@@ -1,6 +1,6 @@
-"""Tell whether the rig would admit a policy.
+"""Check whether a rig would admit a policy.
 
-Exit code 2 if it would be refused, with the reason.
+Exit code 2 if the rig would refuse it; the reason is printed.
 """
 
 from __future__ import annotations

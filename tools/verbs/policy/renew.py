@@ -1,8 +1,8 @@
-"""Let a board's own policy act, by renewing its lease, and log its frames.
+"""Let the policy on a board act, by renewing its lease, and record its frames.
 
-The policy must be built into the board (hw/firmware/README.md). It acts within the device's limits, tightened to the
-configuration's; no shield acts, and nothing learns. Without the renewals of this command the board is safe after the
-lease and one period. Ctrl-C disarms it.
+The policy must be built into the board (hw/firmware/README.md). It acts within the limits of the device and the
+configuration, without a shield or a learner. When this command stops renewing the lease, the board sets its safe
+outputs after the lease and one period.  Ctrl-C disarms the board.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Options:
     duration: Seconds | None = None
     """Device time after which the board is disarmed (default: on Ctrl-C)."""
     log: File | None = None
-    """CSV file of the frames, in SI units."""
+    """CSV file for the frames, in SI units."""
     set: Overrides = ()
     trust: Trust = False
 
 
 def main(options: Options) -> int:
     """Renew the lease; returns the exit code."""
-    from onrig.tools.policy_renewal import Drive, drive
+    from onrig.tools.policy_renewal import RenewalOptions, renew_policy
 
-    where = Drive(options.file, options.config, options.set, options.device)
-    return drive(where, options.duration, options.log)
+    where = RenewalOptions(options.file, options.config, options.set, options.device)
+    return renew_policy(where, options.duration, options.log)

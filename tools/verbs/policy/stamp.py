@@ -1,6 +1,7 @@
-"""Write the contract of a rig into anybody's ONNX file.
+"""Write the contract of a rig into an ONNX file.
 
-The file is then judged as `policy check` does; exit code 2 if the rig would refuse it, with the reason.
+The stamped policy is then checked as by `onrig policy check`.  Exit code 2 if the rig would refuse it; the reason is
+printed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ class Options:
     """Arguments of the verb."""
 
     file: File
-    """A policy (ONNX): observations in SI to actions in SI (docs/third-party-policies.md)."""
+    """A policy (ONNX) that maps observations to actions, both in SI units (docs/third-party-policies.md)."""
     config: Config
     """Path or shipped name of the rig's configuration."""
     _: KW_ONLY
     out: File | None = None
-    """Stamped file (default: in place)."""
+    """File for the stamped policy (default: FILE itself)."""
     set: Overrides = ()
     trust: Trust = False
 

@@ -1,6 +1,6 @@
 """Write a policy as a C99 function for a microcontroller, with a check against onnxruntime.
 
-Exit code 2 if the policy cannot be translated, with the reason (docs/third-party-policies.md).
+Exit code 2 if the policy cannot be translated; the reason is printed (docs/third-party-policies.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class Options:
     """A policy (ONNX) with a contract."""
     _: KW_ONLY
     out: File | None = None
-    """C file; its name is the prefix of the function (default: the policy's name, in this folder)."""
+    """C file, whose name is the prefix of the function's name (default: named like the policy, in the current folder).
+    """
 
 
 def main(options: Options) -> int:
