@@ -33,14 +33,14 @@ class Convolution(NamedTuple):
 
 
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Observations that are images, and the first layers for them."""
+    """Image observations, and the convolutional layers that process them."""
 
     size: tuple[Side, Side]
     """Rows and columns of a frame."""
     frames: Annotated[int, msgspec.Meta(ge=1, le=16)] = 4
     """Number of successive frames in an observation."""
     convolutions: Annotated[tuple[Convolution, ...], msgspec.Meta(max_length=8)] = ()
-    """Channels, filter size and stride of the convolutional layers before the others."""
+    """Channels, filter size and stride of each convolutional layer; the fully connected layers follow."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List filters that exceed their inputs, as (path in the section, message)."""
@@ -80,9 +80,9 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     home_under_refer: ClassVar[str] = ""
     """Module and class of the variant with ReF-ER; empty if the algorithm does not support it."""
     limits_policy_steps: ClassVar[bool] = False
-    """Whether the algorithm itself limits the size of policy updates; ReF-ER may then only measure."""
+    """Whether the algorithm itself limits the size of policy updates; ReF-ER then requires ``rules: none``."""
     needs_episodes: ClassVar[bool] = False
-    """Whether it needs the episodes in the memory."""
+    """Whether it learns along the episodes stored in the memory."""
     bit_identical_trials: ClassVar[bool] = True
     """Whether a trial gives bit-identical results alone and among others; otherwise ``onrig check`` accepts a relative
     difference of 1e-3."""
@@ -91,7 +91,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def note_bytes(self) -> float:
-        """Bytes of its notes per experience, excluding those of ReF-ER (``ReferSettings``)."""
+        """Bytes of notes per experience, excluding those of ReF-ER (``ReferSettings``)."""
         return 0.0
 
     @property
@@ -127,7 +127,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return iter(())
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-        """List settings of a run on a rig that prevent the algorithm of this name from learning, as (path in the run,
+        """List settings of a run on a rig that prevent the algorithm ``name`` from learning, as (path in the run,
         message).
 
         ``capacity``: number of experiences in the memory; 0 if the configured one is invalid.
@@ -142,7 +142,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def image(self) -> Image | None:
-        """Images that it learns from in place of vectors (``images``, a field of algorithms that can)."""
+        """Format of image observations; None for vectors, and for algorithms without the setting ``images``."""
         return getattr(self, "images", None)
 
     @property

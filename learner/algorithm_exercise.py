@@ -1,4 +1,4 @@
-"""Exercise of an algorithm: every call that a run makes, on random data."""
+"""Conformance check of an algorithm, with every call that a run makes, on random data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from onrig.runtime.run_config import RunConfig
 
 _STATES: Final = 5
 _TOLERANCE: Final = 1e-3
-"""Tolerance between a trial alone and among others, relative to the largest value, if the algorithm does not promise
-bit-identical results."""
+"""Maximum difference between a trial's results alone and among other trials, relative to the largest value, unless the
+algorithm promises bit-identical results."""
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -48,7 +48,9 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         if isinstance(algorithm, UsesWholeMemory):
             links = Trajectories(S, B, lambda trial, first, second: first >= 0)
             rows = [minibatches(_rng(seed), (1, B), n, m, settings) for seed in memories]
-            algorithm.bind_memory(MemoryAccess(notes, lambda slots: _gather(rows, slots), links.after, links.around))
+            algorithm.bind_memory(
+                MemoryAccess(notes, lambda slots: _gather(rows, slots), links.next_slots, links.segments_around)
+            )
         return algorithm, notes
 
     (both, notes), (alone, _), (other, others) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
@@ -69,7 +71,7 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         requirement = (
             "every bit must agree" if exact else f"results differ by more than {_TOLERANCE:g} of the largest value"
         )
-        yield f"trains a trial differently among others than alone: {requirement}"
+        yield f"results of a trial alone and among other trials differ: {requirement}"
     others.restore(notes.state())
     other.restore({name: np.array(array) for name, array in both.state().items()})
     again, restored = (train(algorithm, settings, n, m, slice(None)) for algorithm in (both, other))
@@ -103,7 +105,7 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
         if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
             return f"returns signals '{name}' of shape {np.shape(values)}, or non-finite values, expected shape {shape}"
     if (signals.target is not None) is not settings.selected.provides_targets:
-        return "returns targets without provides_targets in its description, or sets it and returns none"
+        return "returns targets although its description does not set provides_targets, or the reverse"
     return None
 
 

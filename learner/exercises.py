@@ -1,6 +1,6 @@
-"""Exercise of a retention and of a sampling: every call that a run makes, on random data.
+"""Conformance checks of a keeper and of a sampler, with every call that a run makes, on random data.
 
-Each function lists defects in the results; exceptions of the plugin propagate.  ``onrig check`` applies them to plugins
+Each function lists the defects it finds; exceptions of the plugin propagate.  ``onrig check`` applies them to plugins
 from other packages and files.
 """
 
@@ -124,7 +124,7 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
     if not sampler.required_signals:
         joint, single = sampler.draw(batch, 3), [other.draw(batch, 1) for _ in range(3)]
         if not np.array_equal(joint.slots, np.concatenate([draw.slots for draw in single])):
-            yield "draws different minibatches in one call of three than in three single calls"
+            yield "draws different minibatches in one call for three updates than in three calls for one"
 
 
 def _draw_problem(draw: Draw, shape: tuple[int, int], stored: int) -> str | None:

@@ -55,9 +55,9 @@ def export_policy(layers: Layers, contract: PolicyContract, log_std: LogStdHead 
     """Build the ONNX model of an actor: ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units.
 
     ``layers`` are weights (in, out) and bias (out,) of the network on normalised values, relu between them, tanh at the
-    end.  [low, high] of the contract's signals maps onto [-1, 1]: for the observations inside the first layer's weights
-    (computed in float64; fewer kernels to run on every tick), for the actions by a product and a sum after the tanh.
-    With ``log_std`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
+    end. [low, high] of the contract's signals maps onto [-1, 1]: for observations the mapping is merged into the first
+    layer's weights, in float64, which saves kernels on every tick; for actions it is a product and a sum after the
+    tanh.  With ``log_std`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
 
     The same arguments give the same bytes.  Raises ValueError if the layers do not fit the contract.
     """

@@ -37,7 +37,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     truncations: Literal["bootstrap", "terminate"] = "bootstrap"
     """Whether a return that the time limit truncates is completed with the value of the last state, or with 0."""
     log_std: LogStd = 0.0
-    """Initial log standard deviation of the policy, the same in all states, which is learned."""
+    """Initial log standard deviation of the policy, which is learned and the same in all states."""
     filter: bool = True
     """Whether observations are standardised by their running mean and standard deviation, and clipped at 5 deviations.
     """
@@ -159,7 +159,7 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def replays(self) -> int:
-        """Number of passes over the batch by the value; the policy makes one."""
+        """Number of passes over a batch to fit the value; the policy makes one."""
         return self.value_epochs
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Descriptions of the samplings: notation, requirements, memory, and their options in the ``learner`` section."""
+"""Descriptions of the sampling strategies: notation, requirements, memory, and options in the ``learner`` section."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Sample = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
 class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
-    """Description of a sampling, with checks against the algorithm that uses it."""
+    """Description of a sampling strategy, with checks against the algorithm that uses it."""
 
     common: ClassVar[tuple[str, ...]] = ()
-    """Settings that are fields of ``learner`` itself, not of the sampler's section."""
+    """Names of its settings that are fields of ``learner`` itself, not of the sampler's section."""
 
     def exponent(self, learner: Any) -> float | None:
         """Exponent of its priorities under ``learner`` (``LearnerSettings``), which experiments vary; None if it has
@@ -85,7 +85,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class ProportionalLaw(NamedTuple):
-    """Proportional prioritised replay with all options set."""
+    """Options of proportional prioritised replay, all set."""
 
     alpha: float
     """Exponent of the priorities."""
@@ -101,7 +101,7 @@ PROPORTIONAL: Final = {
     "schaul2016": ProportionalLaw(0.6, 0.4, "batch_max", "episodes"),
     "oh2021": ProportionalLaw(0.5, 0.4, "none", "updates"),
 }
-"""Laws by paper: Schaul et al. 2016, and the PER of Oh et al. 2021 (eqs. 1, 5)."""
+"""Options of both variants: Schaul et al. 2016, and the PER of Oh et al. 2021 (eqs. 1, 5)."""
 
 
 class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
@@ -112,7 +112,7 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
     corrections = ("IS",)
     bytes_per_slot = 17.0
     law: Literal["schaul2016", "oh2021"] = "schaul2016"
-    """Law of Schaul et al. or of Oh et al. (docs/methods.md)."""
+    """Variant: that of Schaul et al. or of Oh et al. (docs/methods.md)."""
     alpha: Exponent | UnsetType = UNSET
     """Exponent of the priorities."""
     beta: Share | UnsetType = UNSET

@@ -31,7 +31,8 @@ class StartFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     """Folder of the run."""
     sha256: str | UnsetType = UNSET
-    """Checksum of the networks; a different content is refused.  It is set in a run's own configuration."""
+    """Checksum of the networks; a file with another checksum is rejected.  A run's recorded configuration contains
+    it."""
 
 
 class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,7 +166,7 @@ def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[Learne
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
-    """Return contradictions between settings, as (path, message) pairs."""
+    """List contradictory settings, as (path, message)."""
     values = {name: getattr(settings, name, UNSET) for name in algorithm_names()}
     sections = {name: section for name, section in values.items() if section is not UNSET}
     problems = [
@@ -181,7 +182,8 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     if settings.selected.batch_steps:
         for path in ("updates_per_episode", "updates_per_transition"):
             if getattr(settings, path) is not None:
-                problems.append((path, f"{settings.algorithm} learns from each batch of its policies: remove this"))
+                message = f"{settings.algorithm} learns from each batch of its policies: remove this setting"
+                problems.append((path, message))
         return problems
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
@@ -233,7 +235,7 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
 
 
 def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:
-    """Return the settings that do not fit a rig, as (path, message) pairs."""
+    """List settings that do not fit a rig, as (path, message)."""
     name, selected = settings.algorithm, settings.selected
     if not selected.on_rig:
         return [("algorithm", f"a rig cannot run the policies of {name}: use it with `onrig experiment`")]
@@ -244,7 +246,8 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
 
 
 def process_problem(settings: LearnerSettings, exploration: Exploration) -> tuple[str, str] | None:
-    """Conflict of the exploration process with the algorithm on a rig, as (path in its section, message), or None."""
+    """Describe why the exploration process does not fit the algorithm on a rig, as (path in ``exploration``, message);
+    None if it fits."""
     name, tag = settings.algorithm, exploration.__struct_config__.tag
     if settings.stochastic and not isinstance(exploration, OwnNoise):
         algorithm = name if settings.refer is UNSET else f"{name} under ReF-ER"

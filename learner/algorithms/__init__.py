@@ -191,11 +191,11 @@ class MemoryAccess(NamedTuple):
     notes: Notes
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
-    after: NDArray[np.int64]
-    """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``around``, only for an
-    algorithm that ``needs_episodes``."""
-    around: Callable[[NDArray[np.int64], int], Chain]
-    """Segments of episodes (``onrig.learner.trajectories.Trajectories.around``)."""
+    next_slots: NDArray[np.int64]
+    """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``segments_around``, only for
+    an algorithm that ``needs_episodes``."""
+    segments_around: Callable[[NDArray[np.int64], int], Chain]
+    """Segments of episodes (``onrig.learner.trajectories.Trajectories.segments_around``)."""
 
 
 @runtime_checkable

@@ -198,7 +198,7 @@ class Acer(ReferAlgorithm):
         assert self._memory is not None
         assert batches.slots is not None
         slots = batches.slots[k]
-        segments = self._memory.around(slots, self._acer_config.segment)
+        segments = self._memory.segments_around(slots, self._acer_config.segment)
         weight = np.ones(slots.shape) if batches.weights is None else batches.weights[k]
         steps = lay_out(segments, slots, weight, self._chunk_steps)
         ends = self._end_values(segments.last)

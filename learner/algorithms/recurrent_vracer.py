@@ -126,7 +126,7 @@ class RecurrentVracer(Vracer):
         assert self._memory is not None
         if self._start == "zero":
             return
-        after = self._memory.after
+        after = self._memory.next_slots
         front = [np.setdiff1d(slots, after[s, slots]) for s, slots in enumerate(new_slots)]
         while any(map(len, front)):
             for index, rows, experiences in self._chunks(front):

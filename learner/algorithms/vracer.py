@@ -209,7 +209,7 @@ class Vracer(ReferMinibatchAlgorithm):
         """Update the end values of drawn experiences without a successor, unless the task terminated there."""
         assert self._memory is not None
         trial = np.arange(self.trials)[:, None]
-        last = (self._memory.after[trial, slots] < 0) & ~batches.terminated[k]
+        last = (self._memory.next_slots[trial, slots] < 0) & ~batches.terminated[k]
         counts = np.count_nonzero(last, axis=1)
         if not counts.any():
             return
@@ -242,7 +242,7 @@ class Vracer(ReferMinibatchAlgorithm):
             self._value[s, :n],
             self._refer.rho[s, :n],
             self._end_value[s, :n],
-            self._memory.after[s, :n],
+            self._memory.next_slots[s, :n],
             self._config.gamma,
             None if self._head is None else self._advantages[s, :n],
         )

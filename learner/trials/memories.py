@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Behaviour, MemoryAccess, Minibatches, Signals, Window
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import ReplayView
-from onrig.learner.trajectories import Trajectories, keys_of
+from onrig.learner.trajectories import Trajectories, experience_keys
 from onrig.learner.trials.rows import AlteredEpisode, Columns, MemoryContents, Rows
 from onrig.learner.trials.sampling import sampling_for
 from onrig.learner.trials.worlds import Policy
@@ -107,7 +107,7 @@ class Memories:
         """The algorithm's notes per slot."""
         self._selected = contents.setting.options.selected
         links = self._selected.needs_links
-        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if links else None
+        self._trajectories = Trajectories(len(seeds), self._capacity, self._are_consecutive) if links else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): incremented with each offered experience, and once more between episodes."""
         self._episode = [0] * len(seeds)
@@ -118,7 +118,7 @@ class Memories:
     def _insert_prior(self, prior: Transitions) -> None:
         """Insert the initial experiences of every memory; they do not count as offered."""
         rows, episodes = self.columns.rows_of(prior), prior.episode.tolist()
-        keys = keys_of(prior.episode, prior.step)
+        keys = experience_keys(prior.episode, prior.step)
         written = []
         for trial, keeper in enumerate(self._keepers):
             slots = []
@@ -214,7 +214,7 @@ class Memories:
             self._trajectories.on_write(trial, slots, self._next_key[trial] + steps)
         return written
 
-    def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
+    def _are_consecutive(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
         rows, columns = self.rows[trial].view(np.uint32), self.columns
         ends = rows[first, columns.next_observation]
         together: NDArray[np.bool_] = (ends == rows[second, columns.observation]).all(axis=1)
@@ -266,8 +266,8 @@ class Memories:
         return minibatches, noise
 
     def _with_successors(self, drawn: Minibatches, trajectories: Trajectories) -> Minibatches:
-        chain = trajectories.follow(self.slots, self._selected.successors)
-        last = self._fields(self._rows_in(chain.last))
+        chain = trajectories.with_successors(self.slots, self._selected.successors)
+        last = self._fields(self._rows_in(chain.last_slots))
         trial = self._trials[:, None, None]
         rewards = self.rows[trial, chain.slots, self.columns.reward]
         return replace(
@@ -281,7 +281,7 @@ class Memories:
     def _with_window(self, taken: Minibatches, slots: Slots) -> Minibatches:
         if self._trajectories is None or self._selected.window == 1:
             return taken
-        chain = self._trajectories.before(slots, self._selected.window)
+        chain = self._trajectories.with_predecessors(slots, self._selected.window)
         trial = self._trials[:, None, None]
         return replace(
             taken, window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.present)
@@ -315,8 +315,8 @@ class Memories:
 
     def memory_access(self) -> MemoryAccess:
         """The algorithm's access to the memories."""
-        trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
-        return MemoryAccess(self.notes, self.gather, trajectories.after, trajectories.around)
+        trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._are_consecutive)
+        return MemoryAccess(self.notes, self.gather, trajectories.next_slots, trajectories.segments_around)
 
     def observations(self) -> Rows:
         """All stored observations and next observations, of every trial."""

@@ -134,7 +134,7 @@ def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_i
     slots = np.random.default_rng(2).permutation(40)
     trajectories.on_write(0, slots, keys)
     drawn = slots[[[0, 4, 6, 29, 30, 39]]]
-    chain = trajectories.before(drawn, W)
+    chain = trajectories.with_predecessors(drawn, W)
     assert chain.present.sum(axis=-1).tolist() == [[1, 5, 1, 16, 1, 10]]
     before = np.random.default_rng(3).standard_normal((1, 6, nets.lstm.hidden_width))
     before[:, 0] = 0.0

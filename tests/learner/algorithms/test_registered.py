@@ -58,7 +58,7 @@ def _assert_notes(settings: LearnerSettings) -> None:
     assert isinstance(algorithm, UsesWholeMemory)
     links = Trajectories(1, 100, lambda trial, first, second: first >= 0)
     algorithm.bind_memory(
-        MemoryAccess(notes, lambda slots: pytest.fail("nothing is stored"), links.after, links.around)
+        MemoryAccess(notes, lambda slots: pytest.fail("nothing is stored"), links.next_slots, links.segments_around)
     )
     columns = {key: column for key, column in notes.state().items() if key != "stored"}
     assert sum(column.nbytes for column in columns.values()) == 100 * settings.note_bytes
@@ -77,7 +77,9 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
         batches = Minibatches(observation, np.tanh(action), reward, after, terminated)
         nowhere = Trajectories(2, 5, lambda trial, first, second: first >= 0)
         if isinstance(algorithm, UsesWholeMemory):
-            algorithm.bind_memory(MemoryAccess(notes, lambda slots: batches, nowhere.after, nowhere.around))
+            algorithm.bind_memory(
+                MemoryAccess(notes, lambda slots: batches, nowhere.next_slots, nowhere.segments_around)
+            )
             acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
             batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
         told = algorithm.update(batches)
