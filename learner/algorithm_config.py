@@ -156,13 +156,13 @@ def algorithm_names() -> tuple[str, ...]:
     return registry.names(registry.ALGORITHMS)
 
 
-def defaults_of(name: str) -> AlgorithmConfig:
+def default_section(name: str) -> AlgorithmConfig:
     """Return an algorithm's section with its defaults; raises KeyError for an unknown name."""
     section: Callable[[], AlgorithmConfig] = registry.load(registry.ALGORITHMS, name)
     return section()
 
 
-def algorithms_where(condition: Callable[[AlgorithmConfig], bool]) -> str:
+def format_algorithm_names(condition: Callable[[AlgorithmConfig], bool]) -> str:
     """List the names of the algorithms whose sections satisfy a condition, for a message."""
     sections: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
     return ", ".join(name for name, section in sections.items() if condition(section()))

@@ -84,7 +84,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
             yield "selection.strategy", f"{message}: choose another strategy"
 
 
-class ProportionalLaw(NamedTuple):
+class ProportionalOptions(NamedTuple):
     """Options of proportional prioritised replay, all set."""
 
     alpha: float
@@ -97,9 +97,9 @@ class ProportionalLaw(NamedTuple):
     """Axis along which beta grows linearly."""
 
 
-PROPORTIONAL: Final = {
-    "schaul2016": ProportionalLaw(0.6, 0.4, "batch_max", "episodes"),
-    "oh2021": ProportionalLaw(0.5, 0.4, "none", "updates"),
+OPTIONS_BY_LAW: Final = {
+    "schaul2016": ProportionalOptions(0.6, 0.4, "batch_max", "episodes"),
+    "oh2021": ProportionalOptions(0.5, 0.4, "none", "updates"),
 }
 """Options of both variants: Schaul et al. 2016, and the PER of Oh et al. 2021 (eqs. 1, 5)."""
 
@@ -126,9 +126,9 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
         return self.resolved.alpha
 
     @property
-    def resolved(self) -> ProportionalLaw:
-        configured = {name: getattr(self, name) for name in ProportionalLaw._fields}
-        return PROPORTIONAL[self.law]._replace(
+    def resolved(self) -> ProportionalOptions:
+        configured = {name: getattr(self, name) for name in ProportionalOptions._fields}
+        return OPTIONS_BY_LAW[self.law]._replace(
             **{name: value for name, value in configured.items() if value is not UNSET}
         )
 

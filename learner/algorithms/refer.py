@@ -63,7 +63,7 @@ class Rules(NamedTuple):
 
     beta: Array
     min_ratio: Array
-    """Lower bound of near ratios; ``max_ratio`` is the upper one.  The upper bound is infinite without rule 1."""
+    """Lower bound of near ratios; the upper bound, ``max_ratio``, is infinite without rule 1."""
     max_ratio: Array
     annealing: Array
     """Factor applied to the step size."""
@@ -78,7 +78,7 @@ class Rules(NamedTuple):
 
 
 class Refer:
-    """Both rules for S trials; keeps the columns ``rho``, ``far`` and ``kl`` per slot."""
+    """State of both rules for S trials, with the columns ``rho``, ``far`` and ``kl`` per slot."""
 
     def __init__(self, settings: ReferSettings, batch: int, notes: Notes) -> None:
         self.settings: Final = settings

@@ -91,14 +91,14 @@ class RankDraws:
             self._lengths = np.zeros((len(stored), batch), np.int64)
             weights = np.zeros((1, len(stored), batch), np.float32)
             for n in set(stored):
-                of_size = [one == n for one in stored]
+                has_size = [n_stored == n for n_stored in stored]
                 ends = segment_ends(self._cumulative, n, batch)
                 starts = np.concatenate(([0], ends[:-1]))
-                self._starts[of_size], self._lengths[of_size] = starts, ends - starts
+                self._starts[has_size], self._lengths[has_size] = starts, ends - starts
                 if self._beta is not None:
                     relative_probability = n / (batch * (ends - starts)[None].astype(np.float64))
                     smallest = float(relative_probability.min())
-                    weights[:, of_size] = importance_weights(
+                    weights[:, has_size] = importance_weights(
                         relative_probability, self._beta.at(self.episode), Scale.NONE, smallest
                     )
             weights.flags.writeable = False

@@ -53,15 +53,15 @@ class _Distinct:
 
     def _allocate(self, n: int, batch: int) -> None:
         self._uniforms, self._slots = np.zeros(n), np.zeros(n, np.int64)
-        self._seen = np.zeros(4 << (batch - 1).bit_length(), np.int64)
-        arrays = (array.ctypes.data for array in (self._seen, self._uniforms, self._slots))
-        self._struct = _Struct(len(self._seen), *arrays, self._next_double, self._state)
+        self._hash_table = np.zeros(4 << (batch - 1).bit_length(), np.int64)
+        arrays = (array.ctypes.data for array in (self._hash_table, self._uniforms, self._slots))
+        self._struct = _Struct(len(self._hash_table), *arrays, self._next_double, self._state)
         self._address = ctypes.addressof(self._struct)
 
     def draw(self, uniforms: NDArray[np.float64], bound: int, batch: int) -> NDArray[np.int64]:
         """Draw slots (updates, batch) with ``uniforms`` (updates * batch,); ``bound`` is at least 2 ``batch``."""
         n = len(uniforms)
-        if n != len(self._uniforms) or 4 * batch > len(self._seen):
+        if n != len(self._uniforms) or 4 * batch > len(self._hash_table):
             self._allocate(n, batch)
         self._uniforms[:] = uniforms
         if self._function(self._address, n // batch, batch, bound):
@@ -125,13 +125,13 @@ class Uniform(Sampler):
         if 2 * len(row) > bound:
             row[:] = self._repair.permutation(bound)[: len(row)]
             return
-        seen: set[int] = set()
+        drawn: set[int] = set()
         for i, slot in enumerate(row.tolist()):
-            if slot in seen:
-                while slot in seen:
+            if slot in drawn:
+                while slot in drawn:
                     slot = int(self._repair.random() * bound)
                 row[i] = slot
-            seen.add(slot)
+            drawn.add(slot)
 
     def state(self) -> State:
         return {

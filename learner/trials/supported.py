@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from onrig.learner.algorithm_config import Image, algorithms_where
+from onrig.learner.algorithm_config import Image, format_algorithm_names
 from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
@@ -51,7 +51,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     if settings.updates_per_episode is None and not settings.selected.batch_steps:
         problems.append("trials learn between episodes: set learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
-        supported = algorithms_where(lambda section: not section.single_action)
+        supported = format_algorithm_names(lambda section: not section.single_action)
         problems.append(f"{settings.algorithm} supports one action, this rig has several: use {supported}")
     if settings.selected.batch_steps:
         problems.append(
@@ -96,7 +96,7 @@ def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
     """List reasons why the algorithm cannot learn a task with these observations and actions, as (path, message)."""
     learner, selected, (_, m, levels, _, image) = run.learner, run.learner.selected, spaces
     if image is not None and selected.image is None:
-        supported = algorithms_where(lambda section: "images" in section.__struct_fields__)
+        supported = format_algorithm_names(lambda section: "images" in section.__struct_fields__)
         hint = f"set learner.{supported}.images.size to [{image[0]}, {image[1]}]"
         yield "learner.algorithm", f"'{run.task}' shows images, which {learner.algorithm} does not expect: {hint}"
     elif selected.image is not None and selected.image.size != image:
@@ -105,7 +105,7 @@ def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
         yield f"learner.{learner.algorithm}.images.size", f"'{run.task}' shows {shows}, not of {rows} by {columns}"
     if not selected.single_action:
         if levels is not None:
-            supported = algorithms_where(lambda section: section.single_action)
+            supported = format_algorithm_names(lambda section: section.single_action)
             yield (
                 "learner.algorithm",
                 f"'{run.task}' has discrete actions, which {learner.algorithm} does not support: use {supported}",
@@ -113,7 +113,7 @@ def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
         return
     own_levels = getattr(selected, "levels", levels)
     if m != 1:
-        supported = algorithms_where(lambda section: not section.single_action)
+        supported = format_algorithm_names(lambda section: not section.single_action)
         yield (
             "learner.algorithm",
             f"{learner.algorithm} supports one action, '{run.task}' has {m}: use {supported}",

@@ -13,7 +13,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from onrig.learner.algorithm_config import algorithm_names, defaults_of
+from onrig.learner.algorithm_config import algorithm_names, default_section
 from onrig.learner.sampler_settings import SamplerSettings
 from onrig.learner.settings import ALWAYS, learner_settings
 from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
@@ -224,7 +224,7 @@ def paths_of(name: str, algorithm: str | None = None) -> tuple[str, ...]:
 
 def fields_of(algorithm: str) -> tuple[str, ...]:
     """Settings of an algorithm; none for an unknown one."""
-    return defaults_of(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
+    return default_section(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
 
 
 def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, algorithm: str) -> Iterator[Setting]:
