@@ -211,7 +211,7 @@ class Agent:
             slots, generations = draw.slots.reshape(-1), generations.copy()
             signals = self._algorithm.update(minibatches).of_trial(0)
             self._sampler.on_update(slots, signals)
-            values = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
+            values = np.array([signals.feedback_values(signal) for signal in self.feedback.values()], np.float32)
             yield ReplayedChunk(slots, generations, values)
 
     def learn_from_batches(self, heartbeat: Callable[[], object]) -> None:

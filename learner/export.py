@@ -300,5 +300,5 @@ class _Graph:
         self._nodes[-1] = self._nodes[-1]._replace(outputs=[OUTPUT_NAME])
         n, m = len(contract.observations), len(contract.actions)
         inputs, outputs = ports_for(n, m, stochastic=contract.stochastic, hidden=hidden)
-        nodes = (onnx_writer.node(*each) for each in self._nodes)
+        nodes = (onnx_writer.node(*node_fields) for node_fields in self._nodes)
         return onnx_writer.model(nodes, self._constants, inputs, outputs, {METADATA_KEY: encode_contract(contract)})

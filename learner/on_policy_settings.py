@@ -61,9 +61,9 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """List sizes that do not divide evenly."""
         if self.steps % self.batch:
             yield "batch", f"expected a divisor of the {self.steps} steps, got {self.batch}"
-        for at, size in (("steps", self.steps), ("batch", self.batch)):
+        for path, size in (("steps", self.steps), ("batch", self.batch)):
             if size % self.actors:
-                yield at, f"expected a multiple of the {self.actors} actors, got {size}"
+                yield path, f"expected a multiple of the {self.actors} actors, got {size}"
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
         """List settings that prevent a rig from gathering its batches."""
@@ -166,6 +166,6 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
         """List sizes that do not divide evenly, and too few experiences in Fisher products."""
         yield from super().problems()
         if -(-self.steps // self.fisher_every) < 4:
-            at_most = (self.steps - 1) // 3
-            message = f"expected at most {at_most}, for four of the {self.steps} steps, got {self.fisher_every}"
+            maximum = (self.steps - 1) // 3
+            message = f"expected at most {maximum}, for four of the {self.steps} steps, got {self.fisher_every}"
             yield "fisher_every", message

@@ -18,7 +18,7 @@ from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.memory.strategy import parse_sampling, parse_strategy, sampling_class
 
 _DEFAULT: Final = "ddpg"
-ALWAYS: Final = ("ddpg", "dqn")
+ALWAYS_PRESENT_SECTIONS: Final = ("ddpg", "dqn")
 """Sections that every resolved configuration has; the others appear only if selected or given, so that the identity of
 a run does not change with the number of registered algorithms."""
 _GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
@@ -110,7 +110,7 @@ def _section_fields(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) 
     """Fields of the sections: those of the algorithms, then those of the samplers with options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT
     for name, section in algorithms.items():
-        yield (name, section, section()) if name in ALWAYS else (name, section | UnsetType, UNSET)
+        yield (name, section, section()) if name in ALWAYS_PRESENT_SECTIONS else (name, section | UnsetType, UNSET)
     for sampling in samplers.values():
         if sampling.section:
             yield sampling.section, sampling | UnsetType, UNSET
@@ -228,7 +228,11 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     """
     samplings_read = parse_sampling(parse_strategy(strategy).sampling).each
     read = {settings.algorithm, *(sampling_class(sampling.name).section for sampling in samplings_read)}
-    readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in ALWAYS}
+    readers = {
+        name: f"{settings.algorithm} does not read it"
+        for name in algorithm_names()
+        if name not in ALWAYS_PRESENT_SECTIONS
+    }
     samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
     for name, message in readers.items():

@@ -77,6 +77,6 @@ def format_estimate(
 
 def format_share(n: int, trials: int) -> str:
     """Format the number of trials that reached a level, with a lower bound of the share (95 %, one-sided)."""
-    from onrig.learner.trials.intervals import share_at_least
+    from onrig.learner.trials.intervals import share_lower_bound
 
-    return f"{n} of {trials} (at least {100 * share_at_least(n, trials):.0f} %)"
+    return f"{n} of {trials} (at least {100 * share_lower_bound(n, trials):.0f} %)"

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.measures import RULE_LEVEL, rule_of_thumb
+from onrig.learner.trials.measures import BUFFER_SIZE_LEVEL, estimate_buffer_size
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
@@ -217,7 +217,7 @@ def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, st
     if config.task.normalization is None:
         yield "rule of thumb", "not applicable: it needs normalised rewards (task.normalization)"
         return
-    result = rule_of_thumb(curve.steps, curve.score)
+    result = estimate_buffer_size(curve.steps, curve.score)
     if result is None:
         yield "rule of thumb", "not applicable: the run ended no better than random actions"
         return
@@ -225,7 +225,8 @@ def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, st
     yield "rule of thumb", f"a memory of about {result.experiences} experiences ({memory})"
     yield (
         "",
-        f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {result.final:.3f} ({_PAPER}, §8.5)",
+        f"with which the run reached {BUFFER_SIZE_LEVEL:.0%} of its final performance of {result.final:.3f} "
+        f"({_PAPER}, §8.5)",
     )
     if not result.converged:
         yield "", "but performance was still rising: more may be needed"

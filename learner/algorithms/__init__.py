@@ -83,7 +83,7 @@ class Minibatches:
     window: Window | None = None
     """(K, S, B, W, ...), for an algorithm with ``window`` W > 1."""
 
-    def only(self, k: int) -> Minibatches:
+    def select(self, k: int) -> Minibatches:
         """Minibatch ``k``, without slots, behaviour policies and windows."""
         at = slice(k, k + 1)
         return Minibatches(
@@ -114,7 +114,7 @@ class Signals(NamedTuple):
     kl: NDArray[np.floating] | None = None
     """(K, S, B): KL divergence between the behaviour policy and the present one; None without ReF-ER."""
 
-    def of(self, signal: Signal) -> NDArray[np.floating]:
+    def feedback_values(self, signal: Signal) -> NDArray[np.floating]:
         """Return the values of a feedback signal for keepers, (K, S, B); raises ValueError if the algorithm does not
         provide it."""
         signals = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)

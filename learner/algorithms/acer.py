@@ -133,7 +133,7 @@ class Acer(ReferAlgorithm):
 
     def _sample_actions(self, chunk: _Chunk) -> list[Array]:
         """Return a' and each u_k, as constants for gradients."""
-        m, mean, std = self._m, chunk.mean.detached(), chunk.std.detached()
+        m, mean, std = self._m, chunk.mean.detach(), chunk.std.detach()
         noise = chunk.fields["noise"]
         return [mean + std * noise.columns(index, index + m) for index in range(0, noise.shape[1], m)]
 
@@ -144,7 +144,7 @@ class Acer(ReferAlgorithm):
 
     def _policy_distance(self, chunk: _Chunk) -> PolicyDistance:
         behaviour = BehaviourSample(chunk.fields["drawn"], chunk.fields["acted_mean"], chunk.fields["acted_std"])
-        return policy_distance(self._settings, behaviour, chunk.mean.detached(), chunk.std.detached())
+        return policy_distance(self._settings, behaviour, chunk.mean.detach(), chunk.std.detach())
 
     def _trace_values(self, tape: Tape, chunk: _Chunk) -> None:
         """Trace values of steps, and distances from the behaviour policies."""
@@ -162,7 +162,7 @@ class Acer(ReferAlgorithm):
         z = self._policy_step(chunk, sampled, self._action_value(chunk.x, sampled) - mean_advantage, rho)
         loss = -fields["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * chunk.value + advantage)
         for ascent, parameter in zip(z, (chunk.mean, chunk.std), strict=True):
-            loss = loss - (ascent.detached() * parameter).row_sums()
+            loss = loss - (ascent.detach() * parameter).row_sums()
         gradients = tape.gradient((fields["share"] * loss).sum(), self._groups)
         sums = [tape.read(field) for field in self._sums]
         with tape.section(_FIRST_CHUNK_SECTION):
@@ -180,12 +180,12 @@ class Acer(ReferAlgorithm):
     def _policy_step(self, chunk: _Chunk, sampled_action: Array, advantage: Array, rho: Array) -> list[Array]:
         """Ascent direction of means and standard deviations, (rows, m) each, within the trust region."""
         c, fields, tape = self._acer_config.truncation, chunk.fields, sampled_action.tape
-        mean, std = chunk.mean.detached(), chunk.std.detached()
+        mean, std = chunk.mean.detach(), chunk.std.detach()
         ratio = importance_ratio(
             log_density(sampled_action, mean, std),
             log_density(sampled_action, fields["acted_mean"], fields["acted_std"]),
         )
-        gain = clip(rho, 0.0, c) * (fields["q_opc"] - chunk.value.detached())
+        gain = clip(rho, 0.0, c) * (fields["q_opc"] - chunk.value.detach())
         correction = clip(1.0 - c / ratio, 0.0, float("inf")) * advantage
         g = [
             gain * first + correction * second

@@ -65,7 +65,7 @@ class Naf(ReferMinibatchAlgorithm):
         beta = rules.beta
         if self._naf.beta_on == "mean":
             # This expression has the value of the mean, and beta times its gradient.
-            mean = mean.detached() + beta * (mean - mean.detached())
+            mean = mean.detach() + beta * (mean - mean.detach())
             beta = tape.filled((1, 1), 1.0)
         td = target - value - quadratic(fields["action"], mean, triangle)
         loss = beta * rules.near(distance.rho) * fields["weight"] * square(td) * 0.5

@@ -121,10 +121,10 @@ class Rainbow(TracedAlgorithm):
         """Logits (B, levels * atoms), level by level, under noise with ``factors`` (1 or B, noise_width), if any."""
         value, advantages = self._dueling(network, x, factors)
         centred = value - self._mean_of_levels(advantages)
-        return advantages + centred.tiled(self.config.levels)
+        return advantages + centred.tile(self.config.levels)
 
     def _mean_of_levels(self, advantages: Array) -> Array:
-        return advantages.folded(self.config.atoms) * (1.0 / self.config.levels)
+        return advantages.fold(self.config.atoms) * (1.0 / self.config.levels)
 
     def _dueling(self, network: Group, x: Array, factors: Array | None) -> tuple[Array, Array]:
         tape, fields = x.tape, iter(network.fields)
@@ -144,7 +144,7 @@ class Rainbow(TracedAlgorithm):
                 input_factors = factors.columns(n_used, n_used + layer.inputs)
                 output_factors = factors.columns(n_used + layer.inputs, n_used + layer.inputs + layer.outputs)
                 if factors.shape[0] == 1:
-                    noise = weight_scale * input_factors.reshaped(layer.inputs, 1) * output_factors
+                    noise = weight_scale * input_factors.reshape(layer.inputs, 1) * output_factors
                     out = dense(y, weight + noise, bias + bias_scale * output_factors)
                 else:
                     out = dense(y, weight, bias) + dense(y * input_factors, weight_scale, bias_scale) * output_factors
@@ -154,18 +154,18 @@ class Rainbow(TracedAlgorithm):
 
     def _distributions(self, logits: Array) -> Array:
         """Return the distributions of all levels, (B * levels, atoms)."""
-        return softmax(logits.reshaped(logits.shape[0] * self.config.levels, self.config.atoms))
+        return softmax(logits.reshape(logits.shape[0] * self.config.levels, self.config.atoms))
 
     def _level_means(self, logits: Array) -> Array:
         """Return the values of the levels, (B, levels)."""
         z = logits.tape.read(self._z)
-        return (self._distributions(logits) * z).row_sums().reshaped(logits.shape[0], self.config.levels)
+        return (self._distributions(logits) * z).row_sums().reshape(logits.shape[0], self.config.levels)
 
     def _pick_level(self, distributions: Array, chosen: Array) -> Array:
         """Select one level per row, marked by 1 in ``chosen`` (B, levels): (B, levels * atoms) to (B, atoms)."""
         (B, _), levels, atoms = distributions.shape, self.config.levels, self.config.atoms
-        masked = distributions.reshaped(B * levels, atoms) * chosen.reshaped(B * levels, 1)
-        return masked.reshaped(B, levels * atoms).folded(atoms)
+        masked = distributions.reshape(B * levels, atoms) * chosen.reshape(B * levels, 1)
+        return masked.reshape(B, levels * atoms).fold(atoms)
 
     def _update(self, tape: Tape, **inputs: Array) -> None:
         config, fields = self.config, self._records.fields
@@ -174,7 +174,7 @@ class Rainbow(TracedAlgorithm):
         best_level = self._level_means(self._logits(self._network, s_next, inputs["factors"])).row_argmaxima()
         probabilities = self._distributions(self._logits(self._target, s_next, inputs["target_factors"]))
         p = self._pick_level(
-            probabilities.reshaped(B, config.levels * config.atoms), equal(tape.read(self._level_numbers), best_level)
+            probabilities.reshape(B, config.levels * config.atoms), equal(tape.read(self._level_numbers), best_level)
         )
         projected = project(p, r, discount, low, high)
         target = (p * clip(r + discount * z, low, high)).row_sums()
@@ -228,7 +228,7 @@ class Rainbow(TracedAlgorithm):
 
     def _read_minibatch(self, batches: Minibatches, k: int) -> Minibatches:
         """Minibatch ``k``, with images."""
-        minibatch = batches.only(k)
+        minibatch = batches.select(k)
         return replace(
             minibatch,
             observation=self._inputs(minibatch.observation),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.traced import Values
-from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.spaces import Layout, allocate_rows
 from onrig.learner.trajectories import Chain
 from onrig.runtime.memory.layout import Slots
 
@@ -78,7 +78,7 @@ class ChunkRecords:
         """Allocate records for N steps, a multiple of R, of each trial."""
         n_chunks = trials * (steps // self._chunk_steps)
         if len(self._buffer) < n_chunks:
-            self._buffer = rows_of(n_chunks, self.layout, dtype)
+            self._buffer = allocate_rows(n_chunks, self.layout, dtype)
         self.rows = self._buffer[:n_chunks].reshape(trials, -1, self.layout.size)
 
     def write(self, **values: Values) -> None:

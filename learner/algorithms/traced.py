@@ -16,8 +16,8 @@ from onrig.learner.algorithms import Minibatches, State
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.executors import executor_for
-from onrig.learner.tape.program import Program, program_of
-from onrig.learner.tape.spaces import Field, Layout, rows_of
+from onrig.learner.tape.program import Program, finish_program
+from onrig.learner.tape.spaces import Field, Layout, allocate_rows
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.order.uniforms import restore_streams, stack_stream_words
 
@@ -31,7 +31,7 @@ class TracedNetworks:
         """Allocate the state; ``state`` must be complete."""
         self.layout: Final = state
         self.executor: Final = executor_for(dtype)
-        self.rows: Final = rows_of(trials, state, self.executor.dtype)
+        self.rows: Final = allocate_rows(trials, state, self.executor.dtype)
         """(S, P)"""
 
     @property
@@ -40,7 +40,7 @@ class TracedNetworks:
 
     def bind(self, tape: Tape) -> Run:
         """Finish a tape and prepare its program."""
-        return self.executor.bind(program_of(tape))
+        return self.executor.bind(finish_program(tape))
 
     def forward(
         self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noise_width: int = 0
@@ -88,7 +88,7 @@ class TracedAlgorithm(TracedNetworks):
 
     def bind_update(self, tape: Tape) -> Run:
         """Finish the tape of the update and prepare its program."""
-        self.program = program_of(tape)
+        self.program = finish_program(tape)
         return self.executor.bind(self.program)
 
     def normals(self, *shape: int) -> Values:
@@ -162,7 +162,7 @@ class Forward:
         noise = record.add("noise", rows, noise_width) if noise_width else None
         tape = Tape(self._networks.layout, record)
         tape.output(y, self._trace(tape, tape.read(x), None if noise is None else tape.read(noise)))
-        records = rows_of(self._networks.trials, record, self._networks.executor.dtype)
+        records = allocate_rows(self._networks.trials, record, self._networks.executor.dtype)
         views = [records[:, f.slice].reshape(-1, *f.shape) for f in (x, noise or x, y)]
         return self._networks.bind(tape), records[:, None], views[0], views[1], views[2]
 
@@ -185,7 +185,7 @@ class RecordBuffer:
         contents."""
         S, K = networks.trials, updates
         if self._rows.shape[:2] != (S, K):
-            rows = rows_of(S * K, self.layout, networks.executor.dtype)
+            rows = allocate_rows(S * K, self.layout, networks.executor.dtype)
             # If each update is a separate call, its records must be contiguous.
             self._rows = rows.reshape(K, S, -1).swapaxes(0, 1) if self._separate_calls else rows.reshape(S, K, -1)
         return self._rows

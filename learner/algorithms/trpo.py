@@ -118,9 +118,9 @@ class Trpo(ActorCritic):
         Jacobian of the means with respect to the parameters, and M = 1 / std^2 the Hessian with respect to the means.
         """
         fields, net = self._fisher.read(tape), self._mean
-        x, start, last = fields["observation"], net.group.flat.at, len(net.sizes) - 1
+        x, start, last = fields["observation"], net.group.flat.offset, len(net.sizes) - 1
         directions = [
-            fields["along"].columns(f.at - start, f.slice.stop - start).reshaped(*f.shape) for f in net.group.fields
+            fields["along"].columns(f.offset - start, f.slice.stop - start).reshape(*f.shape) for f in net.group.fields
         ]
         change = None
         for layer, weight in enumerate(net.weights):
@@ -130,7 +130,7 @@ class Trpo(ActorCritic):
             x = net.layer(layer, x, last=layer == last)
             change = change_before if layer == last else change_before * (1.0 - square(x))  # tanh' = 1 - tanh^2
         assert change is not None
-        weighted = (change / square(exp(tape.read(self._log_std.fields[0])))).detached()
+        weighted = (change / square(exp(tape.read(self._log_std.fields[0])))).detach()
         (product,) = tape.gradient((x * weighted).row_sums().mean(), [net.group])
         tape.output(self._fisher.fields["product"], product)
 

@@ -118,15 +118,15 @@ class Vracer(ReferMinibatchAlgorithm):
         """A(s, a) (B, 1), 0 without a head; gradients reach only the head's outputs."""
         if self._head is None or out.head is None:
             return action.tape.filled((action.shape[0], 1), 0.0)
-        return self._head.advantage(action, out.mean.detached(), out.std.detached(), out.head)
+        return self._head.advantage(action, out.mean.detach(), out.std.detach(), out.head)
 
     def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
         out, drawn, q_ret = self._compute_outputs(fields[self._state_field]), fields["drawn"], fields["q_ret"]
         distance = self._policy_distance(out.mean, out.std, **fields)
         advantage = self._compute_advantage(drawn, out)
-        gain = q_ret - out.value.detached()
-        error = gain - advantage.detached()
-        rho, detached_rho = distance.rho, distance.rho.detached()
+        gain = q_ret - out.value.detach()
+        error = gain - advantage.detach()
+        rho, detached_rho = distance.rho, distance.rho.detach()
         # Gradients: -rho (Q^ret - V) for ln pi, -min(1, rho) error for V, -rho error for A (docs/methods.md,
         # "V-RACER").
         loss = -rho * gain - clip(detached_rho, 0.0, 1.0) * error * out.value

@@ -169,20 +169,20 @@ class CompiledSumTree(SumTree):
         )
         self._address: Final = ctypes.addressof(self._struct)
         self._largest: Final = np.zeros(1)
-        self._largest_at: Final = self._largest.ctypes.data
+        self._largest_address: Final = self._largest.ctypes.data
         self._allocate(16)
 
     def _allocate(self, n: int) -> None:
-        """Allocate buffers through which ``n`` slots, uniform numbers and values pass.
+        """Allocate buffers for ``n`` slots, uniform numbers and values.
 
         Copying a minibatch is faster than determining the addresses of its arrays.
         """
         self._size = 1 << (n - 1).bit_length()
         self._uniforms, self._targets = np.zeros(self._size), np.zeros(self._size)
         self._slots = np.zeros(self._size, np.int64)
-        self._targets_at, self._slots_at = self._targets.ctypes.data, self._slots.ctypes.data
+        self._targets_address, self._slots_address = self._targets.ctypes.data, self._slots.ctypes.data
         self._struct.uniform = self._uniforms.ctypes.data
-        self._struct.target, self._struct.slot = self._targets_at, self._slots_at
+        self._struct.target, self._struct.slot = self._targets_address, self._slots_address
 
     def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> float:
         """Set the values of ``slots``; see ``SumTree.put``."""
@@ -190,12 +190,12 @@ class CompiledSumTree(SumTree):
         if n <= self._size:
             self._slots[:n] = slots
             self._targets[:n] = values
-            slots_at, values_at = self._slots_at, self._targets_at
+            slots_at, values_at = self._slots_address, self._targets_address
         else:
             slots, values = np.ascontiguousarray(slots, np.int64), np.ascontiguousarray(values, np.float64)
             slots_at, values_at = slots.ctypes.data, values.ctypes.data
         self._largest[0] = 0.0
-        if len(values) != n or self._put(self._address, slots_at, values_at, n, self._largest_at):
+        if len(values) != n or self._put(self._address, slots_at, values_at, n, self._largest_address):
             raise IndexError(f"expected slots below {self.capacity}, got one outside")
         return float(self._largest[0])
 

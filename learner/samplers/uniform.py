@@ -80,7 +80,7 @@ class Uniform(Sampler):
         self._uniforms: Final = UniformArrays(main)
         function = _draw_distinct()
         self._distinct: Final = None if function is None else _Distinct(self._repair, function)
-        self._stored = 0
+        self._n_stored = 0
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Uniform:
@@ -89,14 +89,14 @@ class Uniform(Sampler):
 
     def on_write(self, slots: NDArray[np.int64]) -> None:
         if len(slots):
-            self._stored = max(self._stored, int(slots.max()) + 1)
+            self._n_stored = max(self._n_stored, int(slots.max()) + 1)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, slots (updates, batch), without weights.
 
         Raises ValueError if fewer than ``batch`` experiences are stored.
         """
-        stored = self._stored
+        stored = self._n_stored
         if stored < batch:
             raise ValueError(f"cannot draw {batch} experiences without replacement from the {stored} stored")
         if self._distinct is not None and 2 * batch <= stored:
@@ -137,10 +137,10 @@ class Uniform(Sampler):
         return {
             "uniforms": self._uniforms.state(),
             "repair": stream_words(self._repair),
-            "stored": np.array(self._stored, dtype=np.int64),
+            "stored": np.array(self._n_stored, dtype=np.int64),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
         restore_stream(self._repair, state["repair"])
-        self._stored = int(state["stored"])
+        self._n_stored = int(state["stored"])

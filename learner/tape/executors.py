@@ -26,11 +26,11 @@ def executor_for(dtype: DTypeLike) -> Executor:
     return NumpyExecutor(real) if native is None else NativeExecutor(native, variant(), real)
 
 
-def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
+def _torch_on(device: str, dtype: np.dtype[Any]) -> Executor:
     try:
         from onrig.learner.tape.torch_executor import TorchExecutor
 
-        return TorchExecutor(device, real)
+        return TorchExecutor(device, dtype)
     except ImportError as error:
         raise ExecutorError(
             f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]"

@@ -46,10 +46,10 @@ class Windows(NamedTuple):
         return cls(height, width, image // (height * width), int(op["x"]), int(op["y"]))
 
 
-def by_window(images: NDArray[Any], windows: Windows) -> NDArray[Any]:
+def view_by_window(images: NDArray[Any], windows: Windows) -> NDArray[Any]:
     """View of images (rows, pixels) by window: (rows, down, across, side, side, channels)."""
     height, width, channels, side, stride = windows
     pixels = images.reshape(-1, height, width, channels)
-    by_window = np.lib.stride_tricks.sliding_window_view(pixels, (side, side), axis=(1, 2), writeable=True)
-    view: NDArray[Any] = by_window[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
+    view_by_window = np.lib.stride_tricks.sliding_window_view(pixels, (side, side), axis=(1, 2), writeable=True)
+    view: NDArray[Any] = view_by_window[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
     return view

@@ -26,7 +26,7 @@ class AlteredEpisode(NamedTuple):
     synthetic: NDArray[np.bool_]
     """(S, T): whether a row was replaced."""
     may_overwrite: NDArray[np.bool_]
-    """(S, T): whether the offer may replace the content of its slot."""
+    """(S, T): whether the row may replace the content of its slot."""
 
 
 class MemoryContents(NamedTuple):
@@ -45,7 +45,7 @@ class MemoryContents(NamedTuple):
     terminates: bool = False
     """Whether episodes can end early; rows then have a column for it."""
     behaviour: bool = False
-    """Whether rows contain the behaviour policy: 3 m floats, and one that marks a different applied action."""
+    """Whether rows contain the behaviour policy: 3 m floats, and one that marks applied actions that differ from it."""
     read_frames: ReadFrames | None = None
     """Source of the frames whose numbers are the observations."""
     prior: Transitions | None = None
@@ -91,8 +91,8 @@ class Columns(NamedTuple):
     """Noise of the observation and the action."""
 
     @classmethod
-    def of(cls, contents: MemoryContents) -> Columns:
-        """Return the columns for a memory's contents."""
+    def for_contents(cls, contents: MemoryContents) -> Columns:
+        """Return the columns of rows in a memory with these contents."""
         n, m = contents.n, contents.m
         reward = 2 * n + m
         first = reward + 2 + contents.terminates
@@ -110,7 +110,7 @@ class Columns(NamedTuple):
             slice(noise, noise + contents.noise_width),
         )
 
-    def rows_of(self, t: Transitions) -> Rows:
+    def transition_rows(self, t: Transitions) -> Rows:
         """Rows (k, width) of k transitions; their noise counts as 0."""
         rows = np.zeros((len(t.reward), self.noise.stop), np.float32)
         rows[:, self.observation], rows[:, self.action] = t.observation, t.action

@@ -12,7 +12,7 @@ from onrig.learner.export import export_recurrent_policy
 from onrig.learner.lstm import Lstm
 from onrig.learner.tape.elementary import square
 from onrig.learner.tape.executors import executor_for
-from onrig.learner.tape.program import program_of
+from onrig.learner.tape.program import finish_program
 from onrig.learner.tape.spaces import Layout, rows_of
 from onrig.learner.tape.trace import Tape
 from onrig.learner.trajectories import Trajectories
@@ -57,7 +57,7 @@ class Nets:
         records = rows_of(S, record, executor.dtype)
         for field, values in ((x, window), (there, present), (start, before)):
             records[:, field.slice] = values.reshape(S, -1)
-        executor.bind(program_of(tape))(self.rows, records[:, None], None)
+        executor.bind(finish_program(tape))(self.rows, records[:, None], None)
         found = records.astype(np.float64)
         return found[:, y.slice].reshape(S, *y.shape), found[:, gradient.slice]
 

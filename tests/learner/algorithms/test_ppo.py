@@ -195,7 +195,7 @@ def test_the_gradient_is_that_of_the_loss_by_central_differences() -> None:
     start = ppo.rows[0].copy()
     ppo._descend(minibatch, 1.0)  # by next to nothing: Adam's first moment is a tenth of the gradient
     for adam in ppo._adams:
-        at = np.arange(adam.group.flat.at, adam.group.flat.slice.stop)
+        at = np.arange(adam.group.flat.offset, adam.group.flat.slice.stop)
         moments = 10.0 * ppo.values(adam.moments)[0, 0, : len(at)]
         for place, gradient in zip(at, moments, strict=True):
             step = 1e-6 * (np.arange(len(start)) == place)

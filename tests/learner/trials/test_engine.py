@@ -251,7 +251,7 @@ def test_a_process_of_random_levels_sets_epsilon_as_on_a_rig() -> None:
     assert trials_problems(config, settings) == []
     dqn = algorithm_for(settings, 2, 1, [np.random.default_rng(0)])
     numbers = EpisodeNumbers(dqn, config.exploration, [3], 200, ["voltage"])
-    explorer = Explorer(dqn, numbers, 1, draws=False)
+    explorer = Explorer(dqn, numbers, 1, samples_actions=False)
     signal = np.array(unit_signal(config.exploration, stream(3, Role.EXPLORATION, 1), 200, 1))
     observation = np.zeros((1, 2, 2))
     wish = dqn.policy(observation)[0, 0, 0]

@@ -17,7 +17,7 @@ from onrig.learner.trials.intervals import (
     median_bounds,
     paired_difference,
     paired_ratio,
-    share_at_least,
+    share_lower_bound,
     sign_test,
     student_quantile,
 )
@@ -150,13 +150,13 @@ def test_comparisons_that_are_made_together_are_corrected() -> None:
 
 
 def test_a_count_stands_for_a_share() -> None:
-    assert share_at_least(10, 10) == pytest.approx(0.05 ** (1 / 10))
-    assert share_at_least(16, 16) == pytest.approx(0.829, abs=5e-4)
-    assert share_at_least(0, 10) == 0.0
-    p = share_at_least(7, 12)
+    assert share_lower_bound(10, 10) == pytest.approx(0.05 ** (1 / 10))
+    assert share_lower_bound(16, 16) == pytest.approx(0.829, abs=5e-4)
+    assert share_lower_bound(0, 10) == 0.0
+    p = share_lower_bound(7, 12)
     assert sum(math.comb(12, i) * p**i * (1 - p) ** (12 - i) for i in range(7, 13)) == pytest.approx(0.05)
     with pytest.raises(ValueError, match="not a share"):
-        share_at_least(3, 2)
+        share_lower_bound(3, 2)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 13, 31, 64])

@@ -103,9 +103,9 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     memories = Memories(contents_for(config, settings, noisy=False), range(20))
     rows = np.zeros((20, steps - 1, memories.width), np.float32)
     memories.insert(rows, None)
-    assert not memories.ready
+    assert not memories.have_minibatches
     memories.insert(rows[:, :1], None)
-    assert memories.ready
+    assert memories.have_minibatches
     minibatches, _ = memories.draw(3)
     assert minibatches.reward.shape == (3, 20, 16)
 
