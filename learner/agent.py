@@ -87,7 +87,7 @@ class Agent:
             )
         size = settings.selected.batch_steps
         self._batches = PolicyBatches(mirror.storage, size) if size else None
-        self._sampler = self._fresh_sampler()
+        self._sampler = self._build_sampler()
         self._n_seen_writes = 0
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
@@ -121,7 +121,7 @@ class Agent:
         """Whether the memory holds at least one minibatch."""
         return self._mirror.storage.stored >= self._settings.batch
 
-    def _fresh_sampler(self) -> Sampler:
+    def _build_sampler(self) -> Sampler:
         config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
         view = ReplayView(self._gather, self._algorithm.policy, self._age, len(config.signals), len(rig.actuators))
         return sampler_for(
@@ -130,11 +130,11 @@ class Agent:
             Setting.of_run(config, self._settings, capacity, view),
         )
 
-    def _start_over(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+    def _reset_sampler(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Reset the notes per experience, which refer to another memory; keep the sampler's learned parameters."""
         if self._notes is not None:
             self._notes.clear()
-        self._sampler, self._n_seen_writes = self._fresh_sampler(), 0
+        self._sampler, self._n_seen_writes = self._build_sampler(), 0
         learned_state = {name: state[name] for name in self._sampler.learned_state() if name in state}
         if learned_state:
             with contextlib.suppress(ValueError):  # the saved networks have another size
@@ -176,7 +176,7 @@ class Agent:
         inserted = self._mirror.storage.inserted
         n_shared = inserted if memory == self._memory else lineage.get(self._memory, 0)
         if self._n_seen_writes > n_shared:  # the rig returned to a checkpoint, which invalidates the sampler's state
-            self._start_over(self._sampler.learned_state())
+            self._reset_sampler(self._sampler.learned_state())
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
             self._batches.skip_stored()
         elif self._batches is not None:
@@ -307,7 +307,7 @@ class Agent:
                 self._notes.restore(sub_state(state, "notes/"))
             self._sampler.restore(sub_state(state, "sampler/"))
         except (KeyError, ValueError):
-            self._start_over(sub_state(state, "sampler/"))
+            self._reset_sampler(sub_state(state, "sampler/"))
         return True
 
     def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:

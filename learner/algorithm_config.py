@@ -58,13 +58,13 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     home: ClassVar[str]
     """Module and class, for example ``onrig.learner.algorithms.sac:Sac``."""
     on_rig: ClassVar[bool] = True
-    """Whether a rig can run its policies; trials on simulated plants can run the policies of every algorithm."""
+    """Whether a rig can run the algorithm's policies; trials on simulated plants run those of every algorithm."""
     stochastic: ClassVar[bool] = False
-    """Whether its policies are stochastic, so that they explore without added noise."""
+    """Whether policies are stochastic, so that they explore without added noise."""
     noisy_weights: ClassVar[bool] = False
     """Whether trials explore with noise in the network weights; a rig acts without this noise."""
     single_action: ClassVar[bool] = False
-    """Whether it supports only one action dimension."""
+    """Whether the algorithm supports only one action dimension."""
 
     @property
     def successors(self) -> int:
@@ -78,16 +78,16 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1
 
     home_under_refer: ClassVar[str] = ""
-    """Module and class of the variant with ReF-ER; empty if the algorithm does not support it."""
+    """Module and class of the variant with ReF-ER; empty if there is no such variant."""
     limits_policy_steps: ClassVar[bool] = False
     """Whether the algorithm itself limits the size of policy updates; ReF-ER then requires ``rules: none``."""
     needs_episodes: ClassVar[bool] = False
-    """Whether it learns along the episodes stored in the memory."""
+    """Whether the algorithm learns along the episodes stored in the memory."""
     bit_identical_trials: ClassVar[bool] = True
     """Whether a trial gives bit-identical results alone and among others; otherwise ``onrig check`` accepts a relative
     difference of 1e-3."""
     provides_targets: ClassVar[bool] = False
-    """Whether its ``Signals`` contain targets, which some samplers require."""
+    """Whether the ``Signals`` of updates contain targets, which some samplers require."""
 
     @property
     def note_bytes(self) -> float:
@@ -96,7 +96,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def needs_links(self) -> bool:
-        """Whether it needs the successor of each experience."""
+        """Whether the algorithm needs the successor of each experience."""
         return self.needs_episodes or self.successors > 1 or self.window > 1
 
     @property

@@ -91,9 +91,9 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
             return
         needed = self.steps + episode_steps(run.task, run.rate_hz) - 1
         if 0 < capacity < needed:
-            at = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
+            key = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
             message = f"a batch of {self.steps} and the rest of its last episode need up to {needed} experiences"
-            yield f"selection.{at}", f"{message}, but the memory holds {capacity}: set it to {needed} or more"
+            yield f"selection.{key}", f"{message}, but the memory holds {capacity}: set it to {needed} or more"
 
 
 class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):

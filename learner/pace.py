@@ -43,13 +43,13 @@ class Pace(Protocol):
         """Return whether to offer the policy after an episode, with ``n_waiting`` later ones waiting."""
 
     def episodes_to_learn_after(self, last_completed: int, last_closed: int) -> Sequence[int]:
-        """Return the episodes after each of which to learn from the complete batches."""
+        """Return the episodes at whose ends to learn from the complete batches."""
 
     def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
         """Save the state that the rig may depend on; ``checkpoint_episode``: episode of the rig's newest checkpoint."""
 
     def save(self, agent: Agent, at_most_every_s: float) -> None:
-        """Save the agent's state if the last save is at least this old."""
+        """Save the agent's state if the last save is at least ``at_most_every_s`` old."""
 
 
 class RealTime:

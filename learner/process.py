@@ -38,7 +38,7 @@ class LearnerProcess:
         self, config: RunConfig, connection: Connection, state: Path, stop: list[bool], start: Path | None = None
     ) -> None:
         """``start``: file with the initial networks of a learner without a saved state."""
-        self._role, self._start = connection.role, start
+        self._role, self._initial_networks = connection.role, start
         self._settings = learner_settings(config.learner)
         self._heartbeat = Heartbeat(NAME)
 
@@ -149,8 +149,8 @@ class LearnerProcess:
             assert self._link.mirror is not None
             try:
                 agent = Agent(self._link.config, self._settings, self._link.mirror)
-                if self._start is not None:
-                    agent.load_initial(self._start)
+                if self._initial_networks is not None:
+                    agent.load_initial(self._initial_networks)
             except (OSError, ValueError) as error:
                 raise LearnerMismatchError(str(error)) from None
             self._agent = agent
@@ -164,7 +164,7 @@ class LearnerProcess:
         self._backlog.n_counted_writes = max(agent.n_seen_writes, min(n_seen_before, attached.restored))
         self._notifies_agent = self._pace.prepare_agent(agent)
         if attached.next_policy_id <= 1 and not resumes:
-            if self._start is None:
+            if self._initial_networks is None:
                 self._learn_from_seeds()
             self._offer()
             self._finish_episode(0)
@@ -316,7 +316,7 @@ class LearnerProcess:
         return rows
 
     def save(self, at_most_every_s: float = 0.0) -> None:
-        """Save the state if the pace saves between episodes."""
+        """Save the state as the pace requires between episodes."""
         if self._agent is not None:
             self._pace.save(self._agent, at_most_every_s)
 

@@ -35,12 +35,12 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether states and rewards are scaled by statistics of the memory (App. B); replaces ``reward_scale``."""
 
     @property
-    def masks(self) -> bool:
+    def uses_rule_1(self) -> bool:
         """Whether rule 1 is active."""
         return self.rules in ("both", 1)
 
     @property
-    def mixes(self) -> bool:
+    def uses_rule_2(self) -> bool:
         """Whether rule 2 is active."""
         return self.rules in ("both", 2)
 

@@ -26,12 +26,12 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
     """Names of its settings that are fields of ``learner`` itself, not of the sampler's section."""
 
     def exponent(self, learner: Any) -> float | None:
-        """Exponent of its priorities under ``learner`` (``LearnerSettings``), which experiments vary; None if it has
-        none."""
+        """Exponent of the priorities, which experiments vary, given the ``learner`` section; None for a sampling
+        without one."""
         return None
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-        """List reasons why it cannot draw for an algorithm, as (path in the run, message)."""
+        """List reasons why the sampling cannot serve an algorithm, as (path in the run, message)."""
         return iter(())
 
 
@@ -46,7 +46,7 @@ class RankSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Rank-based prioritised replay (Schaul et al. 2016); its exponent is ``learner.per_alpha``."""
 
     home = "onrig.learner.samplers.rank_per:RankPer"
-    trials_home = "onrig.learner.trials.sampling:rank_per_for"
+    trials_home = "onrig.learner.trials.sampling:build_rank_per_sampling"
     corrections = ("IS", "FIS")
     bytes_per_slot = BYTES_PER_SLOT + 8.0
     common = ("per_alpha",)
@@ -59,7 +59,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """KLPER (Cicek et al. 2021); the number of candidates is part of the strategy: ``FIFO[KLPER(4)]``."""
 
     home = "onrig.learner.samplers.klper:Klper"
-    trials_home = "onrig.learner.trials.sampling:klper_for"
+    trials_home = "onrig.learner.trials.sampling:build_klper_sampling"
     can_be_contained = False
     section = "klper"
     parameter = Parameter("N", "number", "candidates", 64, 1, 4, is_integer=True)

@@ -21,7 +21,7 @@ ContinuityTest = Callable[[int, Slots, Slots], Bools]
 first.  A fault may abort an episode and restart it under the same number."""
 
 NO_NEIGHBOURS: Final = np.zeros((0, 0), np.int64)
-"""Successors for an algorithm that needs none."""
+"""Empty ``next_slots`` for an algorithm that needs no links."""
 _STEP_BITS: Final = 32
 BYTES_PER_SLOT: Final = 200.0
 """Maximum number of bytes per experience of a trial: links, key and dictionary entry."""
@@ -43,7 +43,7 @@ class Chain(NamedTuple):
 
     @property
     def last_slots(self) -> Slots:
-        """(...,): slot of the last one."""
+        """(...,): slot of the last experience."""
         return self.slots[..., -1]
 
 
@@ -52,15 +52,15 @@ class Trajectories:
 
     def __init__(self, trials: int, capacity: int, are_consecutive: ContinuityTest) -> None:
         self._capacity, self._are_consecutive = capacity, are_consecutive
-        self._after: NDArray[np.int64] = np.full((trials, capacity), -1)
-        self._before: NDArray[np.int64] = np.full((trials, capacity), -1)
+        self._next_slots: NDArray[np.int64] = np.full((trials, capacity), -1)
+        self._previous_slots: NDArray[np.int64] = np.full((trials, capacity), -1)
         self._keys: NDArray[np.int64] = np.full((trials, capacity), -1)
         self._slots: list[dict[int, int]] = [{} for _ in range(trials)]
 
     @property
     def next_slots(self) -> Slots:
         """(S, capacity): slot of the successor, -1 if it is not stored; kept up to date."""
-        return self._after
+        return self._next_slots
 
     def on_write(self, trial: int, slots: Slots, keys: NDArray[np.int64]) -> None:
         """Register new experiences in ``slots`` (k,), in order, repetitions allowed, after all of them are stored.
@@ -77,7 +77,7 @@ class Trajectories:
             if key >= 0:
                 slot_by_key[key] = slot
         new_slots = np.unique(slots)
-        after, before = self._after[trial], self._before[trial]
+        after, before = self._next_slots[trial], self._previous_slots[trial]
         for forward, backward in ((after, before), (before, after)):
             neighbours = forward[new_slots]
             is_linked = neighbours >= 0
@@ -96,7 +96,7 @@ class Trajectories:
         first, second = first[both_exist], second[both_exist]
         is_continuous = self._are_consecutive(trial, first, second)
         first, second = first[is_continuous], second[is_continuous]
-        after, before = self._after[trial], self._before[trial]
+        after, before = self._next_slots[trial], self._previous_slots[trial]
         # A neighbour may already be linked to an earlier experience with the same key.
         old_after, old_before = after[first], before[second]
         before[old_after[old_after >= 0]] = -1
@@ -105,12 +105,12 @@ class Trajectories:
 
     def with_successors(self, slots: Slots, n: int) -> Chain:
         """Return the experiences in ``slots`` (..., S, B) and their successors, n in all: (..., S, B, n)."""
-        return self._chain(self._after, slots, n)
+        return self._chain(self._next_slots, slots, n)
 
     def with_predecessors(self, slots: Slots, n: int) -> Chain:
         """Return the experiences in ``slots`` (..., S, B) and their predecessors, n in all, latest first: (..., S, B,
         n)."""
-        return self._chain(self._before, slots, n)
+        return self._chain(self._previous_slots, slots, n)
 
     def segments_around(self, slots: Slots, n: int) -> Chain:
         """Segments with the experiences in ``slots`` (S, B): at most n consecutive ones of an episode, (S, B, n).
@@ -119,12 +119,12 @@ class Trajectories:
         preceding experiences: if they depended on the end of the episode, the steps before it would have shorter
         horizons than others, and values would be biased as if fewer episodes ended.
         """
-        path = self._path(self._before, slots)
+        path = self._path(self._previous_slots, slots)
         index = (path >= 0).sum(axis=0) - 1
         return self.with_successors(np.take_along_axis(path, (index % n)[None], axis=0)[0], n)
 
     def _path(self, neighbour: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
-        """Return the slots (k, S, B) from these to the end of each chain, padded with -1."""
+        """Return the slots (k, S, B) from ``slots`` to the end of each chain, padded with -1."""
         trial = np.arange(len(neighbour))[:, None]
         path = [slots]
         while (path[-1] >= 0).any():

@@ -221,14 +221,14 @@ def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, st
     if result is None:
         yield "rule of thumb", "not applicable: the run ended no better than random actions"
         return
-    memory = size(result.experiences * layout_of(config).row_bytes)
-    yield "rule of thumb", f"a memory of about {result.experiences} experiences ({memory})"
+    memory = size(result.n_experiences * layout_of(config).row_bytes)
+    yield "rule of thumb", f"a memory of about {result.n_experiences} experiences ({memory})"
     yield (
         "",
-        f"with which the run reached {BUFFER_SIZE_LEVEL:.0%} of its final performance of {result.final:.3f} "
-        f"({_PAPER}, §8.5)",
+        f"with which the run reached {BUFFER_SIZE_LEVEL:.0%} of its final performance of "
+        f"{result.final_performance:.3f} ({_PAPER}, §8.5)",
     )
-    if not result.converged:
+    if not result.has_converged:
         yield "", "but performance was still rising: more may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_STRATEGY:
         yield "", f"but the rule is for runs with {_RULE_STRATEGY}, which this is not"

@@ -85,16 +85,16 @@ class Minibatches:
 
     def select(self, k: int) -> Minibatches:
         """Minibatch ``k``, without slots, behaviour policies and windows."""
-        at = slice(k, k + 1)
+        index = slice(k, k + 1)
         return Minibatches(
-            self.observation[at],
-            self.action[at],
-            self.reward[at],
-            self.next_observation[at],
-            self.terminated[at],
-            None if self.weights is None else self.weights[at],
-            None if self.rewards is None else self.rewards[at],
-            None if self.lengths is None else self.lengths[at],
+            self.observation[index],
+            self.action[index],
+            self.reward[index],
+            self.next_observation[index],
+            self.terminated[index],
+            None if self.weights is None else self.weights[index],
+            None if self.rewards is None else self.rewards[index],
+            None if self.lengths is None else self.lengths[index],
         )
 
 
@@ -147,7 +147,8 @@ def level_values(levels: int) -> NDArray[np.float64]:
 
 
 class Algorithm(Protocol):
-    """Policies of S trials and their update; the results of a trial are bit-identical for any number of trials."""
+    """Policies of S trials, with the update that trains them; the results of a trial are bit-identical for any number
+    of trials."""
 
     updates: int
     """Number of updates so far."""

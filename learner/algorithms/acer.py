@@ -78,7 +78,7 @@ class _Chunk(NamedTuple):
 
 
 class Acer(ReferAlgorithm):
-    """Policies, average policies, values and advantages of S trials, and their update."""
+    """Policies, average policies, values and advantages of S trials, with the update that trains them."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import Dropout, minimum, stack
 from onrig.learner.tape.networks import BatchNormalised, LayerNormalised, Mlp, fan_in_uniform
-from onrig.learner.tape.operations import SEEDS
+from onrig.learner.tape.operations import N_SEEDS
 from onrig.learner.tape.optimiser import Adam, polyak_average
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
@@ -65,12 +65,12 @@ class Critics:
         return exclusion | ({"dropout": (1, 1)} if self._options.dropout else {})
 
     @property
-    def uniforms(self) -> int:
+    def n_uniforms(self) -> int:
         """Number of random numbers per update."""
         return sum(cols for _, cols in self.fields.values())
 
     def draw_fields(self, numbers: NDArray[np.floating]) -> dict[str, NDArray[np.floating]]:
-        """Derive the fields of updates from numbers over [0, 1) (..., uniforms).
+        """Derive the fields of updates from numbers over [0, 1) (..., n_uniforms).
 
         Dropout is recorded as a seed: masks would take ten times as much of a record as experiences.
         """
@@ -78,7 +78,7 @@ class Critics:
         if self._n_drawn_targets:
             fields["excluded"] = exclusion_offsets(numbers[..., : self._options.critics], self._n_drawn_targets)
         if self._options.dropout:
-            fields["dropout"] = np.floor(numbers[..., -1:] * SEEDS)
+            fields["dropout"] = np.floor(numbers[..., -1:] * N_SEEDS)
         return fields
 
     def read_randomness(self, fields: Mapping[str, Array]) -> CriticRandomness:

@@ -41,7 +41,7 @@ def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64
 
 
 class Dqn(TracedAlgorithm):
-    """Q-networks of S trials, and their update."""
+    """Q-networks of S trials, with the update that trains them."""
 
     behaviour: Final = DETERMINISTIC
 

@@ -25,7 +25,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class Naf(ReferMinibatchAlgorithm):
-    """Networks of S trials, and their update."""
+    """Networks of S trials, with the update that trains them."""
 
     def __init__(
         self,

@@ -49,8 +49,8 @@ class PolicyBatch(NamedTuple):
 
 @runtime_checkable
 class OnPolicy(Protocol):
-    """Gaussian policies of S trials and their update; the results of a trial are bit-identical for any number of
-    trials."""
+    """Gaussian policies of S trials, with the update that trains them; the results of a trial are bit-identical for any
+    number of trials."""
 
     updates: int
     """Number of gradient steps (PPO) or batches (TRPO) so far."""

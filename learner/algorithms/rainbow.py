@@ -42,7 +42,7 @@ class LayerSize(NamedTuple):
 
 
 class Rainbow(TracedAlgorithm):
-    """Networks of S trials, and their update."""
+    """Networks of S trials, with the update that trains them."""
 
     behaviour: Final = DETERMINISTIC
 

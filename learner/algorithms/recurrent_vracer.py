@@ -29,7 +29,7 @@ from onrig.runtime.policy.contract import PolicyContract
 
 
 class RecurrentVracer(Vracer):
-    """Recurrent networks of S trials, and their update."""
+    """Recurrent networks of S trials, with the update that trains them."""
 
     _state_field = "window"
     hidden_width: int
@@ -52,7 +52,7 @@ class RecurrentVracer(Vracer):
 
     def bind_memory(self, memory: MemoryAccess) -> None:
         super().bind_memory(memory)
-        self._hidden_before = memory.notes.column("before", 0.0, shape=(self.hidden_width,))
+        self._hidden_before = memory.notes.add_column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
 
     def _pack(self, batches: Minibatches) -> None:

@@ -31,7 +31,7 @@ _DELAYED_SECTION: Final = 1
 
 
 class Sac(TracedAlgorithm):
-    """Stochastic policies, critics and temperatures of S trials, and their update."""
+    """Stochastic policies, critics and temperatures of S trials, with the update that trains them."""
 
     behaviour: Final = SQUASHED_GAUSSIAN
     discrete: Final = None
@@ -117,7 +117,7 @@ class Sac(TracedAlgorithm):
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
-        normals, uniform_numbers = self.draw_noise(K, 2, config.batch, self._m, uniforms=self._critics.uniforms)
+        normals, uniform_numbers = self.draw_noise(K, 2, config.batch, self._m, n_uniforms=self._critics.n_uniforms)
         next_noise, noise = normals.transpose(2, 1, 0, 3, 4)
         records.set("next_noise", next_noise)
         records.set("noise", noise)

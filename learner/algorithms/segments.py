@@ -53,13 +53,13 @@ def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], chunk_s
     n_steps = lengths.sum(axis=1)
     N = -(-int(n_steps.max()) // chunk_steps) * chunk_steps
     present = np.arange(N) < n_steps[:, None]
-    concatenated, share = np.zeros((S, N), np.int64), np.zeros((S, N))
+    concatenated, shares = np.zeros((S, N), np.int64), np.zeros((S, N))
     for s, n in enumerate(n_steps.tolist()):
         concatenated[s, :n] = segments.slots[s][segments.present[s]]
-        share[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
+        shares[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
     first = np.cumsum(lengths, axis=1) - lengths
     offset = (segments.slots == slots[..., None]).argmax(axis=-1)
-    return Steps(concatenated, present, share, first + lengths - 1, first + offset)
+    return Steps(concatenated, present, shares, first + lengths - 1, first + offset)
 
 
 class ChunkRecords:

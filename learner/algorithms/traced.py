@@ -95,12 +95,13 @@ class TracedAlgorithm(TracedNetworks):
         """Draw N(0, 1) noise for updates, from one stream per trial: (S, *shape)."""
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
-    def draw_noise(self, updates: int, *shape: int, uniforms: int = 0) -> tuple[Values, Values]:
-        """Draw N(0, 1) noise (S, updates, *shape) and numbers over [0, 1) (S, updates, uniforms), update by update."""
-        if not uniforms:
+    def draw_noise(self, updates: int, *shape: int, n_uniforms: int = 0) -> tuple[Values, Values]:
+        """Draw N(0, 1) noise (S, updates, *shape) and numbers over [0, 1) (S, updates, n_uniforms), update by
+        update."""
+        if not n_uniforms:
             return self.normals(updates, *shape), np.zeros((self.trials, updates, 0))
         draws = [
-            [(stream.standard_normal(shape), stream.random(uniforms)) for _ in range(updates)]
+            [(stream.standard_normal(shape), stream.random(n_uniforms)) for _ in range(updates)]
             for stream in self._streams
         ]
         normals, numbers = (np.array([[draw[i] for draw in row] for row in draws]) for i in (0, 1))

@@ -56,7 +56,7 @@ def scale_to_divergence(product: Callable[[Vectors], Vectors], direction: Vector
 
 
 class Trpo(ActorCritic):
-    """Policies and values of S trials, and their update."""
+    """Policies and values of S trials, with the update that trains them."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class _Outputs(NamedTuple):
 
 
 class Vracer(ReferMinibatchAlgorithm):
-    """Networks of S trials, and their update."""
+    """Networks of S trials, with the update that trains them."""
 
     _state_field: ClassVar[str] = "observation"
     """Field of the record with the states that the network evaluates."""
@@ -139,7 +139,7 @@ class Vracer(ReferMinibatchAlgorithm):
 
     def bind_memory(self, memory: MemoryAccess) -> None:
         super().bind_memory(memory)
-        column = memory.notes.column
+        column = memory.notes.add_column
         self._is_evaluated = column("known", False, np.bool_)
         self._value, self._end_value = column("value", 0.0), column("end_value", 0.0)
         self._advantages, self._rewards = column("advantage", 0.0), column("reward", 0.0)

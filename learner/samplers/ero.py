@@ -110,9 +110,9 @@ class Ero(MultiTrialSampler):
 
     def _draw_new_inclusions(self) -> None:
         """Draw the inclusion of new experiences in order of slots, so that the grouping of writes has no effect."""
-        for trial, new in enumerate(self._is_new):
-            own = np.flatnonzero(new)
-            self._draw_inclusions(trial, own, np.full(len(own), _INITIAL_PROBABILITY))
+        for trial, is_new in enumerate(self._is_new):
+            trial_slots = np.flatnonzero(is_new)
+            self._draw_inclusions(trial, trial_slots, np.full(len(trial_slots), _INITIAL_PROBABILITY))
         self._is_new[:] = self._has_new = False
 
     def _draw_inclusions(self, trial: int, slots: NDArray[np.int64], probabilities: NDArray[np.float64]) -> None:
@@ -138,16 +138,16 @@ class Ero(MultiTrialSampler):
         included = self._is_included[trial]
         n_included = int(included.total)
         if n_included < self._batch:
-            return self._minibatch_draws[trial].below(int(self._features.stored[trial]), self._batch)
-        return included.find(self._minibatch_draws[trial].below(n_included, self._batch).astype(np.float64) + 0.5)
+            return self._minibatch_draws[trial].draw_below(int(self._features.stored[trial]), self._batch)
+        return included.find(self._minibatch_draws[trial].draw_below(n_included, self._batch).astype(np.float64) + 0.5)
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Redraw the inclusion of the experiences in an update."""
         (replayed_slots,) = slots
         self._features.on_update(replayed_slots, signals)
         probabilities = self._nets.probabilities(self._inputs(replayed_slots))[..., 0].astype(np.float64)
-        for trial, own in enumerate(replayed_slots):
-            self._draw_inclusions(trial, own, probabilities[trial])
+        for trial, trial_slots in enumerate(replayed_slots):
+            self._draw_inclusions(trial, trial_slots, probabilities[trial])
 
     def _inputs(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Compute the network inputs for slots (S, n): (S, n, 3)."""
@@ -163,9 +163,9 @@ class Ero(MultiTrialSampler):
         stored = self._features.stored
         for trial in np.flatnonzero(eligible & (stored > 0)).tolist():
             n = min(size, int(stored[trial]))
-            slots[trial, :n] = own = self._learning_draws[trial].below(int(stored[trial]), n)
-            valid[trial, :n] = ~self._is_new[trial, own]  # inclusion already drawn
-            included[trial, :n] = self._is_included[trial].values[own] > 0.0
+            slots[trial, :n] = trial_slots = self._learning_draws[trial].draw_below(int(stored[trial]), n)
+            valid[trial, :n] = ~self._is_new[trial, trial_slots]  # inclusion already drawn
+            included[trial, :n] = self._is_included[trial].values[trial_slots] > 0.0
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
             self._nets.step(self._inputs(slots), included, np.where(valid, gain[:, None], 0.0), trials)

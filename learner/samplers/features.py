@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import ReplayView, State
 
-_SAMPLE: Final = 1024
+_MAX_SAMPLED_SLOTS: Final = 1024
 """Number of stored experiences, evenly spaced over the slots, whose mean and standard deviation estimate the memory's.
 """
 
@@ -57,7 +57,7 @@ class Features:
         """Set the mean and standard deviation to those of the memories, for the trials in ``mask`` (S,)."""
         mask = mask & (self.stored > 0)
         last = np.maximum(self.stored - 1, 0)[:, None]
-        stored = self._view.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
+        stored = self._view.gather((np.linspace(0.0, 1.0, _MAX_SAMPLED_SLOTS) * last).astype(np.int64))
         samples = np.concatenate(
             (stored.observation[..., : self._n], stored.reward[..., None]), axis=-1, dtype=np.float64
         )
@@ -96,8 +96,8 @@ class Features:
 
     def _note_features(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
         """Age, TD error and target, (S, n, 3)."""
-        at = (self._trial, slots)
-        return np.stack((self._view.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
+        index = (self._trial, slots)
+        return np.stack((self._view.age(slots), np.tanh(self.td[index]), np.tanh(self.target[index])), axis=-1)
 
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and standard deviation, (S, 1, n + 1)."""

@@ -114,7 +114,7 @@ class Fis:
 
     def _weights_for(self, batch: int) -> NDArray[np.float32]:
         lifetime = min(self._updates, max(1, round(self._capacity * self._replays / batch)))
-        key = (lifetime, batch / self._n_stored, self._beta.at(self._episode))
+        key = (lifetime, batch / self._n_stored, self._beta.value_at(self._episode))
         if key != self._table_key:
             self._table_key = key
             self._table = _table(*key)

@@ -49,7 +49,7 @@ def action_differences(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np
     return difference
 
 
-def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
+def select_closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
     """Select each trial's candidate with the smallest score, the first on a tie: (N, S, B) to (S, B)."""
     n, trials, batch = slots.shape
     trial_candidates: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
@@ -96,7 +96,7 @@ class Klper(Sampler):
         if updates != 1:
             raise ValueError(f"expected 1 minibatch per draw: each depends on the policy, got {updates}")
         candidates = self._uniform.draw(batch, self._candidates).slots
-        return Draw(closest(candidates[:, None], self._view, self._variance), None)
+        return Draw(select_closest(candidates[:, None], self._view, self._variance), None)
 
     def state(self) -> State:
         return self._uniform.state()

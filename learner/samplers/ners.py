@@ -66,7 +66,7 @@ class ImageEmbedding:
     def __call__(self, images: Array) -> Array:
         """Features (B, outputs) of a state and the next one (B, inputs)."""
         size = self._convolutions.inputs
-        states = (images.columns(at, at + size) for at in (0, size))
+        states = (images.columns(start, start + size) for start in (0, size))
         return concatenate(*(self.layers(self._convolutions(s, iter(self.filters.fields))) for s in states))
 
 
@@ -213,11 +213,11 @@ class Ners(MultiTrialSampler):
         (replayed_slots,) = slots
         self._features.on_update(replayed_slots, signals)
         scores = self._nets.scores(self._features_of(replayed_slots))
-        for sampler, replayed, own, score in zip(
+        for sampler, was_replayed, trial_slots, score in zip(
             self._samplers, self._was_replayed, replayed_slots, scores, strict=True
         ):
-            sampler.prioritise(own, np.maximum(score, MIN_SCORE))
-            replayed[own] = True
+            sampler.prioritise(trial_slots, np.maximum(score, MIN_SCORE))
+            was_replayed[trial_slots] = True
 
     def _features_of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         features = (

@@ -32,11 +32,11 @@ class Prior(Sampler):
     minibatch.
     """
 
-    def __init__(self, prior: Sampler, own: Sampler, setting: Setting, share: float) -> None:
+    def __init__(self, prior_sampler: Sampler, run_sampler: Sampler, setting: Setting, share: float) -> None:
         """``share`` of each minibatch is prior, rounded to whole experiences."""
         self._parts: Final = (
-            _SlotRange("prior", prior, 0, setting.reserved),
-            _SlotRange("own", own, setting.reserved, setting.capacity),
+            _SlotRange("prior", prior_sampler, 0, setting.reserved),
+            _SlotRange("own", run_sampler, setting.reserved, setting.capacity),
         )
         self._share: Final = share
         self._n_stored = [0, 0]

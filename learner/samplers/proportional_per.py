@@ -135,9 +135,9 @@ class ProportionalPer(Sampler):
         smallest = 0.0
         if self._scale is Scale.GLOBAL_MAX:
             smallest = float(self._tree.values[: self._n_stored].min()) * scale
-        beta: float | NDArray[np.float64] = self._beta.at(self._episode)
+        beta: float | NDArray[np.float64] = self._beta.value_at(self._episode)
         if self._updates_per_episode:
-            beta = np.array([[self._beta.at(self._n_drawn + k)] for k in range(1, updates + 1)])
+            beta = np.array([[self._beta.value_at(self._n_drawn + k)] for k in range(1, updates + 1)])
             self._n_drawn += updates
         return Draw(slots, importance_weights(relative_probability, beta, self._scale, smallest))
 

@@ -101,7 +101,7 @@ class RankDraws:
                     relative_probability = n / (batch * (ends - starts)[None].astype(np.float64))
                     smallest = float(relative_probability.min())
                     weights[:, has_size] = importance_weights(
-                        relative_probability, self._beta.at(self.episode), Scale.NONE, smallest
+                        relative_probability, self._beta.value_at(self.episode), Scale.NONE, smallest
                     )
             weights.flags.writeable = False
             self._weights = None if self._beta is None else weights

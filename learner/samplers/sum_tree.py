@@ -82,9 +82,9 @@ class SumTree:
     def load(self, values: NDArray[np.float64]) -> None:
         """Set all values, (capacity,)."""
         self._levels[0].flat[: self.capacity] = values
-        for level, above in zip(self._levels, self._parents, strict=True):
+        for level, parent in zip(self._levels, self._parents, strict=True):
             np.cumsum(level.values, axis=1, out=level.running)
-            above[: len(level.running)] = level.running[:, -1]
+            parent[: len(level.running)] = level.running[:, -1]
         np.cumsum(self._root, out=self._running_root)
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:

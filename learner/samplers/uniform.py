@@ -102,14 +102,14 @@ class Uniform(Sampler):
         if self._distinct is not None and 2 * batch <= stored:
             return Draw(self._distinct.draw(self._uniforms.take(updates * batch), stored, batch), None)
         if updates == 1:
-            return Draw(self.below(stored, batch)[None], None)
+            return Draw(self.draw_below(stored, batch)[None], None)
         slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64).reshape(updates, batch)
         ordered = np.sort(slots, axis=1)
         for row in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
             self._make_distinct(slots[row], stored)
         return Draw(slots, None)
 
-    def below(self, bound: int, n: int) -> NDArray[np.int64]:
+    def draw_below(self, bound: int, n: int) -> NDArray[np.int64]:
         """Draw ``n`` distinct integers below ``bound``, which is at least ``n``."""
         # floor(u * bound) is below the bound for every u < 1; probabilities differ by less than bound / 2**53.
         numbers = (self._uniforms.take(n) * bound).astype(np.int64)

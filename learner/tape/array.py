@@ -42,11 +42,11 @@ class Array:
         self.strides = (shape[1], 1) if strides is None else strides
         self.derivatives: Sequence[Derivative] = ()
         self.is_relu = False
-        """Whether it is the output of relu units: its gradient is 0 where the output is 0."""
+        """Whether the array is the output of relu units; its gradient is then 0 where the output is 0."""
         self.masked_by: Array | None = None
         """Relu units whose mask is already applied to this gradient; None for other arrays."""
         self.part_of: tuple[Array, int] | None = None
-        """Array of which this one is a range of columns, and the index of the first."""
+        """Array that contains this one as a range of columns, and the index of the first of these columns."""
 
     @property
     def size(self) -> int:
@@ -54,7 +54,7 @@ class Array:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its elements are consecutive, row by row."""
+        """Whether the elements are consecutive, row by row."""
         rows, cols = self.shape
         return (rows == 1 or self.strides[0] == cols) and (cols == 1 or self.strides[1] == 1)
 
@@ -205,7 +205,7 @@ class RecordedOperation(NamedTuple):
     y: float
     more: tuple[float, float]
     line: str
-    """Its source line: ``file:line``."""
+    """Source line of the operation, ``file:line``."""
 
 
 class Recorder:
@@ -247,7 +247,7 @@ class Recorder:
         return bisect_right(self._starts, a.offset) - 1 if a.space is Space.SCRATCH else -1
 
     def filled(self, shape: tuple[int, int], value: float) -> Array:
-        """Return an array filled with one number."""
+        """Return a constant array, every element of which is ``value``."""
         return self.emit("fill", shape, [], x=value)
 
     def expand(self, g: Gradient, shape: tuple[int, int]) -> Array:

@@ -253,10 +253,10 @@ def first_uninitialised_read(operations: NDArray[np.void], scratch: int) -> int 
 
 
 def _elements(
-    scratch: NDArray[np.uint32], rows: int, cols: int, at: int, by_row: int, by_col: int
+    scratch: NDArray[np.uint32], rows: int, cols: int, offset: int, by_row: int, by_col: int
 ) -> NDArray[np.uint32]:
     """View of an operand's elements, each once."""
     rows, cols = rows if by_row else 1, cols if by_col else 1
     if (cols == 1 or by_col == 1) and (rows == 1 or by_row == cols):
-        return scratch[at : at + rows * cols]
-    return np.ndarray((rows, cols), np.uint32, scratch, 4 * at, (4 * by_row, 4 * by_col))
+        return scratch[offset : offset + rows * cols]
+    return np.ndarray((rows, cols), np.uint32, scratch, 4 * offset, (4 * by_row, 4 * by_col))

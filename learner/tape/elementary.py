@@ -120,7 +120,7 @@ def standardise(a: Array, eps: float, *, columns: bool = False) -> Array:
 class Dropout:
     """Dropout (Srivastava et al. 2014) at ``rate``; masks differ between updates by ``seed``, and between uses.
 
-    ``seed`` (1, 1): an integer below ``SEEDS``.
+    ``seed`` (1, 1): an integer below ``N_SEEDS``.
     """
 
     def __init__(self, rate: float, seed: Array) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.operations import COLUMNS, SEEDS
+from onrig.learner.tape.operations import COLUMNS, N_SEEDS
 from onrig.learner.tape.windows import Windows, view_by_window
 
 Values = NDArray[Any]
@@ -214,12 +214,12 @@ def _tile(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) ->
 
 
 def _patches(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
-    view = view_by_window(inputs[0], Windows.of(op))
+    view = view_by_window(inputs[0], Windows.from_operation(op))
     return partial(np.copyto, out.reshape(view.shape), view)
 
 
 def _patches_slope(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
-    view = view_by_window(out, Windows.of(op))
+    view = view_by_window(out, Windows.from_operation(op))
     window_gradients = inputs[0].reshape(view.shape)
 
     def kernel() -> None:
@@ -286,8 +286,8 @@ def _hash(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def dropout_mask(shape: tuple[int, int], rate: float, use: int, seed: float) -> NDArray[np.bool_]:
-    """Mask of the elements that ``drop`` keeps; a seed outside of [0, SEEDS) counts as 0."""
-    word = np.array([seed if 0.0 <= seed < SEEDS else 0.0]).astype(np.uint32)
+    """Mask of the elements that ``drop`` keeps; a seed outside of [0, ``N_SEEDS``) counts as 0."""
+    word = np.array([seed if 0.0 <= seed < N_SEEDS else 0.0]).astype(np.uint32)
     key = _hash(word ^ _hash(np.array([use], np.uint32) + np.uint32(0x9E3779B9)))
     elements = np.arange(shape[0] * shape[1], dtype=np.uint32) * np.uint32(0x9E3779B9)
     is_kept: NDArray[np.bool_] = _hash(elements + key) >= np.uint32(rate * 2.0**32)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-_HERE: Final = str(Path(__file__).parent)
+_TAPE_FOLDER: Final = str(Path(__file__).parent)
 
 
 class TapeError(Exception):
@@ -52,7 +52,7 @@ class Operation(NamedTuple):
     shapes: str
     """Rows and columns of the output and of each input, each one of ``DIMENSIONS``."""
     written: tuple[int, ...] = ()
-    """Indices of the operands that it updates; all others except the output are only read."""
+    """Indices of the operands that the operation updates; all others except the output are only read."""
     posts: tuple[int, ...] = (0,)
     """Valid values of ``post``."""
 
@@ -62,7 +62,7 @@ DIMENSIONS: Final = "1rcim"
 MASKED: Final = 2
 """``post`` of a product whose last operand is a mask; with other values, that operand is missing."""
 
-SEEDS: Final = 1 << 24
+N_SEEDS: Final = 1 << 24
 """Number of seeds of ``drop``: integers that single precision represents."""
 COLUMNS: Final = 1
 """``post`` of an operation on each column; 0: on each row."""
@@ -166,6 +166,6 @@ def operand_shapes(op: np.void) -> list[tuple[int, int]]:
 def source_line() -> str:
     """Return the source line of the algorithm being traced, ``file:line``: the innermost one outside this folder."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_TAPE_FOLDER):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -28,7 +28,7 @@ class Field:
 
     @property
     def slice(self) -> slice:
-        """Slice of its elements in a record."""
+        """Slice of the field's elements in a row."""
         return slice(self.offset, self.offset + self.size)
 
 
@@ -37,7 +37,7 @@ class Group:
     """Adjacent fields without gaps."""
 
     flat: Field
-    """All of them as one field (1, size)."""
+    """All fields of the group as one field (1, size)."""
     fields: tuple[Field, ...]
 
 

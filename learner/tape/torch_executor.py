@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import COLUMNS, MASKED, OPERATIONS, SEEDS, operand_shapes
+from onrig.learner.tape.operations import COLUMNS, MASKED, N_SEEDS, OPERATIONS, operand_shapes
 from onrig.learner.tape.program import Program
 from onrig.learner.tape.windows import Windows
 
@@ -79,7 +79,7 @@ def _bind_kernel(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
     if name.startswith("standardise"):
         return _standardise(out, int(op["post"]), y, *inputs)
     if name.startswith("patches"):
-        return _patches(out, name == "patches_slope", Windows.of(op), *inputs)
+        return _patches(out, name == "patches_slope", Windows.from_operation(op), *inputs)
     if name == "drop":
         return _drop(out, x, int(op["inner"]), *inputs)
     return _PRODUCTS[name](out, int(op["post"]), *inputs)
@@ -203,7 +203,7 @@ def _drop(out: Tensor, rate: float, use: int, a: Tensor, seed: Tensor) -> Kernel
     threshold, factor, zero = int(rate * 2.0**32), 1.0 / (1.0 - rate), _zero(out)
 
     def kernel() -> None:
-        valid = torch.where((seed >= 0.0) & (seed < SEEDS), seed, zero).long()
+        valid = torch.where((seed >= 0.0) & (seed < N_SEEDS), seed, zero).long()
         bits = _hash((elements + _hash(valid ^ use_hash)) & word)
         torch.where(bits >= threshold, a * factor, zero, out=out)
 

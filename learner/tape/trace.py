@@ -140,7 +140,7 @@ def _join(target: Array, parts: Sequence[PartialGradient]) -> Array:
     return out
 
 
-def _write(destination: Array, parts: Sequence[PartialGradient], shared: Collection[int]) -> None:
+def _write(destination: Array, parts: Sequence[PartialGradient], shared_allocations: Collection[int]) -> None:
     """Write the sum of gradients with respect to a parameter.
 
     The operation that computed the first one writes it directly, unless it is ``shared`` with another.
@@ -151,7 +151,7 @@ def _write(destination: Array, parts: Sequence[PartialGradient], shared: Collect
         first, others = _join(destination, parts), []
     if isinstance(first, float):
         tape.emit("fill", destination.shape, [], out=destination, x=first)
-    elif not _redirect(first, destination, shared):
+    elif not _redirect(first, destination, shared_allocations):
         tape.emit("copy", destination.shape, [first], out=destination)
     for g in others:
         tape.emit("add_scaled", destination.shape, [tape.expand(g, destination.shape)], out=destination, x=1.0)

@@ -39,8 +39,8 @@ class Windows(NamedTuple):
         return self.side * self.side * self.channels
 
     @classmethod
-    def of(cls, op: np.void) -> Windows:
-        """Return the windows of an operation in a list."""
+    def from_operation(cls, op: np.void) -> Windows:
+        """Return the windows that an operation of a list reads."""
         height, width = (int(size) for size in op["more"])
         image = int(op["inner" if OPERATIONS[int(op["code"])].name == "patches" else "cols"])
         return cls(height, width, image // (height * width), int(op["x"]), int(op["y"]))

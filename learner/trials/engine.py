@@ -153,7 +153,7 @@ class Trials:
         world, episodes = self._evaluation
         actors = (len(self._all_actors), episodes)
         policy = self._explore.policy(actors)
-        returns = episode_returns(world, actors, lambda seen: self._replace_diverged(policy(seen)))
+        returns = episode_returns(world, actors, lambda observation: self._replace_diverged(policy(observation)))
         return np.asarray(returns.mean(axis=1))
 
     def policy(self, actors: tuple[int, int]) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
@@ -218,12 +218,12 @@ def run_trials(
     plant: Plant | None = None,
     prior: Transitions | None = None,
 ) -> Trials:
-    """Set up trials of a run, one per seed (``config.seed`` is ignored); raises ValueError if they cannot run
+    """Set up trials of a run, one per seed (``config.seed`` is ignored); raises ValueError if trials cannot run
     ``config``.
 
-    They train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` replaces
-    the twin's; its parameters may be arrays (2 S,), with values for each trial's training and evaluation episodes.
-    ``prior``: initial experiences of every memory.  No shield acts, since no hardware is at risk.
+    Trials train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant``
+    replaces the twin's; its parameters may be arrays (2 S,), with values for each trial's training and evaluation
+    episodes.  ``prior``: initial experiences of every memory.  No shield acts, since no hardware is at risk.
     """
     problems = trials_problems(config, settings)
     if problems:
@@ -252,7 +252,7 @@ def world_trials(
 
     ``prior``: initial experiences of every memory.
 
-    They learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
+    Trials learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
     world, ``NoSuchTask`` without one.
     """
     image = run.learner.selected.image
@@ -312,8 +312,8 @@ def _number_source(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], wor
         return StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std)
     config = run_of_world(run)
     assert config is not None
-    names, process = [a.name for a in config.rig.actuators], run.exploration
-    return PerTrialNumbers([EpisodeNumbers(algorithm, process, [seed], horizon, names) for seed in seeds])
+    actuator_names, process = [a.name for a in config.rig.actuators], run.exploration
+    return PerTrialNumbers([EpisodeNumbers(algorithm, process, [seed], horizon, actuator_names) for seed in seeds])
 
 
 def _replay(

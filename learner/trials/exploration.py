@@ -40,8 +40,8 @@ class ExplorationPolicy(Protocol):
         """Return actions for the next step's observations (S, E, n) in episodes (S,)."""
         ...
 
-    def begin(self, which: Bools) -> None:
-        """Begin another episode of these actors (S, K)."""
+    def begin(self, selected: Bools) -> None:
+        """Begin the next episode of the ``selected`` actors (S, K)."""
         ...
 
     def policy(self, actors: tuple[int, int]) -> Policy:
@@ -56,8 +56,8 @@ class RecurrentPolicies:
         self._algorithm = algorithm
         self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
 
-    def begin(self, which: Bools) -> None:
-        self._hidden[which] = 0.0
+    def begin(self, selected: Bools) -> None:
+        self._hidden[selected] = 0.0
 
     def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Mean and standard deviation (S, E, m) for the next step of every episode."""
@@ -120,15 +120,15 @@ class Explorer:
             action = np.where(numbers.replaced, numbers.random, action)
         return ChosenActions(action, intended)
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, selected: Bools) -> None:
         if self._recurrent is not None:
-            self._recurrent.begin(which)
+            self._recurrent.begin(selected)
 
     def policy(self, actors: tuple[int, int]) -> Policy:
         if not isinstance(self._algorithm, Recurrent):
             return self._algorithm.policy
         distribution = RecurrentPolicies(self._algorithm, actors)
-        return lambda seen: np.clip(distribution(seen)[0], -1.0, 1.0)
+        return lambda observation: np.clip(distribution(observation)[0], -1.0, 1.0)
 
 
 class OnPolicyExplorer:
@@ -144,7 +144,7 @@ class OnPolicyExplorer:
         action = np.clip(sampled_action, -1.0, 1.0)
         return ChosenActions(action, action, sampled_action)
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, selected: Bools) -> None:
         """Do nothing: these policies have no memory."""
 
     def policy(self, actors: tuple[int, int]) -> Policy:

@@ -84,8 +84,8 @@ class Instruments:
         self.period_s: Final = 1.0 / config.rate_hz
         self.steps: Final = episode_steps(config.task, config.rate_hz)
         """Number of transitions in a complete episode."""
-        names = self.plant.state_names
-        self._state_indices = [names.index(o.sensor or o.name) for o in rig.observations]
+        state_names = self.plant.state_names
+        self._state_indices = [state_names.index(o.sensor or o.name) for o in rig.observations]
         self.inputs: Final = PolicyInputs(config)
         self._observations, self._actions = (
             Normalisation.from_signals(rig.observations),
@@ -130,19 +130,21 @@ class Instruments:
         """Normalise signals (..., n + q) in SI units, with noise (..., n) on the measured ones."""
         if not self.targets:
             return self._observe(signals, noise)
-        seen = self._signals.normalise(signals)
-        seen[..., : self.n] = self._observe(signals[..., : self.n], noise)
-        return seen
+        normalised = self._signals.normalise(signals)
+        normalised[..., : self.n] = self._observe(signals[..., : self.n], noise)
+        return normalised
 
     def _observe(self, measured: Values, noise: Values | None) -> Values:
-        seen = self._observations.normalise(measured)
+        observation = self._observations.normalise(measured)
         if noise is not None:
-            seen += noise
+            observation += noise
             for i, turn, low in self._wrapped_angles:
-                seen[..., i] = (seen[..., i] - low) % turn + low
+                observation[..., i] = (observation[..., i] - low) % turn + low
             if self._count_resolutions is not None:
-                seen = self._observations.normalise(_round_to(self.to_si(seen), self._count_resolutions.sensors))
-        return seen
+                observation = self._observations.normalise(
+                    _round_to(self.to_si(observation), self._count_resolutions.sensors)
+                )
+        return observation
 
     def to_si(self, observation: Values) -> Values:
         """Observations (..., n) in SI units."""

@@ -33,7 +33,7 @@ class Bounds(NamedTuple):
     high: float
 
 
-class Band(NamedTuple):
+class MedianCurve(NamedTuple):
     """Medians over trials with their intervals, each ``(N,)``."""
 
     median: Values
@@ -41,7 +41,7 @@ class Band(NamedTuple):
     high: Values
 
 
-class Paired(NamedTuple):
+class PairedComparison(NamedTuple):
     """Median of differences or ratios by seed, with its interval and its test."""
 
     value: float
@@ -62,7 +62,7 @@ def median_bounds(values: Values | Integers) -> Bounds:
     return Bounds(float(median[0]), float(low[0]), float(high[0]))
 
 
-def curve_bounds(values: Values) -> Band:
+def curve_bounds(values: Values) -> MedianCurve:
     """Median over the trials of each column of ``values`` ``(T, N)``; NaN where any trial is NaN.
 
     The intervals hold for each column separately.  Raises ValueError without trials.
@@ -81,7 +81,7 @@ def curve_bounds(values: Values) -> Band:
             for a, b in ((ordered[k], ordered[k + 1]), (ordered[T - 1 - k], ordered[T - 2 - k]))
         )
     median = 0.5 * (ordered[(T - 1) // 2] + ordered[T // 2])
-    return Band(*(np.where(has_nan, np.nan, row) for row in (median, low, high)))
+    return MedianCurve(*(np.where(has_nan, np.nan, row) for row in (median, low, high)))
 
 
 @lru_cache(maxsize=64)
@@ -103,18 +103,18 @@ def matching_rows(seeds: Integers, other_seeds: Integers) -> tuple[Integers, Int
     return a.astype(np.int64), b.astype(np.int64)
 
 
-def paired_difference(a: Values | Integers, b: Values | Integers) -> Paired:
+def paired_difference(a: Values | Integers, b: Values | Integers) -> PairedComparison:
     """Median of ``a - b``, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials of the same seed."""
     a, b = _pair(a, b)
-    return Paired(*median_bounds(a - b), sign_test(a - b))
+    return PairedComparison(*median_bounds(a - b), sign_test(a - b))
 
 
-def paired_ratio(a: Values | Integers, b: Values | Integers) -> Paired:
+def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison:
     """Median of ``a / b``, both ``(T,)`` and of the same seeds, for rise times; raises ValueError unless positive."""
     a, b = _pair(a, b)
     if not (np.all(a > 0) and np.all(b > 0)):
         raise ValueError("a ratio needs positive values")
-    return Paired(*median_bounds(a / b), sign_test(a - b))
+    return PairedComparison(*median_bounds(a / b), sign_test(a - b))
 
 
 def sign_test(differences: Values) -> float:
@@ -124,7 +124,7 @@ def sign_test(differences: Values) -> float:
     return min(1.0, 2 * sum(comb(T, i) for i in range(n_majority, T + 1)) / 2.0**T)
 
 
-def holm(family: Sequence[Paired]) -> list[Paired]:
+def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
     """Correct the tests of a family of comparisons (Holm 1979)."""
     corrected, largest_p = list(family), 0.0
     for rank, index in enumerate(sorted(range(len(family)), key=lambda k: family[k].p)):

@@ -16,19 +16,19 @@ from onrig.learner.trials.replay_measures import ReplayMeasures
 from onrig.learner.trials.rows import AlteredEpisode, Columns, Rows
 from onrig.learner.trials.worlds import Bools, StepResult, Values
 
-CHUNK: Final = 100
+UPDATES_PER_DRAW: Final = 100
 """Number of updates whose minibatches are drawn at once if draws do not depend on the previous update."""
 
 
 class Learning(Protocol):
     """Stores the steps of S trials with K training actors each, and learns from them."""
 
-    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
+    def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
         """Add the result of a step from ``observation`` (S, E, n)."""
         ...
 
-    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Record that the training episodes selected by ``which`` (S, K) have ended; ``returns`` holds every episode's
+    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
+        """Record that the ``selected`` training episodes (S, K) have ended; ``returns`` holds every episode's
         return in raw units."""
         ...
 
@@ -48,7 +48,7 @@ class Learning(Protocol):
 class Updates(NamedTuple):
     """Schedule of the updates of trials with replay, in environment steps."""
 
-    at_once: int
+    n_consecutive: int
     """Number of consecutive updates."""
     every: int
     """Number of steps between updates."""
@@ -77,13 +77,13 @@ class Replay:
         self._alter, self._measures = alter, measures
         if isinstance(algorithm, UsesWholeMemory):
             algorithm.bind_memory(memories.memory_access())
-        self.updates_at_once = updates.at_once
+        self.n_consecutive_updates = updates.n_consecutive
         """Number of consecutive updates."""
         self._batch_steps = batch_steps
         self._gathered_steps: list[tuple[NDArray[Any], ...]] = []
         self._noise: NDArray[np.float64] | None = None
 
-    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
+    def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
         """Add a step of the first actors, and pass complete batches of steps to the memories."""
         columns = self.memories.columns
         values: list[NDArray[Any]] = [
@@ -91,13 +91,13 @@ class Replay:
             result.action,
             result.observation,
             result.reward,
-            chosen.action,
-            chosen.intended,
+            actions.action,
+            actions.intended,
         ]
         if columns.terminated is not None:
             values.append(result.terminated)
-        if columns.behaviour is not None and chosen.behaviour is not None:
-            values += [chosen.behaviour, result.intervened | chosen.deviates]
+        if columns.behaviour is not None and actions.behaviour is not None:
+            values += [actions.behaviour, result.intervened | actions.deviates]
         if result.noise is not None and columns.noise.start < columns.noise.stop:
             values.append(result.noise)
         self._gathered_steps.append(tuple(values))
@@ -123,8 +123,8 @@ class Replay:
             first += width
         return rows
 
-    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
-        self.memories.on_episode_end(returns[:, 0], which[:, 0])
+    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
+        self.memories.on_episode_end(returns[:, 0], selected[:, 0])
 
     def learn_if_due(self, steps: int) -> None:
         """Learn if updates are due and the memories hold enough experiences."""
@@ -132,13 +132,13 @@ class Replay:
         if n_learning_steps > 0 and n_learning_steps % every == 0 and self.memories.have_minibatches:
             # Schedules are evaluated at the first of the steps since the previous updates.
             self.memories.begin_episode((n_learning_steps - every) // self._updates.progress_steps + 1)
-            self.learn(self.updates_at_once)
+            self.learn(self.n_consecutive_updates)
 
     def learn(self, updates: int) -> None:
         """Train on ``updates`` minibatches of every trial."""
         memories, measures = self.memories, self._measures
         remaining, noises = updates, []
-        per_draw = 1 if memories.draws_depend_on_updates else CHUNK
+        per_draw = 1 if memories.draws_depend_on_updates else UPDATES_PER_DRAW
         while remaining > 0:
             k = min(per_draw, remaining)
             remaining -= k
@@ -185,15 +185,15 @@ class OnPolicyLearning:
         self._n_gathered_steps = 0
         """Number of steps of each actor in the batch."""
 
-    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
+    def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
         batch, t = self._batch, self._n_gathered_steps
-        batch.observation[:, :, t], batch.drawn[:, :, t] = observation, chosen.behaviour
+        batch.observation[:, :, t], batch.drawn[:, :, t] = observation, actions.behaviour
         batch.reward[:, :, t], batch.deviates[:, :, t] = result.reward, result.intervened
         batch.next_observation[:, :, t] = result.observation
         batch.terminated[:, :, t], batch.truncated[:, :, t] = result.terminated, result.truncated
         self._n_gathered_steps += 1
 
-    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
+    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
         """Do nothing: batches mark the ends of episodes."""
 
     def learn_if_due(self, steps: int) -> None:

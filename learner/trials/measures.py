@@ -12,7 +12,7 @@ from onrig.runtime.task import Task
 Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LEVEL: Final = 0.8
+RISE_LEVEL: Final = 0.8
 """Normalised performance that defines the rise time (§5.1)."""
 FINAL_EPISODES: Final = 100
 """Number of last episodes of a trial in the mean mu_final (§5.1)."""
@@ -29,18 +29,18 @@ class RiseTime(NamedTuple):
 
     episode: Integers
     """First episode at the level, from 1; for trials that never reached it the last one, a lower bound."""
-    risen: NDArray[np.bool_]
+    has_risen: NDArray[np.bool_]
     """Whether the level was reached."""
 
     @property
-    def never(self) -> int:
+    def n_never_risen(self) -> int:
         """Number of trials that never reached the level."""
-        return int(np.count_nonzero(~self.risen))
+        return int(np.count_nonzero(~self.has_risen))
 
     @property
-    def censored(self) -> bool:
+    def is_censored(self) -> bool:
         """Whether at least half of the trials did not rise, so that the median is a lower bound."""
-        return 2 * self.never >= len(self.risen)
+        return 2 * self.n_never_risen >= len(self.has_risen)
 
 
 def normalized_curves(task: Task, mean_rewards: Values) -> Values:
@@ -76,7 +76,7 @@ def mu_max(mu: Values) -> Values:
     return maximum
 
 
-def rise_time(mu: Values, episodes: Integers | None = None, level: float = LEVEL) -> RiseTime:
+def rise_time(mu: Values, episodes: Integers | None = None, level: float = RISE_LEVEL) -> RiseTime:
     """First episode of each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (§5.1).
 
     ``episodes``: ascending numbers of the columns; default: 1 to E.  The paper does not state how it treats trials that
@@ -106,10 +106,10 @@ def moving_average(values: Values, window: int) -> Values:
 class BufferSize(NamedTuple):
     """Estimate of the required size of a memory, by a rule of thumb."""
 
-    experiences: int
-    final: float
+    n_experiences: int
+    final_performance: float
     """Final performance on which the estimate is based."""
-    converged: bool
+    has_converged: bool
     """False if the level is reached only in the final part of the curve, which is still rising: more may be needed."""
 
 

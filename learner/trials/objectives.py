@@ -21,7 +21,7 @@ class Objective(NamedTuple):
     """Function from finite normalised curves (T, P) to scores (T,)."""
 
 
-def finite(curves: Values) -> Values:
+def fill_diverged(curves: Values) -> Values:
     """Normalised curves (T, P) in which evaluations of diverged networks count as the worst before them, or as random
     actions if that is worse."""
     worst = np.fmin.reduce(np.where(np.isfinite(curves), curves, np.nan), axis=1, initial=0.0)
@@ -31,7 +31,7 @@ def finite(curves: Values) -> Values:
 def _score_rise(curves: Values) -> Values:
     points = curves.shape[1]
     rise = rise_time(curves)
-    return np.where(rise.risen, 1.0 - rise.episode / points, 0.0)
+    return np.where(rise.has_risen, 1.0 - rise.episode / points, 0.0)
 
 
 def _score_area(curves: Values) -> Values:

@@ -43,7 +43,7 @@ class MemoryContents(NamedTuple):
     noise_width: int = 0
     """Number of floats of noise at the end of rows: one for each of the rig's observations and actions."""
     terminates: bool = False
-    """Whether episodes can end early; rows then have a column for it."""
+    """Whether episodes can end early; rows then have a column for the termination."""
     behaviour: bool = False
     """Whether rows contain the behaviour policy: 3 m floats, and one that marks applied actions that differ from it."""
     read_frames: ReadFrames | None = None
@@ -80,7 +80,7 @@ class Columns(NamedTuple):
     next_observation: slice
     reward: int
     exploration: int
-    """1-norm of the action's distance from the policy's (§7.1.1)."""
+    """1-norm of the difference between the applied action and the policy's (§7.1.1)."""
     terminated: int | None
     """1 if the task ended."""
     behaviour: slice | None

@@ -15,7 +15,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
-from onrig.learner.samplers.klper import Klper, closest
+from onrig.learner.samplers.klper import Klper, select_closest
 from onrig.learner.samplers.multi_trial import MultiTrialSampler
 from onrig.learner.samplers.rank_per import RankDraws
 from onrig.learner.samplers.uniform import Uniform
@@ -107,7 +107,7 @@ class KlperSampling(Sampling):
         if updates != 1:
             raise ValueError(f"expected one update per draw, which depends on the policy, got {updates}")
         candidates = self._uniform.draw(self._candidates).slots
-        return Draw(closest(candidates, self._view, self._variance)[None], None)
+        return Draw(select_closest(candidates, self._view, self._variance)[None], None)
 
 
 class RankPerSampling(Sampling):
@@ -202,7 +202,7 @@ TrialsSamplingFactory = Callable[[SamplingParts, Setting, Sequence[np.random.Gen
 """Function that builds one sampling for all trials."""
 
 
-def klper_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+def build_klper_sampling(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build KLPER; raises ValueError without a view of the policy."""
     if setting.view is None or parts.argument is None:
         raise ValueError(f"{parts} needs a view of the policy")
@@ -211,7 +211,7 @@ def klper_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.rando
     return KlperSampling(uniform, int(parts.argument), setting.view, variance)
 
 
-def rank_per_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+def build_rank_per_sampling(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build rank-based PER."""
     weighted = setting.beta if parts.correction == "IS" else None
     preset_slots = [PresetSlots() for _ in streams] if parts.correction == "FIS" else []

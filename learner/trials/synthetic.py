@@ -39,11 +39,11 @@ class SyntheticExperiences:
         self._explorer, self._numbers, self._discrete = explorer, numbers, discrete
         self._model = PlantModel(config.rig, config.task, twin.plant, 1.0 / config.rate_hz, twin.substeps)
 
-    def __call__(self, episode: int, measured: Rows, at: Columns) -> AlteredEpisode:
+    def __call__(self, episode: int, measured: Rows, columns: Columns) -> AlteredEpisode:
         """Replace a fraction of an episode's rows (S, T, width), before any update of the policies that acted."""
-        (S, T, _), n, m = measured.shape, at.observation.stop, at.action.stop - at.action.start
+        (S, T, _), n, m = measured.shape, columns.observation.stop, columns.action.stop - columns.action.start
         trial_draws = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
-        draws = Draws(*(np.concatenate(columns) for columns in zip(*trial_draws, strict=True)))
+        draws = Draws(*(np.concatenate(fields) for fields in zip(*trial_draws, strict=True)))
         if self._discrete is not None:
             levels = self._discrete.levels
             level = np.minimum(np.floor(draws.action * levels), levels - 1) / (levels - 1)
@@ -61,13 +61,13 @@ class SyntheticExperiences:
         zeros = np.zeros(S * T, np.uint32)
         rows = measured.copy().reshape(S * T, -1)
         transitions = Transitions(
-            rows[:, at.observation],
-            rows[:, at.action],
-            rows[:, at.reward],
-            rows[:, at.next_observation],
+            rows[:, columns.observation],
+            rows[:, columns.action],
+            rows[:, columns.reward],
+            rows[:, columns.next_observation],
             zeros,
             zeros,
-            rows[:, at.exploration],
+            rows[:, columns.exploration],
             zeros,
             zeros,
             np.zeros((S * T, 0), np.float32),

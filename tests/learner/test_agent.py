@@ -318,7 +318,7 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     first.catch_up()
     learned(first, 30)
     assert first._notes is not None
-    assert (first._notes.of(0, "rho") != 1.0).mean() > 0.5
+    assert (first._notes.stored_column(0, "rho") != 1.0).mean() > 0.5
     first.save(tmp_path / "state.npz")
     assert second.restore(tmp_path / "state.npz")
     assert not second.sampler_was_reset
@@ -330,7 +330,7 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     mirror.storage.insert(0, (0.0, 0.0), (0.0,), 0.0, (0.0, 0.0), behaviour=(0.0, 0.2, 0.0))
     second.catch_up()
     assert second._notes is not None
-    assert second._notes.of(0, "rho")[0] == 1.0
+    assert second._notes.stored_column(0, "rho")[0] == 1.0
 
 
 def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() -> None:

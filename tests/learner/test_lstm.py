@@ -13,7 +13,7 @@ from onrig.learner.lstm import Lstm
 from onrig.learner.tape.elementary import square
 from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.program import finish_program
-from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.spaces import Layout, allocate_rows
 from onrig.learner.tape.trace import Tape
 from onrig.learner.trajectories import Trajectories
 from onrig.runtime.explore.settings import OwnNoise
@@ -34,7 +34,7 @@ class Nets:
     def __init__(self, seeds: list[int], n: int = N, m: int = M, units: tuple[int, ...] = UNITS) -> None:
         self.state = Layout()
         self.lstm = Lstm(self.state, "cells", n, units, m)
-        self.rows = rows_of(len(seeds), self.state, np.dtype(np.float64))
+        self.rows = allocate_rows(len(seeds), self.state, np.dtype(np.float64))
         for row, seed in zip(self.rows, seeds, strict=True):
             rng = np.random.default_rng(seed)
             self.lstm.draw(row, rng)
@@ -54,7 +54,7 @@ class Nets:
         tape.output(y, outputs)
         tape.output(gradient, tape.gradient(square(outputs).sum(), [self.lstm.group])[0])
         executor = executor_for(np.float64)
-        records = rows_of(S, record, executor.dtype)
+        records = allocate_rows(S, record, executor.dtype)
         for field, values in ((x, window), (there, present), (start, before)):
             records[:, field.slice] = values.reshape(S, -1)
         executor.bind(finish_program(tape))(self.rows, records[:, None], None)

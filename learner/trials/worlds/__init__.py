@@ -65,13 +65,13 @@ class Actor(NamedTuple):
     seed: int
     role: Role
     number: int
-    """Index of the actor among those with its role."""
+    """Index of the actor among the trial's actors with the same role."""
     actors: int
-    """Number of actors with its role."""
+    """Number of the trial's actors with the same role."""
 
-    def episode(self, played: int) -> int:
-        """Index of the actor's next episode among the episodes of all actors with its role."""
-        return played * self.actors + self.number
+    def episode(self, n_played: int) -> int:
+        """Index of the actor's next episode among the episodes of all the trial's actors with the same role."""
+        return n_played * self.actors + self.number
 
 
 def make_actors(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:
@@ -92,12 +92,12 @@ class World(Protocol):
         """Sizes of observations and actions."""
         ...
 
-    def begin(self, which: Bools) -> Values:
-        """Begin the next episode of the actors ``which`` (S, E); returns the present observations of all, (S, E, n)."""
+    def begin(self, selected: Bools) -> Values:
+        """Begin the next episode of the ``selected`` actors (S, E); returns the present observations of all, (S, E, n)."""
         ...
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
-        """Advance the actors ``which`` (S, E) with actions (S, E, m) in [-1, 1]; raises ValueError if non-finite."""
+    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
+        """Advance the ``selected`` actors (S, E) with actions (S, E, m) in [-1, 1]; raises ValueError if non-finite."""
         ...
 
     def close(self) -> None:

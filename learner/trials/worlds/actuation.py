@@ -32,25 +32,25 @@ class Shields:
         self._sent_commands: Final = np.zeros((2, actors, instruments.m))
         """The last two commands, the newest first, without actuator noise."""
 
-    def begin(self, chosen: Flags) -> None:
-        """Start an episode of the ``chosen`` actors (A,)."""
-        for i in np.flatnonzero(chosen).tolist():
+    def begin(self, is_selected: Flags) -> None:
+        """Start an episode of the actors marked by ``is_selected`` (A,)."""
+        for i in np.flatnonzero(is_selected).tolist():
             self._shields[i].reset()
-        self._in_fallback[chosen] = False
-        self._sent_commands[:, chosen] = self._safe
+        self._in_fallback[is_selected] = False
+        self._sent_commands[:, is_selected] = self._safe
 
     def guard(
-        self, requested: NDArray[np.float64], observations: NDArray[np.float64], chosen: Flags
+        self, requested: NDArray[np.float64], observations: NDArray[np.float64], is_selected: Flags
     ) -> tuple[Flags, Flags]:
         """Replace actions (A, m) by the shields' actions for normalised observations ``seen`` (A, n).
 
         Returns which shields intervened and which tripped, (A,) each.
         """
         instruments = self._instruments
-        intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
+        intervened, tripped = np.zeros((2, len(is_selected)), np.bool_)
         observed, requested_si = instruments.to_si(observations).tolist(), instruments.to_command(requested).tolist()
         newest, previous = self._sent_commands.tolist()
-        for i in np.flatnonzero(chosen).tolist():
+        for i in np.flatnonzero(is_selected).tolist():
             verdict = self._shields[i].decide(observed[i], requested_si[i], newest[i], previous[i])
             in_fallback = verdict.rule.falls_back
             intervened[i], tripped[i] = verdict.rule is not Rule.NONE, in_fallback and not self._in_fallback[i]
@@ -59,9 +59,9 @@ class Shields:
             self._in_fallback[i] = in_fallback
         return intervened, tripped
 
-    def record_sent(self, command: NDArray[np.float64], which: slice | Flags) -> None:
-        """Record the commands (A, m) of the actors ``which``."""
-        self._sent_commands[:, which] = np.stack((command, self._sent_commands[0]))[:, which]
+    def record_sent(self, command: NDArray[np.float64], selected: slice | Flags) -> None:
+        """Record the commands (A, m) of the ``selected`` actors."""
+        self._sent_commands[:, selected] = np.stack((command, self._sent_commands[0]))[:, selected]
 
 
 class DelayLine:
@@ -85,19 +85,19 @@ class DelayLine:
         self._backlash_outputs: Final = np.zeros((actors, instruments.m))
         """Outputs of the backlash."""
 
-    def begin(self, chosen: Flags) -> None:
-        """Start an episode of the ``chosen`` actors (A,), preceded by the safe output."""
-        self._commands[:, chosen] = self._safe
-        self._backlash_outputs[chosen] = self._safe
+    def begin(self, is_selected: Flags) -> None:
+        """Start an episode of the actors marked by ``is_selected`` (A,), preceded by the safe output."""
+        self._commands[:, is_selected] = self._safe
+        self._backlash_outputs[is_selected] = self._safe
 
-    def advance_plants(self, state: States, command: NDArray[np.float64], chosen: Flags) -> States:
-        """States of all actors after one period; the ``chosen`` ones send ``command`` (A, m)."""
+    def advance_plants(self, state: States, command: NDArray[np.float64], is_selected: Flags) -> States:
+        """States of all actors after one period; those marked by ``is_selected`` send ``command`` (A, m)."""
         instruments = self._instruments
         if not self._has_delay and self._backlash is msgspec.UNSET:
             return instruments.advance(state, command)
         commands = self._commands
-        commands[1:, chosen] = commands[:-1, chosen]
-        commands[0, chosen] = command[chosen]
+        commands[1:, is_selected] = commands[:-1, is_selected]
+        commands[0, is_selected] = command[is_selected]
         previous, newest = (commands[self._whole_periods + k, self._actors] for k in (1, 0))
         for held_command, duration_s in (
             (previous, self._fractional_delay_s),
@@ -106,6 +106,6 @@ class DelayLine:
             action: States = tuple(held_command.T.copy())
             if self._backlash is not msgspec.UNSET:
                 action = apply_backlash(BATCHED, self._backlash, tuple(self._backlash_outputs.T), action)
-                self._backlash_outputs[chosen] = np.stack(action, axis=1)[chosen]
+                self._backlash_outputs[is_selected] = np.stack(action, axis=1)[is_selected]
             state = advance(instruments.plant, state, action, duration_s, instruments.substeps)
         return instruments.plant.constrain(maths_for(state[0]), state)

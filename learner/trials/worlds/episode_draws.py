@@ -51,10 +51,10 @@ class EpisodeDraws:
         start = middle_of(self._starts)
         return tuple(np.full(len(self._actors), start[name]) for name in self._state_names)
 
-    def draw(self, i: int, played: int, state: States) -> None:
+    def draw(self, i: int, n_played: int, state: States) -> None:
         """Draw the episode of actor ``i`` after ``played`` of its episodes; a drawn start is written into ``state``."""
         actor = self._actors[i]
-        seed, role, episode = actor.seed, actor.role, actor.episode(played) + 1
+        seed, role, episode = actor.seed, actor.role, actor.episode(n_played) + 1
         if self.is_noisy:
             normals = stream(seed, role, episode).standard_normal((self._horizon + 1, len(self._sigma)))
             self._noise[i] = normals * self._sigma

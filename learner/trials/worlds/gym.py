@@ -24,7 +24,7 @@ from onrig.runtime.random_streams import Role, device_seed
 from onrig.sim.envs import register_envs
 
 Env = gymnasium.Env[Any, Any]
-MISSING: Final = "pip install 'onrig[envs]'"
+INSTALL_COMMAND: Final = "pip install 'onrig[envs]'"
 
 
 def make(
@@ -51,7 +51,7 @@ def make(
             return gymnasium.make(task, max_episode_steps=horizon, disable_env_checker=True, **options)
         except gymnasium.error.DependencyNotInstalled as error:
             raise NoSuchTask(
-                f"'{task}' needs a package that is not installed ({_one_line(error)}): {MISSING}"
+                f"'{task}' needs a package that is not installed ({_one_line(error)}): {INSTALL_COMMAND}"
             ) from None
         except gymnasium.error.Error as error:
             raise NoSuchTask(f"gymnasium has no task '{task}' ({_one_line(error)})") from None
@@ -139,17 +139,17 @@ class GymWorld:
         store = store or FrameStore(math.prod(self.spaces.image), len(self._envs) * (frames + 1))
         return FrameStack(store, len(self._envs), frames)
 
-    def begin(self, which: Bools) -> Values:
+    def begin(self, selected: Bools) -> Values:
         if self._stack is not None:
             self._stack.make_room()
-        for i in np.flatnonzero(which).tolist():
+        for i in np.flatnonzero(selected).tolist():
             actor = self._actors[i]
             seed = device_seed(actor.seed, actor.role, actor.episode(int(self._episodes[i])))
             self._episodes[i] += 1
             self._observe(i, self._envs[i].reset(seed=seed)[0], is_first=True)
         return self._observation.reshape(*self._shape, -1).copy()
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
+    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
         clipped = np.clip(action.astype(np.float64), -1.0, 1.0)
         if not np.isfinite(clipped).all():
             raise ValueError("non-finite action")
@@ -158,7 +158,7 @@ class GymWorld:
         actions = self._to_task_actions(clipped.reshape(len(self._envs), -1))
         if self._stack is not None:
             self._stack.make_room()
-        for i in np.flatnonzero(which).tolist():
+        for i in np.flatnonzero(selected).tolist():
             frame_or_vector, reward[i], terminated[i], out_of_steps, _ = self._envs[i].step(actions[i])
             self._observe(i, frame_or_vector, is_first=False)
             truncated[i] = out_of_steps and not terminated[i]
@@ -180,11 +180,11 @@ class GymWorld:
         for env in self._envs:
             env.close()
 
-    def _observe(self, i: int, seen: Any, *, is_first: bool) -> None:
+    def _observe(self, i: int, frame_or_vector: Any, *, is_first: bool) -> None:
         if self._stack is None:
-            self._observation[i] = seen
+            self._observation[i] = frame_or_vector
         else:
-            self._stack.push(i, seen, is_first=is_first)
+            self._stack.push(i, frame_or_vector, is_first=is_first)
 
     def _to_task_actions(self, action: NDArray[np.float64]) -> Sequence[Any]:
         """Convert actions to the task's: numbers of choices, or values within its box."""

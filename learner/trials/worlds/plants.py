@@ -145,32 +145,34 @@ class PlantWorld:
         """Whether sensors or actuators add noise."""
         return self._draws.is_noisy
 
-    def begin(self, which: Bools) -> Values:
-        chosen, instruments = which.reshape(-1), self._instruments
-        self._state = _select(chosen, self._draws.nominal_start(), self._state)
-        for i in np.flatnonzero(chosen).tolist() if self._draws.episodes_differ else ():
+    def begin(self, selected: Bools) -> Values:
+        is_selected, instruments = selected.reshape(-1), self._instruments
+        self._state = _select(is_selected, self._draws.nominal_start(), self._state)
+        for i in np.flatnonzero(is_selected).tolist() if self._draws.episodes_differ else ():
             self._draws.draw(i, int(self._episodes[i]), self._state)
         if self._shields is not None:
-            self._shields.begin(chosen)
-        self._episodes[chosen] += 1
-        self._step[chosen] = 0
+            self._shields.begin(is_selected)
+        self._episodes[is_selected] += 1
+        self._step[is_selected] = 0
         if self._rewards is not None:
             self._rewards.begin()
-        self._delay_line.begin(chosen)
-        self._applied_commands[chosen] = instruments.safe
-        self._signal_history[:, chosen] = self._observe(self._signals(self._state, self._step), self._noise())[chosen]
+        self._delay_line.begin(is_selected)
+        self._applied_commands[is_selected] = instruments.safe
+        self._signal_history[:, is_selected] = self._observe(self._signals(self._state, self._step), self._noise())[
+            is_selected
+        ]
         return self._policy_inputs()
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
-        instruments, chosen = self._instruments, which.reshape(-1)
-        requested = np.minimum(np.maximum(action.reshape(len(chosen), -1), -1.0, dtype=np.float64), 1.0)
+    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
+        instruments, is_selected = self._instruments, selected.reshape(-1)
+        requested = np.minimum(np.maximum(action.reshape(len(is_selected), -1), -1.0, dtype=np.float64), 1.0)
         if not math.isfinite(requested.sum()):
             raise ValueError("non-finite action")
         intervened = tripped = terminated = self._all_false
-        all_advance = self._rewards is not None or chosen.all()
-        advancing = slice(None) if all_advance else chosen
+        all_advance = self._rewards is not None or is_selected.all()
+        advancing = slice(None) if all_advance else is_selected
         if self._shields is not None:
-            shielded = self._shields.guard(requested, self._signal_history[0, :, : instruments.n], chosen)
+            shielded = self._shields.guard(requested, self._signal_history[0, :, : instruments.n], is_selected)
             intervened, tripped = (flags.reshape(self._shape) for flags in shielded)
         requested = instruments.round_to_resolution(requested)
         noise = self._noise()
@@ -179,7 +181,7 @@ class PlantWorld:
             self._shields.record_sent(command, advancing)
         if noise is not None:
             command = instruments.to_command(requested + noise[:, instruments.n :])
-        state = self._delay_line.advance_plants(self._state, command, chosen)
+        state = self._delay_line.advance_plants(self._state, command, is_selected)
         measured = self._signals(state, self._step + 1)
         if self._rewards is None:
             reward = instruments.reward(measured, command, self._applied_commands)
@@ -187,14 +189,14 @@ class PlantWorld:
             reward = self._rewards.add_step(int(self._step[0]), measured, command)
         self._applied_commands[advancing] = command[advancing]
         if self._terminates:
-            is_end = chosen & (instruments.terminated(measured) | self._is_outside_envelope(measured))
+            is_end = is_selected & (instruments.terminated(measured) | self._is_outside_envelope(measured))
             terminated = is_end.reshape(self._shape)
             if self._cut_off_reward is not None and is_end.any():
                 remaining = self.spaces.horizon - self._step - 1
                 reward = reward + np.where(is_end & self._is_evaluated, remaining * self._cut_off_reward, 0.0)
         if not all_advance:
-            state, reward = _select(chosen, state, self._state), np.where(chosen, reward, 0.0)
-            measured = self._signals(state, self._step + chosen)
+            state, reward = _select(is_selected, state, self._state), np.where(is_selected, reward, 0.0)
+            measured = self._signals(state, self._step + is_selected)
         self._state = state
         self._step[advancing] += 1
         if instruments.inputs.history:
@@ -203,7 +205,7 @@ class PlantWorld:
         self._signal_history[0, advancing] = normalised if all_advance else normalised[advancing]
         noise_columns = None if noise is None else noise.reshape(*self._shape, -1)
         rewards, actions = reward.reshape(self._shape), requested.reshape(*self._shape, -1)
-        truncated = self._has_reached_limit(which, terminated)
+        truncated = self._has_reached_limit(selected, terminated)
         return StepResult(
             self._policy_inputs(), rewards, terminated, truncated, actions, intervened, tripped, noise_columns
         )
@@ -211,11 +213,11 @@ class PlantWorld:
     def close(self) -> None:
         """Do nothing: a plant world has no resources."""
 
-    def _has_reached_limit(self, which: Bools, terminated: Bools) -> Bools:
+    def _has_reached_limit(self, selected: Bools, terminated: Bools) -> Bools:
         """Return which of these episodes have reached the time limit, (S, E)."""
         if self._rewards is not None:
             return self._all_true if self._step[0] == self.spaces.horizon else self._all_false
-        return which & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
+        return selected & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
 
     def _is_outside_envelope(self, measured: NDArray[np.float64]) -> NDArray[np.bool_]:
         is_outside = np.zeros(len(measured), np.bool_)
@@ -273,5 +275,5 @@ class _EpisodeRewards:
         return row
 
 
-def _select(chosen: NDArray[np.bool_], new: States, old: States) -> States:
-    return tuple(np.where(chosen, a, b) for a, b in zip(new, old, strict=True))
+def _select(is_selected: NDArray[np.bool_], new: States, old: States) -> States:
+    return tuple(np.where(is_selected, a, b) for a, b in zip(new, old, strict=True))

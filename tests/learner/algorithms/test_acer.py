@@ -213,7 +213,7 @@ def test_all_of_a_segment_is_noted() -> None:
     acer = _acer(memory, policy_lr=0.1)
     acer.update(memory.draws(1, 6))
     acer.update(memory.draws(3, 6))
-    rho, drawn = memory.notes.of(0, "rho"), memory.draws(3, 6).slots
+    rho, drawn = memory.notes.stored_column(0, "rho"), memory.draws(3, 6).slots
     assert drawn is not None
     seen = memory.trajectories.segments_around(drawn[2], 7)
     changed = np.flatnonzero(rho != 1.0)

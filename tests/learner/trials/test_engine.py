@@ -230,7 +230,7 @@ def test_gaussian_policies_draw_with_the_noise_that_they_have_on_a_rig() -> None
     process = "exploration={process: own, amplitude: [[1, 1], [2, 0.5]], quiet: {every: 3}}"
     config = load("pendulum", [*SHORT, "learner.refer={std: 0.3}", process])
     trials = run_trials(config, _settings(config), [4])
-    trials.replay.updates_at_once = 0
+    trials.replay.n_consecutive_updates = 0
     for episode, amplitude in ((1, 1.0), (2, 0.5), (3, 0.0)):
         trials.advance()
         slots = np.arange(25 * (episode - 1), 25 * episode)[None]

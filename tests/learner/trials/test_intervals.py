@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from onrig.learner.trials.intervals import (
-    Paired,
+    PairedComparison,
     curve_bounds,
     holm,
     matching_rows,
@@ -141,7 +141,7 @@ def test_the_interval_of_differences_that_the_test_settles_excludes_zero() -> No
 
 
 def test_comparisons_that_are_made_together_are_corrected() -> None:
-    family = [Paired(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
+    family = [PairedComparison(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
     assert [one.p for one in holm(family)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
     assert [one.significant for one in holm(family)] == [False, True, False, True]
     assert holm([]) == []
