@@ -14,7 +14,7 @@ from onrig.learner.trials.intervals import holm, matching_rows, median_bounds, p
 from onrig.learner.trials.measures import RISE_LEVEL, final_mean, normalized_curves, rise_time
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask
-from onrig.learner.trials.worlds.plants import PlantOptions, run_of
+from onrig.learner.trials.worlds.plants import PlantOptions, load_plant_run
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.strategy import Strategy, bytes_of, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
@@ -194,7 +194,7 @@ def memory_bytes(cell: AnyCell) -> float:
 
 def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
     options = msgspec.convert(run.options, PlantOptions)
-    return run_of(run.task, options), options
+    return load_plant_run(run.task, options), options
 
 
 def _compute_s(one: ScoredCell, costs: Mapping[str, Cost]) -> float | None:

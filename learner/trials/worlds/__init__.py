@@ -93,7 +93,7 @@ class World(Protocol):
         ...
 
     def begin(self, selected: Bools) -> Values:
-        """Begin the next episode of the ``selected`` actors (S, E); returns the observations of all actors, (S, E, n)."""
+        """Begin the next episode of the ``selected`` actors (S, E); returns all observations, (S, E, n)."""
         ...
 
     def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:

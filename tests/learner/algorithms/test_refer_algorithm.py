@@ -117,7 +117,7 @@ def test_what_the_shield_makes_of_an_action_belongs_to_the_world(section: dict[s
     first, second = (host(memory, dict(section), {}) for memory in (own, others))
     first.update(own.draws(12, 8))
     second.update(others.draws(12, 8))
-    assert np.array_equal(own.notes.stored_column(0, "rho"), others.notes.of(0, "rho"))
+    assert np.array_equal(own.notes.stored_column(0, "rho"), others.notes.stored_column(0, "rho"))
     for name, values in first.state().items():
         assert np.array_equal(values, second.state()[name]), name
 

@@ -87,7 +87,9 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
         assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
         ours.on_update(signals)
         for signal in FEEDBACK.values():
-            theirs.keeper.on_feedback(signal, slots, signals.of(signal)[:, 1].reshape(-1).astype(np.float32))
+            theirs.keeper.on_feedback(
+                signal, slots, signals.feedback_values(signal)[:, 1].reshape(-1).astype(np.float32)
+            )
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
     assert (ours.rows[1, :stored] == floats).all()
