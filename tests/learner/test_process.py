@@ -157,7 +157,7 @@ def test_a_learner_that_is_behind_offers_what_it_has_every_second(
 def test_a_learner_at_work_tells_the_rig_something_every_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool, messages: list[int]
 ) -> None:
-    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)  # as if each update took a second
+    monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)  # as if each update took a second
     rig = Rig([EACH, EACH], lockstep=lockstep)
     learned(rig, "Resv[PER]", tmp_path).close()
     assert rig.fed == messages * EPISODES
@@ -194,7 +194,7 @@ def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, l
 
 
 def test_in_real_time_it_saves_while_an_episode_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.learner.process._SAVE_S", 0.0)
+    monkeypatch.setattr("onrig.learner.process._SAVE_INTERVAL_S", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(States, "save", lambda self, agent, settled=None: saved.append(agent.updates))
     rig = Rig([EACH // 2, EACH // 4, EACH, EACH // 4], lockstep=False)
@@ -350,7 +350,7 @@ def test_in_real_time_a_batch_is_learned_from_as_soon_as_it_is_whole(tmp_path: P
 def test_a_learner_at_work_on_a_batch_gives_a_sign_of_life_in_real_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
 ) -> None:
-    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)
+    monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)
     rig = PolicyRig([EACH, EACH], lockstep=lockstep)
     on_policy(rig, tmp_path).close()
     signs = [] if lockstep else [(0, 3), (0, 6), (1, 9), (1, 12)]  # one for each epoch
@@ -410,7 +410,7 @@ def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tm
 def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)
+    monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)
     rig = PolicyRig([EACH, EACH], lockstep=False)
     ask, lost = rig.ask, [True]
 
