@@ -40,15 +40,16 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
 _UPDATES_PER_DRAW: Final = 100
-"""Updates whose minibatches are drawn in one call, for samplers whose draws do not depend on the previous update."""
+"""Maximum number of updates per draw, for samplers whose draws do not depend on the previous update."""
 MAX_CHUNK_EXPERIENCES: Final = 65_536
 """Maximum number of experiences in a chunk; a single minibatch may be larger."""
 
 
 def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.generic]]:
-    """Read networks and optimisers, by name, from their file or from a learner's saved state.
+    """Read the arrays of networks and optimisers from a networks file or from a learner's saved state.
 
-    ``algorithm``: algorithm of the networks; empty: any.  Raises OSError, and ValueError for any other file.
+    ``algorithm``: restricts the result to the arrays of this algorithm; empty: all arrays.  Raises OSError, and
+    ValueError for any other file.
     """
     try:
         with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
@@ -63,7 +64,7 @@ class ReplayedChunk(NamedTuple):
     slots: Slots
     generations: NDArray[np.uint32]
     values: NDArray[np.float32]
-    """(kinds, n): one row for each kind of ``Agent.feedback``."""
+    """(kinds, n): one row for each key of ``Agent.feedback``."""
 
 
 class Agent:
@@ -81,44 +82,46 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, UsesWholeMemory):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.bind_memory(MemoryAccess(self._notes, self._gather, mirror.after, mirror.around))
+            self._algorithm.bind_memory(
+                MemoryAccess(self._notes, self._gather, mirror.next_slots, mirror.segments_around)
+            )
         size = settings.selected.batch_steps
         self._batches = PolicyBatches(mirror.storage, size) if size else None
-        self._sampler = self._fresh_sampler()
-        self._seen = 0
+        self._sampler = self._build_sampler()
+        self._n_seen_writes = 0
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
         self.sampler_was_reset = False
         """Whether the sampler's notes were reset because they belonged to another memory."""
-        required = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
-        self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required}
-        """Signals sent to the rig: the TD error, which pages show, and the signals that the retention strategy
-        requires."""
+        required_signals = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
+        self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required_signals}
+        """Signals sent to the rig: the TD error, for display, and those that the retention strategy requires."""
         self.newest_policy_id = 0
         """Id of the newest policy that the rig admitted."""
         self.updates_when_offered = 0
-        """Number of updates of the most recently offered policy."""
-        self.handled = 0
+        """Value of ``updates`` when a policy was last offered."""
+        self.last_completed_episode = 0
         """Last training episode whose updates are complete."""
         self._updates_before_run = 0
-        """Number of updates before the run's first episode: of its initial networks, and on seeded experiences."""
+        """Number of updates before the run's first episode: those of the initial networks, and those on seeded
+        experiences."""
 
     @property
     def updates(self) -> int:
-        """Updates in the episodes of this run."""
+        """Number of updates since the run's first episode began."""
         return self._algorithm.updates - self._updates_before_run
 
     @property
-    def seen(self) -> int:
-        """Writes to the memory that the sampler has been notified of."""
-        return self._seen
+    def n_seen_writes(self) -> int:
+        """Number of memory writes that the sampler has been notified of."""
+        return self._n_seen_writes
 
     @property
-    def ready(self) -> bool:
+    def has_minibatch(self) -> bool:
         """Whether the memory holds at least one minibatch."""
         return self._mirror.storage.stored >= self._settings.batch
 
-    def _fresh_sampler(self) -> Sampler:
+    def _build_sampler(self) -> Sampler:
         config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
         view = ReplayView(self._gather, self._algorithm.policy, self._age, len(config.signals), len(rig.actuators))
         return sampler_for(
@@ -127,20 +130,20 @@ class Agent:
             Setting.of_run(config, self._settings, capacity, view),
         )
 
-    def _start_over(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+    def _reset_sampler(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Reset the notes per experience, which refer to another memory; keep the sampler's learned parameters."""
         if self._notes is not None:
             self._notes.clear()
-        self._sampler, self._seen = self._fresh_sampler(), 0
-        learned = {name: state[name] for name in self._sampler.learned_state() if name in state}
-        if learned:
+        self._sampler, self._n_seen_writes = self._build_sampler(), 0
+        learned_state = {name: state[name] for name in self._sampler.learned_state() if name in state}
+        if learned_state:
             with contextlib.suppress(ValueError):  # the saved networks have another size
-                self._sampler.restore(self._sampler.state() | learned)
+                self._sampler.restore(self._sampler.state() | learned_state)
         self.sampler_was_reset = True
 
     @property
     def batches(self) -> PolicyBatches:
-        """Batches of an on-policy algorithm, which replace minibatches drawn from the memory."""
+        """On-policy batches, which replace the minibatches drawn from the memory."""
         assert self._batches is not None
         return self._batches
 
@@ -152,28 +155,28 @@ class Agent:
         return age
 
     def _gather(self, slots: Slots) -> Minibatches:
-        stored, _ = self._mirror.gather(Draw(slots, None), for_view=True)
-        behaviour, window = stored.behaviour, stored.window
+        experiences, _ = self._mirror.gather(Draw(slots, None), for_view=True)
+        behaviour, window = experiences.behaviour, experiences.window
         return Minibatches(
-            stored.observation[0],
-            stored.action[0],
-            stored.reward[0],
-            stored.next_observation[0],
-            stored.terminated[0],
+            experiences.observation[0],
+            experiences.action[0],
+            experiences.reward[0],
+            experiences.next_observation[0],
+            experiences.terminated[0],
             behaviour=None if behaviour is None else Behaviour(*(field[0] for field in behaviour)),
             window=None if window is None else Window(*(field[0] for field in window)),
         )
 
-    def join(self, memory: bytes, lineage: Mapping[bytes, int]) -> None:
-        """Set the memory of the rig that the mirror copies: its id, and the number of writes it shares with each
-        earlier memory.
+    def attach_memory(self, memory: bytes, lineage: Mapping[bytes, int]) -> None:
+        """Set the id of the rig's memory, and the number of writes that it shares with each earlier memory
+        (``lineage``).
 
-        The sampler starts over if it has seen writes that are missing from this memory, or may be missing.
+        The sampler is reset if it has been notified of writes that this memory lacks, or may lack.
         """
         inserted = self._mirror.storage.inserted
         n_shared = inserted if memory == self._memory else lineage.get(self._memory, 0)
-        if self._seen > n_shared:  # the rig returned to a checkpoint, which invalidates the sampler's state
-            self._start_over(self._sampler.learned_state())
+        if self._n_seen_writes > n_shared:  # the rig returned to a checkpoint, which invalidates the sampler's state
+            self._reset_sampler(self._sampler.learned_state())
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
             self._batches.skip_stored()
         elif self._batches is not None:
@@ -182,14 +185,14 @@ class Agent:
 
     def catch_up(self) -> None:
         """Notify the sampler of all experiences in the mirror that it has not seen, each slot once."""
-        self.on_write(self._mirror.storage.changed_since(self._seen))
+        self.on_write(self._mirror.storage.changed_since(self._n_seen_writes))
 
     def on_write(self, slots: Slots) -> None:
         """Notify the sampler of new experiences in the mirror."""
         if self._notes is not None:
             self._notes.on_write(0, slots)
         self._sampler.on_write(slots)
-        self._seen = self._mirror.storage.inserted
+        self._n_seen_writes = self._mirror.storage.inserted
 
     def begin_episode(self, episode: int, episode_return: float = math.nan) -> None:
         """Begin the updates after a training episode; ``episode_return``: undiscounted, raw units, NaN if unknown."""
@@ -208,18 +211,18 @@ class Agent:
             slots, generations = draw.slots.reshape(-1), generations.copy()
             signals = self._algorithm.update(minibatches).of_trial(0)
             self._sampler.on_update(slots, signals)
-            values = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
+            values = np.array([signals.feedback_values(signal) for signal in self.feedback.values()], np.float32)
             yield ReplayedChunk(slots, generations, values)
 
-    def learn_from_batches(self, beat: Callable[[], object]) -> None:
-        """Learn from complete batches; calls ``beat`` at intervals."""
+    def learn_from_batches(self, heartbeat: Callable[[], object]) -> None:
+        """Learn from complete batches; calls ``heartbeat`` at intervals."""
         algorithm = cast(OnPolicy, self._algorithm)
-        for batch, first in self.batches.take_complete():
-            remaining = 1.0 - float(self._age(np.array([first]))[0])
-            algorithm.learn(batch, max(0.0, remaining), beat)
+        for batch, first_slot in self.batches.take_complete():
+            remaining = 1.0 - float(self._age(np.array([first_slot]))[0])
+            algorithm.learn(batch, max(0.0, remaining), heartbeat)
 
     def export(self, run_id: str) -> bytes:
-        """Return the policy as ONNX bytes, with the next policy id of the rig.
+        """Return the present policy as ONNX bytes, with the rig's next policy id.
 
         Raises ValueError for an algorithm whose policies a rig cannot run.
         """
@@ -250,8 +253,8 @@ class Agent:
         counts = {
             "policies": self.newest_policy_id,
             "offered": self.updates_when_offered,
-            "handled": self.handled,
-            "seen": self._seen,
+            "handled": self.last_completed_episode,
+            "seen": self._n_seen_writes,
         }
         counts |= {"earlier": self._updates_before_run} if self._updates_before_run else {}
         state |= {name: np.array(count) for name, count in counts.items()}
@@ -271,24 +274,32 @@ class Agent:
             raise ValueError(f"{path}: {error} is missing") from None
 
     def mark_run_start(self) -> None:
-        """Count the run's updates from here."""
+        """Reset ``updates`` to 0."""
         self._updates_before_run = self._algorithm.updates
 
     def restore(self, path: Path) -> bool:
-        """Restore a saved state; returns False, and changes nothing, if none fits.
+        """Restore a saved state; returns False, and changes nothing, if it is missing or does not fit.
 
-        If the memory has grown since, the sampler is reset (``sampler_was_reset``).
+        If only the sampler's part does not fit, for example because the memory has grown, the sampler is reset
+        (``sampler_was_reset``).
         """
         try:
-            # Opened here because numpy leaves a file open that is not an archive.
+            # Opened here because numpy does not close a file that is not an archive.
             with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
-            policies, handled, seen = (int(state[k]) for k in ("policies", "handled", "seen"))
-            offered = int(state.get("offered", np.array(0)))  # missing in states of earlier versions
+            newest_policy_id, last_completed_episode, n_seen_writes = (
+                int(state[k]) for k in ("policies", "handled", "seen")
+            )
+            updates_when_offered = int(state.get("offered", np.array(0)))  # missing in states of earlier versions
             self._restore_networks(state)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
-        self.newest_policy_id, self.updates_when_offered, self.handled, self._seen = policies, offered, handled, seen
+        self.newest_policy_id, self.updates_when_offered, self.last_completed_episode, self._n_seen_writes = (
+            newest_policy_id,
+            updates_when_offered,
+            last_completed_episode,
+            n_seen_writes,
+        )
         self._updates_before_run = int(state.get("earlier", np.array(0)))
         self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         try:
@@ -296,7 +307,7 @@ class Agent:
                 self._notes.restore(sub_state(state, "notes/"))
             self._sampler.restore(sub_state(state, "sampler/"))
         except (KeyError, ValueError):
-            self._start_over(sub_state(state, "sampler/"))
+            self._reset_sampler(sub_state(state, "sampler/"))
         return True
 
     def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:

@@ -33,14 +33,14 @@ class Convolution(NamedTuple):
 
 
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Observations that are images, and the first layers for them."""
+    """Image observations, and the convolutional layers that process them."""
 
     size: tuple[Side, Side]
     """Rows and columns of a frame."""
     frames: Annotated[int, msgspec.Meta(ge=1, le=16)] = 4
     """Number of successive frames in an observation."""
     convolutions: Annotated[tuple[Convolution, ...], msgspec.Meta(max_length=8)] = ()
-    """Channels, filter size and stride of the convolutional layers before the others."""
+    """Channels, filter size and stride of each convolutional layer; the fully connected layers follow."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List filters that exceed their inputs, as (path in the section, message)."""
@@ -58,13 +58,13 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     home: ClassVar[str]
     """Module and class, for example ``onrig.learner.algorithms.sac:Sac``."""
     on_rig: ClassVar[bool] = True
-    """Whether a rig can run its policies; trials on simulated plants can run the policies of every algorithm."""
+    """Whether a rig can run the algorithm's policies; trials on simulated plants run those of every algorithm."""
     stochastic: ClassVar[bool] = False
-    """Whether its policies are stochastic, so that they explore without added noise."""
+    """Whether policies are stochastic, so that they explore without added noise."""
     noisy_weights: ClassVar[bool] = False
     """Whether trials explore with noise in the network weights; a rig acts without this noise."""
     single_action: ClassVar[bool] = False
-    """Whether it supports only one action dimension."""
+    """Whether the algorithm supports only one action dimension."""
 
     @property
     def successors(self) -> int:
@@ -78,25 +78,25 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1
 
     home_under_refer: ClassVar[str] = ""
-    """Module and class of the variant with ReF-ER; empty if the algorithm does not support it."""
+    """Module and class of the variant with ReF-ER; empty if there is no such variant."""
     limits_policy_steps: ClassVar[bool] = False
-    """Whether the algorithm itself limits the size of policy updates; ReF-ER may then only measure."""
+    """Whether the algorithm itself limits the size of policy updates; ReF-ER then requires ``rules: none``."""
     needs_episodes: ClassVar[bool] = False
-    """Whether it needs the episodes in the memory."""
+    """Whether the algorithm learns along the episodes stored in the memory."""
     bit_identical_trials: ClassVar[bool] = True
     """Whether a trial gives bit-identical results alone and among others; otherwise ``onrig check`` accepts a relative
     difference of 1e-3."""
     provides_targets: ClassVar[bool] = False
-    """Whether its ``Signals`` contain targets, which some samplers require."""
+    """Whether the ``Signals`` of updates contain targets, which some samplers require."""
 
     @property
     def note_bytes(self) -> float:
-        """Bytes of its notes per experience, excluding those of ReF-ER (``ReferSettings``)."""
+        """Bytes of notes per experience, excluding those of ReF-ER (``ReferSettings``)."""
         return 0.0
 
     @property
     def needs_links(self) -> bool:
-        """Whether it needs the successor of each experience."""
+        """Whether the algorithm needs the successor of each experience."""
         return self.needs_episodes or self.successors > 1 or self.window > 1
 
     @property
@@ -127,7 +127,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return iter(())
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-        """List settings of a run on a rig that prevent the algorithm of this name from learning, as (path in the run,
+        """List settings of a run on a rig that prevent the algorithm ``name`` from learning, as (path in the run,
         message).
 
         ``capacity``: number of experiences in the memory; 0 if the configured one is invalid.
@@ -142,7 +142,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def image(self) -> Image | None:
-        """Images that it learns from in place of vectors (``images``, a field of algorithms that can)."""
+        """Format of image observations; None for vectors, and for algorithms without the setting ``images``."""
         return getattr(self, "images", None)
 
     @property
@@ -156,13 +156,13 @@ def algorithm_names() -> tuple[str, ...]:
     return registry.names(registry.ALGORITHMS)
 
 
-def defaults_of(name: str) -> AlgorithmConfig:
+def default_section(name: str) -> AlgorithmConfig:
     """Return an algorithm's section with its defaults; raises KeyError for an unknown name."""
     section: Callable[[], AlgorithmConfig] = registry.load(registry.ALGORITHMS, name)
     return section()
 
 
-def algorithms_where(condition: Callable[[AlgorithmConfig], bool]) -> str:
+def format_algorithm_names(condition: Callable[[AlgorithmConfig], bool]) -> str:
     """List the names of the algorithms whose sections satisfy a condition, for a message."""
     sections: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
     return ", ".join(name for name, section in sections.items() if condition(section()))

@@ -1,4 +1,4 @@
-"""Exercise of an algorithm: every call that a run makes, on random data."""
+"""Conformance check of an algorithm, with every call that a run makes, on random data."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from onrig.learner.trajectories import Trajectories
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
 
-_STATES: Final = 5
+_N_STATES: Final = 5
 _TOLERANCE: Final = 1e-3
-"""Tolerance between a trial alone and among others, relative to the largest value, if the algorithm does not promise
-bit-identical results."""
+"""Maximum difference between a trial's results alone and among other trials, relative to the largest value, unless the
+algorithm promises bit-identical results."""
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -39,41 +39,48 @@ def _rng(seed: int) -> np.random.Generator:
 def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
     """List an algorithm's defects: in its actions, signals, trials and restored state."""
     n, m = len(config.signals), len(config.rig.actuators)
-    states = _rng(8).uniform(-1.0, 1.0, (2, _STATES, n))
+    states = _rng(8).uniform(-1.0, 1.0, (2, _N_STATES, n))
 
     def build(networks: Sequence[int], memories: Sequence[int]) -> tuple[Algorithm, Notes]:
         algorithm = algorithm_for(settings, n, m, [_rng(seed) for seed in networks])
         S, B = len(memories), settings.batch
         notes = Notes(S, B)
         if isinstance(algorithm, UsesWholeMemory):
-            links = Trajectories(S, B, lambda trial, first, second: first >= 0)
+            trajectories = Trajectories(S, B, lambda trial, first_signals, second: first_signals >= 0)
             rows = [minibatches(_rng(seed), (1, B), n, m, settings) for seed in memories]
-            algorithm.bind_memory(MemoryAccess(notes, lambda slots: _gather(rows, slots), links.after, links.around))
+            algorithm.bind_memory(
+                MemoryAccess(
+                    notes, lambda slots: _gather(rows, slots), trajectories.next_slots, trajectories.segments_around
+                )
+            )
         return algorithm, notes
 
-    (both, notes), (alone, _), (other, others) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
-    actions = both.policy(states)
-    if actions.shape != (2, _STATES, m) or not np.isfinite(actions).all():
+    (pair, notes), (single, _), (copy, copy_notes) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
+    actions = pair.policy(states)
+    if actions.shape != (2, _N_STATES, m) or not np.isfinite(actions).all():
         yield f"returns actions of shape {actions.shape}, or non-finite actions, for states of shape {states.shape}"
         return
-    if not np.array_equal(actions, both.policy(states)):
+    if not np.array_equal(actions, pair.policy(states)):
         yield "returns two different actions for the same state"
     train = _train_on_batches if settings.selected.batch_steps else _train_on_minibatches
-    first = train(both, settings, n, m, slice(None))
-    if (problem := _signals_problem(first, settings)) is not None:
+    first_signals = train(pair, settings, n, m, slice(None))
+    if (problem := _signals_problem(first_signals, settings)) is not None:
         yield problem
         return
-    exact = settings.selected.bit_identical_trials
-    alone_first = train(alone, settings, n, m, slice(1, 2))
-    if not (_equal(first, alone_first, 1, exact) and _same(both.policy(states)[1:], alone.policy(states[1:]), exact)):
+    is_exact = settings.selected.bit_identical_trials
+    single_signals = train(single, settings, n, m, slice(1, 2))
+    if not (
+        _signals_agree(first_signals, single_signals, 1, is_exact)
+        and _arrays_agree(pair.policy(states)[1:], single.policy(states[1:]), is_exact)
+    ):
         requirement = (
-            "every bit must agree" if exact else f"results differ by more than {_TOLERANCE:g} of the largest value"
+            "every bit must agree" if is_exact else f"results differ by more than {_TOLERANCE:g} of the largest value"
         )
-        yield f"trains a trial differently among others than alone: {requirement}"
-    others.restore(notes.state())
-    other.restore({name: np.array(array) for name, array in both.state().items()})
-    again, restored = (train(algorithm, settings, n, m, slice(None)) for algorithm in (both, other))
-    if not (_equal(again, restored) and np.array_equal(both.policy(states), other.policy(states))):
+        yield f"results of a trial alone and among other trials differ: {requirement}"
+    copy_notes.restore(notes.state())
+    copy.restore({name: np.array(array) for name, array in pair.state().items()})
+    next_signals, copy_signals = (train(algorithm, settings, n, m, slice(None)) for algorithm in (pair, copy))
+    if not (_signals_agree(next_signals, copy_signals) and np.array_equal(pair.policy(states), copy.policy(states))):
         yield "learns differently after its state is restored"
 
 
@@ -103,21 +110,23 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
         if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
             return f"returns signals '{name}' of shape {np.shape(values)}, or non-finite values, expected shape {shape}"
     if (signals.target is not None) is not settings.selected.provides_targets:
-        return "returns targets without provides_targets in its description, or sets it and returns none"
+        return "returns targets although its description does not set provides_targets, or the reverse"
     return None
 
 
-def _same(a: NDArray[Any], b: NDArray[Any], exact: bool) -> bool:
+def _arrays_agree(a: NDArray[Any], b: NDArray[Any], exact: bool) -> bool:
     """Whether two arrays agree, bit for bit or approximately."""
     if exact:
         return np.array_equal(a, b)
     return a.shape == b.shape and bool(np.all(np.abs(a - b) <= _TOLERANCE * np.max(np.abs(b), initial=0.0)))
 
 
-def _equal(a: Signals, b: Signals, trial: int | None = None, exact: bool = True) -> bool:
+def _signals_agree(a: Signals, b: Signals, trial: int | None = None, exact: bool = True) -> bool:
     """Whether two sets of signals agree, bit for bit or approximately; ``b`` may contain a single trial."""
-    pairs = [(x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)]
-    return all((x is None and y is None) or _same(cast(Any, x), cast(Any, y), exact) for x, y in pairs)
+    signal_pairs = [
+        (x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)
+    ]
+    return all((x is None and y is None) or _arrays_agree(cast(Any, x), cast(Any, y), exact) for x, y in signal_pairs)
 
 
 def _train_on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
@@ -130,7 +139,7 @@ def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatche
     """Return the experiences in slots (S, n), from the rows of each trial."""
 
     def stack(name: str, *parts: Minibatches | Behaviour | Window) -> Any:
-        return np.stack([getattr(part, name)[0][at] for part, at in zip(parts, slots, strict=True)])
+        return np.stack([getattr(rows, name)[0][trial_slots] for rows, trial_slots in zip(parts, slots, strict=True)])
 
     behaviours = [row.behaviour for row in rows if row.behaviour is not None]
     windows = [row.window for row in rows if row.window is not None]
@@ -149,9 +158,9 @@ def _train_on_batches(algorithm: Algorithm, settings: LearnerSettings, n: int, m
     """Learn from a batch of the present policies."""
     rng, shape = _rng(9), (2, 1, settings.selected.batch_steps)
     observation, next_observation = rng.uniform(-1.0, 1.0, (2, *shape, n))
-    ends, false = rng.random(shape) < 0.05, np.zeros(shape, np.bool_)
-    drawn, reward = rng.standard_normal((*shape, m)), rng.standard_normal(shape)
-    fields: Sequence[Any] = (observation, drawn, reward, next_observation, ends, false, false)
+    is_end, all_false = rng.random(shape) < 0.05, np.zeros(shape, np.bool_)
+    sampled_action, reward = rng.standard_normal((*shape, m)), rng.standard_normal(shape)
+    fields: Sequence[Any] = (observation, sampled_action, reward, next_observation, is_end, all_false, all_false)
     cast(OnPolicy, algorithm).learn(PolicyBatch(*(field[trials] for field in fields)), 1.0)
     return Signals(np.zeros((0, len(observation[trials]), 0)))
 
@@ -174,22 +183,24 @@ def minibatches(
         return select(rng.uniform(-1.0, 1.0, (*shape, width)).astype(np.float32))
 
     observation, action, next_observation, mean = draw(n), draw(m), draw(n), draw(m)
-    ends = select(rng.random(shape) < 0.1)
+    is_end = select(rng.random(shape) < 0.1)
     rewards = select(rng.standard_normal((*shape, selected.successors)).astype(np.float32))
-    positions = np.broadcast_to(np.arange(B)[:, None], (*rewards.shape[:-1], selected.window))
+    window_slots = np.broadcast_to(np.arange(B)[:, None], (*rewards.shape[:-1], selected.window))
     window = Window(
-        positions, np.repeat(observation[..., None, :], selected.window, axis=-2), np.ones(positions.shape, np.bool_)
+        window_slots,
+        np.repeat(observation[..., None, :], selected.window, axis=-2),
+        np.ones(window_slots.shape, np.bool_),
     )
-    acted = Behaviour(mean, np.full_like(mean, 0.5), action, np.zeros_like(ends))
+    behaviour = Behaviour(mean, np.full_like(mean, 0.5), action, np.zeros_like(is_end))
     return Minibatches(
         observation,
         action,
         rewards[..., 0],
         next_observation,
-        ends,
+        is_end,
         rewards=rewards if selected.successors > 1 else None,
-        lengths=np.full(ends.shape, selected.successors) if selected.successors > 1 else None,
-        slots=positions[..., 0],
-        behaviour=acted if settings.stochastic else None,
+        lengths=np.full(is_end.shape, selected.successors) if selected.successors > 1 else None,
+        slots=window_slots[..., 0],
+        behaviour=behaviour if settings.stochastic else None,
         window=window if selected.window > 1 else None,
     )

@@ -28,13 +28,13 @@ NETWORK_SIZES: Final[dict[str, NetworkSize]] = {
 
 
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
+    """DDPG of de Bruin et al. 2018; the defaults are those of the pendulum in that paper."""
 
     home = "onrig.learner.algorithms.ddpg:Ddpg"
     home_under_refer = "onrig.learner.algorithms.refer_ddpg:ReferDdpg"
     provides_targets = True
     network: Literal["small", "ddpg_original", "medium"] = "small"
-    """Sizes in Table 8, and 128-128 (Novati and Koumoutsakos 2019)."""
+    """Network size: one of Table 8, or 128-128 (Novati and Koumoutsakos 2019)."""
     batch: Batch = 16
     """Number of experiences in a minibatch."""
     gamma: Fraction = 0.95
@@ -48,7 +48,7 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     critic_decay: NotNegative = 5e-3
     """Weight decay of the critic's weights."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
-    """The paper's L2 is ``coupled``; at these reward scales it stops learning."""
+    """Kind of weight decay: the paper's L2 penalty is ``coupled``, which prevents learning at these reward scales."""
     beta1: Fraction = 0.9
     """Adam's decay rate of the mean gradient."""
     beta2: Fraction = 0.999
@@ -66,7 +66,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     provides_targets = True
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
-    """Hidden layers, those of the critic of this size (Table 8): 50-50-20 or 400-300."""
+    """Hidden layers, as in the critic of this size (Table 8): 50-50-20 or 400-300."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Number of discrete actions, uniform on [-1, 1] (§6.3)."""
     batch: Batch = 16
@@ -90,8 +90,8 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     epsilon: tuple[tuple[NotNegative, Share], ...] = ((1.0, 0.7), (500.0, 0.01))
-    """Points (episode, probability of a uniformly random action), linear in between, constant outside (App. B), as read
-    by ``onrig.runtime.explore.schedule.interpolate``."""
+    """Schedule of epsilon: points (episode, probability of a uniformly random action), interpolated linearly, constant
+    outside (App. B; ``onrig.runtime.explore.schedule.interpolate``)."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List problems of the epsilon schedule."""
@@ -102,7 +102,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
                 yield f"epsilon[{i}]", f"episodes must increase, got {after[0]:g}"
 
     def rig_problems(self) -> Iterator[tuple[str, str]]:
-        """List an epsilon schedule, which the exploration's amplitude replaces on a rig."""
+        """Report an epsilon schedule: on a rig, the exploration's amplitude replaces it."""
         if self.epsilon != DqnConfig().epsilon:
             yield "epsilon", "only trials use epsilon: on a rig, set the exploration's amplitude"
 
@@ -183,6 +183,6 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
             yield from ((f"images.{path}", message) for path, message in self.images.problems())
 
     def rig_problems(self) -> Iterator[tuple[str, str]]:
-        """List images, which a rig does not have."""
+        """Report image observations, which a rig does not provide."""
         if self.images is not None:
             yield "images", "only trials learn from images: omit it"

@@ -44,7 +44,7 @@ from onrig.runtime.task import Task
 from onrig.runtime.tracking import tracking_rig
 
 Role = Literal["push", "watch"]
-_RETRY_S: Final = 1.0
+_RETRY_DELAY_S: Final = 1.0
 """Delay before repeating an offer rejected as too soon, and minimum interval between offers of a learner that is
 behind."""
 
@@ -90,13 +90,13 @@ class Attachment:
         on_ruling: Callable[[Ruling], object] = lambda ruling: None,
     ) -> None:
         self.config = config
-        """Configuration of this learner; after ``attach`` with the episodes and checkpoints of the rig's run: schedules
-        depend on the former, and in lockstep a state is saved for each of the latter."""
+        """Configuration of this learner.  ``attach`` sets ``episodes`` and ``checkpoint_s`` to the values of the rig's
+        run: schedules depend on the former, and the times at which lockstep saves states depend on the latter."""
         self._client, self._role, self._on_outage, self._on_ruling = client, role, on_outage, on_ruling
         self._last_ruling = 0
         self._session: Final = os.urandom(16)
         self._memory = b""
-        self._returns: dict[int, float] = {}
+        self._episode_returns: dict[int, float] = {}
         self.mirror: Mirror | None = None
 
     def attach(self) -> Attached:
@@ -116,12 +116,12 @@ class Attachment:
         if attached.version != LINK_VERSION:
             raise LinkVersionError(f"link versions differ: {attached.version} on the rig, {LINK_VERSION} here")
         if self.mirror is None:
-            self._begin(attached)
+            self._create_mirror(attached)
         elif attached.memory != self._memory:
             raise MemoryChanged("the rig now has another memory")
         return attached
 
-    def _begin(self, attached: Attached) -> None:
+    def _create_mirror(self, attached: Attached) -> None:
         document = parse_document(attached.config.decode(), "the rig's configuration")
         task = convert(document, ("task",), Task)
         rig, inputs = tracking_rig(task, convert(document, ("rig",), Rig)), task.inputs
@@ -155,13 +155,13 @@ class Attachment:
 
         ``closed`` and ``wait_ms``, as in Pull, limit the wait for a write or for the end of a later training episode.
         """
-        mirror = self._mirror()
+        mirror = self._attached_mirror()
         rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._last_ruling))
         if not isinstance(rows, Rows) or len(payloads) != 1:
             raise LearnerMismatchError("the rig sent an unexpected reply to a pull")
-        self._returns |= {closed.episode: closed.episode_return for closed in rows.episodes}
-        for old in sorted(self._returns)[:-MAX_CLOSED_EPISODES]:
-            del self._returns[old]
+        self._episode_returns |= {closed.episode: closed.episode_return for closed in rows.episodes}
+        for old_episode in sorted(self._episode_returns)[:-MAX_CLOSED_EPISODES]:
+            del self._episode_returns[old_episode]
         for ruling in rows.rulings:
             if ruling.number > self._last_ruling:
                 self._last_ruling = ruling.number
@@ -172,10 +172,10 @@ class Attachment:
             raise LearnerMismatchError(f"the rig sent rows that do not continue the mirror: {error}") from None
 
     def episode_return(self, episode: int) -> float:
-        """Return the undiscounted return of a training episode, as pulled; NaN if unknown or too old."""
-        return self._returns.get(episode, math.nan)
+        """Return the undiscounted return of a training episode; NaN if unknown or too old."""
+        return self._episode_returns.get(episode, math.nan)
 
-    def _mirror(self) -> Mirror:
+    def _attached_mirror(self) -> Mirror:
         if self.mirror is None:
             self.attach()
         assert self.mirror is not None
@@ -191,7 +191,7 @@ class Attachment:
                 if refusal.code != UNKNOWN:
                     raise
             attached = self.attach()
-            inserted = self._mirror().storage.inserted
+            inserted = self._attached_mirror().storage.inserted
             self._on_outage(f"reconnected; continuing from write {inserted} of {attached.inserted}")
             if self._role == "push" and not attached.pushes and not isinstance(request, Pull):
                 raise LeaseLost(attached.why)
@@ -202,54 +202,56 @@ class PolicyOffers:
 
     def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._link, self._name, self._clock_s = link, name, clock_s
-        self._rulings: Counter[str] = Counter()
-        self._rate_limited = 0
-        self._retry_s: float | None = None
-        self._offered_s = -math.inf
+        self._ruling_counts: Counter[str] = Counter()
+        self._n_rate_limited = 0
+        self._retry_time_s: float | None = None
+        self._last_offer_s = -math.inf
 
     def offer(self, agent: Agent, run_id: str, *, retries: bool) -> None:
         """Offer the agent's current policy; if the rig admits it, the reply contains the policy's id.
 
-        ``retries``: whether an offer rejected as too soon becomes due again after a delay; otherwise the next policy
-        suffices.
+        ``retries``: whether an offer rejected as too soon is repeated after a delay; otherwise only later policies are
+        offered.
         """
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
             raise LearnerMismatchError("the rig sent an unexpected reply to an offer")
-        self._retry_s, self._offered_s = None, self._clock_s()
+        self._retry_time_s, self._last_offer_s = None, self._clock_s()
         if verdict.accepted or verdict.stage != RATE:
             agent.updates_when_offered = agent.updates
         if verdict.accepted:
             agent.newest_policy_id = verdict.policy_id
         elif verdict.stage == RATE:
-            self._rate_limited += 1
+            self._n_rate_limited += 1
             if retries:
-                self._retry_s = self._offered_s + _RETRY_S
+                self._retry_time_s = self._last_offer_s + _RETRY_DELAY_S
         else:
             message = f"after {agent.updates} updates was refused at {verdict.stage}: {verdict.reason}"
             report(self._name, "warning", f"policy {message}")
 
     @property
-    def due(self) -> bool:
-        """Whether an offer rejected as too soon is now due."""
-        return self._retry_s is not None and self._clock_s() >= self._retry_s
+    def is_due(self) -> bool:
+        """Whether an offer that was rejected as too soon is now due again."""
+        return self._retry_time_s is not None and self._clock_s() >= self._retry_time_s
 
     @property
-    def retry_interval_passed(self) -> bool:
-        """Whether the last offer is old enough for a new one, even with episodes still waiting to be learned from."""
-        return self._clock_s() - self._offered_s >= _RETRY_S
+    def has_retry_interval_passed(self) -> bool:
+        """Whether a policy may be offered although more episodes are waiting to be learned from."""
+        return self._clock_s() - self._last_offer_s >= _RETRY_DELAY_S
 
     def record(self, ruling: Ruling) -> None:
         """Report a policy that failed its probation; count each one that passed."""
-        self._rulings[ruling.verdict] += 1
+        self._ruling_counts[ruling.verdict] += 1
         if ruling.verdict == "rolled_back":
             report(self._name, "warning", f"policy {ruling.policy_id} was rolled back by the rig: {ruling.reason}")
         elif ruling.verdict == "failed":
             report(self._name, "warning", f"policy {ruling.policy_id} failed its probation: {ruling.reason}")
 
     def report_totals(self) -> None:
-        if self._rulings:
-            message = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
-            report(self._name, "event", f"policies on probation: {message}", **self._rulings)
-        if self._rate_limited:
-            report(self._name, "event", f"policies rejected by the rig's rate limit: {self._rate_limited}")
+        if self._ruling_counts:
+            message = ", ".join(
+                f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._ruling_counts.items())
+            )
+            report(self._name, "event", f"policies on probation: {message}", **self._ruling_counts)
+        if self._n_rate_limited:
+            report(self._name, "event", f"policies rejected by the rig's rate limit: {self._n_rate_limited}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-LEARN_S: Final = 0.05
-"""Target duration of consecutive updates."""
+PORTION_DURATION_S: Final = 0.05
+"""Target duration of a portion of updates."""
 _INITIAL_PORTION: Final = 10
 """Number of updates per portion before their duration is known."""
 
@@ -22,33 +22,34 @@ class Backlog:
             warn,
         )
         self._pending_updates = 0.0
-        self.counted = 0
-        """Number of writes to the memory whose updates have been added."""
-        self.dropped = 0.0
-        self._portion = _INITIAL_PORTION
+        self.n_counted_writes = 0
+        """Number of memory writes whose updates have been added."""
+        self.n_dropped_updates = 0.0
+        self._portion_size = _INITIAL_PORTION
 
-    def take(self, inserted: int) -> None:
+    def add_writes(self, inserted: int) -> None:
         """Add updates for the writes up to ``inserted``; drop those beyond the limit."""
-        pending = self._pending_updates + self._updates_per_write * max(0, inserted - self.counted)
-        self.counted = inserted
-        self._pending_updates = min(pending, self._max_pending)
-        self.drop(pending - self._pending_updates)
+        pending_updates = self._pending_updates + self._updates_per_write * max(0, inserted - self.n_counted_writes)
+        self.n_counted_writes = inserted
+        self._pending_updates = min(pending_updates, self._max_pending)
+        self.drop(pending_updates - self._pending_updates)
 
     def drop(self, updates: float) -> None:
-        if updates and not self.dropped:
+        if updates and not self.n_dropped_updates:
             self._warn("the learner cannot keep up: updates beyond learner.backlog are dropped")
-        self.dropped += updates
+        self.n_dropped_updates += updates
 
     @property
-    def due(self) -> int:
-        return self.portion(int(self._pending_updates))
+    def n_due(self) -> int:
+        return self.portion_size(int(self._pending_updates))
 
-    def portion(self, updates: int) -> int:
-        """Number of updates that take about ``LEARN_S``, estimated from the duration of the last ones; at least one."""
-        return min(updates, self._portion)
+    def portion_size(self, updates: int) -> int:
+        """Number of updates that take about ``PORTION_DURATION_S``, estimated from the last portion; at most
+        ``updates``."""
+        return min(updates, self._portion_size)
 
     def record_duration(self, updates: int, elapsed_s: float) -> None:
-        self._portion = max(1, int(LEARN_S * updates / max(elapsed_s, 1e-6)))
+        self._portion_size = max(1, int(PORTION_DURATION_S * updates / max(elapsed_s, 1e-6)))
 
     def record_updates(self, updates: int) -> None:
         self._pending_updates -= updates

@@ -1,6 +1,6 @@
-"""Exercise of a retention and of a sampling: every call that a run makes, on random data.
+"""Conformance checks of a keeper and of a sampler, with every call that a run makes, on random data.
 
-Each function lists defects in the results; exceptions of the plugin propagate.  ``onrig check`` applies them to plugins
+Each function lists the defects it finds; exceptions of the plugin propagate.  ``onrig check`` applies them to plugins
 from other packages and files.
 """
 
@@ -21,9 +21,9 @@ from onrig.runtime.run_config import RunConfig
 
 _CAPACITY: Final = 24
 _N_OFFERS: Final = 5 * _CAPACITY
-_EPISODE: Final = 7
+_EPISODE_STEPS: Final = 7
 _LARGE_CAPACITY: Final = 4096
-_OVERHEAD_BYTES: Final = 8192
+_MAX_OVERHEAD_BYTES: Final = 8192
 """Maximum number of bytes that a keeper may use beyond its ``fixed_bytes``, for any capacity."""
 _ROUNDS: Final = 6
 
@@ -38,40 +38,41 @@ def _rng(seed: int) -> np.random.Generator:
 def keeper_problems(strategy: Strategy) -> Iterator[str]:
     """List a keeper's defects: in its slots, bytes and restored state."""
     keeper, rng = build_keeper(strategy, _CAPACITY, _rng(1)), _rng(2)
-    slots = _decisions(keeper, rng, range(_N_OFFERS))
+    slots = _decide_slots(keeper, rng, range(_N_OFFERS))
     stored = 0
     for offer, slot in enumerate(slots):
         if not isinstance(slot, int | np.integer) or not (slot == REJECTED or 0 <= slot <= min(stored, _CAPACITY - 1)):
-            free = f"0 to {stored}" if stored < _CAPACITY else f"0 to {_CAPACITY - 1}"
-            yield f"puts offer {offer + 1} in slot {slot!r}, expected {free} or REJECTED"
+            valid_slots = f"0 to {stored}" if stored < _CAPACITY else f"0 to {_CAPACITY - 1}"
+            yield f"puts offer {offer + 1} in slot {slot!r}, expected {valid_slots} or REJECTED"
             return
         stored += int(slot == stored)
-    placed = [slot for slot in slots if slot != REJECTED]
-    if keeper.cyclic and placed != [number % _CAPACITY for number in range(len(placed))]:
+    used_slots = [slot for slot in slots if slot != REJECTED]
+    if keeper.cyclic and used_slots != [number % _CAPACITY for number in range(len(used_slots))]:
         yield "is declared cyclic, but does not fill slots in turn"
-    large = build_keeper(strategy, _LARGE_CAPACITY, _rng(1))
-    _decisions(large, rng, range(_LARGE_CAPACITY))
-    if large.nbytes > large.bytes_per_slot * _LARGE_CAPACITY + _OVERHEAD_BYTES:
-        yield f"uses {large.nbytes} bytes for {_LARGE_CAPACITY} slots, but declares {large.bytes_per_slot:g} per slot"
+    large_keeper = build_keeper(strategy, _LARGE_CAPACITY, _rng(1))
+    _decide_slots(large_keeper, rng, range(_LARGE_CAPACITY))
+    if large_keeper.nbytes > large_keeper.bytes_per_slot * _LARGE_CAPACITY + _MAX_OVERHEAD_BYTES:
+        declared = f"declares {large_keeper.bytes_per_slot:g} per slot"
+        yield f"uses {large_keeper.nbytes} bytes for {_LARGE_CAPACITY} slots, but {declared}"
     state = {name: array.copy() for name, array in keeper.state().items()}
-    returned = keeper.state()
-    other = build_keeper(strategy, _CAPACITY, _rng(3))
-    other.restore({name: array.copy() for name, array in state.items()})
-    later = range(_N_OFFERS, 2 * _N_OFFERS)
-    if _decisions(keeper, _rng(4), later) != _decisions(other, _rng(4), later):
+    returned_state = keeper.state()
+    copy = build_keeper(strategy, _CAPACITY, _rng(3))
+    copy.restore({name: array.copy() for name, array in state.items()})
+    later_offers = range(_N_OFFERS, 2 * _N_OFFERS)
+    if _decide_slots(keeper, _rng(4), later_offers) != _decide_slots(copy, _rng(4), later_offers):
         yield "decides differently after its state is restored"
-    if any(not np.array_equal(returned[name], array) for name, array in state.items()):
+    if any(not np.array_equal(returned_state[name], array) for name, array in state.items()):
         yield "keeps using the arrays that state() returned: return copies"
 
 
-def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[int]:
+def _decide_slots(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[int]:
     """Return the slots of offered experiences, with occasional feedback in between."""
     slots: list[int] = []
     n_stored = keeper.capacity if offers.start else 0
     for offer in offers:
         slots.append(keeper.place())
         if slots[-1] != REJECTED:
-            keeper.on_write(slots[-1], float(rng.exponential()), offer // _EPISODE)
+            keeper.on_write(slots[-1], float(rng.exponential()), offer // _EPISODE_STEPS)
         n_stored = min(n_stored + 1, keeper.capacity)
         for signal in FEEDBACK.values():
             if signal in keeper.required_signals and offer % 3 == 0:
@@ -112,19 +113,19 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
             return
         _learn(sampler, draw, _rng(6))
     sampler.on_write(np.arange(stored, capacity))
-    other = build(2)
-    other.restore({name: np.array(array) for name, array in sampler.state().items()})
+    copy = build(2)
+    copy.restore({name: np.array(array) for name, array in sampler.state().items()})
     for _ in range(_ROUNDS):
-        draws = sampler.draw(batch, 1), other.draw(batch, 1)
-        if not _same(*draws):
+        draw_pair = sampler.draw(batch, 1), copy.draw(batch, 1)
+        if not _draws_agree(*draw_pair):
             yield "draws differently after its state is restored"
             return
-        for drawing, draw in zip((sampler, other), draws, strict=True):
-            _learn(drawing, draw, _rng(7))
+        for drawing_sampler, draw in zip((sampler, copy), draw_pair, strict=True):
+            _learn(drawing_sampler, draw, _rng(7))
     if not sampler.required_signals:
-        joint, single = sampler.draw(batch, 3), [other.draw(batch, 1) for _ in range(3)]
-        if not np.array_equal(joint.slots, np.concatenate([draw.slots for draw in single])):
-            yield "draws different minibatches in one call of three than in three single calls"
+        joint_draw, single_draws = sampler.draw(batch, 3), [copy.draw(batch, 1) for _ in range(3)]
+        if not np.array_equal(joint_draw.slots, np.concatenate([draw.slots for draw in single_draws])):
+            yield "draws different minibatches in one call for three updates than in three calls for one"
 
 
 def _draw_problem(draw: Draw, shape: tuple[int, int], stored: int) -> str | None:
@@ -144,8 +145,8 @@ def _learn(sampler: Sampler, draw: Draw, rng: np.random.Generator) -> None:
         sampler.on_update(draw.slots.reshape(-1), Signals(td, None, td + 1.0, (td > 1).astype(float), td**2))
 
 
-def _same(a: Draw, b: Draw) -> bool:
+def _draws_agree(a: Draw, b: Draw) -> bool:
     if (a.weights is None) is not (b.weights is None):
         return False
-    weighted = a.weights is None or b.weights is None or np.array_equal(a.weights, b.weights)
-    return np.array_equal(a.slots, b.slots) and weighted
+    weights_agree = a.weights is None or b.weights is None or np.array_equal(a.weights, b.weights)
+    return np.array_equal(a.slots, b.slots) and weights_agree

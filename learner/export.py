@@ -55,9 +55,9 @@ def export_policy(layers: Layers, contract: PolicyContract, log_std: LogStdHead 
     """Build the ONNX model of an actor: ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units.
 
     ``layers`` are weights (in, out) and bias (out,) of the network on normalised values, relu between them, tanh at the
-    end.  [low, high] of the contract's signals maps onto [-1, 1]: for the observations inside the first layer's weights
-    (computed in float64; fewer kernels to run on every tick), for the actions by a product and a sum after the tanh.
-    With ``log_std`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
+    end. [low, high] of the contract's signals maps onto [-1, 1]: for observations the mapping is merged into the first
+    layer's weights, in float64, which saves kernels on every tick; for actions it is a product and a sum after the
+    tanh.  With ``log_std`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
 
     The same arguments give the same bytes.  Raises ValueError if the layers do not fit the contract.
     """
@@ -65,10 +65,10 @@ def export_policy(layers: Layers, contract: PolicyContract, log_std: LogStdHead 
         raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
     graph, m, last = _Graph(), len(contract.actions), len(layers) - 1
     if log_std is None:
-        value = graph.network(layers, contract, m, f"sum{last}")
+        value = graph.add_network(layers, contract, m, f"sum{last}")
     else:
-        value = graph.draw_squashed(graph.network(layers, contract, m, "mean"), f"unit{last - 1}", log_std)
-    graph.scale_actions(graph.add("Tanh", [value], f"unit{last}"), contract)
+        value = graph.add_squashed_sample(graph.add_network(layers, contract, m, "mean"), f"unit{last - 1}", log_std)
+    graph.add_action_scaling(graph.add("Tanh", [value], f"unit{last}"), contract)
     return graph.model(contract)
 
 
@@ -88,12 +88,12 @@ def export_gaussian_policy(
     layers do not fit the contract.
     """
     graph, m = _Graph(), len(contract.actions)
-    mean = graph.network(
+    mean = graph.add_network(
         layers, contract, m, "linear" if bounded else "mean", activation=activation, input_filter=input_filter
     )
     if bounded:
         mean = graph.add("Tanh", [mean], "mean")
-    graph.draw_gaussian(mean, std, contract)
+    graph.add_gaussian_sample(mean, std, contract)
     return graph.model(contract)
 
 
@@ -114,14 +114,14 @@ def export_discrete_policy(
         raise ValueError(f"discrete levels require one action, but the contract has {len(contract.actions)}")
     graph = _Graph()
     outputs = len(levels) * (1 if atoms is None else len(atoms))
-    values = graph.network(layers, contract, outputs, f"sum{len(layers) - 1}")
+    values = graph.add_network(layers, contract, outputs, f"sum{len(layers) - 1}")
     if atoms is not None:
-        values = graph.expected_values(values, len(levels), atoms)
+        values = graph.add_expected_values(values, len(levels), atoms)
     best = graph.add("ArgMax", [values], "best", axis=1)
     centre, half_range = Normalisation.from_signals(contract.actions)
-    level = graph.add("Gather", [graph.constant("levels", centre + half_range * levels), best], "level")
+    level = graph.add("Gather", [graph.add_constant("levels", centre + half_range * levels), best], "level")
     # Zero times the values is 0 if all are finite, else NaN, which the sum passes on to the action.
-    graph.add("Gemm", [values, graph.constant("zeros", np.zeros((len(levels), 1))), level], "finite")
+    graph.add("Gemm", [values, graph.add_constant("zeros", np.zeros((len(levels), 1))), level], "finite")
     return graph.model(contract)
 
 
@@ -140,8 +140,12 @@ def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract:
     if not cells or shapes != expected:
         raise ValueError(f"layers of shape {shapes} do not fit observations, cells and actions, expected {expected}")
     graph = _Graph()
-    mean = graph.add("Gemm", [graph.cells(cells, units, contract), *graph.linear("last", weight, bias)], "mean")
-    graph.draw_gaussian(mean, std, contract)
+    mean = graph.add(
+        "Gemm",
+        [graph.add_lstm_cells(cells, units, contract), *graph.add_linear_constants("last", weight, bias)],
+        "mean",
+    )
+    graph.add_gaussian_sample(mean, std, contract)
     return graph.model(contract, hidden=2 * sum(units))
 
 
@@ -162,7 +166,7 @@ class _Graph:
         self._nodes: list[_Node] = []
         self._constants: list[bytes] = []
 
-    def constant(self, name: str, array: NDArray[np.floating]) -> str:
+    def add_constant(self, name: str, array: NDArray[np.floating]) -> str:
         """Add a float32 constant; returns its name."""
         self._constants.append(onnx_writer.tensor(name, np.asarray(array, np.float32)))
         return name
@@ -172,38 +176,39 @@ class _Graph:
         self._nodes.append(_Node(op, inputs, [output], output if named else "", axis))
         return output
 
-    def draw_gaussian(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
-        """Draw around ``mean`` and clip to [-1, 1]; raises ValueError if the contract has another behaviour."""
+    def add_gaussian_sample(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
+        """Add a sample around ``mean``, clipped to [-1, 1], as the action; raises ValueError for a contract of another
+        behaviour."""
         if contract.behaviour != GAUSSIAN:
             raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
-        self.add("Identity", [self.constant("spread", std[None])], "std")
+        self.add("Identity", [self.add_constant("spread", std[None])], "std")
         self.add("Add", [mean, self.add("Mul", ["std", NOISE], "deviation")], "drawn")
-        self.scale_actions(self.clip("drawn", "clipped", least=-1.0, most=1.0), contract)
+        self.add_action_scaling(self.add_clip("drawn", "clipped", least=-1.0, most=1.0), contract)
 
-    def scale_actions(self, value: str, contract: PolicyContract) -> None:
-        """Map actions on [-1, 1] to SI units."""
+    def add_action_scaling(self, value: str, contract: PolicyContract) -> None:
+        """Add the mapping of actions on [-1, 1] to SI units."""
         centre, half_range = Normalisation.from_signals(contract.actions)
         for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
             # Symmetric and unit ranges need no separate kernel.
             if np.any(array != (op == "Mul")):
                 output = f"times_{name}" if op == "Mul" else f"plus_{name}"
-                value = self.add(op, [value, self.constant(name, array)], output, named=False)
+                value = self.add(op, [value, self.add_constant(name, array)], output, named=False)
 
-    def clip(self, value: str, output: str, **bounds: float) -> str:
-        """Clip between two bounds, lower one first, given as names and values of constants."""
-        names = [self.constant(name, np.array(end)) for name, end in bounds.items()]
+    def add_clip(self, value: str, output: str, **bounds: float) -> str:
+        """Add a clip between two bounds, the lower one first, given as names and values of constants."""
+        names = [self.add_constant(name, np.array(end)) for name, end in bounds.items()]
         return self.add("Clip", [value, *names], output)
 
-    def standardise(self, input_filter: InputFilter, contract: PolicyContract) -> str:
+    def add_observation_filter(self, input_filter: InputFilter, contract: PolicyContract) -> str:
         """Add the observation filter (in SI units); returns its output."""
         centre, half_range = Normalisation.from_signals(contract.observations)
         scale = 1.0 / (half_range * input_filter.std)
         shift = -(centre / half_range + input_filter.mean) / input_filter.std
-        scaled = self.add("Mul", [INPUT_NAME, self.constant("filter_scale", scale)], "filter_scaled")
-        shifted = self.add("Add", [scaled, self.constant("filter_shift", shift)], "filter_moved")
-        return self.clip(shifted, "filtered", filter_least=-input_filter.clip, filter_most=input_filter.clip)
+        scaled = self.add("Mul", [INPUT_NAME, self.add_constant("filter_scale", scale)], "filter_scaled")
+        shifted = self.add("Add", [scaled, self.add_constant("filter_shift", shift)], "filter_moved")
+        return self.add_clip(shifted, "filtered", filter_least=-input_filter.clip, filter_most=input_filter.clip)
 
-    def network(
+    def add_network(
         self,
         layers: Layers,
         contract: PolicyContract,
@@ -228,39 +233,39 @@ class _Graph:
             first = weight / half_range[:, None]
             value, layers = INPUT_NAME, [(first, bias - centre @ first), *layers[1:]]
         else:
-            value = self.standardise(input_filter, contract)
+            value = self.add_observation_filter(input_filter, contract)
         for i, (weight, bias) in enumerate(layers):
             if i:
                 value = self.add(activation, [value], f"unit{i - 1}")
-            names = [value, self.constant(f"weight{i}", weight), self.constant(f"bias{i}", bias)]
+            names = [value, self.add_constant(f"weight{i}", weight), self.add_constant(f"bias{i}", bias)]
             value = name if i == len(layers) - 1 else f"sum{i}"
             self._nodes.append(_Node("Gemm", names, [value], f"gemm{i}"))
         return value
 
-    def linear(self, name: str, weight: NDArray[np.floating], bias: NDArray[np.floating]) -> list[str]:
+    def add_linear_constants(self, name: str, weight: NDArray[np.floating], bias: NDArray[np.floating]) -> list[str]:
         """Add the constants of a Gemm; returns their names."""
-        return [self.constant(f"weight_{name}", weight), self.constant(f"bias_{name}", bias)]
+        return [self.add_constant(f"weight_{name}", weight), self.add_constant(f"bias_{name}", bias)]
 
-    def split(self, value: str, parts: Sequence[str], widths: Sequence[int]) -> Sequence[str]:
-        """Split (1, width) into parts; returns their names."""
+    def add_split(self, value: str, parts: Sequence[str], widths: Sequence[int]) -> Sequence[str]:
+        """Add a split of (1, width) into parts; returns their names."""
         self._constants.append(onnx_writer.tensor(f"{value}_widths", np.array(widths, np.int64)))
         names = [value, f"{value}_widths"]
         self._nodes.append(_Node("Split", names, parts, f"split_{value}", axis=1))
         return parts
 
-    def cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
+    def add_lstm_cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
         """Add LSTM cells that receive the observation (SI units); returns the output of the last one."""
         centre, half_range = Normalisation.from_signals(contract.observations)
         n, (weight, bias) = len(contract.observations), cells[0]
         scaled = weight[:n] / half_range[:, None]
         first = (np.concatenate((scaled, weight[n:])), bias - centre @ scaled)
         hidden = [f"{part}{i}" for i in range(len(cells)) for part in ("output", "state")]
-        self.split(HIDDEN, hidden, np.repeat(units, 2).tolist())
+        self.add_split(HIDDEN, hidden, np.repeat(units, 2).tolist())
         value, next_hidden = INPUT_NAME, []
         for i, (u, layer) in enumerate(zip(units, [first, *cells[1:]], strict=True)):
             joined = self.add("Concat", [value, f"output{i}"], f"joined{i}", axis=1)
-            gates = self.add("Gemm", [joined, *self.linear(str(i), *layer)], f"gates{i}")
-            input_gate, forget_gate, candidate, output_gate = self.split(
+            gates = self.add("Gemm", [joined, *self.add_linear_constants(str(i), *layer)], f"gates{i}")
+            input_gate, forget_gate, candidate, output_gate = self.add_split(
                 gates, [f"{gates}_{k}" for k in range(4)], [u] * 4
             )
             input_gate, forget_gate, output_gate = (
@@ -274,23 +279,24 @@ class _Graph:
         self.add("Concat", next_hidden, HIDDEN_OUT, axis=1)
         return value
 
-    def expected_values(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
+    def add_expected_values(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
         """Add the means (1, levels) of distributions over ``atoms``, given as logits (1, levels * atoms)."""
-        by_level = self._reshape(logits, "by_level", (levels, len(atoms)))
+        by_level = self._add_reshape(logits, "by_level", (levels, len(atoms)))
         probabilities = self.add("Softmax", [by_level], "chances", axis=1)
-        mean = self.add("MatMul", [probabilities, self.constant("atoms", atoms[:, None])], "mean")
-        return self._reshape(mean, "means", (1, levels))
+        mean = self.add("MatMul", [probabilities, self.add_constant("atoms", atoms[:, None])], "mean")
+        return self._add_reshape(mean, "means", (1, levels))
 
-    def _reshape(self, value: str, output: str, shape: tuple[int, int]) -> str:
+    def _add_reshape(self, value: str, output: str, shape: tuple[int, int]) -> str:
         self._constants.append(onnx_writer.tensor(f"{output}_shape", np.array(shape, np.int64)))
         return self.add("Reshape", [value, f"{output}_shape"], output)
 
-    def draw_squashed(self, mean: str, units: str, log_std: LogStdHead) -> str:
+    def add_squashed_sample(self, mean: str, units: str, log_std: LogStdHead) -> str:
         """Add a sample around ``mean``; ``units`` are the outputs of the last hidden layer."""
-        names = [self.constant("to_log_std", log_std.weight), self.constant("log_std_bias", log_std.bias)]
+        names = [self.add_constant("to_log_std", log_std.weight), self.add_constant("log_std_bias", log_std.bias)]
         unclipped = self.add("Gemm", [units, *names], "free_log_std")
         bounds = [
-            self.constant(name, np.array(value)) for name, value in zip(("least", "most"), log_std.bounds, strict=True)
+            self.add_constant(name, np.array(value))
+            for name, value in zip(("least", "most"), log_std.bounds, strict=True)
         ]
         std = self.add("Exp", [self.add("Clip", [unclipped, *bounds], "log_std")], "std")
         return self.add("Add", [mean, self.add("Mul", [std, NOISE], "spread")], "drawn")
@@ -300,5 +306,5 @@ class _Graph:
         self._nodes[-1] = self._nodes[-1]._replace(outputs=[OUTPUT_NAME])
         n, m = len(contract.observations), len(contract.actions)
         inputs, outputs = ports_for(n, m, stochastic=contract.stochastic, hidden=hidden)
-        nodes = (onnx_writer.node(*each) for each in self._nodes)
+        nodes = (onnx_writer.node(*node_fields) for node_fields in self._nodes)
         return onnx_writer.model(nodes, self._constants, inputs, outputs, {METADATA_KEY: encode_contract(contract)})

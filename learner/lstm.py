@@ -43,8 +43,8 @@ class Lstm:
     def split_hidden(self, flat: Array) -> HiddenState:
         """Split a flat hidden state, (rows, hidden_width), by cell."""
         ends = list(itertools.accumulate(u for units in self.units for u in (units, units)))
-        parts = [flat.columns(a, b) for a, b in itertools.pairwise((0, *ends))]
-        return list(zip(parts[::2], parts[1::2], strict=True))
+        states = [flat.columns(a, b) for a, b in itertools.pairwise((0, *ends))]
+        return list(zip(states[::2], states[1::2], strict=True))
 
     def step(self, x: Array, hidden: HiddenState) -> tuple[Array, HiddenState]:
         """Run one step from states (rows, inputs); returns the outputs of the last cell (rows, units) and the new
@@ -75,10 +75,10 @@ class Lstm:
         x = steps[0]
         for index in reversed(range(len(steps))):
             if index + 1 < len(steps):
-                exists = present.columns(index + 1, index + 2)
-                absent = 1.0 - exists
+                is_present = present.columns(index + 1, index + 2)
+                absent = 1.0 - is_present
                 hidden = [
-                    (exists * output + absent * first, exists * state + absent * second)
+                    (is_present * output + absent * first, is_present * state + absent * second)
                     for (output, state), (first, second) in zip(hidden, start, strict=True)
                 ]
             x, hidden = self.step(steps[index], hidden)

@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from onrig.learner.attachment import Connection, LearnerMismatchError, LinkVersionError, MemoryChanged
 from onrig.learner.process import NAME, LearnerProcess
-from onrig.learner.states import ForeignStatesError
+from onrig.learner.states import StatesConflictError
 from onrig.learner.tape.executors import ExecutorError, executor_for
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
@@ -64,7 +64,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None, start: 
             except LearnerMismatchError as error:
                 report(NAME, "error", str(error))
                 return ExitCode.CONFIGURATION
-            except ForeignStatesError as foreign:
+            except StatesConflictError as foreign:
                 if state is not None:
                     report(NAME, "error", str(foreign))
                     return ExitCode.CONFIGURATION
@@ -101,9 +101,8 @@ def main(arguments: list[str]) -> int:
         report(NAME, "error", str(error))
         return ExitCode.CONFIGURATION
     if not config.lockstep:
-        # Kernel threads in the ordinary scheduling class carry the control loop's bytes to and from the device; they
-        # need precedence.  (SCHED_IDLE performs worse: at 500 Hz 55 to 91 of 2000 ticks were missed, compared with 2 to
-        # 15.)
+        # Kernel threads in the ordinary scheduling class carry the control loop's bytes to and from the device and
+        # need precedence.  (SCHED_IDLE is worse: at 500 Hz 55 to 91 of 2000 ticks were missed, compared with 2 to 15.)
         os.nice(_NICE)
         leave_cpu(config.realtime)
     return learn(config, Connection(args.endpoint), args.state, args.start)

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches, Window
 from onrig.learner.samplers import Draw
-from onrig.learner.trajectories import NO_NEIGHBOURS, Chain, Trajectories, keys_of
+from onrig.learner.trajectories import NO_NEIGHBOURS, Chain, Trajectories, experience_keys
 from onrig.runtime.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 
 
-def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
-    """Return the behaviour policies of gathered experiences, in this shape."""
+def reshape_behaviour(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
+    """Return the behaviour policies of gathered experiences, with fields of shape (*shape, ...)."""
     mean, std, drawn = np.moveaxis(batch.behaviour.reshape(*shape, 3, -1), -2, 0)
     deviates = (batch.meta & np.uint32(Flag.DEVIATES)) != 0
     return Behaviour(mean, std, drawn, deviates.reshape(shape))
@@ -44,8 +44,8 @@ class Mirror:
         self._batches: dict[bool, Batch] = {}
         """Last gathered batches: one for updates, one for samplers."""
         self._successors, self._window = successors, window
-        links = needs_episodes or successors > 1 or window > 1
-        self._trajectories = Trajectories(1, capacity, self._continues) if links else None
+        needs_trajectories = needs_episodes or successors > 1 or window > 1
+        self._trajectories = Trajectories(1, capacity, self._are_consecutive) if needs_trajectories else None
 
     def apply(self, payload: bytes, up_to: int) -> Slots:
         """Apply rows received over the link; returns the slots written, in order.
@@ -60,26 +60,26 @@ class Mirror:
         if self.storage.inserted != up_to:
             raise ValueError(f"the rows end at write {self.storage.inserted}, but the rig reports {up_to}")
         if self._trajectories is not None:
-            measured = self.storage.meta[slots] & np.uint32(Flag.SYNTHETIC) == 0
-            keys = keys_of(self.storage.episode[slots], self.storage.step[slots])
-            self._trajectories.on_write(0, slots, np.where(measured, keys, -1))
+            is_measured = self.storage.meta[slots] & np.uint32(Flag.SYNTHETIC) == 0
+            keys = experience_keys(self.storage.episode[slots], self.storage.step[slots])
+            self._trajectories.on_write(0, slots, np.where(is_measured, keys, -1))
         return slots
 
-    def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
+    def _are_consecutive(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
         words, layout = self.storage.words, self.storage.layout
-        same = words[first, layout.next_observation] == words[second, layout.observation]
-        together: NDArray[np.bool_] = same.all(axis=1)
-        return together
+        is_equal = words[first, layout.next_observation] == words[second, layout.observation]
+        is_continuous: NDArray[np.bool_] = is_equal.all(axis=1)
+        return is_continuous
 
     @property
-    def after(self) -> Slots:
+    def next_slots(self) -> Slots:
         """(1, capacity): slot of the next experience of the episode, or -1."""
-        return NO_NEIGHBOURS if self._trajectories is None else self._trajectories.after
+        return NO_NEIGHBOURS if self._trajectories is None else self._trajectories.next_slots
 
-    def around(self, slots: Slots, n: int) -> Chain:
+    def segments_around(self, slots: Slots, n: int) -> Chain:
         """Segments of episodes around experiences in slots (1, B), at most n each; requires ``needs_episodes``."""
         assert self._trajectories is not None
-        return self._trajectories.around(slots, n)
+        return self._trajectories.segments_around(slots, n)
 
     def gather(self, draw: Draw, *, for_view: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
         """Gather the drawn experiences, and the generations of their slots, (updates * batch,).
@@ -101,26 +101,28 @@ class Mirror:
             terminated=batch.terminated().reshape(shape),
             weights=self._weights(draw, batch, shape),
             slots=draw.slots[:, None],
-            behaviour=behaviour_in(batch, shape) if self.storage.layout.behaviour else None,
+            behaviour=reshape_behaviour(batch, shape) if self.storage.layout.behaviour else None,
         )
         if self._trajectories is not None and self._successors > 1 and not for_view:
-            chain = self._trajectories.follow(draw.slots[:, None], self._successors)
+            chain = self._trajectories.with_successors(draw.slots[:, None], self._successors)
             minibatches = replace(
                 minibatches,
-                next_observation=self.storage.next_observation[chain.last],
-                terminated=(self.storage.meta[chain.last] & np.uint32(Flag.TERMINATED)) != 0,
+                next_observation=self.storage.next_observation[chain.last_slots],
+                terminated=(self.storage.meta[chain.last_slots] & np.uint32(Flag.TERMINATED)) != 0,
                 rewards=np.where(chain.present, self.storage.reward[chain.slots], 0.0),
                 lengths=chain.present.sum(axis=-1),
             )
         if self._trajectories is not None and self._window > 1:
-            positions, present = self._trajectories.before(draw.slots[:, None], self._window)
-            minibatches = replace(minibatches, window=Window(positions, self.storage.observation[positions], present))
+            window_slots, present = self._trajectories.with_predecessors(draw.slots[:, None], self._window)
+            minibatches = replace(
+                minibatches, window=Window(window_slots, self.storage.observation[window_slots], present)
+            )
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:
         """Importance-sampling weights times the weights of experiences with interventions; None for all 1."""
-        sampling = None if draw.weights is None else draw.weights.reshape(shape)
+        sampling_weights = None if draw.weights is None else draw.weights.reshape(shape)
         if self._intervened_weight == 1.0:
-            return sampling
-        own = np.where(batch.intervened(), self._intervened_weight, 1.0).reshape(shape)
-        return own if sampling is None else sampling * own
+            return sampling_weights
+        intervention_weights = np.where(batch.intervened(), self._intervened_weight, 1.0).reshape(shape)
+        return intervention_weights if sampling_weights is None else sampling_weights * intervention_weights

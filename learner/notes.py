@@ -23,17 +23,17 @@ class Notes:
         self.stored: NDArray[np.int64] = np.zeros(trials, np.int64)
         """(S,): number of slots written at least once."""
         self.changes = 0
-        """Number of writes and resets of slots; while it is unchanged, columns contain what their owner wrote."""
+        """Number of writes and resets of slots; while it is unchanged, only the columns' owners have changed them."""
         self._columns: dict[str, NDArray[Any]] = {}
         self._initial: dict[str, float] = {}
 
-    def column(
+    def add_column(
         self, name: str, initial: float, dtype: DTypeLike = np.float32, shape: tuple[int, ...] = ()
     ) -> NDArray[Any]:
         """Add a column (S, capacity, *shape) for its owner to write; a rewritten slot is reset to ``initial``."""
-        column_: NDArray[Any] = np.full((self.trials, self.capacity, *shape), initial, dtype)
-        self._columns[name], self._initial[name] = column_, initial
-        return column_
+        array: NDArray[Any] = np.full((self.trials, self.capacity, *shape), initial, dtype)
+        self._columns[name], self._initial[name] = array, initial
+        return array
 
     def on_write(self, trial: int, slots: Slots) -> None:
         """Notify the columns of new experiences in a trial's slots (k,)."""
@@ -51,7 +51,7 @@ class Notes:
         for name, column in self._columns.items():
             column[:] = self._initial[name]
 
-    def of(self, trial: int, name: str) -> NDArray[Any]:
+    def stored_column(self, trial: int, name: str) -> NDArray[Any]:
         """Return one trial's column, written slots only: (stored, ...)."""
         return self._columns[name][trial, : self.stored[trial]]
 

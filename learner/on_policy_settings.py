@@ -37,7 +37,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     truncations: Literal["bootstrap", "terminate"] = "bootstrap"
     """Whether a return that the time limit truncates is completed with the value of the last state, or with 0."""
     log_std: LogStd = 0.0
-    """Initial log standard deviation of the policy, the same in all states, which is learned."""
+    """Initial log standard deviation of the policy, which is learned and the same in all states."""
     filter: bool = True
     """Whether observations are standardised by their running mean and standard deviation, and clipped at 5 deviations.
     """
@@ -61,9 +61,9 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """List sizes that do not divide evenly."""
         if self.steps % self.batch:
             yield "batch", f"expected a divisor of the {self.steps} steps, got {self.batch}"
-        for at, size in (("steps", self.steps), ("batch", self.batch)):
+        for path, size in (("steps", self.steps), ("batch", self.batch)):
             if size % self.actors:
-                yield at, f"expected a multiple of the {self.actors} actors, got {size}"
+                yield path, f"expected a multiple of the {self.actors} actors, got {size}"
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
         """List settings that prevent a rig from gathering its batches."""
@@ -91,9 +91,9 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
             return
         needed = self.steps + episode_steps(run.task, run.rate_hz) - 1
         if 0 < capacity < needed:
-            at = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
+            key = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
             message = f"a batch of {self.steps} and the rest of its last episode need up to {needed} experiences"
-            yield f"selection.{at}", f"{message}, but the memory holds {capacity}: set it to {needed} or more"
+            yield f"selection.{key}", f"{message}, but the memory holds {capacity}: set it to {needed} or more"
 
 
 class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
@@ -159,13 +159,13 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def replays(self) -> int:
-        """Number of passes over the batch by the value; the policy makes one."""
+        """Number of passes over a batch to fit the value; the policy makes one."""
         return self.value_epochs
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List sizes that do not divide evenly, and too few experiences in Fisher products."""
         yield from super().problems()
         if -(-self.steps // self.fisher_every) < 4:
-            at_most = (self.steps - 1) // 3
-            message = f"expected at most {at_most}, for four of the {self.steps} steps, got {self.fisher_every}"
+            maximum = (self.steps - 1) // 3
+            message = f"expected at most {maximum}, for four of the {self.steps} steps, got {self.fisher_every}"
             yield "fisher_every", message

@@ -25,8 +25,8 @@ def tensor(name: str, array: NDArray[np.generic]) -> bytes:
     """Encode a constant: floats as float32, integers as int64."""
     is_float = np.issubdtype(array.dtype, np.floating)
     data = array.astype("<f4" if is_float else "<i8").tobytes()
-    dims = b"".join(_number(1, size) for size in array.shape)
-    return dims + _number(2, _FLOAT if is_float else _INT64) + _bytes(8, name) + _bytes(9, data)
+    sizes = b"".join(_number(1, size) for size in array.shape)
+    return sizes + _number(2, _FLOAT if is_float else _INT64) + _bytes(8, name) + _bytes(9, data)
 
 
 def node(op: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", axis: int | None = None) -> bytes:
@@ -53,11 +53,11 @@ def model(
     metadata: Mapping[str, str],
 ) -> bytes:
     """Encode a model with one graph, with ports by name and width."""
-    graph = [_bytes(1, each) for each in nodes]
+    graph = [_bytes(1, message) for message in nodes]
     graph.append(_bytes(2, "policy"))
-    graph += [_bytes(5, each) for each in constants]
-    graph += [_bytes(11, port(*each)) for each in inputs.items()]
-    graph += [_bytes(12, port(*each)) for each in outputs.items()]
+    graph += [_bytes(5, message) for message in constants]
+    graph += [_bytes(11, port(*message)) for message in inputs.items()]
+    graph += [_bytes(12, port(*message)) for message in outputs.items()]
     fields = [_number(1, IR_VERSION), _bytes(2, "onrig"), _bytes(7, b"".join(graph))]
     fields.append(_bytes(8, _bytes(1, "") + _number(2, OPSET)))
     fields += [_bytes(14, _bytes(1, key) + _bytes(2, value)) for key, value in metadata.items()]

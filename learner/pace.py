@@ -15,7 +15,8 @@ from onrig.runtime.replay.checkpoint.upkeep import is_due
 
 
 class Pace(Protocol):
-    """Schedule of a learner's work; ``handled`` and ``closed`` count training episodes."""
+    """Schedule of a learner's work.  ``last_completed`` and ``last_closed``: last training episode whose updates are
+    complete, and last one that the rig has closed."""
 
     uses_clock: bool
     """Whether the content and time of its messages may depend on the clock."""
@@ -26,29 +27,29 @@ class Pace(Protocol):
     def last_restorable_episode(self, attached: Attached) -> int | None:
         """Return the last episode whose saved state fits the rig's run; None if all do."""
 
-    def join(self, agent: Agent) -> bool:
+    def prepare_agent(self, agent: Agent) -> bool:
         """Prepare an agent to push; returns whether it is notified of every write."""
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
         """Prepare mirror and agent for the updates after this episode."""
 
-    def affordable(self, updates: int, behind: int) -> int:
-        """Return how many of the ``updates`` after an episode to run, with ``behind`` later episodes waiting."""
+    def limit_updates(self, updates: int, n_waiting: int) -> int:
+        """Return how many of the ``updates`` after an episode to run, with ``n_waiting`` later episodes waiting."""
 
-    def portion(self, updates: int) -> int:
+    def portion_size(self, updates: int) -> int:
         """Return how many of the next ``updates`` share one feedback message."""
 
-    def offers_policy(self, behind: int) -> bool:
-        """Return whether to offer the policy after an episode, with ``behind`` later ones waiting."""
+    def offers_policy(self, n_waiting: int) -> bool:
+        """Return whether to offer the policy after an episode, with ``n_waiting`` later ones waiting."""
 
-    def episodes_to_learn_after(self, handled: int, closed: int) -> Sequence[int]:
-        """Return the episodes after each of which to learn from the complete batches."""
+    def episodes_to_learn_after(self, last_completed: int, last_closed: int) -> Sequence[int]:
+        """Return the episodes at whose ends to learn from the complete batches."""
 
-    def conclude(self, agent: Agent, settled: int) -> None:
-        """Save what the rig may depend on; ``settled``: episode of the newest checkpoint to which it may return."""
+    def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
+        """Save the state that the rig may depend on; ``checkpoint_episode``: episode of the rig's newest checkpoint."""
 
     def save(self, agent: Agent, at_most_every_s: float) -> None:
-        """Save the agent's state if the last save is at least this old."""
+        """Save the agent's state if the last save is at least ``at_most_every_s`` old."""
 
 
 class RealTime:
@@ -56,9 +57,14 @@ class RealTime:
 
     uses_clock: bool = True
 
-    def __init__(self, states: States, backlog: Backlog, offers: PolicyOffers, max_behind: int) -> None:
-        """``max_behind``: maximum number of updates in waiting episodes, beyond which more are dropped."""
-        self._states, self._backlog, self._offers, self._max_behind = states, backlog, offers, max_behind
+    def __init__(self, states: States, backlog: Backlog, offers: PolicyOffers, max_waiting_updates: int) -> None:
+        """``max_waiting_updates``: maximum number of updates of waiting episodes; updates beyond it are dropped."""
+        self._states, self._backlog, self._offers, self._max_waiting_updates = (
+            states,
+            backlog,
+            offers,
+            max_waiting_updates,
+        )
         self._saved_s = time.monotonic()
 
     def last_finished_episode(self, attached: Attached) -> int:
@@ -67,32 +73,32 @@ class RealTime:
     def last_restorable_episode(self, attached: Attached) -> int | None:
         return None  # every saved state fits
 
-    def join(self, agent: Agent) -> bool:
+    def prepare_agent(self, agent: Agent) -> bool:
         """Bring the agent up to date; from here on it is notified of every write."""
         agent.catch_up()
         return True
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
-        """Do nothing: the agent is notified of every write."""
+        """Do nothing: the agent has already been notified of every write."""
 
-    def affordable(self, updates: int, behind: int) -> int:
-        if behind * updates <= self._max_behind:
+    def limit_updates(self, updates: int, n_waiting: int) -> int:
+        if n_waiting * updates <= self._max_waiting_updates:
             return updates
         self._backlog.drop(updates)
         return 0
 
-    def portion(self, updates: int) -> int:
+    def portion_size(self, updates: int) -> int:
         """Return a number of updates limited in time, so that heartbeats are sent in between."""
-        return self._backlog.portion(updates)
+        return self._backlog.portion_size(updates)
 
-    def offers_policy(self, behind: int) -> bool:
-        return not behind or self._offers.retry_interval_passed
+    def offers_policy(self, n_waiting: int) -> bool:
+        return not n_waiting or self._offers.has_retry_interval_passed
 
-    def episodes_to_learn_after(self, handled: int, closed: int) -> Sequence[int]:
+    def episodes_to_learn_after(self, last_completed: int, last_closed: int) -> Sequence[int]:
         """Return only the last episode: batches are learned from immediately."""
-        return (closed,)
+        return (last_closed,)
 
-    def conclude(self, agent: Agent, settled: int) -> None:
+    def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
         """Do nothing: ``save`` is called at intervals."""
 
     def save(self, agent: Agent, at_most_every_s: float) -> None:
@@ -115,8 +121,8 @@ class Lockstep:
     def last_restorable_episode(self, attached: Attached) -> int | None:
         return attached.done
 
-    def join(self, agent: Agent) -> bool:
-        return False  # it catches up once per episode, because the content of a pull depends on the clock
+    def prepare_agent(self, agent: Agent) -> bool:
+        return False  # the agent catches up once per episode, because the content of a pull depends on the clock
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
         """Catch up with the mirror, which the rig compares with its memory."""
@@ -124,23 +130,23 @@ class Lockstep:
         self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
         agent.catch_up()
 
-    def affordable(self, updates: int, behind: int) -> int:
+    def limit_updates(self, updates: int, n_waiting: int) -> int:
         return updates
 
-    def portion(self, updates: int) -> int:
+    def portion_size(self, updates: int) -> int:
         return updates
 
-    def offers_policy(self, behind: int) -> bool:
+    def offers_policy(self, n_waiting: int) -> bool:
         return True
 
-    def episodes_to_learn_after(self, handled: int, closed: int) -> Sequence[int]:
+    def episodes_to_learn_after(self, last_completed: int, last_closed: int) -> Sequence[int]:
         """Return each episode, because policies change between episodes."""
-        return range(handled + 1, closed + 1)
+        return range(last_completed + 1, last_closed + 1)
 
-    def conclude(self, agent: Agent, settled: int) -> None:
+    def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
         """Save the state if the rig writes a checkpoint after this episode."""
-        if is_due(self._link.config, agent.handled):
-            self._states.save(agent, settled)
+        if is_due(self._link.config, agent.last_completed_episode):
+            self._states.save(agent, checkpoint_episode)
 
     def save(self, agent: Agent, at_most_every_s: float) -> None:
-        """Do nothing: only ``conclude`` saves."""
+        """Do nothing: only ``finish_episode`` saves."""

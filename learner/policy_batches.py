@@ -21,14 +21,14 @@ _TERMINATED: Final = np.uint32(Flag.TERMINATED)
 
 
 class NextBatch(NamedTuple):
-    """Next batch among consecutive experiences."""
+    """Position of the next batch in consecutive experiences."""
 
-    skipped: int
-    """Number of preceding experiences, from policies that were replaced before their batch was complete."""
-    complete: bool
+    n_skipped: int
+    """Number of experiences before the batch, from policies that were replaced before their batch was complete."""
+    is_complete: bool
 
 
-def next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
+def find_next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
     """Find the first ``size`` consecutive experiences under one policy, or else the start of the incomplete sequence.
 
     ``policies``: ids, in the order of the experiences.
@@ -36,8 +36,12 @@ def next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
     changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
     starts = np.concatenate(([0], changes))
     lengths = np.diff(np.concatenate((starts, [len(policies)])))
-    complete = np.flatnonzero(lengths >= size)
-    return NextBatch(int(starts[complete[0]]), True) if len(complete) else NextBatch(int(starts[-1]), False)
+    complete_sequences = np.flatnonzero(lengths >= size)
+    return (
+        NextBatch(int(starts[complete_sequences[0]]), True)
+        if len(complete_sequences)
+        else NextBatch(int(starts[-1]), False)
+    )
 
 
 def log_density(
@@ -45,9 +49,9 @@ def log_density(
 ) -> NDArray[np.float64]:
     """ln pi(a|s) of N(mean, std^2), (..., m), summed over the actions."""
     with np.errstate(divide="ignore", invalid="ignore"):  # std is 0 for actions without noise
-        each = -0.5 * np.square((action - mean) / std) - np.log(std) - 0.5 * math.log(2.0 * math.pi)
-    summed: NDArray[np.float64] = each.sum(axis=-1)
-    return summed
+        log_densities = -0.5 * np.square((action - mean) / std) - np.log(std) - 0.5 * math.log(2.0 * math.pi)
+    total: NDArray[np.float64] = log_densities.sum(axis=-1)
+    return total
 
 
 def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
@@ -60,23 +64,23 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
     log_pi = log_density(*(field.astype(np.float64) for field in (drawn, mean, std)))
     words, layout, meta = storage.words, storage.layout, storage.meta[slots]
     first, second = slots[:-1], slots[1:]
-    follows = (
+    is_successor = (
         (storage.episode[second] == storage.episode[first])
         & (storage.step[second] == storage.step[first] + 1)
         & (words[first, layout.next_observation] == words[second, layout.observation]).all(axis=1)
     )
     terminated = meta & _TERMINATED != 0
-    truncated = np.append(~follows, False) & ~terminated
-    trial_and_actor = None, None  # new axes
+    truncated = np.append(~is_successor, False) & ~terminated
+    new_axes = None, None  # new axes
     return PolicyBatch(
-        observation=storage.observation[slots][trial_and_actor],
-        drawn=drawn[trial_and_actor],
-        reward=storage.reward[slots].astype(np.float64)[trial_and_actor],
-        next_observation=storage.next_observation[slots][trial_and_actor],
-        terminated=terminated[trial_and_actor],
-        truncated=truncated[trial_and_actor],
-        deviates=(meta & _DEVIATES != 0)[trial_and_actor],
-        log_pi=log_pi[trial_and_actor],
+        observation=storage.observation[slots][new_axes],
+        drawn=drawn[new_axes],
+        reward=storage.reward[slots].astype(np.float64)[new_axes],
+        next_observation=storage.next_observation[slots][new_axes],
+        terminated=terminated[new_axes],
+        truncated=truncated[new_axes],
+        deviates=(meta & _DEVIATES != 0)[new_axes],
+        log_pi=log_pi[new_axes],
     )
 
 
@@ -96,13 +100,13 @@ class PolicyBatches:
         self._storage, self._size = storage, size
         self._start = 0
         """Number of writes before the batch that is being gathered."""
-        self._last = (-1, -1)
+        self._last_step = (-1, -1)
         """Episode and step of the last experience in a batch."""
-        self.learned = 0
+        self.n_learned = 0
         """Number of batches learned from."""
-        self.dropped = 0
+        self.n_dropped = 0
         """Number of experiences that belong to no batch."""
-        self.deviating = 0
+        self.n_deviating = 0
         """Number of experiences in batches whose applied action differs from the policy's."""
 
     def take_complete(self) -> Iterator[tuple[PolicyBatch, int]]:
@@ -111,15 +115,15 @@ class PolicyBatches:
         while True:
             self._skip(max(0, storage.inserted - self._start - storage.capacity))
             slots = self._skip_repeated(storage.changed_since(self._start))
-            next_ = next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
-            self._skip(next_.skipped)
-            if not next_.complete:
+            next_ = find_next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
+            self._skip(next_.n_skipped)
+            if not next_.is_complete:
                 return
-            batch_slots = slots[next_.skipped : next_.skipped + self._size]
+            batch_slots = slots[next_.n_skipped : next_.n_skipped + self._size]
             self._start += self._size
-            self._last = int(storage.episode[batch_slots[-1]]), int(storage.step[batch_slots[-1]])
-            self.learned += 1
-            self.deviating += int(np.count_nonzero(storage.meta[batch_slots] & _DEVIATES))
+            self._last_step = int(storage.episode[batch_slots[-1]]), int(storage.step[batch_slots[-1]])
+            self.n_learned += 1
+            self.n_deviating += int(np.count_nonzero(storage.meta[batch_slots] & _DEVIATES))
             yield policy_batch(storage, batch_slots), int(batch_slots[0])
 
     def _skip_repeated(self, slots: Slots) -> Slots:
@@ -128,29 +132,29 @@ class PolicyBatches:
         They are identified by episode and step: an episode that a killed run repeats counts from its interruption.
         """
         episode, step = self._storage.episode[slots], self._storage.step[slots]
-        is_new = (episode > self._last[0]) | ((episode == self._last[0]) & (step > self._last[1]))
-        repeated = int(np.argmax(is_new)) if is_new.any() else len(slots)
-        self._start += repeated
-        return slots[repeated:]
+        is_new = (episode > self._last_step[0]) | ((episode == self._last_step[0]) & (step > self._last_step[1]))
+        n_repeated = int(np.argmax(is_new)) if is_new.any() else len(slots)
+        self._start += n_repeated
+        return slots[n_repeated:]
 
     def _skip(self, experiences: int) -> None:
         self._start += experiences
-        self.dropped += experiences
+        self.n_dropped += experiences
 
     def rewind(self, writes: int) -> None:
         """Return to the memory after ``writes`` writes; later ones are repeated or replaced."""
         self._start = min(self._start, writes)
 
     def skip_stored(self) -> None:
-        """Skip the stored experiences, which other policies than the learning ones gathered."""
-        self._start, self._last = self._storage.inserted, (-1, -1)
+        """Skip the stored experiences, which policies of another learner gathered."""
+        self._start, self._last_step = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        counts = (self._start, self.learned, self.dropped, self.deviating)
-        return {"position": np.array([*counts, *self._last], np.int64)}
+        counts = (self._start, self.n_learned, self.n_dropped, self.n_deviating)
+        return {"position": np.array([*counts, *self._last_step], np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         position = [int(x) for x in state["position"]]
-        self._start, self.learned, self.dropped, self.deviating = position[:4]
+        self._start, self.n_learned, self.n_dropped, self.n_deviating = position[:4]
         episode, step = position[4:] or (-1, -1)  # missing in states of earlier versions
-        self._last = episode, step
+        self._last_step = episode, step

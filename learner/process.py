@@ -12,7 +12,7 @@ from onrig.learner.backlog import Backlog
 from onrig.learner.pace import Lockstep, Pace, RealTime
 from onrig.learner.settings import learner_settings
 from onrig.learner.states import States
-from onrig.learner.work import Heartbeat, Work
+from onrig.learner.work import Heartbeat, UpdateRunner
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Attached, Done, Leave, Rows
 from onrig.runtime.run_config import RunConfig
@@ -21,9 +21,9 @@ from onrig.runtime.task import episode_steps
 
 NAME: Final = "learner"
 """Source name in this process's reports."""
-_SAVE_S: Final = 2.0
-_WAIT_MS: Final = 200
-_TURN_S: Final = 1.0
+_SAVE_INTERVAL_S: Final = 2.0
+_PULL_WAIT_MS: Final = 200
+_TURN_REQUEST_INTERVAL_S: Final = 1.0
 """Interval at which a waiting learner requests its turn."""
 
 
@@ -38,36 +38,36 @@ class LearnerProcess:
         self, config: RunConfig, connection: Connection, state: Path, stop: list[bool], start: Path | None = None
     ) -> None:
         """``start``: file with the initial networks of a learner without a saved state."""
-        self._role, self._start = connection.role, start
+        self._role, self._initial_networks = connection.role, start
         self._settings = learner_settings(config.learner)
         self._heartbeat = Heartbeat(NAME)
 
-        def stopping() -> bool:
-            self._heartbeat.beat()  # called repeatedly while the rig is silent
+        def is_stopping() -> bool:
+            self._heartbeat.send_if_due()  # called repeatedly while the rig is silent
             return stop[0]
 
-        self._client = LinkClient(connection.endpoint, stopping, connection.keys, connection.patience_s, _warn)
+        self._client = LinkClient(connection.endpoint, is_stopping, connection.keys, connection.patience_s, _warn)
         self._link = Attachment(
             config, self._client, connection.role, _warn, lambda ruling: self._offers.record(ruling)
         )
         self._offers = PolicyOffers(self._link, NAME)
         self._states = States(state, _warn)
         self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
-        self._work = Work(self._link, self._backlog, self._heartbeat)
+        self._update_runner = UpdateRunner(self._link, self._backlog, self._heartbeat)
         self._pace: Pace = RealTime(self._states, self._backlog, self._offers, self._settings.backlog)
         self._agent: Agent | None = None
         self._notifies_agent = False
         """Whether the agent is notified of every write."""
-        self._settled = -1
-        """Episode of the rig's newest checkpoint (lockstep)."""
-        self._episode_at_join = 0
-        """Last complete episode when the learner joined."""
-        self._has_concluded = False
+        self._checkpoint_episode = -1
+        """Episode of the rig's newest checkpoint (lockstep); -1 before the first pull."""
+        self._last_episode_at_start = 0
+        """Last complete episode when the learner attached."""
+        self._has_finished_episode = False
 
     def run(self) -> None:
         """Attach, then learn until the run ends; while another learner pushes, only mirror.
 
-        Raises ForeignStatesError if the state folder belongs to another run.
+        Raises StatesConflictError if the state folder belongs to another run.
         """
         attached = self._link.attach()
         self._run_id = attached.run_id
@@ -85,9 +85,9 @@ class LearnerProcess:
                 continue
             try:
                 self._take_over(attached)
-                while not rows.ending:  # an ending rig no longer answers
+                while not rows.ending:  # a rig that is shutting down no longer answers
                     self._learn(rows)
-                    rows = self._pull(closed=self.agent.handled, wait_ms=self._wait_ms)
+                    rows = self._pull(closed=self.agent.last_completed_episode, wait_ms=self._wait_ms)
                 break
             except LeaseLost as loss:
                 self._notifies_agent = False
@@ -102,20 +102,20 @@ class LearnerProcess:
             storage = self._link.mirror.storage
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
         if self._agent is not None and self._settings.selected.batch_steps:
-            taken = self._agent.batches
+            batches = self._agent.batches
             message = (
-                f"learned from {taken.learned} batches; other actions were applied in {taken.deviating} of their steps"
+                f"learned from {batches.n_learned} batches; other actions were applied in {batches.n_deviating} of "
+                f"their steps; {batches.n_dropped} experiences belong to no batch"
             )
-            message += f"; {taken.dropped} experiences belong to no batch"
             report(
                 NAME,
                 "event",
                 message,
-                batches=taken.learned,
-                deviating=taken.deviating,
-                experiences_left_out=taken.dropped,
+                batches=batches.n_learned,
+                deviating=batches.n_deviating,
+                experiences_left_out=batches.n_dropped,
             )
-        if dropped := round(self._backlog.dropped):
+        if dropped := round(self._backlog.n_dropped_updates):
             _warn(f"the learner could not keep up: {dropped} updates beyond learner.backlog were dropped")
         self._offers.report_totals()
 
@@ -131,12 +131,12 @@ class LearnerProcess:
         closed = attached.closed
         last_request_s = time.monotonic()
         while True:
-            rows = self._pull(closed=closed, wait_ms=_WAIT_MS)
+            rows = self._pull(closed=closed, wait_ms=_PULL_WAIT_MS)
             closed = rows.closed
             if rows.ending:
                 return None
             now_s = time.monotonic()
-            if self._role == "push" and now_s - last_request_s > _TURN_S:
+            if self._role == "push" and now_s - last_request_s > _TURN_REQUEST_INTERVAL_S:
                 last_request_s = now_s
                 attached = self._link.attach()
                 if attached.pushes:
@@ -149,27 +149,27 @@ class LearnerProcess:
             assert self._link.mirror is not None
             try:
                 agent = Agent(self._link.config, self._settings, self._link.mirror)
-                if self._start is not None:
-                    agent.load_initial(self._start)
+                if self._initial_networks is not None:
+                    agent.load_initial(self._initial_networks)
             except (OSError, ValueError) as error:
                 raise LearnerMismatchError(str(error)) from None
             self._agent = agent
             resumes = self._states.restore(agent, self._pace.last_restorable_episode(attached))
-        seen = agent.seen
-        agent.join(attached.memory, {one.memory: one.writes for one in attached.lineage})
+        n_seen_before = agent.n_seen_writes
+        agent.attach_memory(attached.memory, {ancestor.memory: ancestor.writes for ancestor in attached.lineage})
         if agent.sampler_was_reset:
             _warn("the sampler's notes on experiences belonged to another memory; they were reset")
             agent.sampler_was_reset = False
         # If the sampler starts over, the experiences already counted are still stored and need no further updates.
-        self._backlog.counted = max(agent.seen, min(seen, attached.restored))
-        self._notifies_agent = self._pace.join(agent)
+        self._backlog.n_counted_writes = max(agent.n_seen_writes, min(n_seen_before, attached.restored))
+        self._notifies_agent = self._pace.prepare_agent(agent)
         if attached.next_policy_id <= 1 and not resumes:
-            if self._start is None:
+            if self._initial_networks is None:
                 self._learn_from_seeds()
             self._offer()
-            self._conclude(0)
+            self._finish_episode(0)
         else:
-            self._rejoin(attached, resumes)
+            self._resume(attached, resumes)
         report(NAME, "ready", "restored" if resumes else "from scratch")
 
     def _learn_from_seeds(self) -> None:
@@ -181,33 +181,33 @@ class LearnerProcess:
         if not n_seeded_episodes or self._settings.selected.batch_steps:
             return
         agent.catch_up()
-        self._backlog.counted = agent.seen
-        if agent.ready:
-            self._work.update(agent, self._updates_to_catch_up(n_seeded_episodes), self._pace)
+        self._backlog.n_counted_writes = agent.n_seen_writes
+        if agent.has_minibatch:
+            self._update_runner.update(agent, self._updates_to_catch_up(n_seeded_episodes), self._pace)
             agent.mark_run_start()
 
     def _updates_to_catch_up(self, episodes: int) -> int:
-        """Updates for the stored experiences of earlier episodes, which new networks must catch up on."""
+        """Number of updates that new networks need for the stored experiences of earlier episodes."""
         return min((self._settings.updates_per_episode or 100) * episodes, 10 * self._settings.backlog)
 
     @property
     def _wait_ms(self) -> int:
-        """Time that the rig may wait for experiences before it answers; 0 while updates are pending."""
-        return 0 if self._backlog.due and self.agent.ready else _WAIT_MS
+        """Maximum time for which the rig may delay its answer until experiences arrive; 0 while updates are pending."""
+        return 0 if self._backlog.n_due and self.agent.has_minibatch else _PULL_WAIT_MS
 
     @property
     def agent(self) -> Agent:
         assert self._agent is not None
         return self._agent
 
-    def _rejoin(self, attached: Attached, resumes: bool) -> None:
+    def _resume(self, attached: Attached, resumes: bool) -> None:
         agent, uses_clock = self.agent, self._pace.uses_clock
         learns_from_batches = bool(self._settings.selected.batch_steps) and uses_clock
         has_other_policies = learns_from_batches and attached.next_policy_id - 1 > agent.newest_policy_id
-        self._episode_at_join = finished = self._pace.last_finished_episode(attached)
+        self._last_episode_at_start = last_finished = self._pace.last_finished_episode(attached)
         if uses_clock or not resumes:  # otherwise the episode is repeated from its start
             agent.newest_policy_id = attached.next_policy_id - 1
-        agent.handled = min(agent.handled, finished)
+        agent.last_completed_episode = min(agent.last_completed_episode, last_finished)
         if resumes:
             if attached.next_policy_id <= 1:  # no policy of this learner remains on the rig
                 agent.newest_policy_id = 0
@@ -217,30 +217,30 @@ class LearnerProcess:
                 self._offer()
             elif learns_from_batches and agent.updates > agent.updates_when_offered:
                 self._offer()
-            self._report_done(agent.handled)
+            self._report_completion(agent.last_completed_episode)
         else:
-            agent.handled = max(0, finished)
+            agent.last_completed_episode = max(0, last_finished)
             if self._settings.selected.batch_steps:
                 report(NAME, "warning", "no saved state: the policy starts from scratch")
                 agent.batches.skip_stored()
                 self._offer()
-                self._conclude(agent.handled)
+                self._finish_episode(agent.last_completed_episode)
                 return
             # New networks must catch up on the stored experiences before they act.
             updates = self._updates_to_catch_up(attached.closed)
             report(NAME, "warning", f"no saved state: {updates} updates on the rig's memory precede the first policy")
             agent.catch_up()
-            self._backlog.counted = agent.seen
-            if agent.ready:
-                self._work.update(agent, updates, self._pace)
+            self._backlog.n_counted_writes = agent.n_seen_writes
+            if agent.has_minibatch:
+                self._update_runner.update(agent, updates, self._pace)
                 self._offer()
-            self._conclude(agent.handled)
+            self._finish_episode(agent.last_completed_episode)
 
     def _learn(self, rows: Rows) -> None:
         if rows.upto < rows.inserted:
             return  # still catching up
         agent, settings = self.agent, self._settings
-        if self._offers.due:
+        if self._offers.is_due:
             self._offer()
         if settings.selected.batch_steps:
             self._learn_from_batches(rows)
@@ -248,71 +248,75 @@ class LearnerProcess:
         if settings.updates_per_transition is not None:
             self._learn_continuously(rows)
             return
-        while agent.handled < rows.closed:
-            episode = agent.handled + 1
-            behind = rows.closed - episode
+        while agent.last_completed_episode < rows.closed:
+            episode = agent.last_completed_episode + 1
+            n_waiting = rows.closed - episode
             self._pace.begin_episode(agent, episode)
             agent.begin_episode(episode, self._link.episode_return(episode))
-            updates = self._pace.affordable(settings.updates_per_episode or 0, behind)
-            if agent.ready and updates:
-                self._work.update(agent, updates, self._pace)
-                if self._pace.offers_policy(behind):
+            updates = self._pace.limit_updates(settings.updates_per_episode or 0, n_waiting)
+            if agent.has_minibatch and updates:
+                self._update_runner.update(agent, updates, self._pace)
+                if self._pace.offers_policy(n_waiting):
                     self._offer()
-            self._conclude(episode)
+            self._finish_episode(episode)
 
     def _learn_continuously(self, rows: Rows) -> None:
         agent, backlog = self.agent, self._backlog
-        backlog.take(rows.inserted)
-        for episode in range(agent.handled + 1, rows.closed + 1):
+        backlog.add_writes(rows.inserted)
+        for episode in range(agent.last_completed_episode + 1, rows.closed + 1):
             agent.begin_episode(episode, self._link.episode_return(episode))
-        if agent.ready and (updates := backlog.due):
-            self._work.update(agent, updates, self._pace)
+        if agent.has_minibatch and (updates := backlog.n_due):
+            self._update_runner.update(agent, updates, self._pace)
             backlog.record_updates(updates)
-            self.save(at_most_every_s=_SAVE_S)
-        if rows.closed > agent.handled:
+            self.save(at_most_every_s=_SAVE_INTERVAL_S)
+        if rows.closed > agent.last_completed_episode:
             self._offer()
-            self._conclude(rows.closed)
+            self._finish_episode(rows.closed)
 
     def _learn_from_batches(self, rows: Rows) -> None:
         """Learn from each complete batch; in lockstep only at the end of an episode, where policies change."""
         agent = self.agent
-        for episode in self._pace.episodes_to_learn_after(agent.handled, rows.closed):
+        for episode in self._pace.episodes_to_learn_after(agent.last_completed_episode, rows.closed):
             self._pace.begin_episode(agent, episode)
-            if self._work.learn_from_batches(agent, self._pace, lambda: self._report_done(agent.handled)):
+            if self._update_runner.learn_from_batches(
+                agent, self._pace, lambda: self._report_completion(agent.last_completed_episode)
+            ):
                 self._offer()
-                self.save(at_most_every_s=_SAVE_S)
-            if episode > agent.handled:
-                self._conclude(episode)
+                self.save(at_most_every_s=_SAVE_INTERVAL_S)
+            if episode > agent.last_completed_episode:
+                self._finish_episode(episode)
 
     def _offer(self) -> None:
         self._offers.offer(self.agent, self._run_id, retries=self._pace.uses_clock)
 
-    def _conclude(self, episode: int) -> None:
-        """Finish an episode: save the state before the rig may depend on it, then acknowledge."""
-        self.agent.handled = episode
-        self._pace.conclude(self.agent, self._settled)
-        self._report_done(episode)
-        self.save(at_most_every_s=_SAVE_S)
+    def _finish_episode(self, episode: int) -> None:
+        """Save the state after an episode, then report the episode as done: the rig may then depend on that state."""
+        self.agent.last_completed_episode = episode
+        self._pace.finish_episode(self.agent, self._checkpoint_episode)
+        self._report_completion(episode)
+        self.save(at_most_every_s=_SAVE_INTERVAL_S)
 
-    def _report_done(self, episode: int) -> None:
-        self._link.ask(Done(episode, self.agent.updates, self._work.updates_per_s, not self._states.save_failed))
-        self._has_concluded |= episode > self._episode_at_join
+    def _report_completion(self, episode: int) -> None:
+        self._link.ask(
+            Done(episode, self.agent.updates, self._update_runner.updates_per_s, not self._states.has_save_failed)
+        )
+        self._has_finished_episode |= episode > self._last_episode_at_start
 
     @property
     def result_accepted(self) -> bool:
         """Whether the rig has accepted any result based on its memory."""
-        return self._has_concluded or self._work.feedback_accepted
+        return self._has_finished_episode or self._update_runner.feedback_accepted
 
     def _pull(self, closed: int, wait_ms: int) -> Rows:
         rows, slots = self._link.pull(closed, wait_ms)
-        self._settled = rows.settled
-        self._heartbeat.beat()
+        self._checkpoint_episode = rows.settled
+        self._heartbeat.send_if_due()
         if slots is not None and self._notifies_agent:
             self.agent.on_write(slots)
         return rows
 
     def save(self, at_most_every_s: float = 0.0) -> None:
-        """Save the state if the pace saves between episodes."""
+        """Save the state as the pace requires between episodes."""
         if self._agent is not None:
             self._pace.save(self._agent, at_most_every_s)
 

@@ -35,12 +35,12 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether states and rewards are scaled by statistics of the memory (App. B); replaces ``reward_scale``."""
 
     @property
-    def masks(self) -> bool:
+    def uses_rule_1(self) -> bool:
         """Whether rule 1 is active."""
         return self.rules in ("both", 1)
 
     @property
-    def mixes(self) -> bool:
+    def uses_rule_2(self) -> bool:
         """Whether rule 2 is active."""
         return self.rules in ("both", 2)
 
@@ -94,7 +94,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (128, 128)
     """Number of softsign units in each hidden layer."""
     recurrent: RecurrentSettings | UnsetType = UNSET
-    """Cells for a policy with memory of its episode.  The section enables them, even if it is empty."""
+    """LSTM cells, for policies with memory.  The section enables them, even if it is empty."""
     batch: Batch = 256
     """Number of experiences in a minibatch."""
     gamma: Fraction = 0.995
@@ -102,7 +102,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     lr: Positive = 1e-4
     """Adam's learning rate."""
     std: NormalisedStd = 0.2**0.5
-    """Initial standard deviation of the policy, the same in all states, which is learned."""
+    """Initial standard deviation of the policy, which is learned and the same in all states."""
     advantage: Literal["none", "quadratic", "gaussian"] = "none"
     """The advantage as a function of the action (App. E)."""
     retrace_every: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
@@ -117,7 +117,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def note_bytes(self) -> float:
-        """Five numbers, a flag, and the hidden state of the cells."""
+        """Bytes per experience: five numbers, a flag, and the hidden state of the cells."""
         return 21.0 + (0.0 if self.recurrent is UNSET else 4.0 * self.recurrent.hidden_width)
 
     @property
@@ -126,7 +126,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return super().size if self.recurrent is UNSET else f"LSTM {'-'.join(map(str, self.recurrent.units))}"
 
     def home_of(self, *, with_refer: bool) -> str:
-        """Home of the recurrent algorithm if recurrent."""
+        """Module and class; those of the recurrent algorithm if ``recurrent`` is set."""
         recurrent = "onrig.learner.algorithms.recurrent_vracer:RecurrentVracer"
         return super().home_of(with_refer=with_refer) if self.recurrent is UNSET else recurrent
 
@@ -156,7 +156,7 @@ class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     policy_lr: Positive = 1e-5
     """Adam's learning rate for the policy."""
     std: NormalisedStd = 0.2**0.5
-    """Initial standard deviation of the policy, the same in all states, which is learned."""
+    """Initial standard deviation of the policy, which is learned and the same in all states."""
     samples: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     """Number of sampled policy actions whose mean advantage is subtracted from that of an action."""
     truncation: Positive = 5.0

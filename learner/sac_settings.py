@@ -92,7 +92,8 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
-    """REDQ: SAC with the critics of Chen et al. 2021, who make 20 updates per step; layers and batch suit a rig."""
+    """REDQ: SAC with the critics of Chen et al. 2021, who make 20 updates per step; layer sizes and batch are chosen
+    for a rig."""
 
     hidden: Hidden = (64, 64)
     batch: Batch = 64
@@ -102,7 +103,8 @@ class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
-    """DroQ: SAC with the critics of Hiraoka et al. 2022, who make 20 updates per step; layers and batch suit a rig."""
+    """DroQ: SAC with the critics of Hiraoka et al. 2022, who make 20 updates per step; layer sizes and batch are chosen
+    for a rig."""
 
     hidden: Hidden = (64, 64)
     batch: Batch = 64
@@ -113,7 +115,8 @@ class DroqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
-    """CrossQ: SAC with the networks of Bhatt et al. 2024, who make an update per step; layers and batch suit a rig."""
+    """CrossQ: SAC with the networks of Bhatt et al. 2024, who make one update per step; layer sizes and batch are
+    chosen for a rig."""
 
     hidden: Hidden = (64, 64)
     batch: Batch = 64
@@ -126,7 +129,7 @@ class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
 
 class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     """RLPD: SAC with the critics of Ball et al. 2023, who make 20 updates per step and draw by ``Prior(0.5)[Uniform]``;
-    layers and batch suit a rig."""
+    layer sizes and batch are chosen for a rig."""
 
     hidden: Hidden = (64, 64)
     batch: Batch = 64

@@ -1,4 +1,4 @@
-"""Descriptions of the samplings: notation, requirements, memory, and their options in the ``learner`` section."""
+"""Descriptions of the sampling strategies: notation, requirements, memory, and options in the ``learner`` section."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Sample = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
 class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
-    """Description of a sampling, with checks against the algorithm that uses it."""
+    """Description of a sampling strategy, with checks against the algorithm that uses it."""
 
     common: ClassVar[tuple[str, ...]] = ()
-    """Settings that are fields of ``learner`` itself, not of the sampler's section."""
+    """Names of its settings that are fields of ``learner`` itself, not of the sampler's section."""
 
     def exponent(self, learner: Any) -> float | None:
-        """Exponent of its priorities under ``learner`` (``LearnerSettings``), which experiments vary; None if it has
-        none."""
+        """Exponent of the priorities, which experiments vary, given the ``learner`` section; None for a sampling
+        without one."""
         return None
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-        """List reasons why it cannot draw for an algorithm, as (path in the run, message)."""
+        """List reasons why the sampling cannot serve an algorithm, as (path in the run, message)."""
         return iter(())
 
 
@@ -46,7 +46,7 @@ class RankSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Rank-based prioritised replay (Schaul et al. 2016); its exponent is ``learner.per_alpha``."""
 
     home = "onrig.learner.samplers.rank_per:RankPer"
-    trials_home = "onrig.learner.trials.sampling:rank_per_for"
+    trials_home = "onrig.learner.trials.sampling:build_rank_per_sampling"
     corrections = ("IS", "FIS")
     bytes_per_slot = BYTES_PER_SLOT + 8.0
     common = ("per_alpha",)
@@ -59,7 +59,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """KLPER (Cicek et al. 2021); the number of candidates is part of the strategy: ``FIFO[KLPER(4)]``."""
 
     home = "onrig.learner.samplers.klper:Klper"
-    trials_home = "onrig.learner.trials.sampling:klper_for"
+    trials_home = "onrig.learner.trials.sampling:build_klper_sampling"
     can_be_contained = False
     section = "klper"
     parameter = Parameter("N", "number", "candidates", 64, 1, 4, is_integer=True)
@@ -84,8 +84,8 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
             yield "selection.strategy", f"{message}: choose another strategy"
 
 
-class ProportionalLaw(NamedTuple):
-    """Proportional prioritised replay with all options set."""
+class ProportionalOptions(NamedTuple):
+    """Options of proportional prioritised replay, all set."""
 
     alpha: float
     """Exponent of the priorities."""
@@ -97,11 +97,11 @@ class ProportionalLaw(NamedTuple):
     """Axis along which beta grows linearly."""
 
 
-PROPORTIONAL: Final = {
-    "schaul2016": ProportionalLaw(0.6, 0.4, "batch_max", "episodes"),
-    "oh2021": ProportionalLaw(0.5, 0.4, "none", "updates"),
+OPTIONS_BY_LAW: Final = {
+    "schaul2016": ProportionalOptions(0.6, 0.4, "batch_max", "episodes"),
+    "oh2021": ProportionalOptions(0.5, 0.4, "none", "updates"),
 }
-"""Laws by paper: Schaul et al. 2016, and the PER of Oh et al. 2021 (eqs. 1, 5)."""
+"""Options of both variants: Schaul et al. 2016, and the PER of Oh et al. 2021 (eqs. 1, 5)."""
 
 
 class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
@@ -112,7 +112,7 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
     corrections = ("IS",)
     bytes_per_slot = 17.0
     law: Literal["schaul2016", "oh2021"] = "schaul2016"
-    """Law of Schaul et al. or of Oh et al. (docs/methods.md)."""
+    """Variant: that of Schaul et al. or of Oh et al. (docs/methods.md)."""
     alpha: Exponent | UnsetType = UNSET
     """Exponent of the priorities."""
     beta: Share | UnsetType = UNSET
@@ -126,9 +126,9 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
         return self.resolved.alpha
 
     @property
-    def resolved(self) -> ProportionalLaw:
-        configured = {name: getattr(self, name) for name in ProportionalLaw._fields}
-        return PROPORTIONAL[self.law]._replace(
+    def resolved(self) -> ProportionalOptions:
+        configured = {name: getattr(self, name) for name in ProportionalOptions._fields}
+        return OPTIONS_BY_LAW[self.law]._replace(
             **{name: value for name, value in configured.items() if value is not UNSET}
         )
 

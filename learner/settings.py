@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from onrig.learner.algorithm_config import AlgorithmConfig, algorithm_names, algorithms_where, defaults_of
+from onrig.learner.algorithm_config import AlgorithmConfig, algorithm_names, default_section, format_algorithm_names
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.sampler_settings import Exponent, SamplerSettings
 from onrig.runtime import registry
@@ -18,7 +18,7 @@ from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.memory.strategy import parse_sampling, parse_strategy, sampling_class
 
 _DEFAULT: Final = "ddpg"
-ALWAYS: Final = ("ddpg", "dqn")
+ALWAYS_PRESENT_SECTIONS: Final = ("ddpg", "dqn")
 """Sections that every resolved configuration has; the others appear only if selected or given, so that the identity of
 a run does not change with the number of registered algorithms."""
 _GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
@@ -31,10 +31,11 @@ class StartFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     """Folder of the run."""
     sha256: str | UnsetType = UNSET
-    """Checksum of the networks; a different content is refused.  It is set in a run's own configuration."""
+    """Checksum of the networks; a file with another checksum is rejected.  A run's recorded configuration contains
+    it."""
 
 
-class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Learner settings: algorithm, samplers' options, update rate."""
 
     algorithm: str = _DEFAULT
@@ -56,7 +57,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
-            defaults = defaults_of(self.algorithm)  # raises ValueError for a package that does not load
+            defaults = default_section(self.algorithm)  # raises ValueError for a package that does not load
             msgspec.structs.force_setattr(self, self.algorithm, defaults)
 
     @property
@@ -82,10 +83,10 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def effective_refer(self) -> ReferSettings | None:
         """Options of ReF-ER, ``rules: none`` for algorithms built on it; None if it is not used."""
-        hosted = self.selected.home_under_refer
+        refer_home = self.selected.home_under_refer
         if self.refer is not UNSET:
-            return self.refer if hosted else None
-        return ReferSettings(rules="none", standardise=False) if hosted == self.selected.home else None
+            return self.refer if refer_home else None
+        return ReferSettings(rules="none", standardise=False) if refer_home == self.selected.home else None
 
     @property
     def stochastic(self) -> bool:
@@ -105,11 +106,11 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.selected.note_bytes + (ReferSettings.note_bytes if self.effective_refer is not None else 0.0)
 
 
-def _sections(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _section_fields(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Fields of the sections: those of the algorithms, then those of the samplers with options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT
     for name, section in algorithms.items():
-        yield (name, section, section()) if name in ALWAYS else (name, section | UnsetType, UNSET)
+        yield (name, section, section()) if name in ALWAYS_PRESENT_SECTIONS else (name, section | UnsetType, UNSET)
     for sampling in samplers.values():
         if sampling.section:
             yield sampling.section, sampling | UnsetType, UNSET
@@ -117,7 +118,7 @@ def _sections(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Ite
 
 if TYPE_CHECKING:
 
-    class LearnerSettings(_Common, frozen=True, forbid_unknown_fields=True):
+    class LearnerSettings(_CommonSettings, frozen=True, forbid_unknown_fields=True):
         """The ``learner`` section, with a section for each algorithm and for each sampler with options."""
 
         def __init__(self, algorithm: str = ..., **settings: object) -> None: ...
@@ -126,10 +127,10 @@ if TYPE_CHECKING:
 else:
     LearnerSettings = msgspec.defstruct(
         "LearnerSettings",
-        list(_sections(*(registry.loadable(group, registry.own_names(group)) for group in _GROUPS))),
-        bases=(_Common,),
+        list(_section_fields(*(registry.loadable(group, registry.own_names(group)) for group in _GROUPS))),
+        bases=(_CommonSettings,),
         module=__name__,
-        namespace={"__doc__": _Common.__doc__},
+        namespace={"__doc__": _CommonSettings.__doc__},
         frozen=True,
         forbid_unknown_fields=True,
     )
@@ -143,21 +144,21 @@ def learner_settings(section: Mapping[str, object]) -> LearnerSettings:
 def settings_type() -> type[LearnerSettings]:
     """Return the type of the section, including sections from other packages and files; raises ValueError for an
     invalid file."""
-    return _extended(*(registry.third_party_names(group) for group in _GROUPS))
+    return _extend_settings_type(*(registry.third_party_names(group) for group in _GROUPS))
 
 
 @cache
-def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[LearnerSettings]:
+def _extend_settings_type(algorithms: Sequence[str], samplers: Sequence[str]) -> type[LearnerSettings]:
     if not algorithms and not samplers:
         return LearnerSettings
-    names = dict(zip(_GROUPS, (algorithms, samplers), strict=True))
-    fields = list(_sections(*(registry.loadable(group, chosen) for group, chosen in names.items())))
+    names_by_group = dict(zip(_GROUPS, (algorithms, samplers), strict=True))
+    fields = list(_section_fields(*(registry.loadable(group, names) for group, names in names_by_group.items())))
     extended = msgspec.defstruct(
         "LearnerSettings",
         fields,
         bases=(LearnerSettings,),
         module=__name__,
-        namespace={"__doc__": _Common.__doc__},
+        namespace={"__doc__": _CommonSettings.__doc__},
         frozen=True,
         forbid_unknown_fields=True,
     )
@@ -165,14 +166,16 @@ def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[Learne
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
-    """Return contradictions between settings, as (path, message) pairs."""
+    """List contradictory settings, as (path, message)."""
     values = {name: getattr(settings, name, UNSET) for name in algorithm_names()}
     sections = {name: section for name, section in values.items() if section is not UNSET}
     problems = [
         (f"{name}.{path}", message) for name, section in sections.items() for path, message in section.problems()
     ]
     if settings.refer is not UNSET and not settings.selected.home_under_refer:
-        supported = algorithms_where(lambda section: bool(section.home_under_refer) and not section.limits_policy_steps)
+        supported = format_algorithm_names(
+            lambda section: bool(section.home_under_refer) and not section.limits_policy_steps
+        )
         problems.append(
             ("refer", f"ReF-ER does not support {settings.algorithm}: remove this section, or use {supported}")
         )
@@ -181,7 +184,8 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     if settings.selected.batch_steps:
         for path in ("updates_per_episode", "updates_per_transition"):
             if getattr(settings, path) is not None:
-                problems.append((path, f"{settings.algorithm} learns from each batch of its policies: remove this"))
+                message = f"{settings.algorithm} learns from each batch of its policies: remove this setting"
+                problems.append((path, message))
         return problems
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
@@ -196,10 +200,10 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         parsed = parse_strategy(strategy)
     except ValueError:
         return
-    for part in parse_sampling(parsed.sampling).each:
-        yield from _sampling_problems(settings, part.name)
+    for sampling in parse_sampling(parsed.sampling).each:
+        yield from _sampling_problems(settings, sampling.name)
     for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
-        supported = algorithms_where(lambda section: bool(section.home_under_refer))
+        supported = format_algorithm_names(lambda section: bool(section.home_under_refer))
         message = (
             f"{parsed.retention} needs the {signal.value}, which only ReF-ER provides ({supported}): set learner.refer"
         )
@@ -211,7 +215,7 @@ def _sampling_problems(settings: LearnerSettings, name: str) -> Iterator[tuple[s
     assert issubclass(sampling, SamplerSettings)
     yield from settings.sampler_section(sampling).problems(settings.algorithm, settings.selected)
     if Signal.TARGET in sampling.required_signals - settings.provided_signals:
-        supported = algorithms_where(lambda section: section.provides_targets)
+        supported = format_algorithm_names(lambda section: section.provides_targets)
         message = f"{name} needs the critic's targets, which {settings.algorithm} does not provide: use {supported}"
         yield "selection.strategy", message
 
@@ -222,9 +226,13 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     Experiments may set sections that only some of their cells read, and every run has the sections of ``ddpg`` and
     ``dqn``.
     """
-    parts = parse_sampling(parse_strategy(strategy).sampling).each
-    read = {settings.algorithm, *(sampling_class(part.name).section for part in parts)}
-    readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in ALWAYS}
+    samplings_read = parse_sampling(parse_strategy(strategy).sampling).each
+    read = {settings.algorithm, *(sampling_class(sampling.name).section for sampling in samplings_read)}
+    readers = {
+        name: f"{settings.algorithm} does not read it"
+        for name in algorithm_names()
+        if name not in ALWAYS_PRESENT_SECTIONS
+    }
     samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
     for name, message in readers.items():
@@ -233,18 +241,19 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
 
 
 def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:
-    """Return the settings that do not fit a rig, as (path, message) pairs."""
+    """List settings that do not fit a rig, as (path, message)."""
     name, selected = settings.algorithm, settings.selected
     if not selected.on_rig:
         return [("algorithm", f"a rig cannot run the policies of {name}: use it with `onrig experiment`")]
     if selected.single_action and actuators != 1:
-        supported = algorithms_where(lambda section: section.on_rig and not section.single_action)
+        supported = format_algorithm_names(lambda section: section.on_rig and not section.single_action)
         return [("algorithm", f"{name} supports one actuator, but this rig has {actuators}: use {supported}")]
-    return [(f"{name}.{at}", message) for at, message in selected.rig_problems()]
+    return [(f"{name}.{path}", message) for path, message in selected.rig_problems()]
 
 
 def process_problem(settings: LearnerSettings, exploration: Exploration) -> tuple[str, str] | None:
-    """Conflict of the exploration process with the algorithm on a rig, as (path in its section, message), or None."""
+    """Describe why the exploration process does not fit the algorithm on a rig, as (path in ``exploration``, message);
+    None if it fits."""
     name, tag = settings.algorithm, exploration.__struct_config__.tag
     if settings.stochastic and not isinstance(exploration, OwnNoise):
         algorithm = name if settings.refer is UNSET else f"{name} under ReF-ER"
@@ -256,6 +265,9 @@ def process_problem(settings: LearnerSettings, exploration: Exploration) -> tupl
         if isinstance(exploration, EpsilonGreedy) and exploration.levels != levels:
             return "levels", f"{name} acts on {levels} levels: expected {levels}, got {exploration.levels}"
     elif not settings.stochastic and isinstance(exploration, OwnNoise | EpsilonGreedy):
-        lacks = "noise of their own" if isinstance(exploration, OwnNoise) else "discrete actions"
-        return "process", f"the policies of {name} have no {lacks}: expected 'ou', 'gaussian', 'parameter' or 'none'"
+        missing_feature = "noise of their own" if isinstance(exploration, OwnNoise) else "discrete actions"
+        return (
+            "process",
+            f"the policies of {name} have no {missing_feature}: expected 'ou', 'gaussian', 'parameter' or 'none'",
+        )
     return None

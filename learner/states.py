@@ -23,8 +23,8 @@ MAX_STATES: Final = 3
 _STATE_NAME: Final = re.compile(r"learner-(\d{8,})\.npz")
 
 
-class ForeignStatesError(Exception):
-    """Raised for a folder with states of another run or executor; the message names it."""
+class StatesConflictError(Exception):
+    """Raised for a folder with states of another run or executor; the message names the file."""
 
 
 class _Header(NamedTuple):
@@ -79,37 +79,37 @@ class States:
     def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:
         self._folder, self._warn = folder, warn
         self._run = ""
-        self.save_failed = False
+        self.has_save_failed = False
         """Whether the newest state could not be written."""
 
     def claim(self, run: str) -> None:
         """Claim the folder for a run.
 
-        Raises ForeignStatesError, and changes nothing, if its states belong to another run, or were computed by another
-        executor than this process's.
+        Raises StatesConflictError, and changes nothing, if its states belong to another run, or were computed by
+        another executor than this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
-        own_headers = [header for header in headers.values() if header is not None and header.run == run]
-        foreign = [episode for episode, header in headers.items() if header is not None and header.run != run]
-        if foreign:
-            raise ForeignStatesError(
-                f"{self.path(foreign[0])} belongs to another run; choose another folder with --state, or move it"
+        run_headers = [header for header in headers.values() if header is not None and header.run == run]
+        other_runs = [episode for episode, header in headers.items() if header is not None and header.run != run]
+        if other_runs:
+            raise StatesConflictError(
+                f"{self.path(other_runs[0])} belongs to another run; choose another folder with --state, or move it"
             )
-        if headers and not own_headers:
-            raise ForeignStatesError(
+        if headers and not run_headers:
+            raise StatesConflictError(
                 f"{self.path(next(iter(headers)))} is damaged and may belong to another run; move it elsewhere"
             )
-        for header in own_headers[:1]:
+        for header in run_headers[:1]:
             if difference := difference_here(header.executor):
-                raise ForeignStatesError(
+                raise StatesConflictError(
                     f"{self.path(header.episode)}: {difference}; or choose another folder with --state"
                 )
         self._run = run
 
     def episodes(self) -> list[int]:
         """Episodes with a saved state, newest first."""
-        found = (_STATE_NAME.fullmatch(path.name) for path in self._folder.iterdir()) if self._folder.is_dir() else ()
-        return sorted((int(match[1]) for match in found if match), reverse=True)
+        matches = (_STATE_NAME.fullmatch(path.name) for path in self._folder.iterdir()) if self._folder.is_dir() else ()
+        return sorted((int(match[1]) for match in matches if match), reverse=True)
 
     def executor(self) -> Executor | None:
         """Executor that computed the newest intact state; None if unknown."""
@@ -119,36 +119,41 @@ class States:
     def path(self, episode: int) -> Path:
         return self._folder / state_name(episode)
 
-    def save(self, agent: Agent, settled: int | None = None) -> None:
-        """Write the state after ``agent.handled``, durably; if that fails, warn once, until it succeeds again.
+    def save(self, agent: Agent, checkpoint_episode: int | None = None) -> None:
+        """Write the state after the agent's last completed episode, durably; warns about the first of consecutive
+        failures.
 
-        Deletes the oldest states, and those of later episodes, which the run has lost.  ``settled``: episode of the
-        rig's newest checkpoint, to which it may return (lockstep); the state of that episode is kept, however old.
+        Deletes the oldest states, and those of later episodes, which the run has lost.  ``checkpoint_episode``: episode
+        of the rig's newest checkpoint (lockstep), whose state is kept, however old.
         """
         try:
-            self._write(agent, settled)
+            self._write(agent, checkpoint_episode)
         except OSError as error:
-            if not self.save_failed:
+            if not self.has_save_failed:
                 self._warn(f"cannot save the learner's state: {error.strerror or error}; will retry")
-            self.save_failed = True
+            self.has_save_failed = True
         else:
-            self.save_failed = False
+            self.has_save_failed = False
 
-    def _write(self, agent: Agent, settled: int | None) -> None:
-        agent.save(self.path(agent.handled), self._run)
+    def _write(self, agent: Agent, checkpoint_episode: int | None) -> None:
+        agent.save(self.path(agent.last_completed_episode), self._run)
         saved = self.episodes()
-        later = [episode for episode in saved if episode > agent.handled]
-        old = [episode for episode in saved[len(later) :][MAX_STATES:] if settled is None or episode < settled]
-        for episode in later + old:
+        later_episodes = [episode for episode in saved if episode > agent.last_completed_episode]
+        expired_episodes = [
+            episode
+            for episode in saved[len(later_episodes) :][MAX_STATES:]
+            if checkpoint_episode is None or episode < checkpoint_episode
+        ]
+        for episode in later_episodes + expired_episodes:
             self.path(episode).unlink(missing_ok=True)
 
-    def restore(self, agent: Agent, up_to: int | None) -> bool:
-        """Restore the newest intact state of an episode up to ``up_to``; returns False without one.
+    def restore(self, agent: Agent, last_episode: int | None) -> bool:
+        """Restore the newest intact state up to ``last_episode`` (None: of all); returns False without one.
 
         Later states are deleted, because their episodes are repeated.
         """
         for episode in self.episodes():
-            if up_to is not None and episode > up_to:
+            if last_episode is not None and episode > last_episode:
                 self.path(episode).unlink(missing_ok=True)
                 continue
             fault = state_fault(self.path(episode), self._run)

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from onrig.runtime.memory.layout import Slots
 
 Bools = NDArray[np.bool_]
-Continues = Callable[[int, Slots, Slots], Bools]
-"""Whether the experiences in the second slots (k,) of a trial start in the final states of those in the first ones: a
-fault may abort an episode and restart it under the same number."""
+ContinuityTest = Callable[[int, Slots, Slots], Bools]
+"""Function of a trial and two arrays of slots (k,): whether each second experience starts in the final state of the
+first.  A fault may abort an episode and restart it under the same number."""
 
 NO_NEIGHBOURS: Final = np.zeros((0, 0), np.int64)
-"""Successors for an algorithm that needs none."""
+"""Empty ``next_slots`` for an algorithm that needs no links."""
 _STEP_BITS: Final = 32
 BYTES_PER_SLOT: Final = 200.0
 """Maximum number of bytes per experience of a trial: links, key and dictionary entry."""
 
 
-def keys_of(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[np.int64]:
+def experience_keys(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return the keys of experiences, from (episode, step), both (k,); the successor's key is one higher."""
     keys: NDArray[np.int64] = (episode.astype(np.int64) << _STEP_BITS) + step
     return keys
@@ -42,46 +42,46 @@ class Chain(NamedTuple):
     """(..., n)"""
 
     @property
-    def last(self) -> Slots:
-        """(...,): slot of the last one."""
+    def last_slots(self) -> Slots:
+        """(...,): slot of the last experience."""
         return self.slots[..., -1]
 
 
 class Trajectories:
     """Neighbours of the experiences of S trials, whose memories have slots 0 ... capacity - 1 each."""
 
-    def __init__(self, trials: int, capacity: int, continues: Continues) -> None:
-        self._capacity, self._continues = capacity, continues
-        self._after: NDArray[np.int64] = np.full((trials, capacity), -1)
-        self._before: NDArray[np.int64] = np.full((trials, capacity), -1)
-        self._key: NDArray[np.int64] = np.full((trials, capacity), -1)
+    def __init__(self, trials: int, capacity: int, are_consecutive: ContinuityTest) -> None:
+        self._capacity, self._are_consecutive = capacity, are_consecutive
+        self._next_slots: NDArray[np.int64] = np.full((trials, capacity), -1)
+        self._previous_slots: NDArray[np.int64] = np.full((trials, capacity), -1)
+        self._keys: NDArray[np.int64] = np.full((trials, capacity), -1)
         self._slots: list[dict[int, int]] = [{} for _ in range(trials)]
 
     @property
-    def after(self) -> Slots:
+    def next_slots(self) -> Slots:
         """(S, capacity): slot of the successor, -1 if it is not stored; kept up to date."""
-        return self._after
+        return self._next_slots
 
     def on_write(self, trial: int, slots: Slots, keys: NDArray[np.int64]) -> None:
         """Register new experiences in ``slots`` (k,), in order, repetitions allowed, after all of them are stored.
 
-        ``keys`` (k,) come from ``keys_of``, or increase by one within an episode; -1 marks an experience without
-        neighbours. If two experiences have the same key, the later one counts.
+        ``keys`` (k,) come from ``experience_keys``, or increase by one within an episode; -1 marks an experience
+        without neighbours.  If two experiences have the same key, the later one counts.
         """
-        keys_by_slot, slot_by_key = self._key[trial], self._slots[trial]
+        keys_by_slot, slot_by_key = self._keys[trial], self._slots[trial]
         for slot, key in zip(slots.tolist(), keys.tolist(), strict=True):
-            old = int(keys_by_slot[slot])
-            if slot_by_key.get(old) == slot:
-                del slot_by_key[old]
+            old_key = int(keys_by_slot[slot])
+            if slot_by_key.get(old_key) == slot:
+                del slot_by_key[old_key]
             keys_by_slot[slot] = key
             if key >= 0:
                 slot_by_key[key] = slot
         new_slots = np.unique(slots)
-        after, before = self._after[trial], self._before[trial]
+        after, before = self._next_slots[trial], self._previous_slots[trial]
         for forward, backward in ((after, before), (before, after)):
             neighbours = forward[new_slots]
-            linked = neighbours >= 0
-            backward[neighbours[linked]] = -1
+            is_linked = neighbours >= 0
+            backward[neighbours[is_linked]] = -1
             forward[new_slots] = -1
         new_slots = new_slots[self._find_slots(trial, keys_by_slot[new_slots]) == new_slots]
         self._link(trial, self._find_slots(trial, keys_by_slot[new_slots] - 1), new_slots)
@@ -92,39 +92,39 @@ class Trajectories:
         return np.array([slot_by_key.get(key, -1) for key in keys.tolist()], np.int64)
 
     def _link(self, trial: int, first: Slots, second: Slots) -> None:
-        exist = (first >= 0) & (second >= 0)
-        first, second = first[exist], second[exist]
-        continuous = self._continues(trial, first, second)
-        first, second = first[continuous], second[continuous]
-        after, before = self._after[trial], self._before[trial]
+        both_exist = (first >= 0) & (second >= 0)
+        first, second = first[both_exist], second[both_exist]
+        is_continuous = self._are_consecutive(trial, first, second)
+        first, second = first[is_continuous], second[is_continuous]
+        after, before = self._next_slots[trial], self._previous_slots[trial]
         # A neighbour may already be linked to an earlier experience with the same key.
         old_after, old_before = after[first], before[second]
         before[old_after[old_after >= 0]] = -1
         after[old_before[old_before >= 0]] = -1
         after[first], before[second] = second, first
 
-    def follow(self, slots: Slots, n: int) -> Chain:
+    def with_successors(self, slots: Slots, n: int) -> Chain:
         """Return the experiences in ``slots`` (..., S, B) and their successors, n in all: (..., S, B, n)."""
-        return self._chain(self._after, slots, n)
+        return self._chain(self._next_slots, slots, n)
 
-    def before(self, slots: Slots, n: int) -> Chain:
+    def with_predecessors(self, slots: Slots, n: int) -> Chain:
         """Return the experiences in ``slots`` (..., S, B) and their predecessors, n in all, latest first: (..., S, B,
         n)."""
-        return self._chain(self._before, slots, n)
+        return self._chain(self._previous_slots, slots, n)
 
-    def around(self, slots: Slots, n: int) -> Chain:
+    def segments_around(self, slots: Slots, n: int) -> Chain:
         """Segments with the experiences in ``slots`` (S, B): at most n consecutive ones of an episode, (S, B, n).
 
         A longer stored episode is cut into its first n experiences, the next n, and so on.  The cuts depend only on
         preceding experiences: if they depended on the end of the episode, the steps before it would have shorter
         horizons than others, and values would be biased as if fewer episodes ended.
         """
-        path = self._path(self._before, slots)
+        path = self._path(self._previous_slots, slots)
         index = (path >= 0).sum(axis=0) - 1
-        return self.follow(np.take_along_axis(path, (index % n)[None], axis=0)[0], n)
+        return self.with_successors(np.take_along_axis(path, (index % n)[None], axis=0)[0], n)
 
     def _path(self, neighbour: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
-        """Return the slots (k, S, B) from these to the end of each chain, padded with -1."""
+        """Return the slots (k, S, B) from ``slots`` to the end of each chain, padded with -1."""
         trial = np.arange(len(neighbour))[:, None]
         path = [slots]
         while (path[-1] >= 0).any():
@@ -132,13 +132,13 @@ class Trajectories:
         return np.array(path[:-1])
 
     def _chain(self, neighbour: NDArray[np.int64], slots: Slots, n: int) -> Chain:
-        first = np.arange(len(neighbour))[:, None] * self._capacity
+        row_start = np.arange(len(neighbour))[:, None] * self._capacity
         flat = neighbour.reshape(-1)
         chain = np.empty((*slots.shape, n), np.int64)
         present = np.empty((*slots.shape, n), np.bool_)
         chain[..., 0], present[..., 0] = slots, True
         for k in range(1, n):
-            next_one = flat[chain[..., k - 1] + first]
-            present[..., k] = exists = present[..., k - 1] & (next_one >= 0)
-            chain[..., k] = np.where(exists, next_one, chain[..., k - 1])
+            next_slots = flat[chain[..., k - 1] + row_start]
+            present[..., k] = exists = present[..., k - 1] & (next_slots >= 0)
+            chain[..., k] = np.where(exists, next_slots, chain[..., k - 1])
         return Chain(chain, present)

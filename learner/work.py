@@ -15,7 +15,7 @@ from onrig.learner.pace import Pace
 from onrig.runtime.link.messages import Feedback
 from onrig.runtime.run_state.report import send_heartbeat
 
-_HEARTBEAT_S: Final = 1.0
+_HEARTBEAT_INTERVAL_S: Final = 1.0
 """Interval between heartbeats to the supervisor, and in real time to the rig."""
 
 
@@ -26,18 +26,18 @@ class Heartbeat:
         self._name = name
         self._last_beat_s = 0.0
 
-    def beat(self) -> bool:
+    def send_if_due(self) -> bool:
         """Send a heartbeat unless one was sent recently; returns whether it was sent."""
         now_s = time.monotonic()
-        due = now_s - self._last_beat_s > _HEARTBEAT_S
-        if due:
+        is_due = now_s - self._last_beat_s > _HEARTBEAT_INTERVAL_S
+        if is_due:
             self._last_beat_s = now_s
             send_heartbeat(self._name)
-        return due
+        return is_due
 
 
-class Work:
-    """Updates of the agent attached through ``link``."""
+class UpdateRunner:
+    """Runs the updates of the agent attached through ``link``."""
 
     def __init__(self, link: Attachment, backlog: Backlog, heartbeat: Heartbeat) -> None:
         self._link, self._backlog, self._heartbeat = link, backlog, heartbeat
@@ -49,34 +49,35 @@ class Work:
 
     @property
     def updates_per_s(self) -> float:
-        """Updates per second of work; 0 before the first."""
+        """Updates per second of learning; 0 before the first."""
         return self._updates / self._busy_s if self._busy_s else 0.0
 
     def update(self, agent: Agent, updates: int, pace: Pace) -> None:
         """Run updates and send their feedback, in portions that the pace determines."""
         while updates > 0:
-            portion = pace.portion(updates)
+            portion = pace.portion_size(updates)
             updates -= portion
-            before_s = self._busy_s
-            self._update_at_once(agent, portion, pace)
-            self._backlog.record_duration(portion, self._busy_s - before_s)
+            busy_before_s = self._busy_s
+            self._update_portion(agent, portion, pace)
+            self._backlog.record_duration(portion, self._busy_s - busy_before_s)
 
     def learn_from_batches(self, agent: Agent, pace: Pace, report: Callable[[], object]) -> bool:
         """Learn from the complete batches; returns whether there were any.
 
-        In real time ``report`` is called at intervals; its link errors are raised again when the batches are done.
+        In real time ``report`` is called at intervals; link errors that it raises are re-raised when the batches are
+        done.
         """
         errors: list[LeaseLost | MemoryChanged] = []
 
-        def beat() -> None:
-            if self._heartbeat.beat() and pace.uses_clock and not errors:
+        def report_if_due() -> None:
+            if self._heartbeat.send_if_due() and pace.uses_clock and not errors:
                 try:
                     report()
                 except (LeaseLost, MemoryChanged) as error:
                     errors.append(error)
 
         updates_before, start = agent.updates, time.perf_counter()
-        agent.learn_from_batches(beat)
+        agent.learn_from_batches(report_if_due)
         if agent.updates > updates_before:
             self._busy_s += time.perf_counter() - start
             self._updates += agent.updates - updates_before
@@ -84,22 +85,22 @@ class Work:
             raise errors[0]
         return agent.updates > updates_before
 
-    def _update_at_once(self, agent: Agent, updates: int, pace: Pace) -> None:
-        pending: list[ReplayedChunk] = []
-        count = 0
+    def _update_portion(self, agent: Agent, updates: int, pace: Pace) -> None:
+        pending_chunks: list[ReplayedChunk] = []
+        n_experiences = 0
         start = time.perf_counter()
         for chunk in agent.learn(updates):
-            due = self._heartbeat.beat() and pace.uses_clock
-            pending.append(chunk)
-            count += len(chunk.slots)
-            if due or count >= MAX_CHUNK_EXPERIENCES:
+            is_due = self._heartbeat.send_if_due() and pace.uses_clock
+            pending_chunks.append(chunk)
+            n_experiences += len(chunk.slots)
+            if is_due or n_experiences >= MAX_CHUNK_EXPERIENCES:
                 self._busy_s += time.perf_counter() - start
-                self._send_feedback(agent, pending)
-                pending, count = [], 0
+                self._send_feedback(agent, pending_chunks)
+                pending_chunks, n_experiences = [], 0
                 start = time.perf_counter()
         self._busy_s += time.perf_counter() - start
         self._updates += updates
-        self._send_feedback(agent, pending)
+        self._send_feedback(agent, pending_chunks)
 
     def _send_feedback(self, agent: Agent, chunks: list[ReplayedChunk]) -> None:
         """Send feedback to the rig, at most 1 MB per message; it also serves as a heartbeat during long updates."""

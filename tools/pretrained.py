@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from onrig.learner.trials.intervals import Bounds, Paired, median_bounds, paired_difference
+from onrig.learner.trials.intervals import Bounds, PairedComparison, median_bounds, paired_difference
 from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
 
@@ -66,14 +66,14 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Reason why the pretraining ended; empty if it is not complete."""
 
 
-def recent_change(evaluations: Sequence[Scores]) -> Paired | None:
+def recent_change(evaluations: Sequence[Scores]) -> PairedComparison | None:
     """Return the paired change of the score over the last PATIENCE_PIECES pieces; None if fewer have run."""
     if len(evaluations) <= PATIENCE_PIECES:
         return None
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[-1 - PATIENCE_PIECES].scores))
 
 
-def total_improvement(evaluations: Sequence[Scores]) -> Paired:
+def total_improvement(evaluations: Sequence[Scores]) -> PairedComparison:
     """Return the paired improvement on the first policy."""
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[0].scores))
 

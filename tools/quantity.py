@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from onrig.learner.trials.intervals import Bounds, Paired
+    from onrig.learner.trials.intervals import Bounds, PairedComparison
 
 _TIME_UNITS: Final = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
 _MIN_SHOWN_DURATION_S: Final = 1e-9
@@ -53,7 +53,12 @@ def axis_label(name: str, unit: str) -> str:
 
 
 def format_estimate(
-    bounds: Bounds | Paired, digits: int | None = None, unit: str = "", *, signed: bool = False, at_least: bool = False
+    bounds: Bounds | PairedComparison,
+    digits: int | None = None,
+    unit: str = "",
+    *,
+    signed: bool = False,
+    at_least: bool = False,
 ) -> str:
     """Format an estimate with the bounds of its interval, if any, and its unit: ``0.912 [0.901, 0.923] s``.
 
@@ -77,6 +82,6 @@ def format_estimate(
 
 def format_share(n: int, trials: int) -> str:
     """Format the number of trials that reached a level, with a lower bound of the share (95 %, one-sided)."""
-    from onrig.learner.trials.intervals import share_at_least
+    from onrig.learner.trials.intervals import share_lower_bound
 
-    return f"{n} of {trials} (at least {100 * share_at_least(n, trials):.0f} %)"
+    return f"{n} of {trials} (at least {100 * share_lower_bound(n, trials):.0f} %)"

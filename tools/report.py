@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.measures import RULE_LEVEL, rule_of_thumb
+from onrig.learner.trials.measures import BUFFER_SIZE_LEVEL, estimate_buffer_size
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
@@ -221,17 +221,18 @@ def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, st
     if config.task.normalization is None:
         yield "rule of thumb", "not applicable: it needs normalised rewards (task.normalization)"
         return
-    result = rule_of_thumb(curve.steps, curve.score)
+    result = estimate_buffer_size(curve.steps, curve.score)
     if result is None:
         yield "rule of thumb", "not applicable: the final performance is no better than that of random actions"
         return
-    memory = size(result.experiences * layout_of(config).row_bytes)
-    yield "rule of thumb", f"a memory of about {result.experiences} experiences ({memory})"
+    memory = size(result.n_experiences * layout_of(config).row_bytes)
+    yield "rule of thumb", f"a memory of about {result.n_experiences} experiences ({memory})"
     yield (
         "",
-        f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {result.final:.3f} ({_PAPER}, §8.5)",
+        f"with which the run reached {BUFFER_SIZE_LEVEL:.0%} of its final performance of "
+        f"{result.final_performance:.3f} ({_PAPER}, §8.5)",
     )
-    if not result.converged:
+    if not result.has_converged:
         yield "", "but the performance was still rising: a larger memory may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_STRATEGY:
         yield "", f"but the rule applies only to runs with {_RULE_STRATEGY}"

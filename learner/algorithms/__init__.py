@@ -42,7 +42,8 @@ class Behaviour(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Experiences and the preceding ones in their episodes, latest first; missing steps repeat the earliest one."""
+    """Windows of experiences: each experience and the preceding ones of its episode, latest first; missing steps repeat
+    the earliest one."""
 
     slots: NDArray[np.int64]
     """(..., W): slots in the memory."""
@@ -82,18 +83,18 @@ class Minibatches:
     window: Window | None = None
     """(K, S, B, W, ...), for an algorithm with ``window`` W > 1."""
 
-    def only(self, k: int) -> Minibatches:
+    def select(self, k: int) -> Minibatches:
         """Minibatch ``k``, without slots, behaviour policies and windows."""
-        at = slice(k, k + 1)
+        index = slice(k, k + 1)
         return Minibatches(
-            self.observation[at],
-            self.action[at],
-            self.reward[at],
-            self.next_observation[at],
-            self.terminated[at],
-            None if self.weights is None else self.weights[at],
-            None if self.rewards is None else self.rewards[at],
-            None if self.lengths is None else self.lengths[at],
+            self.observation[index],
+            self.action[index],
+            self.reward[index],
+            self.next_observation[index],
+            self.terminated[index],
+            None if self.weights is None else self.weights[index],
+            None if self.rewards is None else self.rewards[index],
+            None if self.lengths is None else self.lengths[index],
         )
 
 
@@ -103,8 +104,8 @@ class Signals(NamedTuple):
     td: NDArray[np.floating]
     """(K, S, B): TD error before the update; for twin critics the mean of the two."""
     ranking: NDArray[np.floating] | None = None
-    """(K, S, B): criterion that ranks experiences if it is not |td|: for twin critics the larger |TD error|, for return
-    distributions the loss."""
+    """(K, S, B): ranking criterion if it is not |td|: for twin critics the larger |TD error|, for return distributions
+    the loss."""
     target: NDArray[np.floating] | None = None
     """(K, S, B): regression targets of the critics; None unless the algorithm has ``provides_targets``."""
 
@@ -113,8 +114,9 @@ class Signals(NamedTuple):
     kl: NDArray[np.floating] | None = None
     """(K, S, B): KL divergence between the behaviour policy and the present one; None without ReF-ER."""
 
-    def of(self, signal: Signal) -> NDArray[np.floating]:
-        """Return the feedback to keepers, (K, S, B); raises ValueError if the algorithm does not provide it."""
+    def feedback_values(self, signal: Signal) -> NDArray[np.floating]:
+        """Return the values of a feedback signal for keepers, (K, S, B); raises ValueError if the algorithm does not
+        provide it."""
         signals = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)
         if signals is None:
             raise ValueError(f"the algorithm does not provide {signal.value}")
@@ -145,14 +147,15 @@ def level_values(levels: int) -> NDArray[np.float64]:
 
 
 class Algorithm(Protocol):
-    """Policies of S trials and their update; the results of a trial are bit-identical for any number of trials."""
+    """Policies of S trials, with the update that trains them; the results of a trial are bit-identical for any number
+    of trials."""
 
     updates: int
     """Number of updates so far."""
 
     @property
     def discrete(self) -> DiscreteActions | None:
-        """The discrete actions; None for all of [-1, 1], explored with added noise."""
+        """Discrete actions; None for continuous actions on [-1, 1], explored with added noise."""
         ...
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -191,11 +194,11 @@ class MemoryAccess(NamedTuple):
     notes: Notes
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
-    after: NDArray[np.int64]
-    """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``around``, only for an
-    algorithm that ``needs_episodes``."""
-    around: Callable[[NDArray[np.int64], int], Chain]
-    """Segments of episodes (``onrig.learner.trajectories.Trajectories.around``)."""
+    next_slots: NDArray[np.int64]
+    """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``segments_around``, only
+    for an algorithm that ``needs_episodes``."""
+    segments_around: Callable[[NDArray[np.int64], int], Chain]
+    """Segments of episodes (``onrig.learner.trajectories.Trajectories.segments_around``)."""
 
 
 @runtime_checkable
@@ -203,7 +206,7 @@ class UsesWholeMemory(Algorithm, Protocol):
     """Algorithm that uses the complete memory and keeps notes per slot."""
 
     def bind_memory(self, memory: MemoryAccess) -> None:
-        """Use this memory; called once, before the first update."""
+        """Set the memory to use; called once, before the first update."""
         ...
 
     def divergence(self) -> NDArray[np.floating]:
@@ -214,10 +217,10 @@ class UsesWholeMemory(Algorithm, Protocol):
 
 @runtime_checkable
 class ReadsFrames(Algorithm, Protocol):
-    """Algorithm that learns from images; its observations are numbers of frames, oldest first."""
+    """Algorithm that learns from images; its observations are frame numbers, oldest first."""
 
     def bind_frames(self, read: ReadFrames) -> None:
-        """Use ``read`` to obtain frames; called once, before the first action."""
+        """Set the function that reads frames by number; called once, before the first action."""
         ...
 
 

@@ -43,16 +43,20 @@ from onrig.runtime.memory.layout import Slots
 
 _CHUNK_STEPS: Final = 128
 """Maximum number of steps in a chunk."""
-_FIRST, _LAST = 1, 2
+_FIRST_CHUNK_SECTION, _LAST_CHUNK_SECTION = 1, 2
 """Sections of the first and of the last chunk of an update."""
 
 
 def project_step(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
     """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3); parts
     (rows, m) each."""
-    along, squares = (reduce(add, ((a * b).row_sums() for a, b in zip(k, other, strict=True))) for other in (g, k))
-    beyond = clip(along - delta, 0.0, float("inf")) / clip(squares, float(np.finfo(np.float32).tiny), float("inf"))
-    return [a - beyond * b for a, b in zip(g, k, strict=True)]
+    projections, squares = (
+        reduce(add, ((a * b).row_sums() for a, b in zip(k, vector, strict=True))) for vector in (g, k)
+    )
+    excess = clip(projections - delta, 0.0, float("inf")) / clip(
+        squares, float(np.finfo(np.float32).tiny), float("inf")
+    )
+    return [a - excess * b for a, b in zip(g, k, strict=True)]
 
 
 _VALUE_OUTPUTS: Final = ("value", "advantage", "rho", "kl")
@@ -60,7 +64,7 @@ _VALUE_OUTPUTS: Final = ("value", "advantage", "rho", "kl")
 
 
 class _Chunk(NamedTuple):
-    """Steps of one run of a program."""
+    """Steps that one run of a program processes."""
 
     x: Array
     """(R, n): standardised."""
@@ -74,7 +78,7 @@ class _Chunk(NamedTuple):
 
 
 class Acer(ReferAlgorithm):
-    """Policies, average policies, values and advantages of S trials, and their update."""
+    """Policies, average policies, values and advantages of S trials, with the update that trains them."""
 
     def __init__(
         self,
@@ -127,9 +131,9 @@ class Acer(ReferAlgorithm):
     def _action_value(self, x: Array, action: Array) -> Array:
         return self._advantage(concatenate(x, clip(action, -1.0, 1.0)))
 
-    def _samples(self, chunk: _Chunk) -> list[Array]:
+    def _sample_actions(self, chunk: _Chunk) -> list[Array]:
         """Return a' and each u_k, as constants for gradients."""
-        m, mean, std = self._m, chunk.mean.detached(), chunk.std.detached()
+        m, mean, std = self._m, chunk.mean.detach(), chunk.std.detach()
         noise = chunk.fields["noise"]
         return [mean + std * noise.columns(index, index + m) for index in range(0, noise.shape[1], m)]
 
@@ -139,12 +143,12 @@ class Acer(ReferAlgorithm):
         return self._action_value(chunk.x, chunk.fields["drawn"]) - mean_advantage, mean_advantage
 
     def _policy_distance(self, chunk: _Chunk) -> PolicyDistance:
-        acted = BehaviourSample(chunk.fields["drawn"], chunk.fields["acted_mean"], chunk.fields["acted_std"])
-        return policy_distance(self._settings, acted, chunk.mean.detached(), chunk.std.detached())
+        behaviour = BehaviourSample(chunk.fields["drawn"], chunk.fields["acted_mean"], chunk.fields["acted_std"])
+        return policy_distance(self._settings, behaviour, chunk.mean.detach(), chunk.std.detach())
 
     def _trace_values(self, tape: Tape, chunk: _Chunk) -> None:
         """Trace values of steps, and distances from the behaviour policies."""
-        advantage, _ = self._duelling(chunk, self._samples(chunk)[1:])
+        advantage, _ = self._duelling(chunk, self._sample_actions(chunk)[1:])
         distance = self._policy_distance(chunk)
         for name, value in zip(_VALUE_OUTPUTS, (chunk.value, advantage, distance.rho, distance.kl), strict=True):
             tape.output(self._chunks.fields[name], value)
@@ -152,43 +156,44 @@ class Acer(ReferAlgorithm):
     def _trace_update(self, tape: Tape, chunk: _Chunk) -> None:
         """Trace accumulation of gradients, and the step after the last chunk."""
         fields = chunk.fields
-        sampled, *others = self._samples(chunk)
-        advantage, mean_advantage = self._duelling(chunk, others)
+        sampled, *mean_samples = self._sample_actions(chunk)
+        advantage, mean_advantage = self._duelling(chunk, mean_samples)
         rho = self._policy_distance(chunk).rho
         z = self._policy_step(chunk, sampled, self._action_value(chunk.x, sampled) - mean_advantage, rho)
         loss = -fields["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * chunk.value + advantage)
-        for up, phi in zip(z, (chunk.mean, chunk.std), strict=True):
-            loss = loss - (up.detached() * phi).row_sums()
+        for ascent, parameter in zip(z, (chunk.mean, chunk.std), strict=True):
+            loss = loss - (ascent.detach() * parameter).row_sums()
         gradients = tape.gradient((fields["share"] * loss).sum(), self._groups)
         sums = [tape.read(field) for field in self._sums]
-        with tape.section(_FIRST):
+        with tape.section(_FIRST_CHUNK_SECTION):
             for total in sums:
                 tape.emit("fill", total.shape, [], out=total, x=0.0)
         for total, gradient in zip(sums, gradients, strict=True):
             tape.emit("add_scaled", total.shape, [gradient], out=total, x=1.0)
         annealing = fields["annealing"].mean()  # the same in all rows
-        with tape.section(_LAST):
+        with tape.section(_LAST_CHUNK_SECTION):
             for adam, total in zip(self._adams, sums, strict=True):
                 adam.step(tape, total, annealing)
             polyak_average(tape, self._average.group, self._policy.group, self._acer_config.tau)
             polyak_average(tape, self._average_std, self._std, self._acer_config.tau)
 
-    def _policy_step(self, chunk: _Chunk, sampled: Array, advantage: Array, rho: Array) -> list[Array]:
+    def _policy_step(self, chunk: _Chunk, sampled_action: Array, advantage: Array, rho: Array) -> list[Array]:
         """Ascent direction of means and standard deviations, (rows, m) each, within the trust region."""
-        c, fields, tape = self._acer_config.truncation, chunk.fields, sampled.tape
-        mean, std = chunk.mean.detached(), chunk.std.detached()
+        c, fields, tape = self._acer_config.truncation, chunk.fields, sampled_action.tape
+        mean, std = chunk.mean.detach(), chunk.std.detach()
         ratio = importance_ratio(
-            log_density(sampled, mean, std), log_density(sampled, fields["acted_mean"], fields["acted_std"])
+            log_density(sampled_action, mean, std),
+            log_density(sampled_action, fields["acted_mean"], fields["acted_std"]),
         )
-        gain = clip(rho, 0.0, c) * (fields["q_opc"] - chunk.value.detached())
+        gain = clip(rho, 0.0, c) * (fields["q_opc"] - chunk.value.detach())
         correction = clip(1.0 - c / ratio, 0.0, float("inf")) * advantage
         g = [
             gain * first + correction * second
-            for first, second in zip(score(fields["drawn"], mean, std), score(sampled, mean, std), strict=True)
+            for first, second in zip(score(fields["drawn"], mean, std), score(sampled_action, mean, std), strict=True)
         ]
         average, average_std = self._average(chunk.x), softplus(tape.read(self._average_std.fields[0]))
-        spread = square(average_std) + square(average - mean)
-        k = [(mean - average) / square(std), 1.0 / std - spread / (square(std) * std)]
+        second_moment = square(average_std) + square(average - mean)
+        k = [(mean - average) / square(std), 1.0 / std - second_moment / (square(std) * std)]
         return project_step(g, k, self._acer_config.divergence)
 
     def _pack(self, batches: Minibatches) -> None:
@@ -198,15 +203,15 @@ class Acer(ReferAlgorithm):
         assert self._memory is not None
         assert batches.slots is not None
         slots = batches.slots[k]
-        segments = self._memory.around(slots, self._acer_config.segment)
+        segments = self._memory.segments_around(slots, self._acer_config.segment)
         weight = np.ones(slots.shape) if batches.weights is None else batches.weights[k]
         steps = lay_out(segments, slots, weight, self._chunk_steps)
-        ends = self._end_values(segments.last)
+        ends = self._end_values(segments.last_slots)
         chunks, reward = self._chunks, self._pack_steps(steps)
         self._evaluate(self.rows, chunks.rows, None)
         value, advantage, rho, kl = map(chunks.read, _VALUE_OUTPUTS)
-        index = np.nonzero(steps.present)[0], steps.slots[steps.present]
-        refer.record(index, rho[steps.present], kl[steps.present])
+        stored_index = np.nonzero(steps.present)[0], steps.slots[steps.present]
+        refer.record(stored_index, rho[steps.present], kl[steps.present])
         q_ret, q_opc = (
             steps.retrace(reward, value, advantage, ratio, ends, self._config.gamma)
             for ratio in (np.minimum(1.0, rho) ** (1.0 / self._m), np.ones_like(rho))
@@ -214,13 +219,13 @@ class Acer(ReferAlgorithm):
         error = q_ret - (value + advantage)
         chunks.write(error=error, q_opc=q_opc, share=steps.share, annealing=np.full(error.shape, refer.annealing))
         sections = np.zeros(chunks.rows.shape[1], np.uint32)
-        sections[0] |= 1 << _FIRST
-        sections[-1] |= 1 << _LAST
+        sections[0] |= 1 << _FIRST_CHUNK_SECTION
+        sections[-1] |= 1 << _LAST_CHUNK_SECTION
         self._learn(self.rows, chunks.rows, sections)
         refer.count_update()
         td, target = (np.take_along_axis(column, steps.drawn, axis=1) for column in (error, q_ret))
-        drawn = np.arange(self.trials)[:, None], slots
-        return td.astype(np.float32), target.astype(np.float32), refer.far[drawn], refer.kl[drawn]
+        drawn_index = np.arange(self.trials)[:, None], slots
+        return td.astype(np.float32), target.astype(np.float32), refer.far[drawn_index], refer.kl[drawn_index]
 
     def _pack_steps(self, steps: Steps) -> Values:
         """Write steps into records, and return their scaled rewards (S, N)."""

@@ -40,19 +40,19 @@ def initial_layer(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool, *, initial: str, last_gain: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw weights as ``OnPolicyConfig.initial`` specifies, scaled by ``last_gain`` in the last layer; biases are 0."""
-    drawn = stream.standard_normal((inputs, outputs))
+    normals = stream.standard_normal((inputs, outputs))
     if initial == "normc":
-        weights = drawn / np.sqrt(np.square(drawn).sum(axis=0, keepdims=True))
+        weights = normals / np.sqrt(np.square(normals).sum(axis=0, keepdims=True))
     else:
-        weights = _orthogonal(drawn) * (1.0 if last else 2.0**0.5)
+        weights = _orthogonal(normals) * (1.0 if last else 2.0**0.5)
     return weights * (last_gain if last else 1.0), np.zeros(outputs)
 
 
-def _orthogonal(drawn: NDArray[np.float64]) -> NDArray[np.float64]:
-    tall = drawn if drawn.shape[0] >= drawn.shape[1] else drawn.T
-    q, r = np.linalg.qr(tall)
+def _orthogonal(normals: NDArray[np.float64]) -> NDArray[np.float64]:
+    tall_matrix = normals if normals.shape[0] >= normals.shape[1] else normals.T
+    q, r = np.linalg.qr(tall_matrix)
     q = q * np.sign(np.diag(r))
-    return np.asarray(q if drawn.shape[0] >= drawn.shape[1] else q.T)
+    return np.asarray(q if normals.shape[0] >= normals.shape[1] else q.T)
 
 
 class Filter:
@@ -72,11 +72,11 @@ class Filter:
 
     def add(self, observation: NDArray[np.floating]) -> None:
         """Add observations (S, R, n) to the statistics."""
-        seen = observation.astype(np.float64)
-        for trial, of_trial in enumerate(seen):
-            self.count[trial] += len(of_trial)
-            self.total[trial] += of_trial.sum(axis=0)
-            self.squares[trial] += np.square(of_trial).sum(axis=0)
+        observations = observation.astype(np.float64)
+        for trial, trial_observations in enumerate(observations):
+            self.count[trial] += len(trial_observations)
+            self.total[trial] += trial_observations.sum(axis=0)
+            self.squares[trial] += np.square(trial_observations).sum(axis=0)
         self._update_moments()
 
     def __call__(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -121,8 +121,8 @@ def flatten_actors(batch: BatchStatistics) -> BatchStatistics:
 
 def gather_minibatches(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
     """Gather minibatches (k, S, M, ...) of a field (S, R, ...) from slots (k, S, M)."""
-    S, size, *rest = field.shape
-    rows: NDArray[Any] = np.take(field.reshape(S * size, *rest), slots + size * np.arange(S)[:, None], axis=0)
+    S, size, *dimensions = field.shape
+    rows: NDArray[Any] = np.take(field.reshape(S * size, *dimensions), slots + size * np.arange(S)[:, None], axis=0)
     return rows
 
 
@@ -161,7 +161,7 @@ class ActorCritic(TracedAlgorithm):
             for net, gain in ((self._mean, MEAN_GAIN), (self._value, 1.0)):
                 net.draw(row, stream, partial(initial_layer, initial=config.initial, last_gain=gain))
             row[self._log_std.flat.slice] = config.log_std
-        self._common: Final = config
+        self._on_policy_config: Final = config
         self._filter: Final = Filter(len(streams), n)
         self._mean_actions = self.forward(lambda tape, x, _: clip(self._mean(x), -1.0, 1.0), n, m)
         self._sampled_actions = self.forward(self._trace_sample, n, m, m)
@@ -184,7 +184,7 @@ class ActorCritic(TracedAlgorithm):
 
     def _inputs(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Network inputs for observations (S, R, n)."""
-        return self._filter(observation) if self._common.filter else observation
+        return self._filter(observation) if self._on_policy_config.filter else observation
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         return self._mean_actions(self._inputs(observation)).copy()
@@ -203,15 +203,15 @@ class ActorCritic(TracedAlgorithm):
 
     def actor_filter(self, trial: int) -> InputFilter | None:
         """Copy out the standardisation of one trial's observations; None if they are not standardised."""
-        return self._filter.of_trial(trial) if self._common.filter else None
+        return self._filter.of_trial(trial) if self._on_policy_config.filter else None
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         layers, std = self.actor_layers(trial), self.actor_std(trial)
         return export_gaussian_policy(layers, std, contract, activation="Tanh", input_filter=self.actor_filter(trial))
 
-    def _statistics_of(self, batch: PolicyBatch) -> BatchStatistics:
+    def _compute_statistics(self, batch: PolicyBatch) -> BatchStatistics:
         """Return the statistics of a batch under the present policies; raises ValueError for another size."""
-        config, (S, K, T) = self._common, batch.reward.shape
+        config, (S, K, T) = self._on_policy_config, batch.reward.shape
         expected = self.trials, config.actors, config.steps // config.actors
         if batch.reward.shape != expected:
             raise ValueError(f"expected a batch of {expected} experiences, got {(S, K, T)}")
@@ -223,12 +223,12 @@ class ActorCritic(TracedAlgorithm):
         log_pi = statistics[..., 0] if batch.log_pi is None else batch.log_pi
         value = statistics[..., 1].astype(np.float64)
         next_value = self._values(self._inputs(next_observation)).astype(np.float64).reshape(S, K, T)
-        ended = batch.terminated | batch.truncated
-        no_bootstrap = batch.terminated if config.truncations == "bootstrap" else ended
-        error = config.reward_scale * batch.reward + config.gamma * np.where(no_bootstrap, 0.0, next_value) - value
-        advantage = generalised_advantages(error, ended, config.gamma, config.gae_lambda)
+        is_end = batch.terminated | batch.truncated
+        has_no_bootstrap = batch.terminated if config.truncations == "bootstrap" else is_end
+        error = config.reward_scale * batch.reward + config.gamma * np.where(has_no_bootstrap, 0.0, next_value) - value
+        advantage = generalised_advantages(error, is_end, config.gamma, config.gae_lambda)
         target = advantage + value
-        if self._standardises:
+        if self._standardises_batch:
             flat = advantage.reshape(S, -1)
             flat = (flat - flat.mean(axis=1, keepdims=True)) / np.maximum(flat.std(axis=1, keepdims=True), 1e-8)
             advantage = flat.reshape(S, K, T)
@@ -237,7 +237,7 @@ class ActorCritic(TracedAlgorithm):
         return BatchStatistics(*(field.astype(np.float32) for field in fields))
 
     @property
-    def _standardises(self) -> bool:
+    def _standardises_batch(self) -> bool:
         return True
 
     def state(self) -> State:

@@ -13,7 +13,7 @@ from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import Dropout, minimum, stack
 from onrig.learner.tape.networks import BatchNormalised, LayerNormalised, Mlp, fan_in_uniform
-from onrig.learner.tape.operations import SEEDS
+from onrig.learner.tape.operations import N_SEEDS
 from onrig.learner.tape.optimiser import Adam, polyak_average
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
@@ -23,7 +23,7 @@ class CriticRandomness(NamedTuple):
     """Random choices of an update: dropout, and the target's subset of critics."""
 
     dropout: Dropout | None
-    excluded: Array | None
+    exclusion: Array | None
     """(1, N): infinite for critics outside the target's subset, else 0; None without a subset."""
 
 
@@ -35,10 +35,10 @@ class Critics:
         self._options: Final = config.resolved
         options = self._options
         self.indices: Final = range(1, options.critics + 1)
-        averaged = options.targets == "averaged"
+        has_targets = options.targets == "averaged"
         self._nets = [self._net(state, f"critic{i}", inputs) for i in self.indices]
-        self._targets = [self._net(state, f"target_critic{i}", inputs) for i in self.indices if averaged]
-        self._subset: Final = options.subset if options.subset < options.critics else 0
+        self._targets = [self._net(state, f"target_critic{i}", inputs) for i in self.indices if has_targets]
+        self._n_drawn_targets: Final = options.subset if options.subset < options.critics else 0
         """Number of critics drawn for the target; 0 for all."""
 
     def _net(self, state: Layout, name: str, inputs: int) -> Mlp:
@@ -61,25 +61,25 @@ class Critics:
     @property
     def fields(self) -> dict[str, tuple[int, int]]:
         """Shapes of the fields that ``draw_fields`` returns for the record of an update."""
-        excluded = {"excluded": (1, self._options.critics)} if self._subset else {}
-        return excluded | ({"dropout": (1, 1)} if self._options.dropout else {})
+        exclusion = {"excluded": (1, self._options.critics)} if self._n_drawn_targets else {}
+        return exclusion | ({"dropout": (1, 1)} if self._options.dropout else {})
 
     @property
-    def uniforms(self) -> int:
+    def n_uniforms(self) -> int:
         """Number of random numbers per update."""
         return sum(cols for _, cols in self.fields.values())
 
     def draw_fields(self, numbers: NDArray[np.floating]) -> dict[str, NDArray[np.floating]]:
-        """Derive the fields of updates from numbers over [0, 1) (..., uniforms).
+        """Derive the fields of updates from numbers over [0, 1) (..., n_uniforms).
 
         Dropout is recorded as a seed: masks would take ten times as much of a record as experiences.
         """
-        found = {}
-        if self._subset:
-            found["excluded"] = exclusion_offsets(numbers[..., : self._options.critics], self._subset)
+        fields = {}
+        if self._n_drawn_targets:
+            fields["excluded"] = exclusion_offsets(numbers[..., : self._options.critics], self._n_drawn_targets)
         if self._options.dropout:
-            found["dropout"] = np.floor(numbers[..., -1:] * SEEDS)
-        return found
+            fields["dropout"] = np.floor(numbers[..., -1:] * N_SEEDS)
+        return fields
 
     def read_randomness(self, fields: Mapping[str, Array]) -> CriticRandomness:
         """Read the random choices of an update from its record."""
@@ -91,19 +91,19 @@ class Critics:
         if self._targets:
             next_values = [q.train(next_pair, randomness.dropout) for q in self._targets]
             values = [q.train(pair, randomness.dropout) for q in self._nets]
-        else:  # one batch, so that its statistics are those of both
-            B, both = pair.shape[0], stack(pair, next_pair)
-            joint = [q.train(both, randomness.dropout) for q in self._nets]
-            values = [value.rows(0, B) for value in joint]
-            next_values = [value.row_view(B, 2 * B) for value in joint]
-        if randomness.excluded is not None:
-            next_values = [value + randomness.excluded.columns(i, i + 1) for i, value in enumerate(next_values)]
+        else:  # one batch, so that batch normalisation uses the statistics of both
+            B, pairs = pair.shape[0], stack(pair, next_pair)
+            joint_values = [q.train(pairs, randomness.dropout) for q in self._nets]
+            values = [value.rows(0, B) for value in joint_values]
+            next_values = [value.row_view(B, 2 * B) for value in joint_values]
+        if randomness.exclusion is not None:
+            next_values = [value + randomness.exclusion.columns(i, i + 1) for i, value in enumerate(next_values)]
         return values, reduce(minimum, next_values)
 
     def actor_value(self, pair: Array, randomness: CriticRandomness) -> Array:
         """Value (B, 1) that the actor maximises."""
-        by_batch = self._options.normalization == "batch"
-        values = [q(pair) if by_batch else q.train(pair, randomness.dropout) for q in self._nets]
+        normalises_batch = self._options.normalization == "batch"
+        values = [q(pair) if normalises_batch else q.train(pair, randomness.dropout) for q in self._nets]
         if self._options.actor_value == "minimum":
             return reduce(minimum, values)
         return total(values) * (1.0 / len(values))

@@ -37,7 +37,7 @@ def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tu
 
 
 class Ddpg(TracedAlgorithm):
-    """Actors and critics of S trials, and their update."""
+    """Actors and critics of S trials, with the update that trains them."""
 
     behaviour: Final = DETERMINISTIC
     discrete: Final = None

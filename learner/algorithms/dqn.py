@@ -25,7 +25,7 @@ from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
-_COPY: Final = 1
+_COPY_SECTION: Final = 1
 """Section of the tape that copies the network to its target, after every ``target_every``-th update."""
 
 
@@ -34,14 +34,14 @@ def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64
 
     The ``levels`` are uniform on [-1, 1].
     """
-    place = np.ceil((action.astype(np.float64) + 1.0) * (0.5 * (levels - 1)) - 0.5)
+    level_index = np.ceil((action.astype(np.float64) + 1.0) * (0.5 * (levels - 1)) - 0.5)
     # A diverged trial has NaN actions and NaN parameters.
-    index: NDArray[np.int64] = np.clip(np.nan_to_num(place), 0, levels - 1).astype(np.int64)
+    index: NDArray[np.int64] = np.clip(np.nan_to_num(level_index), 0, levels - 1).astype(np.int64)
     return index
 
 
 class Dqn(TracedAlgorithm):
-    """Q-networks of S trials, and their update."""
+    """Q-networks of S trials, with the update that trains them."""
 
     behaviour: Final = DETERMINISTIC
 
@@ -91,7 +91,7 @@ class Dqn(TracedAlgorithm):
         target = fields["reward"] + fields["discount"] * best
         td = target - (self._network(fields["observation"]) * fields["chosen"]).row_sums()
         descend(tape, (fields["weight"] * square(td)).mean(), [self._adam])
-        with tape.section(_COPY):
+        with tape.section(_COPY_SECTION):
             polyak_average(tape, self._target.group, self._network.group, 1.0)
         tape.output(self._records.fields["td"], td)
         tape.output(self._records.fields["target"], target)
@@ -111,7 +111,7 @@ class Dqn(TracedAlgorithm):
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         records.set("chosen", np.eye(config.levels)[nearest_level(batches.action[..., 0], config.levels)])
         K = rows.shape[1]
-        self._run(self.rows, rows, self.sections_due(K, _COPY, config.target_every))
+        self._run(self.rows, rows, self.sections_due(K, _COPY_SECTION, config.target_every))
         self.updates += K
         return Signals(records.get("td"), target=records.get("target"))
 

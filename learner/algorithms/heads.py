@@ -23,8 +23,8 @@ def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
     """Rows of L up to the diagonal, entries (B, 1), softplus on the diagonal; ``outputs`` lists them row by row."""
 
     def entry(i: int, j: int) -> Array:
-        at = quadratic_outputs(i) + j
-        output = outputs.columns(at, at + 1)
+        column = quadratic_outputs(i) + j
+        output = outputs.columns(column, column + 1)
         return softplus(output) if i == j else output
 
     return [[entry(i, j) for j in range(i + 1)] for i in range(m)]
@@ -33,16 +33,16 @@ def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
 def quadratic(action: Array, mean: Array, outputs: Array) -> Array:
     """f_Q = -(a - m)' L L' (a - m) / 2 (eq. 18)."""
     m = action.shape[1]
-    lower, deviation = lower_triangle(outputs, m), action - mean
-    columns = (reduce(add, (deviation.columns(i, i + 1) * lower[i][j] for i in range(j, m))) for j in range(m))
+    triangle, deviation = lower_triangle(outputs, m), action - mean
+    columns = (reduce(add, (deviation.columns(i, i + 1) * triangle[i][j] for i in range(j, m))) for j in range(m))
     return reduce(add, map(square, columns)) * -0.5
 
 
 def expected_quadratic(std: Array, outputs: Array) -> Array:
     """E f_Q under N(mean, std^2): -Tr(L L' Sigma) / 2; eq. 19 lacks the factor."""
-    lower = lower_triangle(outputs, std.shape[1])
-    parts = (square(entry * std.columns(i, i + 1)) for i, row in enumerate(lower) for entry in row)
-    return reduce(add, parts) * -0.5
+    triangle = lower_triangle(outputs, std.shape[1])
+    terms = (square(entry * std.columns(i, i + 1)) for i, row in enumerate(triangle) for entry in row)
+    return reduce(add, terms) * -0.5
 
 
 def gaussian_outputs(m: int) -> int:
@@ -52,29 +52,36 @@ def gaussian_outputs(m: int) -> int:
 
 def gaussian(action: Array, mean: Array, outputs: Array) -> Array:
     """f_G = K exp(-sum (a - m)_+^2 / (2 L+) - sum (a - m)_-^2 / (2 L-)) (eq. 20); K, L+ and L- > 0 by softplus."""
-    height, above, below = _gaussian_parts(outputs, action.shape[1])
+    height, upper_width, lower_width = _gaussian_parts(outputs, action.shape[1])
     deviation = action - mean
-    exponent = square(clip(deviation, 0.0, float("inf"))) / above + square(clip(deviation, float("-inf"), 0.0)) / below
+    exponent = (
+        square(clip(deviation, 0.0, float("inf"))) / upper_width
+        + square(clip(deviation, float("-inf"), 0.0)) / lower_width
+    )
     return height * exp(exponent.row_sums() * -0.5)
 
 
 def expected_gaussian(std: Array, outputs: Array) -> Array:
     """E f_G under N(mean, std^2) (eq. 22)."""
     m = std.shape[1]
-    height, above, below = _gaussian_parts(outputs, m)
+    height, upper_width, lower_width = _gaussian_parts(outputs, m)
     variance = square(std)
-    halves = [sqrt(width / (width + variance)) for width in (above, below)]
-    both = (halves[0] + halves[1]) * 0.5
-    return height * reduce(mul, (both.columns(i, i + 1) for i in range(m)))
+    side_factors = [sqrt(width / (width + variance)) for width in (upper_width, lower_width)]
+    mean_factor = (side_factors[0] + side_factors[1]) * 0.5
+    return height * reduce(mul, (mean_factor.columns(i, i + 1) for i in range(m)))
 
 
 def _gaussian_parts(outputs: Array, m: int) -> tuple[Array, Array, Array]:
-    positive = softplus(outputs)
-    return positive.columns(0, 1), positive.columns(1, 1 + m), positive.columns(1 + m, 1 + 2 * m)
+    positive_outputs = softplus(outputs)
+    return (
+        positive_outputs.columns(0, 1),
+        positive_outputs.columns(1, 1 + m),
+        positive_outputs.columns(1 + m, 1 + 2 * m),
+    )
 
 
-class Head(NamedTuple):
-    """Form of the advantage, up to its mean under the policy."""
+class AdvantageHead(NamedTuple):
+    """Parametrisation of the advantage, up to its mean under the policy."""
 
     value: Callable[[Array, Array, Array], Array]
     """Advantage as a function of action, mean and outputs."""
@@ -89,6 +96,6 @@ class Head(NamedTuple):
 
 
 HEADS: Final = {
-    "quadratic": Head(quadratic, expected_quadratic, quadratic_outputs),
-    "gaussian": Head(gaussian, expected_gaussian, gaussian_outputs),
+    "quadratic": AdvantageHead(quadratic, expected_quadratic, quadratic_outputs),
+    "gaussian": AdvantageHead(gaussian, expected_gaussian, gaussian_outputs),
 }

@@ -25,7 +25,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class Naf(ReferMinibatchAlgorithm):
-    """Networks of S trials, and their update."""
+    """Networks of S trials, with the update that trains them."""
 
     def __init__(
         self,
@@ -49,25 +49,25 @@ class Naf(ReferMinibatchAlgorithm):
             self._target.copy(row, self._network)
         self._trace()
 
-    def _out(self, x: Array) -> tuple[Array, Array, Array]:
+    def _split_outputs(self, x: Array) -> tuple[Array, Array, Array]:
         """Return the value (B, 1), the mean (B, m) and the entries of L (B, (m^2 + m) / 2)."""
         out, m = self._network(x), self._m
         return out.columns(0, 1), out.columns(1, 1 + m), out.columns(1 + m, out.shape[1])
 
     def _current_policy(self, x: Array) -> tuple[Array, Array]:
-        return self._out(x)[1], x.tape.filled((1, self._m), self._settings.std)
+        return self._split_outputs(x)[1], x.tape.filled((1, self._m), self._settings.std)
 
     def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
-        value, mean, lower = self._out(self._inputs(fields["observation"]))
+        value, mean, triangle = self._split_outputs(self._inputs(fields["observation"]))
         distance = self._policy_distance(mean, tape.filled((1, self._m), self._settings.std), **fields)
         after = self._target(self._inputs(fields["next_observation"])).columns(0, 1)
         target = fields["reward"] + fields["discount"] * after
         beta = rules.beta
         if self._naf.beta_on == "mean":
             # This expression has the value of the mean, and beta times its gradient.
-            mean = mean.detached() + beta * (mean - mean.detached())
+            mean = mean.detach() + beta * (mean - mean.detach())
             beta = tape.filled((1, 1), 1.0)
-        td = target - value - quadratic(fields["action"], mean, lower)
+        td = target - value - quadratic(fields["action"], mean, triangle)
         loss = beta * rules.near(distance.rho) * fields["weight"] * square(td) * 0.5
         loss = (loss + (1.0 - rules.beta) * distance.kl).mean()
         descend(tape, loss, [self._adam], factor=rules.annealing)

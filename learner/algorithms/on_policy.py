@@ -1,7 +1,7 @@
 """Common interface of the algorithms that learn from batches of experiences of their present policies.
 
-The owner of the policies gathers a complete batch, N experiences under one policy.  The algorithm itself keeps what it
-derives from it: advantages, target values, densities.
+The owner of the policies gathers a complete batch, N experiences under one policy.  The algorithm itself keeps the
+quantities that it derives from a batch: advantages, target values, densities.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from onrig.learner.algorithms import State, algorithm_for
 if TYPE_CHECKING:  # imports the descriptions of algorithms and samplers, which may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
-Beat = Callable[[], object]
-"""Callable that signals progress."""
+HeartbeatCallback = Callable[[], object]
+"""Callable that reports that learning makes progress."""
 
 
-def no_beat() -> None:
+def ignore_heartbeat() -> None:
     """Ignore progress."""
 
 
@@ -41,16 +41,16 @@ class PolicyBatch(NamedTuple):
     truncated: NDArray[np.bool_]
     """(S, K, T): whether the chain ends here without a terminal state."""
     deviates: NDArray[np.bool_]
-    """(S, K, T): whether the applied action differs from the policy's.  Its importance ratio is then 0, so policies
-    learn nothing from it; values and advantages still use it."""
+    """(S, K, T): whether the applied action differs from the policy's.  The experience's importance ratio is then 0, so
+    policies learn nothing from it; values and advantages still use it."""
     log_pi: NDArray[np.floating] | None = None
     """(S, K, T): recorded ln pi(a|s) of the behaviour policy; None to use that of the present policies."""
 
 
 @runtime_checkable
 class OnPolicy(Protocol):
-    """Gaussian policies of S trials and their update; the results of a trial are bit-identical for any number of
-    trials."""
+    """Gaussian policies of S trials, with the update that trains them; the results of a trial are bit-identical for any
+    number of trials."""
 
     updates: int
     """Number of gradient steps (PPO) or batches (TRPO) so far."""
@@ -63,10 +63,11 @@ class OnPolicy(Protocol):
         """Sample actions with N(0, 1) ``noise`` (S, E, m); returns (S, E, m), not clipped."""
         ...
 
-    def learn(self, batch: PolicyBatch, remaining: float, beat: Beat = no_beat) -> None:
-        """Learn from a batch of the present policies; ``remaining`` is the share of the run that remained at its start.
+    def learn(self, batch: PolicyBatch, remaining: float, heartbeat: HeartbeatCallback = ignore_heartbeat) -> None:
+        """Learn from a batch of the present policies; ``remaining``: share of the run that remained when the batch
+        began.
 
-        Calls ``beat`` after every epoch.  Raises ValueError for a batch of another size.
+        Calls ``heartbeat`` after every epoch.  Raises ValueError for a batch of another size.
         """
         ...
 

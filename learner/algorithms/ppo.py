@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.actor_critic import ActorCritic, BatchStatistics, flatten_actors, gather_minibatches
-from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
+from onrig.learner.algorithms.on_policy import HeartbeatCallback, PolicyBatch, ignore_heartbeat
 from onrig.learner.algorithms.traced import RecordBuffer
 from onrig.learner.on_policy_settings import PpoConfig
 from onrig.learner.tape.array import Array
@@ -72,25 +72,25 @@ class Ppo(ActorCritic):
     ) -> None:
         """Take a gradient step on -mean min(R A, clip(R) A) + c mean (V - V^)^2."""
         ratio = likelihood_ratio(log_density(drawn, *self._distribution(observation)), log_pi)
-        within = maximum(minimum(ratio, clip + 1.0), 1.0 - clip)
-        gain = minimum(ratio * advantage, within * advantage)
+        clipped_ratio = maximum(minimum(ratio, clip + 1.0), 1.0 - clip)
+        gain = minimum(ratio * advantage, clipped_ratio * advantage)
         error = self._value(observation) - target
         loss = (square(error) * self.config.value_weight - gain).mean()
-        learning = self._adams if self.config.value_weight else self._adams[:-1]  # the last one is that of the value
-        descend(tape, loss, learning, factor=rate, max_norm=self.config.max_norm)
+        optimisers = self._adams if self.config.value_weight else self._adams[:-1]  # the last one optimises the value
+        descend(tape, loss, optimisers, factor=rate, max_norm=self.config.max_norm)
 
     @property
-    def _standardises(self) -> bool:
+    def _standardises_batch(self) -> bool:
         return self.config.standardise == "batch"
 
-    def learn(self, batch: PolicyBatch, remaining: float, beat: Beat = no_beat) -> None:
-        """Run the epochs of one iteration; ``remaining`` is the share of the run that remained at its start."""
-        self._replayed.append(self._statistics_of(batch))
+    def learn(self, batch: PolicyBatch, remaining: float, heartbeat: HeartbeatCallback = ignore_heartbeat) -> None:
+        """Run the epochs of one iteration; ``remaining``: share of the run that remained when the batch began."""
+        self._replayed.append(self._compute_statistics(batch))
         alpha = remaining if self.config.anneal else 1.0
-        memory = self._memory()
+        memory = self._merge_replayed()
         for _ in range(self.config.epochs):
-            self._descend(self._minibatches(memory), alpha)
-            beat()
+            self._descend(self._draw_minibatches(memory), alpha)
+            heartbeat()
 
     def _descend(self, minibatches: Experiences, alpha: float) -> None:
         """Take a step on each of k minibatches, with step sizes and clip range annealed by ``alpha``."""
@@ -104,7 +104,7 @@ class Ppo(ActorCritic):
         self._run(self.rows, rows, None)
         self.updates += k
 
-    def _memory(self) -> Experiences:
+    def _merge_replayed(self) -> Experiences:
         """Return all experiences of the replay memory, actor by actor: fields (S, K R, ...)."""
         flat = flatten_actors(
             BatchStatistics(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True)))
@@ -112,24 +112,24 @@ class Ppo(ActorCritic):
         fields = self._inputs(flat.observation), *flat[1:]
         return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
-    def _minibatches(self, memory: Experiences) -> Experiences:
+    def _draw_minibatches(self, memory: Experiences) -> Experiences:
         size = memory.log_pi.shape[1]
-        slots = np.stack([self._slots(stream, size) for stream in self._streams], axis=1)
-        drawn = Experiences(*(gather_minibatches(field, slots) for field in memory))
+        slots = np.stack([self._draw_slots(stream, size) for stream in self._streams], axis=1)
+        minibatches = Experiences(*(gather_minibatches(field, slots) for field in memory))
         if self.config.standardise == "minibatch":
-            a = drawn.advantage
+            a = minibatches.advantage
             a = (a - a.mean(axis=2, keepdims=True)) / (a.std(axis=2, ddof=1, keepdims=True) + 1e-8)
-            drawn = drawn._replace(advantage=a)
-        return drawn
+            minibatches = minibatches._replace(advantage=a)
+        return minibatches
 
-    def _slots(self, stream: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _draw_slots(self, stream: np.random.Generator, size: int) -> NDArray[np.int64]:
         """Return the slots of one trial's minibatches in an epoch, (size / M, M)."""
         config = self.config
         if config.draw == "permutation":
             return stream.permutation(size).reshape(-1, config.batch)
         K = config.actors
-        of_actor = stream.integers(0, size // K, (size // config.batch, K, config.batch // K))
-        return (of_actor + size // K * np.arange(K)[:, None]).reshape(-1, config.batch)
+        actor_slots = stream.integers(0, size // K, (size // config.batch, K, config.batch // K))
+        return (actor_slots + size // K * np.arange(K)[:, None]).reshape(-1, config.batch)
 
     def state(self) -> State:
         """Return a copy of everything needed to resume training, batch statistics included."""

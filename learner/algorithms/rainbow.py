@@ -30,11 +30,11 @@ from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
-_COPY: Final = 1
+_COPY_SECTION: Final = 1
 """Section of the tape that copies the network to its target, after every ``target_every``-th update."""
 
 
-class Size(NamedTuple):
+class LayerSize(NamedTuple):
     """Inputs and outputs of a layer."""
 
     inputs: int
@@ -42,7 +42,7 @@ class Size(NamedTuple):
 
 
 class Rainbow(TracedAlgorithm):
-    """Networks of S trials, and their update."""
+    """Networks of S trials, with the update that trains them."""
 
     behaviour: Final = DETERMINISTIC
 
@@ -60,19 +60,21 @@ class Rainbow(TracedAlgorithm):
         With images, an observation holds the numbers of its ``n_observations`` frames, which ``bind_frames`` resolves.
         """
         state, n, B, levels, atoms = Layout(), n_observations, config.batch, config.levels, config.atoms
-        *common, hidden = config.hidden
+        *shared, hidden = config.hidden
         self._convolutions = None if config.images is None else Convolutions(config.images)
         self._read_frames: ReadFrames | None = None
         filters, last = [], n
         if self._convolutions is not None:
             n, filters, last = self._convolutions.inputs, self._convolutions.filters, self._convolutions.outputs
-        self._common = [Size(*pair) for pair in (*filters, *itertools.pairwise((last, *common)))]
+        self._shared_sizes = [LayerSize(*pair) for pair in (*filters, *itertools.pairwise((last, *shared)))]
         """Sizes of the filters of the convolutions, and of the other shared layers."""
-        last = (last, *common)[-1]
-        self._noisy = [Size(*pair) for out in (atoms, levels * atoms) for pair in ((last, hidden), (hidden, out))]
+        last = (last, *shared)[-1]
+        self._noisy_sizes = [
+            LayerSize(*pair) for out in (atoms, levels * atoms) for pair in ((last, hidden), (hidden, out))
+        ]
         """Hidden layer and outputs for the value, then for the advantages."""
         self._network, self._target = (state.group(name, self._shapes()) for name in ("network", "target_network"))
-        self._z, self._numbers = state.add("atoms", 1, atoms), state.add("levels", 1, levels)
+        self._z, self._level_numbers = state.add("atoms", 1, atoms), state.add("levels", 1, levels)
         self._adam = Adam(state, self._network, lr=config.lr, eps=config.adam_eps)
         super().__init__(state, streams, dtype)
         self.config = config
@@ -80,13 +82,15 @@ class Rainbow(TracedAlgorithm):
         for row, stream in zip(self.rows, streams, strict=True):
             self._draw(row, stream)
             row[self._target.flat.slice] = row[self._network.flat.slice]
-            row[self._z.slice], row[self._numbers.slice] = z, np.arange(levels)
+            row[self._z.slice], row[self._level_numbers.slice] = z, np.arange(levels)
 
         self.discrete: Final = DiscreteActions(levels, ((1.0, 0.0),))
-        self.noise_width: Final = sum(layer.inputs + layer.outputs for layer in self._noisy)
-        self._values = self.forward(lambda tape, s, _: self._means(self._logits(self._network, s, None)), n, levels)
+        self.noise_width: Final = sum(layer.inputs + layer.outputs for layer in self._noisy_sizes)
+        self._values = self.forward(
+            lambda tape, s, _: self._level_means(self._logits(self._network, s, None)), n, levels
+        )
         self._noisy_values = self.forward(
-            lambda tape, s, f: self._means(self._logits(self._network, s, f)), n, levels, self.noise_width
+            lambda tape, s, f: self._level_means(self._logits(self._network, s, f)), n, levels, self.noise_width
         )
         outputs = {"loss": (B, 1), "td": (B, 1), "target": (B, 1)}
         factors = {"factors": (1, self.noise_width), "target_factors": (1, self.noise_width)}
@@ -98,90 +102,92 @@ class Rainbow(TracedAlgorithm):
     def _shapes(self) -> dict[str, tuple[int, int]]:
         """Return the fields of a network: shared layers, then the noisy ones with their noise scales."""
         shapes: dict[str, tuple[int, int]] = {}
-        for at, layer in enumerate(self._common):
-            shapes |= {f"weight{at}": layer, f"bias{at}": (1, layer.outputs)}
-        for at, layer in enumerate(self._noisy):
+        for i, layer in enumerate(self._shared_sizes):
+            shapes |= {f"weight{i}": layer, f"bias{i}": (1, layer.outputs)}
+        for i, layer in enumerate(self._noisy_sizes):
             for kind in ("", "_scale"):
-                shapes |= {f"noisy_weight{at}{kind}": layer, f"noisy_bias{at}{kind}": (1, layer.outputs)}
+                shapes |= {f"noisy_weight{i}{kind}": layer, f"noisy_bias{i}{kind}": (1, layer.outputs)}
         return shapes
 
     def _draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
         fields = iter(self._network.fields)
-        for layer in (*self._common, *(layer for layer in self._noisy for _ in range(2))):
-            for drawn in fan_in_uniform(stream, *layer, False):
+        for layer in (*self._shared_sizes, *(layer for layer in self._noisy_sizes for _ in range(2))):
+            for values in fan_in_uniform(stream, *layer, False):
                 field = next(fields)
                 scale = self.config.sigma / np.sqrt(layer.inputs)
-                row[field.slice] = scale if field.name.endswith("_scale") else drawn.reshape(-1)
+                row[field.slice] = scale if field.name.endswith("_scale") else values.reshape(-1)
 
     def _logits(self, network: Group, x: Array, factors: Array | None) -> Array:
         """Logits (B, levels * atoms), level by level, under noise with ``factors`` (1 or B, noise_width), if any."""
         value, advantages = self._dueling(network, x, factors)
         centred = value - self._mean_of_levels(advantages)
-        return advantages + centred.tiled(self.config.levels)
+        return advantages + centred.tile(self.config.levels)
 
     def _mean_of_levels(self, advantages: Array) -> Array:
-        return advantages.folded(self.config.atoms) * (1.0 / self.config.levels)
+        return advantages.fold(self.config.atoms) * (1.0 / self.config.levels)
 
     def _dueling(self, network: Group, x: Array, factors: Array | None) -> tuple[Array, Array]:
         tape, fields = x.tape, iter(network.fields)
         if self._convolutions is not None:
             x = self._convolutions(x, fields)
-        for _ in self._common[0 if self._convolutions is None else len(self._convolutions.filters) :]:
+        for _ in self._shared_sizes[0 if self._convolutions is None else len(self._convolutions.filters) :]:
             x = dense(x, tape.read(next(fields)), tape.read(next(fields)), relu=True)
-        outputs, used = list[Array](), 0
-        for at, layer in enumerate(self._noisy):
+        outputs, n_used = list[Array](), 0
+        for i, layer in enumerate(self._noisy_sizes):
             weight, bias, weight_scale, bias_scale = (tape.read(next(fields)) for _ in range(4))
-            y = x if at % 2 == 0 else relu(outputs.pop())
+            y = x if i % 2 == 0 else relu(outputs.pop())
             if factors is None:
                 out = dense(y, weight, bias)
             else:
                 # Factorised noise (Fortunato et al. 2018, §3): the noise of a weight is the product of its input's and
                 # its output's.
-                of_inputs = factors.columns(used, used + layer.inputs)
-                of_outputs = factors.columns(used + layer.inputs, used + layer.inputs + layer.outputs)
+                input_factors = factors.columns(n_used, n_used + layer.inputs)
+                output_factors = factors.columns(n_used + layer.inputs, n_used + layer.inputs + layer.outputs)
                 if factors.shape[0] == 1:
-                    noise = weight_scale * of_inputs.reshaped(layer.inputs, 1) * of_outputs
-                    out = dense(y, weight + noise, bias + bias_scale * of_outputs)
+                    noise = weight_scale * input_factors.reshape(layer.inputs, 1) * output_factors
+                    out = dense(y, weight + noise, bias + bias_scale * output_factors)
                 else:
-                    out = dense(y, weight, bias) + dense(y * of_inputs, weight_scale, bias_scale) * of_outputs
-            used += layer.inputs + layer.outputs
+                    out = dense(y, weight, bias) + dense(y * input_factors, weight_scale, bias_scale) * output_factors
+            n_used += layer.inputs + layer.outputs
             outputs.append(out)
         return outputs[0], outputs[1]
 
     def _distributions(self, logits: Array) -> Array:
         """Return the distributions of all levels, (B * levels, atoms)."""
-        return softmax(logits.reshaped(logits.shape[0] * self.config.levels, self.config.atoms))
+        return softmax(logits.reshape(logits.shape[0] * self.config.levels, self.config.atoms))
 
-    def _means(self, logits: Array) -> Array:
+    def _level_means(self, logits: Array) -> Array:
         """Return the values of the levels, (B, levels)."""
         z = logits.tape.read(self._z)
-        return (self._distributions(logits) * z).row_sums().reshaped(logits.shape[0], self.config.levels)
+        return (self._distributions(logits) * z).row_sums().reshape(logits.shape[0], self.config.levels)
 
-    def _pick_level(self, of_levels: Array, chosen: Array) -> Array:
+    def _pick_level(self, distributions: Array, chosen: Array) -> Array:
         """Select one level per row, marked by 1 in ``chosen`` (B, levels): (B, levels * atoms) to (B, atoms)."""
-        (B, _), levels, atoms = of_levels.shape, self.config.levels, self.config.atoms
-        masked = of_levels.reshaped(B * levels, atoms) * chosen.reshaped(B * levels, 1)
-        return masked.reshaped(B, levels * atoms).folded(atoms)
+        (B, _), levels, atoms = distributions.shape, self.config.levels, self.config.atoms
+        masked = distributions.reshape(B * levels, atoms) * chosen.reshape(B * levels, 1)
+        return masked.reshape(B, levels * atoms).fold(atoms)
 
     def _update(self, tape: Tape, **inputs: Array) -> None:
         config, fields = self.config, self._records.fields
         s, s_next, r, discount = (inputs[name] for name in ("observation", "next_observation", "reward", "discount"))
         z, (low, high), B = tape.read(self._z), config.returns, config.batch
-        best = self._means(self._logits(self._network, s_next, inputs["factors"])).row_argmaxima()
-        chances = self._distributions(self._logits(self._target, s_next, inputs["target_factors"]))
-        p = self._pick_level(chances.reshaped(B, config.levels * config.atoms), equal(tape.read(self._numbers), best))
-        chosen_level = project(p, r, discount, low, high)
+        best_level = self._level_means(self._logits(self._network, s_next, inputs["factors"])).row_argmaxima()
+        probabilities = self._distributions(self._logits(self._target, s_next, inputs["target_factors"]))
+        p = self._pick_level(
+            probabilities.reshape(B, config.levels * config.atoms), equal(tape.read(self._level_numbers), best_level)
+        )
+        projected = project(p, r, discount, low, high)
         target = (p * clip(r + discount * z, low, high)).row_sums()
 
         value, advantages = self._dueling(self._network, s, inputs["factors"])
-        picked = value + self._pick_level(advantages, inputs["chosen"]) - self._mean_of_levels(advantages)
-        log_p = log_softmax(picked)
-        loss = -(chosen_level * log_p).row_sums()
+        logits = value + self._pick_level(advantages, inputs["chosen"]) - self._mean_of_levels(advantages)
+        log_p = log_softmax(logits)
+        loss = -(projected * log_p).row_sums()
         tape.output(fields["loss"], loss)
         tape.output(fields["td"], target - (exp(log_p) * z).row_sums())
         tape.output(fields["target"], target)
         descend(tape, (inputs["weight"] * loss).mean(), [self._adam], max_norm=config.max_norm)
-        with tape.section(_COPY):
+        with tape.section(_COPY_SECTION):
             polyak_average(tape, self._target, self._network, 1.0)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -190,7 +196,7 @@ class Rainbow(TracedAlgorithm):
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with weights perturbed by N(0, 1) ``noise`` (S, E, noise_width), separately for each state: (S, E, 1)."""
-        return self._greedy(self._noisy_values(self._inputs(observation), factors_of(noise)))
+        return self._greedy(self._noisy_values(self._inputs(observation), noise_factors(noise)))
 
     def bind_frames(self, read: ReadFrames) -> None:
         self._read_frames = read
@@ -215,19 +221,21 @@ class Rainbow(TracedAlgorithm):
         0.5).
         """
         if self._read_frames is None:
-            return self._update_from(batches)
+            return self._update_on(batches)
         # One minibatch of images at a time: 7 MB for 32 experiences of four frames.
-        signals = [self._update_from(self._decoded(batches, k)) for k in range(len(batches.reward))]
+        signals = [self._update_on(self._read_minibatch(batches, k)) for k in range(len(batches.reward))]
         return Signals(*(np.concatenate(parts) for parts in list(zip(*signals, strict=True))[:3]))
 
-    def _decoded(self, batches: Minibatches, k: int) -> Minibatches:
+    def _read_minibatch(self, batches: Minibatches, k: int) -> Minibatches:
         """Minibatch ``k``, with images."""
-        one = batches.only(k)
+        minibatch = batches.select(k)
         return replace(
-            one, observation=self._inputs(one.observation), next_observation=self._inputs(one.next_observation)
+            minibatch,
+            observation=self._inputs(minibatch.observation),
+            next_observation=self._inputs(minibatch.next_observation),
         )
 
-    def _update_from(self, batches: Minibatches) -> Signals:
+    def _update_on(self, batches: Minibatches) -> Signals:
         config, records = self.config, self._records
         reward, lengths = batches.reward, np.ones(batches.reward.shape, np.int64)
         if batches.rewards is not None and batches.lengths is not None:
@@ -235,19 +243,21 @@ class Rainbow(TracedAlgorithm):
         rows = records.pack(self, replace(batches, reward=reward), config.gamma**lengths, config.reward_scale)
         records.set("chosen", np.eye(config.levels)[nearest_level(batches.action[..., 0], config.levels)])
         K = rows.shape[1]
-        factors, target_factors = factors_of(self.normals(K, 2, 1, self.noise_width)).transpose(2, 1, 0, 3, 4)
+        factors, target_factors = noise_factors(self.normals(K, 2, 1, self.noise_width)).transpose(2, 1, 0, 3, 4)
         records.set("factors", factors)
         records.set("target_factors", target_factors)
-        self._run(self.rows, rows, self.sections_due(K, _COPY, config.target_every))
+        self._run(self.rows, rows, self.sections_due(K, _COPY_SECTION, config.target_every))
         self.updates += K
         return Signals(records.get("td"), records.get("loss"), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy out one trial's mean weights as one plain network to the logits, level by level."""
         row = self.rows[trial]
-        parts = [row[f.slice].reshape(f.shape).copy() for f in self._network.fields if not f.name.endswith("_scale")]
-        pairs = [(weight, bias[0]) for weight, bias in zip(parts[::2], parts[1::2], strict=True)]
-        *common, (v1, v1_bias), (v2, v2_bias), (a1, a1_bias), (a2, a2_bias) = pairs
+        parameters = [
+            row[f.slice].reshape(f.shape).copy() for f in self._network.fields if not f.name.endswith("_scale")
+        ]
+        layers = [(weight, bias[0]) for weight, bias in zip(parameters[::2], parameters[1::2], strict=True)]
+        *shared, (v1, v1_bias), (v2, v2_bias), (a1, a1_bias), (a2, a2_bias) = layers
         levels = self.config.levels
 
         def centred(x: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -257,14 +267,14 @@ class Rainbow(TracedAlgorithm):
 
         hidden = (np.concatenate((v1, a1), axis=1), np.concatenate((v1_bias, a1_bias)))
         logits = np.concatenate((np.tile(v2, levels), centred(a2)))
-        return [*common, hidden, (logits, np.tile(v2_bias, levels) + centred(a2_bias[None])[0])]
+        return [*shared, hidden, (logits, np.tile(v2_bias, levels) + centred(a2_bias[None])[0])]
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         layers, z = self.actor_layers(trial), self.rows[trial, self._z.slice]
         return export_discrete_policy(layers, level_values(self.config.levels), contract, z)
 
 
-def factors_of(noise: NDArray[np.floating]) -> NDArray[np.floating]:
+def noise_factors(noise: NDArray[np.floating]) -> NDArray[np.floating]:
     """Transform N(0, 1) noise into factors: sign(x) sqrt|x| (Fortunato et al. 2018, eq. 11)."""
     factors: NDArray[np.floating] = np.sign(noise) * np.sqrt(np.abs(noise))
     return factors

@@ -29,7 +29,7 @@ from onrig.runtime.policy.contract import PolicyContract
 
 
 class RecurrentVracer(Vracer):
-    """Recurrent networks of S trials, and their update."""
+    """Recurrent networks of S trials, with the update that trains them."""
 
     _state_field = "window"
     hidden_width: int
@@ -37,7 +37,7 @@ class RecurrentVracer(Vracer):
     def _lay_out(self, state: Layout, n: int, outputs: int) -> Lstm:
         recurrent = self._vracer_config.recurrent
         assert recurrent is not UNSET
-        self._start, self._window = recurrent.start, recurrent.window
+        self._window_start, self._window = recurrent.start, recurrent.window
         self._cells = Lstm(state, "network", n, recurrent.units, outputs)
         self.hidden_width, self._n = self._cells.hidden_width, n
         self._extra_fields = {"window": (self._vracer_config.batch, self._width)}
@@ -52,7 +52,7 @@ class RecurrentVracer(Vracer):
 
     def bind_memory(self, memory: MemoryAccess) -> None:
         super().bind_memory(memory)
-        self._before = memory.notes.column("before", 0.0, shape=(self.hidden_width,))
+        self._hidden_before = memory.notes.add_column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
 
     def _pack(self, batches: Minibatches) -> None:
@@ -72,15 +72,17 @@ class RecurrentVracer(Vracer):
     def _next_states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
         window = _window_of(experiences)
         slots, observation, present = window.slots[index], window.observation[index], window.present[index]
-        after = np.concatenate((experiences.next_observation[index][..., None, :], observation[..., :-1, :]), axis=-2)
+        next_observation = np.concatenate(
+            (experiences.next_observation[index][..., None, :], observation[..., :-1, :]), axis=-2
+        )
         next_present = np.concatenate((np.ones_like(present[..., :1]), present[..., :-1]), axis=-1)
-        return self._windows(after, next_present, slots[..., -2])
+        return self._windows(next_observation, next_present, slots[..., -2])
 
     def _windows(self, observation: Values, present: NDArray[np.bool_], first: Slots) -> Values:
         """Assemble window states (S, B, width): observations, presence masks, and hidden states before the ``first``
         steps."""
-        before = self._before[np.arange(self.trials)[:, None], first]
-        return np.concatenate((observation.reshape(*first.shape, -1), present, before), axis=-1)
+        hidden = self._hidden_before[np.arange(self.trials)[:, None], first]
+        return np.concatenate((observation.reshape(*first.shape, -1), present, hidden), axis=-1)
 
     def _linear_outputs(self, x: Array) -> Array:
         n, W = self._n, self._window
@@ -97,7 +99,7 @@ class RecurrentVracer(Vracer):
 
     def _bind_distribution(self) -> Forward:
         n, h = self._n, self.hidden_width
-        self._acts = self.forward(lambda tape, x, _: self._act(tape, x), n + h, 2 * self._m + h)
+        self._act_step = self.forward(lambda tape, x, _: self._act(tape, x), n + h, 2 * self._m + h)
         self._next_hidden = self.forward(lambda tape, x, _: concatenate(*_flatten(self._cell_step(x)[1])), n + h, h)
         return super()._bind_distribution()
 
@@ -118,29 +120,30 @@ class RecurrentVracer(Vracer):
 
         ``hidden``: the states after the previous step, 0 at the start of an episode.
         """
-        both, m = self._acts(np.concatenate((observation, hidden), axis=-1)).copy(), self._m
-        return both[..., :m], both[..., m : 2 * m], both[..., 2 * m :]
+        outputs, m = self._act_step(np.concatenate((observation, hidden), axis=-1)).copy(), self._m
+        return outputs[..., :m], outputs[..., m : 2 * m], outputs[..., 2 * m :]
 
     def _prepare_new(self, new_slots: Sequence[Slots]) -> None:
-        """Note the hidden states before new experiences, along each episode from its earliest new experience."""
+        """Compute and store the hidden states before new experiences, along each episode from its earliest new
+        experience."""
         assert self._memory is not None
-        if self._start == "zero":
+        if self._window_start == "zero":
             return
-        after = self._memory.after
-        front = [np.setdiff1d(slots, after[s, slots]) for s, slots in enumerate(new_slots)]
-        while any(map(len, front)):
-            for index, rows, experiences in self._chunks(front):
-                self._before[index] = self._carry_hidden(experiences)[rows]
-            reached = [after[s, slots] for s, slots in enumerate(front)]
-            front = [slots[(slots >= 0) & ~self._known[s, slots]] for s, slots in enumerate(reached)]
+        next_slots = self._memory.next_slots
+        pending = [np.setdiff1d(slots, next_slots[s, slots]) for s, slots in enumerate(new_slots)]
+        while any(map(len, pending)):
+            for index, rows, experiences in self._chunks(pending):
+                self._hidden_before[index] = self._carry_hidden(experiences)[rows]
+            successors = [next_slots[s, slots] for s, slots in enumerate(pending)]
+            pending = [slots[(slots >= 0) & ~self._is_evaluated[s, slots]] for s, slots in enumerate(successors)]
 
     def _carry_hidden(self, experiences: Minibatches) -> Values:
         """Hidden states (S, B, h) before experiences (S, B), from those before the preceding steps."""
         window = _window_of(experiences)
         slots, observation, present = window.slots[..., 1], window.observation[..., 1, :], window.present[..., 1]
-        before = self._before[np.arange(self.trials)[:, None], slots]
-        after = self._next_hidden(np.concatenate((observation, before), axis=-1))
-        return np.where(present[..., None], after, 0.0)
+        hidden = self._hidden_before[np.arange(self.trials)[:, None], slots]
+        next_hidden = self._next_hidden(np.concatenate((observation, hidden), axis=-1))
+        return np.where(present[..., None], next_hidden, 0.0)
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         return export_recurrent_policy(self.actor_layers(trial), self.actor_std(trial), contract)

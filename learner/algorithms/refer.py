@@ -51,7 +51,7 @@ class PolicyDistance(NamedTuple):
 
 def policy_distance(settings: ReferSettings, sample: BehaviourSample, mean: Array, std: Array) -> PolicyDistance:
     """Compare the behaviour policies with the present one."""
-    max_ratio = math.inf if settings.masks else _MAX_UNMASKED_RATIO
+    max_ratio = math.inf if settings.uses_rule_1 else _MAX_UNMASKED_RATIO
     ratio = log_density(sample.drawn, mean, std), log_density(sample.drawn, sample.mean, sample.std)
     behaviour, present = (sample.mean, sample.std), (mean, std)
     first, second = (behaviour, present) if settings.kl == "mu_pi" else (present, behaviour)
@@ -63,7 +63,7 @@ class Rules(NamedTuple):
 
     beta: Array
     min_ratio: Array
-    """Lower bound of near ratios; ``max_ratio`` is the upper one.  The upper bound is infinite without rule 1."""
+    """Lower bound of near ratios; the upper bound, ``max_ratio``, is infinite without rule 1."""
     max_ratio: Array
     annealing: Array
     """Factor applied to the step size."""
@@ -78,18 +78,18 @@ class Rules(NamedTuple):
 
 
 class Refer:
-    """Both rules for S trials; keeps the columns ``rho``, ``far`` and ``kl`` per slot."""
+    """State of both rules for S trials, with the columns ``rho``, ``far`` and ``kl`` per slot."""
 
     def __init__(self, settings: ReferSettings, batch: int, notes: Notes) -> None:
         self.settings: Final = settings
         self.updates = 0
         self._notes: Final = notes
-        self.rho: Final = notes.column("rho", 1.0)
+        self.rho: Final = notes.add_column("rho", 1.0)
         """(S, capacity): ratio at the last replay."""
-        self.far: Final = notes.column("far", False, np.bool_)
-        self.kl: Final = notes.column("kl", 0.0)
+        self.far: Final = notes.add_column("far", False, np.bool_)
+        self.kl: Final = notes.add_column("kl", 0.0)
         self._step: Final = 0.1 * batch / notes.capacity
-        self.beta: NDArray[np.float64] = np.full(notes.trials, 0.0 if settings.mixes else 1.0)
+        self.beta: NDArray[np.float64] = np.full(notes.trials, 0.0 if settings.uses_rule_2 else 1.0)
         """(S,)"""
 
     @property
@@ -108,7 +108,7 @@ class Refer:
         rules = np.empty((len(self.beta), 4))
         rules[:, 0], rules[:, 3] = self.beta, self.annealing
         rules[:, 1:3] = (
-            (1.0 / self.max_near_ratio, self.max_near_ratio) if self.settings.masks else (-math.inf, math.inf)
+            (1.0 / self.max_near_ratio, self.max_near_ratio) if self.settings.uses_rule_1 else (-math.inf, math.inf)
         )
         return rules
 
@@ -119,10 +119,10 @@ class Refer:
 
         Returns which experiences are far.
         """
-        share = self.far_share if self.settings.mixes else 0.0
+        far_share = self.far_share if self.settings.uses_rule_2 else 0.0
         far = self.record((np.arange(len(slots))[:, None], slots), rho, kl)
-        if self.settings.mixes:
-            self.beta = (1.0 - self._step) * self.beta + np.where(share > self.settings.far_share, 0.0, self._step)
+        if self.settings.uses_rule_2:
+            self.beta = (1.0 - self._step) * self.beta + np.where(far_share > self.settings.far_share, 0.0, self._step)
         self.count_update()
         return far
 

@@ -29,7 +29,7 @@ from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 RESCALE_EVERY: Final = 1000
 """Number of updates between two rescalings of rewards."""
 MIN_STD: Final = 1e-3
-"""Lower bound on the behaviour policy's standard deviation in updates: one of 0, recorded where exploration was
+"""Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, recorded while exploration is
 suppressed, would make every other policy infinitely far."""
 _GATHER_CHUNK: Final = 1024
 """Number of experiences per gather call for memory statistics."""
@@ -102,7 +102,7 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
 
     @abstractmethod
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Return the layers from standardised states to means; the last one has no other outputs."""
+        """Return the layers from standardised states to means, with the means as the only outputs of the last layer."""
 
     def _bind_distribution(self) -> Forward:
         return self.forward(
@@ -127,8 +127,8 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
         return np.stack((self._refer.mean_kl, self._refer.far_share), axis=1)
 
     def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        both, m = self._distribution(observation).copy(), self._m
-        return both[..., :m], both[..., m:]
+        outputs, m = self._distribution(observation).copy(), self._m
+        return outputs[..., :m], outputs[..., m:]
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         return np.asarray(np.clip(self.distribution(observation)[0], -1.0, 1.0))
@@ -175,11 +175,11 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy out the network of one trial's mean, before the tanh if ``bounded``: weights (in, out) and bias (out,)
         per layer, softsign between them, standardisation included."""
-        (weight, bias), *others = self._mean_layers(trial)
+        (weight, bias), *rest_layers = self._mean_layers(trial)
         centre, std = (of[trial, 0].astype(np.float64) for of in (self._centre, self._observation_std))
-        scaled = weight.astype(np.float64)
-        scaled[: self._n] /= std[:, None]
-        return [(scaled, bias - centre @ scaled[: self._n]), *others]
+        scaled_weight = weight.astype(np.float64)
+        scaled_weight[: self._n] /= std[:, None]
+        return [(scaled_weight, bias - centre @ scaled_weight[: self._n]), *rest_layers]
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
         """Copy out the standard deviation of one trial's policy, the same in all states: (m,)."""

@@ -26,7 +26,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class ReferDdpg(ReferMinibatchAlgorithm):
-    """Actors and critics of S trials, and their update."""
+    """Actors and critics of S trials, with the update that trains them."""
 
     bounded = True
 

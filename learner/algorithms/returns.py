@@ -30,16 +30,17 @@ def retrace(
     ``advantage`` A is 0.  After the last experience of a chain V^tbc is ``end_value``: 0 where the task terminated.
     ``after``: slot of the next experience of the episode, -1 if none follows.
     """
-    known = np.zeros(len(value)) if advantage is None else advantage
-    reward, value, trace, known, end_value = (
-        np.ascontiguousarray(column, np.float64) for column in (reward, value, np.minimum(1.0, ratio), known, end_value)
+    action_advantage = np.zeros(len(value)) if advantage is None else advantage
+    reward, value, trace, action_advantage, end_value = (
+        np.ascontiguousarray(column, np.float64)
+        for column in (reward, value, np.minimum(1.0, ratio), action_advantage, end_value)
     )
     native = _native()
     if native is None:
-        return _retrace_numpy(reward, value, trace, known, end_value, after, gamma)
+        return _retrace_numpy(reward, value, trace, action_advantage, end_value, after, gamma)
     n, after = len(value), np.ascontiguousarray(after, np.int64)
     q, before = np.empty(n), np.empty(n, np.int64)
-    columns = (reward, value, trace, known, end_value, after)
+    columns = (reward, value, trace, action_advantage, end_value, after)
     native(n, *(column.ctypes.data for column in columns), gamma, before.ctypes.data, q.ctypes.data)
     return q
 
@@ -55,14 +56,16 @@ def _retrace_numpy(
 ) -> NDArray[np.float64]:
     """Compute ``retrace`` without the C library, one step of all chains at a time; bit-identical to it."""
     q = np.asarray(reward + gamma * end_value, np.float64)
-    before = np.full(len(q), -1)
-    linked = np.flatnonzero(after >= 0)
-    before[after[linked]] = linked
-    front = before[after < 0]
-    while len(front := front[front >= 0]):
-        ahead = after[front]
-        q[front] = reward[front] + gamma * (value[ahead] + trace[ahead] * (q[ahead] - value[ahead] - advantage[ahead]))
-        front = before[front]
+    previous_slots = np.full(len(q), -1)
+    has_next = np.flatnonzero(after >= 0)
+    previous_slots[after[has_next]] = has_next
+    current = previous_slots[after < 0]
+    while len(current := current[current >= 0]):
+        ahead = after[current]
+        q[current] = reward[current] + gamma * (
+            value[ahead] + trace[ahead] * (q[ahead] - value[ahead] - advantage[ahead])
+        )
+        current = previous_slots[current]
     return q
 
 

@@ -31,7 +31,7 @@ _DELAYED_SECTION: Final = 1
 
 
 class Sac(TracedAlgorithm):
-    """Stochastic policies, critics and temperatures of S trials, and their update."""
+    """Stochastic policies, critics and temperatures of S trials, with the update that trains them."""
 
     behaviour: Final = SQUASHED_GAUSSIAN
     discrete: Final = None
@@ -61,8 +61,8 @@ class Sac(TracedAlgorithm):
             row[self._temperature.flat.slice] = math.log(config.temperature)
 
         self.config, self._m, self.noise_width = config, m, m
-        self._means = self.forward(lambda tape, s, _: tanh(self._actor(s).columns(0, m)), n, m)
-        self._draws = self.forward(lambda tape, s, noise: self._act(s, _require_noise(noise))[0], n, m, m)
+        self._mean_actions = self.forward(lambda tape, s, _: tanh(self._actor(s).columns(0, m)), n, m)
+        self._sampled_actions = self.forward(lambda tape, s, noise: self._act(s, _require_noise(noise))[0], n, m, m)
         fields = dict.fromkeys(("noise", "next_noise"), (B, m))
         fields |= dict.fromkeys((*self._errors, "target"), (B, 1))
         self._records = MinibatchRecords(B, n, m, fields | self._critics.fields)
@@ -74,9 +74,9 @@ class Sac(TracedAlgorithm):
     def _errors(self) -> list[str]:
         return [f"td{i}" for i in self._critics.indices]
 
-    def _act(self, s: Array, noise: Array, *, trains: bool = False) -> tuple[Array, Array]:
+    def _act(self, s: Array, noise: Array, *, is_training: bool = False) -> tuple[Array, Array]:
         """Return the squashed Gaussian action (B, m) and its ln pi (B, 1): Haarnoja et al. 2018b, App. C."""
-        out, m = self._actor.train(s) if trains else self._actor(s), self._m
+        out, m = self._actor.train(s) if is_training else self._actor(s), self._m
         mean, log_std = out.columns(0, m), clip(out.columns(m, 2 * m), *self.config.log_std)
         action = tanh(mean + exp(log_std) * noise)
         log_pi = square(noise) * -0.5 - log_std - _HALF_LOG_2PI - log(1.0 - action * action + 1e-6)
@@ -97,7 +97,7 @@ class Sac(TracedAlgorithm):
         descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
         with tape.section(_DELAYED_SECTION if self.config.resolved.delay > 1 else 0):
-            pi, log_pi = self._act(s, fields["noise"], trains=True)
+            pi, log_pi = self._act(s, fields["noise"], is_training=True)
             pair = concatenate(s, pi)
             descend(tape, (alpha * log_pi - critics.actor_value(pair, randomness)).mean(), [self._actor_adam])
             # The target entropy is -m.
@@ -107,21 +107,21 @@ class Sac(TracedAlgorithm):
             tape.output(self._records.fields[name], value)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        return self._means(observation).copy()
+        return self._mean_actions(observation).copy()
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the policy's own exploration, from N(0, 1) ``noise`` (S, E, m); returns (S, E, m)."""
-        return self._draws(observation, noise).copy()
+        return self._sampled_actions(observation, noise).copy()
 
     def update(self, batches: Minibatches) -> Signals:
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
-        normals, numbers = self.draw_noise(K, 2, config.batch, self._m, uniforms=self._critics.uniforms)
+        normals, uniform_numbers = self.draw_noise(K, 2, config.batch, self._m, n_uniforms=self._critics.n_uniforms)
         next_noise, noise = normals.transpose(2, 1, 0, 3, 4)
         records.set("next_noise", next_noise)
         records.set("noise", noise)
-        for name, chances in self._critics.draw_fields(numbers).items():
+        for name, chances in self._critics.draw_fields(uniform_numbers).items():
             records.set(name, chances.swapaxes(0, 1))
         self._run(self.rows, rows, self.sections_due(K, _DELAYED_SECTION, config.resolved.delay))
         self.updates += K

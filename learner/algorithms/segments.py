@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.traced import Values
-from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.spaces import Layout, allocate_rows
 from onrig.learner.trajectories import Chain
 from onrig.runtime.memory.layout import Slots
 
@@ -36,13 +36,13 @@ class Steps(NamedTuple):
         """Compute Q^ret or Q^opc of all steps from their ratios, (S, N) each, 0 where empty; ``end_value`` (S, B)."""
         S, N = self.slots.shape
         trial = np.arange(S)[:, None]
-        after, end = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
-        after[trial, self.last], end[trial, self.last] = -1, end_value
-        after[~self.present] = -1
+        next_index, all_end_values = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
+        next_index[trial, self.last], all_end_values[trial, self.last] = -1, end_value
+        next_index[~self.present] = -1
         r, v, rho, end_values = (
-            np.where(self.present, column, 0.0).reshape(-1) for column in (reward, value, ratio, end)
+            np.where(self.present, column, 0.0).reshape(-1) for column in (reward, value, ratio, all_end_values)
         )
-        q = retrace(r, v, rho, end_values, after.reshape(-1), gamma, advantage.reshape(-1))
+        q = retrace(r, v, rho, end_values, next_index.reshape(-1), gamma, advantage.reshape(-1))
         return q.reshape(S, N)
 
 
@@ -50,16 +50,16 @@ def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], chunk_s
     """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``chunk_steps``."""
     S = len(slots)
     lengths = segments.present.sum(axis=-1)
-    total = lengths.sum(axis=1)
-    N = -(-int(total.max()) // chunk_steps) * chunk_steps
-    present = np.arange(N) < total[:, None]
-    concatenated, share = np.zeros((S, N), np.int64), np.zeros((S, N))
-    for s, n in enumerate(total.tolist()):
+    n_steps = lengths.sum(axis=1)
+    N = -(-int(n_steps.max()) // chunk_steps) * chunk_steps
+    present = np.arange(N) < n_steps[:, None]
+    concatenated, shares = np.zeros((S, N), np.int64), np.zeros((S, N))
+    for s, n in enumerate(n_steps.tolist()):
         concatenated[s, :n] = segments.slots[s][segments.present[s]]
-        share[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
+        shares[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
     first = np.cumsum(lengths, axis=1) - lengths
-    within = (segments.slots == slots[..., None]).argmax(axis=-1)
-    return Steps(concatenated, present, share, first + lengths - 1, first + within)
+    offset = (segments.slots == slots[..., None]).argmax(axis=-1)
+    return Steps(concatenated, present, shares, first + lengths - 1, first + offset)
 
 
 class ChunkRecords:
@@ -76,10 +76,10 @@ class ChunkRecords:
 
     def begin(self, trials: int, steps: int, dtype: np.dtype[np.floating]) -> None:
         """Allocate records for N steps, a multiple of R, of each trial."""
-        count = trials * (steps // self._chunk_steps)
-        if len(self._buffer) < count:
-            self._buffer = rows_of(count, self.layout, dtype)
-        self.rows = self._buffer[:count].reshape(trials, -1, self.layout.size)
+        n_chunks = trials * (steps // self._chunk_steps)
+        if len(self._buffer) < n_chunks:
+            self._buffer = allocate_rows(n_chunks, self.layout, dtype)
+        self.rows = self._buffer[:n_chunks].reshape(trials, -1, self.layout.size)
 
     def write(self, **values: Values) -> None:
         """Write columns, (S, N, ...) each."""

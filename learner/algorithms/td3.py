@@ -25,7 +25,7 @@ _DELAYED_SECTION: Final = 1
 
 
 class Td3(TracedAlgorithm):
-    """Actors and twin critics of S trials, and their update."""
+    """Actors and twin critics of S trials, with the update that trains them."""
 
     behaviour: Final = DETERMINISTIC
     discrete: Final = None

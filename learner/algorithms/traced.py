@@ -16,8 +16,8 @@ from onrig.learner.algorithms import Minibatches, State
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.executors import executor_for
-from onrig.learner.tape.program import Program, program_of
-from onrig.learner.tape.spaces import Field, Layout, rows_of
+from onrig.learner.tape.program import Program, finish_program
+from onrig.learner.tape.spaces import Field, Layout, allocate_rows
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.order.uniforms import restore_streams, stack_stream_words
 
@@ -31,7 +31,7 @@ class TracedNetworks:
         """Allocate the state; ``state`` must be complete."""
         self.layout: Final = state
         self.executor: Final = executor_for(dtype)
-        self.rows: Final = rows_of(trials, state, self.executor.dtype)
+        self.rows: Final = allocate_rows(trials, state, self.executor.dtype)
         """(S, P)"""
 
     @property
@@ -40,7 +40,7 @@ class TracedNetworks:
 
     def bind(self, tape: Tape) -> Run:
         """Finish a tape and prepare its program."""
-        return self.executor.bind(program_of(tape))
+        return self.executor.bind(finish_program(tape))
 
     def forward(
         self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noise_width: int = 0
@@ -88,33 +88,37 @@ class TracedAlgorithm(TracedNetworks):
 
     def bind_update(self, tape: Tape) -> Run:
         """Finish the tape of the update and prepare its program."""
-        self.program = program_of(tape)
+        self.program = finish_program(tape)
         return self.executor.bind(self.program)
 
     def normals(self, *shape: int) -> Values:
         """Draw N(0, 1) noise for updates, from one stream per trial: (S, *shape)."""
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
-    def draw_noise(self, updates: int, *shape: int, uniforms: int = 0) -> tuple[Values, Values]:
-        """Draw N(0, 1) noise (S, updates, *shape) and numbers over [0, 1) (S, updates, uniforms), update by update."""
-        if not uniforms:
+    def draw_noise(self, updates: int, *shape: int, n_uniforms: int = 0) -> tuple[Values, Values]:
+        """Draw N(0, 1) noise (S, updates, *shape) and numbers over [0, 1) (S, updates, n_uniforms), update by
+        update."""
+        if not n_uniforms:
             return self.normals(updates, *shape), np.zeros((self.trials, updates, 0))
-        of_trials = [
-            [(stream.standard_normal(shape), stream.random(uniforms)) for _ in range(updates)]
+        draws = [
+            [(stream.standard_normal(shape), stream.random(n_uniforms)) for _ in range(updates)]
             for stream in self._streams
         ]
-        normals, numbers = (np.array([[pair[i] for pair in row] for row in of_trials]) for i in (0, 1))
+        normals, numbers = (np.array([[draw[i] for draw in row] for row in draws]) for i in (0, 1))
         return normals, numbers
 
     def sections_due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
         """Return the sections of the next updates: ``section`` in every ``every``-th one."""
-        numbers = self.updates + 1 + np.arange(updates)
-        return np.where(numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
+        update_numbers = self.updates + 1 + np.arange(updates)
+        return np.where(update_numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
 
     def state(self) -> State:
         """Return a copy of everything needed to resume training: fields (S, rows, cols), streams, update count."""
-        own = {"updates": np.array(self.updates, dtype=np.int64), "streams": stack_stream_words(self._streams)}
-        return super().state() | own
+        algorithm_state = {
+            "updates": np.array(self.updates, dtype=np.int64),
+            "streams": stack_stream_words(self._streams),
+        }
+        return super().state() | algorithm_state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
@@ -131,37 +135,37 @@ class Forward:
 
     def __init__(
         self,
-        owner: TracedNetworks,
+        networks: TracedNetworks,
         trace: Callable[[Tape, Array, Array | None], Array],
         inputs: int,
         outputs: int,
         noise_width: int,
     ) -> None:
-        self._owner, self._trace, self._sizes = owner, trace, (inputs, outputs, noise_width)
-        self._bound: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
+        self._networks, self._trace, self._sizes = networks, trace, (inputs, outputs, noise_width)
+        self._bound_programs: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
 
     def __call__(self, inputs: Values, noise: Values | None = None) -> Values:
         """Return the outputs, valid until the next call with the same number of rows."""
-        bound = self._bound.get(inputs.shape[1])
+        bound = self._bound_programs.get(inputs.shape[1])
         if bound is None:
-            bound = self._bound[inputs.shape[1]] = self._bind(inputs.shape[1])
-        run, records, x, drawn, outputs = bound
+            bound = self._bound_programs[inputs.shape[1]] = self._bind(inputs.shape[1])
+        run, records, x, noise_view, outputs = bound
         x[:] = inputs
         if noise is not None:
-            drawn[:] = noise
-        run(self._owner.rows, records, None)
+            noise_view[:] = noise
+        run(self._networks.rows, records, None)
         return outputs
 
     def _bind(self, rows: int) -> tuple[Run, Values, Values, Values, Values]:
         inputs, outputs, noise_width = self._sizes
         record = Layout()
         x, y = record.add("inputs", rows, inputs), record.add("outputs", rows, outputs)
-        drawn = record.add("noise", rows, noise_width) if noise_width else None
-        tape = Tape(self._owner.layout, record)
-        tape.output(y, self._trace(tape, tape.read(x), None if drawn is None else tape.read(drawn)))
-        records = rows_of(self._owner.trials, record, self._owner.executor.dtype)
-        views = [records[:, f.slice].reshape(-1, *f.shape) for f in (x, drawn or x, y)]
-        return self._owner.bind(tape), records[:, None], views[0], views[1], views[2]
+        noise = record.add("noise", rows, noise_width) if noise_width else None
+        tape = Tape(self._networks.layout, record)
+        tape.output(y, self._trace(tape, tape.read(x), None if noise is None else tape.read(noise)))
+        records = allocate_rows(self._networks.trials, record, self._networks.executor.dtype)
+        views = [records[:, f.slice].reshape(-1, *f.shape) for f in (x, noise or x, y)]
+        return self._networks.bind(tape), records[:, None], views[0], views[1], views[2]
 
 
 class RecordBuffer:
@@ -170,20 +174,21 @@ class RecordBuffer:
     def __init__(self, shapes: Mapping[str, tuple[int, int]], *, separate_calls: bool = False) -> None:
         """``shapes``: rows and columns of each field; ``separate_calls``: whether each update is a separate call."""
         self.layout: Final = Layout()
-        self._in_turn = separate_calls
+        self._separate_calls = separate_calls
         self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
         self._rows: Values = np.zeros((0, 0, 0))
 
     def read(self, tape: Tape) -> dict[str, Array]:
         return {name: tape.read(field) for name, field in self.fields.items()}
 
-    def allocate(self, owner: TracedNetworks, updates: int) -> Values:
-        """Return records (S, K, size) for K updates of the trials of ``owner``, with their previous contents."""
-        S, K = owner.trials, updates
+    def allocate(self, networks: TracedNetworks, updates: int) -> Values:
+        """Return records (S, K, size) for K updates of the trials of ``networks``; they still hold their previous
+        contents."""
+        S, K = networks.trials, updates
         if self._rows.shape[:2] != (S, K):
-            rows = rows_of(S * K, self.layout, owner.executor.dtype)
+            rows = allocate_rows(S * K, self.layout, networks.executor.dtype)
             # If each update is a separate call, its records must be contiguous.
-            self._rows = rows.reshape(K, S, -1).swapaxes(0, 1) if self._in_turn else rows.reshape(S, K, -1)
+            self._rows = rows.reshape(K, S, -1).swapaxes(0, 1) if self._separate_calls else rows.reshape(S, K, -1)
         return self._rows
 
     def view_of_update(self, k: int) -> Values:
@@ -207,27 +212,29 @@ class MinibatchRecords(RecordBuffer):
     """Records of updates from minibatches."""
 
     def __init__(
-        self, batch: int, n: int, m: int, more: Mapping[str, tuple[int, int]], *, separate_calls: bool = False
+        self, batch: int, n: int, m: int, extra_fields: Mapping[str, tuple[int, int]], *, separate_calls: bool = False
     ) -> None:
-        """Declare the fields of every minibatch of B, and ``more`` of shapes (rows, cols).
+        """Declare the fields of every minibatch of B, and ``extra_fields`` of shapes (rows, cols).
 
         ``separate_calls``: whether each update is a separate call.
         """
         self._shape = batch, n, m
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
         super().__init__(
-            {name: (batch, cols) for name, cols in columns.items()} | dict(more), separate_calls=separate_calls
+            {name: (batch, cols) for name, cols in columns.items()} | dict(extra_fields), separate_calls=separate_calls
         )
 
-    def pack(self, owner: TracedNetworks, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
-        """Write minibatches into records (S, K, size) for the trials of ``owner``.
+    def pack(
+        self, networks: TracedNetworks, batches: Minibatches, gamma: float | Values, reward_scale: float
+    ) -> Values:
+        """Write minibatches into records (S, K, size) for the trials of ``networks``.
 
         The discount is 0 where terminated, else ``gamma``, which may vary, (K, S, B).  Raises ValueError if the shape
         of the minibatches differs.
         """
-        K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
+        K, S, (B, n, m) = len(batches.reward), networks.trials, self._shape
         check_shapes(batches, S, B, n, m)
-        rows = self.allocate(owner, K)
+        rows = self.allocate(networks, K)
         self.set("observation", batches.observation)
         self.set("action", batches.action)
         self.set("reward", batches.reward * reward_scale)

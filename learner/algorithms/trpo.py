@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms.actor_critic import ActorCritic, BatchStatistics, flatten_actors, gather_minibatches
-from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
+from onrig.learner.algorithms.on_policy import HeartbeatCallback, PolicyBatch, ignore_heartbeat
 from onrig.learner.algorithms.traced import RecordBuffer
 from onrig.learner.on_policy_settings import TrpoConfig
 from onrig.learner.tape.array import Array
@@ -33,17 +33,19 @@ KL_SLACK: Final = 1.5
 def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps: int) -> Vectors:
     """Solve H x = b for each row with ``steps`` products v -> H v."""
     x, residual, direction = np.zeros_like(b), b.copy(), b.copy()
-    square = np.square(residual).sum(axis=1, keepdims=True)
+    residual_norm = np.square(residual).sum(axis=1, keepdims=True)
     for _ in range(steps):
-        active = square > _CG_TOLERANCE
-        along = product(direction)
-        curvature = (direction * along).sum(axis=1, keepdims=True)
-        step = np.where(active, square / np.where(active, curvature, 1.0), 0.0)
+        is_active = residual_norm > _CG_TOLERANCE
+        image = product(direction)
+        curvature = (direction * image).sum(axis=1, keepdims=True)
+        step = np.where(is_active, residual_norm / np.where(is_active, curvature, 1.0), 0.0)
         x += step * direction
-        residual -= step * along
-        after = np.square(residual).sum(axis=1, keepdims=True)
-        direction = np.where(active, residual + after / np.where(active, square, 1.0) * direction, direction)
-        square = np.where(active, after, square)
+        residual -= step * image
+        new_norm = np.square(residual).sum(axis=1, keepdims=True)
+        direction = np.where(
+            is_active, residual + new_norm / np.where(is_active, residual_norm, 1.0) * direction, direction
+        )
+        residual_norm = np.where(is_active, new_norm, residual_norm)
     return x
 
 
@@ -54,7 +56,7 @@ def scale_to_divergence(product: Callable[[Vectors], Vectors], direction: Vector
 
 
 class Trpo(ActorCritic):
-    """Policies and values of S trials, and their update."""
+    """Policies and values of S trials, with the update that trains them."""
 
     def __init__(
         self,
@@ -73,16 +75,16 @@ class Trpo(ActorCritic):
         size = self._mean.group.flat.size
 
         batch = {"observation": (N, n), "drawn": (N, m), "log_pi": (N, 1), "advantage": (N, 1)}
-        present = {"mean": (N, m), "log_std": (1, m), "gradient": (1, size + m)}
-        self._batch = RecordBuffer(batch | present | {"gain": (N, 1), "divergence": (N, 1)})
-        self._differentiate = self._program(self._batch, self._gradient)
-        self._evaluate_step = self._program(self._batch, self._trace_evaluation)
+        present_shapes = {"mean": (N, m), "log_std": (1, m), "gradient": (1, size + m)}
+        self._batch = RecordBuffer(batch | present_shapes | {"gain": (N, 1), "divergence": (N, 1)})
+        self._run_gradient = self._bind_program(self._batch, self._trace_gradient)
+        self._run_evaluation = self._bind_program(self._batch, self._trace_evaluation)
         self._fisher = RecordBuffer({"observation": (F, n), "along": (1, size), "product": (1, size)})
-        self._multiply = self._program(self._fisher, self._product)
+        self._run_product = self._bind_program(self._fisher, self._trace_product)
         self._minibatches = RecordBuffer({"observation": (config.batch, n), "target": (config.batch, 1)})
-        self._fit = self._program(self._minibatches, self._value_step)
+        self._run_value_step = self._bind_program(self._minibatches, self._trace_value_step)
 
-    def _program(self, records: RecordBuffer, trace: Callable[[Tape], None]) -> Run:
+    def _bind_program(self, records: RecordBuffer, trace: Callable[[Tape], None]) -> Run:
         tape = Tape(self.layout, records.layout)
         trace(tape)
         return self.bind(tape)
@@ -92,7 +94,7 @@ class Trpo(ActorCritic):
         fields = self._batch.read(tape)
         return likelihood_ratio(log_density(fields["drawn"], mean, std), fields["log_pi"]) * fields["advantage"]
 
-    def _gradient(self, tape: Tape) -> None:
+    def _trace_gradient(self, tape: Tape) -> None:
         """Report the gradient of the mean gain, and the present policy."""
         mean, std = self._distribution(self._batch.read(tape)["observation"])
         gains = self._gains(tape, mean, std)
@@ -109,39 +111,39 @@ class Trpo(ActorCritic):
         divergence = kl_divergence(fields["mean"], exp(fields["log_std"]), mean, std)
         tape.output(self._batch.fields["divergence"], divergence)
 
-    def _product(self, tape: Tape) -> None:
+    def _trace_product(self, tape: Tape) -> None:
         """Report the product of a vector with the Fisher matrix of the mean's network.
 
         The divergence has zero gradient at the present policy, so its Hessian is exactly J' M J, where J is the
         Jacobian of the means with respect to the parameters, and M = 1 / std^2 the Hessian with respect to the means.
         """
         fields, net = self._fisher.read(tape), self._mean
-        x, start, last = fields["observation"], net.group.flat.at, len(net.sizes) - 1
-        along = [
-            fields["along"].columns(f.at - start, f.slice.stop - start).reshaped(*f.shape) for f in net.group.fields
+        x, start, last = fields["observation"], net.group.flat.offset, len(net.sizes) - 1
+        directions = [
+            fields["along"].columns(f.offset - start, f.slice.stop - start).reshape(*f.shape) for f in net.group.fields
         ]
         change = None
         for layer, weight in enumerate(net.weights):
-            change_before = dense(x, *along[2 * layer : 2 * layer + 2])
+            change_before = dense(x, *directions[2 * layer : 2 * layer + 2])
             if change is not None:
                 change_before = change_before + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
             x = net.layer(layer, x, last=layer == last)
             change = change_before if layer == last else change_before * (1.0 - square(x))  # tanh' = 1 - tanh^2
         assert change is not None
-        weighted = (change / square(exp(tape.read(self._log_std.fields[0])))).detached()
+        weighted = (change / square(exp(tape.read(self._log_std.fields[0])))).detach()
         (product,) = tape.gradient((x * weighted).row_sums().mean(), [net.group])
         tape.output(self._fisher.fields["product"], product)
 
-    def _value_step(self, tape: Tape) -> None:
+    def _trace_value_step(self, tape: Tape) -> None:
         fields = self._minibatches.read(tape)
         descend(tape, square(self._value(fields["observation"]) - fields["target"]).mean(), self._adams)
 
-    def learn(self, batch: PolicyBatch, remaining: float, beat: Beat = no_beat) -> None:
+    def learn(self, batch: PolicyBatch, remaining: float, heartbeat: HeartbeatCallback = ignore_heartbeat) -> None:
         """Take one policy step, then the value epochs; ``remaining`` is ignored."""
-        statistics = flatten_actors(self._statistics_of(batch))
+        statistics = flatten_actors(self._compute_statistics(batch))
         x = self._inputs(statistics.observation).astype(self.executor.dtype)
         self._step_policies(x, statistics)
-        self._fit_values(x, statistics.target, beat)
+        self._fit_values(x, statistics.target, heartbeat)
         self.updates += 1
 
     def _step_policies(self, x: NDArray[np.floating], batch: BatchStatistics) -> None:
@@ -151,24 +153,24 @@ class Trpo(ActorCritic):
         fields = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
         for name, field in fields.items():
             records.set(name, field[None])
-        self._differentiate(self.rows, rows, None)
+        self._run_gradient(self.rows, rows, None)
         gradient = records.get("gradient")[0, :, 0].astype(np.float64)
-        before = records.get("gain")[0].mean(axis=1, dtype=np.float64)
+        gain_before = records.get("gain")[0].mean(axis=1, dtype=np.float64)
         product = self.fisher_product(x[:, :: config.fisher_every])
         direction = conjugate_gradients(product, gradient, config.cg_steps)
-        full = scale_to_divergence(product, direction, config.max_kl)
+        full_step = scale_to_divergence(product, direction, config.max_kl)
 
         start = self._policy_vectors().astype(np.float64)
-        accepted_vectors, searching = start.copy(), np.ones(S, np.bool_)
+        accepted_vectors, is_searching = start.copy(), np.ones(S, np.bool_)
         for halving in range(config.halvings):
-            trial_vectors = start + 0.5**halving * full
+            trial_vectors = start + 0.5**halving * full_step
             self._write_policies(trial_vectors)
-            self._evaluate_step(self.rows, rows, None)
+            self._run_evaluation(self.rows, rows, None)
             gain, divergence = (records.get(name)[0].mean(axis=1, dtype=np.float64) for name in ("gain", "divergence"))
-            accepted = searching & (gain >= before) & (divergence <= KL_SLACK * config.max_kl)
-            accepted_vectors[accepted] = trial_vectors[accepted]
-            searching &= ~accepted
-            if not searching.any():
+            is_accepted = is_searching & (gain >= gain_before) & (divergence <= KL_SLACK * config.max_kl)
+            accepted_vectors[is_accepted] = trial_vectors[is_accepted]
+            is_searching &= ~is_accepted
+            if not is_searching.any():
                 break
         self._write_policies(accepted_vectors)
 
@@ -181,10 +183,10 @@ class Trpo(ActorCritic):
 
         def product(v: Vectors) -> Vectors:
             fisher.set("along", v[None, :, :size])
-            self._multiply(self.rows, rows, None)
+            self._run_product(self.rows, rows, None)
             # The Hessian with respect to ln std is 2 in all states.
-            found = np.concatenate((fisher.get("product")[0, :, 0], 2.0 * v[:, size:]), axis=1)
-            return found.astype(np.float64) + self.config.damping * v
+            products = np.concatenate((fisher.get("product")[0, :, 0], 2.0 * v[:, size:]), axis=1)
+            return products.astype(np.float64) + self.config.damping * v
 
         return product
 
@@ -194,15 +196,17 @@ class Trpo(ActorCritic):
 
     def _write_policies(self, vectors: NDArray[np.floating]) -> None:
         ends = np.cumsum([group.flat.size for group in self._policy])[:-1]
-        for group, part in zip(self._policy, np.split(vectors, ends, axis=1), strict=True):
-            self.rows[:, group.flat.slice] = part
+        for group, values in zip(self._policy, np.split(vectors, ends, axis=1), strict=True):
+            self.rows[:, group.flat.slice] = values
 
-    def _fit_values(self, x: NDArray[np.floating], target: NDArray[np.float32], beat: Beat = no_beat) -> None:
+    def _fit_values(
+        self, x: NDArray[np.floating], target: NDArray[np.float32], heartbeat: HeartbeatCallback = ignore_heartbeat
+    ) -> None:
         config, N = self.config, target.shape[1]
         rows = self._minibatches.allocate(self, N // config.batch)
         for _ in range(config.value_epochs):
             slots = np.stack([s.permutation(N).reshape(-1, config.batch) for s in self._streams], axis=1)
             self._minibatches.set("observation", gather_minibatches(x, slots))
             self._minibatches.set("target", gather_minibatches(target, slots))
-            self._fit(self.rows, rows, None)
-            beat()
+            self._run_value_step(self.rows, rows, None)
+            heartbeat()

@@ -31,7 +31,7 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
 
 _CHUNK: Final = 16
-"""Number of experiences per forward pass, always the same: a trial's rounding must not depend on the other trials."""
+"""Number of experiences per forward pass; constant, so that the rounding of a trial does not depend on the others."""
 
 
 class _Outputs(NamedTuple):
@@ -45,7 +45,7 @@ class _Outputs(NamedTuple):
 
 
 class Vracer(ReferMinibatchAlgorithm):
-    """Networks of S trials, and their update."""
+    """Networks of S trials, with the update that trains them."""
 
     _state_field: ClassVar[str] = "observation"
     """Field of the record with the states that the network evaluates."""
@@ -74,8 +74,8 @@ class Vracer(ReferMinibatchAlgorithm):
             row[self._std.flat.slice] = inverse_softplus(config.std)
         w = self._width
         self._trace(q_ret=(B, 1), value=(B, 1), advantage=(B, 1), **self._extra_fields)
-        self._values = self.forward(lambda tape, x, _: self._out(x).value, w, 1)
-        self._entries = self.forward(lambda tape, x, _: self._entry(tape, x), 2 * w + m, 3)
+        self._values = self.forward(lambda tape, x, _: self._compute_outputs(x).value, w, 1)
+        self._entries = self.forward(lambda tape, x, _: self._trace_entry(tape, x), 2 * w + m, 3)
 
     def _lay_out(self, state: Layout, n: int, outputs: int) -> Mlp | Lstm:
         """Lay out the network without the standard deviation."""
@@ -102,7 +102,7 @@ class Vracer(ReferMinibatchAlgorithm):
         """Return the linear outputs at states (rows, width)."""
         return self._mlp(self._inputs(x))
 
-    def _out(self, x: Array) -> _Outputs:
+    def _compute_outputs(self, x: Array) -> _Outputs:
         return self._split_outputs(self._linear_outputs(x))
 
     def _split_outputs(self, out: Array) -> _Outputs:
@@ -114,24 +114,24 @@ class Vracer(ReferMinibatchAlgorithm):
     def _current_policy(self, x: Array) -> tuple[Array, Array]:
         return self._split_outputs(self._mlp(x))[1:3]
 
-    def _advantage_of(self, action: Array, out: _Outputs) -> Array:
+    def _compute_advantage(self, action: Array, out: _Outputs) -> Array:
         """A(s, a) (B, 1), 0 without a head; gradients reach only the head's outputs."""
         if self._head is None or out.head is None:
             return action.tape.filled((action.shape[0], 1), 0.0)
-        return self._head.advantage(action, out.mean.detached(), out.std.detached(), out.head)
+        return self._head.advantage(action, out.mean.detach(), out.std.detach(), out.head)
 
     def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
-        out, drawn, q_ret = self._out(fields[self._state_field]), fields["drawn"], fields["q_ret"]
+        out, drawn, q_ret = self._compute_outputs(fields[self._state_field]), fields["drawn"], fields["q_ret"]
         distance = self._policy_distance(out.mean, out.std, **fields)
-        advantage = self._advantage_of(drawn, out)
-        gain = q_ret - out.value.detached()
-        error = gain - advantage.detached()
-        rho, known = distance.rho, distance.rho.detached()
+        advantage = self._compute_advantage(drawn, out)
+        gain = q_ret - out.value.detach()
+        error = gain - advantage.detach()
+        rho, detached_rho = distance.rho, distance.rho.detach()
         # Gradients: -rho (Q^ret - V) for ln pi, -min(1, rho) error for V, -rho error for A (docs/methods.md,
         # "V-RACER").
-        loss = -rho * gain - clip(known, 0.0, 1.0) * error * out.value
+        loss = -rho * gain - clip(detached_rho, 0.0, 1.0) * error * out.value
         if self._head is not None:
-            loss = loss - known * error * advantage
+            loss = loss - detached_rho * error * advantage
         mixed = rules.mix(fields["weight"] * loss, distance).mean()
         descend(tape, mixed, self._adams, factor=rules.annealing)
         outputs = {"td": error, "target": q_ret, "rho": rho, "kl": distance.kl}
@@ -139,16 +139,16 @@ class Vracer(ReferMinibatchAlgorithm):
 
     def bind_memory(self, memory: MemoryAccess) -> None:
         super().bind_memory(memory)
-        column = memory.notes.column
-        self._known = column("known", False, np.bool_)
+        column = memory.notes.add_column
+        self._is_evaluated = column("known", False, np.bool_)
         self._value, self._end_value = column("value", 0.0), column("end_value", 0.0)
         self._advantages, self._rewards = column("advantage", 0.0), column("reward", 0.0)
         self._q_ret = column("q_ret", 0.0)
-        self._valued_changes = -1
+        self._evaluated_changes = -1
 
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
         assert batches.slots is not None
-        self._value_new()
+        self._evaluate_new()
         index = np.arange(self.trials)[:, None], batches.slots[k]
         record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[index]
 
@@ -160,20 +160,20 @@ class Vracer(ReferMinibatchAlgorithm):
         self._value[index] = record[:, 0, self._records.fields["value"].slice]
         if self._head is not None:
             self._advantages[index] = record[:, 0, self._records.fields["advantage"].slice]
-        self._value_ends(batches, k, slots)
+        self._evaluate_ends(batches, k, slots)
         if (self.updates + 1) % self._vracer_config.retrace_every == 0:
             for s in range(self.trials):
                 self._retrace(s)
         return outputs
 
-    def _value_new(self) -> None:
+    def _evaluate_new(self) -> None:
         """Compute values of new experiences; their ratio is 1 until they are replayed."""
         assert self._memory is not None
         notes = self._memory.notes
-        if self._valued_changes == notes.changes:
+        if self._evaluated_changes == notes.changes:
             return
-        self._valued_changes = notes.changes
-        new_slots = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(notes.stored.tolist())]
+        self._evaluated_changes = notes.changes
+        new_slots = [np.flatnonzero(~self._is_evaluated[s, :n]) for s, n in enumerate(notes.stored.tolist())]
         self._prepare_new(new_slots)
         for index, rows, experiences in self._chunks(new_slots):
             assert experiences.behaviour is not None
@@ -190,48 +190,48 @@ class Vracer(ReferMinibatchAlgorithm):
                 (self._q_ret, experiences.reward * self._reward_scale[:, 0] + self._config.gamma * ends),
             ):
                 column[index] = values[rows]
-            self._known[index] = True
+            self._is_evaluated[index] = True
         for s, slots in enumerate(new_slots):
             if len(slots) > 1:
                 self._retrace(s)
 
-    def _entry(self, tape: Tape, x: Array) -> Array:
+    def _trace_entry(self, tape: Tape, x: Array) -> Array:
         """Return value, advantage and next state's value, (rows, 3), of experiences: states, next states, actions."""
         w = self._width
-        out = self._out(x.columns(0, w))
-        advantage = self._advantage_of(x.columns(2 * w, x.shape[1]), out)
-        return concatenate(out.value, advantage, self._out(x.columns(w, 2 * w)).value)
+        out = self._compute_outputs(x.columns(0, w))
+        advantage = self._compute_advantage(x.columns(2 * w, x.shape[1]), out)
+        return concatenate(out.value, advantage, self._compute_outputs(x.columns(w, 2 * w)).value)
 
     def _prepare_new(self, new_slots: Sequence[Slots]) -> None:
-        """Prepare for new experiences in slots of each trial, before they are valued."""
+        """Prepare for new experiences in slots of each trial, before their values are computed."""
 
-    def _value_ends(self, batches: Minibatches, k: int, slots: Slots) -> None:
+    def _evaluate_ends(self, batches: Minibatches, k: int, slots: Slots) -> None:
         """Update the end values of drawn experiences without a successor, unless the task terminated there."""
         assert self._memory is not None
         trial = np.arange(self.trials)[:, None]
-        last = (self._memory.after[trial, slots] < 0) & ~batches.terminated[k]
-        counts = np.count_nonzero(last, axis=1)
+        is_last = (self._memory.next_slots[trial, slots] < 0) & ~batches.terminated[k]
+        counts = np.count_nonzero(is_last, axis=1)
         if not counts.any():
             return
-        first, states = np.argsort(~last, axis=1, kind="stable"), self._next_states(batches, k)
+        first, states = np.argsort(~is_last, axis=1, kind="stable"), self._next_states(batches, k)
         for start in range(0, int(counts.max()), _CHUNK):
             index = first[:, start : start + _CHUNK]
             x = np.zeros((self.trials, _CHUNK, states.shape[-1]), states.dtype)
             x[:, : index.shape[1]] = states[trial, index]
-            s, row = np.nonzero(np.take_along_axis(last, index, axis=1))
+            s, row = np.nonzero(np.take_along_axis(is_last, index, axis=1))
             self._end_value[s, slots[s, index[s, row]]] = self._values(x)[s, row, 0]
 
     def _chunks(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
         """Gather slots of each trial in chunks; yields their indices in the columns and in the gathered batch."""
         assert self._memory is not None
         for start in range(0, max(map(len, slots)), _CHUNK):
-            padded = np.zeros((self.trials, _CHUNK), np.int64)
-            real = np.zeros(padded.shape, np.bool_)
+            padded_slots = np.zeros((self.trials, _CHUNK), np.int64)
+            is_slot = np.zeros(padded_slots.shape, np.bool_)
             for s, trial_slots in enumerate(slots):
                 chunk = trial_slots[start : start + _CHUNK]
-                padded[s, : len(chunk)], real[s, : len(chunk)] = chunk, True
-            trial, place = (index.astype(np.int64) for index in np.nonzero(real))
-            yield (trial, padded[trial, place]), (trial, place), self._memory.gather(padded)
+                padded_slots[s, : len(chunk)], is_slot[s, : len(chunk)] = chunk, True
+            trial, column = (index.astype(np.int64) for index in np.nonzero(is_slot))
+            yield (trial, padded_slots[trial, column]), (trial, column), self._memory.gather(padded_slots)
 
     def _retrace(self, s: int) -> None:
         assert self._memory is not None
@@ -242,7 +242,7 @@ class Vracer(ReferMinibatchAlgorithm):
             self._value[s, :n],
             self._refer.rho[s, :n],
             self._end_value[s, :n],
-            self._memory.after[s, :n],
+            self._memory.next_slots[s, :n],
             self._config.gamma,
             None if self._head is None else self._advantages[s, :n],
         )

@@ -76,7 +76,7 @@ class Setting(NamedTuple):
     write_probability: float = 1.0
     """Share of the steps that are stored as experiences."""
     inner: str = ""
-    """Sampling in brackets, by which this one draws; empty for most."""
+    """Sampling in brackets, from which this one draws; empty if there is none."""
     reserved: int = 0
     """Number of leading slots with experiences of an earlier run, which are never overwritten."""
 
@@ -103,9 +103,9 @@ class Setting(NamedTuple):
     ) -> Setting:
         """Return the parameters for a run with a fixed number of episodes and a memory of ``capacity``."""
         steps = config.episodes * episode_steps(config.task, config.rate_hz)
-        each, per_transition = options.updates_per_episode, options.updates_per_transition
+        per_episode, per_transition = options.updates_per_episode, options.updates_per_transition
         share = config.selection.write_probability
-        updates = config.episodes * (each or 0) + round(steps * share * (per_transition or 0.0))
+        updates = config.episodes * (per_episode or 0) + round(steps * share * (per_transition or 0.0))
         setting = cls(capacity, options.batch, config.episodes, updates, steps, options, view, None, share)
         return setting._replace(reserved=config.selection.reserved)
 
@@ -126,7 +126,7 @@ class Sampler(Protocol):
         """Signals that draws depend on; with any, each draw waits for the previous update."""
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode whose updates come next (schedules over episodes)."""
+        """Set the training episode whose updates are next, for schedules over episodes."""
         return
 
     def on_write(self, slots: NDArray[np.int64]) -> None:
@@ -169,8 +169,8 @@ class SamplerClass(Sampler, Protocol):
 def sampler_class(name: str) -> type[SamplerClass]:
     """Load the sampler class registered under a name."""
     description = sampling_class(name)
-    found: type[SamplerClass] = registry.import_home(description, description.home)
-    return found
+    sampler: type[SamplerClass] = registry.import_home(description, description.home)
+    return sampler
 
 
 def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Setting) -> Sampler:

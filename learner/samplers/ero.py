@@ -30,7 +30,7 @@ from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.order.uniforms import restore_streams, stack_stream_words
 
 _FEATURES: Final = 3
-_TD: Final = 2
+_TD_FEATURE: Final = 2
 """Index of the TD error among the features."""
 _INITIAL_PROBABILITY: Final = 0.5
 """Inclusion probability of an experience that was never replayed."""
@@ -53,9 +53,9 @@ class InclusionNets(TracedNetworks):
         """Compute probabilities (S, n, 1) from features (S, n, 3)."""
         self._records = RecordBuffer({"features": (size, _FEATURES), "sign": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
-        given = self._records.read(tape)
+        fields = self._records.read(tape)
         # ln p = -ln(1 + e^-z), and ln(1 - p) = -ln(1 + e^z).
-        descend(tape, (given["weight"] * softplus(-given["sign"] * net(given["features"]))).sum(), [adam])
+        descend(tape, (fields["weight"] * softplus(-fields["sign"] * net(fields["features"]))).sum(), [adam])
         self._run = self.bind(tape)
 
     def step(
@@ -94,29 +94,29 @@ class Ero(MultiTrialSampler):
         self._minibatch_draws: Final = [Uniform(stream) for stream, _, _, _ in spawned]
         self._learning_draws: Final = [Uniform(stream) for _, stream, _, _ in spawned]
         self._inclusion_streams: Final = [stream for _, _, stream, _ in spawned]
-        self._included: Final = [sum_tree(setting.capacity) for _ in streams]
+        self._is_included: Final = [sum_tree(setting.capacity) for _ in streams]
         """Inclusion mask, one row per trial."""
-        self._new: Final[NDArray[np.bool_]] = np.zeros((len(streams), setting.capacity), np.bool_)
+        self._is_new: Final[NDArray[np.bool_]] = np.zeros((len(streams), setting.capacity), np.bool_)
         """(S, capacity): written since the last draw."""
-        self._any_new = False
+        self._has_new = False
         self._features: Final = Features(self._view, self._trials, setting.capacity)
         self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in spawned])
 
     def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
         self._features.on_write(slots)
-        for new, own in zip(self._new, slots, strict=True):
-            new[own] = True
-        self._any_new = True
+        for is_new, trial_slots in zip(self._is_new, slots, strict=True):
+            is_new[trial_slots] = True
+        self._has_new = True
 
     def _draw_new_inclusions(self) -> None:
         """Draw the inclusion of new experiences in order of slots, so that the grouping of writes has no effect."""
-        for trial, new in enumerate(self._new):
-            own = np.flatnonzero(new)
-            self._draw_inclusions(trial, own, np.full(len(own), _INITIAL_PROBABILITY))
-        self._new[:] = self._any_new = False
+        for trial, is_new in enumerate(self._is_new):
+            trial_slots = np.flatnonzero(is_new)
+            self._draw_inclusions(trial, trial_slots, np.full(len(trial_slots), _INITIAL_PROBABILITY))
+        self._is_new[:] = self._has_new = False
 
     def _draw_inclusions(self, trial: int, slots: NDArray[np.int64], probabilities: NDArray[np.float64]) -> None:
-        self._included[trial].put(
+        self._is_included[trial].put(
             slots, (self._inclusion_streams[trial].random(len(slots)) < probabilities).astype(np.float64)
         )
 
@@ -127,32 +127,32 @@ class Ero(MultiTrialSampler):
         """
         if updates != 1:
             raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
-        least = self._features.stored.min()
-        if least < self._batch:
-            raise ValueError(f"cannot draw {self._batch} distinct experiences from the {least} stored")
-        if self._any_new:
+        n_available = self._features.stored.min()
+        if n_available < self._batch:
+            raise ValueError(f"cannot draw {self._batch} distinct experiences from the {n_available} stored")
+        if self._has_new:
             self._draw_new_inclusions()
         return Draw(np.stack([self._minibatch(trial) for trial in range(self._trials)])[None], None)
 
     def _minibatch(self, trial: int) -> NDArray[np.int64]:
-        included = self._included[trial]
-        count = int(included.total)
-        if count < self._batch:
-            return self._minibatch_draws[trial].below(int(self._features.stored[trial]), self._batch)
-        return included.find(self._minibatch_draws[trial].below(count, self._batch).astype(np.float64) + 0.5)
+        included = self._is_included[trial]
+        n_included = int(included.total)
+        if n_included < self._batch:
+            return self._minibatch_draws[trial].draw_below(int(self._features.stored[trial]), self._batch)
+        return included.find(self._minibatch_draws[trial].draw_below(n_included, self._batch).astype(np.float64) + 0.5)
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Redraw the inclusion of the experiences in an update."""
-        (drawn,) = slots
-        self._features.on_update(drawn, signals)
-        probabilities = self._nets.probabilities(self._inputs(drawn))[..., 0].astype(np.float64)
-        for trial, own in enumerate(drawn):
-            self._draw_inclusions(trial, own, probabilities[trial])
+        (replayed_slots,) = slots
+        self._features.on_update(replayed_slots, signals)
+        probabilities = self._nets.probabilities(self._inputs(replayed_slots))[..., 0].astype(np.float64)
+        for trial, trial_slots in enumerate(replayed_slots):
+            self._draw_inclusions(trial, trial_slots, probabilities[trial])
 
     def _inputs(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Compute the network inputs for slots (S, n): (S, n, 3)."""
-        features = self._features.reduced(slots)
-        features[..., _TD] = np.abs(features[..., _TD])
+        features = self._features.score_features(slots)
+        features[..., _TD_FEATURE] = np.abs(features[..., _TD_FEATURE])
         return features
 
     def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
@@ -163,9 +163,9 @@ class Ero(MultiTrialSampler):
         stored = self._features.stored
         for trial in np.flatnonzero(eligible & (stored > 0)).tolist():
             n = min(size, int(stored[trial]))
-            slots[trial, :n] = own = self._learning_draws[trial].below(int(stored[trial]), n)
-            valid[trial, :n] = ~self._new[trial, own]  # inclusion already drawn
-            included[trial, :n] = self._included[trial].values[own] > 0.0
+            slots[trial, :n] = trial_slots = self._learning_draws[trial].draw_below(int(stored[trial]), n)
+            valid[trial, :n] = ~self._is_new[trial, trial_slots]  # inclusion already drawn
+            included[trial, :n] = self._is_included[trial].values[trial_slots] > 0.0
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
             self._nets.step(self._inputs(slots), included, np.where(valid, gain[:, None], 0.0), trials)
@@ -175,11 +175,11 @@ class Ero(MultiTrialSampler):
 
     def state(self) -> State:
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
-        state |= self.learned_state() | {"new": self._new.copy()}
+        state |= self.learned_state() | {"new": self._is_new.copy()}
         for trial in range(self._trials):
             for name, uniform in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
                 state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
-        state["members"] = np.stack([tree.values > 0.0 for tree in self._included])
+        state["members"] = np.stack([tree.values > 0.0 for tree in self._is_included])
         state["coins"] = stack_stream_words(self._inclusion_streams)
         return state
 
@@ -190,10 +190,10 @@ class Ero(MultiTrialSampler):
         super().restore(state)
         self._features.restore(sub_state(state, "features/"))
         self._nets.restore(sub_state(state, "nets/"))
-        self._new[...] = state["new"]
-        self._any_new = bool(self._new.any())
+        self._is_new[...] = state["new"]
+        self._has_new = bool(self._is_new.any())
         restore_streams(self._inclusion_streams, state["coins"])
         for trial, members in enumerate(state["members"]):
             for name, uniform in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
                 uniform[trial].restore(sub_state(state, f"{name}{trial}/"))
-            self._included[trial].load(members.astype(np.float64))
+            self._is_included[trial].load(members.astype(np.float64))

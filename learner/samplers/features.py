@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import ReplayView, State
 
-_SAMPLE: Final = 1024
+_MAX_SAMPLED_SLOTS: Final = 1024
 """Number of stored experiences, evenly spaced over the slots, whose mean and standard deviation estimate the memory's.
 """
 
@@ -37,7 +37,7 @@ class Features:
         self.stored: Final[NDArray[np.int64]] = np.zeros(trials, np.int64)
         """(S,): number of experiences in the memory."""
         width = self._n + 1
-        self._known: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
+        self._has_moments: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
         """(S,): whether mean and standard deviation are known."""
         self._mean: Final[NDArray[np.float64]] = np.zeros((trials, width))
         self._std: Final[NDArray[np.float64]] = np.ones((trials, width))
@@ -45,47 +45,49 @@ class Features:
 
     @property
     def width(self) -> int:
-        """Number of features in ``full``: 2 n + m + 4."""
+        """Number of features in ``all_features``: 2 n + m + 4."""
         return 2 * self._n + self._view.actions + 4
 
     def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        for trial, own in enumerate(slots):
-            self.td[trial, own] = self.target[trial, own] = 1.0
-            self.stored[trial] = max(self.stored[trial], int(own.max(initial=-1)) + 1)
+        for trial, trial_slots in enumerate(slots):
+            self.td[trial, trial_slots] = self.target[trial, trial_slots] = 1.0
+            self.stored[trial] = max(self.stored[trial], int(trial_slots.max(initial=-1)) + 1)
 
     def standardise(self, mask: NDArray[np.bool_]) -> None:
         """Set the mean and standard deviation to those of the memories, for the trials in ``mask`` (S,)."""
         mask = mask & (self.stored > 0)
         last = np.maximum(self.stored - 1, 0)[:, None]
-        stored = self._view.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
-        seen = np.concatenate((stored.observation[..., : self._n], stored.reward[..., None]), axis=-1, dtype=np.float64)
+        stored = self._view.gather((np.linspace(0.0, 1.0, _MAX_SAMPLED_SLOTS) * last).astype(np.int64))
+        samples = np.concatenate(
+            (stored.observation[..., : self._n], stored.reward[..., None]), axis=-1, dtype=np.float64
+        )
         for trial in np.flatnonzero(mask).tolist():
-            mean, std = seen[trial].mean(axis=0), seen[trial].std(axis=0)
+            mean, std = samples[trial].mean(axis=0), samples[trial].std(axis=0)
             self._mean[trial] = mean
             self._std[trial] = np.where(std > 1e-6 * (1.0 + np.abs(mean)), std, 1.0)
-        self._known[mask] = True
+        self._has_moments[mask] = True
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Store finite TD errors and targets, if provided, for slots (S, n)."""
-        at = (self._trial, slots)
+        index = (self._trial, slots)
         for column, values in ((self.td, signals.td), (self.target, signals.target)):
             if values is not None:
-                column[at] = np.where(np.isfinite(values[0]), values[0], column[at])
+                column[index] = np.where(np.isfinite(values[0]), values[0], column[index])
 
-    def full(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def all_features(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return s, a, reward, s', age, TD error, target in slots (S, n): (S, n, width)."""
         mean, std = self._moments()
         stored, n = self._view.gather(slots), self._n
-        parts = (
+        columns = (
             (stored.observation[..., :n] - mean[..., :n]) / std[..., :n],
             stored.action,
             ((stored.reward - mean[..., n]) / std[..., n])[..., None],
             (stored.next_observation[..., :n] - mean[..., :n]) / std[..., :n],
             self._note_features(slots),
         )
-        return np.concatenate(parts, axis=-1, dtype=np.float32)
+        return np.concatenate(columns, axis=-1, dtype=np.float32)
 
-    def reduced(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def score_features(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return reward, age and TD error in slots (S, n): (S, n, 3)."""
         mean, std = self._moments()
         stored, n = self._view.gather(slots), self._n
@@ -94,18 +96,18 @@ class Features:
 
     def _note_features(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
         """Age, TD error and target, (S, n, 3)."""
-        at = (self._trial, slots)
-        return np.stack((self._view.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
+        index = (self._trial, slots)
+        return np.stack((self._view.age(slots), np.tanh(self.td[index]), np.tanh(self.target[index])), axis=-1)
 
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and standard deviation, (S, 1, n + 1)."""
-        if not self._known.all():
-            self.standardise(~self._known)
+        if not self._has_moments.all():
+            self.standardise(~self._has_moments)
         return self._mean[:, None], self._std[:, None]
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {"td": self.td, "target": self.target, "stored": self.stored}
-        return columns | {"known": self._known, "mean": self._mean, "std": self._std}
+        return columns | {"known": self._has_moments, "mean": self._mean, "std": self._std}
 
     def state(self) -> State:
         return {name: column.copy() for name, column in self._columns().items()}

@@ -22,9 +22,9 @@ def replay_tail(n: int, p: float) -> NDArray[np.float64]:
     This follows the paper's text; its equation has Pr(X > K) (docs/methods.md, "Replay tail").
     """
     mean = n * p
-    top = min(n, math.ceil(mean + 12.0 * math.sqrt(mean) + 40.0)) + 1
-    k = np.arange(top, dtype=np.float64)
-    mass = np.zeros(top + 1)
+    n_entries = min(n, math.ceil(mean + 12.0 * math.sqrt(mean) + 40.0)) + 1
+    k = np.arange(n_entries, dtype=np.float64)
+    mass = np.zeros(n_entries + 1)
     if p >= 1.0:
         mass[-2] = 1.0
     else:
@@ -70,10 +70,10 @@ class Fis:
         self._beta: Final = beta
         self._replays: Final = replays
         self._counts: Final = np.zeros(capacity, np.int64)
-        self._stored = 0
+        self._n_stored = 0
         self._updates = 0
         self._episode = 1
-        self._key: tuple[int, float, float] = (0, 0.0, 0.0)
+        self._table_key: tuple[int, float, float] = (0, 0.0, 0.0)
         self._table: NDArray[np.float32] = np.zeros(0, np.float32)
 
     @property
@@ -88,7 +88,7 @@ class Fis:
         """Reset the replay counts of rewritten slots."""
         if len(slots):
             self._counts[slots] = 0
-            self._stored = max(self._stored, int(slots.max()) + 1)
+            self._n_stored = max(self._n_stored, int(slots.max()) + 1)
         self._sampler.on_write(slots)
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
@@ -104,30 +104,30 @@ class Fis:
         """
         slots = self._sampler.draw(batch, updates).slots
         weights = np.empty(slots.shape, np.float32)
-        for row, of_row in zip(slots, weights, strict=True):
+        for row, row_weights in zip(slots, weights, strict=True):
             self._updates += 1
             counts = self._counts.take(row)
             counts += 1
             self._counts[row] = counts
-            self._weights_for(batch).take(counts, out=of_row, mode="clip")
+            self._weights_for(batch).take(counts, out=row_weights, mode="clip")
         return Draw(slots, weights)
 
     def _weights_for(self, batch: int) -> NDArray[np.float32]:
         lifetime = min(self._updates, max(1, round(self._capacity * self._replays / batch)))
-        key = (lifetime, batch / self._stored, self._beta.at(self._episode))
-        if key != self._key:
-            self._key = key
+        key = (lifetime, batch / self._n_stored, self._beta.value_at(self._episode))
+        if key != self._table_key:
+            self._table_key = key
             self._table = _table(*key)
         return self._table
 
     def state(self) -> State:
-        own: State = {
+        fis_state: State = {
             "counts": self._counts.copy(),
-            "stored": np.array(self._stored, np.int64),
+            "stored": np.array(self._n_stored, np.int64),
             "updates": np.array(self._updates, np.int64),
             "episode": np.array(self._episode, np.int64),
         }
-        return own | {f"within/{name}": value for name, value in self._sampler.state().items()}
+        return fis_state | {f"within/{name}": value for name, value in self._sampler.state().items()}
 
     def learned_state(self) -> State:
         return {f"within/{name}": value for name, value in self._sampler.learned_state().items()}
@@ -142,5 +142,5 @@ class Fis:
             raise ValueError(f"counts of {counts.shape[0]} slots, expected {self._capacity}")
         self._sampler.restore({k.removeprefix("within/"): v for k, v in state.items() if k.startswith("within/")})
         self._counts[:] = counts
-        self._stored, self._updates = int(state["stored"]), int(state["updates"])
+        self._n_stored, self._updates = int(state["stored"]), int(state["updates"])
         self._episode = int(state["episode"])

@@ -46,7 +46,7 @@ class LinearSchedule:
         self.last: Final = last
         self.episodes: Final = episodes
 
-    def at(self, episode: int) -> float:
+    def value_at(self, episode: int) -> float:
         """Return the value in training episode ``episode`` (1, 2, ...)."""
         if episode >= self.episodes:
             return self.last

@@ -44,21 +44,21 @@ def kl_scores(differences: NDArray[np.floating], variance: float) -> NDArray[np.
 
 def action_differences(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floating]:
     """Present policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
-    stored = view.gather(slots)
-    difference: NDArray[np.floating] = view.policy(stored.observation) - stored.action
+    experiences = view.gather(slots)
+    difference: NDArray[np.floating] = view.policy(experiences.observation) - experiences.action
     return difference
 
 
-def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
+def select_closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
     """Select each trial's candidate with the smallest score, the first on a tie: (N, S, B) to (S, B)."""
     n, trials, batch = slots.shape
-    by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
+    trial_candidates: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
         return np.array(slots[0])
-    difference = action_differences(view, by_trial.reshape(trials, n * batch))
+    difference = action_differences(view, trial_candidates.reshape(trials, n * batch))
     best = kl_scores(difference.reshape(trials, n, batch, -1), variance).argmin(axis=1)
-    chosen: NDArray[np.int64] = by_trial[np.arange(trials), best]
-    return chosen
+    closest_slots: NDArray[np.int64] = trial_candidates[np.arange(trials), best]
+    return closest_slots
 
 
 class Klper(Sampler):
@@ -96,7 +96,7 @@ class Klper(Sampler):
         if updates != 1:
             raise ValueError(f"expected 1 minibatch per draw: each depends on the policy, got {updates}")
         candidates = self._uniform.draw(batch, self._candidates).slots
-        return Draw(closest(candidates[:, None], self._view, self._variance), None)
+        return Draw(select_closest(candidates[:, None], self._view, self._variance), None)
 
     def state(self) -> State:
         return self._uniform.state()

@@ -41,8 +41,8 @@ class ImageEmbedding:
 
     def __init__(self, state: Layout, convolutions: Convolutions, units: Sequence[int]) -> None:
         shapes: dict[str, tuple[int, int]] = {}
-        for at, (inputs, outputs) in enumerate(convolutions.filters):
-            shapes[f"weight{at}"], shapes[f"bias{at}"] = (inputs, outputs), (1, outputs)
+        for i, (inputs, outputs) in enumerate(convolutions.filters):
+            shapes[f"weight{i}"], shapes[f"bias{i}"] = (inputs, outputs), (1, outputs)
         self.filters: Final = state.group("filters", shapes)
         self.layers: Final = Mlp(state, "embedding", (convolutions.outputs, *units))
         self._convolutions, self._units = convolutions, units[-1]
@@ -66,7 +66,7 @@ class ImageEmbedding:
     def __call__(self, images: Array) -> Array:
         """Features (B, outputs) of a state and the next one (B, inputs)."""
         size = self._convolutions.inputs
-        states = (images.columns(at, at + size) for at in (0, size))
+        states = (images.columns(start, start + size) for start in (0, size))
         return concatenate(*(self.layers(self._convolutions(s, iter(self.filters.fields))) for s in states))
 
 
@@ -109,8 +109,8 @@ class ScoreNets(TracedNetworks):
         self._forward = self.forward(self._scores, width, 1, 1)
         self._records = RecordBuffer({"features": (size, width), "share": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
-        given = self._records.read(tape)
-        loss = given["weight"] * log(self._scores(tape, given["features"], given["share"]) + MIN_SCORE)
+        fields = self._records.read(tape)
+        loss = fields["weight"] * log(self._scores(tape, fields["features"], fields["share"]) + MIN_SCORE)
         descend(tape, loss.sum(), adams)
         self._run = self.bind(tape)
 
@@ -119,14 +119,14 @@ class ScoreNets(TracedNetworks):
         assert share is not None
         if self._images is not None:
             x = concatenate(x.columns(0, self._vector), self._images(x.columns(self._vector, x.shape[1])))
-        others = (share * self._global(x)).column_sums()
-        for_each = tape.filled((x.shape[0], 1), 1.0) * others
-        return sigmoid(self._score(concatenate(self._local(x), for_each)))
+        mean_features = (share * self._global(x)).column_sums()
+        repeated = tape.filled((x.shape[0], 1), 1.0) * mean_features
+        return sigmoid(self._score(concatenate(self._local(x), repeated)))
 
     def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
         """Weight of each experience (S, B) in the mean over its minibatch; 0 if invalid."""
-        count = np.maximum(valid.sum(axis=1, keepdims=True), 1)
-        return np.asarray(valid / count * self._uses_global)
+        n_valid = np.maximum(valid.sum(axis=1, keepdims=True), 1)
+        return np.asarray(valid / n_valid * self._uses_global)
 
     def scores(self, features: NDArray[np.floating]) -> NDArray[np.float64]:
         """Score minibatches (S, B, width): (S, B)."""
@@ -174,14 +174,14 @@ class Ners(MultiTrialSampler):
             for stream, _, _ in spawned
         ]
         self._features: Final = Features(self._view, self._trials, setting.capacity)
-        self._reduced: Final = settings.ablation == "few"
-        width = 3 if self._reduced else self._features.width
-        self._read_frames: Final = None if self._reduced else self._view.read_frames
+        self._uses_score_features: Final = settings.ablation == "few"
+        width = 3 if self._uses_score_features else self._features.width
+        self._read_frames: Final = None if self._uses_score_features else self._view.read_frames
         image = setting.options.selected.image
         convolutions = None if self._read_frames is None or image is None else Convolutions(image)
         net_streams = [stream for _, _, stream in spawned]
         self._nets: Final = ScoreNets(settings, width, net_streams, convolutions=convolutions)
-        self._replayed: Final[NDArray[np.bool_]] = np.zeros((self._trials, setting.capacity), np.bool_)
+        self._was_replayed: Final[NDArray[np.bool_]] = np.zeros((self._trials, setting.capacity), np.bool_)
         """(S, capacity): slots replayed in this episode, the paper's J, without those rewritten since."""
 
     def begin_episode(self, episode: int) -> None:
@@ -191,9 +191,9 @@ class Ners(MultiTrialSampler):
     def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
         """Set the score of new experiences to 1.0."""
         self._features.on_write(slots)
-        for sampler, replayed, own in zip(self._samplers, self._replayed, slots, strict=True):
-            sampler.on_write(own)
-            replayed[own] = False
+        for sampler, was_replayed, trial_slots in zip(self._samplers, self._was_replayed, slots, strict=True):
+            sampler.on_write(trial_slots)
+            was_replayed[trial_slots] = False
 
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch for each trial, slots and weights (1, S, batch).
@@ -210,20 +210,24 @@ class Ners(MultiTrialSampler):
         """Rescore the experiences of an update; raises ValueError if the algorithm provides no targets."""
         if signals.target is None:
             raise ValueError("NERS needs targets, which the algorithm does not provide")
-        (drawn,) = slots
-        self._features.on_update(drawn, signals)
-        scores = self._nets.scores(self._features_of(drawn))
-        for sampler, replayed, own, score in zip(self._samplers, self._replayed, drawn, scores, strict=True):
-            sampler.prioritise(own, np.maximum(score, MIN_SCORE))
-            replayed[own] = True
+        (replayed_slots,) = slots
+        self._features.on_update(replayed_slots, signals)
+        scores = self._nets.scores(self._features_of(replayed_slots))
+        for sampler, was_replayed, trial_slots, score in zip(
+            self._samplers, self._was_replayed, replayed_slots, scores, strict=True
+        ):
+            sampler.prioritise(trial_slots, np.maximum(score, MIN_SCORE))
+            was_replayed[trial_slots] = True
 
     def _features_of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        features = self._features.reduced(slots) if self._reduced else self._features.full(slots)
+        features = (
+            self._features.score_features(slots) if self._uses_score_features else self._features.all_features(slots)
+        )
         if self._read_frames is None:
             return features
-        stored = self._view.gather(slots)
-        frames = (self._read_frames(numbers) for numbers in (stored.observation, stored.next_observation))
-        images = (image_inputs(shown, features.dtype) for shown in frames)
+        experiences = self._view.gather(slots)
+        frames = (self._read_frames(numbers) for numbers in (experiences.observation, experiences.next_observation))
+        images = (image_inputs(pixels, features.dtype) for pixels in frames)
         return np.concatenate((features, *images), axis=-1)
 
     def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
@@ -231,15 +235,15 @@ class Ners(MultiTrialSampler):
         slots = np.zeros((self._trials, size), np.int64)
         valid = np.zeros((self._trials, size), np.bool_)
         for trial in np.flatnonzero(eligible).tolist():
-            chosen = self._permutation_streams[trial].permutation(np.flatnonzero(self._replayed[trial]))[:size]
-            slots[trial, : len(chosen)] = chosen
-            valid[trial, : len(chosen)] = True
+            sampled = self._permutation_streams[trial].permutation(np.flatnonzero(self._was_replayed[trial]))[:size]
+            slots[trial, : len(sampled)] = sampled
+            valid[trial, : len(sampled)] = True
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
             self._nets.step(self._features_of(slots), valid, gain, trials)
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
-        self._replayed[ended] = False
+        self._was_replayed[ended] = False
         self._features.standardise(ended)
 
     def state(self) -> State:
@@ -247,7 +251,7 @@ class Ners(MultiTrialSampler):
         state |= self.learned_state()
         for trial, sampler in enumerate(self._samplers):
             state |= {f"law{trial}/{k}": v for k, v in sampler.state().items()}
-        state["replayed"] = self._replayed.copy()
+        state["replayed"] = self._was_replayed.copy()
         state["choices"] = stack_stream_words(self._permutation_streams)
         return state
 
@@ -256,11 +260,11 @@ class Ners(MultiTrialSampler):
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         super().restore(state)
-        if state["replayed"].shape != self._replayed.shape:
-            raise ValueError(f"replays of {state['replayed'].shape} slots, expected {self._replayed.shape}")
+        if state["replayed"].shape != self._was_replayed.shape:
+            raise ValueError(f"replays of {state['replayed'].shape} slots, expected {self._was_replayed.shape}")
         self._features.restore(sub_state(state, "features/"))
         self._nets.restore(sub_state(state, "nets/"))
         for trial, sampler in enumerate(self._samplers):
             sampler.restore(sub_state(state, f"law{trial}/"))
-        self._replayed[...] = state["replayed"]
+        self._was_replayed[...] = state["replayed"]
         restore_streams(self._permutation_streams, state["choices"])

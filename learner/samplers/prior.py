@@ -13,8 +13,8 @@ from onrig.learner.samplers import Draw, Sampler, Setting, State, sampler_of, su
 from onrig.runtime.memory.keepers.keeper import Signal
 
 
-class _Part(NamedTuple):
-    """Consecutive slots with a sampler of their own."""
+class _SlotRange(NamedTuple):
+    """Range of slots with a sampler that draws only from them."""
 
     name: str
     sampler: Sampler
@@ -32,14 +32,14 @@ class Prior(Sampler):
     minibatch.
     """
 
-    def __init__(self, prior: Sampler, own: Sampler, setting: Setting, share: float) -> None:
+    def __init__(self, prior_sampler: Sampler, run_sampler: Sampler, setting: Setting, share: float) -> None:
         """``share`` of each minibatch is prior, rounded to whole experiences."""
         self._parts: Final = (
-            _Part("prior", prior, 0, setting.reserved),
-            _Part("own", own, setting.reserved, setting.capacity),
+            _SlotRange("prior", prior_sampler, 0, setting.reserved),
+            _SlotRange("own", run_sampler, setting.reserved, setting.capacity),
         )
         self._share: Final = share
-        self._stored = [0, 0]
+        self._n_stored = [0, 0]
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
@@ -49,10 +49,15 @@ class Prior(Sampler):
         share, streams, n = setting.argument, stream.spawn(2), setting.reserved
         batch = round(share * setting.batch)
         # The parts have no view, because their slots are not those of the memory.
-        of_prior = setting._replace(capacity=n, batch=batch, steps=n, write_probability=1.0, view=None, reserved=0)
-        of_own = setting._replace(capacity=setting.capacity - n, batch=setting.batch - batch, view=None, reserved=0)
-        prior, own = (sampler_of(setting.inner, s, of) for s, of in zip(streams, (of_prior, of_own), strict=True))
-        return cls(prior, own, setting, share)
+        prior_setting = setting._replace(capacity=n, batch=batch, steps=n, write_probability=1.0, view=None, reserved=0)
+        run_setting = setting._replace(
+            capacity=setting.capacity - n, batch=setting.batch - batch, view=None, reserved=0
+        )
+        prior, run_sampler = (
+            sampler_of(setting.inner, s, part_setting)
+            for s, part_setting in zip(streams, (prior_setting, run_setting), strict=True)
+        )
+        return cls(prior, run_sampler, setting, share)
 
     @property
     def required_signals(self) -> frozenset[Signal]:
@@ -64,17 +69,17 @@ class Prior(Sampler):
 
     def on_write(self, slots: NDArray[np.int64]) -> None:
         for i, part in enumerate(self._parts):
-            own = slots[part.mask(slots)] - part.first
-            if len(own):
-                part.sampler.on_write(own)
-                self._stored[i] = max(self._stored[i], int(own.max()) + 1)
+            part_slots = slots[part.mask(slots)] - part.first
+            if len(part_slots):
+                part.sampler.on_write(part_slots)
+                self._n_stored[i] = max(self._n_stored[i], int(part_slots.max()) + 1)
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         for part in self._parts:
-            own = part.mask(slots)
-            if own.any():
-                of_part = (None if field is None else field[own] for field in signals)
-                part.sampler.on_update(slots[own] - part.first, Signals(*of_part))  # type: ignore[arg-type]
+            mask = part.mask(slots)
+            if mask.any():
+                part_signals = (None if field is None else field[mask] for field in signals)
+                part.sampler.on_update(slots[mask] - part.first, Signals(*part_signals))  # type: ignore[arg-type]
 
     def on_episode_end(self, episode_return: float) -> None:
         for part in self._parts:
@@ -85,19 +90,19 @@ class Prior(Sampler):
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
-        prior, own = self._stored
-        n = max(batch - own, min(round(self._share * batch), prior))
-        drawn = [
+        n_prior, n_run = self._n_stored
+        n = max(batch - n_run, min(round(self._share * batch), n_prior))
+        draws = [
             (part.first, part.sampler.draw(size, updates))
             for part, size in zip(self._parts, (n, batch - n), strict=True)
             if size
         ]
-        weights = [draw.weights for _, draw in drawn if draw.weights is not None]
-        slots = np.concatenate([first + draw.slots for first, draw in drawn], axis=1)
+        weights = [draw.weights for _, draw in draws if draw.weights is not None]
+        slots = np.concatenate([first + draw.slots for first, draw in draws], axis=1)
         return Draw(slots, np.concatenate(weights, axis=1) if weights else None)
 
     def state(self) -> State:
-        state: State = {"stored": np.array(self._stored)}
+        state: State = {"stored": np.array(self._n_stored)}
         for part in self._parts:
             state |= {f"{part.name}/{name}": value for name, value in part.sampler.state().items()}
         return state
@@ -106,7 +111,7 @@ class Prior(Sampler):
         """Restore a state from ``state()``; the next draws are then the same."""
         for part in self._parts:
             part.sampler.restore(sub_state(state, f"{part.name}/"))
-        self._stored = state["stored"].tolist()
+        self._n_stored = state["stored"].tolist()
 
     def learned_state(self) -> State:
         return {

@@ -56,9 +56,9 @@ class ProportionalPer(Sampler):
         self._scale: Final = scale
         self._updates_per_episode: Final = updates_per_episode
         self._episode = 1
-        self._drawn = 0
-        self._largest = 1.0
-        self._stored = 0
+        self._n_drawn = 0
+        self._largest_priority = 1.0
+        self._n_stored = 0
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> ProportionalPer:
@@ -103,13 +103,13 @@ class ProportionalPer(Sampler):
 
     def begin_episode(self, episode: int) -> None:
         self._episode = episode
-        self._drawn = max(self._drawn, (episode - 1) * self._updates_per_episode)
+        self._n_drawn = max(self._n_drawn, (episode - 1) * self._updates_per_episode)
 
     def on_write(self, slots: NDArray[np.int64]) -> None:
         """Set new experiences to the largest priority so far."""
         if len(slots):
-            self._tree.put(slots, np.full(len(slots), self._largest))
-            self._stored = max(self._stored, int(slots.max()) + 1)
+            self._tree.put(slots, np.full(len(slots), self._largest_priority))
+            self._n_stored = max(self._n_stored, int(slots.max()) + 1)
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Set priorities from |TD errors|; a non-finite one leaves its slot unchanged."""
@@ -118,37 +118,37 @@ class ProportionalPer(Sampler):
     def prioritise(self, slots: NDArray[np.int64], magnitudes: NDArray[np.floating]) -> None:
         """Set priorities from magnitudes (errors or scores); a non-finite one leaves its slot unchanged."""
         priorities = (magnitudes.astype(np.float64) + self._epsilon) ** self._alpha
-        self._largest = max(self._largest, self._tree.put(slots, priorities))
+        self._largest_priority = max(self._largest_priority, self._tree.put(slots, priorities))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches; weights (updates, batch) with importance sampling.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
-        if self._stored < batch:
-            raise ValueError(f"cannot draw {batch} experiences from the {self._stored} stored")
+        if self._n_stored < batch:
+            raise ValueError(f"cannot draw {batch} experiences from the {self._n_stored} stored")
         slots, priorities = self._tree.draw(self._uniforms.take(updates * batch), updates)
         if self._beta is None:
             return Draw(slots, None)
-        scale = self._stored / self._tree.total
+        scale = self._n_stored / self._tree.total
         relative_probability = priorities * scale
         smallest = 0.0
         if self._scale is Scale.GLOBAL_MAX:
-            smallest = float(self._tree.values[: self._stored].min()) * scale
-        beta: float | NDArray[np.float64] = self._beta.at(self._episode)
+            smallest = float(self._tree.values[: self._n_stored].min()) * scale
+        beta: float | NDArray[np.float64] = self._beta.value_at(self._episode)
         if self._updates_per_episode:
-            beta = np.array([[self._beta.at(self._drawn + k)] for k in range(1, updates + 1)])
-            self._drawn += updates
+            beta = np.array([[self._beta.value_at(self._n_drawn + k)] for k in range(1, updates + 1)])
+            self._n_drawn += updates
         return Draw(slots, importance_weights(relative_probability, beta, self._scale, smallest))
 
     def state(self) -> State:
         return {
             "priorities": self._tree.values.copy(),
-            "largest": np.array(self._largest),
-            "stored": np.array(self._stored, np.int64),
+            "largest": np.array(self._largest_priority),
+            "stored": np.array(self._n_stored, np.int64),
             "uniforms": self._uniforms.state(),
             "episode": np.array(self._episode, np.int64),
-            "drawn": np.array(self._drawn, np.int64),
+            "drawn": np.array(self._n_drawn, np.int64),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -160,6 +160,6 @@ class ProportionalPer(Sampler):
         if priorities.shape != (self._tree.capacity,):
             raise ValueError(f"priorities of {priorities.shape[0]} slots, expected {self._tree.capacity}")
         self._tree.load(priorities)
-        self._largest, self._stored = float(state["largest"]), int(state["stored"])
+        self._largest_priority, self._n_stored = float(state["largest"]), int(state["stored"])
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
-        self._episode, self._drawn = int(state["episode"]), int(state["drawn"])
+        self._episode, self._n_drawn = int(state["episode"]), int(state["drawn"])

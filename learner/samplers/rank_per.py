@@ -22,9 +22,9 @@ from onrig.runtime.memory.order.uniforms import UniformRows
 def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) -> NDArray[np.int64]:
     """Cut ranks 1 ... ``stored`` into segments of equal probability; returns the last rank of each, (segments,).
 
-    ``cumulative`` is the running sum of the rank law, from rank 1.  If rank 1 alone is more likely than a segment (a
-    memory of a few hundred with a minibatch of 16), every segment still gets at least one rank, which the paper leaves
-    open: no experience is then drawn twice, and the probabilities below remain exact.
+    ``cumulative`` is the running sum of the unnormalised rank probabilities, from rank 1.  If rank 1 alone is more
+    likely than a segment (a memory of a few hundred with a minibatch of 16), every segment still gets at least one
+    rank, which the paper leaves open: no experience is then drawn twice, and the probabilities below remain exact.
     """
     k = np.arange(segments)
     ends = cumulative[:stored].searchsorted((k + 1) / segments * cumulative[stored - 1]) + 1
@@ -50,21 +50,21 @@ class RankDraws:
         self._cumulative: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
         self._beta: Final = beta
         self.episode = 1
-        self._segments_valid = False
-        self._cut: tuple[list[int], int, int] = ([], 0, 0)
+        self._segments_are_valid = False
+        self._segments_key: tuple[list[int], int, int] = ([], 0, 0)
         """Number of stored experiences, batch size and episode for which the segments were computed."""
-        self._starts: NDArray[np.int64] = np.zeros((0, 0), np.int64)
-        self._lengths: NDArray[np.int64] = np.zeros((0, 0), np.int64)
+        self._segment_starts: NDArray[np.int64] = np.zeros((0, 0), np.int64)
+        self._segment_lengths: NDArray[np.int64] = np.zeros((0, 0), np.int64)
         self._weights: NDArray[np.float32] | None = None
 
     def begin_episode(self, episode: int) -> None:
         self.episode = episode
-        self._segments_valid = False
+        self._segments_are_valid = False
 
     def on_write(self, memory: int, slots: NDArray[np.int64]) -> None:
         """Rank a memory's new experiences first until they are replayed."""
         self.orders.per_memory[memory].renew(slots, 0)
-        self._segments_valid = False
+        self._segments_are_valid = False
 
     def on_update(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
         """Rank slots (updates, S, n) by |TD error|; NaN leaves the rank of a slot unchanged."""
@@ -75,36 +75,38 @@ class RankDraws:
 
         Raises ValueError if a memory contains fewer than ``batch`` experiences.
         """
-        if not self._segments_valid or batch != self._cut[1]:
+        if not self._segments_are_valid or batch != self._segments_key[1]:
             self._cut_segments(batch)
-        slots = self.orders.draw(self.uniforms.take(updates * batch), self._starts, self._lengths, updates)
+        slots = self.orders.draw(
+            self.uniforms.take(updates * batch), self._segment_starts, self._segment_lengths, updates
+        )
         weights = self._weights
         return Draw(slots, weights if weights is None or updates == 1 else np.repeat(weights, updates, axis=0))
 
     def _cut_segments(self, batch: int) -> None:
         stored = [len(order) for order in self.orders.per_memory]
         cut = (stored, batch, self.episode)
-        if cut != self._cut:
+        if cut != self._segments_key:
             if min(stored) < batch:
                 raise ValueError(f"cannot draw {batch} distinct experiences from the {min(stored)} stored")
-            self._starts = np.zeros((len(stored), batch), np.int64)
-            self._lengths = np.zeros((len(stored), batch), np.int64)
+            self._segment_starts = np.zeros((len(stored), batch), np.int64)
+            self._segment_lengths = np.zeros((len(stored), batch), np.int64)
             weights = np.zeros((1, len(stored), batch), np.float32)
             for n in set(stored):
-                of_size = [one == n for one in stored]
+                has_size = [n_stored == n for n_stored in stored]
                 ends = segment_ends(self._cumulative, n, batch)
                 starts = np.concatenate(([0], ends[:-1]))
-                self._starts[of_size], self._lengths[of_size] = starts, ends - starts
+                self._segment_starts[has_size], self._segment_lengths[has_size] = starts, ends - starts
                 if self._beta is not None:
                     relative_probability = n / (batch * (ends - starts)[None].astype(np.float64))
                     smallest = float(relative_probability.min())
-                    weights[:, of_size] = importance_weights(
-                        relative_probability, self._beta.at(self.episode), Scale.NONE, smallest
+                    weights[:, has_size] = importance_weights(
+                        relative_probability, self._beta.value_at(self.episode), Scale.NONE, smallest
                     )
             weights.flags.writeable = False
             self._weights = None if self._beta is None else weights
-            self._cut = cut
-        self._segments_valid = True
+            self._segments_key = cut
+        self._segments_are_valid = True
 
 
 class RankPer(Sampler):

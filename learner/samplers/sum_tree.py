@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from onrig.hw.native import library
 
-FAN: Final = 32
+CHILDREN_PER_NODE: Final = 32
 """Number of children per node: a wide and flat tree suits array operations."""
-ROOT: Final = 1024
+MAX_ROOT_CHILDREN: Final = 1024
 """Maximum number of children of the root, whose running sums are recomputed at every change."""
 
 
@@ -24,9 +24,9 @@ class _Level:
     """Values of one level, and their running sums within each node."""
 
     def __init__(self, n: int) -> None:
-        blocks = -(-n // FAN)
-        self.values: Final[NDArray[np.float64]] = np.zeros((blocks, FAN))
-        self.running: Final[NDArray[np.float64]] = np.zeros((blocks, FAN))
+        blocks = -(-n // CHILDREN_PER_NODE)
+        self.values: Final[NDArray[np.float64]] = np.zeros((blocks, CHILDREN_PER_NODE))
+        self.running: Final[NDArray[np.float64]] = np.zeros((blocks, CHILDREN_PER_NODE))
         self.flat: Final = self.values.reshape(-1)
         self.running_flat: Final = self.running.reshape(-1)
 
@@ -41,11 +41,11 @@ class SumTree:
     def __init__(self, capacity: int) -> None:
         self.capacity: Final = capacity
         levels = [_Level(capacity)]
-        while len(levels[-1].values) > ROOT:
+        while len(levels[-1].values) > MAX_ROOT_CHILDREN:
             levels.append(_Level(len(levels[-1].values)))
         self._levels: Final = levels
         self._root: Final[NDArray[np.float64]] = np.zeros(len(levels[-1].values))
-        self._above: Final = [*(level.flat for level in levels[1:]), self._root]
+        self._parents: Final = [*(level.flat for level in levels[1:]), self._root]
         self._running_root: Final[NDArray[np.float64]] = self._root.cumsum()
 
     @property
@@ -62,29 +62,29 @@ class SumTree:
 
         Non-finite values are ignored.  Returns the largest value, at least 0.
         """
-        finite = np.isfinite(values)
-        if not finite.all():
-            slots, values = slots[finite], values[finite]
+        is_finite = np.isfinite(values)
+        if not is_finite.all():
+            slots, values = slots[is_finite], values[is_finite]
         largest = float(values.max(initial=0.0))
         if len(set(slots.tolist())) < len(slots):
             slots, last = np.unique(slots[::-1], return_index=True)
             values = values[::-1][last]
         nodes = slots
         self._levels[0].flat[nodes] = values
-        for level, above in zip(self._levels, self._above, strict=True):
-            nodes = nodes // FAN
+        for level, parent in zip(self._levels, self._parents, strict=True):
+            nodes = nodes // CHILDREN_PER_NODE
             running = level.values[nodes].cumsum(axis=1)
             level.running[nodes] = running
-            above[nodes] = running[:, -1]
+            parent[nodes] = running[:, -1]
         np.cumsum(self._root, out=self._running_root)
         return largest
 
     def load(self, values: NDArray[np.float64]) -> None:
         """Set all values, (capacity,)."""
         self._levels[0].flat[: self.capacity] = values
-        for level, above in zip(self._levels, self._above, strict=True):
+        for level, parent in zip(self._levels, self._parents, strict=True):
             np.cumsum(level.values, axis=1, out=level.running)
-            above[: len(level.running)] = level.running[:, -1]
+            parent[: len(level.running)] = level.running[:, -1]
         np.cumsum(self._root, out=self._running_root)
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -97,11 +97,11 @@ class SumTree:
             raise ValueError("cannot search: all values are 0")
         targets = np.minimum(targets, np.nextafter(self.total, 0.0))
         nodes = self._running_root.searchsorted(targets, "right")
-        before = np.concatenate(([0.0], self._running_root))
-        targets = targets - before.take(nodes)
+        preceding_sums = np.concatenate(([0.0], self._running_root))
+        targets = targets - preceding_sums.take(nodes)
         for level in reversed(self._levels):
-            first = nodes * FAN
-            targets = np.minimum(targets, np.nextafter(level.running_flat.take(first + (FAN - 1)), 0.0))
+            first = nodes * CHILDREN_PER_NODE
+            targets = np.minimum(targets, np.nextafter(level.running_flat.take(first + (CHILDREN_PER_NODE - 1)), 0.0))
             # The first child whose running sum exceeds the target; the previous line ensures that the last one's does.
             nodes = first + (level.running.take(nodes, 0) > targets[:, None]).argmax(1)
             if level is not self._levels[0]:
@@ -169,20 +169,20 @@ class CompiledSumTree(SumTree):
         )
         self._address: Final = ctypes.addressof(self._struct)
         self._largest: Final = np.zeros(1)
-        self._largest_at: Final = self._largest.ctypes.data
+        self._largest_address: Final = self._largest.ctypes.data
         self._allocate(16)
 
     def _allocate(self, n: int) -> None:
-        """Allocate buffers through which ``n`` slots, uniform numbers and values pass.
+        """Allocate buffers for ``n`` slots, uniform numbers and values.
 
         Copying a minibatch is faster than determining the addresses of its arrays.
         """
         self._size = 1 << (n - 1).bit_length()
         self._uniforms, self._targets = np.zeros(self._size), np.zeros(self._size)
         self._slots = np.zeros(self._size, np.int64)
-        self._targets_at, self._slots_at = self._targets.ctypes.data, self._slots.ctypes.data
+        self._targets_address, self._slots_address = self._targets.ctypes.data, self._slots.ctypes.data
         self._struct.uniform = self._uniforms.ctypes.data
-        self._struct.target, self._struct.slot = self._targets_at, self._slots_at
+        self._struct.target, self._struct.slot = self._targets_address, self._slots_address
 
     def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> float:
         """Set the values of ``slots``; see ``SumTree.put``."""
@@ -190,12 +190,12 @@ class CompiledSumTree(SumTree):
         if n <= self._size:
             self._slots[:n] = slots
             self._targets[:n] = values
-            slots_at, values_at = self._slots_at, self._targets_at
+            slots_at, values_at = self._slots_address, self._targets_address
         else:
             slots, values = np.ascontiguousarray(slots, np.int64), np.ascontiguousarray(values, np.float64)
             slots_at, values_at = slots.ctypes.data, values.ctypes.data
         self._largest[0] = 0.0
-        if len(values) != n or self._put(self._address, slots_at, values_at, n, self._largest_at):
+        if len(values) != n or self._put(self._address, slots_at, values_at, n, self._largest_address):
             raise IndexError(f"expected slots below {self.capacity}, got one outside")
         return float(self._largest[0])
 

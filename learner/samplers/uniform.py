@@ -53,15 +53,15 @@ class _Distinct:
 
     def _allocate(self, n: int, batch: int) -> None:
         self._uniforms, self._slots = np.zeros(n), np.zeros(n, np.int64)
-        self._seen = np.zeros(4 << (batch - 1).bit_length(), np.int64)
-        arrays = (array.ctypes.data for array in (self._seen, self._uniforms, self._slots))
-        self._struct = _Struct(len(self._seen), *arrays, self._next_double, self._state)
+        self._hash_table = np.zeros(4 << (batch - 1).bit_length(), np.int64)
+        arrays = (array.ctypes.data for array in (self._hash_table, self._uniforms, self._slots))
+        self._struct = _Struct(len(self._hash_table), *arrays, self._next_double, self._state)
         self._address = ctypes.addressof(self._struct)
 
     def draw(self, uniforms: NDArray[np.float64], bound: int, batch: int) -> NDArray[np.int64]:
         """Draw slots (updates, batch) with ``uniforms`` (updates * batch,); ``bound`` is at least 2 ``batch``."""
         n = len(uniforms)
-        if n != len(self._uniforms) or 4 * batch > len(self._seen):
+        if n != len(self._uniforms) or 4 * batch > len(self._hash_table):
             self._allocate(n, batch)
         self._uniforms[:] = uniforms
         if self._function(self._address, n // batch, batch, bound):
@@ -80,7 +80,7 @@ class Uniform(Sampler):
         self._uniforms: Final = UniformArrays(main)
         function = _draw_distinct()
         self._distinct: Final = None if function is None else _Distinct(self._repair, function)
-        self._stored = 0
+        self._n_stored = 0
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Uniform:
@@ -89,27 +89,27 @@ class Uniform(Sampler):
 
     def on_write(self, slots: NDArray[np.int64]) -> None:
         if len(slots):
-            self._stored = max(self._stored, int(slots.max()) + 1)
+            self._n_stored = max(self._n_stored, int(slots.max()) + 1)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, slots (updates, batch), without weights.
 
         Raises ValueError if fewer than ``batch`` experiences are stored.
         """
-        stored = self._stored
+        stored = self._n_stored
         if stored < batch:
             raise ValueError(f"cannot draw {batch} experiences without replacement from the {stored} stored")
         if self._distinct is not None and 2 * batch <= stored:
             return Draw(self._distinct.draw(self._uniforms.take(updates * batch), stored, batch), None)
         if updates == 1:
-            return Draw(self.below(stored, batch)[None], None)
+            return Draw(self.draw_below(stored, batch)[None], None)
         slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64).reshape(updates, batch)
         ordered = np.sort(slots, axis=1)
         for row in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
             self._make_distinct(slots[row], stored)
         return Draw(slots, None)
 
-    def below(self, bound: int, n: int) -> NDArray[np.int64]:
+    def draw_below(self, bound: int, n: int) -> NDArray[np.int64]:
         """Draw ``n`` distinct integers below ``bound``, which is at least ``n``."""
         # floor(u * bound) is below the bound for every u < 1; probabilities differ by less than bound / 2**53.
         numbers = (self._uniforms.take(n) * bound).astype(np.int64)
@@ -125,22 +125,22 @@ class Uniform(Sampler):
         if 2 * len(row) > bound:
             row[:] = self._repair.permutation(bound)[: len(row)]
             return
-        seen: set[int] = set()
+        drawn: set[int] = set()
         for i, slot in enumerate(row.tolist()):
-            if slot in seen:
-                while slot in seen:
+            if slot in drawn:
+                while slot in drawn:
                     slot = int(self._repair.random() * bound)
                 row[i] = slot
-            seen.add(slot)
+            drawn.add(slot)
 
     def state(self) -> State:
         return {
             "uniforms": self._uniforms.state(),
             "repair": stream_words(self._repair),
-            "stored": np.array(self._stored, dtype=np.int64),
+            "stored": np.array(self._n_stored, dtype=np.int64),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
         restore_stream(self._repair, state["repair"])
-        self._stored = int(state["stored"])
+        self._n_stored = int(state["stored"])

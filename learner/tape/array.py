@@ -20,7 +20,7 @@ Gradient = Union["Array", float]
 """Derivative of a loss with respect to an array: of the same shape, or one number for all elements."""
 
 
-Rule = Callable[["Gradient", "Array"], "Gradient"]
+GradientRule = Callable[["Gradient", "Array"], "Gradient"]
 """Function from a gradient and the operation's output to the gradient with respect to one input."""
 
 
@@ -36,17 +36,17 @@ class Array:
     """Matrix within a space of its tape."""
 
     def __init__(
-        self, tape: Recorder, space: Space, at: int, shape: tuple[int, int], strides: tuple[int, int] | None = None
+        self, tape: Recorder, space: Space, offset: int, shape: tuple[int, int], strides: tuple[int, int] | None = None
     ) -> None:
-        self.tape, self.space, self.at, self.shape = tape, space, at, shape
+        self.tape, self.space, self.offset, self.shape = tape, space, offset, shape
         self.strides = (shape[1], 1) if strides is None else strides
         self.derivatives: Sequence[Derivative] = ()
         self.is_relu = False
-        """Whether it is the output of relu units: its gradient is 0 where the output is 0."""
+        """Whether the array is the output of relu units; its gradient is then 0 where the output is 0."""
         self.masked_by: Array | None = None
         """Relu units whose mask is already applied to this gradient; None for other arrays."""
         self.part_of: tuple[Array, int] | None = None
-        """Array of which this one is a range of columns, and the index of the first."""
+        """Array that contains this one as a range of columns, and the index of the first of these columns."""
 
     @property
     def size(self) -> int:
@@ -54,7 +54,7 @@ class Array:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its elements are consecutive, row by row."""
+        """Whether the elements are consecutive, row by row."""
         rows, cols = self.shape
         return (rows == 1 or self.strides[0] == cols) and (cols == 1 or self.strides[1] == 1)
 
@@ -63,7 +63,7 @@ class Array:
         if not 0 <= start < stop <= self.shape[1]:
             raise self.tape.error(f"columns {start} to {stop} exceed an array of shape {self.shape}")
         view = Array(
-            self.tape, self.space, self.at + start * self.strides[1], (self.shape[0], stop - start), self.strides
+            self.tape, self.space, self.offset + start * self.strides[1], (self.shape[0], stop - start), self.strides
         )
         view.part_of = (self, start)
         return view
@@ -85,15 +85,16 @@ class Array:
         if not 0 <= start < stop <= self.shape[0]:
             raise self.tape.error(f"rows {start} to {stop} exceed an array of shape {self.shape}")
         shape = stop - start, self.shape[1]
-        return Array(self.tape, self.space, self.at + start * self.strides[0], shape, self.strides)
+        return Array(self.tape, self.space, self.offset + start * self.strides[0], shape, self.strides)
 
-    def reshaped(self, rows: int, cols: int) -> Array:
+    def reshape(self, rows: int, cols: int) -> Array:
         """Reshape to (rows, cols), with the same elements row by row."""
         if rows * cols != self.size or not self.is_contiguous:
             raise self.tape.error(f"an array {self.shape} cannot become {(rows, cols)}")
-        view, old = Array(self.tape, self.space, self.at, (rows, cols)), self.shape
+        view, old_shape = Array(self.tape, self.space, self.offset, (rows, cols)), self.shape
         return self.tape.register_output(
-            view, [Derivative(self, lambda g: g if isinstance(g, float) else self.tape.contiguous(g).reshaped(*old))]
+            view,
+            [Derivative(self, lambda g: g if isinstance(g, float) else self.tape.contiguous(g).reshape(*old_shape))],
         )
 
     def __add__(self, other: Array | float) -> Array:
@@ -162,32 +163,32 @@ class Array:
         """Column of the largest element of each row, the first on a tie, (rows, 1); a constant for gradients."""
         return self.tape.add_reduction("row_argmax", self, (self.shape[0], 1), differentiable=False)
 
-    def folded(self, width: int) -> Array:
+    def fold(self, width: int) -> Array:
         """Sum of blocks of ``width`` columns, (rows, width)."""
         (rows, cols), tape = self.shape, self.tape
         if cols % width or not self.is_contiguous:
             raise tape.error(f"cannot split an array of shape {self.shape} into blocks of {width} columns")
         out = tape.emit("fold", (rows, width), [self], of=self.shape, inner=width)
-        rule = Derivative(self, lambda g: g if isinstance(g, float) else tape.contiguous(g).tiled(cols // width))
+        rule = Derivative(self, lambda g: g if isinstance(g, float) else tape.contiguous(g).tile(cols // width))
         return tape.register_output(out, [rule])
 
-    def tiled(self, times: int) -> Array:
+    def tile(self, times: int) -> Array:
         """``times`` copies next to each other, (rows, times * cols)."""
         (rows, cols), tape = self.shape, self.tape
         out = tape.emit("tile", (rows, times * cols), [tape.contiguous(self)], inner=cols)
-        rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.contiguous(g).folded(cols))
+        rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.contiguous(g).fold(cols))
         return tape.register_output(out, [rule])
 
-    def detached(self) -> Array:
+    def detach(self) -> Array:
         """Return the same array as a constant for gradients."""
-        return Array(self.tape, self.space, self.at, self.shape, self.strides)
+        return Array(self.tape, self.space, self.offset, self.shape, self.strides)
 
 
-def divide_gradient(g: Gradient, by: Array) -> Gradient:
+def divide_gradient(g: Gradient, divisor: Array) -> Gradient:
     """Divide a gradient by an array, within a rule; the division is not differentiated."""
     if isinstance(g, float):
-        return by.tape.elementwise("divide", [by.tape.filled(by.shape, g), by], [])
-    return by.tape.elementwise("divide", [g, by], [])
+        return divisor.tape.elementwise("divide", [divisor.tape.filled(divisor.shape, g), divisor], [])
+    return divisor.tape.elementwise("divide", [g, divisor], [])
 
 
 class RecordedOperation(NamedTuple):
@@ -204,7 +205,7 @@ class RecordedOperation(NamedTuple):
     y: float
     more: tuple[float, float]
     line: str
-    """Its source line: ``file:line``."""
+    """Source line of the operation, ``file:line``."""
 
 
 class Recorder:
@@ -222,16 +223,16 @@ class Recorder:
         """Arrays through which gradients are propagated, in order of computation."""
         self.stale: set[Array] = set()
         """Arrays computed with parameters that have changed since."""
-        self._read: dict[str, Array] = {}
+        self._field_arrays: dict[str, Array] = {}
 
     # Arrays
 
     def read(self, field: Field) -> Array:
         """Return the array of a field of the state or of the record."""
-        if field.name not in self._read:
+        if field.name not in self._field_arrays:
             space = Space.STATE if field.layout is self.state else Space.RECORD
-            self._read[field.name] = Array(self, space, field.at, field.shape)
-        return self._read[field.name]
+            self._field_arrays[field.name] = Array(self, space, field.offset, field.shape)
+        return self._field_arrays[field.name]
 
     def scratch_array(self, shape: tuple[int, int]) -> Array:
         """Allocate an array for intermediate results."""
@@ -243,10 +244,10 @@ class Recorder:
 
     def allocation(self, a: Array) -> int:
         """Index of the scratch array that contains ``a``; -1 outside the scratch space."""
-        return bisect_right(self._starts, a.at) - 1 if a.space is Space.SCRATCH else -1
+        return bisect_right(self._starts, a.offset) - 1 if a.space is Space.SCRATCH else -1
 
     def filled(self, shape: tuple[int, int], value: float) -> Array:
-        """Return an array filled with one number."""
+        """Return a constant array, every element of which is ``value``."""
         return self.emit("fill", shape, [], x=value)
 
     def expand(self, g: Gradient, shape: tuple[int, int]) -> Array:
@@ -261,18 +262,18 @@ class Recorder:
         """Return ``a``, or a copy if elements are repeated: kernels of reductions read rows of adjacent elements."""
         return a if 0 not in a.strides else self.emit("copy", a.shape, [a])
 
-    def error(self, what: str) -> TapeError:
+    def error(self, problem: str) -> TapeError:
         """Return an error that names the line of the algorithm being traced."""
-        return TapeError(f"{source_line()}: {what}")
+        return TapeError(f"{source_line()}: {problem}")
 
     # Operations
 
     @contextmanager
     def section(self, number: int) -> Iterator[None]:
         """Context whose operations run only in updates with this section (1 to 31)."""
-        before, self._section = self._section, number
+        outer_section, self._section = self._section, number
         yield
-        self._section = before
+        self._section = outer_section
 
     def emit(
         self,
@@ -306,17 +307,17 @@ class Recorder:
         return rows, cols
 
     def elementwise(
-        self, name: str, inputs: Sequence[Array], rules: Sequence[Rule], *, x: float = 0.0, y: float = 0.0
+        self, name: str, inputs: Sequence[Array], rules: Sequence[GradientRule], *, x: float = 0.0, y: float = 0.0
     ) -> Array:
         """Append an elementwise operation; ``rules`` derive the gradients of its inputs, in the output's shape."""
         shape = self.common_shape(inputs, name)
         out = self.emit(name, shape, inputs, x=x, y=y)
 
-        def fitted(a: Array, rule: Rule) -> Callable[[Gradient], Gradient]:
+        def sum_to_input(a: Array, rule: GradientRule) -> Callable[[Gradient], Gradient]:
             return lambda g: self._sum_to_shape(a, rule(g, out), shape)
 
         return self.register_output(
-            out, [Derivative(a, fitted(a, rule)) for a, rule in zip(inputs, rules, strict=False)]
+            out, [Derivative(a, sum_to_input(a, rule)) for a, rule in zip(inputs, rules, strict=False)]
         )
 
     def register_output(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
@@ -346,4 +347,4 @@ class Recorder:
     def _broadcast(self, g: Array, shape: tuple[int, int]) -> Array:
         (rows, cols), (by_row, by_col) = g.shape, g.strides
         strides = (0 if rows < shape[0] else by_row, 0 if cols < shape[1] else by_col)
-        return Array(self, g.space, g.at, shape, strides)
+        return Array(self, g.space, g.offset, shape, strides)

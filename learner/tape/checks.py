@@ -1,4 +1,4 @@
-"""Validator for lists of operations, which executors run unchecked.
+"""Validator for lists of operations, which executors run without checks.
 
 It reads the packed form that executors receive.  ``faults`` checks operations individually, any number at once;
 ``first_uninitialised_read`` follows a list in order.
@@ -94,7 +94,7 @@ class Operands(NamedTuple):
     """Operands of n operations; numbers are clipped so that no product of two exceeds 64 bits."""
 
     code: NDArray[np.intp]
-    known: NDArray[np.bool_]
+    is_known_code: NDArray[np.bool_]
     rows: NDArray[np.int64]
     cols: NDArray[np.int64]
     inner: NDArray[np.int64]
@@ -105,11 +105,11 @@ class Operands(NamedTuple):
     """Whether the operation has this operand."""
 
 
-def operands_of(operations: NDArray[np.void]) -> Operands:
+def read_operands(operations: NDArray[np.void]) -> Operands:
     """Return the operands of n operations, with their shapes."""
     code = operations["code"].astype(np.intp)
-    known = (code >= 0) & (code < len(OPERATIONS))
-    code[~known] = 0
+    is_known_code = (code >= 0) & (code < len(OPERATIONS))
+    code[~is_known_code] = 0
     rows, cols, inner = (
         np.clip(operations[key].astype(np.int64), -1, MAX_SIZE + 1) for key in ("rows", "cols", "inner")
     )
@@ -117,65 +117,69 @@ def operands_of(operations: NDArray[np.void]) -> Operands:
     shapes = dimensions[np.arange(len(code))[:, None, None], _SHAPES[code]]
     present = _PRESENT[code]
     present[:, OPERANDS - 1] &= ~_MASKABLE[code] | (operations["post"] == MASKED)
-    return Operands(code, known, rows, cols, inner, shapes[..., 0], shapes[..., 1], present)
+    return Operands(code, is_known_code, rows, cols, inner, shapes[..., 0], shapes[..., 1], present)
 
 
 def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
-    """Return the first ``Fault`` of each of n operations; ``describe`` puts it in words.
+    """Return the first ``Fault`` of each of n operations; ``describe`` returns its message.
 
     ``sizes``: (3,), or (n, 3) if each operation has its own spaces.
     """
-    code, known, rows, cols, inner, height, width, present = operands_of(operations)
+    code, is_known_code, rows, cols, inner, height, width, present = read_operands(operations)
     section, post, x, y = (operations[key] for key in ("section", "post", "x", "y"))
     space, at = operations["space"].astype(np.intp), operations["at"].astype(np.int64)
     row, col = (np.clip(operations[key].astype(np.int64), -1, MAX_SIZE + 1) for key in ("by_row", "by_col"))
     extent = (width - 1) * col + 1
     last = at + (height - 1) * row + extent - 1
-    located = (space >= 0) & (space < len(Space) - 1)
-    size = np.take_along_axis(np.broadcast_to(sizes, (len(code), 3)), np.where(located, space, 0), axis=1)
-    outside = (at < 0) | (row < 0) | (col < 0) | (row > MAX_SIZE) | (col > MAX_SIZE) | (last >= size)
-    in_rows = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ANY_LAYOUT[code]
-    elementwise = _ELEMENTWISE[code]
-    in_rows[:, 1:] |= elementwise[:, None]
-    ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MAX_SIZE) & (inner >= _HAS_INNER[code]) & (inner <= MAX_SIZE)
+    has_space = (space >= 0) & (space < len(Space) - 1)
+    size = np.take_along_axis(np.broadcast_to(sizes, (len(code), 3)), np.where(has_space, space, 0), axis=1)
+    exceeds_space = (at < 0) | (row < 0) | (col < 0) | (row > MAX_SIZE) | (col > MAX_SIZE) | (last >= size)
+    is_row_major = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ANY_LAYOUT[code]
+    is_elementwise = _ELEMENTWISE[code]
+    is_row_major[:, 1:] |= is_elementwise[:, None]
+    has_valid_size = (
+        (rows >= 1) & (cols >= 1) & (rows * cols <= MAX_SIZE) & (inner >= _HAS_INNER[code]) & (inner <= MAX_SIZE)
+    )
     defects = {
-        Fault.CODE: ~known,
-        Fault.EXTENT: ~(ranged & (section >= 0) & (section < 32)),
+        Fault.CODE: ~is_known_code,
+        Fault.EXTENT: ~(has_valid_size & (section >= 0) & (section < 32)),
         Fault.BLOCKS: _BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
         Fault.ATOMS: (code == _PROJECT) & ~((cols >= 2) & np.isfinite(x) & np.isfinite(y) & (x < y)),
         Fault.BOUNDS: (code == _CLAMP) & ~(x <= y),
         Fault.RATE: (code == _DROP) & ~((x >= 0.0) & (x < 1.0)),
-        Fault.WINDOWS: _have_bad_windows(operations, code, cols, inner),
+        Fault.WINDOWS: _have_invalid_windows(operations, code, cols, inner),
         Fault.POST: (post < 0) | (post > 31) | (_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
         Fault.OPERANDS: ((space != Space.NONE) != present).any(axis=1),
-        Fault.SPACE: (present & ~located).any(axis=1),
-        Fault.REACH: (present & outside).any(axis=1),
-        Fault.ROWS: (present & ~in_rows).any(axis=1),
-        Fault.COLUMNS: elementwise & (present & (col > 1)).any(axis=1),
+        Fault.SPACE: (present & ~has_space).any(axis=1),
+        Fault.REACH: (present & exceeds_space).any(axis=1),
+        Fault.ROWS: (present & ~is_row_major).any(axis=1),
+        Fault.COLUMNS: is_elementwise & (present & (col > 1)).any(axis=1),
         Fault.OVERWRITES: _overwrites(code, present, _Spans(space, at, last, row, col, extent)),
     }
-    found = np.zeros(len(code), np.intp)
+    first_faults = np.zeros(len(code), np.intp)
     for fault in reversed(Fault):
         if fault:
-            found[defects[fault]] = fault
-    return found
+            first_faults[defects[fault]] = fault
+    return first_faults
 
 
-def _have_bad_windows(
+def _have_invalid_windows(
     operations: NDArray[np.void], code: NDArray[np.intp], cols: NDArray[np.int64], inner: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Whether windows do not fit images, or patches do not have their size."""
-    having = np.isin(code, [CODES["patches"], CODES["patches_slope"]])
-    numbers = np.concatenate((operations["more"], operations["x"][:, None], operations["y"][:, None]), axis=1)
-    whole = ((numbers >= 1.0) & (numbers <= _MAX_IMAGE_SIDE) & (numbers == np.floor(numbers))).all(axis=1)
-    height, width, side, stride = np.where(whole[:, None], numbers, 1.0).astype(np.int64).T
-    back = code == CODES["patches_slope"]
-    image, patches = np.where(back, cols, inner), np.where(back, inner, cols)
+    has_windows = np.isin(code, [CODES["patches"], CODES["patches_slope"]])
+    values = np.concatenate((operations["more"], operations["x"][:, None], operations["y"][:, None]), axis=1)
+    are_integers = ((values >= 1.0) & (values <= _MAX_IMAGE_SIDE) & (values == np.floor(values))).all(axis=1)
+    height, width, side, stride = np.where(are_integers[:, None], values, 1.0).astype(np.int64).T
+    is_slope = code == CODES["patches_slope"]
+    image, patches = np.where(is_slope, cols, inner), np.where(is_slope, inner, cols)
     channels = image // (height * width)
-    down, across = (height - side) // stride + 1, (width - side) // stride + 1
-    sized = (image == channels * height * width) & (patches == down * across * side * side * channels)
-    bad: NDArray[np.bool_] = having & ~(whole & (channels >= 1) & (side <= height) & (side <= width) & sized)
-    return bad
+    n_down, n_across = (height - side) // stride + 1, (width - side) // stride + 1
+    has_patch_size = (image == channels * height * width) & (patches == n_down * n_across * side * side * channels)
+    is_invalid: NDArray[np.bool_] = has_windows & ~(
+        are_integers & (channels >= 1) & (side <= height) & (side <= width) & has_patch_size
+    )
+    return is_invalid
 
 
 class _Spans(NamedTuple):
@@ -192,19 +196,19 @@ class _Spans(NamedTuple):
 
 def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Spans) -> NDArray[np.bool_]:
     """Whether a written operand shares elements with another, except for an elementwise operation in place."""
-    found = np.zeros(len(code), np.bool_)
+    overwrites = np.zeros(len(code), np.bool_)
     pairs = [(0, i) for i in range(1, OPERANDS)]
     if (code == _ADAM).any():
         pairs += [(_MOMENTS, i) for i in range(1, OPERANDS) if i != _MOMENTS]
     for written, read in pairs:
-        a, b = (_Spans(*(each[:, i] for each in spans)) for i in (written, read))
-        shared = present[:, read] & (a.space == b.space) & (a.at <= b.last) & (b.at <= a.last)
-        in_place = _ELEMENTWISE[code] & (a.at == b.at) & (a.row == b.row) & (a.col == b.col)
+        a, b = (_Spans(*(field[:, i] for field in spans)) for i in (written, read))
+        overlaps = present[:, read] & (a.space == b.space) & (a.at <= b.last) & (b.at <= a.last)
+        is_in_place = _ELEMENTWISE[code] & (a.at == b.at) & (a.row == b.row) & (a.col == b.col)
         # Separate columns of the same rows may interleave.
         offset = (b.at - a.at) % np.maximum(a.row, 1)
-        separated = (a.row == b.row) & (offset >= a.extent) & (offset + b.extent <= a.row)
-        found |= shared & ~in_place & ~separated & ((written == 0) | (code == _ADAM))
-    return found
+        is_interleaved = (a.row == b.row) & (offset >= a.extent) & (offset + b.extent <= a.row)
+        overwrites |= overlaps & ~is_in_place & ~is_interleaved & ((written == 0) | (code == _ADAM))
+    return overwrites
 
 
 def describe(op: np.void, fault: int, sizes: Sizes) -> str:
@@ -212,16 +216,16 @@ def describe(op: np.void, fault: int, sizes: Sizes) -> str:
     code = int(op["code"])
     if fault == Fault.CODE:
         return _TEXTS[Fault.CODE].format(code=code)
-    shapes, reach = operand_shapes(op), []
+    shapes, excesses = operand_shapes(op), []
     for i, (rows, cols) in enumerate(shapes):
         space, at, row, col = (int(op[key][i]) for key in ("space", "at", "by_row", "by_col"))
         size = int(sizes[space]) if 0 <= space < len(sizes) else 0
         last = at + (rows - 1) * row + (cols - 1) * col
         if at < 0 or row < 0 or col < 0 or last >= size:
-            reach.append(f"operand {i} from {at} to {last} of {size}")
+            excesses.append(f"operand {i} from {at} to {last} of {size}")
     fields = {key: op[key] for key in ("rows", "cols", "inner", "section", "x", "y", "post", "more")}
     return _TEXTS[Fault(fault)].format(
-        name=OPERATIONS[code].name, operands=len(shapes), reach=", ".join(reach), **fields
+        name=OPERATIONS[code].name, operands=len(shapes), reach=", ".join(excesses), **fields
     )
 
 
@@ -231,27 +235,28 @@ def first_uninitialised_read(operations: NDArray[np.void], scratch: int) -> int 
     Such elements would belong to another update or trial.  Values written in a section are available only in that
     section. The operations must be valid by ``faults``.
     """
-    operands = operands_of(operations)
+    operands = read_operands(operations)
     columns = [operands.code, operations["section"], operands.height, operands.width]
     columns += [operations[key] for key in ("space", "at", "by_row", "by_col")]
-    read = _READS[operands.code] & (operations["space"] == Space.SCRATCH)
-    written = np.zeros(scratch, np.uint32)  # the sections in which an element has been written
-    rows = zip(*(column.tolist() for column in (*columns, read)), strict=True)
-    for number, (_, section, heights, widths, spaces, *places, reads) in enumerate(rows):
-        operand = list(zip(heights, widths, *places, strict=True))
-        for i, is_read in enumerate(reads):
-            if is_read and not int(np.bitwise_and.reduce(_elements(written, *operand[i]), axis=None)) >> section & 1:
-                return number
+    is_scratch_read = _READS[operands.code] & (operations["space"] == Space.SCRATCH)
+    written_sections = np.zeros(scratch, np.uint32)  # the sections in which an element has been written
+    rows = zip(*(column.tolist() for column in (*columns, is_scratch_read)), strict=True)
+    for index, (_, section, heights, widths, spaces, *layout, are_read) in enumerate(rows):
+        operand = list(zip(heights, widths, *layout, strict=True))
+        for i, is_read in enumerate(are_read):
+            sections = _elements(written_sections, *operand[i]) if is_read else None
+            if sections is not None and not int(np.bitwise_and.reduce(sections, axis=None)) >> section & 1:
+                return index
         if spaces[0] == Space.SCRATCH:
-            _elements(written, *operand[0])[:] |= np.uint32(1 << section if section else 0xFFFFFFFF)
+            _elements(written_sections, *operand[0])[:] |= np.uint32(1 << section if section else 0xFFFFFFFF)
     return None
 
 
 def _elements(
-    scratch: NDArray[np.uint32], rows: int, cols: int, at: int, by_row: int, by_col: int
+    scratch: NDArray[np.uint32], rows: int, cols: int, offset: int, by_row: int, by_col: int
 ) -> NDArray[np.uint32]:
     """View of an operand's elements, each once."""
     rows, cols = rows if by_row else 1, cols if by_col else 1
     if (cols == 1 or by_col == 1) and (rows == 1 or by_row == cols):
-        return scratch[at : at + rows * cols]
-    return np.ndarray((rows, cols), np.uint32, scratch, 4 * at, (4 * by_row, 4 * by_col))
+        return scratch[offset : offset + rows * cols]
+    return np.ndarray((rows, cols), np.uint32, scratch, 4 * offset, (4 * by_row, 4 * by_col))

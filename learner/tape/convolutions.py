@@ -43,7 +43,7 @@ class Convolutions:
         for windows in self._windows:
             weight, bias = (images.tape.read(next(parameters)) for _ in range(2))
             units = dense(patches(images, windows), weight, bias, relu=True)
-            images = units.reshaped(rows, units.size // rows)
+            images = units.reshape(rows, units.size // rows)
         return images
 
 

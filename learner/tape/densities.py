@@ -35,7 +35,7 @@ def importance_ratio(log_pi: Array, log_mu: Array, max_ratio: float = math.inf) 
 
     Its gradient is rho grad ln pi with the bounded rho: the bound limits the step and does not mask the experience.
     """
-    constant = log_pi.detached()
+    constant = log_pi.detach()
     rho = clip(exp(clip(constant - log_mu, -_LOG_RATIO, _LOG_RATIO)), 0.0, max_ratio)
     return rho * (log_pi - constant + 1.0)
 

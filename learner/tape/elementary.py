@@ -73,10 +73,10 @@ def minimum(a: Array, b: Array) -> Array:
     """The smaller of both; on a tie the gradient passes to the first."""
     tape, shape = a.tape, a.tape.common_shape([a, b])
 
-    def towards(name: str) -> Callable[[Gradient, Array], Gradient]:
+    def select_gradient(name: str) -> Callable[[Gradient, Array], Gradient]:
         return lambda g, y: tape.elementwise(name, [a, b, tape.expand(g, shape)], [])
 
-    return tape.elementwise("minimum", [a, b], [towards("where_less"), towards("where_more")])
+    return tape.elementwise("minimum", [a, b], [select_gradient("where_less"), select_gradient("where_more")])
 
 
 def maximum(a: Array, b: Array) -> Array:
@@ -120,7 +120,7 @@ def standardise(a: Array, eps: float, *, columns: bool = False) -> Array:
 class Dropout:
     """Dropout (Srivastava et al. 2014) at ``rate``; masks differ between updates by ``seed``, and between uses.
 
-    ``seed`` (1, 1): an integer below ``SEEDS``.
+    ``seed`` (1, 1): an integer below ``N_SEEDS``.
     """
 
     def __init__(self, rate: float, seed: Array) -> None:
@@ -128,13 +128,13 @@ class Dropout:
 
     def __call__(self, a: Array) -> Array:
         """Return a / (1 - rate), or 0 with probability ``rate``."""
-        tape, use = a.tape, next(self._uses)
+        tape, use_index = a.tape, next(self._uses)
 
-        def dropped(values: Array) -> Array:
-            return tape.emit("drop", a.shape, [values, self._seed], inner=use, x=self._rate)
+        def drop(values: Array) -> Array:
+            return tape.emit("drop", a.shape, [values, self._seed], inner=use_index, x=self._rate)
 
-        out = dropped(tape.without_repeats(a))
-        return tape.register_output(out, [Derivative(a, lambda g: dropped(_materialise(g, out)))])
+        out = drop(tape.without_repeats(a))
+        return tape.register_output(out, [Derivative(a, lambda g: drop(_materialise(g, out)))])
 
 
 def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
@@ -154,39 +154,44 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
     out = tape.emit("product", (rows, cols), [x, weight, bias], inner=inner, post=int(relu))
     out.is_relu = relu
 
-    def towards_x(g: Gradient) -> Array:
+    def differentiate_x(g: Gradient) -> Array:
         g = _materialise(g, out)
         mask = [x] if x.is_relu else []
-        back = tape.emit("product_nt", x.shape, [g, weight, *mask], inner=cols, post=2 if mask else 0)
-        back.masked_by = x if mask else None
-        return back
+        input_gradient = tape.emit("product_nt", x.shape, [g, weight, *mask], inner=cols, post=2 if mask else 0)
+        input_gradient.masked_by = x if mask else None
+        return input_gradient
 
-    def towards_weight(g: Gradient) -> Array:
+    def differentiate_weight(g: Gradient) -> Array:
         return tape.emit("product_tn", weight.shape, [x, _materialise(g, out)], inner=rows)
 
-    def towards_bias(g: Gradient) -> Array:
+    def differentiate_bias(g: Gradient) -> Array:
         return _materialise(g, out).column_sums()
 
     return tape.register_output(
-        out, [Derivative(x, towards_x), Derivative(weight, towards_weight), Derivative(bias, towards_bias)]
+        out,
+        [
+            Derivative(x, differentiate_x),
+            Derivative(weight, differentiate_weight),
+            Derivative(bias, differentiate_bias),
+        ],
     )
 
 
 def patches(images: Array, windows: Windows) -> Array:
     """Windows of images (rows, pixels): a row (patch,) for each window, in order, of each image in turn."""
     (rows, pixels), tape = images.shape, images.tape
-    count, constants = math.prod(windows.grid), (float(windows.height), float(windows.width))
+    n_windows, constants = math.prod(windows.grid), (float(windows.height), float(windows.width))
     if pixels != windows.pixels or min(windows) < 1 or min(windows.grid) < 1:
         raise tape.error(f"images of {pixels} elements have no windows {tuple(windows)}")
-    size, side, stride = count * windows.patch, float(windows.side), float(windows.stride)
+    size, side, stride = n_windows * windows.patch, float(windows.side), float(windows.stride)
     source = tape.contiguous(images)
     out = tape.emit("patches", (rows, size), [source], inner=pixels, x=side, y=stride, more=constants)
 
     def rule(g: Gradient) -> Array:
-        given = [_materialise(g, out)]
-        return tape.emit("patches_slope", images.shape, given, inner=size, x=side, y=stride, more=constants)
+        gradients = [_materialise(g, out)]
+        return tape.emit("patches_slope", images.shape, gradients, inner=size, x=side, y=stride, more=constants)
 
-    return tape.register_output(out, [Derivative(images, rule)]).reshaped(rows * count, windows.patch)
+    return tape.register_output(out, [Derivative(images, rule)]).reshape(rows * n_windows, windows.patch)
 
 
 def _materialise(g: Gradient, y: Array) -> Array:
@@ -207,11 +212,11 @@ def concatenate(*parts: Array) -> Array:
     for part, start in zip(parts, starts, strict=False):
         tape.emit("copy", part.shape, [part], out=out.columns(start, start + part.shape[1]))
 
-    def cut(start: int, stop: int) -> Callable[[Gradient], Gradient]:
-        return lambda g: g if isinstance(g, float) else g.columns(start, stop).detached()
+    def slice_gradient(start: int, stop: int) -> Callable[[Gradient], Gradient]:
+        return lambda g: g if isinstance(g, float) else g.columns(start, stop).detach()
 
     return tape.register_output(
-        out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)]
+        out, [Derivative(p, slice_gradient(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)]
     )
 
 
@@ -225,7 +230,7 @@ def stack(a: Array, b: Array) -> Array:
     for part, start, stop in ((a, 0, ends[0]), (b, *ends)):
         tape.emit("copy", part.shape, [part], out=out.row_view(start, stop))
 
-    def cut(start: int, stop: int) -> Callable[[Gradient], Gradient]:
+    def slice_gradient(start: int, stop: int) -> Callable[[Gradient], Gradient]:
         return lambda g: g if isinstance(g, float) else g.row_view(start, stop)
 
-    return tape.register_output(out, [Derivative(a, cut(0, ends[0])), Derivative(b, cut(*ends))])
+    return tape.register_output(out, [Derivative(a, slice_gradient(0, ends[0])), Derivative(b, slice_gradient(*ends))])

@@ -19,18 +19,18 @@ class ExecutorError(Exception):
 
 def executor_for(dtype: DTypeLike) -> Executor:
     """Return the executor for float32 or float64; raises ExecutorError."""
-    real: np.dtype[Any] = np.dtype(dtype)
+    real_dtype: np.dtype[Any] = np.dtype(dtype)
     native, device = library(), torch_device()
     if device:
-        return _torch_on(device, real)
-    return NumpyExecutor(real) if native is None else NativeExecutor(native, variant(), real)
+        return _torch_on(device, real_dtype)
+    return NumpyExecutor(real_dtype) if native is None else NativeExecutor(native, variant(), real_dtype)
 
 
-def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
+def _torch_on(device: str, dtype: np.dtype[Any]) -> Executor:
     try:
         from onrig.learner.tape.torch_executor import TorchExecutor
 
-        return TorchExecutor(device, real)
+        return TorchExecutor(device, dtype)
     except ImportError as error:
         raise ExecutorError(
             f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]"

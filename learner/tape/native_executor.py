@@ -33,10 +33,10 @@ class NativeExecutor:
         self._run.argtypes, self._run.restype = _ARGUMENTS, None
 
     def bind(self, program: Program) -> Run:
-        operations, native, count = program.operations.copy(), self._run, len(program.operations)
+        operations, native, n_operations = program.operations.copy(), self._run, len(program.operations)
         scratch = np.zeros(program.scratch, self.dtype)
         transposed = np.zeros(transposed_elements(operations).max(initial=0), self.dtype)
-        at = [a.ctypes.data for a in (operations, scratch, transposed)]
+        addresses = [a.ctypes.data for a in (operations, scratch, transposed)]
         keep_alive, dtype = (operations, scratch, transposed), self.dtype
 
         def run(state: NDArray[Any], records: NDArray[Any], sections: NDArray[np.uint32] | None) -> None:
@@ -45,7 +45,17 @@ class NativeExecutor:
             masks = None if sections is None else sections.ctypes.data
             assert keep_alive is not None
             native(
-                at[0], count, S, K, state.ctypes.data, state.shape[1], records.ctypes.data, size, at[1], at[2], masks
+                addresses[0],
+                n_operations,
+                S,
+                K,
+                state.ctypes.data,
+                state.shape[1],
+                records.ctypes.data,
+                size,
+                addresses[1],
+                addresses[2],
+                masks,
             )
 
         return run

@@ -52,17 +52,19 @@ class Mlp:
         *,
         activation: Activation = relu,
         joins: Mapping[int, int] | None = None,
-        scaled: Sequence[int] = (),
+        scaled_widths: Sequence[int] = (),
     ) -> None:
         """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: number of additional columns that enter
-        layer i; ``scaled``: widths of layers with a scale and a shift, for a subclass."""
-        more = joins or {}
-        self.sizes: Final = [(i + more.get(at, 0), o) for at, (i, o) in enumerate(itertools.pairwise(sizes))]
+        layer i; ``scaled_widths``: widths of layers with a scale and a shift, for a subclass."""
+        n_joined = joins or {}
+        self.sizes: Final = [
+            (n_in + n_joined.get(i, 0), n_out) for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes))
+        ]
         shapes: dict[str, tuple[int, int]] = {}
-        for at, (inputs, outputs) in enumerate(self.sizes):
-            shapes[f"weight{at}"], shapes[f"bias{at}"] = (inputs, outputs), (1, outputs)
-        for at, cols in enumerate(scaled):
-            shapes[f"scale{at}"] = shapes[f"shift{at}"] = (1, cols)
+        for i, (inputs, outputs) in enumerate(self.sizes):
+            shapes[f"weight{i}"], shapes[f"bias{i}"] = (inputs, outputs), (1, outputs)
+        for i, cols in enumerate(scaled_widths):
+            shapes[f"scale{i}"] = shapes[f"shift{i}"] = (1, cols)
         self.group: Final[Group] = state.group(name, shapes)
         self._activation = activation
 
@@ -88,17 +90,17 @@ class Mlp:
         """Linear outputs in an update; subclasses use ``dropout`` and the statistics of the batch."""
         return self(x)
 
-    def from_layer(self, at: int, x: Array, **joining: Array) -> Array:
+    def from_layer(self, first: int, x: Array, **joining: Array) -> Array:
         """Linear outputs from the inputs of layer ``at``."""
         last = len(self.sizes) - 1
-        for number in range(at, last + 1):
-            more = joining.get(f"join{number}")
-            x = self.layer(number, x if more is None else concatenate(x, more), last=number == last)
+        for i in range(first, last + 1):
+            joined = joining.get(f"join{i}")
+            x = self.layer(i, x if joined is None else concatenate(x, joined), last=i == last)
         return x
 
-    def layer(self, at: int, x: Array, *, last: bool = False) -> Array:
+    def layer(self, index: int, x: Array, *, last: bool = False) -> Array:
         """Outputs of one layer, after its units unless it is the last."""
-        weight, bias = (x.tape.read(f) for f in self.group.fields[2 * at : 2 * at + 2])
+        weight, bias = (x.tape.read(f) for f in self.group.fields[2 * index : 2 * index + 2])
         if last:
             return dense(x, weight, bias)
         if self._activation is relu:
@@ -107,21 +109,21 @@ class Mlp:
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
         last = len(self.sizes) - 1
-        for at, (inputs, outputs) in enumerate(self.sizes):
-            for f, values in zip(self.group.fields[2 * at :], draw(stream, inputs, outputs, at == last), strict=False):
+        for i, (inputs, outputs) in enumerate(self.sizes):
+            for f, values in zip(self.group.fields[2 * i :], draw(stream, inputs, outputs, i == last), strict=False):
                 row[f.slice] = np.broadcast_to(values, f.shape).reshape(-1)
 
         for f in self._scales[::2]:
             row[f.slice] = 1.0
 
-    def _scaled(self, at: int, x: Array) -> Array:
+    def _scale(self, index: int, x: Array) -> Array:
         """Apply a scale and a shift to each column."""
-        scale, shift = (x.tape.read(f) for f in self._scales[2 * at : 2 * at + 2])
+        scale, shift = (x.tape.read(f) for f in self._scales[2 * index : 2 * index + 2])
         return x * scale + shift
 
-    def copy(self, row: NDArray[np.floating], other: Mlp) -> None:
+    def copy(self, row: NDArray[np.floating], source: Mlp) -> None:
         """Copy one trial's parameters from a network of the same sizes."""
-        row[self.group.flat.slice] = row[other.group.flat.slice]
+        row[self.group.flat.slice] = row[source.group.flat.slice]
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy weights (in, out) and bias (out,) of each layer out of a trial's state."""
@@ -135,20 +137,20 @@ class LayerNormalised(Mlp):
     EPS: Final = 1e-5
 
     def __init__(self, state: Layout, name: str, sizes: Sequence[int], *, normalised: bool) -> None:
-        super().__init__(state, name, sizes, scaled=sizes[1:-1] if normalised else ())
+        super().__init__(state, name, sizes, scaled_widths=sizes[1:-1] if normalised else ())
 
-    def layer(self, at: int, x: Array, *, last: bool = False, dropout: Dropout | None = None) -> Array:
+    def layer(self, index: int, x: Array, *, last: bool = False, dropout: Dropout | None = None) -> Array:
         """Outputs of one layer, after its units unless it is the last."""
         if last or (dropout is None and not self._scales):
-            return super().layer(at, x, last=last)
-        x = super().layer(at, x, last=True)
+            return super().layer(index, x, last=last)
+        x = super().layer(index, x, last=True)
         x = x if dropout is None else dropout(x)
-        return relu(self._scaled(at, standardise(x, self.EPS)) if self._scales else x)
+        return relu(self._scale(index, standardise(x, self.EPS)) if self._scales else x)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
         last = len(self.sizes) - 1
-        for at in range(last + 1):
-            x = self.layer(at, x, last=at == last, dropout=dropout)
+        for i in range(last + 1):
+            x = self.layer(i, x, last=i == last, dropout=dropout)
         return x
 
 
@@ -160,8 +162,8 @@ class BatchNormalised(Mlp):
     """Share of the running statistics that an update keeps."""
 
     def __init__(self, state: Layout, name: str, sizes: Sequence[int]) -> None:
-        super().__init__(state, name, sizes, scaled=sizes[:-1])
-        shapes = {f"{kind}{at}": (1, cols) for at, cols in enumerate(sizes[:-1]) for kind in ("mean", "variance")}
+        super().__init__(state, name, sizes, scaled_widths=sizes[:-1])
+        shapes = {f"{kind}{i}": (1, cols) for i, cols in enumerate(sizes[:-1]) for kind in ("mean", "variance")}
         self._statistics: Final = state.group(f"{name}_statistics", shapes).fields
         """Running mean and variance of the inputs of each layer in turn."""
 
@@ -170,29 +172,29 @@ class BatchNormalised(Mlp):
         for f in self._statistics[1::2]:
             row[f.slice] = 1.0
 
-    def layer(self, at: int, x: Array, *, last: bool = False) -> Array:
+    def layer(self, index: int, x: Array, *, last: bool = False) -> Array:
         """Outputs of one layer, whose inputs are normalised by the running statistics."""
-        mean, variance = (x.tape.read(f) for f in self._statistics[2 * at : 2 * at + 2])
-        return super().layer(at, self._scaled(at, (x - mean) / sqrt(variance + self.EPS)), last=last)
+        mean, variance = (x.tape.read(f) for f in self._statistics[2 * index : 2 * index + 2])
+        return super().layer(index, self._scale(index, (x - mean) / sqrt(variance + self.EPS)), last=last)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
         """Linear outputs, normalised by the statistics of the batch, which update the running ones."""
         last, rows = len(self.sizes) - 1, x.shape[0]
-        for at in range(last + 1):
+        for i in range(last + 1):
             mean = x.column_sums() * (1.0 / rows)
             variance = square(x - mean).column_sums() * (1.0 / rows)
-            for f, value in zip(self._statistics[2 * at :], (mean, variance), strict=False):
+            for f, value in zip(self._statistics[2 * i :], (mean, variance), strict=False):
                 x.tape.emit("follow", f.shape, [value], out=x.tape.read(f), x=1.0 - self.MOMENTUM)
-            x = super().layer(at, self._scaled(at, standardise(x, self.EPS, columns=True)), last=at == last)
+            x = super().layer(i, self._scale(i, standardise(x, self.EPS, columns=True)), last=i == last)
         return x
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy out weights and biases of the same network without normalisation."""
-        plain = []
-        for at, (weight, bias) in enumerate(super().layers(row)):
-            fields = (*self._statistics[2 * at : 2 * at + 2], *self._scales[2 * at : 2 * at + 2])
+        folded_layers = []
+        for i, (weight, bias) in enumerate(super().layers(row)):
+            fields = (*self._statistics[2 * i : 2 * i + 2], *self._scales[2 * i : 2 * i + 2])
             mean, variance, scale, shift = (row[f.slice].astype(np.float64) for f in fields)
             factor = scale / np.sqrt(variance + self.EPS)
             bias = bias + (shift - mean * factor) @ weight
-            plain.append(((factor[:, None] * weight).astype(row.dtype), bias.astype(row.dtype)))
-        return plain
+            folded_layers.append(((factor[:, None] * weight).astype(row.dtype), bias.astype(row.dtype)))
+        return folded_layers

@@ -63,6 +63,6 @@ def _bind_kernel(op: np.void, spaces: Mapping[int, Values]) -> Kernel:
 
 def _view(op: np.void, i: int, shape: tuple[int, int], spaces: Mapping[int, Values]) -> Values:
     space = spaces[int(op["space"][i])]
-    at, size = int(op["at"][i]), space.itemsize
+    offset, size = int(op["at"][i]), space.itemsize
     strides = int(op["by_row"][i]) * size, int(op["by_col"][i]) * size
-    return as_strided(space[at:], shape, strides)
+    return as_strided(space[offset:], shape, strides)

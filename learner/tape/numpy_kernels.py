@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.operations import COLUMNS, SEEDS
-from onrig.learner.tape.windows import Windows, by_window
+from onrig.learner.tape.operations import COLUMNS, N_SEEDS
+from onrig.learner.tape.windows import Windows, view_by_window
 
 Values = NDArray[Any]
 Kernel = Callable[[], object]
@@ -214,18 +214,18 @@ def _tile(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) ->
 
 
 def _patches(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
-    view = by_window(inputs[0], Windows.of(op))
+    view = view_by_window(inputs[0], Windows.from_operation(op))
     return partial(np.copyto, out.reshape(view.shape), view)
 
 
 def _patches_slope(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
-    view = by_window(out, Windows.of(op))
-    parts = inputs[0].reshape(view.shape)
+    view = view_by_window(out, Windows.from_operation(op))
+    window_gradients = inputs[0].reshape(view.shape)
 
     def kernel() -> None:
         out.fill(0.0)
-        for down, across in np.ndindex(view.shape[1:3]):  # windows may overlap, and are added in the compiled order
-            view[:, down, across] += parts[:, down, across]
+        for row, column in np.ndindex(view.shape[1:3]):  # windows may overlap, and are added in the compiled order
+            view[:, row, column] += window_gradients[:, row, column]
 
     return kernel
 
@@ -238,13 +238,13 @@ def _project(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any)
     width = (y - x) / out.dtype.type(atoms - 1)
 
     def kernel() -> None:
-        place = (np.clip(reward + discount * z, x, y) - x) / width
-        below = np.clip(np.nan_to_num(np.floor(place)), 0, atoms - 2)
-        share = place - below
-        index = below.astype(np.int64)
+        position = (np.clip(reward + discount * z, x, y) - x) / width
+        lower_atom = np.clip(np.nan_to_num(np.floor(position)), 0, atoms - 2)
+        fraction = position - lower_atom
+        index = lower_atom.astype(np.int64)
         out.fill(0.0)
-        np.add.at(out, (row, index), p * (1.0 - share))
-        np.add.at(out, (row, index + 1), p * share)
+        np.add.at(out, (row, index), p * (1.0 - fraction))
+        np.add.at(out, (row, index + 1), p * fraction)
 
     return kernel
 
@@ -265,8 +265,10 @@ def _standardise_slope(op: np.void, out: Values, inputs: Sequence[Values], x: An
     def kernel() -> None:
         centred = a - a.mean(axis=axis, keepdims=True)
         std = np.sqrt(np.square(centred).mean(axis=axis, keepdims=True) + y)
-        unit = centred / std
-        projected = g - g.mean(axis=axis, keepdims=True) - unit * (g * unit).mean(axis=axis, keepdims=True)
+        standardised = centred / std
+        projected = (
+            g - g.mean(axis=axis, keepdims=True) - standardised * (g * standardised).mean(axis=axis, keepdims=True)
+        )
         np.divide(projected, std, out=out)
 
     return kernel
@@ -284,12 +286,12 @@ def _hash(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def dropout_mask(shape: tuple[int, int], rate: float, use: int, seed: float) -> NDArray[np.bool_]:
-    """Mask of the elements that ``drop`` keeps; a seed outside of [0, SEEDS) counts as 0."""
-    word = np.array([seed if 0.0 <= seed < SEEDS else 0.0]).astype(np.uint32)
+    """Mask of the elements that ``drop`` keeps; a seed outside of [0, ``N_SEEDS``) counts as 0."""
+    word = np.array([seed if 0.0 <= seed < N_SEEDS else 0.0]).astype(np.uint32)
     key = _hash(word ^ _hash(np.array([use], np.uint32) + np.uint32(0x9E3779B9)))
     elements = np.arange(shape[0] * shape[1], dtype=np.uint32) * np.uint32(0x9E3779B9)
-    kept: NDArray[np.bool_] = _hash(elements + key) >= np.uint32(rate * 2.0**32)
-    return kept.reshape(shape)
+    is_kept: NDArray[np.bool_] = _hash(elements + key) >= np.uint32(rate * 2.0**32)
+    return is_kept.reshape(shape)
 
 
 def _drop(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
@@ -305,23 +307,23 @@ def _adam(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) ->
     mean, square, step = moments[:, :n], moments[:, n : 2 * n], moments[:, 2 * n :]
     beta1, beta2 = op["more"]
     a, b = np.empty_like(out), np.empty_like(out)
-    real = out.dtype.type
+    cast = out.dtype.type
 
     def kernel() -> None:
         step[0, 0] += 1.0
-        taken = np.float64(step[0, 0])  # a float64 scalar, whose powers and quotients never raise
+        n_steps = np.float64(step[0, 0])  # a float64 scalar, whose powers and quotients never raise
         np.subtract(gradient, mean, out=a)
-        np.multiply(a, real(1.0 - beta1), out=a)
+        np.multiply(a, cast(1.0 - beta1), out=a)
         np.add(mean, a, out=mean)
         np.multiply(gradient, gradient, out=a)
-        np.multiply(a, real(1.0 - beta2), out=a)
-        np.multiply(square, real(beta2), out=square)
+        np.multiply(a, cast(1.0 - beta2), out=a)
+        np.multiply(square, cast(beta2), out=square)
         np.add(square, a, out=square)
         np.sqrt(square, out=b)
-        np.multiply(b, real(1.0 / np.sqrt(1.0 - beta2**taken)), out=b)
+        np.multiply(b, cast(1.0 / np.sqrt(1.0 - beta2**n_steps)), out=b)
         np.add(b, y, out=b)
         np.divide(mean, b, out=a)
-        np.multiply(a, real(float(op["x"]) * float(factor[0, 0]) / (1.0 - beta1**taken)), out=a)
+        np.multiply(a, cast(float(op["x"]) * float(factor[0, 0]) / (1.0 - beta1**n_steps)), out=a)
         np.subtract(out, a, out=out)
 
     return kernel

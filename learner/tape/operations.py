@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-_HERE: Final = str(Path(__file__).parent)
+_TAPE_FOLDER: Final = str(Path(__file__).parent)
 
 
 class TapeError(Exception):
@@ -34,13 +34,13 @@ class Space(IntEnum):
 
 
 class Kind(IntEnum):
-    """Iteration pattern of kernels over operands."""
+    """Relation between the shapes of an operation's operands."""
 
     ELEMENTWISE = 0
     """All (rows, cols), repeated where a stride is 0."""
     PRODUCT = 1
     """Matrices with a common inner dimension."""
-    OWN = 2
+    SPECIFIC = 2
     """Shapes defined by the operation."""
 
 
@@ -52,7 +52,7 @@ class Operation(NamedTuple):
     shapes: str
     """Rows and columns of the output and of each input, each one of ``DIMENSIONS``."""
     written: tuple[int, ...] = ()
-    """Indices of the operands that it updates; all others except the output are only read."""
+    """Indices of the operands that the operation updates; all others except the output are only read."""
     posts: tuple[int, ...] = (0,)
     """Valid values of ``post``."""
 
@@ -62,7 +62,7 @@ DIMENSIONS: Final = "1rcim"
 MASKED: Final = 2
 """``post`` of a product whose last operand is a mask; with other values, that operand is missing."""
 
-SEEDS: Final = 1 << 24
+N_SEEDS: Final = 1 << 24
 """Number of seeds of ``drop``: integers that single precision represents."""
 COLUMNS: Final = 1
 """``post`` of an operation on each column; 0: on each row."""
@@ -103,31 +103,31 @@ OPERATIONS: Final = (
     _elementwise("softsign_slope", 2),  # b (1 - |a|)^2
     _elementwise("equal", 2),  # 1 where a = b, else 0
     # Reductions.
-    Operation("sum", Kind.OWN, "11 rc"),
-    Operation("sum_of_squares", Kind.OWN, "11 rc"),
-    Operation("row_sum", Kind.OWN, "r1 rc"),
-    Operation("row_max", Kind.OWN, "r1 rc"),  # NaN if any element is NaN
-    Operation("row_argmax", Kind.OWN, "r1 rc"),  # column of the largest element, the first on a tie
-    Operation("column_sum", Kind.OWN, "1c rc"),
+    Operation("sum", Kind.SPECIFIC, "11 rc"),
+    Operation("sum_of_squares", Kind.SPECIFIC, "11 rc"),
+    Operation("row_sum", Kind.SPECIFIC, "r1 rc"),
+    Operation("row_max", Kind.SPECIFIC, "r1 rc"),  # NaN if any element is NaN
+    Operation("row_argmax", Kind.SPECIFIC, "r1 rc"),  # column of the largest element, the first on a tie
+    Operation("column_sum", Kind.SPECIFIC, "1c rc"),
     # Distributions over atoms z from x to y: projects p of reward + discount z onto z.
-    Operation("project", Kind.OWN, "rc rc r1 r1"),
+    Operation("project", Kind.SPECIFIC, "rc rc r1 r1"),
     # (a - mean) / sqrt(variance + y) over each row, or over each column if post is 1; and its derivative: a, gradient.
-    Operation("standardise", Kind.OWN, "rc rc", posts=(0, COLUMNS)),
-    Operation("standardise_slope", Kind.OWN, "rc rc rc", posts=(0, COLUMNS)),
+    Operation("standardise", Kind.SPECIFIC, "rc rc", posts=(0, COLUMNS)),
+    Operation("standardise_slope", Kind.SPECIFIC, "rc rc rc", posts=(0, COLUMNS)),
     # a / (1 - x) or 0, with probability x, by a hash of the element, ``inner`` and the seed (an integer below 2^24).
-    Operation("drop", Kind.OWN, "rc rc 11"),
+    Operation("drop", Kind.SPECIFIC, "rc rc 11"),
     # Blocks of ``inner`` columns: their sum, and copies.
-    Operation("fold", Kind.OWN, "ri rc"),
-    Operation("tile", Kind.OWN, "rc ri"),
+    Operation("fold", Kind.SPECIFIC, "ri rc"),
+    Operation("tile", Kind.SPECIFIC, "rc ri"),
     # The patches of an image in each row (``Windows``), one after the other, and the sum of patches into an image.
-    Operation("patches", Kind.OWN, "rc ri"),
-    Operation("patches_slope", Kind.OWN, "rc ri"),
+    Operation("patches", Kind.SPECIFIC, "rc ri"),
+    Operation("patches_slope", Kind.SPECIFIC, "rc ri"),
     # In-place operations.
     _elementwise("add_scaled", 1, written=(0,)),  # += x a
     _elementwise("follow", 1, written=(0,)),  # += x (a - out)
     # Operands: parameters, gradient, moments, factor of the step size x; y is added to roots; moment factors in
     # ``more``.
-    Operation("adam", Kind.OWN, "1c 1c 1m 11", written=(0, 2)),
+    Operation("adam", Kind.SPECIFIC, "1c 1c 1m 11", written=(0, 2)),
 )
 CODES: Final = {operation.name: code for code, operation in enumerate(OPERATIONS)}
 
@@ -166,6 +166,6 @@ def operand_shapes(op: np.void) -> list[tuple[int, int]]:
 def source_line() -> str:
     """Return the source line of the algorithm being traced, ``file:line``: the innermost one outside this folder."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_TAPE_FOLDER):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -42,15 +42,15 @@ class Adam:
         for f in self._decays:
             weight = tape.read(f)
             if self._coupled:
-                at = gradient.at + f.at - self.group.flat.at
-                into = Array(tape, gradient.space, at, f.shape)
-                tape.emit("add_scaled", f.shape, [weight], out=into, x=self._decay)
+                offset = gradient.offset + f.offset - self.group.flat.offset
+                decayed = Array(tape, gradient.space, offset, f.shape)
+                tape.emit("add_scaled", f.shape, [weight], out=decayed, x=self._decay)
             elif factor is None:
                 tape.emit("affine", f.shape, [weight], out=weight, x=1.0 - self._lr * self._decay)
             else:
-                shrink = factor.affine(-self._lr * self._decay, 1.0)
-                tape.emit("multiply", f.shape, [weight, shrink], out=weight)
-        parameters = Array(tape, Space.STATE, self.group.flat.at, self.group.flat.shape)
+                decay_factor = factor.affine(-self._lr * self._decay, 1.0)
+                tape.emit("multiply", f.shape, [weight, decay_factor], out=weight)
+        parameters = Array(tape, Space.STATE, self.group.flat.offset, self.group.flat.shape)
         factor = tape.filled((1, 1), 1.0) if factor is None else factor
         inputs = [gradient, tape.read(self.moments), factor]
         tape.emit("adam", parameters.shape, inputs, out=parameters, x=self._lr, y=self._eps, more=self._betas)
@@ -67,7 +67,7 @@ def descend(
 ) -> None:
     """Take one step of each optimiser along the negative gradient of ``loss``, clipped to ``max_norm`` over all of
     them."""
-    gradients = tape.gradient(loss, [each.group for each in optimisers])
+    gradients = tape.gradient(loss, [optimiser.group for optimiser in optimisers])
     if max_norm is not None:
         clip_norm(tape, gradients, max_norm)
     for optimiser, gradient in zip(optimisers, gradients, strict=True):
@@ -78,8 +78,8 @@ def clip_norm(tape: Tape, gradients: Sequence[Array], max_norm: float) -> None:
     """Scale gradients in place so that their common norm is at most ``max_norm``; NaN is preserved."""
     squares = [tape.emit("sum_of_squares", (1, 1), [g], of=g.shape) for g in gradients]
     total = squares[0]
-    for more in squares[1:]:
-        total = total + more
+    for square in squares[1:]:
+        total = total + square
     norm = tape.emit("sqrt", (1, 1), [total])
     factor = max_norm / tape.emit("clamp", (1, 1), [norm], x=max_norm, y=math.inf)
     for g in gradients:
@@ -88,9 +88,9 @@ def clip_norm(tape: Tape, gradients: Sequence[Array], max_norm: float) -> None:
 
 def polyak_average(tape: Tape, target: Group, online: Group, step: float) -> None:
     """Polyak-average the target: move it by this fraction towards the online parameters (1: copy)."""
-    to, source = (Array(tape, Space.STATE, g.flat.at, g.flat.shape) for g in (target, online))
+    destination, source = (Array(tape, Space.STATE, g.flat.offset, g.flat.shape) for g in (target, online))
     if step == 1.0:
-        tape.emit("copy", to.shape, [source], out=to)
+        tape.emit("copy", destination.shape, [source], out=destination)
     else:
-        tape.emit("follow", to.shape, [source], out=to, x=step)
+        tape.emit("follow", destination.shape, [source], out=destination, x=step)
     tape.mark_changed(target)

@@ -34,11 +34,11 @@ class Program:
         return np.array([self.state.size, self.record.size, self.scratch])
 
 
-def program_of(tape: Tape) -> Program:
+def finish_program(tape: Tape) -> Program:
     """Finish a tape; raises TapeError, with the source line of the operation, if one is invalid."""
-    places, size = _pack(tape)
-    starts = sorted(places)
-    operations = np.array([_encode(e, places, starts) for e in tape.emitted], RECORD)
+    new_offsets, size = _pack(tape)
+    starts = sorted(new_offsets)
+    operations = np.array([_encode(e, new_offsets, starts) for e in tape.emitted], RECORD)
     program = Program(operations, tape.state, tape.record, size, tuple(e.line for e in tape.emitted))
     check(program)
     return program
@@ -51,42 +51,42 @@ def _pack(tape: Tape) -> tuple[dict[int, int], int]:
     for i, e in enumerate(tape.emitted):
         for a in (e.out, *e.inputs):
             if a.space is Space.SCRATCH:
-                which = bisect_right(starts, a.at) - 1
-                lifetimes[which] = (lifetimes.get(which, (i, i))[0], i)
+                index = bisect_right(starts, a.offset) - 1
+                lifetimes[index] = (lifetimes.get(index, (i, i))[0], i)
     ends: dict[int, list[int]] = {}
     begins: dict[int, list[int]] = {}
-    for which, (first, last) in lifetimes.items():
-        begins.setdefault(first, []).append(which)
-        ends.setdefault(last, []).append(which)
-    free: list[tuple[int, int]] = []
-    new: dict[int, int] = {}
-    top = 0
+    for index, (first, last) in lifetimes.items():
+        begins.setdefault(first, []).append(index)
+        ends.setdefault(last, []).append(index)
+    free_gaps: list[tuple[int, int]] = []
+    new_offsets: dict[int, int] = {}
+    end = 0
     for i in range(len(tape.emitted)):
-        for which in begins.get(i, ()):
-            size = tape.scratch[which][1]
-            fits = [gap for gap in free if gap[1] == size]
-            if fits:
-                free.remove(fits[0])
-                new[which] = fits[0][0]
+        for index in begins.get(i, ()):
+            size = tape.scratch[index][1]
+            fitting_gaps = [gap for gap in free_gaps if gap[1] == size]
+            if fitting_gaps:
+                free_gaps.remove(fitting_gaps[0])
+                new_offsets[index] = fitting_gaps[0][0]
             else:
-                new[which], top = top, top + size
-        free += [(new[which], tape.scratch[which][1]) for which in ends.get(i, ())]
-    return {tape.scratch[which][0]: place for which, place in new.items()}, top
+                new_offsets[index], end = end, end + size
+        free_gaps += [(new_offsets[index], tape.scratch[index][1]) for index in ends.get(i, ())]
+    return {tape.scratch[index][0]: offset for index, offset in new_offsets.items()}, end
 
 
-def _encode(e: RecordedOperation, places: dict[int, int], starts: list[int]) -> tuple[object, ...]:
-    spaces, ats, by_row, by_col = [], [], [], []
+def _encode(e: RecordedOperation, new_offsets: dict[int, int], starts: list[int]) -> tuple[object, ...]:
+    spaces, offsets, row_strides, column_strides = [], [], [], []
     flat = _has_one_row(e)
     for a in (e.out, *e.inputs):
-        at = a.at
+        offset = a.offset
         if a.space is Space.SCRATCH:
-            start = starts[bisect_right(starts, at) - 1]
-            at += places[start] - start
+            start = starts[bisect_right(starts, offset) - 1]
+            offset += new_offsets[start] - start
         row, col = _strides(e, a)
         spaces.append(int(a.space))
-        ats.append(at)
-        by_row.append(0 if flat else row)
-        by_col.append((0 if row == col == 0 else 1) if flat else col)
+        offsets.append(offset)
+        row_strides.append(0 if flat else row)
+        column_strides.append((0 if row == col == 0 else 1) if flat else col)
     pad = OPERANDS - len(spaces)
     rows, cols = (1, e.shape[0] * e.shape[1]) if flat else e.shape
     return (
@@ -96,9 +96,9 @@ def _encode(e: RecordedOperation, places: dict[int, int], starts: list[int]) -> 
         cols,
         e.inner,
         spaces + [int(Space.NONE)] * pad,
-        ats + [0] * pad,
-        by_row + [0] * pad,
-        by_col + [0] * pad,
+        offsets + [0] * pad,
+        row_strides + [0] * pad,
+        column_strides + [0] * pad,
         e.post,
         e.x,
         e.y,
@@ -132,16 +132,16 @@ def check(program: Program) -> None:
     operations, sizes = program.operations, program.sizes
     if sizes.max() > MAX_SIZE:
         raise TapeError(f"expected spaces of at most {MAX_SIZE} elements, got {', '.join(map(str, sizes))}")
-    found = faults(operations, sizes)
-    if found.any():
-        number = int(np.flatnonzero(found)[0])
-        raise _error(program, number, describe(operations[number], int(found[number]), sizes))
-    early = first_uninitialised_read(operations, program.scratch)
-    if early is not None:
-        name = OPERATIONS[int(operations[early]["code"])].name
-        raise _error(program, early, f"{name} reads elements that no operation in its section has written")
+    found_faults = faults(operations, sizes)
+    if found_faults.any():
+        number = int(np.flatnonzero(found_faults)[0])
+        raise _error(program, number, describe(operations[number], int(found_faults[number]), sizes))
+    index = first_uninitialised_read(operations, program.scratch)
+    if index is not None:
+        name = OPERATIONS[int(operations[index]["code"])].name
+        raise _error(program, index, f"{name} reads elements that no operation in its section has written")
 
 
-def _error(program: Program, number: int, problem: str) -> TapeError:
-    line = program.lines[number] if number < len(program.lines) else "?"
-    return TapeError(f"{line}: operation {number}: {problem}")
+def _error(program: Program, index: int, problem: str) -> TapeError:
+    line = program.lines[index] if index < len(program.lines) else "?"
+    return TapeError(f"{line}: operation {index}: {problem}")

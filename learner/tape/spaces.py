@@ -19,7 +19,7 @@ class Field:
 
     layout: Layout = field(repr=False, compare=False)
     name: str
-    at: int
+    offset: int
     shape: tuple[int, int]
 
     @property
@@ -28,8 +28,8 @@ class Field:
 
     @property
     def slice(self) -> slice:
-        """Slice of its elements in a record."""
-        return slice(self.at, self.at + self.size)
+        """Slice of the field's elements in a row."""
+        return slice(self.offset, self.offset + self.size)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Group:
     """Adjacent fields without gaps."""
 
     flat: Field
-    """All of them as one field (1, size)."""
+    """All fields of the group as one field (1, size)."""
     fields: tuple[Field, ...]
 
 
@@ -64,18 +64,18 @@ class Layout:
             fields.append(self._put(f"{name}/{key}", fields[-1].slice.stop if fields else start, shape))
         return Group(Field(self, name, start, (1, self._end - start)), tuple(fields))
 
-    def _put(self, name: str, at: int, shape: tuple[int, int]) -> Field:
+    def _put(self, name: str, offset: int, shape: tuple[int, int]) -> Field:
         if name in self.fields:
             raise ValueError(f"the field {name!r} already exists")
-        self.fields[name] = added = Field(self, name, at, shape)
-        self._end = added.slice.stop
-        return added
+        self.fields[name] = field = Field(self, name, offset, shape)
+        self._end = field.slice.stop
+        return field
 
 
-def rows_of(count: int, layout: Layout, dtype: np.dtype[np.floating]) -> NDArray[np.floating]:
+def allocate_rows(n_rows: int, layout: Layout, dtype: np.dtype[np.floating]) -> NDArray[np.floating]:
     """Allocate zeros (count, layout.size), each row aligned to 64 bytes if elements are float32."""
-    nbytes = count * layout.size * dtype.itemsize
-    raw = np.zeros(nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    rows: NDArray[np.floating] = raw[start : start + nbytes].view(dtype).reshape(count, layout.size)
+    nbytes = n_rows * layout.size * dtype.itemsize
+    buffer = np.zeros(nbytes + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    rows: NDArray[np.floating] = buffer[start : start + nbytes].view(dtype).reshape(n_rows, layout.size)
     return rows

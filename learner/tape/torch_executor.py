@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import COLUMNS, MASKED, OPERATIONS, SEEDS, operand_shapes
+from onrig.learner.tape.operations import COLUMNS, MASKED, N_SEEDS, OPERATIONS, operand_shapes
 from onrig.learner.tape.program import Program
 from onrig.learner.tape.windows import Windows
 
@@ -33,8 +33,8 @@ class TorchExecutor:
         self._device = torch.zeros(1, device=device).device
 
     def bind(self, program: Program) -> Run:
-        real = torch.float32 if self.dtype == np.float32 else torch.float64
-        spaces = [torch.zeros(int(size), dtype=real, device=self._device) for size in program.sizes]
+        torch_dtype = torch.float32 if self.dtype == np.float32 else torch.float64
+        spaces = [torch.zeros(int(size), dtype=torch_dtype, device=self._device) for size in program.sizes]
         kernels = [(1 << int(op["section"]), _bind_kernel(op, spaces)) for op in program.operations]
         dtype, (state_space, record_space, _) = self.dtype, spaces
 
@@ -44,14 +44,14 @@ class TorchExecutor:
             masks = [1] * records.shape[1] if sections is None else (sections | 1).tolist()
             for trial_state, trial_records in zip(torch.from_numpy(state), torch.from_numpy(records), strict=True):
                 state_space.copy_(trial_state)
-                on_device = trial_records.to(self._device)
-                for record, mask in zip(on_device, masks, strict=True):
+                device_records = trial_records.to(self._device)
+                for record, mask in zip(device_records, masks, strict=True):
                     record_space.copy_(record)
                     for section, kernel in kernels:
                         if section & mask:
                             kernel()
                     record.copy_(record_space)
-                trial_records.copy_(on_device)
+                trial_records.copy_(device_records)
                 trial_state.copy_(state_space)
 
         return run
@@ -60,8 +60,8 @@ class TorchExecutor:
 def _bind_kernel(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
     views = []
     for i, shape in enumerate(operand_shapes(op)):
-        place, strides = int(op["at"][i]), (int(op["by_row"][i]), int(op["by_col"][i]))
-        views.append(spaces[int(op["space"][i])].as_strided(shape, strides, place))
+        offset, strides = int(op["at"][i]), (int(op["by_row"][i]), int(op["by_col"][i]))
+        views.append(spaces[int(op["space"][i])].as_strided(shape, strides, offset))
     out, *inputs = views
     name, x, y = OPERATIONS[int(op["code"])].name, float(op["x"]), float(op["y"])
     if name in _WITH_OUT:
@@ -79,7 +79,7 @@ def _bind_kernel(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
     if name.startswith("standardise"):
         return _standardise(out, int(op["post"]), y, *inputs)
     if name.startswith("patches"):
-        return _patches(out, name == "patches_slope", Windows.of(op), *inputs)
+        return _patches(out, name == "patches_slope", Windows.from_operation(op), *inputs)
     if name == "drop":
         return _drop(out, x, int(op["inner"]), *inputs)
     return _PRODUCTS[name](out, int(op["post"]), *inputs)
@@ -132,10 +132,10 @@ _FUNCTIONS: Final[dict[str, Callable[..., Tensor]]] = {
 def _project(out: Tensor, low: float, high: float, p: Tensor, reward: Tensor, discount: Tensor) -> None:
     atoms = out.shape[1]
     z = torch.linspace(low, high, atoms, dtype=torch.float64, device=out.device).to(out.dtype)
-    place = ((reward + discount * z).clamp(low, high) - low) / ((high - low) / (atoms - 1))
+    position = ((reward + discount * z).clamp(low, high) - low) / ((high - low) / (atoms - 1))
     # Each atom gathers from every position by its distance, because a scattered addition has no defined order.
-    near = 1.0 - (place[:, :, None] - torch.arange(atoms, device=out.device)).abs()
-    out.copy_((p[:, :, None] * near.clamp(min=0.0)).sum(1))
+    weights = 1.0 - (position[:, :, None] - torch.arange(atoms, device=out.device)).abs()
+    out.copy_((p[:, :, None] * weights.clamp(min=0.0)).sum(1))
 
 
 _WITH_CONSTANTS: Final[dict[str, Callable[..., object]]] = {
@@ -158,30 +158,30 @@ def _standardise(out: Tensor, post: int, eps: float, a: Tensor, *gradient: Tenso
     def kernel() -> None:
         centred = a - a.mean(axis, keepdim=True)
         std = (centred.square().mean(axis, keepdim=True) + eps).sqrt()
-        unit = centred / std
+        standardised = centred / std
         if not gradient:
-            out.copy_(unit)
+            out.copy_(standardised)
             return
         g = gradient[0]
-        gradient_part = g - g.mean(axis, keepdim=True) - unit * (g * unit).mean(axis, keepdim=True)
+        gradient_part = g - g.mean(axis, keepdim=True) - standardised * (g * standardised).mean(axis, keepdim=True)
         torch.div(gradient_part, std, out=out)
 
     return kernel
 
 
-def _patches(out: Tensor, back: bool, windows: Windows, a: Tensor) -> Kernel:
+def _patches(out: Tensor, is_slope: bool, windows: Windows, a: Tensor) -> Kernel:
     height, width, channels, side, stride = windows
-    images, parts = (out, a) if back else (a, out)
+    images, parts = (out, a) if is_slope else (a, out)
     pixels = images.reshape(-1, height, width, channels)
     view = pixels.unfold(1, side, stride).unfold(2, side, stride).permute(0, 1, 2, 4, 5, 3)
     parts = parts.reshape(view.shape)
-    if not back:
+    if not is_slope:
         return lambda: parts.copy_(view)
-    rows, (down, across) = len(images), windows.grid
-    by_channel = parts.permute(0, 5, 3, 4, 1, 2)
+    rows, (n_down, n_across) = len(images), windows.grid
+    channels_first = parts.permute(0, 5, 3, 4, 1, 2)
 
     def kernel() -> None:
-        columns = by_channel.reshape(rows, windows.patch, down * across)
+        columns = channels_first.reshape(rows, windows.patch, n_down * n_across)
         summed = torch.nn.functional.fold(columns, (height, width), side, stride=stride)
         pixels.copy_(summed.permute(0, 2, 3, 1))
 
@@ -189,7 +189,7 @@ def _patches(out: Tensor, back: bool, windows: Windows, a: Tensor) -> Kernel:
 
 
 def _hash(bits: Tensor) -> Tensor:
-    """``numpy_executor._mixed`` of 32-bit words in 64-bit elements."""
+    """``numpy_kernels._hash`` of 32-bit words, each in a 64-bit element."""
     word = 0xFFFFFFFF
     bits = ((bits ^ (bits >> 16)) * 0x7FEB352D) & word
     bits = ((bits ^ (bits >> 15)) * 0x846CA68B) & word
@@ -203,7 +203,7 @@ def _drop(out: Tensor, rate: float, use: int, a: Tensor, seed: Tensor) -> Kernel
     threshold, factor, zero = int(rate * 2.0**32), 1.0 / (1.0 - rate), _zero(out)
 
     def kernel() -> None:
-        valid = torch.where((seed >= 0.0) & (seed < SEEDS), seed, zero).long()
+        valid = torch.where((seed >= 0.0) & (seed < N_SEEDS), seed, zero).long()
         bits = _hash((elements + _hash(valid ^ use_hash)) & word)
         torch.where(bits >= threshold, a * factor, zero, out=out)
 
@@ -216,12 +216,12 @@ def _adam(
     n = out.shape[1]
     mean, square, step = moments[:, :n], moments[:, n : 2 * n], moments[:, 2 * n :]
     step += 1.0
-    taken = step.double()
+    n_steps = step.double()
     mean.lerp_(gradient, 1.0 - beta1)
     square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-    change = square.sqrt().mul_((1.0 / (1.0 - beta2**taken).sqrt()).to(out.dtype)).add_(eps)
-    torch.div(mean, change, out=change)
-    out -= change.mul_((lr * factor.double() / (1.0 - beta1**taken)).to(out.dtype))
+    denominator = square.sqrt().mul_((1.0 / (1.0 - beta2**n_steps).sqrt()).to(out.dtype)).add_(eps)
+    torch.div(mean, denominator, out=denominator)
+    out -= denominator.mul_((lr * factor.double() / (1.0 - beta1**n_steps)).to(out.dtype))
 
 
 def _product(out: Tensor, post: int, a: Tensor, b: Tensor, bias: Tensor) -> Kernel:

@@ -43,7 +43,7 @@ class Tape(Recorder):
         self.stale |= changed - {self.read(f) for f in group.fields}
 
 
-class Part(NamedTuple):
+class PartialGradient(NamedTuple):
     """Gradient with respect to some columns of an array."""
 
     g: Gradient
@@ -64,36 +64,44 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
     """Append the gradient of ``loss`` with respect to the parameters in each group: ``Tape.gradient``."""
     tape = loss.tape
     leaves = {tape.read(f): (g, f) for g in groups for f in g.fields}
-    active: set[Array] = set(leaves)
+    depends_on_parameters: set[Array] = set(leaves)
     for y in tape.differentiable:
-        if any(root_of(d.wrt)[0] in active for d in y.derivatives):
-            active.add(y)
-    found: dict[Array, list[Part]] = {loss: [Part(1.0, 0, 1)]}
+        if any(root_of(d.wrt)[0] in depends_on_parameters for d in y.derivatives):
+            depends_on_parameters.add(y)
+    parts_by_array: dict[Array, list[PartialGradient]] = {loss: [PartialGradient(1.0, 0, 1)]}
     for y in reversed(tape.differentiable):
-        if y not in active or y not in found:
+        if y not in depends_on_parameters or y not in parts_by_array:
             continue
         if y in tape.stale:
             raise tape.error("a gradient cannot pass through parameters that have changed since their use")
-        g = _assemble(y, found.pop(y))
+        g = _assemble(y, parts_by_array.pop(y))
         for d in y.derivatives:
             root, start = root_of(d.wrt)
-            if root in active:
-                part = d.rule(g)
-                if part != 0.0:
-                    found.setdefault(root, []).append(Part(part, start, start + d.wrt.shape[1]))
-    flats = [tape.scratch_array(g.flat.shape) for g in groups]
-    places = [tape.allocation(p.g) for leaf in leaves for p in found.get(leaf, ()) if isinstance(p.g, Array)]
-    shared = {place for place, count in Counter(places).items() if count > 1}
-    for flat, group in zip(flats, groups, strict=True):
+            if root in depends_on_parameters:
+                part_gradient = d.rule(g)
+                if part_gradient != 0.0:
+                    parts_by_array.setdefault(root, []).append(
+                        PartialGradient(part_gradient, start, start + d.wrt.shape[1])
+                    )
+    flat_gradients = [tape.scratch_array(g.flat.shape) for g in groups]
+    allocations = [
+        tape.allocation(p.g) for leaf in leaves for p in parts_by_array.get(leaf, ()) if isinstance(p.g, Array)
+    ]
+    shared_allocations = {allocation for allocation, count in Counter(allocations).items() if count > 1}
+    for flat, group in zip(flat_gradients, groups, strict=True):
         for f in group.fields:
-            parts = found.get(tape.read(f))
+            parts = parts_by_array.get(tape.read(f))
             if not parts:
                 raise tape.error(f"the loss does not depend on {f.name}")
-            _write(Array(tape, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts, shared)
-    return flats
+            _write(
+                Array(tape, Space.SCRATCH, flat.offset + f.offset - group.flat.offset, f.shape),
+                parts,
+                shared_allocations,
+            )
+    return flat_gradients
 
 
-def _assemble(y: Array, parts: Sequence[Part]) -> Gradient:
+def _assemble(y: Array, parts: Sequence[PartialGradient]) -> Gradient:
     """Sum the gradients with respect to ``y`` and to its columns."""
     if all(p.start == 0 and p.stop == y.shape[1] for p in parts):
         g = parts[0].g
@@ -113,54 +121,54 @@ def _sum(a: Gradient, b: Gradient, y: Array) -> Gradient:
     return y.tape.elementwise("add", [y.tape.expand(a, y.shape), y.tape.expand(b, y.shape)], [])
 
 
-def _join(like: Array, parts: Sequence[Part]) -> Array:
+def _join(target: Array, parts: Sequence[PartialGradient]) -> Array:
     """Combine gradients with respect to columns of an array into one."""
-    tape, shape = like.tape, like.shape
+    tape, shape = target.tape, target.shape
     out = tape.scratch_array(shape)
-    covered = sorted((p.start, p.stop) for p in parts)
-    exact = covered[0][0] == 0 and covered[-1][1] == shape[1]
-    exact = exact and all(a[1] == b[0] for a, b in itertools.pairwise(covered))
-    if not exact:
+    intervals = sorted((p.start, p.stop) for p in parts)
+    is_partition = intervals[0][0] == 0 and intervals[-1][1] == shape[1]
+    is_partition = is_partition and all(a[1] == b[0] for a, b in itertools.pairwise(intervals))
+    if not is_partition:
         tape.emit("fill", shape, [], out=out, x=0.0)
     for p in parts:
-        into = out.columns(p.start, p.stop)
-        g = tape.expand(p.g, into.shape)
-        if exact:
-            tape.emit("copy", into.shape, [g], out=into)
+        destination = out.columns(p.start, p.stop)
+        g = tape.expand(p.g, destination.shape)
+        if is_partition:
+            tape.emit("copy", destination.shape, [g], out=destination)
         else:
-            tape.emit("add_scaled", into.shape, [g], out=into, x=1.0)
+            tape.emit("add_scaled", destination.shape, [g], out=destination, x=1.0)
     return out
 
 
-def _write(into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
+def _write(destination: Array, parts: Sequence[PartialGradient], shared_allocations: Collection[int]) -> None:
     """Write the sum of gradients with respect to a parameter.
 
     The operation that computed the first one writes it directly, unless it is ``shared`` with another.
     """
-    tape = into.tape
-    first, *rest = (p.g for p in parts)
-    if any(p.stop - p.start != into.shape[1] for p in parts):
-        first, rest = _join(into, parts), []
+    tape = destination.tape
+    first, *others = (p.g for p in parts)
+    if any(p.stop - p.start != destination.shape[1] for p in parts):
+        first, others = _join(destination, parts), []
     if isinstance(first, float):
-        tape.emit("fill", into.shape, [], out=into, x=first)
-    elif not _redirect(first, into, shared):
-        tape.emit("copy", into.shape, [first], out=into)
-    for g in rest:
-        tape.emit("add_scaled", into.shape, [tape.expand(g, into.shape)], out=into, x=1.0)
+        tape.emit("fill", destination.shape, [], out=destination, x=first)
+    elif not _redirect(first, destination, shared_allocations):
+        tape.emit("copy", destination.shape, [first], out=destination)
+    for g in others:
+        tape.emit("add_scaled", destination.shape, [tape.expand(g, destination.shape)], out=destination, x=1.0)
 
 
-def _redirect(g: Array, into: Array, kept: Collection[int]) -> bool:
+def _redirect(g: Array, destination: Array, fixed_allocations: Collection[int]) -> bool:
     """Redirect the only operation that writes ``g`` to ``into``, if no other operation reads ``g``.
 
     ``kept``: allocations that must not change.
     """
-    if g.space is not Space.SCRATCH or g.shape != into.shape or not g.is_contiguous:
+    if g.space is not Space.SCRATCH or g.shape != destination.shape or not g.is_contiguous:
         return False
     tape = g.tape
-    place = tape.allocation(g)
-    writes = [i for i, e in enumerate(tape.emitted) if tape.allocation(e.out) == place]
-    reads = any(tape.allocation(a) == place for e in tape.emitted for a in e.inputs)
-    if place in kept or reads or len(writes) != 1 or tape.emitted[writes[0]].out is not g:
+    allocation = tape.allocation(g)
+    writes = [i for i, e in enumerate(tape.emitted) if tape.allocation(e.out) == allocation]
+    is_read = any(tape.allocation(a) == allocation for e in tape.emitted for a in e.inputs)
+    if allocation in fixed_allocations or is_read or len(writes) != 1 or tape.emitted[writes[0]].out is not g:
         return False
-    tape.emitted[writes[0]] = tape.emitted[writes[0]]._replace(out=into)
+    tape.emitted[writes[0]] = tape.emitted[writes[0]]._replace(out=destination)
     return True

@@ -39,17 +39,17 @@ class Windows(NamedTuple):
         return self.side * self.side * self.channels
 
     @classmethod
-    def of(cls, op: np.void) -> Windows:
-        """Return the windows of an operation in a list."""
+    def from_operation(cls, op: np.void) -> Windows:
+        """Return the windows that an operation of a list reads."""
         height, width = (int(size) for size in op["more"])
         image = int(op["inner" if OPERATIONS[int(op["code"])].name == "patches" else "cols"])
         return cls(height, width, image // (height * width), int(op["x"]), int(op["y"]))
 
 
-def by_window(images: NDArray[Any], windows: Windows) -> NDArray[Any]:
+def view_by_window(images: NDArray[Any], windows: Windows) -> NDArray[Any]:
     """View of images (rows, pixels) by window: (rows, down, across, side, side, channels)."""
     height, width, channels, side, stride = windows
     pixels = images.reshape(-1, height, width, channels)
-    by_window = np.lib.stride_tricks.sliding_window_view(pixels, (side, side), axis=(1, 2), writeable=True)
-    view: NDArray[Any] = by_window[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
+    view_by_window = np.lib.stride_tricks.sliding_window_view(pixels, (side, side), axis=(1, 2), writeable=True)
+    view: NDArray[Any] = view_by_window[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
     return view

@@ -20,7 +20,7 @@ from onrig.learner.algorithms import Algorithm, Gaussian, ReadsFrames, Stochasti
 from onrig.learner.algorithms.on_policy import on_policy_for
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.exploration import Explore, Explorer, OnPolicyExplorer
+from onrig.learner.trials.exploration import ExplorationPolicy, Explorer, OnPolicyExplorer
 from onrig.learner.trials.exploration_numbers import (
     CorrelatedNoise,
     EpisodeNumbers,
@@ -51,7 +51,7 @@ WorldFactory = Callable[[Sequence[Role]], World]
 
 
 class Scores(NamedTuple):
-    """Scores of S trials since the previous scores."""
+    """Scores of S trials for the time since the previous scores."""
 
     train: NDArray[np.float64]
     """(S,) mean raw reward per step of the training episode; in a world of steps the mean return of the closed training
@@ -81,7 +81,7 @@ class Trials:
         self,
         algorithm: Any,
         world: World,
-        explore: Explore,
+        explore: ExplorationPolicy,
         learning: Learning,
         actors: tuple[int, int],
         *,
@@ -89,7 +89,7 @@ class Trials:
         random_steps: int = 0,
         evaluation: tuple[World, int] | None = None,
     ) -> None:
-        """Trials with (S, K) training ``actors``, scored every ``every`` environment steps.
+        """Prepare trials with (S, K) training ``actors``, scored every ``every`` environment steps.
 
         ``evaluation``: a world for noise-free episodes, and their number.  Without it, each trial has one more actor in
         ``world``, which is evaluated while the others train; all episodes then have ``every`` steps.
@@ -98,7 +98,7 @@ class Trials:
         """Learning algorithm: an ``Algorithm`` or an ``OnPolicy``."""
         self.learning: Final = learning
         self._world, self._explore, self._evaluation = world, explore, evaluation
-        self._actors, self._every, self._random_steps = actors, every, random_steps
+        self._actors, self._steps_per_score, self._random_steps = actors, every, random_steps
         self.steps = 0
         """Number of environment steps of each trial, over all its training actors."""
         S, K = actors
@@ -109,12 +109,12 @@ class Trials:
         self._return = np.zeros(self._all_actors.shape)
         self._rewards: list[NDArray[np.float64]] = []
         """Rewards (S, E) of each step of the present episode, with a parallel evaluation."""
-        self._means = np.zeros((2, S))
+        self._episode_scores = np.zeros((2, S))
         """Mean rewards of the last training and evaluation episodes."""
-        self._closed = np.zeros((2, S))
-        """Sum and number of the returns of closed training episodes."""
-        self._diverged = np.zeros(S, np.bool_)
-        self._shield = np.zeros((S, len(SHIELD_COUNTS)))
+        self._return_totals = np.zeros((2, S))
+        """Sum and number of the returns of training episodes since the last scores."""
+        self._has_diverged = np.zeros(S, np.bool_)
+        self._shield_counts = np.zeros((S, len(SHIELD_COUNTS)))
 
     @property
     def memories(self) -> Memories:
@@ -129,23 +129,23 @@ class Trials:
 
     def advance(self) -> Scores:
         """Train until the next scores."""
-        train = self.train(self._every)
+        train = self.train(self._steps_per_score)
         if self._evaluation is None:
-            train, evaluation = self._means
+            train, evaluation = self._episode_scores
         else:
             evaluation = self.evaluate()
-        train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
-        shield = None if self._evaluation is None else self._shield.copy()
+        train, evaluation = (np.where(self._has_diverged, np.nan, score) for score in (train, evaluation))
+        shield = None if self._evaluation is None else self._shield_counts.copy()
         return Scores(train, evaluation, self.learning.batch_noise(), self.learning.replay_measures(self.steps), shield)
 
     def train(self, steps: int) -> NDArray[np.float64]:
         """Train for ``steps`` environment steps; returns the mean return (S,) of the training episodes closed in
         them."""
-        self._closed[:], self._shield[:] = 0.0, 0
+        self._return_totals[:], self._shield_counts[:] = 0.0, 0
         for _ in range(0, steps, self._actors[1]):
             self._step()
-        total, count = self._closed
-        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        total, n_returns = self._return_totals
+        return np.where(n_returns > 0, total / np.maximum(n_returns, 1), np.nan)
 
     def evaluate(self) -> NDArray[np.float64]:
         """Mean return (S,) of noise-free episodes, which run in parallel."""
@@ -153,7 +153,7 @@ class Trials:
         world, episodes = self._evaluation
         actors = (len(self._all_actors), episodes)
         policy = self._explore.policy(actors)
-        returns = episode_returns(world, actors, lambda seen: self._replace_diverged(policy(seen)))
+        returns = episode_returns(world, actors, lambda observation: self._replace_diverged(policy(observation)))
         return np.asarray(returns.mean(axis=1))
 
     def policy(self, actors: tuple[int, int]) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
@@ -167,12 +167,12 @@ class Trials:
 
     def _step(self) -> None:
         observation, random_phase = self._observation, self.steps < self._random_steps
-        chosen = self._explore(observation, self.episodes, random_phase=random_phase)
-        action = self._replace_diverged(chosen.action)
-        if action is not chosen.action:
-            chosen = chosen._replace(action=action)
+        actions = self._explore(observation, self.episodes, random_phase=random_phase)
+        action = self._replace_diverged(actions.action)
+        if action is not actions.action:
+            actions = actions._replace(action=action)
         result = self._world.step(action, self._all_actors)
-        self.learning.add_step(observation, chosen, result)
+        self.learning.add_step(observation, actions, result)
         self.steps += self._actors[1]
         self._observation = result.observation
         if self._evaluation is None:
@@ -181,34 +181,34 @@ class Trials:
         else:
             self._return += result.reward
             if result.intervened.any():
-                self._shield += np.stack((result.intervened.sum(axis=1), result.tripped.sum(axis=1)), axis=1)
+                self._shield_counts += np.stack((result.intervened.sum(axis=1), result.tripped.sum(axis=1)), axis=1)
             ended = result.terminated | result.truncated
         if ended.any():
             self._end_episodes(ended)
         self.learning.learn_if_due(self.steps)
 
-    def _end_episodes(self, ended: Bools) -> None:
-        training = ended[:, : self._actors[1]]
+    def _end_episodes(self, is_end: Bools) -> None:
+        is_training_end = is_end[:, : self._actors[1]]
         returns = self._return[:, : self._actors[1]]
         if self._evaluation is None:  # numpy's pairwise sum of a row rounds differently than a running sum
-            rewards = np.concatenate(self._rewards).reshape(-1, *ended.shape)
-            self._means = np.ascontiguousarray(rewards.transpose(2, 1, 0)).mean(axis=2)
+            rewards = np.concatenate(self._rewards).reshape(-1, *is_end.shape)
+            self._episode_scores = np.ascontiguousarray(rewards.transpose(2, 1, 0)).mean(axis=2)
             self._rewards.clear()
-            returns = self._means[0, :, None] * self._every
-        self.learning.end_episodes(returns, training)
-        self._explore.begin(training)
-        self._closed += np.where(training, (returns, np.ones(training.shape)), 0.0).sum(axis=2)
-        self.episodes += training[:, 0]
-        self._return[ended] = 0.0
-        self._observation = self._world.begin(ended)
+            returns = self._episode_scores[0, :, None] * self._steps_per_score
+        self.learning.end_episodes(returns, is_training_end)
+        self._explore.begin(is_training_end)
+        self._return_totals += np.where(is_training_end, (returns, np.ones(is_training_end.shape)), 0.0).sum(axis=2)
+        self.episodes += is_training_end[:, 0]
+        self._return[is_end] = 0.0
+        self._observation = self._world.begin(is_end)
 
     def _replace_diverged(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
         """Mark diverged trials, and replace their actions in (S, E, m) by zeros."""
         if math.isfinite(action.sum()):
             return action
-        finite = np.isfinite(action).all(axis=(1, 2))
-        self._diverged |= ~finite
-        return np.where(finite[:, None, None], action, 0.0)
+        is_finite = np.isfinite(action).all(axis=(1, 2))
+        self._has_diverged |= ~is_finite
+        return np.where(is_finite[:, None, None], action, 0.0)
 
 
 def run_trials(
@@ -218,12 +218,12 @@ def run_trials(
     plant: Plant | None = None,
     prior: Transitions | None = None,
 ) -> Trials:
-    """Set up trials of a run, one per seed (``config.seed`` is ignored); raises ValueError if they cannot run
+    """Set up trials of a run, one per seed (``config.seed`` is ignored); raises ValueError if trials cannot run
     ``config``.
 
-    They train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` replaces
-    the twin's; its parameters may be arrays (2 S,), with values for each trial's training and evaluation episodes.
-    ``prior``: initial experiences of every memory.  No shield acts, since no hardware is at risk.
+    Trials train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant``
+    replaces the twin's; its parameters may be arrays (2 S,), with values for each trial's training and evaluation
+    episodes.  ``prior``: initial experiences of every memory.  No shield acts, since no hardware is at risk.
     """
     problems = trials_problems(config, settings)
     if problems:
@@ -231,10 +231,10 @@ def run_trials(
     world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant, fixed_length=True)
     (n, m, _, T, _), process = world.spaces, config.exploration
     algorithm = algorithm_for(settings, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
-    draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
+    samples_actions = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
     numbers = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
-    explorer = Explorer(algorithm, numbers, len(seeds), draws=draws)
-    contents = contents_for(config, settings, noisy=world.is_noisy, behaviour=draws)._replace(prior=prior)
+    explorer = Explorer(algorithm, numbers, len(seeds), samples_actions=samples_actions)
+    contents = contents_for(config, settings, noisy=world.is_noisy, behaviour=samples_actions)._replace(prior=prior)
     alter = None
     if config.selection.synthetic is not None:
         levels = None if isinstance(algorithm, Stochastic) else algorithm.discrete
@@ -252,7 +252,7 @@ def world_trials(
 
     ``prior``: initial experiences of every memory.
 
-    They learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
+    Trials learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
     world, ``NoSuchTask`` without one.
     """
     image = run.learner.selected.image
@@ -269,7 +269,7 @@ def world_trials(
         raise ValueError("; ".join(problems))
     streams = [stream(seed, Role.NETWORKS) for seed in seeds]
     learner: Any
-    explore: Explore
+    explore: ExplorationPolicy
     learning: Learning
     if selected.batch_steps:
         learner = on_policy = on_policy_for(run.learner, n, m, streams)
@@ -278,7 +278,7 @@ def world_trials(
         learning = OnPolicyLearning(on_policy, shape, n, m, batch_steps=selected.batch_steps, run_steps=run.steps)
     else:
         learner = algorithm = algorithm_for(run.learner, n, m, streams)
-        explore = Explorer(algorithm, _numbers(run, algorithm, seeds, world), len(seeds), draws=True)
+        explore = Explorer(algorithm, _number_source(run, algorithm, seeds, world), len(seeds), samples_actions=True)
         learning = _replay(run, algorithm, seeds, (n, m), prior, store)
         if store is not None and isinstance(algorithm, ReadsFrames):
             algorithm.bind_frames(store.read)
@@ -298,20 +298,22 @@ def world_trials(
 
 
 def _frame_store(run: StepRun, image: Image, trials: int) -> FrameStore:
-    # In the worst case, no two stored experiences show the same frame.
+    # In the worst case, no two stored experiences share a frame.
     per_trial = (run.capacity(image.frames, 1) + run.evaluation.episodes + 1) * (image.frames + 1)
     return FrameStore(math.prod(image.size), trials * per_trial)
 
 
-def _numbers(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: World) -> NumberSource:
+def _number_source(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: World) -> NumberSource:
     _, m, _, horizon, _ = world.spaces
     if run.exploration is UNSET:
-        correlated = CorrelatedNoise(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
+        correlated = CorrelatedNoise(
+            run.exploration_friction, len(seeds), has_unit_variance=not takes_noise(run.learner)
+        )
         return StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std)
     config = run_of_world(run)
     assert config is not None
-    names, process = [a.name for a in config.rig.actuators], run.exploration
-    return PerTrialNumbers([EpisodeNumbers(algorithm, process, [seed], horizon, names) for seed in seeds])
+    actuator_names, process = [a.name for a in config.rig.actuators], run.exploration
+    return PerTrialNumbers([EpisodeNumbers(algorithm, process, [seed], horizon, actuator_names) for seed in seeds])
 
 
 def _replay(
@@ -324,9 +326,9 @@ def _replay(
 ) -> Replay:
     n, m = sizes
     strategy, share = parse_strategy(run.selection.strategy), run.selection.write_probability
-    learning, updates = run.steps - run.random_steps, run.updates_until(run.steps)
+    learning_steps, updates = run.steps - run.random_steps, run.updates_until(run.steps)
     setting = Setting(
-        run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
+        run.capacity(n, m), run.learner.batch, learning_steps, updates, run.steps, run.learner, write_probability=share
     )
     behaviour = isinstance(algorithm, Gaussian)
     contents = MemoryContents(

@@ -31,8 +31,8 @@ class ChosenActions(NamedTuple):
     """Whether the noise of a Gaussian policy was reduced, (S, 1) if trials differ."""
 
 
-class Explore(Protocol):
-    """Source of the actions of S trials."""
+class ExplorationPolicy(Protocol):
+    """Function from observations to the actions of S trials."""
 
     def __call__(
         self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
@@ -40,8 +40,8 @@ class Explore(Protocol):
         """Return actions for the next step's observations (S, E, n) in episodes (S,)."""
         ...
 
-    def begin(self, which: Bools) -> None:
-        """Begin another episode of these actors (S, K)."""
+    def begin(self, selected: Bools) -> None:
+        """Begin the next episode of the ``selected`` actors (S, K)."""
         ...
 
     def policy(self, actors: tuple[int, int]) -> Policy:
@@ -56,8 +56,8 @@ class RecurrentPolicies:
         self._algorithm = algorithm
         self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
 
-    def begin(self, which: Bools) -> None:
-        self._hidden[which] = 0.0
+    def begin(self, selected: Bools) -> None:
+        self._hidden[selected] = 0.0
 
     def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Mean and standard deviation (S, E, m) for the next step of every episode."""
@@ -68,12 +68,14 @@ class RecurrentPolicies:
 class Explorer:
     """Policies of S trials, each with one exploring actor, the first."""
 
-    def __init__(self, algorithm: Algorithm, draw: NumberSource, trials: int, *, draws: bool) -> None:
-        """``draws``: whether a Gaussian policy samples its actions."""
-        self._algorithm, self._draw = algorithm, draw
+    def __init__(
+        self, algorithm: Algorithm, number_source: NumberSource, trials: int, *, samples_actions: bool
+    ) -> None:
+        """``samples_actions``: whether a Gaussian policy samples its actions."""
+        self._algorithm, self._number_source = algorithm, number_source
         self._recurrent = RecurrentPolicies(algorithm, (trials, 1)) if isinstance(algorithm, Recurrent) else None
         gaussian = algorithm.distribution if isinstance(algorithm, Gaussian) else None
-        self._distribution = (self._recurrent or gaussian) if draws else None
+        self._distribution = (self._recurrent or gaussian) if samples_actions else None
         self._sample = algorithm.sample if isinstance(algorithm, Stochastic) else None
         self.adds_noise: Final = self._distribution is None and self._sample is None and algorithm.discrete is None
         """Whether noise is added to the policy's actions."""
@@ -81,11 +83,13 @@ class Explorer:
     def __call__(
         self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
     ) -> ChosenActions:
-        explored, intended, behaviour, deviates = self.act(observation, self._draw(episode, random_phase=random_phase))
-        action = explored
-        if explored.shape[1] < intended.shape[1]:
+        exploring_actions, intended, behaviour, deviates = self.act(
+            observation, self._number_source(episode, random_phase=random_phase)
+        )
+        action = exploring_actions
+        if exploring_actions.shape[1] < intended.shape[1]:
             action = intended.copy()
-            action[:, : explored.shape[1]] = explored
+            action[:, : exploring_actions.shape[1]] = exploring_actions
         return ChosenActions(action, intended, behaviour, deviates)
 
     def act(self, observation: NDArray[np.floating], numbers: ExplorationNumbers, explorers: int = 1) -> ChosenActions:
@@ -96,12 +100,15 @@ class Explorer:
             mean, std = self._distribution(observation)
             intended = np.clip(mean, -1.0, 1.0).astype(np.float64)
             mean, std = mean[:, :explorers], std[:, :explorers]
-            drawn = mean + std * noise
+            sampled_action = mean + std * noise
             if numbers.amplitude is not None:
                 std = numbers.amplitude * std
             deviates = numbers.amplitude is not None and np.asarray(numbers.amplitude.min(axis=-1) < 1.0)
             return ChosenActions(
-                np.clip(drawn, -1.0, 1.0), intended, np.concatenate((mean, std, drawn), axis=2), deviates
+                np.clip(sampled_action, -1.0, 1.0),
+                intended,
+                np.concatenate((mean, std, sampled_action), axis=2),
+                deviates,
             )
         intended = self._algorithm.policy(observation).astype(np.float64)
         action = intended[:, :explorers]
@@ -113,19 +120,19 @@ class Explorer:
             action = np.where(numbers.replaced, numbers.random, action)
         return ChosenActions(action, intended)
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, selected: Bools) -> None:
         if self._recurrent is not None:
-            self._recurrent.begin(which)
+            self._recurrent.begin(selected)
 
     def policy(self, actors: tuple[int, int]) -> Policy:
         if not isinstance(self._algorithm, Recurrent):
             return self._algorithm.policy
         distribution = RecurrentPolicies(self._algorithm, actors)
-        return lambda seen: np.clip(distribution(seen)[0], -1.0, 1.0)
+        return lambda observation: np.clip(distribution(observation)[0], -1.0, 1.0)
 
 
 class OnPolicyExplorer:
-    """On-policy actions of S trials with K actors each: draws from the policies that learn from them."""
+    """On-policy actions of S trials with K actors each, sampled from the policies that learn from them."""
 
     def __init__(self, algorithm: OnPolicy, seeds: Sequence[int], m: int, actors: int) -> None:
         self._algorithm, self._noise = algorithm, BufferedDraws(seeds, 1, normal, m, actors)
@@ -133,11 +140,11 @@ class OnPolicyExplorer:
     def __call__(
         self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
     ) -> ChosenActions:
-        drawn = self._algorithm.draw(observation, self._noise())
-        action = np.clip(drawn, -1.0, 1.0)
-        return ChosenActions(action, action, drawn)
+        sampled_action = self._algorithm.draw(observation, self._noise())
+        action = np.clip(sampled_action, -1.0, 1.0)
+        return ChosenActions(action, action, sampled_action)
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, selected: Bools) -> None:
         """Do nothing: these policies have no memory."""
 
     def policy(self, actors: tuple[int, int]) -> Policy:

@@ -27,7 +27,8 @@ BUFFERED_STEPS: Final = 256
 
 
 class ExplorationNumbers(NamedTuple):
-    """Random numbers for K exploration steps of S trials: noise for actions, and actions that replace them."""
+    """Random numbers for K exploration steps of S trials: noise for the policies' actions, and random actions that
+    replace them."""
 
     noise: Values | None = None
     """(S, K, k): noise added to actions, or N(0, 1) for policies that draw; None without noise."""
@@ -39,11 +40,11 @@ class ExplorationNumbers(NamedTuple):
     """(m,), or (S, 1, m) if trials differ: scale of the policy's own noise, already included in ``noise``; None for
     1."""
 
-    def at(self, step: int) -> ExplorationNumbers:
-        selected = slice(step, step + 1)
-        noise = None if self.noise is None else self.noise[:, selected]
-        random = None if self.random is None else self.random[:, selected]
-        replaced = self.replaced if isinstance(self.replaced, bool) else self.replaced[:, selected]
+    def for_step(self, step: int) -> ExplorationNumbers:
+        steps = slice(step, step + 1)
+        noise = None if self.noise is None else self.noise[:, steps]
+        random = None if self.random is None else self.random[:, steps]
+        replaced = self.replaced if isinstance(self.replaced, bool) else self.replaced[:, steps]
         return ExplorationNumbers(noise, random, replaced, self.amplitude)
 
 
@@ -67,9 +68,9 @@ class EpisodeNumbers:
     ) -> None:
         self._process, self._seeds, self._steps = process, seeds, steps
         self._actuators, self._discrete = tuple(actuators), algorithm.discrete
-        self._noises = algorithm.noise_width if isinstance(algorithm, Stochastic) else None
+        self._noise_width = algorithm.noise_width if isinstance(algorithm, Stochastic) else None
         self.episode = ExplorationNumbers()
-        """ExplorationNumbers of the present episode, (S, T, k)."""
+        """Numbers of the present episode, (S, T, k)."""
         self._step, self._number = steps, 0
 
     def __call__(self, episode: Episodes, *, random_phase: bool = False) -> ExplorationNumbers:
@@ -78,31 +79,35 @@ class EpisodeNumbers:
         if self._step == self._steps or self._number != number:
             self.episode, self._step, self._number = self._draw(number), 0, number
         self._step += 1
-        return self.episode.at(self._step - 1)
+        return self.episode.for_step(self._step - 1)
 
     def _draw(self, episode: int) -> ExplorationNumbers:
-        process, T, names = self._process, self._steps, self._actuators
+        process, T, actuator_names = self._process, self._steps, self._actuators
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
         if isinstance(process, OwnNoise):
-            noise = np.array([episode_noise(process, s, episode, T, names) for s in streams])
-            scheduled = np.array(amplitudes(process, names, episode))
+            noise = np.array([episode_noise(process, s, episode, T, actuator_names) for s in streams])
+            scheduled = np.array(amplitudes(process, actuator_names, episode))
             return ExplorationNumbers(
                 noise, amplitude=np.zeros_like(scheduled) if is_quiet(process.quiet, episode) else scheduled
             )
-        if self._noises is not None:
-            return ExplorationNumbers(np.stack([s.standard_normal((T, self._noises)) for s in streams]))
+        if self._noise_width is not None:
+            return ExplorationNumbers(np.stack([s.standard_normal((T, self._noise_width)) for s in streams]))
         if self._discrete is not None:
-            drawn = np.stack([random_levels(s, T, self._discrete.levels) for s in streams])
-            return ExplorationNumbers(random=drawn[:, :, 1:], replaced=drawn[:, :, :1] < self._epsilon(episode))
+            level_draws = np.stack([random_levels(s, T, self._discrete.levels) for s in streams])
+            return ExplorationNumbers(
+                random=level_draws[:, :, 1:], replaced=level_draws[:, :, :1] < self._epsilon(episode)
+            )
         if not isinstance(process, ActionNoise) or is_quiet(process.quiet, episode):
-            return ExplorationNumbers(np.zeros((len(streams), T, len(names))))
+            return ExplorationNumbers(np.zeros((len(streams), T, len(actuator_names))))
         if not isinstance(process, OrnsteinUhlenbeck):  # OU noise: computed for all trials at once below
-            return ExplorationNumbers(np.array([episode_noise(process, s, episode, T, names) for s in streams]))
-        white = np.stack([s.standard_normal((T, len(names))) for s in streams], axis=1)
-        u = ornstein_uhlenbeck(white, process.gain, process.friction)
+            return ExplorationNumbers(
+                np.array([episode_noise(process, s, episode, T, actuator_names) for s in streams])
+            )
+        white_noise = np.stack([s.standard_normal((T, len(actuator_names))) for s in streams], axis=1)
+        u = ornstein_uhlenbeck(white_noise, process.gain, process.friction)
         # The amplitude multiplies the clipped noise.
-        scaled = np.array(amplitudes(process, names, episode)) * np.clip(u, -1.0, 1.0)
-        return ExplorationNumbers(np.ascontiguousarray(scaled.transpose(1, 0, 2)))
+        scaled_noise = np.array(amplitudes(process, actuator_names, episode)) * np.clip(u, -1.0, 1.0)
+        return ExplorationNumbers(np.ascontiguousarray(scaled_noise.transpose(1, 0, 2)))
 
     def _epsilon(self, episode: int) -> float:
         assert self._discrete is not None
@@ -113,23 +118,27 @@ class EpisodeNumbers:
 
 
 class PerTrialNumbers:
-    """ExplorationNumbers of S trials as on a rig, whose episodes end separately."""
+    """Random numbers of S trials as on a rig, whose episodes end separately."""
 
     def __init__(self, trials: Sequence[EpisodeNumbers]) -> None:
-        """``trials``: the numbers of each trial alone."""
+        """``trials``: a source for each trial."""
         self._trials: Final = trials
 
     def __call__(self, episode: Episodes, *, random_phase: bool = False) -> ExplorationNumbers:
         """Return the numbers for the next step in these episodes (S,)."""
-        each = [numbers(episode[s : s + 1]) for s, numbers in enumerate(self._trials)]
-        first = each[0]
+        trial_numbers = [source(episode[s : s + 1]) for s, source in enumerate(self._trials)]
+        first = trial_numbers[0]
         if first.random is not None:
-            replaced = np.concatenate([np.broadcast_to(one.replaced, (1, 1, 1)) for one in each])
-            return ExplorationNumbers(random=np.concatenate([_require(one.random) for one in each]), replaced=replaced)
+            replaced = np.concatenate([np.broadcast_to(trial.replaced, (1, 1, 1)) for trial in trial_numbers])
+            return ExplorationNumbers(
+                random=np.concatenate([_require(trial.random) for trial in trial_numbers]), replaced=replaced
+            )
         amplitude = None
         if first.amplitude is not None:
-            amplitude = np.stack([_require(one.amplitude) for one in each])[:, None]
-        return ExplorationNumbers(np.concatenate([_require(one.noise) for one in each]), amplitude=amplitude)
+            amplitude = np.stack([_require(trial.amplitude) for trial in trial_numbers])[:, None]
+        return ExplorationNumbers(
+            np.concatenate([_require(trial.noise) for trial in trial_numbers]), amplitude=amplitude
+        )
 
 
 def _require(values: Values | None) -> Values:
@@ -148,19 +157,19 @@ class BufferedDraws:
         k: int,
         actors: int = 1,
     ) -> None:
-        """``number``: number of the stream within each trial."""
+        """``number``: index of the stream within each trial."""
         self._streams = [stream(seed, Role.EXPLORATION, number) for seed in seeds]
         self._draw, self._shape = draw, (BUFFERED_STEPS, actors, k)
         self._rows: Values = np.zeros((0, len(seeds), actors, k))
-        self._used = 0
+        self._n_used = 0
 
     def __call__(self) -> Values:
         """Return the next step's numbers, (S, E, k)."""
-        if self._used == len(self._rows):
+        if self._n_used == len(self._rows):
             self._rows = np.stack([self._draw(s, self._shape) for s in self._streams], axis=1)
-            self._used = 0
-        self._used += 1
-        row: Values = self._rows[self._used - 1]
+            self._n_used = 0
+        self._n_used += 1
+        row: Values = self._rows[self._n_used - 1]
         return row
 
 
@@ -176,14 +185,14 @@ def normal(source: np.random.Generator, shape: tuple[int, ...]) -> Values:
 class CorrelatedNoise:
     """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), reset in each episode.
 
-    It is Ornstein-Uhlenbeck noise that starts at 0, or with ``unit`` has variance 1 in every step, like process ``own``
-    on a rig.
+    It is Ornstein-Uhlenbeck noise that starts at 0, or with ``has_unit_variance`` has variance 1 in every step, like
+    process ``own`` on a rig.
     """
 
-    def __init__(self, friction: float, trials: int, *, unit: bool) -> None:
+    def __init__(self, friction: float, trials: int, *, has_unit_variance: bool) -> None:
         """``friction``: 1 for white noise."""
         self._correlation = 1.0 - friction
-        self._gain = (1.0 - self._correlation**2) ** 0.5 if unit else 1.0
+        self._gain = (1.0 - self._correlation**2) ** 0.5 if has_unit_variance else 1.0
         self._u: Values = np.zeros((trials, 1, 1))
         self._episode: Episodes = np.zeros(trials, np.int64)
 
@@ -203,10 +212,10 @@ class StepNumbers:
     def __init__(
         self, algorithm: Algorithm, correlated: CorrelatedNoise, seeds: Sequence[int], m: int, *, std: float
     ) -> None:
-        """``std``: standard deviation of noise added to actions; ``correlated`` converts N(0, 1) to it, and to
-        Gaussian policies' own noise."""
+        """``std``: standard deviation of the noise added to actions; ``correlated`` generates this noise, and that of
+        Gaussian policies, from N(0, 1)."""
         self._gaussian, self._stochastic = isinstance(algorithm, Gaussian), isinstance(algorithm, Stochastic)
-        self._discrete, self._correlated, self._std = algorithm.discrete, correlated, std
+        self._discrete, self._correlated_noise, self._std = algorithm.discrete, correlated, std
         noise_width = algorithm.noise_width if isinstance(algorithm, Stochastic) else m
         self._uniform = BufferedDraws(seeds, 0, _uniform, m)
         self._normal = BufferedDraws(seeds, 1, normal, noise_width)
@@ -215,7 +224,7 @@ class StepNumbers:
     def __call__(self, episode: Episodes, *, random_phase: bool) -> ExplorationNumbers:
         """Return the numbers for the next step in episodes (S,); Gaussian policies ignore ``random_phase``."""
         if self._gaussian:
-            return ExplorationNumbers(self._correlated(np.clip(self._normal(), -NOISE_CUT, NOISE_CUT), episode))
+            return ExplorationNumbers(self._correlated_noise(np.clip(self._normal(), -NOISE_CUT, NOISE_CUT), episode))
         discrete = self._discrete
         if discrete is not None and (random_phase or not self._stochastic):
             level = quantize(self._uniform(), discrete.levels)
@@ -227,4 +236,4 @@ class StepNumbers:
             return ExplorationNumbers(random=2.0 * self._uniform() - 1.0)
         if self._stochastic:
             return ExplorationNumbers(self._normal())
-        return ExplorationNumbers(self._std * self._correlated(self._normal(), episode))
+        return ExplorationNumbers(self._std * self._correlated_noise(self._normal(), episode))

@@ -32,11 +32,11 @@ class _Resolutions(NamedTuple):
 
 
 def _resolutions(rig: Rig) -> _Resolutions:
-    by_sensor = {s.name: s.resolution for s in rig.sensors}
+    resolutions = {s.name: s.resolution for s in rig.sensors}
     estimated = [o.name for o in rig.observations if o.derivative_of is not None]
     if estimated:
         raise ValueError(f"observation '{estimated[0]}' is estimated, not read in counts")
-    sensors = [by_sensor[o.sensor or o.name] for o in rig.observations]
+    sensors = [resolutions[o.sensor or o.name] for o in rig.observations]
     return _Resolutions(np.array(sensors), np.array([a.resolution for a in rig.actuators]))
 
 
@@ -45,7 +45,7 @@ def _round_to(values: Values, step: Values) -> Values:
 
 
 class PolicyInputs:
-    """A policy's inputs, composed of the present and earlier signals."""
+    """Inputs of a policy, composed from the present and earlier signals."""
 
     def __init__(self, config: RunConfig) -> None:
         self._composition = composition_of(config.task.inputs, config.rig)
@@ -58,11 +58,11 @@ class PolicyInputs:
             Normalisation.from_signals(config.rig.signals),
         )
 
-    def compute(self, seen: Values) -> Values:
+    def compute(self, signals: Values) -> Values:
         """Return the inputs (..., k) for normalised signals (r, ..., n + q), the present ones first."""
         if self._composition is None:
-            return np.asarray(seen[0])
-        composed = self._composition.batch(self._signals.to_si(seen))
+            return np.asarray(signals[0])
+        composed = self._composition.batch(self._signals.to_si(signals))
         return self._inputs.normalise(composed)
 
 
@@ -84,8 +84,8 @@ class Instruments:
         self.period_s: Final = 1.0 / config.rate_hz
         self.steps: Final = episode_steps(config.task, config.rate_hz)
         """Number of transitions in a complete episode."""
-        names = self.plant.state_names
-        self._state_indices = [names.index(o.sensor or o.name) for o in rig.observations]
+        state_names = self.plant.state_names
+        self._state_indices = [state_names.index(o.sensor or o.name) for o in rig.observations]
         self.inputs: Final = PolicyInputs(config)
         self._observations, self._actions = (
             Normalisation.from_signals(rig.observations),
@@ -93,11 +93,13 @@ class Instruments:
         )
         self._signals: Final = Normalisation.from_signals(rig.signals)
         wrapped = {s.name for s in rig.sensors if s.wrap}
-        turns = 2.0 * np.pi / self._observations.half_range
+        full_turns = 2.0 * np.pi / self._observations.half_range
         low = (-np.pi - self._observations.centre) / self._observations.half_range
-        self._wraps = [(i, turns[i], low[i]) for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
-        """Index, turn and lower end of wrapping angles, normalised."""
-        self._counts = _resolutions(rig) if counts else None
+        self._wrapped_angles = [
+            (i, full_turns[i], low[i]) for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped
+        ]
+        """Index, full turn and lower end of each angle that wraps, normalised."""
+        self._count_resolutions = _resolutions(rig) if counts else None
         zeros = options.sensor_zero or {}
         self._zeros = np.array([zeros.get(o.sensor or o.name, 0.0) for o in rig.observations]) if zeros else None
         self._wrapped_columns = [i for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
@@ -108,7 +110,7 @@ class Instruments:
         self.terminated: Final = batched_termination(config.task, rig)
         """Termination (...) from signals (..., n + q) in SI units."""
 
-    def measured(self, state: tuple[Values, ...]) -> Values:
+    def measure(self, state: tuple[Values, ...]) -> Values:
         """Return the exact measurements (plants, n) of states in SI units."""
         measured = np.empty((len(state[0]), self.n))
         for i, index in enumerate(self._state_indices):
@@ -116,33 +118,35 @@ class Instruments:
         if self._zeros is not None:
             measured += self._zeros
             measured[:, self._wrapped_columns] = (measured[:, self._wrapped_columns] + np.pi) % (2.0 * np.pi) - np.pi
-        return measured if self._counts is None else _round_to(measured, self._counts.sensors)
+        return measured if self._count_resolutions is None else _round_to(measured, self._count_resolutions.sensors)
 
     def round_to_resolution(self, action: Values) -> Values:
         """Round normalised actions (..., m) to the actuators' resolution."""
-        if self._counts is None:
+        if self._count_resolutions is None:
             return action
-        return self.to_action(_round_to(self.to_command(action), self._counts.actuators))
+        return self.to_action(_round_to(self.to_command(action), self._count_resolutions.actuators))
 
-    def normalised(self, signals: Values, noise: Values | None) -> Values:
+    def normalise_with_noise(self, signals: Values, noise: Values | None) -> Values:
         """Normalise signals (..., n + q) in SI units, with noise (..., n) on the measured ones."""
         if not self.targets:
-            return self._observed(signals, noise)
-        seen = self._signals.normalise(signals)
-        seen[..., : self.n] = self._observed(signals[..., : self.n], noise)
-        return seen
+            return self._observe(signals, noise)
+        normalised = self._signals.normalise(signals)
+        normalised[..., : self.n] = self._observe(signals[..., : self.n], noise)
+        return normalised
 
-    def _observed(self, measured: Values, noise: Values | None) -> Values:
-        seen = self._observations.normalise(measured)
+    def _observe(self, measured: Values, noise: Values | None) -> Values:
+        observation = self._observations.normalise(measured)
         if noise is not None:
-            seen += noise
-            for i, turn, low in self._wraps:
-                seen[..., i] = (seen[..., i] - low) % turn + low
-            if self._counts is not None:
-                seen = self._observations.normalise(_round_to(self.in_si(seen), self._counts.sensors))
-        return seen
+            observation += noise
+            for i, turn, low in self._wrapped_angles:
+                observation[..., i] = (observation[..., i] - low) % turn + low
+            if self._count_resolutions is not None:
+                observation = self._observations.normalise(
+                    _round_to(self.to_si(observation), self._count_resolutions.sensors)
+                )
+        return observation
 
-    def in_si(self, observation: Values) -> Values:
+    def to_si(self, observation: Values) -> Values:
         """Observations (..., n) in SI units."""
         return self._observations.to_si(observation)
 
@@ -156,5 +160,5 @@ class Instruments:
 
     def advance(self, state: tuple[Values, ...], command: Values) -> tuple[Values, ...]:
         """State after one period with commands (plants, m)."""
-        held: tuple[Values, ...] = tuple([np.ascontiguousarray(command[:, i]) for i in range(self.m)])
-        return step(self.plant, state, held, self.period_s, self.substeps)
+        constant_action: tuple[Values, ...] = tuple([np.ascontiguousarray(command[:, i]) for i in range(self.m)])
+        return step(self.plant, state, constant_action, self.period_s, self.substeps)

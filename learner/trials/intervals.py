@@ -33,7 +33,7 @@ class Bounds(NamedTuple):
     high: float
 
 
-class Band(NamedTuple):
+class MedianCurve(NamedTuple):
     """Medians over trials with their intervals, each ``(N,)``."""
 
     median: Values
@@ -41,7 +41,7 @@ class Band(NamedTuple):
     high: Values
 
 
-class Paired(NamedTuple):
+class PairedComparison(NamedTuple):
     """Median of differences or ratios by seed, with its interval and its test."""
 
     value: float
@@ -62,7 +62,7 @@ def median_bounds(values: Values | Integers) -> Bounds:
     return Bounds(float(median[0]), float(low[0]), float(high[0]))
 
 
-def curve_bounds(values: Values) -> Band:
+def curve_bounds(values: Values) -> MedianCurve:
     """Median over the trials of each column of ``values`` ``(T, N)``; NaN where any trial is NaN.
 
     The intervals hold for each column separately.  Raises ValueError without trials.
@@ -71,50 +71,50 @@ def curve_bounds(values: Values) -> Band:
     if ordered.ndim != 2 or not len(ordered):
         raise ValueError(f"expected trials by values, at least one trial, got shape {ordered.shape}")
     T = len(ordered)
-    unknown = np.isnan(ordered[-1])  # NaN sort last
-    k, share = _order(T)
+    has_nan = np.isnan(ordered[-1])  # NaN sort last
+    k, fraction = _interval_rank(T)
     if k is None:
         low = high = np.full(ordered.shape[1], np.nan)
     else:
         low, high = (
-            a if share == 0 else np.where(a == b, a, (1 - share) * a + share * b)
+            a if fraction == 0 else np.where(a == b, a, (1 - fraction) * a + fraction * b)
             for a, b in ((ordered[k], ordered[k + 1]), (ordered[T - 1 - k], ordered[T - 2 - k]))
         )
-    middle = 0.5 * (ordered[(T - 1) // 2] + ordered[T // 2])
-    return Band(*(np.where(unknown, np.nan, row) for row in (middle, low, high)))
+    median = 0.5 * (ordered[(T - 1) // 2] + ordered[T // 2])
+    return MedianCurve(*(np.where(has_nan, np.nan, row) for row in (median, low, high)))
 
 
 @lru_cache(maxsize=64)
-def _order(trials: int) -> tuple[int | None, float]:
+def _interval_rank(trials: int) -> tuple[int | None, float]:
     """Rank of the interval's lower end, from 0 (None without an interval), and the fraction towards the next one."""
     if trials < MIN_TRIALS:
         return (0 if trials == MIN_TRIALS - 1 else None), 0.0
-    tails = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])
-    coverage = 1 - 2 * tails  # by the ranks k and T - 1 - k
+    tail_probabilities = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])
+    coverage = 1 - 2 * tail_probabilities  # by the ranks k and T - 1 - k
     k = int(np.flatnonzero(coverage >= COVERAGE)[-1])
-    excess = (coverage[k] - COVERAGE) / (coverage[k] - coverage[k + 1])
+    relative_excess = (coverage[k] - COVERAGE) / (coverage[k] - coverage[k + 1])
     rank = k + 1
-    return k, float((trials - rank) * excess / (rank + (trials - 2 * rank) * excess))
+    return k, float((trials - rank) * relative_excess / (rank + (trials - 2 * rank) * relative_excess))
 
 
-def matching_rows(seeds: Integers, other: Integers) -> tuple[Integers, Integers]:
+def matching_rows(seeds: Integers, other_seeds: Integers) -> tuple[Integers, Integers]:
     """Rows of the trials with common seeds of two cells, in the order of the seeds."""
-    _, a, b = np.intersect1d(seeds, other, return_indices=True)
+    _, a, b = np.intersect1d(seeds, other_seeds, return_indices=True)
     return a.astype(np.int64), b.astype(np.int64)
 
 
-def paired_difference(a: Values | Integers, b: Values | Integers) -> Paired:
+def paired_difference(a: Values | Integers, b: Values | Integers) -> PairedComparison:
     """Median of ``a - b``, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials of the same seed."""
     a, b = _pair(a, b)
-    return Paired(*median_bounds(a - b), sign_test(a - b))
+    return PairedComparison(*median_bounds(a - b), sign_test(a - b))
 
 
-def paired_ratio(a: Values | Integers, b: Values | Integers) -> Paired:
+def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison:
     """Median of ``a / b``, both ``(T,)`` and of the same seeds, for rise times; raises ValueError unless positive."""
     a, b = _pair(a, b)
     if not (np.all(a > 0) and np.all(b > 0)):
         raise ValueError("a ratio needs positive values")
-    return Paired(*median_bounds(a / b), sign_test(a - b))
+    return PairedComparison(*median_bounds(a / b), sign_test(a - b))
 
 
 def sign_test(differences: Values) -> float:
@@ -124,51 +124,51 @@ def sign_test(differences: Values) -> float:
     return min(1.0, 2 * sum(comb(T, i) for i in range(n_majority, T + 1)) / 2.0**T)
 
 
-def holm(family: Sequence[Paired]) -> list[Paired]:
+def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
     """Correct the tests of a family of comparisons (Holm 1979)."""
-    corrected, highest = list(family), 0.0
+    corrected, largest_p = list(family), 0.0
     for rank, index in enumerate(sorted(range(len(family)), key=lambda k: family[k].p)):
-        highest = max(highest, min(1.0, (len(family) - rank) * family[index].p))
-        corrected[index] = family[index]._replace(p=highest)
+        largest_p = max(largest_p, min(1.0, (len(family) - rank) * family[index].p))
+        corrected[index] = family[index]._replace(p=largest_p)
     return corrected
 
 
-def share_at_least(count: int, trials: int) -> float:
+def share_lower_bound(count: int, trials: int) -> float:
     """Lower bound of the share estimated by ``count`` of ``trials``, exact, 95 % one-sided (Clopper-Pearson 1934)."""
     if not 0 <= count <= trials or not trials:
         raise ValueError(f"{count} of {trials} is not a share")
     low, high = 0.0, count / trials
     for _ in range(50):
         p = 0.5 * (low + high)
-        as_many = sum(comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(count, trials + 1))
-        low, high = (p, high) if as_many < 1 - COVERAGE else (low, p)
+        tail_probability = sum(comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(count, trials + 1))
+        low, high = (p, high) if tail_probability < 1 - COVERAGE else (low, p)
     return low
 
 
-def student_quantile(p: float, freedom: int) -> float:
+def student_quantile(p: float, degrees_of_freedom: int) -> float:
     """Quantile of Student's t at ``p`` in [0.5, 1) with a whole number of degrees of freedom, by bisection.
 
     The distribution is a finite sum then (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).  Raises ValueError.
     """
-    if not 0.5 <= p < 1.0 or freedom < 1:
-        raise ValueError(f"no quantile of Student's t at {p:g} with {freedom} degrees of freedom")
+    if not 0.5 <= p < 1.0 or degrees_of_freedom < 1:
+        raise ValueError(f"no quantile of Student's t at {p:g} with {degrees_of_freedom} degrees of freedom")
     low, high = 0.0, 1.0
-    while _student_within(high, freedom) < 2.0 * p - 1.0:
+    while _student_within(high, degrees_of_freedom) < 2.0 * p - 1.0:
         high *= 2.0
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _student_within(middle, freedom) < 2.0 * p - 1.0 else (low, middle)
+        low, high = (middle, high) if _student_within(middle, degrees_of_freedom) < 2.0 * p - 1.0 else (low, middle)
     return 0.5 * (low + high)
 
 
-def _student_within(t: float, freedom: int) -> float:
+def _student_within(t: float, degrees_of_freedom: int) -> float:
     """Probability of |T| < t."""
-    angle = atan(t / sqrt(freedom))
-    term, total = (cos(angle), 0.0) if freedom % 2 else (1.0, 0.0)
-    for k in range(1 + freedom % 2, freedom, 2):
+    angle = atan(t / sqrt(degrees_of_freedom))
+    term, total = (cos(angle), 0.0) if degrees_of_freedom % 2 else (1.0, 0.0)
+    for k in range(1 + degrees_of_freedom % 2, degrees_of_freedom, 2):
         total += term
         term *= k / (k + 1) * cos(angle) ** 2
-    return 2.0 / pi * (angle + sin(angle) * total) if freedom % 2 else sin(angle) * total
+    return 2.0 / pi * (angle + sin(angle) * total) if degrees_of_freedom % 2 else sin(angle) * total
 
 
 def _pair(a: Values | Integers, b: Values | Integers) -> tuple[Values, Values]:

@@ -16,19 +16,19 @@ from onrig.learner.trials.replay_measures import ReplayMeasures
 from onrig.learner.trials.rows import AlteredEpisode, Columns, Rows
 from onrig.learner.trials.worlds import Bools, StepResult, Values
 
-CHUNK: Final = 100
+UPDATES_PER_DRAW: Final = 100
 """Number of updates whose minibatches are drawn at once if draws do not depend on the previous update."""
 
 
 class Learning(Protocol):
-    """Storage of the steps of S trials with K training actors each, and learning from them."""
+    """Stores the steps of S trials with K training actors each, and learns from them."""
 
-    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
+    def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
         """Add the result of a step from ``observation`` (S, E, n)."""
         ...
 
-    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Record that the training episodes selected by ``which`` (S, K) have ended; ``returns`` holds every episode's
+    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
+        """Record that the ``selected`` training episodes (S, K) have ended; ``returns`` holds every episode's
         return in raw units."""
         ...
 
@@ -48,7 +48,7 @@ class Learning(Protocol):
 class Updates(NamedTuple):
     """Schedule of the updates of trials with replay, in environment steps."""
 
-    at_once: int
+    n_consecutive: int
     """Number of consecutive updates."""
     every: int
     """Number of steps between updates."""
@@ -59,7 +59,7 @@ class Updates(NamedTuple):
 
 
 class Replay:
-    """Trials that learn from memories."""
+    """Learning of trials from memories."""
 
     def __init__(
         self,
@@ -71,37 +71,37 @@ class Replay:
         alter: Callable[[int, Rows, Columns], AlteredEpisode] | None = None,
         measures: ReplayMeasures | None = None,
     ) -> None:
-        """``batch_steps``: number of steps passed to memories at once: 1, or an episode, in which ``alter`` may replace
-        some."""
+        """``batch_steps``: number of steps passed to memories at once: 1, or those of an episode, in which ``alter``
+        may replace experiences."""
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
         self._alter, self._measures = alter, measures
         if isinstance(algorithm, UsesWholeMemory):
             algorithm.bind_memory(memories.memory_access())
-        self.updates_at_once = updates.at_once
+        self.n_consecutive_updates = updates.n_consecutive
         """Number of consecutive updates."""
         self._batch_steps = batch_steps
-        self._steps_gathered: list[tuple[NDArray[Any], ...]] = []
+        self._gathered_steps: list[tuple[NDArray[Any], ...]] = []
         self._noise: NDArray[np.float64] | None = None
 
-    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
+    def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
         """Add a step of the first actors, and pass complete batches of steps to the memories."""
         columns = self.memories.columns
-        parts: list[NDArray[Any]] = [
+        values: list[NDArray[Any]] = [
             observation,
             result.action,
             result.observation,
             result.reward,
-            chosen.action,
-            chosen.intended,
+            actions.action,
+            actions.intended,
         ]
         if columns.terminated is not None:
-            parts.append(result.terminated)
-        if columns.behaviour is not None and chosen.behaviour is not None:
-            parts += [chosen.behaviour, result.intervened | chosen.deviates]
+            values.append(result.terminated)
+        if columns.behaviour is not None and actions.behaviour is not None:
+            values += [actions.behaviour, result.intervened | actions.deviates]
         if result.noise is not None and columns.noise.start < columns.noise.stop:
-            parts.append(result.noise)
-        self._steps_gathered.append(tuple(parts))
-        if len(self._steps_gathered) == self._batch_steps:
+            values.append(result.noise)
+        self._gathered_steps.append(tuple(values))
+        if len(self._gathered_steps) == self._batch_steps:
             rows = self._rows()
             episode = self.memories.offered // self._batch_steps + 1
             self.memories.insert(rows, None if self._alter is None else self._alter(episode, rows, columns))
@@ -109,12 +109,12 @@ class Replay:
     def _rows(self) -> Rows:
         """Rows (S, T, width) of the gathered steps."""
         # Much faster than stacking small arrays.
-        joined = [np.concatenate(parts) for parts in zip(*self._steps_gathered, strict=True)]
-        fields = [field.reshape(len(self._steps_gathered), -1, *field.shape[1:])[:, :, 0] for field in joined]
-        self._steps_gathered.clear()
-        observation, action, after, reward, explored, intended, *behaviour = fields
-        exploration = np.abs(explored - intended).sum(axis=2)
-        columns = (observation, action, after, reward, exploration, *behaviour)
+        joined = [np.concatenate(step_values) for step_values in zip(*self._gathered_steps, strict=True)]
+        fields = [field.reshape(len(self._gathered_steps), -1, *field.shape[1:])[:, :, 0] for field in joined]
+        self._gathered_steps.clear()
+        observation, action, next_observation, reward, exploring_action, intended, *behaviour = fields
+        exploration = np.abs(exploring_action - intended).sum(axis=2)
+        columns = (observation, action, next_observation, reward, exploration, *behaviour)
         rows = np.empty((action.shape[1], len(action), self.memories.width), np.float32)
         first = 0
         for column in columns:
@@ -123,22 +123,22 @@ class Replay:
             first += width
         return rows
 
-    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
-        self.memories.on_episode_end(returns[:, 0], which[:, 0])
+    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
+        self.memories.on_episode_end(returns[:, 0], selected[:, 0])
 
     def learn_if_due(self, steps: int) -> None:
         """Learn if updates are due and the memories hold enough experiences."""
-        n_steps, every = steps - self._updates.random_steps, self._updates.every
-        if n_steps > 0 and n_steps % every == 0 and self.memories.ready:
-            # Schedules have their values at the first of the steps before these updates.
-            self.memories.begin_episode((n_steps - every) // self._updates.progress_steps + 1)
-            self.learn(self.updates_at_once)
+        n_learning_steps, every = steps - self._updates.random_steps, self._updates.every
+        if n_learning_steps > 0 and n_learning_steps % every == 0 and self.memories.have_minibatches:
+            # Schedules are evaluated at the first of the steps since the previous updates.
+            self.memories.begin_episode((n_learning_steps - every) // self._updates.progress_steps + 1)
+            self.learn(self.n_consecutive_updates)
 
     def learn(self, updates: int) -> None:
         """Train on ``updates`` minibatches of every trial."""
         memories, measures = self.memories, self._measures
         remaining, noises = updates, []
-        per_draw = 1 if memories.feedback else CHUNK
+        per_draw = 1 if memories.draws_depend_on_updates else UPDATES_PER_DRAW
         while remaining > 0:
             k = min(per_draw, remaining)
             remaining -= k
@@ -158,11 +158,11 @@ class Replay:
         return self._noise
 
     def replay_measures(self, steps: int) -> NDArray[np.float64] | None:
-        return None if self._measures is None else self._measures.take(steps)
+        return None if self._measures is None else self._measures.pop(steps)
 
 
 class OnPolicyLearning:
-    """Trials that learn from batches of their own policies, and do not act during updates.
+    """Learning of trials from batches of their own policies; trials do not act during updates.
 
     A batch may end within an episode, which then continues with the next policy; experiences after the last complete
     batch of a run are not used.
@@ -182,23 +182,23 @@ class OnPolicyLearning:
             truncated=np.zeros(shape, np.bool_),
             deviates=np.zeros(shape, np.bool_),
         )
-        self._steps_gathered = 0
+        self._n_gathered_steps = 0
         """Number of steps of each actor in the batch."""
 
-    def add_step(self, observation: Values, chosen: ChosenActions, result: StepResult) -> None:
-        batch, t = self._batch, self._steps_gathered
-        batch.observation[:, :, t], batch.drawn[:, :, t] = observation, chosen.behaviour
+    def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
+        batch, t = self._batch, self._n_gathered_steps
+        batch.observation[:, :, t], batch.drawn[:, :, t] = observation, actions.behaviour
         batch.reward[:, :, t], batch.deviates[:, :, t] = result.reward, result.intervened
         batch.next_observation[:, :, t] = result.observation
         batch.terminated[:, :, t], batch.truncated[:, :, t] = result.terminated, result.truncated
-        self._steps_gathered += 1
+        self._n_gathered_steps += 1
 
-    def end_episodes(self, returns: NDArray[np.float64], which: Bools) -> None:
+    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
         """Do nothing: batches mark the ends of episodes."""
 
     def learn_if_due(self, steps: int) -> None:
-        if self._steps_gathered == self._batch.reward.shape[2]:
-            self._steps_gathered = 0
+        if self._n_gathered_steps == self._batch.reward.shape[2]:
+            self._n_gathered_steps = 0
             self._algorithm.learn(self._batch, 1.0 - (steps - self._batch_steps) / self._run_steps)
 
     def batch_noise(self) -> NDArray[np.float64] | None:

@@ -12,15 +12,15 @@ from onrig.runtime.task import Task
 Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LEVEL: Final = 0.8
+RISE_LEVEL: Final = 0.8
 """Normalised performance that defines the rise time (§5.1)."""
 FINAL_EPISODES: Final = 100
 """Number of last episodes of a trial in the mean mu_final (§5.1)."""
-RULE_LEVEL: Final = 0.9
-"""Share of the final performance that defines the memory size of the rule of thumb (§8.5)."""
+BUFFER_SIZE_LEVEL: Final = 0.9
+"""Share of the final performance up to which the rule of thumb for the memory size counts experiences (§8.5)."""
 _FINAL_SHARE: Final = 0.2
 """Share of the steps in the final performance: figure 17 uses the last 2e5 of 1e6 steps."""
-_WINDOW: Final = 20
+_SMOOTHING_WINDOW: Final = 20
 """Number of points of the running mean; the curves of the paper are means of five trials instead."""
 
 
@@ -29,18 +29,18 @@ class RiseTime(NamedTuple):
 
     episode: Integers
     """First episode at the level, from 1; for trials that never reached it the last one, a lower bound."""
-    risen: NDArray[np.bool_]
+    has_risen: NDArray[np.bool_]
     """Whether the level was reached."""
 
     @property
-    def never(self) -> int:
+    def n_never_risen(self) -> int:
         """Number of trials that never reached the level."""
-        return int(np.count_nonzero(~self.risen))
+        return int(np.count_nonzero(~self.has_risen))
 
     @property
-    def censored(self) -> bool:
+    def is_censored(self) -> bool:
         """Whether at least half of the trials did not rise, so that the median is a lower bound."""
-        return 2 * self.never >= len(self.risen)
+        return 2 * self.n_never_risen >= len(self.has_risen)
 
 
 def normalized_curves(task: Task, mean_rewards: Values) -> Values:
@@ -72,21 +72,24 @@ def mu_max(mu: Values) -> Values:
 
     Raises ValueError for a ``mu`` without episodes.
     """
-    highest: Values = _curves(mu).max(axis=1)
-    return highest
+    maximum: Values = _curves(mu).max(axis=1)
+    return maximum
 
 
-def rise_time(mu: Values, episodes: Integers | None = None, level: float = LEVEL) -> RiseTime:
+def rise_time(mu: Values, episodes: Integers | None = None, level: float = RISE_LEVEL) -> RiseTime:
     """First episode of each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (§5.1).
 
     ``episodes``: ascending numbers of the columns; default: 1 to E.  The paper does not state how it treats trials that
-    never rise; here they count with their last episode and are flagged.  Raises ValueError without episodes.
+    never rise; here their rise time is their last episode, and they are flagged.  Raises ValueError without episodes.
     """
     mu = _curves(mu)
-    numbers = np.arange(1, mu.shape[1] + 1) if episodes is None else np.asarray(episodes, np.int64)
+    episode_numbers = np.arange(1, mu.shape[1] + 1) if episodes is None else np.asarray(episodes, np.int64)
     is_at_level = np.asarray(mu >= level)
-    risen = np.asarray(np.any(is_at_level, axis=1))
-    return RiseTime(np.where(risen, numbers[is_at_level.argmax(axis=1)], numbers[-1]).astype(np.int64), risen)
+    has_risen = np.asarray(np.any(is_at_level, axis=1))
+    return RiseTime(
+        np.where(has_risen, episode_numbers[is_at_level.argmax(axis=1)], episode_numbers[-1]).astype(np.int64),
+        has_risen,
+    )
 
 
 def moving_average(values: Values, window: int) -> Values:
@@ -101,22 +104,22 @@ def moving_average(values: Values, window: int) -> Values:
 
 
 class BufferSize(NamedTuple):
-    """Rough estimate of the required size of a memory."""
+    """Estimate of the required size of a memory, by a rule of thumb."""
 
-    experiences: int
-    final: float
-    """Final performance that the estimate refers to."""
-    converged: bool
+    n_experiences: int
+    final_performance: float
+    """Final performance on which the estimate is based."""
+    has_converged: bool
     """False if the level is reached only in the final part of the curve, which is still rising: more may be needed."""
 
 
-def rule_of_thumb(
+def estimate_buffer_size(
     steps: ArrayLike,
     performance: ArrayLike,
     *,
-    level: float = RULE_LEVEL,
+    level: float = BUFFER_SIZE_LEVEL,
     final_share: float = _FINAL_SHARE,
-    window: int = _WINDOW,
+    window: int = _SMOOTHING_WINDOW,
 ) -> BufferSize | None:
     """Estimate the size of a memory from a learning curve: experiences until ``level`` of the final performance (§8.5).
 
@@ -129,24 +132,26 @@ def rule_of_thumb(
     half a window too large.  §8.5 and Figure 17 use "the number of experiences needed to get to 90% of the final
     performance"; §9.1 uses 90 % of the steps to the final performance, which is undefined for a flat curve.
     """
-    positions: NDArray[np.float64] = np.asarray(steps, np.float64)
+    step_counts: NDArray[np.float64] = np.asarray(steps, np.float64)
     values: NDArray[np.float64] = np.asarray(performance, np.float64)
     if values.ndim > 1:
         values = values.reshape(-1, values.shape[-1]).mean(axis=0)
-    if positions.shape != values.shape or positions.ndim != 1:
-        raise ValueError(f"steps of shape {positions.shape} do not match performance of shape {np.shape(performance)}")
-    if not len(positions):
+    if step_counts.shape != values.shape or step_counts.ndim != 1:
+        raise ValueError(
+            f"steps of shape {step_counts.shape} do not match performance of shape {np.shape(performance)}"
+        )
+    if not len(step_counts):
         return None
-    ending = positions > (1.0 - final_share) * positions[-1]
-    final = float(values[ending].mean())
-    if not final > 0:
+    is_final_part = step_counts > (1.0 - final_share) * step_counts[-1]
+    final_performance = float(values[is_final_part].mean())
+    if not final_performance > 0:
         return None
-    n = max(1, min(window, len(positions) // 10))
+    n = max(1, min(window, len(step_counts) // 10))
     total = np.cumsum(np.concatenate(([0.0], values)))
-    smooth = (total[n:] - total[:-n]) / n
-    reached = np.flatnonzero(smooth >= level * final)
-    first = int(reached[0]) + n - 1 if len(reached) else len(positions) - 1
-    return BufferSize(round(float(positions[first])), final, not bool(ending[first]))
+    smoothed = (total[n:] - total[:-n]) / n
+    points_at_level = np.flatnonzero(smoothed >= level * final_performance)
+    first = int(points_at_level[0]) + n - 1 if len(points_at_level) else len(step_counts) - 1
+    return BufferSize(round(float(step_counts[first])), final_performance, not bool(is_final_part[first]))
 
 
 def _curves(mu: Values) -> Values:

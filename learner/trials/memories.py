@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Behaviour, MemoryAccess, Minibatches, Signals, Window
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import ReplayView
-from onrig.learner.trajectories import Trajectories, keys_of
+from onrig.learner.trajectories import Trajectories, experience_keys
 from onrig.learner.trials.rows import AlteredEpisode, Columns, MemoryContents, Rows
 from onrig.learner.trials.sampling import sampling_for
 from onrig.learner.trials.worlds import Policy
@@ -26,36 +26,38 @@ from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.random_streams import Role, stream
 
 _BEFORE_ALL_STEPS: Final = 0xFFFFFFFF
-"""Entry of an experience that no step of this run created."""
+"""Value of ``_created_at_step`` for prior experiences, which no step of this run created."""
 
 
 class _KeeperFeedback:
-    """Feedback from replayed experiences to the keepers of S trials, passed in one call for speed."""
+    """Feedback on replayed experiences for the keepers of S trials, collected and passed in one call for speed."""
 
     def __init__(self, strategy: Strategy, keepers: Sequence[Keeper]) -> None:
         self._keepers = keepers
-        required = strategy.keeper.required_signals
-        self._required_signals = tuple(signal for signal in FEEDBACK.values() if signal in required)
-        self._pending: list[tuple[Slots, NDArray[np.float32]]] = []
+        required_signals = strategy.keeper.required_signals
+        self._required_signals = tuple(signal for signal in FEEDBACK.values() if signal in required_signals)
+        self._pending_signals: list[tuple[Slots, NDArray[np.float32]]] = []
 
     def add(self, slots: Slots, signals: Signals) -> None:
         """Add the signals of the minibatches drawn in ``slots`` (K, S, B)."""
         if self._required_signals:
-            self._pending.append((slots, np.array([signals.of(kind) for kind in self._required_signals], np.float32)))
+            self._pending_signals.append(
+                (slots, np.array([signals.feedback_values(kind) for kind in self._required_signals], np.float32))
+            )
 
     def send(self) -> None:
         """Pass all signals since the last call to the keepers."""
-        if not self._pending:
+        if not self._pending_signals:
             return
-        slots = np.concatenate([drawn for drawn, _ in self._pending])
-        values = np.concatenate([each for _, each in self._pending], axis=1)
-        self._pending.clear()
+        slots = np.concatenate([drawn for drawn, _ in self._pending_signals])
+        values = np.concatenate([values_by_kind for _, values_by_kind in self._pending_signals], axis=1)
+        self._pending_signals.clear()
         for trial, keeper in enumerate(self._keepers):
             for kind, signal in enumerate(self._required_signals):
                 trial_values = values[kind, :, trial].reshape(-1)
                 # Feedback from a diverged trial is NaN and ignored.
-                finite = np.isfinite(trial_values)
-                keeper.on_feedback(signal, slots[:, trial].reshape(-1)[finite], trial_values[finite])
+                is_finite = np.isfinite(trial_values)
+                keeper.on_feedback(signal, slots[:, trial].reshape(-1)[is_finite], trial_values[is_finite])
 
 
 class Memories:
@@ -64,7 +66,7 @@ class Memories:
     def __init__(self, contents: MemoryContents, seeds: Sequence[int], *, policy: Policy | None = None) -> None:
         """Memories for one trial per seed; ``policy`` is for samplers that evaluate it."""
         strategy = contents.strategy
-        self.columns: Final = Columns.of(contents)
+        self.columns: Final = Columns.for_contents(contents)
         self.width: Final = self.columns.noise.stop
         """Number of floats in a row."""
         self._contents = contents
@@ -90,7 +92,7 @@ class Memories:
             seeds,
             contents.setting._replace(view=view, reserved=reserved),
         )
-        self.feedback = bool(self._sampling.required_signals)
+        self.draws_depend_on_updates = bool(self._sampling.required_signals)
         """Whether each draw depends on the previous update."""
         self._keeper_feedback = _KeeperFeedback(strategy, self._keepers)
         # Unwritten pages use no memory: FULL fills them during the experiment.
@@ -100,16 +102,18 @@ class Memories:
         """(S, capacity): number of training steps before the experience."""
         self._synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
         self._trials: Final = np.arange(len(seeds))
-        self._stored: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
+        self._n_stored: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
         """(K, S, B): slots of the last drawn minibatches."""
         self.notes: Final = Notes(len(seeds), self._capacity)
         """The algorithm's notes per slot."""
         self._selected = contents.setting.options.selected
-        links = self._selected.needs_links
-        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if links else None
+        needs_trajectories = self._selected.needs_links
+        self._trajectories = (
+            Trajectories(len(seeds), self._capacity, self._are_consecutive) if needs_trajectories else None
+        )
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
-        """(S,): incremented with each offered experience, and once more between episodes."""
+        """(S,): key of the next experience; one key is skipped between episodes."""
         self._episode = [0] * len(seeds)
         """Number of ended episodes of each trial."""
         if contents.prior is not None:
@@ -117,8 +121,8 @@ class Memories:
 
     def _insert_prior(self, prior: Transitions) -> None:
         """Insert the initial experiences of every memory; they do not count as offered."""
-        rows, episodes = self.columns.rows_of(prior), prior.episode.tolist()
-        keys = keys_of(prior.episode, prior.step)
+        rows, episodes = self.columns.transition_rows(prior), prior.episode.tolist()
+        keys = experience_keys(prior.episode, prior.step)
         written = []
         for trial, keeper in enumerate(self._keepers):
             slots = []
@@ -128,17 +132,17 @@ class Memories:
                     keeper.on_write(slot, exploration, episode)
                     self.rows[trial, slot] = rows[i]
                     self._created_at_step[trial, slot] = _BEFORE_ALL_STEPS
-                    self._stored[trial] = max(self._stored[trial], slot + 1)
+                    self._n_stored[trial] = max(self._n_stored[trial], slot + 1)
                     if self._trajectories is not None:
                         self._trajectories.on_write(trial, np.array([slot]), keys[[i]])
                 slots.append(slot)
-            placed = np.array(slots, np.int64)
-            written.append(placed[placed >= 0])
+            used_slots = np.array(slots, np.int64)
+            written.append(used_slots[used_slots >= 0])
             self.notes.on_write(trial, written[-1])
         self._sampling.on_write(written)
 
     @property
-    def ready(self) -> bool:
+    def have_minibatches(self) -> bool:
         """Whether every memory holds at least one minibatch.
 
         If experiences are dropped at random, this becomes true once it is practically certain for any trial: with the
@@ -146,8 +150,8 @@ class Memories:
         """
         probability = self._contents.write_probability
         batch = self._contents.setting.batch
-        enough = batch if probability == 1.0 else 4 * batch + 40
-        return self.offered * probability + self._contents.reserved >= enough
+        n_required = batch if probability == 1.0 else 4 * batch + 40
+        return self.offered * probability + self._contents.reserved >= n_required
 
     def begin_episode(self, episode: int) -> None:
         """Set the samplers' training episode, or environment step for trials that advance step by step."""
@@ -166,38 +170,38 @@ class Memories:
     def insert(self, measured: Rows, altered: AlteredEpisode | None = None) -> None:
         """Offer T steps (S, T, width) of every trial to its keeper, in order."""
         self._keeper_feedback.send()
-        before = self.offered
+        n_before = self.offered
         self.offered += measured.shape[1]
         if altered is not None:
             written = [self._insert_altered(trial, rows, altered) for trial, rows in enumerate(measured)]
         elif measured.shape[1] == 1:
-            written = self._insert_step(measured[:, 0], before)
+            written = self._insert_step(measured[:, 0], n_before)
         else:
-            written = [self._insert_steps(trial, rows, before) for trial, rows in enumerate(measured)]
+            written = [self._insert_steps(trial, rows, n_before) for trial, rows in enumerate(measured)]
         self._next_key += measured.shape[1]
         for trial, slots in enumerate(written):
             self.notes.on_write(trial, slots)
         self._sampling.on_write(written)
 
-    def _insert_step(self, rows: Rows, before: int) -> list[Slots]:
+    def _insert_step(self, rows: Rows, n_before: int) -> list[Slots]:
         """Insert one step of every trial, (S, width)."""
         exploration = rows[:, self.columns.exploration].tolist()
-        slots = [self._place(trial, magnitude) for trial, magnitude in enumerate(exploration)]
-        placed = np.array(slots)
+        slots = [self._place_and_notify(trial, magnitude) for trial, magnitude in enumerate(exploration)]
+        used_slots = np.array(slots)
         trials = self._trials
         if min(slots) < 0:
-            trials = np.flatnonzero(placed >= 0)
-            rows, placed = rows[trials], placed[trials]
-        self.rows[trials, placed] = rows
-        self._created_at_step[trials, placed] = before
-        self._stored[trials] = np.maximum(self._stored[trials], placed + 1)
+            trials = np.flatnonzero(used_slots >= 0)
+            rows, used_slots = rows[trials], used_slots[trials]
+        self.rows[trials, used_slots] = rows
+        self._created_at_step[trials, used_slots] = n_before
+        self._n_stored[trials] = np.maximum(self._n_stored[trials], used_slots + 1)
         written = [np.array([slot] if slot >= 0 else [], np.int64) for slot in slots]
         if self._trajectories is not None:
             for trial in trials.tolist():
                 self._trajectories.on_write(trial, written[trial], self._next_key[[trial]])
         return written
 
-    def _insert_steps(self, trial: int, rows: Rows, before: int) -> Slots:
+    def _insert_steps(self, trial: int, rows: Rows, n_before: int) -> Slots:
         """Insert the steps of one trial, (T, width)."""
         exploration = rows[:, self.columns.exploration]
         written = self._keepers[trial].place_all(exploration, self._episode[trial])
@@ -208,20 +212,21 @@ class Memories:
             slots, last = np.unique(slots[::-1], return_index=True)
             steps = steps[::-1][last]
         self.rows[trial, slots] = rows[steps]
-        self._created_at_step[trial, slots] = before + steps
-        self._stored[trial] = max(self._stored[trial], slots.max(initial=-1) + 1)
+        self._created_at_step[trial, slots] = n_before + steps
+        self._n_stored[trial] = max(self._n_stored[trial], slots.max(initial=-1) + 1)
         if self._trajectories is not None:
             self._trajectories.on_write(trial, slots, self._next_key[trial] + steps)
         return written
 
-    def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
+    def _are_consecutive(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
         rows, columns = self.rows[trial].view(np.uint32), self.columns
-        ends = rows[first, columns.next_observation]
-        together: NDArray[np.bool_] = (ends == rows[second, columns.observation]).all(axis=1)
-        return together
+        end_states = rows[first, columns.next_observation]
+        is_continuous: NDArray[np.bool_] = (end_states == rows[second, columns.observation]).all(axis=1)
+        return is_continuous
 
-    def _place(self, trial: int, exploration: float) -> int:
-        """Return the slot that the trial's keeper chooses for an experience; negative if it is not kept."""
+    def _place_and_notify(self, trial: int, exploration: float) -> int:
+        """Return the slot that the trial's keeper chooses for an experience, and notify the keeper; negative if it is
+        rejected."""
         keeper = self._keepers[trial]
         slot = keeper.place()
         if slot >= 0:
@@ -233,30 +238,30 @@ class Memories:
         ``onrig.runtime.replay.experiences``."""
         keeper, synthetic, exploration_column = self._keepers[trial], self._synthetic[trial], self.columns.exploration
         episode = self._episode[trial]
-        rows, offered = self.rows[trial], altered.rows[trial]
-        may_overwrite, created = altered.may_overwrite[trial].tolist(), altered.synthetic[trial].tolist()
+        rows, offered_rows = self.rows[trial], altered.rows[trial]
+        may_overwrite, is_synthetic = altered.may_overwrite[trial].tolist(), altered.synthetic[trial].tolist()
         slots = []
         for i in range(len(measured)):
             slot = keeper.place()
             slots.append(slot)
             if slot < 0:
                 continue
-            renewed = may_overwrite[i] or slot >= self._stored[trial]
-            if renewed:
-                rows[slot], synthetic[slot] = offered[i], created[i]
-                self._stored[trial] = max(self._stored[trial], slot + 1)
+            is_replaced = may_overwrite[i] or slot >= self._n_stored[trial]
+            if is_replaced:
+                rows[slot], synthetic[slot] = offered_rows[i], is_synthetic[i]
+                self._n_stored[trial] = max(self._n_stored[trial], slot + 1)
             elif not synthetic[slot]:
                 rows[slot] = measured[i]
-            if renewed or not synthetic[slot]:
+            if is_replaced or not synthetic[slot]:
                 self._created_at_step[trial, slot] = self.offered - len(measured) + i
             keeper.on_write(slot, float(rows[slot, exploration_column]), episode)
-        placed = np.array(slots, np.int64)
-        return placed[placed >= 0]
+        used_slots = np.array(slots, np.int64)
+        return used_slots[used_slots >= 0]
 
     def draw(self, updates: int) -> tuple[Minibatches, NDArray[np.float64] | None]:
         """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
         self.slots, weights = self._sampling.draw(updates)
-        rows = self._rows_in(self.slots)
+        rows = self._rows_at(self.slots)
         noise = None
         if self._contents.noise_width:
             noise = np.abs(rows[..., self.columns.noise]).mean(axis=(0, 2), dtype=np.float64)
@@ -265,29 +270,30 @@ class Memories:
             minibatches = self._with_successors(minibatches, self._trajectories)
         return minibatches, noise
 
-    def _with_successors(self, drawn: Minibatches, trajectories: Trajectories) -> Minibatches:
-        chain = trajectories.follow(self.slots, self._selected.successors)
-        last = self._fields(self._rows_in(chain.last))
+    def _with_successors(self, minibatches: Minibatches, trajectories: Trajectories) -> Minibatches:
+        chain = trajectories.with_successors(self.slots, self._selected.successors)
+        last = self._fields(self._rows_at(chain.last_slots))
         trial = self._trials[:, None, None]
         rewards = self.rows[trial, chain.slots, self.columns.reward]
         return replace(
-            drawn,
+            minibatches,
             next_observation=last.next_observation,
             terminated=last.terminated,
             rewards=np.where(chain.present, rewards, 0.0),
             lengths=chain.present.sum(axis=-1),
         )
 
-    def _with_window(self, taken: Minibatches, slots: Slots) -> Minibatches:
+    def _with_window(self, minibatches: Minibatches, slots: Slots) -> Minibatches:
         if self._trajectories is None or self._selected.window == 1:
-            return taken
-        chain = self._trajectories.before(slots, self._selected.window)
+            return minibatches
+        chain = self._trajectories.with_predecessors(slots, self._selected.window)
         trial = self._trials[:, None, None]
         return replace(
-            taken, window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.present)
+            minibatches,
+            window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.present),
         )
 
-    def _rows_in(self, slots: Slots) -> Rows:
+    def _rows_at(self, slots: Slots) -> Rows:
         """Rows in slots (..., S, B)."""
         return self.rows.reshape(-1, self.width).take(slots + self._trials[:, None] * self._capacity, axis=0)
 
@@ -310,27 +316,27 @@ class Memories:
 
     def slots_of_steps(self, trial: int, first: int, end: int) -> Slots:
         """Slots of the stored experiences from training steps ``first`` to ``end`` - 1, counted from 0."""
-        created = self._created_at_step[trial, : self._stored[trial]]
-        return np.flatnonzero((created >= first) & (created < end))
+        created_at_step = self._created_at_step[trial, : self._n_stored[trial]]
+        return np.flatnonzero((created_at_step >= first) & (created_at_step < end))
 
     def memory_access(self) -> MemoryAccess:
         """The algorithm's access to the memories."""
-        trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
-        return MemoryAccess(self.notes, self.gather, trajectories.after, trajectories.around)
+        trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._are_consecutive)
+        return MemoryAccess(self.notes, self.gather, trajectories.next_slots, trajectories.segments_around)
 
     def observations(self) -> Rows:
         """All stored observations and next observations, of every trial."""
-        columns, rows = self.columns, self.rows[:, : self._stored.max()]
-        both = rows[..., columns.observation], rows[..., columns.next_observation]
-        return np.concatenate(both, axis=-1)
+        columns, rows = self.columns, self.rows[:, : self._n_stored.max()]
+        observations = rows[..., columns.observation], rows[..., columns.next_observation]
+        return np.concatenate(observations, axis=-1)
 
     def gather(self, slots: Slots) -> Minibatches:
         """Experiences in slots (S, n): fields (S, n, ...)."""
-        return self._with_window(self._fields(self._rows_in(slots)), slots)
+        return self._with_window(self._fields(self._rows_at(slots)), slots)
 
     def _age(self, slots: Slots) -> NDArray[np.float64]:
-        created = self._created_at_step[self._trials[:, None], slots]
-        age: NDArray[np.float64] = created / max(self._contents.setting.steps, 1)
+        created_at_step = self._created_at_step[self._trials[:, None], slots]
+        age: NDArray[np.float64] = created_at_step / max(self._contents.setting.steps, 1)
         return age
 
     def on_update(self, signals: Signals) -> None:

@@ -21,28 +21,28 @@ class Objective(NamedTuple):
     """Function from finite normalised curves (T, P) to scores (T,)."""
 
 
-def finite(curves: Values) -> Values:
+def fill_diverged(curves: Values) -> Values:
     """Normalised curves (T, P) in which evaluations of diverged networks count as the worst before them, or as random
     actions if that is worse."""
     worst = np.fmin.reduce(np.where(np.isfinite(curves), curves, np.nan), axis=1, initial=0.0)
     return np.where(np.isfinite(curves), curves, worst[:, None])
 
 
-def _risen(curves: Values) -> Values:
+def _score_rise(curves: Values) -> Values:
     points = curves.shape[1]
     rise = rise_time(curves)
-    return np.where(rise.risen, 1.0 - rise.episode / points, 0.0)
+    return np.where(rise.has_risen, 1.0 - rise.episode / points, 0.0)
 
 
-def _area(curves: Values) -> Values:
+def _score_area(curves: Values) -> Values:
     return np.asarray(curves.mean(axis=1))
 
 
 OBJECTIVES: Final[dict[str, Objective]] = {
     "final": Objective("mean performance in the last tenth of the run", final_mean),
-    "rise": Objective("share of the run that is left at the first evaluation of 0.8", _risen),
-    "regret": Objective("mean performance over the run (area)", _area),
+    "rise": Objective("share of the run that is left at the first evaluation of 0.8", _score_rise),
+    "regret": Objective("mean performance over the run (area)", _score_area),
     "robust": Objective("10th percentile over plants of the final performance", final_mean),
 }
-"""Objectives by name.  ``regret`` is the area lost against the best candidate of a pair: a paired difference of regrets
-is one of areas, because the best one's area is common to the pair."""
+"""Objectives by name.  ``regret`` is the area lost against the best candidate of a pair.  A paired difference of
+regrets equals that of areas, because the area of the best candidate cancels."""

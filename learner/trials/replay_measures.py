@@ -31,14 +31,14 @@ Score = Callable[[NDArray[np.floating], NDArray[np.floating], int], Values]
 """Function of observations and actions (S, batches * n, ...) and n: (S, batches, ``READINGS``)."""
 
 
-def scores_for(policy: Policy, sigma: float) -> Score:
+def make_score(policy: Policy, sigma: float) -> Score:
     """Return the function that scores batches of n experiences by the distance of their actions from the policy's."""
     variances = [KlperSettings(sigma, reading).variance for reading in READINGS]
 
     def score(observation: NDArray[np.floating], action: NDArray[np.floating], n: int) -> Values:
         difference = policy(observation) - action
-        by_batch = difference.reshape(len(difference), -1, n, difference.shape[-1])
-        return np.stack([kl_scores(by_batch, variance) for variance in variances], axis=-1)
+        batches = difference.reshape(len(difference), -1, n, difference.shape[-1])
+        return np.stack([kl_scores(batches, variance) for variance in variances], axis=-1)
 
     return score
 
@@ -50,17 +50,19 @@ def scores_by_origin(
 
     NaN if no batch of an origin is stored.  Present experiences are those of the last ``BATCHES`` batches.
     """
-    learning = steps - random_steps
-    spans = (0, random_steps), (random_steps, random_steps + learning // 2), (steps - BATCHES * batch, steps)
+    learning_steps = steps - random_steps
+    spans = (0, random_steps), (random_steps, random_steps + learning_steps // 2), (steps - BATCHES * batch, steps)
     streams = [stream(seed, Role.PROBES, steps) for seed in seeds]
     scores = np.full((len(seeds), len(ORIGINS), len(READINGS)), np.nan)
     for origin, (first, end) in enumerate(spans):
         slots = np.zeros((len(seeds), BATCHES * batch), np.int64)
         batches = np.zeros(len(seeds), np.int64)
         for trial, rng in enumerate(streams):
-            stored = memories.slots_of_steps(trial, max(first, 0), end)
-            batches[trial] = number = min(BATCHES, len(stored) // batch)
-            slots[trial, : number * batch] = rng.choice(stored, number * batch, replace=False) if number else 0
+            stored_slots = memories.slots_of_steps(trial, max(first, 0), end)
+            batches[trial] = n_batches = min(BATCHES, len(stored_slots) // batch)
+            slots[trial, : n_batches * batch] = (
+                rng.choice(stored_slots, n_batches * batch, replace=False) if n_batches else 0
+            )
         if batches.any():
             experiences = memories.gather(slots)
             batch_scores = score(experiences.observation, experiences.action, batch)
@@ -74,19 +76,19 @@ class ReplayMeasures:
 
     def __init__(self, run: StepRun, algorithm: Algorithm, memories: Memories, seeds: Sequence[int]) -> None:
         self._run, self._algorithm, self._memories, self._seeds = run, algorithm, memories, seeds
-        self._whole_memory = algorithm if isinstance(algorithm, UsesWholeMemory) else None
+        self._uses_whole_memory = algorithm if isinstance(algorithm, UsesWholeMemory) else None
         scorable = algorithm.discrete is None and not isinstance(algorithm, Recurrent)
         self._scores_actions = scorable and run.learner.batch > 1  # a batch of one has no covariance
-        self._score = scores_for(algorithm.policy, run.learner.sampler_section(KlperSettings).sigma)
+        self._score = make_score(algorithm.policy, run.learner.sampler_section(KlperSettings).sigma)
         self._signals, self._scores = _RunningMean(len(seeds), 2), _RunningMean(len(seeds), len(READINGS))
-        self._unscored = 0
+        self._n_unscored = 0
 
     def score_minibatches(self, minibatches: Minibatches) -> None:
         """Score the first of these minibatches at intervals, before the updates."""
-        self._unscored += len(minibatches.reward)
-        if self._unscored < SCORING_INTERVAL or not self._scores_actions:
+        self._n_unscored += len(minibatches.reward)
+        if self._n_unscored < SCORING_INTERVAL or not self._scores_actions:
             return
-        self._unscored = 0
+        self._n_unscored = 0
         scores = self._score(minibatches.observation[0], minibatches.action[0], self._run.learner.batch)
         self._scores.add(scores[:, 0], 1)
 
@@ -96,13 +98,13 @@ class ReplayMeasures:
         sums = [signal.mean(axis=2, dtype=np.float64).sum(axis=0) for signal in measures]
         self._signals.add(np.stack(sums, axis=1), len(signals.td))
 
-    def take(self, steps: int) -> Values:
+    def pop(self, steps: int) -> Values:
         """Return and reset the measures (S, k) since the last call, after ``steps`` training steps; NaN if missing."""
-        replayed = np.full((len(self._seeds), len(REPLAYED)), np.nan)
-        replayed[:, :4] = np.concatenate((self._signals.take(), self._scores.take()), axis=1)
+        measures = np.full((len(self._seeds), len(REPLAYED)), np.nan)
+        measures[:, :4] = np.concatenate((self._signals.pop(), self._scores.pop()), axis=1)
         if self._scores_actions:
             run = self._run
-            of_origins = scores_by_origin(
+            origin_scores = scores_by_origin(
                 self._score,
                 self._memories,
                 run.learner.batch,
@@ -110,10 +112,10 @@ class ReplayMeasures:
                 steps=steps,
                 random_steps=run.random_steps,
             )
-            replayed[:, 4 : -len(DIVERGENCES)] = of_origins.reshape(len(replayed), -1)
-        if self._whole_memory is not None:
-            replayed[:, -len(DIVERGENCES) :] = self._whole_memory.divergence()
-        return replayed
+            measures[:, 4 : -len(DIVERGENCES)] = origin_scores.reshape(len(measures), -1)
+        if self._uses_whole_memory is not None:
+            measures[:, -len(DIVERGENCES) :] = self._uses_whole_memory.divergence()
+        return measures
 
 
 class _RunningMean:
@@ -127,7 +129,7 @@ class _RunningMean:
         self._total += total
         self._count += count
 
-    def take(self) -> Values:
+    def pop(self) -> Values:
         """Return and reset the means (S, k) since the last call; NaN without any."""
         total, count = self._total.copy(), self._count
         self._total[:], self._count = 0.0, 0

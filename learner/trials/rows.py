@@ -26,7 +26,7 @@ class AlteredEpisode(NamedTuple):
     synthetic: NDArray[np.bool_]
     """(S, T): whether a row was replaced."""
     may_overwrite: NDArray[np.bool_]
-    """(S, T): whether the offer may replace the content of its slot."""
+    """(S, T): whether the row may replace the content of its slot."""
 
 
 class MemoryContents(NamedTuple):
@@ -43,9 +43,9 @@ class MemoryContents(NamedTuple):
     noise_width: int = 0
     """Number of floats of noise at the end of rows: one for each of the rig's observations and actions."""
     terminates: bool = False
-    """Whether episodes can end early; rows then have a column for it."""
+    """Whether episodes can end early; rows then have a column for the termination."""
     behaviour: bool = False
-    """Whether rows contain the behaviour policy: 3 m floats, and one that marks a different applied action."""
+    """Whether rows contain the behaviour policy: 3 m floats, and one that marks applied actions that differ from it."""
     read_frames: ReadFrames | None = None
     """Source of the frames whose numbers are the observations."""
     prior: Transitions | None = None
@@ -80,7 +80,7 @@ class Columns(NamedTuple):
     next_observation: slice
     reward: int
     exploration: int
-    """1-norm of the action's distance from the policy's (§7.1.1)."""
+    """1-norm of the difference between the applied action and the policy's (§7.1.1)."""
     terminated: int | None
     """1 if the task ended."""
     behaviour: slice | None
@@ -91,8 +91,8 @@ class Columns(NamedTuple):
     """Noise of the observation and the action."""
 
     @classmethod
-    def of(cls, contents: MemoryContents) -> Columns:
-        """Return the columns for a memory's contents."""
+    def for_contents(cls, contents: MemoryContents) -> Columns:
+        """Return the columns of rows in a memory with these contents."""
         n, m = contents.n, contents.m
         reward = 2 * n + m
         first = reward + 2 + contents.terminates
@@ -110,7 +110,7 @@ class Columns(NamedTuple):
             slice(noise, noise + contents.noise_width),
         )
 
-    def rows_of(self, t: Transitions) -> Rows:
+    def transition_rows(self, t: Transitions) -> Rows:
         """Rows (k, width) of k transitions; their noise counts as 0."""
         rows = np.zeros((len(t.reward), self.noise.stop), np.float32)
         rows[:, self.observation], rows[:, self.action] = t.observation, t.action

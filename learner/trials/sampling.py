@@ -15,7 +15,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
-from onrig.learner.samplers.klper import Klper, closest
+from onrig.learner.samplers.klper import Klper, select_closest
 from onrig.learner.samplers.multi_trial import MultiTrialSampler
 from onrig.learner.samplers.rank_per import RankDraws
 from onrig.learner.samplers.uniform import Uniform
@@ -107,7 +107,7 @@ class KlperSampling(Sampling):
         if updates != 1:
             raise ValueError(f"expected one update per draw, which depends on the policy, got {updates}")
         candidates = self._uniform.draw(self._candidates).slots
-        return Draw(closest(candidates, self._view, self._variance)[None], None)
+        return Draw(select_closest(candidates, self._view, self._variance)[None], None)
 
 
 class RankPerSampling(Sampling):
@@ -139,8 +139,8 @@ class RankPerSampling(Sampling):
         if not self._fis:
             return draw
         weights = np.empty(draw.slots.shape, np.float32)
-        for (fis, drawn), slots, trial_slots in zip(self._fis, draw.slots[0], weights[0], strict=True):
-            drawn.slots = slots[None]
+        for (fis, preset), slots, trial_slots in zip(self._fis, draw.slots[0], weights[0], strict=True):
+            preset.slots = slots[None]
             trial_slots[:] = fis.draw(self._batch).weights
         return Draw(draw.slots, weights)
 
@@ -149,7 +149,7 @@ class RankPerSampling(Sampling):
 
 
 class PresetSlots:
-    """Stand-in for the sampler wrapped by ``Fis``, with slots drawn elsewhere."""
+    """Sampler for ``Fis`` to wrap; returns slots that were drawn elsewhere."""
 
     required_signals: Final = frozenset({Signal.TD_ERROR})
 
@@ -190,19 +190,19 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     parts = parse_sampling(strategy.sampling)
     description = sampling_class(parts.name)
     if description.trials_home:
-        build: BuildForTrials = registry.import_home(description, description.trials_home)
+        build: TrialsSamplingFactory = registry.import_home(description, description.trials_home)
         return build(parts, setting, streams)
-    one_trial: type = sampler_class(parts.name)
-    if issubclass(one_trial, MultiTrialSampler):
-        return one_trial(setting, streams)
+    sampler: type = sampler_class(parts.name)
+    if issubclass(sampler, MultiTrialSampler):
+        return sampler(setting, streams)
     return SeparateSampling([sampler_for(strategy, s, setting) for s in streams], setting.batch)
 
 
-BuildForTrials = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampling]
-"""Builds a sampling for all trials at once."""
+TrialsSamplingFactory = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampling]
+"""Function that builds one sampling for all trials."""
 
 
-def klper_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+def build_klper_sampling(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build KLPER; raises ValueError without a view of the policy."""
     if setting.view is None or parts.argument is None:
         raise ValueError(f"{parts} needs a view of the policy")
@@ -211,10 +211,10 @@ def klper_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.rando
     return KlperSampling(uniform, int(parts.argument), setting.view, variance)
 
 
-def rank_per_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+def build_rank_per_sampling(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build rank-based PER."""
     weighted = setting.beta if parts.correction == "IS" else None
-    preset = [PresetSlots() for _ in streams] if parts.correction == "FIS" else []
-    fis = [(Fis(drawn, setting.capacity, beta=setting.beta, replays=setting.replays), drawn) for drawn in preset]
+    preset_slots = [PresetSlots() for _ in streams] if parts.correction == "FIS" else []
+    fis = [(Fis(slots, setting.capacity, beta=setting.beta, replays=setting.replays), slots) for slots in preset_slots]
     per = RankDraws(setting.capacity, streams, alpha=setting.options.per_alpha, beta=weighted)
     return RankPerSampling(per, setting.batch, fis)

@@ -89,7 +89,7 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     start of each episode.
     If its density is used for learning, it is scaled to the policy's std in every step, as by process ``own``."""
     exploration: Exploration | msgspec.UnsetType = msgspec.UNSET
-    """For a plant, in place of the last two: process and schedule as in a run."""
+    """Process and schedule as in a run, in place of the previous two settings; only for a plant."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
@@ -119,7 +119,7 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
 
 
 def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
-    """List the problems of a run by itself, without its world, as (path, message)."""
+    """List contradictory settings of a run, without creating its world, as (path, message)."""
     learner, selection = run.learner, run.selection
     if not run.world.startswith((GYM, PLANT)) or not run.task:
         expected = f"{GYM} and a gymnasium task, such as {GYM}Pendulum-v1, or {PLANT} and a run"
@@ -131,9 +131,9 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
             f"expected a whole number of updates, got {run.updates_per_step:g} for each of {run.update_every} steps"
         )
         yield "updates_per_step", message
-    on_policy, actors = learner.selected.batch_steps, learner.selected.parallel
-    if on_policy:
-        yield from _on_policy_problems(run, on_policy, actors)
+    batch_steps, actors = learner.selected.batch_steps, learner.selected.parallel
+    if batch_steps:
+        yield from _on_policy_problems(run, batch_steps, actors)
     elif run.random_steps + learner.batch > run.steps:
         yield (
             "random_steps",
@@ -145,13 +145,13 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         yield from _process_problems(run, run.exploration)
     elif run.exploration_friction < 1.0 and not takes_noise(learner) and learner.effective_refer is None:
         yield "exploration_friction", f"{learner.algorithm} explores with its own noise here: omit it"
-    is_set = {
+    given_settings = {
         "synthetic": selection.synthetic is not None,
         "intervened": selection.intervened != "keep",
         "capacity_bytes": selection.capacity_bytes is not None,
         "seed_from": selection.seeds is not None,
     }
-    for name, is_given in is_set.items():
+    for name, is_given in given_settings.items():
         if is_given:
             yield f"selection.{name}", "a world does not support it: omit it"
     for path_, message in selection_findings(selection, Layout(1, 1), run_length=run.steps):
@@ -161,9 +161,9 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         message = f"a memory of {selection.capacity} experiences is smaller than a batch of {learner.batch}"
         yield "selection.capacity", message
     yield from strategy_problems(learner, selection.strategy)
-    updates = None if on_policy else 1
-    learning = msgspec.structs.replace(learner, updates_per_episode=updates, updates_per_transition=None)
-    yield from ((f"learner.{path_}", message) for path_, message in settings_problems(learning, lockstep=True))
+    updates = None if batch_steps else 1
+    replay_settings = msgspec.structs.replace(learner, updates_per_episode=updates, updates_per_transition=None)
+    yield from ((f"learner.{path_}", message) for path_, message in settings_problems(replay_settings, lockstep=True))
 
 
 def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[str, str]]:
@@ -181,12 +181,12 @@ def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[
             "exploration in trials depends only on the number of the episode: omit gates, budgets and 'over'",
         )
     elif problem := process_problem(run.learner, exploration):
-        at, message = problem
-        yield f"exploration.{at}", message
+        key, message = problem
+        yield f"exploration.{key}", message
 
 
 def takes_noise(learner: LearnerSettings) -> bool:
-    """Whether exploration is added to the policy's actions without use of its density in learning."""
+    """Whether noise is added to the policy's actions, and learning does not use its density."""
     refer, selected = learner.effective_refer, learner.selected
     if refer is not None and selected.home_under_refer != selected.home:
         return refer.rules == "none"

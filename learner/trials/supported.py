@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from onrig.learner.algorithm_config import Image, algorithms_where
+from onrig.learner.algorithm_config import Image, format_algorithm_names
 from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
@@ -45,13 +45,13 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         )
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: omit selection.synthetic")
-    by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
-    if by_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
+    needs_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
+    if needs_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
         problems.append("synthetic experiences of random levels have no exploration signal, which the retention needs")
     if settings.updates_per_episode is None and not settings.selected.batch_steps:
         problems.append("trials learn between episodes: set learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
-        supported = algorithms_where(lambda section: not section.single_action)
+        supported = format_algorithm_names(lambda section: not section.single_action)
         problems.append(f"{settings.algorithm} supports one action, this rig has several: use {supported}")
     if settings.selected.batch_steps:
         problems.append(
@@ -70,9 +70,9 @@ def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -
     elif isinstance(exploration, OwnNoise) and not settings.stochastic:
         yield f"the policies of {name} have no noise of their own: use process ou or none"
     elif (settings.stochastic or isinstance(exploration, EpsilonGreedy)) and (
-        wrong := process_problem(settings, exploration)
+        problem := process_problem(settings, exploration)
     ):
-        yield wrong[1]
+        yield problem[1]
     elif not isinstance(exploration, ActionNoise | NoExploration | OwnNoise | EpsilonGreedy):
         yield f"trials cannot explore with process {tag}: use one that adds noise to actions, own, or none"
     elif not depends_on_episode_only(exploration):
@@ -80,13 +80,13 @@ def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -
 
 
 def world_problems(run: StepRun) -> list[tuple[str, str]]:
-    """List reasons why trials cannot run in their world, including its installation, as (path, message)."""
+    """List reasons why trials cannot run in their world, such as a missing package, as (path, message)."""
     problems = list(step_problems(run))
     if any(path == "world" for path, _ in problems):
         return problems
-    spaces, refusal = _spaces(run.world, run.horizon, msgspec.json.encode(run.options), run.learner.selected.image)
+    spaces, reason = _spaces(run.world, run.horizon, msgspec.json.encode(run.options), run.learner.selected.image)
     if spaces is None:
-        return [*problems, ("options" if run.options else "world", refusal)]
+        return [*problems, ("options" if run.options else "world", reason)]
     if not problems:
         problems += memory_problems(run, spaces)
     return [*problems, *space_problems(run, spaces)]
@@ -96,37 +96,44 @@ def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
     """List reasons why the algorithm cannot learn a task with these observations and actions, as (path, message)."""
     learner, selected, (_, m, levels, _, image) = run.learner, run.learner.selected, spaces
     if image is not None and selected.image is None:
-        supported = algorithms_where(lambda section: "images" in section.__struct_fields__)
+        supported = format_algorithm_names(lambda section: "images" in section.__struct_fields__)
         hint = f"set learner.{supported}.images.size to [{image[0]}, {image[1]}]"
-        yield "learner.algorithm", f"'{run.task}' shows images, which {learner.algorithm} does not expect: {hint}"
+        message = f"'{run.task}' has image observations, which {learner.algorithm} does not expect: {hint}"
+        yield "learner.algorithm", message
     elif selected.image is not None and selected.image.size != image:
-        shows = "no images" if image is None else f"images of {image[0]} by {image[1]}"
+        found = "no images" if image is None else f"images of {image[0]} by {image[1]}"
         rows, columns = selected.image.size
-        yield f"learner.{learner.algorithm}.images.size", f"'{run.task}' shows {shows}, not of {rows} by {columns}"
+        yield (
+            f"learner.{learner.algorithm}.images.size",
+            f"'{run.task}' has {found}, expected images of {rows} by {columns}",
+        )
     if not selected.single_action:
         if levels is not None:
-            supported = algorithms_where(lambda section: section.single_action)
+            supported = format_algorithm_names(lambda section: section.single_action)
             yield (
                 "learner.algorithm",
                 f"'{run.task}' has discrete actions, which {learner.algorithm} does not support: use {supported}",
             )
         return
-    own_levels = getattr(selected, "levels", levels)
+    algorithm_levels = getattr(selected, "levels", levels)
     if m != 1:
-        supported = algorithms_where(lambda section: not section.single_action)
+        supported = format_algorithm_names(lambda section: not section.single_action)
         yield (
             "learner.algorithm",
             f"{learner.algorithm} supports one action, '{run.task}' has {m}: use {supported}",
         )
-    elif levels is not None and own_levels != levels:
-        yield f"learner.{learner.algorithm}.levels", f"'{run.task}' has {levels} discrete actions, got {own_levels}"
+    elif levels is not None and algorithm_levels != levels:
+        yield (
+            f"learner.{learner.algorithm}.levels",
+            f"'{run.task}' has {levels} discrete actions, got {algorithm_levels}",
+        )
 
 
 def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
     """Yield a problem for a memory too large for this machine, which trials would discover only at their start."""
-    required, available = _memory_bytes(run, spaces), machine_bytes()
-    if required > available:
-        size = f"take {required / 1e9:.3g} GB in each trial, this machine has {available / 1e9:.3g} GB"
+    required_bytes, available_bytes = _memory_bytes(run, spaces), machine_bytes()
+    if required_bytes > available_bytes:
+        size = f"take {required_bytes / 1e9:.3g} GB in each trial, this machine has {available_bytes / 1e9:.3g} GB"
         path = "steps" if run.selection.capacity is None else "selection.capacity"
         yield path, f"{run.capacity(spaces.n, spaces.m)} experiences {size}: keep fewer (selection.capacity)"
 

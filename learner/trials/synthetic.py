@@ -39,11 +39,11 @@ class SyntheticExperiences:
         self._explorer, self._numbers, self._discrete = explorer, numbers, discrete
         self._model = PlantModel(config.rig, config.task, twin.plant, 1.0 / config.rate_hz, twin.substeps)
 
-    def __call__(self, episode: int, measured: Rows, at: Columns) -> AlteredEpisode:
+    def __call__(self, episode: int, measured: Rows, columns: Columns) -> AlteredEpisode:
         """Replace a fraction of an episode's rows (S, T, width), before any update of the policies that acted."""
-        (S, T, _), n, m = measured.shape, at.observation.stop, at.action.stop - at.action.start
-        each = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
-        draws = Draws(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
+        (S, T, _), n, m = measured.shape, columns.observation.stop, columns.action.stop - columns.action.start
+        trial_draws = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
+        draws = Draws(*(np.concatenate(fields) for fields in zip(*trial_draws, strict=True)))
         if self._discrete is not None:
             levels = self._discrete.levels
             level = np.minimum(np.floor(draws.action * levels), levels - 1) / (levels - 1)
@@ -54,32 +54,32 @@ class SyntheticExperiences:
             noise, numbers = numbers.noise, numbers._replace(noise=None)
 
         def policy(rows: NDArray[np.int64], observation: NDArray[np.float32]) -> NDArray[np.floating]:
-            everywhere = np.zeros((S * T, n), np.float32)
-            everywhere[rows] = observation
-            return self._explorer.act(everywhere.reshape(S, T, n), numbers, T).action.reshape(S * T, m)[rows]
+            all_observations = np.zeros((S * T, n), np.float32)
+            all_observations[rows] = observation
+            return self._explorer.act(all_observations.reshape(S, T, n), numbers, T).action.reshape(S * T, m)[rows]
 
         zeros = np.zeros(S * T, np.uint32)
         rows = measured.copy().reshape(S * T, -1)
         transitions = Transitions(
-            rows[:, at.observation],
-            rows[:, at.action],
-            rows[:, at.reward],
-            rows[:, at.next_observation],
+            rows[:, columns.observation],
+            rows[:, columns.action],
+            rows[:, columns.reward],
+            rows[:, columns.next_observation],
             zeros,
             zeros,
-            rows[:, at.exploration],
+            rows[:, columns.exploration],
             zeros,
             zeros,
             np.zeros((S * T, 0), np.float32),
         )
-        altered, may_overwrite = resynthesise(
+        altered_transitions, may_overwrite = resynthesise(
             self._synthetic, self._model, transitions, draws, noise.reshape(S * T, m), policy
         )
-        synthetic = (altered.flags & Flag.SYNTHETIC).astype(np.bool_)
-        parts = [altered.observation, altered.action, altered.next_observation]
-        parts += [altered.reward[:, None], altered.exploration[:, None]]
-        computed = np.concatenate(parts, axis=1)
-        rows[synthetic, : computed.shape[1]] = computed[synthetic]
+        synthetic = (altered_transitions.flags & Flag.SYNTHETIC).astype(np.bool_)
+        parts = [altered_transitions.observation, altered_transitions.action, altered_transitions.next_observation]
+        parts += [altered_transitions.reward[:, None], altered_transitions.exploration[:, None]]
+        computed_values = np.concatenate(parts, axis=1)
+        rows[synthetic, : computed_values.shape[1]] = computed_values[synthetic]
         # Computed transitions are noise-free.
-        rows[synthetic, computed.shape[1] :] = 0.0
+        rows[synthetic, computed_values.shape[1] :] = 0.0
         return AlteredEpisode(rows.reshape(measured.shape), synthetic.reshape(S, T), may_overwrite.reshape(S, T))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onrig.learner.algorithm_config import defaults_of
+from onrig.learner.algorithm_config import default_section
 from onrig.learner.sac_settings import SacConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
@@ -20,7 +20,7 @@ def test_the_table_of_sac_s_family_has_the_defaults_of_its_sections() -> None:
     assert list(table) == options
     rates = next(row for row in rows if row[0] == "`lr`, `beta1`")[2:]
     for i, name in enumerate(names):
-        section = defaults_of(name)
+        section = default_section(name)
         assert isinstance(section, SacConfig)
         for option in options:
             assert table[option][i] == str(getattr(section.resolved, option)).removesuffix(".0"), (name, option)

@@ -94,8 +94,8 @@ def test_the_rig_is_told_what_its_retention_looks_at(monkeypatch: pytest.MonkeyP
 
 
 def test_it_is_ready_once_the_memory_holds_a_minibatch() -> None:
-    assert not agent(stored=15).ready
-    assert agent(stored=16).ready
+    assert not agent(stored=15).has_minibatch
+    assert agent(stored=16).has_minibatch
 
 
 def test_the_same_seed_learns_the_same_and_another_does_not() -> None:
@@ -156,13 +156,13 @@ def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str,
     first = agent(strategy)
     first.begin_episode(1, -3.0)
     learned(first, 20)
-    first.newest_policy_id, first.handled = 1, 3
+    first.newest_policy_id, first.last_completed_episode = 1, 3
     first.save(tmp_path / "learner.npz")
     again = agent(strategy)
     learned(again, 7)
     assert again.restore(tmp_path / "learner.npz")
     again.catch_up()
-    assert (again.updates, again.newest_policy_id, again.handled) == (20, 1, 3)
+    assert (again.updates, again.newest_policy_id, again.last_completed_episode) == (20, 1, 3)
     for one in (first, again):
         one.begin_episode(2, 4.0)
     assert learned(again, 20) == learned(first, 20)
@@ -234,13 +234,13 @@ def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
     tmp_path: Path, restored: int, of: bytes, kept: bool
 ) -> None:
     first = agent()
-    first.join(b"one", {})
+    first.attach_memory(b"one", {})
     first.catch_up()
     learned(first, 20)
     first.save(tmp_path / "learner.npz")
     again = agent()
     assert again.restore(tmp_path / "learner.npz")
-    again.join(b"another", {of: restored})
+    again.attach_memory(b"another", {of: restored})
     again.catch_up()
     assert again.sampler_was_reset is not kept
     assert (learned(again, 5)[0] == learned(first, 5)[0]) is kept
@@ -249,14 +249,14 @@ def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
 @pytest.mark.parametrize("strategy", ["FIFO[NERS]", "FIFO[ERO]"])
 def test_what_a_sampler_has_learned_is_kept_where_it_starts_over(strategy: str) -> None:
     a = agent(strategy)
-    a.join(b"one", {})
+    a.attach_memory(b"one", {})
     a.catch_up()
     for episode in range(1, 4):
         a.begin_episode(episode, float(episode))
         learned(a, 20)
     before, fresh = a._sampler.learned_state(), agent(strategy)._sampler.learned_state()
     assert any((before[name] != fresh[name]).any() for name in before)
-    a.join(b"another", {b"one": CAPACITY - 1})
+    a.attach_memory(b"another", {b"one": CAPACITY - 1})
     assert a.sampler_was_reset
     after = a._sampler.learned_state()
     assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
@@ -285,17 +285,17 @@ def test_batches_of_a_memory_that_is_nobody_s_are_not_learned_from_again() -> No
     settings = msgspec.convert({"algorithm": "ppo", "ppo": {"hidden": [8], "steps": 24, "batch": 8}}, LearnerSettings)
     mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
     a = Agent(config, settings, mirror)
-    a.join(b"one", {})
+    a.attach_memory(b"one", {})
     for step, x in enumerate(np.random.default_rng(1).uniform(-1, 1, (24, 7)).tolist()):
         mirror.storage.insert(
             step, x[:2], x[2:3], x[5], x[3:5], 0, 1, behaviour=(x[6], 0.2, x[2]), episode=1, step=step
         )
-    a.join(b"three", {b"two": 24})
+    a.attach_memory(b"three", {b"two": 24})
     a.learn_from_batches(lambda: None)
-    assert a.batches.learned == 0
-    a.join(b"four", {b"three": 0})
+    assert a.batches.n_learned == 0
+    a.attach_memory(b"four", {b"three": 0})
     a.learn_from_batches(lambda: None)
-    assert a.batches.learned == 1
+    assert a.batches.n_learned == 1
 
 
 def _referring(seed: int) -> tuple[Agent, Mirror]:
@@ -318,7 +318,7 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     first.catch_up()
     learned(first, 30)
     assert first._notes is not None
-    assert (first._notes.of(0, "rho") != 1.0).mean() > 0.5
+    assert (first._notes.stored_column(0, "rho") != 1.0).mean() > 0.5
     first.save(tmp_path / "state.npz")
     assert second.restore(tmp_path / "state.npz")
     assert not second.sampler_was_reset
@@ -330,7 +330,7 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     mirror.storage.insert(0, (0.0, 0.0), (0.0,), 0.0, (0.0, 0.0), behaviour=(0.0, 0.2, 0.0))
     second.catch_up()
     assert second._notes is not None
-    assert second._notes.of(0, "rho")[0] == 1.0
+    assert second._notes.stored_column(0, "rho")[0] == 1.0
 
 
 def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() -> None:
@@ -342,7 +342,7 @@ def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() 
     for step, x in enumerate(np.random.default_rng(1).uniform(-1, 1, (24, 7)).tolist()):
         acted = (x[6], 0.2, x[2])
         mirror.storage.insert(step, x[:2], x[2:3], x[5], x[3:5], 0, 1, behaviour=acted, episode=3, step=step)
-    agent.join(b"one", {})
+    agent.attach_memory(b"one", {})
     agent.learn_from_batches(lambda: None)
     assert agent.updates == 30
     after = agent._algorithm.state()
@@ -368,13 +368,13 @@ def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:
             mirror.storage.insert(number % CAPACITY, x[:2], x[2:3], x[5], x[3:5], flag, 1, behaviour=acted, **at)
 
     first, mirror = agent_with(62)
-    first.join(b"one", {})
+    first.attach_memory(b"one", {})
     first.learn_from_batches(lambda: None)
-    assert first.batches.learned == 2
+    assert first.batches.n_learned == 2
     first.save(tmp_path / "learner.npz")
     again, its_mirror = agent_with(62)
     assert again.restore(tmp_path / "learner.npz")
-    again.join(b"another", {b"one": 62})
+    again.attach_memory(b"another", {b"one": 62})
     beats: list[int] = []
     for one, of in ((first, mirror), (again, its_mirror)):
         gather(of, 90)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.learner.backlog import LEARN_S, Backlog
+from onrig.learner.backlog import PORTION_DURATION_S, Backlog
 
 
 def silent(line: str) -> None:
@@ -18,8 +18,8 @@ def test_every_update_is_owed_once(each: float, steps: list[int]) -> None:
     backlog, inserted, done = Backlog(each, 2000, silent), 0, 0
     for fresh in steps:
         inserted += fresh
-        backlog.take(inserted)
-        while updates := backlog.due:
+        backlog.add_writes(inserted)
+        while updates := backlog.n_due:
             backlog.record_updates(updates)
             done += updates
     assert done == pytest.approx(each * inserted, abs=1 + 1e-6)
@@ -31,27 +31,27 @@ def test_experiences_that_wait_are_bounded_and_what_is_beyond_is_said_once() -> 
     backlog = Backlog(64.0, 100, said.append)
     backlog.record_duration(1, 1e-9)
     for inserted in (100, 150, 300):
-        backlog.take(inserted)
-    assert backlog.due == 6400
-    assert backlog.dropped == 64 * 200
+        backlog.add_writes(inserted)
+    assert backlog.n_due == 6400
+    assert backlog.n_dropped_updates == 64 * 200
     assert said == ["the learner cannot keep up: updates beyond learner.backlog are dropped"]
 
 
 def test_a_memory_that_shrank_owes_nothing() -> None:
     backlog = Backlog(2.0, 100, silent)
-    backlog.take(10)
+    backlog.add_writes(10)
     backlog.record_updates(20)
-    backlog.take(4)
-    assert backlog.due == 0
-    backlog.take(5)
-    assert backlog.due == 2
+    backlog.add_writes(4)
+    assert backlog.n_due == 0
+    backlog.add_writes(5)
+    assert backlog.n_due == 2
 
 
 @pytest.mark.parametrize("update_s", [1e-5, 117e-6, 0.002, 0.04, 3.0])
 def test_a_portion_takes_about_its_time_or_is_one_update(update_s: float) -> None:
     backlog = Backlog(64.0, 2000, silent)
-    backlog.take(2000)
+    backlog.add_writes(2000)
     for _ in range(3):
-        backlog.record_duration(backlog.due, backlog.due * update_s)
-        assert backlog.due * update_s <= max(LEARN_S, update_s) * 1.0001
-        assert (backlog.due + 1) * update_s > LEARN_S
+        backlog.record_duration(backlog.n_due, backlog.n_due * update_s)
+        assert backlog.n_due * update_s <= max(PORTION_DURATION_S, update_s) * 1.0001
+        assert (backlog.n_due + 1) * update_s > PORTION_DURATION_S

@@ -136,7 +136,7 @@ def _mixing(algorithm: Algorithm, batches: Minibatches) -> Signals:
         ("policy", lambda self, observation: observation, r"returns actions of shape \(2, 5, 2\)"),
         ("policy", _restless, "returns two different actions for the same state"),
         ("update", lambda self, batches: Signals(np.zeros(3)), r"returns signals 'td' of shape \(3,\)"),
-        ("update", _mixing, "trains a trial differently among others than alone"),
+        ("update", _mixing, "results of a trial alone and among other trials differ"),
         ("restore", lambda self, state: None, "learns differently after its state is restored"),
     ],
 )

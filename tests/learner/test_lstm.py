@@ -12,8 +12,8 @@ from onrig.learner.export import export_recurrent_policy
 from onrig.learner.lstm import Lstm
 from onrig.learner.tape.elementary import square
 from onrig.learner.tape.executors import executor_for
-from onrig.learner.tape.program import program_of
-from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.program import finish_program
+from onrig.learner.tape.spaces import Layout, allocate_rows
 from onrig.learner.tape.trace import Tape
 from onrig.learner.trajectories import Trajectories
 from onrig.runtime.explore.settings import OwnNoise
@@ -34,7 +34,7 @@ class Nets:
     def __init__(self, seeds: list[int], n: int = N, m: int = M, units: tuple[int, ...] = UNITS) -> None:
         self.state = Layout()
         self.lstm = Lstm(self.state, "cells", n, units, m)
-        self.rows = rows_of(len(seeds), self.state, np.dtype(np.float64))
+        self.rows = allocate_rows(len(seeds), self.state, np.dtype(np.float64))
         for row, seed in zip(self.rows, seeds, strict=True):
             rng = np.random.default_rng(seed)
             self.lstm.draw(row, rng)
@@ -54,10 +54,10 @@ class Nets:
         tape.output(y, outputs)
         tape.output(gradient, tape.gradient(square(outputs).sum(), [self.lstm.group])[0])
         executor = executor_for(np.float64)
-        records = rows_of(S, record, executor.dtype)
+        records = allocate_rows(S, record, executor.dtype)
         for field, values in ((x, window), (there, present), (start, before)):
             records[:, field.slice] = values.reshape(S, -1)
-        executor.bind(program_of(tape))(self.rows, records[:, None], None)
+        executor.bind(finish_program(tape))(self.rows, records[:, None], None)
         found = records.astype(np.float64)
         return found[:, y.slice].reshape(S, *y.shape), found[:, gradient.slice]
 
@@ -134,7 +134,7 @@ def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_i
     slots = np.random.default_rng(2).permutation(40)
     trajectories.on_write(0, slots, keys)
     drawn = slots[[[0, 4, 6, 29, 30, 39]]]
-    chain = trajectories.before(drawn, W)
+    chain = trajectories.with_predecessors(drawn, W)
     assert chain.present.sum(axis=-1).tolist() == [[1, 5, 1, 16, 1, 10]]
     before = np.random.default_rng(3).standard_normal((1, 6, nets.lstm.hidden_width))
     before[:, 0] = 0.0

@@ -9,7 +9,7 @@ import pytest
 
 from onrig.learner import main
 from onrig.learner.attachment import Connection
-from onrig.learner.states import ForeignStatesError
+from onrig.learner.states import StatesConflictError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClosed, RequestRejected
 from onrig.runtime.run_config import RunConfig
@@ -54,7 +54,7 @@ class Process:
             ExitCode.OK,
             ["run", "save", "close", "run", "close"],
         ),
-        ([(ForeignStatesError("a state of another run"), False)], ExitCode.CONFIGURATION, ["run", "close"]),
+        ([(StatesConflictError("a state of another run"), False)], ExitCode.CONFIGURATION, ["run", "close"]),
     ],
 )
 def test_what_was_learned_is_saved_before_it_ends(
@@ -74,7 +74,7 @@ def test_what_was_learned_is_saved_before_it_ends(
 def test_without_a_folder_of_its_own_it_takes_another_one_for_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "LearnerProcess", Process)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
-    Process.ends, Process.asked, Process.folders = [(ForeignStatesError("another"), True), (None, True)], [], []
+    Process.ends, Process.asked, Process.folders = [(StatesConflictError("another"), True), (None, True)], [], []
     assert main.learn(load_run("pendulum"), Connection("ipc://nobody"), None) == ExitCode.OK
     first, second = Process.folders
     assert first != second

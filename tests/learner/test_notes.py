@@ -8,8 +8,8 @@ from onrig.learner.notes import Notes
 
 def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
     notes = Notes(2, 6)
-    ratio, far = notes.column("ratio", 1.0), notes.column("far", False, np.bool_)
-    wide = notes.column("wide", 0.5, shape=(3,))
+    ratio, far = notes.add_column("ratio", 1.0), notes.add_column("far", False, np.bool_)
+    wide = notes.add_column("wide", 0.5, shape=(3,))
     notes.on_write(0, np.array([0, 1, 2]))
     ratio[:], far[:], wide[:] = 3.0, True, 3.0
     notes.on_write(0, np.array([1, 3, 1]))
@@ -24,7 +24,7 @@ def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
 
 def test_a_restored_one_has_the_same_columns_and_one_that_does_not_fit_changes_nothing() -> None:
     notes, other = Notes(1, 4), Notes(1, 4)
-    columns = [n.column("ratio", 1.0) for n in (notes, other)]
+    columns = [n.add_column("ratio", 1.0) for n in (notes, other)]
     notes.on_write(0, np.array([0, 1]))
     columns[0][0, :2] = 0.25, 7.0
     other.restore(notes.state())

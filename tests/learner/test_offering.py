@@ -42,24 +42,24 @@ def test_the_rig_says_under_which_id_it_took_a_policy(said: list[str]) -> None:
     offers, agent, _ = made(Verdict(9, accepted=True))
     offers.offer(agent, "run", retries=False)
     assert offers._link.asked == [(Offer(600), b"run's")]
-    assert (agent.newest_policy_id, offers.due, said) == (9, False, [])
+    assert (agent.newest_policy_id, offers.is_due, said) == (9, False, [])
 
 
 def test_one_that_was_refused_changes_no_number_and_is_told_of(said: list[str]) -> None:
     offers, agent, _ = made(Verdict(0, accepted=False, stage="bounds", reason="too much"))
     offers.offer(agent, "run", retries=True)
-    assert (agent.newest_policy_id, offers.due) == (4, False)
+    assert (agent.newest_policy_id, offers.is_due) == (4, False)
     assert said == ["policy after 600 updates was refused at bounds: too much"]
 
 
 def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(said: list[str]) -> None:
     offers, agent, clock = made(Verdict(0, accepted=False, stage=RATE), Verdict(5, accepted=True))
     offers.offer(agent, "run", retries=True)
-    assert (agent.newest_policy_id, offers.due, said) == (4, False, [])
+    assert (agent.newest_policy_id, offers.is_due, said) == (4, False, [])
     clock.now_s = 1.0
-    assert offers.due
+    assert offers.is_due
     offers.offer(agent, "run", retries=True)
-    assert (agent.newest_policy_id, offers.due) == (5, False)
+    assert (agent.newest_policy_id, offers.is_due) == (5, False)
     offers.report_totals()
     assert said == ["policies rejected by the rig's rate limit: 1"]
 
@@ -68,7 +68,7 @@ def test_in_lockstep_no_clock_makes_it_offer_again() -> None:
     offers, agent, clock = made(Verdict(0, accepted=False, stage=RATE))
     offers.offer(agent, "run", retries=False)
     clock.now_s = 1000.0
-    assert not offers.due
+    assert not offers.is_due
 
 
 def test_an_answer_that_is_no_verdict_is_no_rig_s() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from onrig.learner.policy_batches import NextBatch, PolicyBatches, next_batch
+from onrig.learner.policy_batches import NextBatch, PolicyBatches, find_next_batch
 from onrig.runtime.memory.layout import Flag, Layout
 from onrig.runtime.memory.storage import Storage
 
@@ -45,7 +45,7 @@ def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dic
     ],
 )
 def test_a_batch_is_of_one_policy_that_gathered_enough(policies: list[int], found: NextBatch) -> None:
-    assert next_batch(np.array(policies, np.uint32), 3) == found
+    assert find_next_batch(np.array(policies, np.uint32), 3) == found
 
 
 def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_another_takes_over() -> None:
@@ -57,7 +57,7 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     ((batch, first),) = batches.take_complete()
     assert first == 0
     assert batch.observation[0, 0, :, 1].tolist() == [0, 1, 2, 3]
-    assert batches.dropped == 0
+    assert batches.n_dropped == 0
     gather(storage, 1, 2, range(2))  # still the same policy: with the two before they are four
     ((batch, _),) = batches.take_complete()
     assert batch.observation[0, 0].tolist() == [[1, 4], [1, 5], [2, 0], [2, 1]]
@@ -65,7 +65,7 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     gather(storage, 2, 2, range(4, 8))
     ((batch, first),) = batches.take_complete()
     assert (batch.observation[0, 0, :, 1].tolist(), first) == ([4, 5, 6, 7], 10)
-    assert (batches.learned, batches.dropped) == (3, 2)
+    assert (batches.n_learned, batches.n_dropped) == (3, 2)
 
 
 def test_a_chain_ends_where_the_episode_does_and_where_an_experience_is_missing() -> None:
@@ -94,7 +94,7 @@ def test_actions_have_the_density_that_was_recorded_and_those_of_others_are_mark
     at_mean = -math.log(2.0 * math.sqrt(2.0 * math.pi))
     np.testing.assert_allclose(batch.log_pi[0, 0, :2], [at_mean, at_mean - 0.125])
     assert batch.deviates[0, 0].tolist() == [False, False, True, True]
-    assert batches.deviating == 2
+    assert batches.n_deviating == 2
 
 
 def test_what_the_memory_has_lost_is_left_out() -> None:
@@ -105,7 +105,7 @@ def test_what_the_memory_has_lost_is_left_out() -> None:
     gather(storage, 1, 1, range(3, 8))
     ((batch, _),) = batches.take_complete()
     assert batch.observation[0, 0, :, 1].tolist() == [2, 3, 4, 5]
-    assert batches.dropped == 2
+    assert batches.n_dropped == 2
     for bad in (memory(3), memory(cyclic=False)):
         with pytest.raises(ValueError, match="cannot hold 4 in insertion order"):
             PolicyBatches(bad, 4)

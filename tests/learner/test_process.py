@@ -12,7 +12,7 @@ from onrig.learner.attachment import Connection, LearnerMismatchError, LeaseLost
 from onrig.learner.backlog import Backlog
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import LearnerProcess
-from onrig.learner.states import ForeignStatesError, States
+from onrig.learner.states import States, StatesConflictError
 from onrig.learner.work import Heartbeat
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.link.client import RequestRejected
@@ -42,7 +42,7 @@ EPISODES = 2
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do all updates in a row, however long they take."""
-    monkeypatch.setattr(backlog, "LEARN_S", 1e6)
+    monkeypatch.setattr(backlog, "PORTION_DURATION_S", 1e6)
     monkeypatch.setattr(backlog, "_INITIAL_PORTION", 1_000_000)
 
 
@@ -109,7 +109,7 @@ def learner(rig: Rig, strategy: str, folder: Path, **settings: float) -> Learner
     given = {name: value for name, value in config.learner.items() if name != "updates_per_episode"}
     config = msgspec.structs.replace(config, learner={**given, **each, **settings})
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
-    process._link = process._offers._link = process._work._link = rig  # type: ignore[assignment]
+    process._link = process._offers._link = process._update_runner._link = rig  # type: ignore[assignment]
     rig.config = config
     process._offers._clock_s = lambda: rig.now_s
     return process
@@ -157,7 +157,7 @@ def test_a_learner_that_is_behind_offers_what_it_has_every_second(
 def test_a_learner_at_work_tells_the_rig_something_every_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool, messages: list[int]
 ) -> None:
-    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)  # as if each update took a second
+    monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)  # as if each update took a second
     rig = Rig([EACH, EACH], lockstep=lockstep)
     learned(rig, "Resv[PER]", tmp_path).close()
     assert rig.fed == messages * EPISODES
@@ -186,7 +186,7 @@ def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, l
     rig = Rig([EACH, EACH], lockstep=lockstep)
     rig.run_identity = "second"
     process = learner(rig, "FIFO[Uniform]", tmp_path)
-    with pytest.raises(ForeignStatesError, match="belongs to another run"):
+    with pytest.raises(StatesConflictError, match="belongs to another run"):
         process.run()
     process.close()
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
@@ -194,7 +194,7 @@ def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, l
 
 
 def test_in_real_time_it_saves_while_an_episode_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.learner.process._SAVE_S", 0.0)
+    monkeypatch.setattr("onrig.learner.process._SAVE_INTERVAL_S", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(States, "save", lambda self, agent, settled=None: saved.append(agent.updates))
     rig = Rig([EACH // 2, EACH // 4, EACH, EACH // 4], lockstep=False)
@@ -309,7 +309,7 @@ def on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
         learner={"algorithm": "ppo", "ppo": ppo},
     )
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
-    process._link = process._offers._link = process._work._link = rig  # type: ignore[assignment]
+    process._link = process._offers._link = process._update_runner._link = rig  # type: ignore[assignment]
     rig.config = config
     try:
         process.run()
@@ -330,7 +330,7 @@ def test_in_lockstep_batches_are_those_of_whole_episodes_whatever_each_pull_brin
         # Two batches of 24 after each episode, 3 gradient steps each; 12 of the first 60 are left out.
         assert [offer.updates for offer in rig.offers] == [0, 6, 12]
         batches = process.agent.batches
-        assert (batches.learned, batches.dropped) == (4, 12)
+        assert (batches.n_learned, batches.n_dropped) == (4, 12)
         with np.load(folder / "last.npz") as saved:
             states.append({name: saved[name].tobytes() for name in saved.files})
     for one, other in pairwise(states):
@@ -343,14 +343,14 @@ def test_in_real_time_a_batch_is_learned_from_as_soon_as_it_is_whole(tmp_path: P
     process.close()
     # At 25, 55 (24 of the second policy's 30 are whole) and twice at 120 (65 of the third, after the first two's rest).
     assert [offer.updates for offer in rig.offers] == [0, 3, 6, 12]
-    assert process.agent.batches.dropped == 1 + 6
+    assert process.agent.batches.n_dropped == 1 + 6
 
 
 @pytest.mark.parametrize("lockstep", [False, True])
 def test_a_learner_at_work_on_a_batch_gives_a_sign_of_life_in_real_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
 ) -> None:
-    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)
+    monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)
     rig = PolicyRig([EACH, EACH], lockstep=lockstep)
     on_policy(rig, tmp_path).close()
     signs = [] if lockstep else [(0, 3), (0, 6), (1, 9), (1, 12)]  # one for each epoch
@@ -365,8 +365,8 @@ def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gather
     process = on_policy(rig, tmp_path)
     process.close()
     assert rig.offers[0].updates == 0
-    assert process.agent.batches.learned == (120 - 30) // 24
-    assert process.agent.batches.dropped == 0
+    assert process.agent.batches.n_learned == (120 - 30) // 24
+    assert process.agent.batches.n_dropped == 0
 
 
 def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_path: Path) -> None:
@@ -383,14 +383,14 @@ def test_a_learner_that_comes_back_leaves_out_what_others_gathered_meanwhile(
     rig = PolicyRig([EACH, EACH], lockstep=False)
     first = on_policy(rig, tmp_path)
     first.close()
-    learned, offers = first.agent.batches.learned, len(rig.offers)
+    learned, offers = first.agent.batches.n_learned, len(rig.offers)
     rig._ends = [2 * EACH + 48]
     rig.pull(0, 1)
     attached = Attached("run", b"", 100, True, 168, 2, next_policy_id, False, done=2, pushes=True)
     rig.attach = lambda: attached  # type: ignore[method-assign]
     again = on_policy(rig, tmp_path)
     again.close()
-    assert again.agent.batches.learned == learned + more
+    assert again.agent.batches.n_learned == learned + more
     assert len(rig.offers) == offers + 1, "its own policy, or the one that it has now learned"
 
 
@@ -410,7 +410,7 @@ def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tm
 def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)
+    monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)
     rig = PolicyRig([EACH, EACH], lockstep=False)
     ask, lost = rig.ask, [True]
 

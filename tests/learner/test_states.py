@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.hw.native import executor, executor_of
-from onrig.learner.states import MAX_STATES, ForeignStatesError, States, state_fault
+from onrig.learner.states import MAX_STATES, States, StatesConflictError, state_fault
 from tests.learner.test_agent import agent, learned
 
 
@@ -15,7 +15,7 @@ def saved(folder: Path, *episodes: int) -> States:
     a = agent()
     for episode in episodes:
         learned(a, 3)
-        a.handled = episode
+        a.last_completed_episode = episode
         states.save(a)
     return states
 
@@ -29,25 +29,25 @@ def test_the_last_few_states_are_kept(tmp_path: Path) -> None:
 def test_the_newest_one_not_after_an_episode_is_taken_and_later_ones_are_forgotten(tmp_path: Path) -> None:
     states = saved(tmp_path, 5, 10, 15)
     a = agent()
-    assert states.restore(a, up_to=12)
-    assert (a.handled, a.updates) == (10, 6)
+    assert states.restore(a, last_episode=12)
+    assert (a.last_completed_episode, a.updates) == (10, 6)
     assert states.episodes() == [10, 5]
 
 
 def test_without_a_bound_it_is_the_newest(tmp_path: Path) -> None:
     states = saved(tmp_path, 5, 10)
     a = agent()
-    assert states.restore(a, up_to=None)
-    assert a.handled == 10
+    assert states.restore(a, last_episode=None)
+    assert a.last_completed_episode == 10
     assert states.episodes() == [10, 5]
 
 
 def test_those_whose_end_the_run_has_lost_give_way(tmp_path: Path) -> None:
     states = saved(tmp_path, 498, 499, 500)
     a = agent()
-    assert states.restore(a, up_to=None)
+    assert states.restore(a, last_episode=None)
     for episode in (51, 52):
-        a.handled = episode
+        a.last_completed_episode = episode
         states.save(a)
     assert states.episodes() == [52, 51]
 
@@ -56,8 +56,8 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
     states = saved(tmp_path, 5, 10)
     states.path(10).write_bytes(states.path(10).read_bytes()[:-40])
     a, told = agent(), list[str]()
-    assert States(tmp_path, told.append).restore(a, up_to=10)
-    assert a.handled == 5
+    assert States(tmp_path, told.append).restore(a, last_episode=10)
+    assert a.last_completed_episode == 5
     assert told == [f"{states.path(10)} is damaged; it is skipped"]
 
 
@@ -88,8 +88,8 @@ def test_one_that_was_copied_to_another_episode_is_passed_over(tmp_path: Path) -
     states = saved(tmp_path, 5)
     states.path(9).write_bytes(states.path(5).read_bytes())
     a, told = agent(), list[str]()
-    assert States(tmp_path, told.append).restore(a, up_to=None)
-    assert a.handled == 5
+    assert States(tmp_path, told.append).restore(a, last_episode=None)
+    assert a.last_completed_episode == 5
     assert "is the state after episode 5" in told[0]
 
 
@@ -100,7 +100,7 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, their
     before.save(agent())
     left = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
-        ForeignStatesError, match=r"learner-00000000\.npz belongs to another run; choose another folder"
+        StatesConflictError, match=r"learner-00000000\.npz belongs to another run; choose another folder"
     ):
         States(tmp_path, pytest.fail).claim("mine")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
@@ -112,7 +112,7 @@ def test_a_folder_whose_states_are_all_damaged_may_be_another_run_s(tmp_path: Pa
     states.save(agent())
     States(tmp_path, pytest.fail).claim("mine")
     states.path(0).write_bytes(b"PK")
-    with pytest.raises(ForeignStatesError, match="damaged and may belong"):
+    with pytest.raises(StatesConflictError, match="damaged and may belong"):
         States(tmp_path, pytest.fail).claim("mine")
     assert states.path(0).exists()
 
@@ -121,7 +121,7 @@ def test_a_folder_whose_states_are_all_damaged_may_be_another_run_s(tmp_path: Pa
 def test_where_there_is_none_nothing_is_taken(tmp_path: Path, folder: str) -> None:
     (tmp_path / "empty").mkdir()
     a = agent()
-    assert not States(tmp_path / folder, pytest.fail).restore(a, up_to=None)
+    assert not States(tmp_path / folder, pytest.fail).restore(a, last_episode=None)
     assert a.updates == 0
 
 
@@ -137,10 +137,10 @@ def test_a_full_disk_is_told_of_once_until_there_is_room_again(tmp_path: Path, m
             patch.setattr("onrig.learner.agent.replace_own_file", full)
             states.save(a)
             states.save(a)
-        assert (states.save_failed, states.episodes()) == (True, [])
+        assert (states.has_save_failed, states.episodes()) == (True, [])
         states.save(a)
-        assert not states.save_failed
-        states.path(a.handled).unlink()
+        assert not states.has_save_failed
+        states.path(a.last_completed_episode).unlink()
     assert told == ["cannot save the learner's state: No space left on device; will retry"] * 2
 
 
@@ -152,7 +152,7 @@ def test_states_that_something_else_computed_are_left_alone(tmp_path: Path, monk
     said = (
         r"learner-00000005.npz: computed by the C library \(riscv64\); here .*; or choose another folder with --state"
     )
-    with pytest.raises(ForeignStatesError, match=said):
+    with pytest.raises(StatesConflictError, match=said):
         states.claim("")
     assert states.path(5).read_bytes() == before
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onrig.learner.trajectories import BYTES_PER_SLOT, Trajectories, keys_of
+from onrig.learner.trajectories import BYTES_PER_SLOT, Trajectories, experience_keys
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout, Slots
 from onrig.runtime.memory.storage import Storage
@@ -55,7 +55,7 @@ class Filled:
 
     def _tell(self, slots: list[int]) -> None:
         at = np.array(slots, np.int64)
-        self.trajectories.on_write(0, at, keys_of(self.storage.episode[at], self.storage.step[at]))
+        self.trajectories.on_write(0, at, experience_keys(self.storage.episode[at], self.storage.step[at]))
 
     def searched(self, slot: int, n: int, ahead: int = 1) -> list[int]:
         """The chain from a slot on, found by looking through everything."""
@@ -93,14 +93,14 @@ def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
     for episode, (length, lost) in enumerate(episodes, 1):
         filled.add(episode, [step for step in range(length) if step != lost], at_once, late=late)
         slots = np.arange(filled.storage.stored)[None]
-        after, before = filled.trajectories.follow(slots, 4), filled.trajectories.before(slots, 3)
+        after, before = filled.trajectories.with_successors(slots, 4), filled.trajectories.with_predecessors(slots, 3)
         for slot in slots[0].tolist():
             for chain, n, ahead in ((after, 4, 1), (before, 3, -1)):
                 wanted = filled.searched(slot, n, ahead)
                 assert chain.slots[0, slot][chain.present[0, slot]].tolist() == wanted
-                assert chain.last[0, slot] == wanted[-1]
+                assert chain.last_slots[0, slot] == wanted[-1]
             whole = filled.searched(filled.searched(slot, 99, -1)[-1], 99)
-            segment = filled.trajectories.around(slots, 3)
+            segment = filled.trajectories.segments_around(slots, 3)
             cut = segment.slots[0, slot][segment.present[0, slot]].tolist()
             first = whole.index(slot) // 3 * 3
             assert cut == whole[first : first + 3]
@@ -109,7 +109,7 @@ def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
 def test_segments_of_a_long_episode_follow_one_another_from_its_start() -> None:
     trajectories = Trajectories(1, 12, lambda trial, first, second: first >= 0)
     trajectories.on_write(0, np.arange(12), np.arange(12))
-    segments = trajectories.around(np.arange(12)[None], 5)
+    segments = trajectories.segments_around(np.arange(12)[None], 5)
     assert segments.slots[0, :, 0].tolist() == [0] * 5 + [5] * 5 + [10] * 2
     assert segments.present.sum(axis=2)[0].tolist() == [5] * 10 + [2] * 2
 
@@ -118,7 +118,7 @@ def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt()
     filled = Filled("FIFO", 0)
     filled.add(1, [0, 1, 2, 3], 9)
     filled.add(1, [0, 1], 9, attempt=1)
-    chains = filled.trajectories.follow(np.arange(6)[None], 4)
+    chains = filled.trajectories.with_successors(np.arange(6)[None], 4)
     assert [row[there].tolist() for row, there in zip(chains.slots[0], chains.present[0], strict=True)] == [
         [0, 1, 2, 3],
         [1, 2, 3],
@@ -133,7 +133,7 @@ def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
     trajectories = Trajectories(2, 4, lambda trial, first, second: np.ones(len(first), np.bool_))
     trajectories.on_write(0, np.array([2, 0, 1]), np.array([5, 6, -1]))
     trajectories.on_write(1, np.array([2, 3]), np.array([6, 7]))
-    chains = trajectories.follow(np.array([[[2, 0], [2, 1]]]), 2)
+    chains = trajectories.with_successors(np.array([[[2, 0], [2, 1]]]), 2)
     assert chains.slots.tolist() == [[[[2, 0], [0, 0]], [[2, 3], [1, 1]]]]
     assert chains.present.tolist() == [[[[True, True], [True, False]], [[True, True], [True, False]]]]
 
@@ -142,7 +142,7 @@ def test_they_stay_within_the_bytes_that_they_state() -> None:
     capacity = 22_000  # of those, about the worst: the table of the slots has just grown
     tracemalloc.start()
     trajectories = Trajectories(1, capacity, lambda trial, first, second: np.ones(len(first), np.bool_))
-    trajectories.on_write(0, np.arange(capacity), keys_of(np.full(capacity, 7), np.arange(capacity)))
+    trajectories.on_write(0, np.arange(capacity), experience_keys(np.full(capacity, 7), np.arange(capacity)))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert 0.5 * BYTES_PER_SLOT * capacity < held <= BYTES_PER_SLOT * capacity

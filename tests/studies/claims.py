@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.intervals import Paired, holm, paired_difference, paired_ratio
+from onrig.learner.trials.intervals import PairedComparison, holm, paired_difference, paired_ratio
 from onrig.learner.trials.measures import moving_average
 from onrig.tools.quantity import format_estimate
 from onrig.tools.reports.results import Result, common_rows, read_experiment
@@ -63,7 +63,7 @@ class Judged(NamedTuple):
     """A comparison with its estimate; None while either strategy has no trials."""
 
     comparison: Comparison
-    estimate: Paired | None
+    estimate: PairedComparison | None
     pairs: int
 
 

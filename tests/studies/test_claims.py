@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.learner.trials.intervals import Paired
+from onrig.learner.trials.intervals import PairedComparison
 from tests.studies.claims import CLAIMS, Comparison, Judged, judge, page, verdict
 
 
 def judged(value: float, low: float, high: float, p: float, claimed: str = ">", measure: str = "final") -> Judged:
     comparison = Comparison("pendulum", "50 Hz", "FULL[PER]", "FIFO[Uniform]", claimed, measure)  # type: ignore[arg-type]
-    return Judged(comparison, Paired(value, low, high, p), 16)
+    return Judged(comparison, PairedComparison(value, low, high, p), 16)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("learner.updates_per_episode=10", "ppo learns from each batch of its policies: remove this"),
+        ("learner.updates_per_episode=10", "ppo learns from each batch of its policies: remove this setting"),
         ("learner.ppo={actors: 8}", "a rig has only one actor: remove this setting, got 8"),
         ("learner.ppo={truncations: terminate}", "also end at missing experiences: expected 'bootstrap'"),
         ("learner.ppo={batch: 100}", "expected a divisor of the 2048 steps, got 100"),

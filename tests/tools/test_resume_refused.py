@@ -112,7 +112,7 @@ def test_a_run_whose_meta_data_do_not_name_it_by_its_learners_state(
     computed_by(folder, {}, None)
     (folder / "learner").mkdir()
     a = agent()
-    a.handled = 1
+    a.last_completed_episode = 1
     with monkeypatch.context() as there:
         there.setattr("onrig.learner.agent.executor", lambda: executor_of("riscv64"))
         States(folder / "learner", pytest.fail).save(a)

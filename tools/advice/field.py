@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.trials.measures import normalized_curves
-from onrig.learner.trials.objectives import Values, finite
+from onrig.learner.trials.objectives import Values, fill_diverged
 from onrig.learner.trials.step_run import SHIELD_COUNTS
 from onrig.learner.trials.worlds.factory import run_of_world
 from onrig.runtime.config.document import find_config, override, parse_document, shipped_names
@@ -136,7 +136,7 @@ def curves_of(folder: Path, entry: Entrant, pairs: int) -> Values:
     n = next((k for k in range(pairs) if k not in row_of_seed), pairs)
     rows = trials.evaluation[[row_of_seed[k] for k in range(n)]]
     steps = episode_steps(entry.config.task, entry.config.rate_hz)
-    return finite(normalized_curves(entry.config.task, rows / steps))
+    return fill_diverged(normalized_curves(entry.config.task, rows / steps))
 
 
 def describe_excess_trips(folder: Path, entry: Entrant, pairs: int) -> str | None:

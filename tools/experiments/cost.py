@@ -204,7 +204,7 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
     )
     trials.advance()
     episode_s = _timed(trials.advance)
-    trials.replay.updates_at_once = 0
+    trials.replay.n_consecutive_updates = 0
     update_s, times = _update(lambda k: trials.advance(), trials.replay.learn, learner.updates_per_episode or 1)
     return Cost(episode_s, update_s, 0.0, times)
 

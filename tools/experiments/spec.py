@@ -13,9 +13,9 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from onrig.learner.algorithm_config import algorithm_names, defaults_of
+from onrig.learner.algorithm_config import algorithm_names, default_section
 from onrig.learner.sampler_settings import SamplerSettings
-from onrig.learner.settings import ALWAYS, learner_settings
+from onrig.learner.settings import ALWAYS_PRESENT_SECTIONS, learner_settings
 from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
 from onrig.runtime import registry
 from onrig.runtime.config.conversion import convert_by_section
@@ -218,13 +218,13 @@ def paths_of(name: str, algorithm: str | None = None) -> tuple[str, ...]:
     field = field_of_algorithm(name)
     if field is None:
         return axes().get(name, (name,))
-    sections = algorithm_names() if algorithm is None else dict.fromkeys((*ALWAYS, algorithm))
+    sections = algorithm_names() if algorithm is None else dict.fromkeys((*ALWAYS_PRESENT_SECTIONS, algorithm))
     return tuple(f"learner.{s}.{field}" for s in sections if algorithm is None or field in fields_of(s))
 
 
 def fields_of(algorithm: str) -> tuple[str, ...]:
     """Settings of an algorithm; none for an unknown one."""
-    return defaults_of(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
+    return default_section(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
 
 
 def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, algorithm: str) -> Iterator[Setting]:

@@ -309,7 +309,7 @@ def _run_experiment(experiment: Experiment, drive: ExcitationDriver, out: Path, 
 def fit_and_write(
     config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, identification: Fitted | None = None
 ) -> IdentifiedPlant:
-    """Fit a plant to steps unless ``identification`` is given; write result and page.  Raises Failure, NotIdentified."""
+    """Fit a plant to steps unless ``identification`` is given; write the result.  Raises Failure, NotIdentified."""
     from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.result import result_of, write_result
     from onrig.tools.identification.experiment import fit_steps

@@ -15,7 +15,7 @@ import numpy as np
 
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import run_trials
-from onrig.learner.trials.intervals import Paired, paired_difference
+from onrig.learner.trials.intervals import PairedComparison, paired_difference
 from onrig.learner.trials.measures import mu_final, normalized_curves
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
 
     identified: Array
     true: Array
-    difference: Paired
+    difference: PairedComparison
 
 
 def compare_policies(

@@ -333,7 +333,7 @@ def _draw_reference(axes: Axes, bounds: Bounds) -> None:
 def _dots_caption(groups_shown: Sequence[Group]) -> str:
     members = [r for group in groups_shown for r in group.results]
     against = BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups_shown) else "the first strategy"
-    never = any(not r.rise.risen.all() for r in members)
+    never = any(not r.rise.has_risen.all() for r in members)
     return (
         f"Medians over {format_trial_counts([len(r.seeds) for r in members])} trials with 95 % intervals; "
         f"grey: {against}. "

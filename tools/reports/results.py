@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onrig.learner.trials.intervals import (
     MIN_TRIALS,
     Bounds,
-    Paired,
+    PairedComparison,
     holm,
     matching_rows,
     median_bounds,
@@ -23,7 +23,7 @@ from onrig.learner.trials.intervals import (
 )
 from onrig.learner.trials.measures import (
     FINAL_EPISODES,
-    LEVEL,
+    RISE_LEVEL,
     RiseTime,
     mu_final,
     mu_max,
@@ -141,7 +141,7 @@ def measure(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
         rise = RiseTime(np.zeros(0, np.int64), np.zeros(0, np.bool_))
         return Result(cell, setting, seeds, numbers, mu, empty, empty, rise, noise, spoilt, evaluated)
     last = int(np.count_nonzero(numbers > raw.shape[1] - FINAL_EPISODES))
-    level = LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no such level
+    level = RISE_LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no such level
     rise = rise_time(mu, numbers, level)
     return Result(cell, setting, seeds, numbers, mu, mu_final(mu, last), mu_max(mu), rise, noise, spoilt, evaluated)
 
@@ -186,10 +186,10 @@ class Difference(NamedTuple):
     strategy: str
     against: str
     pairs: int
-    final: Paired
+    final: PairedComparison
     """Difference of mu_final; positive if the strategy is better."""
-    highest: Paired
-    rise: Paired
+    highest: PairedComparison
+    rise: PairedComparison
     """Ratio of the rise times; below 1 if the strategy is faster."""
     censored: bool
     """Whether trials of either strategy did not rise, so that some ratios are computed from lower bounds."""
@@ -206,7 +206,7 @@ def estimate(result: Result) -> Estimate:
     """Estimate one cell's measures."""
     rise = result.rise
     final, highest, risen = (median_bounds(values) for values in (result.final, result.highest, rise.episode))
-    return Estimate(final, highest, risen, rise.never, rise.censored)
+    return Estimate(final, highest, risen, rise.n_never_risen, rise.is_censored)
 
 
 def groups(results: Sequence[Result]) -> list[Group]:
@@ -271,7 +271,7 @@ def _difference(conditions: str, a: Result, b: Result) -> Difference:
         paired_difference(a.final[i], b.final[j]),
         paired_difference(a.highest[i], b.highest[j]),
         paired_ratio(a.rise.episode[i], b.rise.episode[j]),
-        not (a.rise.risen[i].all() and b.rise.risen[j].all()),
+        not (a.rise.has_risen[i].all() and b.rise.has_risen[j].all()),
     )
 
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.intervals import holm, matching_rows, median_bounds, paired_difference
-from onrig.learner.trials.measures import LEVEL, final_mean, normalized_curves, rise_time
+from onrig.learner.trials.measures import RISE_LEVEL, final_mean, normalized_curves, rise_time
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask
-from onrig.learner.trials.worlds.plants import PlantOptions, run_of
+from onrig.learner.trials.worlds.plants import PlantOptions, load_plant_run
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.strategy import Strategy, bytes_of, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
@@ -32,11 +32,11 @@ _TASK_AXES: Final = ("inertia", "task", "rig")
 _SCORES_NOTE: Final = (
     "Normalised performance of noise-free evaluations (0 random, 1 reference), medians over the trials with 95 % "
     "intervals. Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
-    f"{LEVEL} at: environment steps or episodes up to a trial's first evaluation with that performance, or its last "
-    "evaluation without one (≥ if half of the trials have none); reached: trials that have one, with the one-sided "
-    "95 % lower bound on their share. Memory: size on a rig when full, of storage, keeper, checkpoints and the "
-    "learner's data about experiences; for algorithms that learn from batches of their own policies, of a batch and "
-    "the rest of its last episode."
+    f"{RISE_LEVEL} at: environment steps or episodes up to a trial's first evaluation with that performance, or its "
+    "last evaluation without one (≥ if half of the trials have none); reached: trials that have one, with the "
+    "one-sided 95 % lower bound on their share. Memory: size on a rig when full, of storage, keeper, checkpoints and "
+    "the learner's data about experiences; for algorithms that learn from batches of their own policies, of a batch "
+    "and the rest of its last episode."
 )
 _COMPUTE_NOTE: Final = (
     "At equal computing: results of a trial within the computing time of the first cell of its group, which is the "
@@ -126,8 +126,8 @@ def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> She
         rise = rise_time(one.performance, one.evaluated_at)
         T = len(one.performance)
         rise_cells = (
-            format_estimate(median_bounds(rise.episode), 0, at_least=rise.censored),
-            format_share(T - rise.never, T),
+            format_estimate(median_bounds(rise.episode), 0, at_least=rise.is_censored),
+            format_share(T - rise.n_never_risen, T),
         )
         scores = (
             str(T),
@@ -139,7 +139,7 @@ def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> She
         )
         rows.append((one.group, one.name, *scores, *equal_compute, f"{memory_bytes(one.cell) / 1e3:.0f}"))
     compute_heads = ("update, ms", "compute, s", "steps at equal compute", "final there", "area there")
-    measures = ("trials", "updates", "final", "lowest", "area", f"{LEVEL} at", "reached")
+    measures = ("trials", "updates", "final", "lowest", "area", f"{RISE_LEVEL} at", "reached")
     heads = ("task", "cell", *measures, *compute_heads, "memory, kB")
     notes = (_SCORES_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_SCORES_NOTE,)
     return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
@@ -194,7 +194,7 @@ def memory_bytes(cell: AnyCell) -> float:
 
 def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
     options = msgspec.convert(run.options, PlantOptions)
-    return run_of(run.task, options), options
+    return load_plant_run(run.task, options), options
 
 
 def _compute_s(one: ScoredCell, costs: Mapping[str, Cost]) -> float | None:

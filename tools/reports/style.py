@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from onrig.learner.trials.measures import LEVEL
+from onrig.learner.trials.measures import RISE_LEVEL
 from onrig.runtime import registry
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.memory.strategy import sampling_names
@@ -236,7 +236,7 @@ def draw_yardsticks(axes: Axes) -> None:
     """Mark performance 0 and 1, and the level of the rise time."""
     for y in (0.0, 1.0):
         axes.axhline(y, color="0.55", lw=0.8, zorder=1)
-    axes.axhline(LEVEL, color="0.55", lw=0.8, ls=(0, (1, 3)), zorder=1)
+    axes.axhline(RISE_LEVEL, color="0.55", lw=0.8, ls=(0, (1, 3)), zorder=1)
 
 
 class Label(NamedTuple):

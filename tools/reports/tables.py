@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.intervals import Paired, holm, median_bounds, paired_difference
+from onrig.learner.trials.intervals import PairedComparison, holm, median_bounds, paired_difference
 from onrig.tools.quantity import format_estimate, format_share
 from onrig.tools.reports.conditions import describe_conditions, varying_conditions
 from onrig.tools.reports.results import Difference, Experiment, Group, Result, baseline, common_rows, estimate, groups
@@ -86,7 +86,7 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
     return without_empty(Sheet(title, 2, heads, rows, tuple(notes)))
 
 
-def difference_mark(pairs: Paired, none: float = 0.0) -> str:
+def difference_mark(pairs: PairedComparison, none: float = 0.0) -> str:
     """Mark with a space for a significant difference (more is better), or ratio with ``none`` = 1 (less is better)."""
     if not pairs.significant:
         return ""
@@ -95,7 +95,7 @@ def difference_mark(pairs: Paired, none: float = 0.0) -> str:
 
 def _describe_rise(result: Result) -> str:
     T = len(result.seeds)
-    return "" if result.cell.config.task.normalization is None else format_share(T - result.rise.never, T)
+    return "" if result.cell.config.task.normalization is None else format_share(T - result.rise.n_never_risen, T)
 
 
 def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
@@ -150,7 +150,7 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
     return cells
 
 
-def _noise_mark(noise: Paired) -> str:
+def _noise_mark(noise: PairedComparison) -> str:
     mark = ("↑ " if noise.value > 0 else "↓ ") if noise.significant else ""
     return mark + format_estimate(noise, 3, signed=True)
 
@@ -190,10 +190,10 @@ def claims(differences: Sequence[Difference]) -> dict[str, list[str]]:
     return sentences
 
 
-def _absolute(pairs: Paired) -> str:
+def _absolute(pairs: PairedComparison) -> str:
     if pairs.value >= 0:
         return format_estimate(pairs, 3)
-    return format_estimate(Paired(-pairs.value, -pairs.high, -pairs.low, pairs.p), 3)
+    return format_estimate(PairedComparison(-pairs.value, -pairs.high, -pairs.low, pairs.p), 3)
 
 
 def baselines(results: Sequence[Result]) -> list[str]:

@@ -157,7 +157,7 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
             if full is not None:
                 axes.axhline(float(np.median(getattr(full, measure))), color=INK, lw=1, ls="--", label="FULL")
             if size is not None:
-                axes.axvline(size.experiences, color=GREEN, lw=1, label="rule of thumb")
+                axes.axvline(size.n_experiences, color=GREEN, lw=1, label="rule of thumb")
             graded_axis(axes, [x for points in lines.values() for x in points])
             axes.tick_params(axis="x", labelrotation=90)
             axes.set_ylabel(name)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.measures import BufferSize, final_mean, rule_of_thumb
+from onrig.learner.trials.measures import BufferSize, estimate_buffer_size, final_mean
 from onrig.learner.trials.step_run import REPLAYED
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from onrig.tools.experiments.spec import is_sampling_option
@@ -116,4 +116,4 @@ def size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
     Returns are relative to the first evaluation's, since 90 % of a negative return is meaningless.
     """
     full = full_memory(members)
-    return None if full is None else rule_of_thumb(full.steps, full.returns - full.returns[:, :1].mean())
+    return None if full is None else estimate_buffer_size(full.steps, full.returns - full.returns[:, :1].mean())

@@ -140,7 +140,7 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Table of the memory size of each task by the rule of thumb."""
     sizes = {world: size_by_rule(members) for world, members in group_by_world(results).items()}
     rows = tuple(
-        (world, str(size.experiences), "" if size.converged else "still rising: more may be needed")
+        (world, str(size.n_experiences), "" if size.has_converged else "still rising: more may be needed")
         for world, size in sizes.items()
         if size is not None
     )

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, as_world
+from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, world_config
 from onrig.runtime.random_streams import Role
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.identification.result import drawn_plants, read_result
@@ -47,7 +47,7 @@ def make_vec(
     """
     if n < 1:
         raise ValueError(f"n: expected at least 1, got {n}")
-    run = as_world(load(str(config), overrides), str(config))
+    run = world_config(load(str(config), overrides), str(config))
     plant: Plant = msgspec.convert(run.device.twin, TwinOptions).plant
     if posterior is not None:
         plant = _draw_parameters(Path(posterior), plant, n, run.seed)

@@ -41,7 +41,7 @@ class StepResult(NamedTuple):
 
 
 class NoSuchTask(Exception):
-    """Raised if no world can be created for the task; the message gives the reason and the remedy."""
+    """Raised if no world can be created for the task; the message states the reason and the remedy."""
 
 
 class Spaces(NamedTuple):
@@ -65,19 +65,19 @@ class Actor(NamedTuple):
     seed: int
     role: Role
     number: int
-    """Index of the actor among those with its role."""
+    """Index of the actor among the trial's actors with the same role."""
     actors: int
-    """Number of actors with its role."""
+    """Number of the trial's actors with the same role."""
 
-    def episode(self, played: int) -> int:
-        """Index of the actor's next episode among the episodes of all actors with its role."""
-        return played * self.actors + self.number
+    def episode(self, n_played: int) -> int:
+        """Index of the actor's next episode among the episodes of all the trial's actors with the same role."""
+        return n_played * self.actors + self.number
 
 
-def actors_of(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:
+def make_actors(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:
     """Actors with ``roles`` in trials with ``seeds``, trial by trial."""
-    of_trial = [(role, [*roles[:e]].count(role), [*roles].count(role)) for e, role in enumerate(roles)]
-    return [Actor(seed, *actor) for seed in seeds for actor in of_trial]
+    actor_fields = [(role, [*roles[:e]].count(role), [*roles].count(role)) for e, role in enumerate(roles)]
+    return [Actor(seed, *actor) for seed in seeds for actor in actor_fields]
 
 
 class World(Protocol):
@@ -92,12 +92,12 @@ class World(Protocol):
         """Sizes of observations and actions."""
         ...
 
-    def begin(self, which: Bools) -> Values:
-        """Begin the next episode of the actors ``which`` (S, E); returns the present observations of all, (S, E, n)."""
+    def begin(self, selected: Bools) -> Values:
+        """Begin the next episode of the ``selected`` actors (S, E); returns all observations, (S, E, n)."""
         ...
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
-        """Advance the actors ``which`` (S, E) with actions (S, E, m) in [-1, 1]; raises ValueError if non-finite."""
+    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
+        """Advance the ``selected`` actors (S, E) with actions (S, E, m) in [-1, 1]; raises ValueError if non-finite."""
         ...
 
     def close(self) -> None:
@@ -107,11 +107,11 @@ class World(Protocol):
 
 def episode_returns(world: World, actors: tuple[int, int], act: Policy) -> NDArray[np.float64]:
     """Play one episode with each of (S, E) actors in parallel; returns the sum of each one's rewards, (S, E)."""
-    playing: Bools = np.ones(actors, np.bool_)
-    observation, total = world.begin(playing), np.zeros(actors)
-    while playing.any():
-        stepped = world.step(act(observation), playing)
-        total += stepped.reward
-        playing = playing & ~(stepped.terminated | stepped.truncated)
-        observation = stepped.observation
+    is_playing: Bools = np.ones(actors, np.bool_)
+    observation, total = world.begin(is_playing), np.zeros(actors)
+    while is_playing.any():
+        result = world.step(act(observation), is_playing)
+        total += result.reward
+        is_playing = is_playing & ~(result.terminated | result.truncated)
+        observation = result.observation
     return total

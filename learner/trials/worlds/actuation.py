@@ -19,7 +19,7 @@ Flags = NDArray[np.bool_]
 
 
 class Shields:
-    """A shield for each of A actors, with the commands sent.
+    """Shields of A actors, with the last commands of each.
 
     Raises ValueError for limits with which no shield can be built.
     """
@@ -29,26 +29,28 @@ class Shields:
         self._shields = [Shield(config.limits, config.rig, instruments.period_s) for _ in range(actors)]
         self._safe = np.array([a.safe for a in config.rig.actuators])
         self._in_fallback: Final = np.zeros(actors, np.bool_)
-        self._sent: Final = np.zeros((2, actors, instruments.m))
+        self._sent_commands: Final = np.zeros((2, actors, instruments.m))
         """The last two commands, the newest first, without actuator noise."""
 
-    def begin(self, chosen: Flags) -> None:
-        """Start an episode of the ``chosen`` actors (A,)."""
-        for i in np.flatnonzero(chosen).tolist():
+    def begin(self, is_selected: Flags) -> None:
+        """Start an episode of the actors marked by ``is_selected`` (A,)."""
+        for i in np.flatnonzero(is_selected).tolist():
             self._shields[i].reset()
-        self._in_fallback[chosen] = False
-        self._sent[:, chosen] = self._safe
+        self._in_fallback[is_selected] = False
+        self._sent_commands[:, is_selected] = self._safe
 
-    def guard(self, requested: NDArray[np.float64], seen: NDArray[np.float64], chosen: Flags) -> tuple[Flags, Flags]:
+    def guard(
+        self, requested: NDArray[np.float64], observations: NDArray[np.float64], is_selected: Flags
+    ) -> tuple[Flags, Flags]:
         """Replace actions (A, m) by the shields' actions for normalised observations ``seen`` (A, n).
 
         Returns which shields intervened and which tripped, (A,) each.
         """
         instruments = self._instruments
-        intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
-        observed, requested_si = instruments.in_si(seen).tolist(), instruments.to_command(requested).tolist()
-        newest, previous = self._sent.tolist()
-        for i in np.flatnonzero(chosen).tolist():
+        intervened, tripped = np.zeros((2, len(is_selected)), np.bool_)
+        observed, requested_si = instruments.to_si(observations).tolist(), instruments.to_command(requested).tolist()
+        newest, previous = self._sent_commands.tolist()
+        for i in np.flatnonzero(is_selected).tolist():
             verdict = self._shields[i].decide(observed[i], requested_si[i], newest[i], previous[i])
             in_fallback = verdict.rule.falls_back
             intervened[i], tripped[i] = verdict.rule is not Rule.NONE, in_fallback and not self._in_fallback[i]
@@ -57,9 +59,9 @@ class Shields:
             self._in_fallback[i] = in_fallback
         return intervened, tripped
 
-    def record_sent(self, command: NDArray[np.float64], which: slice | Flags) -> None:
-        """Record the commands (A, m) of the actors ``which``."""
-        self._sent[:, which] = np.stack((command, self._sent[0]))[:, which]
+    def record_sent(self, command: NDArray[np.float64], selected: slice | Flags) -> None:
+        """Record the commands (A, m) of the ``selected`` actors."""
+        self._sent_commands[:, selected] = np.stack((command, self._sent_commands[0]))[:, selected]
 
 
 class DelayLine:
@@ -72,35 +74,38 @@ class DelayLine:
         delay, period_s = instruments.plant.delay_s, instruments.period_s
         periods = np.zeros(actors) if delay is msgspec.UNSET else np.broadcast_to(delay, actors) / period_s
         periods = np.minimum(periods, horizon)  # a longer delay exceeds the episode
-        whole = np.floor(periods + 1e-9)
-        self._whole_periods: Final = whole.astype(np.int64)
+        whole_periods = np.floor(periods + 1e-9)
+        self._whole_periods: Final = whole_periods.astype(np.int64)
         """Number of complete periods of delay."""
-        self._rest_s: Final = np.maximum(periods - whole, 0.0) * period_s
-        self._delays: Final = bool(self._whole_periods.any() or self._rest_s.any())
+        self._fractional_delay_s: Final = np.maximum(periods - whole_periods, 0.0) * period_s
+        self._has_delay: Final = bool(self._whole_periods.any() or self._fractional_delay_s.any())
         self._commands: Final = np.zeros((int(self._whole_periods.max(initial=0)) + 2, actors, instruments.m))
         """Last commands, the newest first."""
         self._backlash: Final = instruments.plant.backlash
-        self._engaged: Final = np.zeros((actors, instruments.m))
+        self._backlash_outputs: Final = np.zeros((actors, instruments.m))
         """Outputs of the backlash."""
 
-    def begin(self, chosen: Flags) -> None:
-        """Start an episode of the ``chosen`` actors (A,), preceded by the safe output."""
-        self._commands[:, chosen] = self._safe
-        self._engaged[chosen] = self._safe
+    def begin(self, is_selected: Flags) -> None:
+        """Start an episode of the actors marked by ``is_selected`` (A,), preceded by the safe output."""
+        self._commands[:, is_selected] = self._safe
+        self._backlash_outputs[is_selected] = self._safe
 
-    def advance_plants(self, state: States, command: NDArray[np.float64], chosen: Flags) -> States:
-        """States of all actors after one period; the ``chosen`` ones send ``command`` (A, m)."""
+    def advance_plants(self, state: States, command: NDArray[np.float64], is_selected: Flags) -> States:
+        """States of all actors after one period; those marked by ``is_selected`` send ``command`` (A, m)."""
         instruments = self._instruments
-        if not self._delays and self._backlash is msgspec.UNSET:
+        if not self._has_delay and self._backlash is msgspec.UNSET:
             return instruments.advance(state, command)
         commands = self._commands
-        commands[1:, chosen] = commands[:-1, chosen]
-        commands[0, chosen] = command[chosen]
-        previous, present = (commands[self._whole_periods + k, self._actors] for k in (1, 0))
-        for held, duration_s in ((previous, self._rest_s), (present, instruments.period_s - self._rest_s)):
-            action: States = tuple(held.T.copy())
+        commands[1:, is_selected] = commands[:-1, is_selected]
+        commands[0, is_selected] = command[is_selected]
+        previous, newest = (commands[self._whole_periods + k, self._actors] for k in (1, 0))
+        for held_command, duration_s in (
+            (previous, self._fractional_delay_s),
+            (newest, instruments.period_s - self._fractional_delay_s),
+        ):
+            action: States = tuple(held_command.T.copy())
             if self._backlash is not msgspec.UNSET:
-                action = apply_backlash(BATCHED, self._backlash, tuple(self._engaged.T), action)
-                self._engaged[chosen] = np.stack(action, axis=1)[chosen]
+                action = apply_backlash(BATCHED, self._backlash, tuple(self._backlash_outputs.T), action)
+                self._backlash_outputs[is_selected] = np.stack(action, axis=1)[is_selected]
             state = advance(instruments.plant, state, action, duration_s, instruments.substeps)
         return instruments.plant.constrain(maths_for(state[0]), state)

@@ -38,12 +38,12 @@ def is_game(task: str) -> bool:
         return False
 
 
-def preprocessed(env: Env, *, training: bool, horizon: int | None, size: int) -> Env:
+def preprocess(env: Env, *, training: bool, horizon: int | None, size: int) -> Env:
     """Wrap a game that shows every frame (``frameskip=1``); ``size``: rows and columns of a frame."""
-    played: Env = AtariPreprocessing(env, screen_size=size)
+    game: Env = AtariPreprocessing(env, screen_size=size)
     if training:
-        played = TransformReward(LifeEndsEpisode(played), lambda reward: min(max(float(reward), -1.0), 1.0))
-    return TimeLimit(played, horizon or _MAX_STEPS)
+        game = TransformReward(LifeEndsEpisode(game), lambda reward: min(max(float(reward), -1.0), 1.0))
+    return TimeLimit(game, horizon or _MAX_STEPS)
 
 
 class LifeEndsEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):

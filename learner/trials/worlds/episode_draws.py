@@ -23,7 +23,7 @@ class EpisodeDraws:
     """Noise, start state and targets of the present episode of each of A actors."""
 
     def __init__(self, config: RunConfig, state_names: Sequence[str], actors: Sequence[Actor], horizon: int) -> None:
-        """``state_names``: those of the plant.  ``horizon``: steps of the longest episode."""
+        """``state_names``: names of the plant's states.  ``horizon``: number of steps of the longest episode."""
         rig, n_actors = config.rig, len(actors)
         self._state_names: Final = state_names
         self._actors: Final = actors
@@ -42,22 +42,22 @@ class EpisodeDraws:
         """SI units."""
 
     @property
-    def vary(self) -> bool:
-        """Whether episodes have their own noise, start states or targets."""
+    def episodes_differ(self) -> bool:
+        """Whether episodes differ in noise, start states or targets."""
         return self.is_noisy or self._are_starts_drawn or self._episode_targets is not None
 
     def nominal_start(self) -> States:
         """State at the start of an episode, (A,) each; for drawn starts, the middle of the intervals."""
-        middle = middle_of(self._starts)
-        return tuple(np.full(len(self._actors), middle[name]) for name in self._state_names)
+        start = middle_of(self._starts)
+        return tuple(np.full(len(self._actors), start[name]) for name in self._state_names)
 
-    def draw(self, i: int, played: int, state: States) -> None:
+    def draw(self, i: int, n_played: int, state: States) -> None:
         """Draw the episode of actor ``i`` after ``played`` of its episodes; a drawn start is written into ``state``."""
         actor = self._actors[i]
-        seed, role, episode = actor.seed, actor.role, actor.episode(played) + 1
+        seed, role, episode = actor.seed, actor.role, actor.episode(n_played) + 1
         if self.is_noisy:
-            drawn = stream(seed, role, episode).standard_normal((self._horizon + 1, len(self._sigma)))
-            self._noise[i] = drawn * self._sigma
+            normals = stream(seed, role, episode).standard_normal((self._horizon + 1, len(self._sigma)))
+            self._noise[i] = normals * self._sigma
         if self._are_starts_drawn:
             start = draw_start(self._starts, device_seed(seed, role, episode))
             for values, name in zip(state, self._state_names, strict=True):

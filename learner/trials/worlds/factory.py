@@ -11,7 +11,7 @@ from onrig.learner.algorithm_config import Image
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask, Spaces, World
 from onrig.learner.trials.worlds.frames import FrameStore
-from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, plants_of, run_of
+from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, draw_plants, load_plant_run
 from onrig.runtime.random_streams import Role
 from onrig.runtime.run_config import RunConfig
 
@@ -30,8 +30,8 @@ def make_world(
     if run.world.startswith(PLANT):
         options = _plant_options(run.options)
         try:
-            config = run_of(run.task, options)
-            plant = plants_of(config, options, seeds, len(roles))
+            config = load_plant_run(run.task, options)
+            plant = draw_plants(config, options, seeds, len(roles))
             return PlantWorld(config, seeds, roles, horizon=run.horizon, options=options, plant=plant)
         except (ValueError, MemoryError) as error:
             raise NoSuchTask(f"'{run.task}': {error}") from None
@@ -44,7 +44,7 @@ def make_world(
 
 def run_of_world(run: StepRun) -> RunConfig | None:
     """Return the present configuration of a plant world's run; None for other tasks.  Raises NoSuchTask."""
-    return run_of(run.task, _plant_options(run.options)) if run.world.startswith(PLANT) else None
+    return load_plant_run(run.task, _plant_options(run.options)) if run.world.startswith(PLANT) else None
 
 
 def spaces_of_world(run: StepRun, image: Image | None = None) -> Spaces:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 MAX_FRAMES: Final = 1 << 24
 """Maximum number of stored frames: numbers that single precision represents."""
-_FIRST_SWEEP: Final = 4096
+_FIRST_SWEEP_SIZE: Final = 4096
 """Number of stored frames at the first search for unused ones."""
-_GROWTH: Final = 1.25
-"""Ratio of stored to used frames at the next search, which limits both its share of the time and the memory."""
+_SWEEP_GROWTH: Final = 1.25
+"""Ratio of stored to used frames at the next search; it limits the time spent on searches and the memory."""
 
 Pixels = NDArray[np.uint8]
 Numbers = NDArray[np.floating]
@@ -26,21 +26,23 @@ Numbers = NDArray[np.floating]
 class FrameStore:
     """Frames of all trials; memory grows with the number in use."""
 
-    def __init__(self, size: int, max_used: int, *, first_sweep: int = _FIRST_SWEEP) -> None:
+    def __init__(self, size: int, max_used: int, *, first_sweep: int = _FIRST_SWEEP_SIZE) -> None:
         """``size``: bytes of a frame; ``max_used``: largest number in use at a time; ``first_sweep`` is for tests.
 
         Raises ValueError for more than ``MAX_FRAMES``.
         """
-        capacity = int(max(max_used, first_sweep) * _GROWTH) + 2
+        capacity = int(max(max_used, first_sweep) * _SWEEP_GROWTH) + 2
         if capacity > MAX_FRAMES:
-            raise ValueError(f"{max_used} frames at a time are too many: expected at most {int(MAX_FRAMES / _GROWTH)}")
+            raise ValueError(
+                f"{max_used} frames at a time are too many: expected at most {int(MAX_FRAMES / _SWEEP_GROWTH)}"
+            )
         self._frames: Final[Pixels] = np.zeros((capacity, size), np.uint8)  # unwritten pages use no memory
-        self._free: list[int] = []
+        self._free_numbers: list[int] = []
         self.stored = 1
-        """Number of frames in memory, with those not yet found to be unused and the blank one."""
-        self._sweep_at = first_sweep
+        """Number of frames in memory, including the blank one and unused ones that no search has found yet."""
+        self._next_sweep_size = first_sweep
         self.references: Final[list[Callable[[], Numbers]]] = []
-        """Functions that return all numbers in use by their owner."""
+        """Functions that return the frame numbers in use, one for each owner."""
 
     @property
     def size(self) -> int:
@@ -50,20 +52,22 @@ class FrameStore:
     def make_room(self, count: int) -> None:
         """Free unused numbers if fewer than ``count`` are free.
 
-        Numbers that no owner holds are lost, therefore call it between steps only.
+        Numbers that no owner refers to are freed; therefore call it between steps only.
         """
-        if len(self._free) >= count or self.stored + count <= self._sweep_at:
+        if len(self._free_numbers) >= count or self.stored + count <= self._next_sweep_size:
             return
-        used = np.zeros(self.stored, np.bool_)
-        used[0] = True
+        is_used = np.zeros(self.stored, np.bool_)
+        is_used[0] = True
         for numbers in self.references:
-            used[numbers().astype(np.int64).reshape(-1)] = True
-        self._free = np.flatnonzero(~used).tolist()
-        self._sweep_at = min(max(self._sweep_at, int(used.sum() * _GROWTH) + count), len(self._frames))
+            is_used[numbers().astype(np.int64).reshape(-1)] = True
+        self._free_numbers = np.flatnonzero(~is_used).tolist()
+        self._next_sweep_size = min(
+            max(self._next_sweep_size, int(is_used.sum() * _SWEEP_GROWTH) + count), len(self._frames)
+        )
 
     def add(self, frame: Pixels) -> int:
         """Store a frame (any shape of ``size`` bytes) and return its number; call ``make_room`` first."""
-        number = self._free.pop() if self._free else self.stored
+        number = self._free_numbers.pop() if self._free_numbers else self.stored
         self.stored = max(self.stored, number + 1)
         self._frames[number] = frame.reshape(-1)
         return number

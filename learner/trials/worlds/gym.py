@@ -17,14 +17,14 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from onrig.learner.algorithm_config import Image
-from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, StepResult, Values, actors_of, atari
+from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, StepResult, Values, atari, make_actors
 from onrig.learner.trials.worlds.frames import FrameStack, FrameStore
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.sim.envs import register_envs
 
 Env = gymnasium.Env[Any, Any]
-MISSING: Final = "pip install 'onrig[envs]'"
+INSTALL_COMMAND: Final = "pip install 'onrig[envs]'"
 
 
 def make(
@@ -47,14 +47,16 @@ def make(
             if atari.is_game(task):
                 size = atari.SCREEN if image is None else image[0]
                 env = gymnasium.make(task, max_episode_steps=None, disable_env_checker=True, **options)
-                return atari.preprocessed(env, training=training, horizon=horizon, size=size)
+                return atari.preprocess(env, training=training, horizon=horizon, size=size)
             return gymnasium.make(task, max_episode_steps=horizon, disable_env_checker=True, **options)
         except gymnasium.error.DependencyNotInstalled as error:
-            raise NoSuchTask(f"'{task}' needs a package that is not installed ({_line(error)}): {MISSING}") from None
+            raise NoSuchTask(
+                f"'{task}' needs a package that is not installed ({_one_line(error)}): {INSTALL_COMMAND}"
+            ) from None
         except gymnasium.error.Error as error:
-            raise NoSuchTask(f"gymnasium has no task '{task}' ({_line(error)})") from None
+            raise NoSuchTask(f"gymnasium has no task '{task}' ({_one_line(error)})") from None
         except (ImportError, TypeError, ValueError, AttributeError) as error:
-            raise NoSuchTask(f"gymnasium cannot create '{task}': {type(error).__name__}: {_line(error)}") from None
+            raise NoSuchTask(f"gymnasium cannot create '{task}': {type(error).__name__}: {_one_line(error)}") from None
 
 
 def spaces_of(task: str, env: Env, frames: int = 1) -> Spaces:
@@ -72,14 +74,14 @@ def spaces_of(task: str, env: Env, frames: int = 1) -> Spaces:
         n = observations.shape[0]
     else:
         raise NoSuchTask(
-            f"'{task}' has the observations {observations}: expected a one-dimensional box, or images of one channel "
-            "(uint8)"
+            f"the observations of '{task}' are {observations}: expected a one-dimensional box, or images of one "
+            "channel (uint8)"
         )
     if isinstance(actions, Discrete):
         return Spaces(n, 1, int(actions.n), horizon, image)
     if not isinstance(actions, Box) or len(actions.shape) != 1 or not actions.is_bounded() or actions.dtype.kind != "f":
         raise NoSuchTask(
-            f"'{task}' has the actions {actions}: expected a bounded one-dimensional box of floats, or one discrete "
+            f"the actions of '{task}' are {actions}: expected a bounded one-dimensional box of floats, or one discrete "
             "choice"
         )
     if not n or not actions.shape[0]:
@@ -105,7 +107,7 @@ class GymWorld:
 
         ``image``: those that the algorithm expects.  Raises NoSuchTask.
         """
-        self._actors: Final = actors_of(seeds, roles)
+        self._actors: Final = make_actors(seeds, roles)
         self._envs: Final = [
             make(
                 task,
@@ -120,67 +122,77 @@ class GymWorld:
         self.spaces: Final = spaces_of(task, self._envs[0], frames)
         self._episodes: Final = np.zeros(len(self._envs), np.int64)
         self._shape: Final = (len(seeds), len(roles))
-        self._stack: Final = self._stack_of(store, frames)
+        self._stack: Final = self._make_stack(store, frames)
         self._observation: Final = (
             np.zeros((len(self._envs), self.spaces.n), np.float32) if self._stack is None else self._stack.numbers
         )
         box = self._envs[0].action_space
-        self._first = int(box.start) if isinstance(box, Discrete) else 0
+        self._first_choice = int(box.start) if isinstance(box, Discrete) else 0
         if isinstance(box, Box):
             low, high = box.low.astype(np.float64), box.high.astype(np.float64)
             self._actions = Normalisation(0.5 * (low + high), 0.5 * (high - low))
             self._dtype = box.dtype
 
-    def _stack_of(self, store: FrameStore | None, frames: int) -> FrameStack | None:
+    def _make_stack(self, store: FrameStore | None, frames: int) -> FrameStack | None:
         if self.spaces.image is None:
             return None
         store = store or FrameStore(math.prod(self.spaces.image), len(self._envs) * (frames + 1))
         return FrameStack(store, len(self._envs), frames)
 
-    def begin(self, which: Bools) -> Values:
+    def begin(self, selected: Bools) -> Values:
         if self._stack is not None:
             self._stack.make_room()
-        for i in np.flatnonzero(which).tolist():
+        for i in np.flatnonzero(selected).tolist():
             actor = self._actors[i]
             seed = device_seed(actor.seed, actor.role, actor.episode(int(self._episodes[i])))
             self._episodes[i] += 1
             self._observe(i, self._envs[i].reset(seed=seed)[0], is_first=True)
         return self._observation.reshape(*self._shape, -1).copy()
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
+    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
         clipped = np.clip(action.astype(np.float64), -1.0, 1.0)
         if not np.isfinite(clipped).all():
             raise ValueError("non-finite action")
         reward = np.zeros(len(self._envs))
         terminated, truncated, no_shield = np.zeros((3, len(self._envs)), np.bool_)
-        actions = self._native(clipped.reshape(len(self._envs), -1))
+        actions = self._to_task_actions(clipped.reshape(len(self._envs), -1))
         if self._stack is not None:
             self._stack.make_room()
-        for i in np.flatnonzero(which).tolist():
-            seen, reward[i], terminated[i], out_of_steps, _ = self._envs[i].step(actions[i])
-            self._observe(i, seen, is_first=False)
+        for i in np.flatnonzero(selected).tolist():
+            frame_or_vector, reward[i], terminated[i], out_of_steps, _ = self._envs[i].step(actions[i])
+            self._observe(i, frame_or_vector, is_first=False)
             truncated[i] = out_of_steps and not terminated[i]
         observation = self._observation.reshape(*self._shape, -1).copy()
-        ended, out_of_time, none = (column.reshape(self._shape) for column in (terminated, truncated, no_shield))
-        return StepResult(observation, reward.reshape(self._shape), ended, out_of_time, clipped, none, none)
+        has_terminated, has_timed_out, no_interventions = (
+            column.reshape(self._shape) for column in (terminated, truncated, no_shield)
+        )
+        return StepResult(
+            observation,
+            reward.reshape(self._shape),
+            has_terminated,
+            has_timed_out,
+            clipped,
+            no_interventions,
+            no_interventions,
+        )
 
     def close(self) -> None:
         for env in self._envs:
             env.close()
 
-    def _observe(self, i: int, seen: Any, *, is_first: bool) -> None:
+    def _observe(self, i: int, frame_or_vector: Any, *, is_first: bool) -> None:
         if self._stack is None:
-            self._observation[i] = seen
+            self._observation[i] = frame_or_vector
         else:
-            self._stack.push(i, seen, is_first=is_first)
+            self._stack.push(i, frame_or_vector, is_first=is_first)
 
-    def _native(self, action: NDArray[np.float64]) -> Sequence[Any]:
+    def _to_task_actions(self, action: NDArray[np.float64]) -> Sequence[Any]:
         """Convert actions to the task's: numbers of choices, or values within its box."""
         if self.spaces.levels is not None:
-            choices = self._first + np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int)
+            choices = self._first_choice + np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int)
             return cast("list[int]", choices.tolist())
         return list(self._actions.to_si(action).astype(self._dtype))
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onrig.hw.bounds import Quantity
 from onrig.learner.settings import settings_type
 from onrig.learner.trials.instruments import Instruments
-from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, StepResult, Values, actors_of
+from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, StepResult, Values, make_actors
 from onrig.learner.trials.worlds.actuation import DelayLine, Shields, States
 from onrig.learner.trials.worlds.episode_draws import EpisodeDraws
 from onrig.runtime.config.problem import ConfigError
@@ -42,22 +42,22 @@ class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cut_off: bool = False
     """Whether evaluations count the steps that a termination cuts off, as the scores of a run do."""
     plants: dict[str, Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]] = {}
-    """Values of the plant's parameters, in place of the twin's: a trial of seed k has the entries with index k (modulo
-    their number), from its first to its last step."""
+    """Values of the plant's parameters, in place of the twin's: a trial of seed k uses the entries with index k (modulo
+    their number) throughout."""
 
 
-def run_of(task: str, options: PlantOptions) -> RunConfig:
+def load_plant_run(task: str, options: PlantOptions) -> RunConfig:
     """Load the run of a plant world by name or path; raises NoSuchTask."""
     assignments = [f"{path}={msgspec.json.encode(value).decode()}" for path, value in options.set.items()]
     try:
         config = load_run(task, assignments, lambda: {("device", "twin"): TwinOptions, ("learner",): settings_type()})
     except ConfigError as error:
         raise NoSuchTask("; ".join(str(problem) for problem in error.problems)) from None
-    return as_world(config, task)
+    return world_config(config, task)
 
 
-def as_world(config: RunConfig, task: str) -> RunConfig:
-    """Return the configuration of ``task`` for a world; raises NoSuchTask if it is unsuitable."""
+def world_config(config: RunConfig, task: str) -> RunConfig:
+    """Check that the configuration of ``task`` is suitable for a world, and return it; raises NoSuchTask otherwise."""
     if config.device.twin is None:
         raise NoSuchTask(f"'{task}' has no twin: set device.twin")
     if config.rig.previous_command:
@@ -65,8 +65,9 @@ def as_world(config: RunConfig, task: str) -> RunConfig:
     return config
 
 
-def plants_of(config: RunConfig, options: PlantOptions, seeds: Sequence[int], actors: int) -> Plant | None:
-    """The drawn plants as a batch, one for each of the ``actors`` of each trial; None without ``plants``.
+def draw_plants(config: RunConfig, options: PlantOptions, seeds: Sequence[int], actors: int) -> Plant | None:
+    """Return the plants of all trials as a batch, one for each of the ``actors`` of each trial; None without
+    ``plants``.
 
     Raises NoSuchTask for parameters that the plant does not have, or values out of bounds.
     """
@@ -75,10 +76,10 @@ def plants_of(config: RunConfig, options: PlantOptions, seeds: Sequence[int], ac
     lengths = {len(values) for values in options.plants.values()}
     if len(lengths) > 1:
         raise NoSuchTask("options.plants: expected as many values of each parameter, because plants are drawn jointly")
-    at = np.repeat([seed % max(lengths) for seed in seeds], actors)
-    values = {name: np.array(values)[at] for name, values in options.plants.items()}
+    indices = np.repeat([seed % max(lengths) for seed in seeds], actors)
+    values = {name: np.array(values)[indices] for name, values in options.plants.items()}
     plant = msgspec.convert(config.device.twin, TwinOptions).plant
-    lumped = {name: np.full(len(at), value) for name, value in plant.lumped.items()}
+    lumped = {name: np.full(len(indices), value) for name, value in plant.lumped.items()}
     try:
         return plant.with_identifiable(lumped | values) if lumped.keys() & values.keys() else plant.varied(values)
     except KeyError as error:
@@ -113,11 +114,11 @@ class PlantWorld:
         self._instruments: Final = instruments
         self.spaces: Final = Spaces(instruments.inputs.k, instruments.m, None, horizon or instruments.steps)
         self._shape: Final = (len(seeds), len(roles))
-        A, actors = len(seeds) * len(roles), actors_of(seeds, roles)
+        A, actors = len(seeds) * len(roles), make_actors(seeds, roles)
         self._draws: Final = EpisodeDraws(config, instruments.plant.state_names, actors, self.spaces.horizon)
         self._dtype: Final = np.float64 if fixed_length else np.float32
         self._rewards = _EpisodeRewards(instruments, self.spaces.horizon, A) if fixed_length else None
-        self._in_force: Final = np.zeros((A, instruments.m))
+        self._applied_commands: Final = np.zeros((A, instruments.m))
         """Previous commands, SI units."""
         self._all_false: Final = np.zeros(self._shape, np.bool_)
         self._all_true: Final = np.ones(self._shape, np.bool_)
@@ -128,13 +129,15 @@ class PlantWorld:
         self._envelope = [(indices[name], e.low, e.high) for name, e in envelope.items()]
         self._terminates: Final = bool(config.task.may_terminate or self._envelope)
         references = config.task.normalization if options.cut_off else None
-        self._cut_off = None if references is None else lowest_cut_off_reward(config.task, references.random_reward)
+        self._cut_off_reward = (
+            None if references is None else lowest_cut_off_reward(config.task, references.random_reward)
+        )
         """Reward that evaluations count for each step after a termination."""
         self._is_evaluated: Final = np.array([actor.role is Role.PLANT_EVAL for actor in actors])
         self._episodes: Final = np.zeros(A, np.int64)
         self._step: Final = np.zeros(A, np.int64)
         self._state = self._draws.nominal_start()
-        self._seen: Final = np.zeros((instruments.inputs.history + 1, A, instruments.n + instruments.targets))
+        self._signal_history: Final = np.zeros((instruments.inputs.history + 1, A, instruments.n + instruments.targets))
         """Normalised signals, the present ones first."""
 
     @property
@@ -142,97 +145,101 @@ class PlantWorld:
         """Whether sensors or actuators add noise."""
         return self._draws.is_noisy
 
-    def begin(self, which: Bools) -> Values:
-        chosen, instruments = which.reshape(-1), self._instruments
-        self._state = _where(chosen, self._draws.nominal_start(), self._state)
-        for i in np.flatnonzero(chosen).tolist() if self._draws.vary else ():
+    def begin(self, selected: Bools) -> Values:
+        is_selected, instruments = selected.reshape(-1), self._instruments
+        self._state = _select(is_selected, self._draws.nominal_start(), self._state)
+        for i in np.flatnonzero(is_selected).tolist() if self._draws.episodes_differ else ():
             self._draws.draw(i, int(self._episodes[i]), self._state)
         if self._shields is not None:
-            self._shields.begin(chosen)
-        self._episodes[chosen] += 1
-        self._step[chosen] = 0
+            self._shields.begin(is_selected)
+        self._episodes[is_selected] += 1
+        self._step[is_selected] = 0
         if self._rewards is not None:
             self._rewards.begin()
-        self._delay_line.begin(chosen)
-        self._in_force[chosen] = instruments.safe
-        self._seen[:, chosen] = self._observed(self._signals(self._state, self._step), self._noise())[chosen]
+        self._delay_line.begin(is_selected)
+        self._applied_commands[is_selected] = instruments.safe
+        self._signal_history[:, is_selected] = self._observe(self._signals(self._state, self._step), self._noise())[
+            is_selected
+        ]
         return self._policy_inputs()
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
-        instruments, chosen = self._instruments, which.reshape(-1)
-        requested = np.minimum(np.maximum(action.reshape(len(chosen), -1), -1.0, dtype=np.float64), 1.0)
+    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
+        instruments, is_selected = self._instruments, selected.reshape(-1)
+        requested = np.minimum(np.maximum(action.reshape(len(is_selected), -1), -1.0, dtype=np.float64), 1.0)
         if not math.isfinite(requested.sum()):
             raise ValueError("non-finite action")
         intervened = tripped = terminated = self._all_false
-        all_step = self._rewards is not None or chosen.all()
-        stepping = slice(None) if all_step else chosen
+        all_advance = self._rewards is not None or is_selected.all()
+        advancing = slice(None) if all_advance else is_selected
         if self._shields is not None:
-            shielded = self._shields.guard(requested, self._seen[0, :, : instruments.n], chosen)
+            shielded = self._shields.guard(requested, self._signal_history[0, :, : instruments.n], is_selected)
             intervened, tripped = (flags.reshape(self._shape) for flags in shielded)
         requested = instruments.round_to_resolution(requested)
         noise = self._noise()
         command = instruments.to_command(requested)
         if self._shields is not None:
-            self._shields.record_sent(command, stepping)
+            self._shields.record_sent(command, advancing)
         if noise is not None:
             command = instruments.to_command(requested + noise[:, instruments.n :])
-        state = self._delay_line.advance_plants(self._state, command, chosen)
+        state = self._delay_line.advance_plants(self._state, command, is_selected)
         measured = self._signals(state, self._step + 1)
         if self._rewards is None:
-            reward = instruments.reward(measured, command, self._in_force)
+            reward = instruments.reward(measured, command, self._applied_commands)
         else:
-            reward = self._rewards.take(int(self._step[0]), measured, command)
-        self._in_force[stepping] = command[stepping]
+            reward = self._rewards.add_step(int(self._step[0]), measured, command)
+        self._applied_commands[advancing] = command[advancing]
         if self._terminates:
-            ended = chosen & (instruments.terminated(measured) | self._outside(measured))
-            terminated = ended.reshape(self._shape)
-            if self._cut_off is not None and ended.any():
+            is_end = is_selected & (instruments.terminated(measured) | self._is_outside_envelope(measured))
+            terminated = is_end.reshape(self._shape)
+            if self._cut_off_reward is not None and is_end.any():
                 remaining = self.spaces.horizon - self._step - 1
-                reward = reward + np.where(ended & self._is_evaluated, remaining * self._cut_off, 0.0)
-        if not all_step:
-            state, reward = _where(chosen, state, self._state), np.where(chosen, reward, 0.0)
-            measured = self._signals(state, self._step + chosen)
+                reward = reward + np.where(is_end & self._is_evaluated, remaining * self._cut_off_reward, 0.0)
+        if not all_advance:
+            state, reward = _select(is_selected, state, self._state), np.where(is_selected, reward, 0.0)
+            measured = self._signals(state, self._step + is_selected)
         self._state = state
-        self._step[stepping] += 1
+        self._step[advancing] += 1
         if instruments.inputs.history:
-            self._seen[1:, stepping] = self._seen[:-1, stepping]
-        seen = self._observed(measured, self._noise())
-        self._seen[0, stepping] = seen if all_step else seen[stepping]
-        added = None if noise is None else noise.reshape(*self._shape, -1)
-        rewards, applied = reward.reshape(self._shape), requested.reshape(*self._shape, -1)
-        truncated = self._truncated(which, terminated)
-        return StepResult(self._policy_inputs(), rewards, terminated, truncated, applied, intervened, tripped, added)
+            self._signal_history[1:, advancing] = self._signal_history[:-1, advancing]
+        normalised = self._observe(measured, self._noise())
+        self._signal_history[0, advancing] = normalised if all_advance else normalised[advancing]
+        noise_columns = None if noise is None else noise.reshape(*self._shape, -1)
+        rewards, actions = reward.reshape(self._shape), requested.reshape(*self._shape, -1)
+        truncated = self._has_reached_limit(selected, terminated)
+        return StepResult(
+            self._policy_inputs(), rewards, terminated, truncated, actions, intervened, tripped, noise_columns
+        )
 
     def close(self) -> None:
         """Do nothing: a plant world has no resources."""
 
-    def _truncated(self, which: Bools, terminated: Bools) -> Bools:
+    def _has_reached_limit(self, selected: Bools, terminated: Bools) -> Bools:
         """Return which of these episodes have reached the time limit, (S, E)."""
         if self._rewards is not None:
             return self._all_true if self._step[0] == self.spaces.horizon else self._all_false
-        return which & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
+        return selected & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
 
-    def _outside(self, measured: NDArray[np.float64]) -> NDArray[np.bool_]:
-        outside = np.zeros(len(measured), np.bool_)
+    def _is_outside_envelope(self, measured: NDArray[np.float64]) -> NDArray[np.bool_]:
+        is_outside = np.zeros(len(measured), np.bool_)
         for index, low, high in self._envelope:
-            outside |= ~((low <= measured[:, index]) & (measured[:, index] <= high))
-        return outside
+            is_outside |= ~((low <= measured[:, index]) & (measured[:, index] <= high))
+        return is_outside
 
     def _signals(self, state: States, step: NDArray[np.int64]) -> NDArray[np.float64]:
         """Exact measurements of states, and targets at these steps, (A, n + q), SI units."""
-        measured = self._instruments.measured(state)
+        measured = self._instruments.measure(state)
         if not self._instruments.targets:
             return measured
         return np.concatenate((measured, self._draws.targets(step)), axis=1)
 
-    def _observed(self, signals: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    def _observe(self, signals: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Normalised signals (A, n + q) with sensor noise."""
         instruments = self._instruments
-        return instruments.normalised(signals, None if noise is None else noise[:, : instruments.n])
+        return instruments.normalise_with_noise(signals, None if noise is None else noise[:, : instruments.n])
 
     def _policy_inputs(self) -> Values:
         """Policy inputs, (S, E, k)."""
-        return self._instruments.inputs.compute(self._seen).reshape(*self._shape, -1).astype(self._dtype)
+        return self._instruments.inputs.compute(self._signal_history).reshape(*self._shape, -1).astype(self._dtype)
 
     def _noise(self) -> NDArray[np.float64] | None:
         """Present noise (A, n + m)."""
@@ -240,12 +247,13 @@ class PlantWorld:
 
 
 class _EpisodeRewards:
-    """Rewards of complete episodes of T steps, computed at once at their end; until then they are empty views."""
+    """Rewards of complete episodes of T steps, computed in one call at the end; until then the returned views contain
+    zeros."""
 
     def __init__(self, instruments: Instruments, steps: int, actors: int) -> None:
         self._instruments: Final = instruments
         widths = (instruments.n + instruments.targets, instruments.m)
-        self._measured, self._applied = (np.zeros((steps, actors, width)) for width in widths)
+        self._episode_signals, self._episode_commands = (np.zeros((steps, actors, width)) for width in widths)
         """SI units."""
         self._rewards: NDArray[np.float64] = np.zeros((steps, actors))
 
@@ -253,15 +261,19 @@ class _EpisodeRewards:
         """Start an episode; the views of the last one remain."""
         self._rewards = np.zeros_like(self._rewards)
 
-    def take(self, t: int, measured: NDArray[np.float64], command: NDArray[np.float64]) -> NDArray[np.float64]:
+    def add_step(self, t: int, measured: NDArray[np.float64], command: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add step ``t``; returns the view of its rewards (A,)."""
-        self._measured[t], self._applied[t] = measured, command
+        self._episode_signals[t], self._episode_commands[t] = measured, command
         if t == len(self._rewards) - 1:
-            before = np.concatenate((np.broadcast_to(self._instruments.safe, (1, *command.shape)), self._applied[:-1]))
-            self._rewards[:] = self._instruments.reward(self._measured, self._applied, before)
+            previous_commands = np.concatenate(
+                (np.broadcast_to(self._instruments.safe, (1, *command.shape)), self._episode_commands[:-1])
+            )
+            self._rewards[:] = self._instruments.reward(
+                self._episode_signals, self._episode_commands, previous_commands
+            )
         row: NDArray[np.float64] = self._rewards[t]
         return row
 
 
-def _where(chosen: NDArray[np.bool_], new: States, old: States) -> States:
-    return tuple(np.where(chosen, a, b) for a, b in zip(new, old, strict=True))
+def _select(is_selected: NDArray[np.bool_], new: States, old: States) -> States:
+    return tuple(np.where(is_selected, a, b) for a, b in zip(new, old, strict=True))

@@ -58,7 +58,7 @@ class Memory:
         for trial in range(trials):
             steps = np.arange(CAPACITY)
             self.trajectories.on_write(trial, steps, steps + steps // EPISODE)
-        self.after = self.trajectories.after
+        self.next_slots = self.trajectories.next_slots
         self.notes = Notes(trials, CAPACITY)
         self.window = WINDOW
         """Steps told of each experience; 0 for none."""
@@ -79,7 +79,7 @@ class Memory:
         )
 
     def _before(self, slots: NDArray[np.int64]) -> Window:
-        chain = self.trajectories.before(slots, self.window)
+        chain = self.trajectories.with_predecessors(slots, self.window)
         seen = self.observation[np.arange(len(self.reward))[:, None, None], chain.slots]
         return Window(chain.slots, seen, chain.present)
 
@@ -117,6 +117,6 @@ def host(
         made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, ReferAlgorithm)
     assert isinstance(made, UsesWholeMemory)
-    made.bind_memory(MemoryAccess(memory.notes, memory.gather, memory.after, memory.trajectories.around))
+    made.bind_memory(MemoryAccess(memory.notes, memory.gather, memory.next_slots, memory.trajectories.segments_around))
     memory.fill()
     return made

@@ -122,7 +122,7 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
 
     noise_stream = stream(0, Role.NETWORKS)
     restore_stream(noise_stream, before["streams"][0])
-    chain = memory.trajectories.around(batches.slots[0], 7)
+    chain = memory.trajectories.segments_around(batches.slots[0], 7)
     pieces = [of[there] for of, there in zip(chain.slots[0], chain.present[0], strict=True)]
     assert len({len(piece) for piece in pieces}) > 1
     at, n = np.concatenate(pieces), sum(map(len, pieces))
@@ -213,9 +213,9 @@ def test_all_of_a_segment_is_noted() -> None:
     acer = _acer(memory, policy_lr=0.1)
     acer.update(memory.draws(1, 6))
     acer.update(memory.draws(3, 6))
-    rho, drawn = memory.notes.of(0, "rho"), memory.draws(3, 6).slots
+    rho, drawn = memory.notes.stored_column(0, "rho"), memory.draws(3, 6).slots
     assert drawn is not None
-    seen = memory.trajectories.around(drawn[2], 7)
+    seen = memory.trajectories.segments_around(drawn[2], 7)
     changed = np.flatnonzero(rho != 1.0)
     assert set(np.unique(seen.slots[seen.present]).tolist()) <= set(changed.tolist())
     kl, far = acer.divergence()[0]

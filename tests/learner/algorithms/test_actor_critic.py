@@ -65,7 +65,7 @@ def test_advantages_and_targets_are_the_double_sum_over_the_rest_of_the_episode(
     batch = policy_batch(algorithm, [1], N_OBS, M_ACT, K, T)
     # Where an episode ends by its time limit, the value is that of its own last state.
     batch = batch._replace(next_observation=np.random.default_rng(2).standard_normal(batch.observation.shape))
-    frozen = algorithm._statistics_of(batch)
+    frozen = algorithm._compute_statistics(batch)
     assert batch.terminated[0, :, :-1].any(axis=1).all()
     assert batch.truncated[0, :, :-1].any(axis=1).all()
 
@@ -95,7 +95,7 @@ def test_recorded_densities_take_the_place_of_its_own(name: str) -> None:
     for shift in (None, 0.0, -1.0):
         algorithm = _made(name)
         batch = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
-        own = _made(name)._statistics_of(batch).log_pi
+        own = _made(name)._compute_statistics(batch).log_pi
         algorithm.learn(batch if shift is None else batch._replace(log_pi=own + shift), 1.0)
         learned.append(policies(algorithm))
     assert (learned[0] == learned[1]).all()

@@ -12,7 +12,7 @@ import pytest
 from onrig.learner.algorithms.critics import exclusion_offsets
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.sac_settings import CrossqConfig, DroqConfig, RedqConfig, SacConfig
-from onrig.learner.tape.operations import SEEDS
+from onrig.learner.tape.operations import N_SEEDS
 from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.algorithms.torch_sac import CriticRandomness, TorchSac
 from tests.learner.numpy_nets import data_of
@@ -44,7 +44,7 @@ def _chance(config: SacConfig, stream: np.random.Generator) -> CriticRandomness:
     noise, of = stream.standard_normal((2, B, M)), config.resolved
     n, m = of.critics, of.subset
     subset = np.argsort(stream.random(n))[:m].tolist() if m < n else list(range(n))
-    return CriticRandomness(noise, subset, math.floor(stream.random() * SEEDS) if of.dropout else 0.0)
+    return CriticRandomness(noise, subset, math.floor(stream.random() * N_SEEDS) if of.dropout else 0.0)
 
 
 @EACH

@@ -30,7 +30,7 @@ def test_the_error_is_that_of_the_value_of_the_successor_and_terminal_states_hav
     assert (np.abs(judged) > 1.0).any()
 
     def value_of(tape: Tape, x: Array, action: Array | None) -> Array:
-        value, mean, lower = naf._out(naf._inputs(x))
+        value, mean, lower = naf._split_outputs(naf._inputs(x))
         assert action is not None
         return value + quadratic(action, mean, lower)
 
@@ -87,6 +87,6 @@ def test_where_the_best_action_lies_at_a_limit_the_value_is_that_of_the_limit() 
     naf = _naf(memory, {"rules": "none", "standardise": False}, lr=1e-2, batch=32, gamma=0.5, tau=0.05)
     naf.update(memory.draws(1500, 32))
     mean = naf.distribution(memory.observation)[0]
-    value = naf.forward(lambda tape, x, _: naf._out(naf._inputs(x))[0], 3, 1)(memory.observation)
+    value = naf.forward(lambda tape, x, _: naf._split_outputs(naf._inputs(x))[0], 3, 1)(memory.observation)
     assert (mean > 1.0).all()
     assert abs(float(value.mean()) - 4.0) < 0.5

@@ -41,7 +41,7 @@ def _parameters(algorithm: Ppo) -> NDArray[np.floating]:
 
 def _minibatch(ppo: Ppo, batch: PolicyBatch, size: int) -> Experiences:
     """The first experiences of a batch, under statistics of the present policy: (1, S, size, ...)."""
-    frozen = flatten_actors(ppo._statistics_of(batch))
+    frozen = flatten_actors(ppo._compute_statistics(batch))
     fields = ppo._inputs(frozen.observation), *frozen[1:]
     return Experiences(*(np.asarray(field, np.float64)[None, :, :size] for field in fields))
 
@@ -98,8 +98,8 @@ def test_policy_and_value_take_steps_of_their_own_sizes_which_fall_with_their_nu
 def test_ratios_are_one_before_the_first_step() -> None:
     ppo = _ppo([5, 6])
     _learned(ppo, [5, 6], 1)
-    ppo._replayed.append(ppo._statistics_of(policy_batch(ppo, [7, 8], N_OBS, M_ACT)))
-    memory = ppo._memory()
+    ppo._replayed.append(ppo._compute_statistics(policy_batch(ppo, [7, 8], N_OBS, M_ACT)))
+    memory = ppo._merge_replayed()
     log_pi = ppo._densities_and_values(memory.observation, memory.drawn)[..., 0]
     np.testing.assert_allclose(np.exp(log_pi - memory.log_pi), 1.0, atol=2e-6)
 
@@ -116,10 +116,10 @@ def test_gradient_steps_of_the_paper_and_how_often_experiences_are_drawn() -> No
     assert ppo.updates == 320
     _learned(ppo, [0], 1)
     assert ppo.updates == 320 + 640
-    of_epochs = np.concatenate([ppo._slots(np.random.default_rng(s), 4096) for s in range(10)])
+    of_epochs = np.concatenate([ppo._draw_slots(np.random.default_rng(s), 4096) for s in range(10)])
     assert np.bincount(of_epochs.reshape(-1), minlength=4096).mean() == 10.0
     permuting = _ppo([0], steps=64, batch=16)
-    assert (np.bincount(permuting._slots(np.random.default_rng(1), 64).reshape(-1)) == 1).all()
+    assert (np.bincount(permuting._draw_slots(np.random.default_rng(1), 64).reshape(-1)) == 1).all()
 
 
 def test_the_batch_before_the_last_ones_is_forgotten_and_statistics_stay_frozen() -> None:
@@ -131,20 +131,20 @@ def test_the_batch_before_the_last_ones_is_forgotten_and_statistics_stay_frozen(
     assert len(ppo._replayed) == 2
     for stored, first in zip(ppo._replayed, kept[1:], strict=True):
         assert stored is first
-    memory = ppo._memory()
+    memory = ppo._merge_replayed()
     assert memory.target[0].tolist() == np.concatenate([b.target.reshape(-1) for b in kept[1:]]).tolist()
 
 
 def test_every_actor_gives_an_equal_share_of_each_minibatch_from_its_own_experiences() -> None:
     ppo = _ppo([0], steps=512, batch=64, actors=8, depth=2, draw="uniform")
-    slots = ppo._slots(np.random.default_rng(3), 1024)
+    slots = ppo._draw_slots(np.random.default_rng(3), 1024)
     assert slots.shape == (16, 64)
     assert (np.sort(slots // 128, axis=1) == np.repeat(np.arange(8), 8)).all()
     assert len(np.unique(slots)) > 600
     batch = policy_batch(ppo, [2], N_OBS, M_ACT, 8, 64)
-    ppo._replayed.append(ppo._statistics_of(batch))
-    ppo._replayed.append(ppo._statistics_of(batch._replace(observation=batch.observation + 1.0)))
-    of_third = ppo._memory().drawn[0, 2 * 128 : 2 * 128 + 64]
+    ppo._replayed.append(ppo._compute_statistics(batch))
+    ppo._replayed.append(ppo._compute_statistics(batch._replace(observation=batch.observation + 1.0)))
+    of_third = ppo._merge_replayed().drawn[0, 2 * 128 : 2 * 128 + 64]
     assert (of_third == batch.drawn[0, 2].astype(np.float32)).all()
 
 
@@ -195,7 +195,7 @@ def test_the_gradient_is_that_of_the_loss_by_central_differences() -> None:
     start = ppo.rows[0].copy()
     ppo._descend(minibatch, 1.0)  # by next to nothing: Adam's first moment is a tenth of the gradient
     for adam in ppo._adams:
-        at = np.arange(adam.group.flat.at, adam.group.flat.slice.stop)
+        at = np.arange(adam.group.flat.offset, adam.group.flat.slice.stop)
         moments = 10.0 * ppo.values(adam.moments)[0, 0, : len(at)]
         for place, gradient in zip(at, moments, strict=True):
             step = 1e-6 * (np.arange(len(start)) == place)
@@ -216,7 +216,7 @@ def test_an_iteration_is_that_of_ppo_written_out(changes: dict[str, Any]) -> Non
     ppo, twin = (_ppo([3, 4], np.float64, lr=1e-2, epochs=5, **changes) for _ in range(2))
     batch = policy_batch(ppo, [1, 2], N_OBS, M_ACT)
     ppo.learn(batch, left)
-    frozen = flatten_actors(twin._statistics_of(batch))
+    frozen = flatten_actors(twin._compute_statistics(batch))
     fields = (twin._filter(frozen.observation), *frozen[1:])
     assert ppo.updates == 20
     for trial in range(2):
@@ -262,7 +262,7 @@ def _iteration(twin: Ppo, wanted: dict[str, torch.Tensor], fields: list[torch.Te
 def test_advantages_are_standardised_over_the_batch_only_if_so_configured() -> None:
     batch = policy_batch(_ppo([3]), [1], N_OBS, M_ACT)
     whole, part, plain = (
-        _ppo([3], standardise=over)._statistics_of(batch).advantage.astype(np.float64)
+        _ppo([3], standardise=over)._compute_statistics(batch).advantage.astype(np.float64)
         for over in ("batch", "minibatch", "none")
     )
     assert (part == plain).all()
@@ -275,7 +275,7 @@ def test_the_clip_falls_with_what_is_left_of_the_run(left: float, anneal: bool, 
     ppo = _ppo([3], value_weight=0.0, standardise="none", anneal=anneal)
     batch = policy_batch(ppo, [1], N_OBS, M_ACT)
     batch = batch._replace(reward=np.full_like(batch.reward, 100.0))
-    frozen = _ppo([3], standardise="none")._statistics_of(batch)
+    frozen = _ppo([3], standardise="none")._compute_statistics(batch)
     assert (frozen.advantage > 0.0).all()
     before = _parameters(ppo)
     ppo.learn(batch._replace(log_pi=frozen.log_pi - np.log(1.15)), left)
@@ -296,7 +296,7 @@ def test_the_step_size_falls_with_what_is_left_of_the_run() -> None:
 def test_the_filter_standardises_with_what_it_has_seen_and_initial_weights_are_scaled() -> None:
     ppo = _ppo([3])
     batch = policy_batch(ppo, [1], N_OBS, M_ACT)
-    ppo._statistics_of(batch)
+    ppo._compute_statistics(batch)
     standardised = ppo._filter(batch.observation[:, 0])
     np.testing.assert_allclose(standardised.mean(axis=1), 0.0, atol=0.05)
     np.testing.assert_allclose(standardised.std(axis=1), 1.0, atol=0.05)
@@ -317,7 +317,7 @@ def test_without_a_bootstrap_a_time_limit_ends_the_return_as_a_terminal_state_do
         ppo = _ppo([3], truncations=truncations)
         batch = policy_batch(ppo, [1], N_OBS, M_ACT)
         assert (batch.truncated & ~batch.terminated).any()
-        frozen = ppo._statistics_of(batch)
+        frozen = ppo._compute_statistics(batch)
         targets.append(frozen.target[batch.truncated])
         np.testing.assert_allclose(frozen.target[batch.terminated], batch.reward[batch.terminated], rtol=1e-4)
     np.testing.assert_allclose(targets[1], batch.reward[batch.truncated], rtol=1e-4)

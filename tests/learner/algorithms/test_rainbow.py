@@ -17,8 +17,8 @@ from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.rainbow import Rainbow
 from onrig.learner.tape.elementary import project
 from onrig.learner.tape.executors import executor_for
-from onrig.learner.tape.program import program_of
-from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.program import finish_program
+from onrig.learner.tape.spaces import Layout, allocate_rows
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.reference import minibatches, trial_of, vectors, with_vectors
@@ -51,10 +51,12 @@ def _projected(p: Doubles, reward: Doubles, discount: Doubles, ends: tuple[float
     tape = Tape(Layout(), record)
     chances, reward_, discount_ = (tape.read(field) for field in fields[:3])
     tape.output(fields[3], project(chances, reward_, discount_, *ends))
-    rows = rows_of(1, record, np.dtype(np.float64))
+    rows = allocate_rows(1, record, np.dtype(np.float64))
     for field, values in zip(fields, (p, reward, discount), strict=False):
         rows[0, field.slice] = values.reshape(-1)
-    executor_for(np.float64).bind(program_of(tape))(rows_of(1, tape.state, np.dtype(np.float64)), rows[:, None], None)
+    executor_for(np.float64).bind(finish_program(tape))(
+        allocate_rows(1, tape.state, np.dtype(np.float64)), rows[:, None], None
+    )
     projected: Doubles = rows[0, fields[3].slice].reshape(p.shape).astype(np.float64)
     return projected
 

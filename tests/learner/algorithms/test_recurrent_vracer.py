@@ -64,7 +64,7 @@ def test_windows_start_from_nothing_where_the_paper_is_followed() -> None:
     vracer.update(memory.draws(1, 8))
     for slot in (2, 9, 37):
         seen = memory.observation[0, max(slot - slot % EPISODE, slot - WINDOW + 1) : slot + 1]
-        assert memory.notes.of(0, "value")[slot] == pytest.approx(_value(vracer, seen), abs=1e-6)
+        assert memory.notes.stored_column(0, "value")[slot] == pytest.approx(_value(vracer, seen), abs=1e-6)
 
 
 def test_what_was_remembered_before_an_experience_stays_until_its_slot_is_rewritten() -> None:
@@ -101,13 +101,13 @@ def test_actions_of_the_present_policy_have_a_ratio_of_one_however_short_the_win
     slots = np.arange(CAPACITY)[None]
     for k in range(0, CAPACITY, 8):
         vracer.update(memory.gather(slots[None, :, k : k + 8]))
-    np.testing.assert_allclose(memory.notes.of(0, "rho"), 1.0, atol=1e-5)
-    np.testing.assert_allclose(memory.notes.of(0, "kl"), 0.0, atol=1e-5)
+    np.testing.assert_allclose(memory.notes.stored_column(0, "rho"), 1.0, atol=1e-5)
+    np.testing.assert_allclose(memory.notes.stored_column(0, "kl"), 0.0, atol=1e-5)
     # Had nothing been remembered when the window begins, an action would not be as likely.
-    vracer._before[:] = 0.0
+    vracer._hidden_before[:] = 0.0
     late = np.array([5, 6, 7, 8, 9, 17, 18, 19])
     vracer.update(memory.gather(late[None, None]))
-    assert np.abs(memory.notes.of(0, "rho")[late] - 1.0).min() > 1e-5
+    assert np.abs(memory.notes.stored_column(0, "rho")[late] - 1.0).min() > 1e-5
 
 
 def test_it_learns_what_only_memory_can_tell() -> None:

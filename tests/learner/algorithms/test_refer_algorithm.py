@@ -90,8 +90,8 @@ def test_actions_of_the_present_policy_have_a_ratio_of_one_and_no_divergence(sec
     memory.mean[:], memory.std[:] = algorithm.distribution(memory.observation)
     memory.drawn[:] = memory.mean + memory.std * noise
     algorithm.update(memory.draws(1, CAPACITY))
-    np.testing.assert_allclose(memory.notes.of(0, "rho"), 1.0, atol=1e-5)
-    np.testing.assert_allclose(memory.notes.of(0, "kl"), 0.0, atol=1e-6)
+    np.testing.assert_allclose(memory.notes.stored_column(0, "rho"), 1.0, atol=1e-5)
+    np.testing.assert_allclose(memory.notes.stored_column(0, "kl"), 0.0, atol=1e-6)
     np.testing.assert_allclose(algorithm.divergence(), 0.0, atol=1e-6)
 
 
@@ -106,7 +106,7 @@ def test_ratios_are_those_of_the_actions_as_they_were_drawn_before_any_clip(sect
     acted, drawn = (np.asarray(part[0], np.float64) for part in (memory.mean, memory.drawn))
     log_ratio = -0.5 * (((drawn - mean) / std) ** 2 - ((drawn - acted) / 0.6) ** 2) - np.log(std / 0.6)
     wanted = np.exp(np.clip(log_ratio.sum(axis=1), -7.0, 7.0))
-    np.testing.assert_allclose(memory.notes.of(0, "rho"), wanted, rtol=1e-4)
+    np.testing.assert_allclose(memory.notes.stored_column(0, "rho"), wanted, rtol=1e-4)
 
 
 @HOSTS
@@ -117,7 +117,7 @@ def test_what_the_shield_makes_of_an_action_belongs_to_the_world(section: dict[s
     first, second = (host(memory, dict(section), {}) for memory in (own, others))
     first.update(own.draws(12, 8))
     second.update(others.draws(12, 8))
-    assert np.array_equal(own.notes.of(0, "rho"), others.notes.of(0, "rho"))
+    assert np.array_equal(own.notes.stored_column(0, "rho"), others.notes.stored_column(0, "rho"))
     for name, values in first.state().items():
         assert np.array_equal(values, second.state()[name]), name
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_config import algorithm_names, defaults_of
+from onrig.learner.algorithm_config import algorithm_names, default_section
 from onrig.learner.algorithms import (
     Behaviour,
     Exportable,
@@ -45,7 +45,7 @@ def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> N
             algorithm_for(settings, 2, 4, [np.random.default_rng(0)])
 
 
-@pytest.mark.parametrize("name", [name for name in algorithm_names() if defaults_of(name).home_under_refer])
+@pytest.mark.parametrize("name", [name for name in algorithm_names() if default_section(name).home_under_refer])
 def test_what_it_notes_beside_an_experience_is_what_its_section_says(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, "refer": {"rules": "none"}}, LearnerSettings)
     _assert_notes(settings)
@@ -58,13 +58,13 @@ def _assert_notes(settings: LearnerSettings) -> None:
     assert isinstance(algorithm, UsesWholeMemory)
     links = Trajectories(1, 100, lambda trial, first, second: first >= 0)
     algorithm.bind_memory(
-        MemoryAccess(notes, lambda slots: pytest.fail("nothing is stored"), links.after, links.around)
+        MemoryAccess(notes, lambda slots: pytest.fail("nothing is stored"), links.next_slots, links.segments_around)
     )
     columns = {key: column for key, column in notes.state().items() if key != "stored"}
     assert sum(column.nbytes for column in columns.values()) == 100 * settings.note_bytes
 
 
-@pytest.mark.parametrize("name", [name for name in algorithm_names() if defaults_of(name).provides_targets])
+@pytest.mark.parametrize("name", [name for name in algorithm_names() if default_section(name).provides_targets])
 def test_the_target_is_told_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)
     rng = np.random.default_rng(1)
@@ -77,7 +77,9 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
         batches = Minibatches(observation, np.tanh(action), reward, after, terminated)
         nowhere = Trajectories(2, 5, lambda trial, first, second: first >= 0)
         if isinstance(algorithm, UsesWholeMemory):
-            algorithm.bind_memory(MemoryAccess(notes, lambda slots: batches, nowhere.after, nowhere.around))
+            algorithm.bind_memory(
+                MemoryAccess(notes, lambda slots: batches, nowhere.next_slots, nowhere.segments_around)
+            )
             acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
             batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
         told = algorithm.update(batches)

@@ -51,7 +51,7 @@ def test_conjugate_gradients_solve_each_trials_system() -> None:
 
 def _frozen(trpo: Trpo, batch: PolicyBatch) -> tuple[NDArray[np.floating], BatchStatistics]:
     """What networks see of a batch's observations, and its statistics."""
-    frozen = flatten_actors(trpo._statistics_of(batch))
+    frozen = flatten_actors(trpo._compute_statistics(batch))
     return trpo._inputs(frozen.observation), frozen
 
 

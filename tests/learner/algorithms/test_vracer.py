@@ -38,7 +38,7 @@ def test_what_enters_the_memory_is_valued_and_looked_along_at_once() -> None:
     np.testing.assert_allclose(_column(memory, "value"), values, atol=1e-6)
     np.testing.assert_allclose(_column(memory, "end_value"), np.where(memory.terminated, 0.0, ends), atol=1e-6)
     ratio, end = np.ones(CAPACITY), np.where(memory.terminated[0], 0.0, ends[0])
-    wanted = retrace(memory.reward[0], values[0], ratio, end, memory.after[0], 0.9)
+    wanted = retrace(memory.reward[0], values[0], ratio, end, memory.next_slots[0], 0.9)
     np.testing.assert_allclose(_column(memory, "q_ret")[0], wanted, rtol=1e-4, atol=1e-4)
     others = np.setdiff1d(np.arange(CAPACITY), drawn)
     assert (_column(memory, "rho")[0, others] == 1.0).all()

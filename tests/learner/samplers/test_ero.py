@@ -56,7 +56,7 @@ def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
     ero = sampler()
     ero.on_write([np.arange(20)])
     ero.draw(1)
-    ero._included[0].load(np.r_[np.ones(BATCH - 1), np.zeros(CAPACITY - BATCH + 1)])
+    ero._is_included[0].load(np.r_[np.ones(BATCH - 1), np.zeros(CAPACITY - BATCH + 1)])
     assert {slot for slots in (ero.draw(1).slots[0, 0].tolist() for _ in range(100)) for slot in slots} == {*range(20)}
 
 

@@ -20,7 +20,7 @@ def test_experiences_are_standardised_by_the_memory_and_the_learner_s_columns_sq
 
     stored = view.gather(slots)
     for trial, count in enumerate((300, 40)):
-        x = features.full(slots)[trial]
+        x = features.all_features(slots)[trial]
         assert x.shape == (3, features.width) == (3, 2 * 3 + 2 + 4)
         known = view.gather((np.linspace(0, 1, 1024) * (count - 1)).astype(np.int64)[None].repeat(2, 0))
         seen, rewards = known.observation[trial], known.reward[trial]
@@ -32,15 +32,15 @@ def test_experiences_are_standardised_by_the_memory_and_the_learner_s_columns_sq
         np.testing.assert_allclose(x[:, 9], slots[trial] / 300, rtol=1e-6)
         np.testing.assert_allclose(x[:, 10], np.tanh([*td[0, trial], 1.0]), rtol=1e-6)
         np.testing.assert_allclose(x[:, 11], np.tanh([*target[0, trial], 1.0]), rtol=1e-6)
-        np.testing.assert_array_equal(features.reduced(slots)[trial], x[:, [5, 9, 10]])
+        np.testing.assert_array_equal(features.score_features(slots)[trial], x[:, [5, 9, 10]])
 
-    before = features.full(slots)
+    before = features.all_features(slots)
     features.on_write([np.array([4]), np.arange(40, 300)])
-    after = features.full(slots)
+    after = features.all_features(slots)
     assert after[0, 0, 10] == after[0, 0, 11] == np.float32(np.tanh(np.float32(1.0)))
     np.testing.assert_array_equal(after[1], before[1])  # until the episode ends
     features.standardise(np.array([False, True]))
-    assert (features.full(slots)[1, :, :3] != before[1, :, :3]).all()
+    assert (features.all_features(slots)[1, :, :3] != before[1, :, :3]).all()
 
 
 def test_what_never_varies_is_no_division_by_zero() -> None:
@@ -48,5 +48,5 @@ def test_what_never_varies_is_no_division_by_zero() -> None:
     constant = view._replace(gather=lambda slots: view.gather(np.zeros_like(slots)))
     features = Features(constant, 1, 20)
     features.on_write([np.arange(10)])
-    x = features.full(np.arange(5)[None])
+    x = features.all_features(np.arange(5)[None])
     assert np.abs(x[..., :4]).max() < 1e-6

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.samplers import Setting
-from onrig.learner.samplers.klper import Klper, closest, kl_scores
+from onrig.learner.samplers.klper import Klper, kl_scores, select_closest
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from tests.learner.samplers.looks import looking_at
@@ -120,9 +120,9 @@ def test_a_restored_sampler_draws_the_same() -> None:
 def test_every_trial_chooses_for_itself() -> None:
     actions = RNG(10).standard_normal((3, 40, 1)) * np.array([0.1, 1.0, 3.0])[:, None, None]
     slots = RNG(11).integers(0, 40, (4, 3, 8))
-    together = closest(slots, looking_at(actions), 0.1)
+    together = select_closest(slots, looking_at(actions), 0.1)
     for trial in range(3):
-        alone = closest(slots[:, trial : trial + 1], looking_at(actions[[trial]]), 0.1)
+        alone = select_closest(slots[:, trial : trial + 1], looking_at(actions[[trial]]), 0.1)
         assert together[trial].tolist() == alone[0].tolist()
 
 

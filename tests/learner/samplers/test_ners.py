@@ -92,9 +92,9 @@ def test_the_gradient_is_that_of_reinforce() -> None:
         if name.startswith("adam"):
             continue
         group = f.layout.fields[f"adam/{name.partition('/')[0]}"]
-        start = f.layout.fields[f"{name.partition('/')[0]}/weight0"].at
-        for at in RNG(4).integers(field.at, field.slice.stop, 12).tolist():
-            gradient, ends = 10.0 * float(f.rows[0, group.at + at - start]), []
+        start = f.layout.fields[f"{name.partition('/')[0]}/weight0"].offset
+        for at in RNG(4).integers(field.offset, field.slice.stop, 12).tolist():
+            gradient, ends = 10.0 * float(f.rows[0, group.offset + at - start]), []
             for step in (1e-5, -2e-5):
                 f.rows[0, at] += step
                 ends.append(-2.5 * np.log(f.scores(x[:, :3]) + 1e-6).sum())

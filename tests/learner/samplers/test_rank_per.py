@@ -118,8 +118,8 @@ def test_weights_undo_the_segments_exactly() -> None:
 
 def test_beta_goes_linearly_over_the_episodes() -> None:
     beta = LinearSchedule(0.5, 1.0, 5)
-    assert [beta.at(e) for e in (0, 1, 2, 3, 5, 6)] == [0.5, 0.5, 0.625, 0.75, 1.0, 1.0]
-    assert LinearSchedule(0.5, 1.0, 1).at(1) == 1.0
+    assert [beta.value_at(e) for e in (0, 1, 2, 3, 5, 6)] == [0.5, 0.5, 0.625, 0.75, 1.0, 1.0]
+    assert LinearSchedule(0.5, 1.0, 1).value_at(1) == 1.0
 
 
 _EVENTS = st.lists(

@@ -20,7 +20,7 @@ def test_any_puts_find_what_a_running_sum_finds(
     capacity: int, root: int, puts: list[list[tuple[int, float]]], seed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sum_tree, "ROOT", root)
+        patch.setattr(sum_tree, "MAX_ROOT_CHILDREN", root)
         tree = SumTree(capacity)
     values = np.zeros(capacity)
     for put in puts:
@@ -94,7 +94,7 @@ def test_the_compiled_form_has_the_bits_of_the_reference(
     functions = sum_tree._functions()
     assert functions is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sum_tree, "ROOT", root)
+        patch.setattr(sum_tree, "MAX_ROOT_CHILDREN", root)
         ours, theirs = CompiledSumTree(capacity, functions), SumTree(capacity)
     uniforms = np.random.default_rng(seed).random(30)
     for put in puts:

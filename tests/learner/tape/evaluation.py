@@ -15,8 +15,8 @@ from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_executor import NumpyExecutor
-from onrig.learner.tape.program import program_of
-from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.program import finish_program
+from onrig.learner.tape.spaces import Layout, allocate_rows
 from onrig.learner.tape.trace import Tape
 
 Values = NDArray[np.float64]
@@ -58,11 +58,11 @@ def evaluated(function: Callable[..., Array], *inputs: Values) -> tuple[Values, 
     value = record.add("value", *found.shape)
     tape.output(value, found)
     for field, gradient in zip(by_input, tape.gradient(found.sum(), groups), strict=True):
-        tape.output(field, gradient.reshaped(*field.shape))
+        tape.output(field, gradient.reshape(*field.shape))
     executor = executor_for(np.float64)
-    rows, records = rows_of(1, state, executor.dtype), rows_of(1, record, executor.dtype)
+    rows, records = allocate_rows(1, state, executor.dtype), allocate_rows(1, record, executor.dtype)
     for group, values in zip(groups, inputs, strict=True):
         rows[0, group.flat.slice] = values.reshape(-1)
-    executor.bind(program_of(tape))(rows, records[:, None], None)
+    executor.bind(finish_program(tape))(rows, records[:, None], None)
     got, *gradients = (records[0, f.slice].reshape(f.shape).astype(np.float64) for f in (value, *by_input))
     return got, gradients

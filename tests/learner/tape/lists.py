@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.checks import faults, first_uninitialised_read, operands_of
+from onrig.learner.tape.checks import faults, first_uninitialised_read, read_operands
 from onrig.learner.tape.operations import CODES, MASKED, OPERANDS, OPERATIONS, RECORD, Kind, Space, operand_shapes
 
 Ints = NDArray[np.int64]
@@ -94,7 +94,7 @@ def _placed(rng: np.random.Generator, ops: NDArray[np.void]) -> Ints:
     count, length = len(ops), ops.shape[1]
     each, ends = np.arange(count), rng.integers(1, 3, (count, 3))
     for k in range(1, length):
-        op, of = ops[:, k], operands_of(ops[:, k])
+        op, of = ops[:, k], read_operands(ops[:, k])
         for i in range(OPERANDS):
             height, width, present = of.height[:, i], of.width[:, i], of.present[:, i]
             row, col = _strides(rng, of.code, i, height, width)

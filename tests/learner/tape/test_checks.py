@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.checks import describe, faults, first_uninitialised_read
 from onrig.learner.tape.operations import CODES, OPERATIONS, RECORD, Space, TapeError
-from onrig.learner.tape.program import program_of
+from onrig.learner.tape.program import finish_program
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 
@@ -190,10 +190,10 @@ def test_an_error_names_the_operation_and_the_line_that_wrote_it() -> None:
     with pytest.raises(
         TapeError, match=r"test_checks\.py:\d+: operation 1: copy reads elements that no operation in its section"
     ):
-        program_of(tape)
+        finish_program(tape)
     outside = Array(tape, Space.STATE, 0, (2, 2))
     tape.emit("copy", (2, 2), [outside])
     with pytest.raises(
         TapeError, match=r"test_checks\.py:\d+: operation 2: copy reaches .*: operand 1 from 0 to 3 of 0"
     ):
-        program_of(tape)
+        finish_program(tape)

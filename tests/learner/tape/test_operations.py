@@ -41,8 +41,8 @@ from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_kernels import dropout_mask
 from onrig.learner.tape.operations import OPERATIONS
 from onrig.learner.tape.optimiser import Adam, clip_norm, descend, polyak_average
-from onrig.learner.tape.program import Program, program_of
-from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
+from onrig.learner.tape.program import Program, finish_program
+from onrig.learner.tape.spaces import Field, Group, Layout, allocate_rows
 from onrig.learner.tape.trace import Tape
 from onrig.learner.tape.windows import Windows
 from tests.learner.tape.evaluation import executors
@@ -94,9 +94,9 @@ CASES = {
     "rows, stacked": Case(
         lambda a, b: square(stack(stack(a, b).rows(1, 4), a)) + stack(b, a).rows(0, 6).row_sums(), [(3, 4), (5, 4)]
     ),
-    "reshaped": Case(lambda a: softmax(a.reshaped(10, 3)).reshaped(5, 6) * a, [(5, 6)]),
-    "folded": Case(lambda a: square(a.folded(3)), [(4, 12)]),
-    "tiled": Case(lambda a: square(a.tiled(3) + a.tiled(3).folded(2).row_sums()), [(4, 2)]),
+    "reshaped": Case(lambda a: softmax(a.reshape(10, 3)).reshape(5, 6) * a, [(5, 6)]),
+    "folded": Case(lambda a: square(a.fold(3)), [(4, 12)]),
+    "tiled": Case(lambda a: square(a.tile(3) + a.tile(3).fold(2).row_sums()), [(4, 2)]),
     "dense": Case(lambda x, w, b: dense(x, w, b), [(9, 5), (5, 4), (1, 4)]),
     "dense, wide": Case(lambda x, w, b: tanh(dense(x, w, b)), [(11, 21), (21, 37), (1, 37)], -0.5, 0.5),
     "dense, one row": Case(lambda x, w, b: dense(x, w, b), [(1, 3), (3, 1), (1, 1)]),
@@ -117,7 +117,7 @@ CASES = {
     "patches of a view": Case(lambda a: square(patches(a.columns(1, 13), Windows(3, 4, 1, 2, 1))), [(2, 14)]),
     "two convolutions": Case(
         lambda x, w, b, v, c: dense(
-            patches(dense(patches(x, Windows(6, 6, 1, 2, 2)), w, b, relu=True).reshaped(2, 27), Windows(3, 3, 3, 2, 1)),
+            patches(dense(patches(x, Windows(6, 6, 1, 2, 2)), w, b, relu=True).reshape(2, 27), Windows(3, 3, 3, 2, 1)),
             v,
             c,
         ),
@@ -160,12 +160,12 @@ def _built(case: Case) -> Built:
     factors = record.add("factors", *out.shape)
     (found,) = tape.gradient((out * tape.read(factors)).sum(), [group])
     tape.output(gradient, found)
-    return Built(program_of(tape), state, record, group, value, gradient)
+    return Built(finish_program(tape), state, record, group, value, gradient)
 
 
 def _run(built: Built, executor: Executor, x: Doubles, factors: Doubles) -> tuple[Doubles, Doubles]:
-    rows = rows_of(1, built.state, executor.dtype)
-    records = rows_of(1, built.record, executor.dtype)[:, None]
+    rows = allocate_rows(1, built.state, executor.dtype)
+    records = allocate_rows(1, built.record, executor.dtype)[:, None]
     rows[0, built.group.flat.slice] = x
     records[0, 0, built.record.fields["factors"].slice] = factors.reshape(-1)
     executor.bind(built.program)(rows, records, None)
@@ -207,9 +207,9 @@ def _constant(trace: Callable[[Array], Array], x: Doubles, executor: Executor) -
     out = trace(tape.read(field))
     result = record.add("out", *out.shape)
     tape.output(result, out)
-    rows = rows_of(1, record, executor.dtype)[:, None]
+    rows = allocate_rows(1, record, executor.dtype)[:, None]
     rows[0, 0, field.slice] = x.reshape(-1)
-    executor.bind(program_of(tape))(rows_of(1, tape.state, executor.dtype), rows, None)
+    executor.bind(finish_program(tape))(allocate_rows(1, tape.state, executor.dtype), rows, None)
     return rows[0, 0, result.slice].reshape(result.shape).astype(np.float64)
 
 
@@ -279,7 +279,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
     clip_norm(tape, [gradient], 0.5)
     adam.step(tape, gradient, tape.read(factor))
     polyak_average(tape, target, group, 0.25)
-    program, rng = program_of(tape), np.random.default_rng(0)
+    program, rng = finish_program(tape), np.random.default_rng(0)
     start, inputs = rng.normal(size=20), rng.normal(size=(6, 4, 3))
     p, mean, square_, behind = start.copy(), np.zeros(20), np.zeros(20), np.zeros(20)
     for k, seen in enumerate(inputs):
@@ -295,7 +295,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
         p = p - lr * (mean / (1 - 0.8 ** (k + 1))) / (np.sqrt(square_ / (1 - 0.99 ** (k + 1))) + 1e-3)
         behind += 0.25 * (p - behind)
     for executor in executors(dtype):
-        rows, records = rows_of(1, state, executor.dtype), rows_of(6, record, executor.dtype)[None]
+        rows, records = allocate_rows(1, state, executor.dtype), allocate_rows(6, record, executor.dtype)[None]
         rows[0, group.flat.slice] = start
         records[0, :, x.slice] = inputs.reshape(6, -1)
         records[0, :, factor.slice] = (1.0 - 0.1 * np.arange(6))[:, None]
@@ -363,9 +363,9 @@ def test_atoms_too_close_for_the_precision_put_nothing_elsewhere(dtype: type[np.
     a = tape.read(x)
     tape.output(record.add("out", 3, 7), project(a.columns(0, 7), a.columns(7, 8), a.columns(8, 9), 0.0, high))
     for executor in executors(dtype):
-        rows = rows_of(1, record, executor.dtype)[:, None]
+        rows = allocate_rows(1, record, executor.dtype)[:, None]
         rows[:] = 1.0
-        executor.bind(program_of(tape))(rows_of(1, tape.state, executor.dtype), rows, None)
+        executor.bind(finish_program(tape))(allocate_rows(1, tape.state, executor.dtype), rows, None)
         assert all((rows[0, 0, field.slice] == 1.0).all() for field in (before, x, after))
 
 
@@ -376,9 +376,9 @@ def test_a_count_of_steps_that_no_run_reaches_raises_nothing() -> None:
     descend(tape, square(tape.read(group.fields[0])).sum(), [adam])
     for executor in executors(np.float64):
         for steps in (-1.0, -2.5, -1e9, np.nan):
-            rows = rows_of(1, state, executor.dtype)
+            rows = allocate_rows(1, state, executor.dtype)
             rows[0, adam.moments.slice] = steps
-            executor.bind(program_of(tape))(rows, rows_of(1, record, executor.dtype)[:, None], None)
+            executor.bind(finish_program(tape))(rows, allocate_rows(1, record, executor.dtype)[:, None], None)
             assert not np.isfinite(rows[0, group.flat.slice]).all()
 
 
@@ -392,9 +392,9 @@ def test_the_moments_of_a_unit_without_gradient_do_not_linger_among_the_subnorma
     descend(tape, (tape.read(group.fields[0]) * tape.read(zeros)).sum(), [adam])
     smallest = np.finfo(dtype).tiny
     for executor in executors(dtype):
-        rows = rows_of(1, state, executor.dtype)
+        rows = allocate_rows(1, state, executor.dtype)
         rows[0, group.flat.slice], rows[0, adam.moments.slice] = 1.0, smallest / 2
-        executor.bind(program_of(tape))(rows, rows_of(1, record, executor.dtype)[:, None], None)
+        executor.bind(finish_program(tape))(rows, allocate_rows(1, record, executor.dtype)[:, None], None)
         assert (rows[0, group.flat.slice] == 1.0).all()
         if executor.name.startswith("native x86"):
             assert (rows[0, adam.moments.slice][:-1] == 0.0).all()
@@ -408,9 +408,9 @@ def test_descend_uses_its_optimisers_alone() -> None:
     tape = Tape(state, record)
     descend(tape, (tape.read(one.fields[0]) * tape.read(other.fields[0])).sum(), [adam])
     for executor in executors(np.float64):
-        rows = rows_of(1, state, executor.dtype)
+        rows = allocate_rows(1, state, executor.dtype)
         rows[0, one.flat.slice], rows[0, other.flat.slice] = 1.0, 2.0
-        executor.bind(program_of(tape))(rows, rows_of(1, record, executor.dtype)[:, None], None)
+        executor.bind(finish_program(tape))(rows, allocate_rows(1, record, executor.dtype)[:, None], None)
         assert rows[0, one.flat.slice] == pytest.approx([0.9, 0.9])
         assert rows[0, other.flat.slice].tolist() == [2.0, 2.0]
 

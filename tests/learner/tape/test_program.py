@@ -9,8 +9,8 @@ from onrig.learner.tape.elementary import square
 from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.operations import TapeError
 from onrig.learner.tape.optimiser import Adam, descend, polyak_average
-from onrig.learner.tape.program import program_of
-from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.program import finish_program
+from onrig.learner.tape.spaces import Layout, allocate_rows
 from onrig.learner.tape.trace import Tape
 
 
@@ -29,9 +29,9 @@ def test_a_number_repeated_into_a_sum_and_a_target_counts_as_often_as_it_is() ->
     tape.output(found, gradient)
     tape.emit("follow", (1, 5), [a], out=tape.read(target.fields[0]), x=0.5)
     executor = executor_for(np.float64)
-    rows, records = rows_of(1, state, executor.dtype), rows_of(1, tape.record, executor.dtype)[:, None]
+    rows, records = allocate_rows(1, state, executor.dtype), allocate_rows(1, tape.record, executor.dtype)[:, None]
     rows[0, group.flat.slice] = 3.0
-    executor.bind(program_of(tape))(rows, records, None)
+    executor.bind(finish_program(tape))(rows, records, None)
     assert records[0, 0, found.slice].tolist() == [2.0 * 3.0 * 20]
     assert rows[0, target.flat.slice].tolist() == [1.5] * 5
 
@@ -65,7 +65,7 @@ def test_arrays_of_another_shape_or_type_do_not_reach_the_kernels() -> None:
     tape, state = _tape()
     group, seen = state.group("p", {"a": (1, 5)}), tape.record.add("x", 1, 5)
     tape.output(seen, tape.read(group.fields[0]))
-    run = executor_for(np.float64).bind(program_of(tape))
+    run = executor_for(np.float64).bind(finish_program(tape))
     state_rows, records = np.zeros((1, state.size)), np.zeros((1, 1, tape.record.size))
     run(state_rows, records, None)
     for wrong in (

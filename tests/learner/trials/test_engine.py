@@ -230,7 +230,7 @@ def test_gaussian_policies_draw_with_the_noise_that_they_have_on_a_rig() -> None
     process = "exploration={process: own, amplitude: [[1, 1], [2, 0.5]], quiet: {every: 3}}"
     config = load("pendulum", [*SHORT, "learner.refer={std: 0.3}", process])
     trials = run_trials(config, _settings(config), [4])
-    trials.replay.updates_at_once = 0
+    trials.replay.n_consecutive_updates = 0
     for episode, amplitude in ((1, 1.0), (2, 0.5), (3, 0.0)):
         trials.advance()
         slots = np.arange(25 * (episode - 1), 25 * episode)[None]
@@ -251,7 +251,7 @@ def test_a_process_of_random_levels_sets_epsilon_as_on_a_rig() -> None:
     assert trials_problems(config, settings) == []
     dqn = algorithm_for(settings, 2, 1, [np.random.default_rng(0)])
     numbers = EpisodeNumbers(dqn, config.exploration, [3], 200, ["voltage"])
-    explorer = Explorer(dqn, numbers, 1, draws=False)
+    explorer = Explorer(dqn, numbers, 1, samples_actions=False)
     signal = np.array(unit_signal(config.exploration, stream(3, Role.EXPLORATION, 1), 200, 1))
     observation = np.zeros((1, 2, 2))
     wish = dqn.policy(observation)[0, 0, 0]

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from onrig.learner.trials.intervals import (
-    Paired,
+    PairedComparison,
     curve_bounds,
     holm,
     matching_rows,
     median_bounds,
     paired_difference,
     paired_ratio,
-    share_at_least,
+    share_lower_bound,
     sign_test,
     student_quantile,
 )
@@ -141,7 +141,7 @@ def test_the_interval_of_differences_that_the_test_settles_excludes_zero() -> No
 
 
 def test_comparisons_that_are_made_together_are_corrected() -> None:
-    family = [Paired(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
+    family = [PairedComparison(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
     assert [one.p for one in holm(family)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
     assert [one.significant for one in holm(family)] == [False, True, False, True]
     assert holm([]) == []
@@ -150,13 +150,13 @@ def test_comparisons_that_are_made_together_are_corrected() -> None:
 
 
 def test_a_count_stands_for_a_share() -> None:
-    assert share_at_least(10, 10) == pytest.approx(0.05 ** (1 / 10))
-    assert share_at_least(16, 16) == pytest.approx(0.829, abs=5e-4)
-    assert share_at_least(0, 10) == 0.0
-    p = share_at_least(7, 12)
+    assert share_lower_bound(10, 10) == pytest.approx(0.05 ** (1 / 10))
+    assert share_lower_bound(16, 16) == pytest.approx(0.829, abs=5e-4)
+    assert share_lower_bound(0, 10) == 0.0
+    p = share_lower_bound(7, 12)
     assert sum(math.comb(12, i) * p**i * (1 - p) ** (12 - i) for i in range(7, 13)) == pytest.approx(0.05)
     with pytest.raises(ValueError, match="not a share"):
-        share_at_least(3, 2)
+        share_lower_bound(3, 2)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 13, 31, 64])

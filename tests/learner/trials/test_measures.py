@@ -45,8 +45,8 @@ def test_measures_are_what_a_loop_over_trials_and_episodes_finds(
         assert mu_final(mu, window)[trial] == pytest.approx(math.fsum(tail) / len(tail))
         assert mu_max(mu)[trial] == max(row)
         risen = [e for e, value in enumerate(row, 1) if value >= level]
-        assert (rise.episode[trial], rise.risen[trial]) == (risen[0] if risen else len(row), bool(risen))
-    assert rise.never == sum(max(row) < level for row in mu.tolist())
+        assert (rise.episode[trial], rise.has_risen[trial]) == (risen[0] if risen else len(row), bool(risen))
+    assert rise.n_never_risen == sum(max(row) < level for row in mu.tolist())
     smooth = moving_average(mu, window)
     assert smooth.shape == mu.shape
     for e in range(mu.shape[1]):
@@ -61,9 +61,9 @@ def test_mu_final_takes_the_last_hundred_episodes() -> None:
 def test_a_trial_that_never_rises_counts_with_its_last_episode_and_is_told() -> None:
     rise = rise_time(np.array([[0.1, 0.8, 0.2], [0.1, 0.79, 0.2]]), np.array([10, 20, 30]))
     assert rise.episode.tolist() == [20, 30]
-    assert rise.risen.tolist() == [True, False]
-    assert (rise.never, rise.censored) == (1, True)
-    assert not rise_time(np.array([[0.8], [0.8], [0.1]])).censored
+    assert rise.has_risen.tolist() == [True, False]
+    assert (rise.n_never_risen, rise.is_censored) == (1, True)
+    assert not rise_time(np.array([[0.8], [0.8], [0.1]])).is_censored
 
 
 @pytest.mark.parametrize("mu", [np.zeros((3, 0)), np.zeros(3)])

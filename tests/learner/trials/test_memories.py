@@ -87,7 +87,9 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
         assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
         ours.on_update(signals)
         for signal in FEEDBACK.values():
-            theirs.keeper.on_feedback(signal, slots, signals.of(signal)[:, 1].reshape(-1).astype(np.float32))
+            theirs.keeper.on_feedback(
+                signal, slots, signals.feedback_values(signal)[:, 1].reshape(-1).astype(np.float32)
+            )
     stored = theirs.storage.stored
     floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
     assert (ours.rows[1, :stored] == floats).all()
@@ -103,9 +105,9 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     memories = Memories(contents_for(config, settings, noisy=False), range(20))
     rows = np.zeros((20, steps - 1, memories.width), np.float32)
     memories.insert(rows, None)
-    assert not memories.ready
+    assert not memories.have_minibatches
     memories.insert(rows[:, :1], None)
-    assert memories.ready
+    assert memories.have_minibatches
     minibatches, _ = memories.draw(3)
     assert minibatches.reward.shape == (3, 20, 16)
 

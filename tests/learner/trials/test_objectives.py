@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.learner.trials.objectives import OBJECTIVES, finite
+from onrig.learner.trials.objectives import OBJECTIVES, fill_diverged
 
 CURVES = np.array([np.linspace(0.1, 1.0, 10), np.full(10, 0.5), [0.9, *np.full(9, 0.2)]])
 
@@ -20,4 +20,4 @@ def test_scores_of_curves(objective: str, scores: list[float]) -> None:
 
 def test_evaluations_of_diverged_networks_count_as_the_worst_or_as_random_actions() -> None:
     spoilt = np.array([[0.5, np.nan, np.inf], [-0.4, 0.2, np.nan], [np.nan] * 3])
-    assert finite(spoilt).tolist() == [[0.5, 0.0, 0.0], [-0.4, 0.2, -0.4], [0.0, 0.0, 0.0]]
+    assert fill_diverged(spoilt).tolist() == [[0.5, 0.0, 0.0], [-0.4, 0.2, -0.4], [0.0, 0.0, 0.0]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.trials.engine import world_trials
-from onrig.learner.trials.replay_measures import scores_for
+from onrig.learner.trials.replay_measures import make_score
 from onrig.learner.trials.step_run import REPLAYED, StepRun
 
 RUN = {
@@ -29,7 +29,7 @@ def _at(name: str) -> int:
 
 def test_each_reading_has_its_own_variance() -> None:
     action = np.random.default_rng(0).normal(0.0, 0.1, (2, 3 * 50_000, 1))
-    score = scores_for(lambda observation: np.zeros_like(action), 0.1)
+    score = make_score(lambda observation: np.zeros_like(action), 0.1)
     scores = score(np.zeros((2, 150_000, 3)), action, 50_000)
     assert scores.shape == (2, 3, 2)
     # Methods, "KLPER": actions that depart by a standard deviation of 0.1.
@@ -60,5 +60,5 @@ def test_levels_and_diverged_policies_have_no_score() -> None:
     single = {"learner": {"algorithm": "td3", "td3": {"hidden": [8, 8], "batch": 1}}}
     replayed = np.asarray(world_trials(msgspec.convert(RUN | single, StepRun), [0]).advance().replayed)
     assert np.isnan(replayed[:, 2:]).all(), "a batch of one has no covariance"
-    score = scores_for(lambda observation: np.full((1, 8, 2), np.nan), 0.1)
+    score = make_score(lambda observation: np.full((1, 8, 2), np.nan), 0.1)
     assert np.isnan(score(np.zeros((1, 8, 3)), np.zeros((1, 8, 2)), 8)).all()

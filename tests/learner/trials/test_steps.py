@@ -121,13 +121,13 @@ def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_mark
 
 
 def test_correlated_noise_starts_anew_in_each_episode_of_a_trial() -> None:
-    noise, one = CorrelatedNoise(0.2, 2, unit=False), np.ones((2, 1, 3))
+    noise, one = CorrelatedNoise(0.2, 2, has_unit_variance=False), np.ones((2, 1, 3))
     told = [noise(one, np.array(episodes))[:, 0, 0].tolist() for episodes in ([1, 1], [1, 1], [1, 2], [2, 2])]
     np.testing.assert_allclose(told, [[1.0, 1.0], [1.8, 1.8], [2.44, 1.0], [1.0, 1.8]])
 
 
 def test_correlated_noise_of_a_density_has_its_variance_in_every_step() -> None:
-    noise, normal, trials = CorrelatedNoise(0.2, 4000, unit=True), np.random.default_rng(3), 4000
+    noise, normal, trials = CorrelatedNoise(0.2, 4000, has_unit_variance=True), np.random.default_rng(3), 4000
     u = [noise(normal.standard_normal((trials, 1, 1)), np.ones(trials, np.int64)).ravel() for _ in range(5)]
     np.testing.assert_allclose([step.var() for step in u], 1.0, atol=0.08)
     assert np.corrcoef(u[3], u[4])[0, 1] == pytest.approx(0.8, abs=0.03)
@@ -214,7 +214,7 @@ def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory()
     trials = world_trials(run, [1, 2])
     replayed = trials.advance().replayed
     assert replayed is not None
-    kl, far = (np.stack([trials.memories.notes.of(s, name) for s in (0, 1)]) for name in ("kl", "far"))
+    kl, far = (np.stack([trials.memories.notes.stored_column(s, name) for s in (0, 1)]) for name in ("kl", "far"))
     assert kl.shape == (2, 40)
     np.testing.assert_allclose(replayed[:, at], np.stack((kl.mean(axis=1), far.mean(axis=1)), axis=1), rtol=1e-6)
     assert (replayed[:, at[0]] > 0.0).all()

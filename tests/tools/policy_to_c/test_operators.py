@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper
 
-from onrig.learner.algorithm_config import algorithm_names, defaults_of
+from onrig.learner.algorithm_config import algorithm_names, default_section
 from onrig.learner.algorithms import Exportable, algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.policy.contract import ModelRefused, contract_for
@@ -38,7 +38,7 @@ FORMS = [*((name, False) for name in algorithm_names()), ("ddpg", True)]
 @pytest.mark.parametrize(("name", "refers"), FORMS, ids=[f"{name}{'-refer' * r}" for name, r in FORMS])
 def test_what_an_algorithm_exports_acts_in_c_as_in_onnxruntime(name: str, refers: bool, tmp_path: Path) -> None:
     """10 000 states up to a hundred times the observations' ranges."""
-    small = {"hidden": [30, 20]} if hasattr(defaults_of(name), "hidden") else {}
+    small = {"hidden": [30, 20]} if hasattr(default_section(name), "hidden") else {}
     section = {"algorithm": name, name: small, **({"refer": {}} if refers else {})}
     settings = msgspec.convert(section, LearnerSettings)
     config = load("pendulum" if settings.selected.single_action else "magman", [])

@@ -78,6 +78,6 @@ def test_without_references_rewards_are_raw_and_no_trial_is_said_to_have_risen(t
     folder = write_experiment(tmp_path, [one], 3, make=lambda one, seed: Trial(rewards, rewards, None))
     [result] = read_experiment(folder).results
     assert result.mu.tolist() == [rewards.tolist()] * 3
-    assert result.rise.never == 3
+    assert result.rise.n_never_risen == 3
     assert main(["report", str(folder)]) == 0
     assert "their rise times are unknown" in (folder / "tables.md").read_text()

@@ -127,12 +127,12 @@ def test_a_trial_with_images_is_the_same_alone_and_beside_others(strategy: str) 
 def test_images_and_algorithms_that_do_not_fit_are_refused() -> None:
     assert not world_problems(_run())
     (wrong,) = world_problems(_run(rainbow={"images": {"size": [SIDE, SIDE + 1]}}))
-    assert wrong == ("learner.rainbow.images.size", f"'{TASK}' shows images of 10 by 10, not of 10 by 11")
+    assert wrong == ("learner.rainbow.images.size", f"'{TASK}' has images of 10 by 10, expected images of 10 by 11")
     (blind,) = world_problems(_run(rainbow={"images": None}))
     assert blind[0] == "learner.algorithm"
     assert "set learner.rainbow.images.size to [10, 10]" in blind[1]
     (vector,) = world_problems(_run(world="gym:CartPole-v1"))
-    assert vector == ("learner.rainbow.images.size", "'CartPole-v1' shows no images, not of 10 by 10")
+    assert vector == ("learner.rainbow.images.size", "'CartPole-v1' has no images, expected images of 10 by 10")
     wide = {"images": {"size": [SIDE, SIDE], "convolutions": [[4, 3, 2], [6, 5, 1]]}}
     (large,) = [p for p in step_problems(_run(rainbow=wide)) if "convolutions" in p[0]]
     assert large == ("learner.rainbow.images.convolutions.1", "a filter of 5 pixels exceeds its inputs of 4 by 4")

@@ -57,7 +57,7 @@ def test_actions_are_mapped_from_one_on_either_side_onto_the_box() -> None:
 
 def test_discrete_actions_may_begin_anywhere() -> None:
     world = GymWorld("tests/Odd-v0", [0, 0], [Role.PLANT_TRAIN], options={"action": Discrete(3, start=-1)})
-    assert world._native(np.array([[-1.0], [0.0], [1.0]])) == [-1, 0, 1]
+    assert world._to_task_actions(np.array([[-1.0], [0.0], [1.0]])) == [-1, 0, 1]
 
 
 def test_discrete_actions_are_levels() -> None:

@@ -12,7 +12,7 @@ from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds import NoSuchTask, World
 from onrig.learner.trials.worlds.factory import spaces_of_world
-from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, run_of
+from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, load_plant_run
 from onrig.runtime.random_streams import Role, stream
 from onrig.sim.envs import TwinEnv
 from onrig.sim.plants.integrate import advance
@@ -47,7 +47,7 @@ def _world(
     changed = {"task.episode_s": 0.4, **(sets or {})}
     options = PlantOptions(set=changed, shield=shield, end_outside=end_outside)
     roles = [Role.PLANT_TRAIN] * actors
-    return PlantWorld(run_of("pendulum", options), seeds, roles, options=options, plant=plant)
+    return PlantWorld(load_plant_run("pendulum", options), seeds, roles, options=options, plant=plant)
 
 
 def _all(world: PlantWorld, trials: int, actors: int = 1) -> NDArray[np.bool_]:
@@ -62,7 +62,7 @@ def _observed(world: PlantWorld, actions: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def test_an_actor_s_noise_is_that_of_its_role_and_episode_whoever_is_beside_it() -> None:
-    config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **NOISE}))
+    config = load_plant_run("pendulum", PlantOptions(set={"task.episode_s": 0.4, **NOISE}))
     roles = [Role.PLANT_TRAIN, Role.PLANT_EVAL]
     together = PlantWorld(config, [4, 9], roles)
     policy_distance = [PlantWorld(config, [9], [role]) for role in roles]
@@ -89,7 +89,7 @@ def test_an_actor_s_noise_is_that_of_its_role_and_episode_whoever_is_beside_it()
 
 @pytest.mark.parametrize("name", ["pendulum", "pendulum-hidden", "magman"])
 def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
-    config = run_of(name, PlantOptions())
+    config = load_plant_run(name, PlantOptions())
     assert config.device.twin is not None
     env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
     worlds = [
@@ -109,7 +109,7 @@ def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
 
 
 def test_what_noise_makes_of_a_sensor_is_a_count_as_well() -> None:
-    config = run_of("pendulum", PlantOptions(set=NOISE))
+    config = load_plant_run("pendulum", PlantOptions(set=NOISE))
     world = PlantWorld(config, [0, 1], [Role.PLANT_TRAIN], options=PlantOptions(counts=True))
     everyone = _all(world, 2)
     world.begin(everyone)
@@ -168,7 +168,7 @@ def test_imperfections_and_errors_of_sensors_are_the_twin_s(delay_s: float) -> N
     imperfect = {"backlash": 0.8, "dead_band": 0.1, "saturation": 2.0, "dry_friction": 0.5, "delay_s": delay_s}
     sets = {**OFF, **{f"device.twin.plant.{name}": value for name, value in imperfect.items()}}
     options = PlantOptions(set=sets, counts=True)
-    config = run_of("pendulum", options)
+    config = load_plant_run("pendulum", options)
     assert config.device.twin is not None
     env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
     world, one = PlantWorld(config, [0], [Role.PLANT_TRAIN], options=options), np.ones((1, 1), np.bool_)
@@ -356,7 +356,7 @@ def test_terms_and_ends_are_those_of_the_twin_s_environment() -> None:
         "task.reward.terms": {**SMOOTH, "end": {"kind": "terminal", "reward": -4.0}},
         "task.terminations": {"fast": {"kind": "expression", "value": "abs(velocity) > 1", "reward": -100.0}},
     }
-    config = run_of("pendulum", PlantOptions(set=ends))
+    config = load_plant_run("pendulum", PlantOptions(set=ends))
     assert config.device.twin is not None
     env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
     options = PlantOptions(counts=True)
@@ -376,7 +376,7 @@ def test_terms_and_ends_are_those_of_the_twin_s_environment() -> None:
 
 
 def test_complete_episodes_and_single_steps_pay_the_same() -> None:
-    config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, "task.reward.terms": SMOOTH}))
+    config = load_plant_run("pendulum", PlantOptions(set={"task.episode_s": 0.4, "task.reward.terms": SMOOTH}))
     worlds = [PlantWorld(config, [1, 2], [Role.PLANT_TRAIN], fixed_length=fixed) for fixed in (False, True)]
     for episode in np.random.default_rng(0).uniform(-1.0, 1.0, (2, 20, 2, 1, 1)):
         for world in worlds:
@@ -390,7 +390,7 @@ def test_evaluations_count_the_steps_that_a_termination_cuts_off() -> None:
     rewards = []
     for cut_off in (False, True):
         options = PlantOptions(set=sets, cut_off=cut_off)
-        config = run_of("pendulum", options)
+        config = load_plant_run("pendulum", options)
         world = PlantWorld(config, [0], [Role.PLANT_TRAIN, Role.PLANT_EVAL], options=options)
         world.begin(_all(world, 1, 2))
         steps = [world.step(np.ones((1, 2, 1)), _all(world, 1, 2)) for _ in range(9)]
