@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_word
 from onrig.runtime import registry
-from onrig.runtime.config.problem import collect_problems, unknown_name
+from onrig.runtime.config.problem import collect_problems, describe_unknown_name
 from onrig.runtime.config.registered import WithRegistered, build_registered
 from onrig.runtime.input_transforms import AnyForm, InputTransform, ScalarFunction
 
@@ -143,7 +143,7 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
     problems = []
     for i, term in enumerate(inputs):
         if term.observation not in of:
-            message = unknown_name(f"rig '{rig.name}'", "observation", term.observation, [*of])
+            message = describe_unknown_name(f"rig '{rig.name}'", "observation", term.observation, [*of])
             problems.append((f"inputs[{i}].observation", message))
             continue
         location = f"inputs[{i}].form"

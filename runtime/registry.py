@@ -207,7 +207,7 @@ def describe_exception(error: BaseException) -> str:
     )
 
 
-def origin_of(group: str, name: str) -> Origin | None:
+def override_origin(group: str, name: str) -> Origin | None:
     """Return the origin of a registered plugin; None for Onrig's own. Raises KeyError if the name is unknown."""
     file = _files[group].get(name)
     if file is not None:

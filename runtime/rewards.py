@@ -18,7 +18,7 @@ from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 from onrig.hw.units import same_unit
 from onrig.runtime import registry
-from onrig.runtime.config.problem import unknown_name
+from onrig.runtime.config.problem import describe_unknown_name
 from onrig.runtime.config.registered import registered
 
 Values = NDArray[np.float64]
@@ -105,7 +105,7 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
         """Report a target that is missing, in another unit, or the observation itself."""
         units = {o.name: o.unit for o in rig.signals}
         if target not in units:
-            yield "target", unknown_name(f"the task on rig '{rig.name}'", "target", target, list(units))
+            yield "target", describe_unknown_name(f"the task on rig '{rig.name}'", "target", target, list(units))
         elif target == self.observation:
             yield "target", f"'{target}' would be compared with itself"
         elif not same_unit(units[target], unit := units.get(self.observation, units[target])):
@@ -172,7 +172,7 @@ def unknown_name_problems(kind: str, name: str, rig: Rig) -> Problems:
     """Report a name that is not an ``observation`` or ``actuator`` of a rig."""
     names = [a.name for a in rig.actuators] if kind == "actuator" else [o.name for o in rig.signals]
     if name not in names:
-        yield kind, unknown_name(f"rig '{rig.name}'", kind, name, names)
+        yield kind, describe_unknown_name(f"rig '{rig.name}'", kind, name, names)
 
 
 def uses_previous_action(terms: Terms, rig: Rig) -> bool:

@@ -13,7 +13,7 @@ from onrig.hw.framing import encode_frame
 from onrig.hw.messages import CommandLayout, StateLayout
 from onrig.hw.rig import targets_of
 from onrig.hw.roles import lag_s, measured_range, observation_of
-from onrig.runtime.config.problem import Finding, NodePath, format_path, path_steps
+from onrig.runtime.config.problem import Finding, NodePath, format_path, parse_path
 from onrig.runtime.reset.schema import Draw
 from onrig.runtime.safety.fallback import Damp
 from onrig.runtime.safety.magman import MagmanBox
@@ -133,7 +133,7 @@ def _wire_us(config: RunConfig) -> float:
 
 def _values(config: RunConfig) -> Iterator[Finding]:
     task, rig = config.task, config.rig
-    starts = [(("task", *path_steps(path)), start) for path, start in corners_of(task.all_starts)]
+    starts = [(("task", *parse_path(path)), start) for path, start in corners_of(task.all_starts)]
     values_by_path = [*starts, (("task", "reward", "target"), task.reward.target)]
     places = [((*path, name), name, value) for path, values in values_by_path for name, value in values.items()]
     for name, of in followers(task).items():

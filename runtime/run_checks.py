@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import UNSET
 
 from onrig.hw.rig import rig_problems
-from onrig.runtime.config.problem import Finding, path_steps
+from onrig.runtime.config.problem import Finding, parse_path
 from onrig.runtime.explore.checks import exploration_findings
 from onrig.runtime.explore.schedule import depends_on_episode_only, min_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise
@@ -41,9 +41,9 @@ _MAX_NOISE_VALUES: Final = 10_000_000
 def findings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for each conflicting value."""
     for location, message in rig_problems(config.rig):
-        yield ("rig", *path_steps(location)), f"{message} at {'.'.join(('rig', location)) if location else 'rig'}"
+        yield ("rig", *parse_path(location)), f"{message} at {'.'.join(('rig', location)) if location else 'rig'}"
     for location, message in task_problems(config.task, config.rig):
-        yield ("task", *path_steps(location)), f"{message} at task.{location}"
+        yield ("task", *parse_path(location)), f"{message} at task.{location}"
     steps = _steps(config)
     if not MIN_RATE_HZ <= config.rate_hz <= MAX_RATE_HZ:
         yield ("rate_hz",), f"expected {MIN_RATE_HZ:g} to {MAX_RATE_HZ:g}, got {config.rate_hz:g} at rate_hz"
@@ -66,7 +66,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from _synthetic_findings(config)
     if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:
         location = "exploration.near_envelope"
-        yield path_steps(location), f"limits.envelope is required as well, at {location}"
+        yield parse_path(location), f"limits.envelope is required as well, at {location}"
     if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > _MAX_LEASE_S:
         yield (
             ("rig", "lease_periods"),
@@ -114,7 +114,7 @@ def _envelope_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]
             message = (
                 f"the start {position:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: the fallback would begin"
             )
-            yield path_steps(f"task.{path}.{name}"), f"{message} every episode, at task.{path}.{name}"
+            yield parse_path(f"task.{path}.{name}"), f"{message} every episode, at task.{path}.{name}"
         elif position is not None and not (e.low <= position - reach and position + reach <= e.high):
             message = f"within {reach:g} of the start reaches beyond the envelope, [{e.low:g}, {e.high:g}]"
             yield ("task", "reset", "within", name), f"{message}, at task.reset.within.{name}"
@@ -138,11 +138,11 @@ def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Find
         if excess > 0:
             if covers_all(box):
                 message = "from this start even the safe output may leave an envelope"
-                yield path_steps(f"task.{path}"), f"{message}: start nearer to its middle, at task.{path}"
+                yield parse_path(f"task.{path}"), f"{message}: start nearer to its middle, at task.{path}"
                 continue
             message = f"at {start[box.velocity]:g} even the safe output may leave the envelope"
             location = f"task.{path}.{box.velocity}"
-            yield path_steps(location), f"{message}: start slower, at {location}"
+            yield parse_path(location), f"{message}: start slower, at {location}"
 
 
 def _steps(config: RunConfig) -> int:

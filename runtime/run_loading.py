@@ -17,8 +17,8 @@ from onrig.runtime.config.document import (
     Document,
     find_config,
     load_document,
-    origin_of,
     override,
+    override_origin,
     parse_content,
     problem_at,
 )
@@ -30,7 +30,7 @@ from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
 from onrig.runtime.config.tables import with_tables
 from onrig.runtime.config.yaml_nodes import Data, dump_yaml, value_at
-from onrig.runtime.config_kinds import RIG, TASK, advice, kind_of, shipped_kind
+from onrig.runtime.config_kinds import RIG, TASK, explain_kind, kind_of, shipped_kind
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Device, RunConfig, to_plain_data
 from onrig.runtime.task import Task
@@ -69,10 +69,10 @@ def load_run(
         path = find_config(name)
     except FileNotFoundError as error:
         kind = shipped_kind(name)
-        raise ConfigError([Problem(name, START, advice(kind, name) if kind else str(error))]) from None
+        raise ConfigError([Problem(name, START, explain_kind(kind, name) if kind else str(error))]) from None
     document = load_document(path)
     if kind := kind_of(document.data):
-        raise ConfigError([Problem(str(path), START, advice(kind, name, path))])
+        raise ConfigError([Problem(str(path), START, explain_kind(kind, name, path))])
     # Overrides within a named rig or task need its mapping, so names are resolved in between.
     early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED_PARTS, KEY, RECIPE)]
     for assignment in early:
@@ -181,7 +181,7 @@ def _rig_name(document: Document, parts: Mapping[str, Document]) -> object:
 def _apply(document: Document, parts: dict[str, Document], assignment: str) -> tuple[Document, dict[str, Document]]:
     head, _, remainder = assignment.partition(".")
     if head.strip() in parts and "=" not in head:
-        changed = override(parts[head.strip()], remainder, origin=origin_of(assignment))
+        changed = override(parts[head.strip()], remainder, origin=override_origin(assignment))
         return document, {**parts, head.strip(): changed}
     return override(document, assignment), parts
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from onrig.hw.bounds import SMALLEST
 from onrig.hw.rig import Rig, is_word, targets_of
 from onrig.hw.units import is_rate
-from onrig.runtime.config.problem import collect_problems, unknown_name
+from onrig.runtime.config.problem import collect_problems, describe_unknown_name
 from onrig.runtime.inputs import input_problems
 from onrig.runtime.reset.schema import reset_problems
 from onrig.runtime.reward_terms import Terminal
@@ -55,7 +55,9 @@ def task_problems(task: Task, rig: Rig) -> Problems:
 
 def _unknown_name_problems(path: str, names: Iterable[str], allowed: Sequence[str], kind: str, rig: Rig) -> Problems:
     owner = f"rig '{rig.name}'"
-    return [(f"{path}.{name}", unknown_name(owner, kind, name, allowed)) for name in names if name not in allowed]
+    return [
+        (f"{path}.{name}", describe_unknown_name(owner, kind, name, allowed)) for name in names if name not in allowed
+    ]
 
 
 def _non_finite_problems(path: str, values: Mapping[str, float]) -> Problems:
@@ -105,7 +107,11 @@ def target_problems(task: Task, rig: Rig) -> Problems:
 
 
 def _missing_observation(name: str, names: Sequence[str], rig: Rig) -> Problems:
-    return [] if name in names else [("observation", unknown_name(f"rig '{rig.name}'", "observation", name, names))]
+    return (
+        []
+        if name in names
+        else [("observation", describe_unknown_name(f"rig '{rig.name}'", "observation", name, names))]
+    )
 
 
 def _span_problems(target: Target) -> Iterator[tuple[str, str]]:
@@ -148,7 +154,9 @@ def _wall_problems(wall: Wall, rig: Rig) -> Problems:
     problems: Problems = []
     unit = next((o.unit for o in rig.signals if o.name == wall.observation), None)
     if unit is None:
-        message = unknown_name(f"rig '{rig.name}'", "observation", wall.observation, [o.name for o in rig.signals])
+        message = describe_unknown_name(
+            f"rig '{rig.name}'", "observation", wall.observation, [o.name for o in rig.signals]
+        )
         problems.append(("reward.wall.observation", message))
     elif is_rate(unit):
         message = f"expected a position, but '{wall.observation}' is in {unit!r}"

@@ -27,7 +27,7 @@ def third_party_findings(config: RunConfig) -> Iterator[Finding]:
     yield from task_findings(config)
     for group, name in dict.fromkeys(chosen_plugins(config)):
         exercise = _EXERCISES.get(group)
-        if exercise is None or registry.origin_of(group, name) is None:
+        if exercise is None or registry.override_origin(group, name) is None:
             continue
         choice, problems = exercise
         subject = f"'{name}' of {registry.key_of(group)}"

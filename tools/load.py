@@ -18,7 +18,7 @@ from onrig.learner.settings import (
     unread_sections,
 )
 from onrig.runtime.config.document import is_file
-from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, collect_findings, path_steps
+from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, collect_findings, parse_path
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import MAX_CAPACITY, machine_bytes
 from onrig.runtime.memory.strategy import bytes_of, parse_strategy
@@ -151,7 +151,7 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     if _learns(config) and not batch_steps and steps * share < learner.batch:
         setting = "selection.write_probability" if share < 1 else "episodes"
         message = f"the run stores about {steps * share:.3g} experiences, fewer than a batch of {learner.batch}"
-        yield path_steps(setting), f"{message}: the policy never changes; raise {setting}, at {setting}"
+        yield parse_path(setting), f"{message}: the policy never changes; raise {setting}, at {setting}"
 
 
 def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
@@ -177,7 +177,7 @@ def _learns(config: RunConfig) -> bool:
 def _learning_findings(config: RunConfig) -> Iterator[Finding]:
     learner = learner_settings(config.learner)
     for path, message in settings_problems(learner, lockstep=config.lockstep):
-        yield ("learner", *path_steps(path)), f"{message} at {'.'.join(('learner', path)) if path else 'learner'}"
+        yield ("learner", *parse_path(path)), f"{message} at {'.'.join(('learner', path)) if path else 'learner'}"
     batch, capacity = learner.batch, _capacity(config)
     if 0 < capacity < batch:
         message = (
@@ -186,17 +186,17 @@ def _learning_findings(config: RunConfig) -> Iterator[Finding]:
         )
         yield ("learner", learner.algorithm, "batch"), message
     for path, message in strategy_problems(learner, config.selection.strategy):
-        yield path_steps(path), f"{message} at {path}"
+        yield parse_path(path), f"{message} at {path}"
 
 
 def _rig_setting_findings(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
     """List the settings that a rig refuses; unless it ``learns``, its policy file may be from another algorithm."""
     learner = learner_settings(config.learner)
     for path, message in rig_problems(learner, len(config.rig.actuators)):
-        yield ("learner", *path_steps(path)), f"{message} at learner.{path}"
+        yield ("learner", *parse_path(path)), f"{message} at learner.{path}"
     if learns:
         for path, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
-            yield path_steps(path), f"{message} at {path}"
+            yield parse_path(path), f"{message} at {path}"
     problem = process_problem(learner, config.exploration)
     if problem is not None and (learns or learner.algorithm != type(learner)().algorithm):
         path, message = problem
@@ -209,7 +209,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     yield from problems
     if not problems and _learns(config) and not any(findings(config)):
         for path, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
-            yield path_steps(path), f"{message} at {path}"
+            yield parse_path(path), f"{message} at {path}"
         yield from beginning_findings(config)
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"no file '{config.policy}' at policy"

@@ -72,7 +72,7 @@ def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
 def third_party_plugins(*configs: RunConfig | StepRun) -> list[Plugin]:
     """Third-party plugins of configurations, sorted by group and name."""
     used = {choice for config in configs for choice in chosen_plugins(config)}
-    origins = ((group, name, registry.origin_of(group, name)) for group, name in sorted(used))
+    origins = ((group, name, registry.override_origin(group, name)) for group, name in sorted(used))
     return [Plugin(group, name, *origin) for group, name, origin in origins if origin is not None]
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
-from onrig.runtime.braking import RESET_SHARE, Divergence
+from onrig.runtime.braking import RESET_DIVERGENCE_SHARE, DivergenceTimer
 from onrig.runtime.guard import MAX_BUDGET_NS, Guard
 from onrig.runtime.reset.schema import Reset
 
@@ -54,7 +54,7 @@ class EpisodeReset:
         self._safe = tuple(a.safe for a in rig.actuators)
         self._guard = Guard(self._record_driver_failure, MAX_BUDGET_NS, clock)
         self._failure = ""
-        self._divergence = Divergence()
+        self._divergence = DivergenceTimer()
         self._start: Mapping[str, float] | None = None
         self.set_start(start)
         self.begin()
@@ -132,8 +132,8 @@ class EpisodeReset:
         opposed = self._driver.opposed
         if opposed is None:
             self._divergence.reset()
-        elif self._divergence.update(opposed, elapsed_s) >= RESET_SHARE * reset.timeout_s:
-            self.detail = f"for {RESET_SHARE * reset.timeout_s:.2g} s at full effort; {far}"
+        elif self._divergence.update(opposed, elapsed_s) >= RESET_DIVERGENCE_SHARE * reset.timeout_s:
+            self.detail = f"for {RESET_DIVERGENCE_SHARE * reset.timeout_s:.2g} s at full effort; {far}"
             return Decision(self._safe, Progress.DIVERGES)
         return Decision(action if all(map(isfinite, action)) else self._safe, Progress.DRIVING)
 

@@ -15,8 +15,8 @@ from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 from onrig.hw.roles import derivative_problem, place_problems, rate_problem, speed_problem
 from onrig.runtime import registry
-from onrig.runtime.braking import one_sided
-from onrig.runtime.config.problem import unknown_name
+from onrig.runtime.braking import braking_problem
+from onrig.runtime.config.problem import describe_unknown_name
 from onrig.runtime.config.registered import registered
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
@@ -97,7 +97,7 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
         """List missing or unsuitable signals, and a push as long as the attempt."""
         yield from check_name("actuator", self.actuator, [a.name for a in rig.actuators], "actuator", rig)
         yield from check_name("velocity", self.velocity, [o.name for o in rig.observations], "observation", rig)
-        brakes = [one_sided(a, a.low, a.high) for a in rig.actuators if a.name == self.actuator]
+        brakes = [braking_problem(a, a.low, a.high) for a in rig.actuators if a.name == self.actuator]
         yield from (("actuator", brake) for brake in brakes if brake)
         if not self.push_s < self.timeout_s:
             yield "push_s", "must be less than timeout_s"
@@ -163,7 +163,7 @@ else:
 def check_name(path: str, name: str, there: Sequence[str], kind: str, rig: Rig) -> Iterator[tuple[str, str]]:
     """Yield a problem if the rig has no such name."""
     if name not in there:
-        yield path, unknown_name(f"rig '{rig.name}'", kind, name, there)
+        yield path, describe_unknown_name(f"rig '{rig.name}'", kind, name, there)
 
 
 def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ import msgspec
 
 from onrig.hw.bounds import Positive, Quantity
 from onrig.hw.rig import Rig
-from onrig.runtime.braking import Brake, Divergence
+from onrig.runtime.braking import Brake, DivergenceTimer
 
 Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
@@ -147,7 +147,7 @@ class FallbackWatch:
         self._distance, self._at_full_effort, self._period_s = distance, at_full_effort, period_s
         self._min_diverging_s = max(MIN_DIVERGING_S, MIN_DIVERGING_DWELLS * dwell_s)
         self._min_diverging_far_s = max(MIN_DIVERGING_FAR_S, dwell_s) if predicted else self._min_diverging_s
-        self._divergence = Divergence(floor=1.0)
+        self._divergence = DivergenceTimer(floor=1.0)
 
     def reset(self) -> None:
         """Restart the measurement because the fallback is inactive."""

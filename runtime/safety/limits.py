@@ -10,7 +10,7 @@ import msgspec
 
 from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig, rig_problems
-from onrig.runtime.braking import one_sided
+from onrig.runtime.braking import braking_problem
 from onrig.runtime.config.problem import Finding, NodePath, collect_findings, format_path
 from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.runtime.registry import BOXES
@@ -178,7 +178,7 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
         elif field == "actuator":
             actuator = next(a for a in run.rig.actuators if a.name == name)
             low, high = run.limits.range.get(name, (actuator.low, actuator.high))
-            if message := one_sided(actuator, low, high):
+            if message := braking_problem(actuator, low, high):
                 yield ("fallback", field), message
     if isinstance(fallback, Hold):
         yield from magnet_findings(run.rig, "fallback", fallback.magnets)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.problem import Finding, unknown_name
+from onrig.runtime.config.problem import Finding, describe_unknown_name
 from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 
@@ -208,7 +208,7 @@ def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Ite
 def unknown_name_message(rig: Rig, kind: str, name: str) -> str | None:
     """Message about a name that is not in the rig; None if it is."""
     names: Sequence[str] = [i.name for i in (rig.actuators if kind == "actuator" else rig.observations)]
-    return None if name in names else unknown_name(f"rig '{rig.name}'", kind, name, names)
+    return None if name in names else describe_unknown_name(f"rig '{rig.name}'", kind, name, names)
 
 
 def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Iterator[Finding]:

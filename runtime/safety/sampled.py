@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.roles import observation_of
-from onrig.runtime.config.problem import Finding, unknown_name
+from onrig.runtime.config.problem import Finding, describe_unknown_name
 from onrig.runtime.safety.barrier_file import MAX_COMMANDS, MAX_STATES, Axis, Barrier, read_barrier
 from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.plant_box import Setting, Sketch
@@ -73,13 +73,13 @@ class SampledBox(
         for field, by_observation in (("range", self.range), ("sensor_error", self.sensor_error)):
             for name in by_observation:
                 if name not in names:
-                    yield (section, field, name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                    yield (section, field, name), describe_unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for field, name in (("place", self.place), ("velocity", self.velocity)):
             if name not in names:
-                yield (section, field), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                yield (section, field), describe_unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for name in self.nodes:
             if name not in (*names, *actuators):
-                yield (section, "nodes", name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                yield (section, "nodes", name), describe_unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for field, pairs in (("range", self.range), ("uncertainty", self.uncertainty)):
             for name, (low, high) in pairs.items():
                 if not low <= high or (field == "range" and low == high):

@@ -57,7 +57,7 @@ def test_shipped_runs_rigs_and_tasks_are_found_by_name() -> None:
 def test_an_unknown_run_gives_the_known_ones() -> None:
     (told,) = refusal("pendulun")
     said = "pendulun:1:1: no 'pendulun' (did you mean 'pendulum'?)"
-    assert told == f"{said}; shipped are: {', '.join(shipped_names())}"
+    assert told == f"{said}; shipped with Onrig: {', '.join(shipped_names())}"
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "folder/pendulum", "./x.yaml", ""])
@@ -73,7 +73,7 @@ def test_an_unknown_rig_or_task_is_told_where_it_is_named_with_the_known_ones(lo
     line = 1 if key == "rig" else 2
     known = ", ".join(shipped_names(f"{key}s"))
     column = len(key) + 3
-    assert refusal(str(local)) == [f"{local}:{line}:{column}: no 'yours'; shipped are: {known} at {key}"]
+    assert refusal(str(local)) == [f"{local}:{line}:{column}: no 'yours'; shipped with Onrig: {known} at {key}"]
 
 
 def test_rigs_and_tasks_beside_the_run_come_before_shipped_ones(local: Path) -> None:

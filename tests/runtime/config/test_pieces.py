@@ -11,7 +11,7 @@ import pytest
 
 from onrig.runtime import python_files, registry
 from onrig.runtime.config.document import Document, parse_content, parse_document
-from onrig.runtime.config.pieces import copies_of, register_resolved, with_copies, with_files, with_plugins
+from onrig.runtime.config.pieces import read_copies, register_resolved, with_copies, with_files, with_plugins
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.yaml_nodes import value_at
 
@@ -71,7 +71,7 @@ def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
     keeper = registry.load(registry.RETENTIONS, "Mine")
     assert keeper.name == "Mine"
     assert registry.is_third_party(keeper)
-    origin = registry.origin_of(registry.RETENTIONS, "Mine")
+    origin = registry.override_origin(registry.RETENTIONS, "Mine")
     assert origin is not None
     assert origin.source.endswith("mine.py")
     assert registry.import_home(keeper, ":Mine") is keeper
@@ -184,7 +184,7 @@ def test_a_run_uses_its_copy_of_a_file_that_is_missing_or_has_changed(tmp_path: 
     text = "limits: {predicted: {kind: sampled, table: beam.barrier}}"
     resolved = with_files(parse_document(text, "run.yaml"), tmp_path)
     run = tmp_path / "run"
-    ((name, content),) = copies_of(resolved.data).items()
+    ((name, content),) = read_copies(resolved.data).items()
     (run / name).parent.mkdir(parents=True)
     (run / name).write_bytes(content)
 

@@ -180,7 +180,7 @@ def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure:
     actuator = config.rig.actuators[i]
     image = axes.imshow(
         surface.action[i],
-        cmap=surface_colours(one_sided=_is_one_sided(actuator)),
+        cmap=surface_colours(braking_problem=_is_one_sided(actuator)),
         vmin=actuator.low,
         vmax=actuator.high,
         origin="lower",
