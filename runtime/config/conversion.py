@@ -8,8 +8,8 @@ from typing import Final, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from onrig.runtime.config import registered
-from onrig.runtime.config.expectation import format_value
 from onrig.runtime.config.document import Document, problem_at
+from onrig.runtime.config.expectation import format_value
 from onrig.runtime.config.mismatch import explain, is_optional
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, format_path, suggestion
 from onrig.runtime.config.yaml_nodes import value_at, with_value, without_key

@@ -32,8 +32,8 @@ def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) ->
         if quiet is not None and quiet.episodes >= quiet.every:
             message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
             yield ("quiet", "episodes"), message
-    piece_problems = collect_problems(lambda: exploration.problems(rig), "the process")
-    yield from ((parse_path(path), message) for path, message in piece_problems)
+    problems = collect_problems(lambda: exploration.problems(rig), "the process")
+    yield from ((parse_path(path), message) for path, message in problems)
     yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
     yield from _temperature_findings(exploration.budgets.temperature, rig)
 
@@ -63,9 +63,9 @@ def _points_findings(node_path: NodePath, points: Points, over: str) -> Iterator
 
 def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
     for name, limit in _configured_limits(budgets.session):
-        hourly = getattr(budgets.hour, name)
-        if hourly is not None and limit < hourly:
-            yield ("budgets", "hour", name), f"{hourly:g} per hour exceeds the session's budget of {limit:g}"
+        hour_limit = getattr(budgets.hour, name)
+        if hour_limit is not None and limit < hour_limit:
+            yield ("budgets", "hour", name), f"{hour_limit:g} per hour exceeds the session's budget of {limit:g}"
     largest_use = _largest_episode_use(rig, steps, rate_hz) if steps else {}
     for span in ("hour", "session"):
         for name, limit in _configured_limits(getattr(budgets, span)):

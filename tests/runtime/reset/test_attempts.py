@@ -99,7 +99,7 @@ def test_it_gives_up_after_its_attempts_with_the_safe_output_and_says_how_far_it
     assert progress is Progress.GAVE_UP
     assert took_s == pytest.approx(attempts * 2.0 + (attempts - 1) * 0.5, abs=attempts * 2 * PERIOD_S)
     assert actions[-1] == (0.0,)
-    assert episode_reset.detail.startswith(f"{attempts} attempts of 2 s; finally angle was 1.0")
+    assert episode_reset.detail.startswith(f"{attempts} attempts of 2 s; at the end angle was 1.0")
 
 
 def test_between_attempts_the_output_is_safe_and_every_later_one_begins_with_a_push_to_the_other_side() -> None:
