@@ -196,7 +196,7 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         parsed = parse_strategy(strategy)
     except ValueError:
         return
-    for part in parse_sampling(parsed.sampling).each:
+    for part in parse_sampling(parsed.sampling).nested:
         yield from _sampling_problems(settings, part.name)
     for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
         supported = algorithms_where(lambda section: bool(section.home_under_refer))
@@ -222,7 +222,7 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     Experiments may set sections that only some of their cells read, and every run has the sections of ``ddpg`` and
     ``dqn``.
     """
-    parts = parse_sampling(parse_strategy(strategy).sampling).each
+    parts = parse_sampling(parse_strategy(strategy).sampling).nested
     read = {settings.algorithm, *(sampling_class(part.name).section for part in parts)}
     readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in ALWAYS}
     samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)

@@ -21,7 +21,7 @@ from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, collect_findings, parse_path
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import MAX_CAPACITY, machine_bytes
-from onrig.runtime.memory.strategy import bytes_of, parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy, required_bytes
 from onrig.runtime.registry import is_third_party
 from onrig.runtime.run_checks import findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
@@ -247,7 +247,7 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
     except ValueError:  # reported by another check
         return
     thinned = config.selection.write_probability < 1
-    required = bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
+    required = required_bytes(strategy, capacity, layout_of(config), thinned=thinned)
     available = machine_bytes()
     if required > available:
         name = "strategy" if config.selection.capacity is None else "capacity"

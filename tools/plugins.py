@@ -39,7 +39,7 @@ def chosen_plugins(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
     """Yield the groups and names that a checked configuration chooses from the registry, including Onrig's own."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
-    yield from ((registry.SAMPLERS, part.name) for part in parse_sampling(strategy.sampling).each)
+    yield from ((registry.SAMPLERS, part.name) for part in parse_sampling(strategy.sampling).nested)
     sections: list[msgspec.Struct] = [config]
     if isinstance(config, RunConfig):
         yield registry.ALGORITHMS, learner_settings(config.learner).algorithm

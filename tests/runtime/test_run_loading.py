@@ -9,7 +9,7 @@ from onrig.runtime.config.document import find_config, shipped_names
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.settings import Selection
-from onrig.runtime.memory.strategy import bytes_of, parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy, required_bytes
 from onrig.runtime.run_config import Scaled, capacity_of
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from tests.runtime.samples import PENDULUM
@@ -222,5 +222,5 @@ def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy:
     selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
     capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
     parsed = parse_strategy(strategy)
-    held = bytes_of(parsed, capacity, Layout(2, 1), thinned=write_probability < 1)
+    held = required_bytes(parsed, capacity, Layout(2, 1), thinned=write_probability < 1)
     assert 1_000_000 - 100 < held <= 1_000_000

@@ -12,7 +12,7 @@ import numpy as np
 from onrig.learner.settings import learner_settings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.memory.strategy import build_keeper, bytes_of, parse_strategy
+from onrig.runtime.memory.strategy import build_keeper, parse_strategy, required_bytes
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract, standard_probes
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
@@ -89,7 +89,7 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
     selection = config.selection
     strategy, capacity = parse_strategy(selection.strategy), capacity_of(config)
     thinned = selection.write_probability < 1
-    yield "the memory's size", bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
+    yield "the memory's size", required_bytes(strategy, capacity, layout_of(config), thinned=thinned)
     keeper = build_keeper(
         strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
     )
