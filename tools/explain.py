@@ -12,7 +12,7 @@ from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.memory.settings import Selection, Weighted
 from onrig.runtime.memory.strategy import parse_strategy
-from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.policy.probation import probation_limits
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_observations
@@ -319,7 +319,7 @@ def policy_table(config: RunConfig) -> Table:
 
 
 def _probation(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
-    terms = terms_of(config)
+    terms = probation_limits(config)
     if terms is None:
         return (("probation", "none", "an admitted policy acts until the next one replaces it"),)
     slow = ("  too slow", "-", "not checked in lockstep")

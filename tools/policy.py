@@ -85,7 +85,7 @@ def _run_evaluation(found: JudgedPolicy, episodes: int, seed: int | None) -> Eva
 
 def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
     """Write the policy with the rig's contract to ``out``, and print the admission verdict; returns the exit code."""
-    from onrig.runtime.policy.stamp import stamped
+    from onrig.runtime.policy.stamp import stamp_contract
 
     try:
         config = load(name, overrides)
@@ -93,7 +93,9 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
         if isinstance(model, Refused):
             return complain("policy", f"{file}: refused at {model.stage}: {model.reason}")
         wanted = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
-        replace_file(out, stamped(model, msgspec.structs.replace(wanted, parent_run=f"stamped from {file.name}")))
+        replace_file(
+            out, stamp_contract(model, msgspec.structs.replace(wanted, parent_run=f"stamped from {file.name}"))
+        )
     except ConfigError as error:
         return explain(error)
     except ModelRefused as refusal:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
-from onrig.runtime.policy.probation import Record, Tenure, Terms
+from onrig.runtime.policy.probation import ProbationLimits, Tenure, TenureState
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
@@ -54,7 +54,7 @@ class SeatedState(msgspec.Struct, frozen=True):
     """An acting or former policy, as stored for a resumed run."""
 
     policy_id: int
-    tenure: Record
+    tenure: TenureState
     native: bool = False
 
 
@@ -72,7 +72,7 @@ class PolicySwitch:
     ``terms``: the probation of every policy; None disables rollback.
     """
 
-    def __init__(self, slot: PolicySlot, terms: Terms | None = None) -> None:
+    def __init__(self, slot: PolicySlot, terms: ProbationLimits | None = None) -> None:
         self._slot, self._terms = slot, terms
         self._seen = 0
         self._fetched: SlotPolicy | None = None
@@ -143,7 +143,7 @@ class PolicySwitch:
             self._warm_up()
 
     def _keep_warm(self, slack_ns: int) -> None:
-        if self._predecessors and slack_ns >= _KEEP_WARM_NS and self._tenure.on_probation:
+        if self._predecessors and slack_ns >= _KEEP_WARM_NS and self._tenure.is_on_probation:
             with contextlib.suppress(Exception):  # its errors matter only when it acts
                 self._predecessors[-1].session.run()
 
@@ -210,13 +210,13 @@ class PolicySwitch:
         if self.active is not None and (
             previous_tenure.ticks or self._terms is None
         ):  # one that never acted is not a fallback
-            if self._terms is None or previous_tenure.passed:
+            if self._terms is None or previous_tenure.has_passed:
                 self._predecessors.clear()
             self._predecessors.append(_Seated(self.policy_id, self.active, previous_tenure))
             if len(self._predecessors) > _MAX_PREDECESSORS:
                 del self._predecessors[1]
         self.policy_id, self.active = policy_id, session
-        self._tenure = Tenure(self._terms, self._predecessors[-1].tenure.share if self._predecessors else None)
+        self._tenure = Tenure(self._terms, self._predecessors[-1].tenure.fallback_share if self._predecessors else None)
         self._ready = None
         self.swaps += 1
 
@@ -238,7 +238,7 @@ class PolicySwitch:
         """Return the state for a resumed run: the acting policy, its predecessors, and their probation records."""
         sitting = [_Seated(self.policy_id, self.active, self._tenure)] if self.active is not None else []
         seated = tuple(
-            SeatedState(s.policy_id, s.tenure.record(), s.session.native) for s in (*self._predecessors, *sitting)
+            SeatedState(s.policy_id, s.tenure.state(), s.session.native) for s in (*self._predecessors, *sitting)
         )
         return SwitchState(seated, tuple(self._failed))
 
@@ -246,7 +246,9 @@ class PolicySwitch:
         """Restore a state, without policies that have no session any more; a newer policy in the slot counts as new."""
         self._failed.extend(state.failed)
         back = [(s, session_of(s.policy_id, s.native)) for s in state.seated]
-        seated = [_Seated(s.policy_id, session, Tenure.of(self._terms, s.tenure)) for s, session in back if session]
+        seated = [
+            _Seated(s.policy_id, session, Tenure.restore(self._terms, s.tenure)) for s, session in back if session
+        ]
         if not seated or not back[-1][1]:
             return
         *self._predecessors, (self.policy_id, self.active, self._tenure) = seated
@@ -258,7 +260,7 @@ class PolicySwitch:
 
     def marks(self) -> int:
         """Return the flags for the record of a tick in which the policy is evaluated; call once per record."""
-        probation = _PROBATION if self._tenure.on_probation else 0
+        probation = _PROBATION if self._tenure.is_on_probation else 0
         return probation | self.take_mark() if self._came_back else probation
 
     def take_mark(self) -> int:

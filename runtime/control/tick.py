@@ -159,7 +159,7 @@ class Tick:
             return
         if policy.native:
             step.flags |= _NATIVE
-        if not policy.plain:
+        if not policy.has_basic_ports:
             self._ports.ask(step, policy, *self._exploration.own_noise(self._k, self._margin))
             return
         try:

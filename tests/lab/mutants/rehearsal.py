@@ -13,7 +13,7 @@ from onrig.learner.settings import learner_settings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.memory.strategy import build_keeper, parse_strategy, required_bytes
-from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.policy.probation import probation_limits
 from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract, standard_probes
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.safety.shield import Shield
@@ -79,7 +79,7 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
     explorer = Explorer(config)
     yield from (("a number of the exploration", value) for value in _numbers(explorer))
     Fade(config.supervision.fade_s, config.rate_hz, safe)
-    terms_of(config)
+    probation_limits(config)
     yield "the period on the wall clock", float(config.wall_period_ns)
     yield "the tape's size", float(frame_log_bytes(config.rate_hz))
     record_layout(config)
