@@ -164,5 +164,5 @@ def defaults_of(name: str) -> AlgorithmConfig:
 
 def algorithms_where(condition: Callable[[AlgorithmConfig], bool]) -> str:
     """List the names of the algorithms whose sections satisfy a condition, for a message."""
-    sections: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
+    sections: dict[str, Callable[[], AlgorithmConfig]] = registry.load_available(registry.ALGORITHMS)
     return ", ".join(name for name, section in sections.items() if condition(section()))

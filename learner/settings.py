@@ -126,7 +126,7 @@ if TYPE_CHECKING:
 else:
     LearnerSettings = msgspec.defstruct(
         "LearnerSettings",
-        list(_sections(*(registry.loadable(group, registry.own_names(group)) for group in _GROUPS))),
+        list(_sections(*(registry.load_available(group, registry.builtin_names(group)) for group in _GROUPS))),
         bases=(_Common,),
         module=__name__,
         namespace={"__doc__": _Common.__doc__},
@@ -151,7 +151,7 @@ def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[Learne
     if not algorithms and not samplers:
         return LearnerSettings
     names = dict(zip(_GROUPS, (algorithms, samplers), strict=True))
-    fields = list(_sections(*(registry.loadable(group, chosen) for group, chosen in names.items())))
+    fields = list(_sections(*(registry.load_available(group, chosen) for group, chosen in names.items())))
     extended = msgspec.defstruct(
         "LearnerSettings",
         fields,
@@ -225,7 +225,7 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     parts = parse_sampling(parse_strategy(strategy).sampling).nested
     read = {settings.algorithm, *(sampling_class(part.name).section for part in parts)}
     readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in ALWAYS}
-    samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
+    samplings: dict[str, type[SamplerSettings]] = registry.load_available(registry.SAMPLERS)
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
     for name, message in readers.items():
         if name not in read and getattr(settings, name, UNSET) is not UNSET:

@@ -25,7 +25,7 @@ from onrig.runtime.memory.strategy import parse_strategy, required_bytes
 from onrig.runtime.registry import is_third_party
 from onrig.runtime.run_checks import findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
-from onrig.runtime.run_loading import Rules, load_run
+from onrig.runtime.run_loading import LoadingRules, load_run
 from onrig.runtime.safety.limits import prediction_findings
 from onrig.runtime.safety.plant_box import box_name
 from onrig.runtime.scoring import early_end
@@ -48,12 +48,14 @@ def sections() -> dict[NodePath, type]:
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a configuration with the checks of plants and trials; raises ConfigError with every problem."""
-    return load_run(name, overrides, sections, Rules(refuse=plant_findings))
+    return load_run(name, overrides, sections, LoadingRules(refusal_checks=plant_findings))
 
 
 def load_without_table(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a configuration whose sampled barrier is yet to be computed; raises ConfigError."""
-    return load_run(name, overrides, sections, Rules(refuse=lambda config: _plant_checks(config, with_table=False)))
+    return load_run(
+        name, overrides, sections, LoadingRules(refusal_checks=lambda config: _plant_checks(config, with_table=False))
+    )
 
 
 def load_for_rig(
@@ -71,8 +73,8 @@ def load_for_rig(
     policy in its folder. Raises ConfigError.
     """
     if port is not None:
-        load_run(name, overrides, sections, Rules(refuse=coverage_findings))
-    rules = Rules(
+        load_run(name, overrides, sections, LoadingRules(refusal_checks=coverage_findings))
+    rules = LoadingRules(
         rig_findings if begins else resumption_findings,
         _warnings,
         on_warning,
@@ -83,7 +85,7 @@ def load_for_rig(
 
 def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load the configuration of a remote learner, whose section applies regardless of ``local_learner``."""
-    return load_run(name, overrides, sections, Rules(refuse=learner_findings))
+    return load_run(name, overrides, sections, LoadingRules(refusal_checks=learner_findings))
 
 
 def replace_device(config: RunConfig, path: str) -> RunConfig:

@@ -57,7 +57,9 @@ def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__.tag
         for group in registry.GROUPS if isinstance(kind, str) else ():
-            if kind in registry.names(group) and registry.loadable(group, [str(kind)]).get(str(kind)) is type(value):
+            if kind in registry.names(group) and registry.load_available(group, [str(kind)]).get(str(kind)) is type(
+                value
+            ):
                 yield group, str(kind)
         for name in value.__struct_fields__:
             yield from _registered_choices(getattr(value, name))
@@ -72,7 +74,7 @@ def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
 def third_party_plugins(*configs: RunConfig | StepRun) -> list[Plugin]:
     """Third-party plugins of configurations, sorted by group and name."""
     used = {choice for config in configs for choice in chosen_plugins(config)}
-    origins = ((group, name, registry.override_origin(group, name)) for group, name in sorted(used))
+    origins = ((group, name, registry.plugin_origin(group, name)) for group, name in sorted(used))
     return [Plugin(group, name, *origin) for group, name, origin in origins if origin is not None]
 
 
@@ -90,7 +92,6 @@ def plugin_difference(meta: Mapping[str, object], pieces: list[Plugin]) -> str |
         equal = new is not None and (old.version, old.sha256) == (new.version, new.sha256)
         if not equal:
             now = "Onrig's own" if new is None else str(new)
-            return (
-                f"'{old.name}' of {registry.key_of(old.group)} was {old} and is {now} here: restore the run's version"
-            )
+            plugin = f"'{old.name}' of {registry.group_key(old.group)}"
+            return f"{plugin} was {old} and is {now} here: restore the run's version"
     return None

@@ -12,7 +12,7 @@ from onrig.runtime.run_checks import MIN_RATE_HZ, reset_findings
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.safety.sampled import SampledBox
-from onrig.runtime.starts import middle_of, rows_of
+from onrig.runtime.starts import middle_start, rows_of
 from onrig.sim.barrier.plants import deviations
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.plants.trial import name_of, trial_problems
@@ -62,7 +62,7 @@ def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
     for path, message in dict.fromkeys(problems):
         yield ("device", "twin", *parse_path(path)), f"{message} at device.twin.{path}"
     if not problems and config.rate_hz >= MIN_RATE_HZ:
-        start = middle_of(config.task.all_starts)
+        start = middle_start(config.task.all_starts)
         trial = trial_problems(twin.plant, config.rig, start, config.period_us * 1e-6, twin.substeps)
         for message in trial:
             yield ("device", "twin", "plant"), f"{message} at device.twin.plant"

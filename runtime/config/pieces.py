@@ -43,9 +43,9 @@ def with_plugins(document: Document, base: Path | None) -> Document:
     untrusted: dict[Path, NodePath] = {}
     data = document.data
     for key, plugins in section.items():
-        group = next((group for group in registry.GROUPS if registry.key_of(group) == key), None)
+        group = next((group for group in registry.GROUPS if registry.group_key(group) == key), None)
         if group is None:
-            suggestion = hint(key, map(registry.key_of, registry.GROUPS))
+            suggestion = hint(key, map(registry.group_key, registry.GROUPS))
             problems.append(
                 problem_at(document, (KEY, key), f"unknown group '{key}'{suggestion} at {KEY}", at_key=True)
             )

@@ -51,7 +51,7 @@ def _deferred_struct(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] 
 
 def group_structs(group: str) -> Iterator[inspect.StructType]:
     """Yield the types of a group's structs."""
-    for struct in registry.loadable(group).values():
+    for struct in registry.load_available(group).values():
         info = inspect.type_info(struct)
         if isinstance(info, inspect.StructType):
             yield info

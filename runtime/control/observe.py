@@ -8,7 +8,7 @@ from typing import Final
 
 from onrig.hw.messages import State
 from onrig.hw.rig import Rig, targets_of
-from onrig.runtime.inputs import Watch, composition_of
+from onrig.runtime.inputs import Watch, build_composition
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.tracking import EpisodeTargets
@@ -132,7 +132,7 @@ class EpisodeObserver:
         """``steps`` per episode; ``to_si`` converts counts of the actuators; ``watch`` wraps third-party transforms."""
         self._sensors: Final = Observer(config.rig, config.period_us * 1e-6)
         self._further: Final = further_signals(config, steps, to_si)
-        self._composition: Final = composition_of(config.task.inputs, config.rig, watch)
+        self._composition: Final = build_composition(config.task.inputs, config.rig, watch)
         self.begin(Kind.RESET, 0)
 
     def number_from(self, seed: int, before: int) -> None:

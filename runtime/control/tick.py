@@ -24,7 +24,7 @@ from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, is_unfit
 from onrig.runtime.safety.shield import Shield
-from onrig.runtime.task import compile_form, compile_termination, episode_steps
+from onrig.runtime.task import compile_base_reward, compile_termination, episode_steps
 from onrig.runtime.terminations import ScalarTest
 
 # Plain numbers, because an operation on an enumeration of flags takes microseconds with cold caches.
@@ -56,7 +56,7 @@ class Tick:
         self._ports = PolicyPorts(rig)
         self._exploration = ExplorationStage(config, explorer)
         self._shield = Shield(config.limits, rig, config.period_us * 1e-6)
-        self._reward = compile_form(config.task, rig, watch)
+        self._reward = compile_base_reward(config.task, rig, watch)
         self._terminated = compile_termination(config.task, rig, watch)
         self._zeros = (0.0,) * len(rig.actuators)
         self._no_answer = (nan,) * len(rig.actuators)

@@ -99,7 +99,7 @@ class SamplingParts(NamedTuple):
 
 def sampling_names() -> tuple[str, ...]:
     """Return all samplings in the notation, those with a number with an example of it."""
-    samplings: dict[str, type[Sampling]] = registry.loadable(registry.SAMPLERS)
+    samplings: dict[str, type[Sampling]] = registry.load_available(registry.SAMPLERS)
     return tuple(
         str(
             SamplingParts(
@@ -197,7 +197,7 @@ def _parse_contained(name: str, sampling_type: type[Sampling], text: str | None)
 
 
 def _known_names() -> str:
-    keepers: dict[str, type[Keeper]] = registry.loadable(registry.RETENTIONS)
+    keepers: dict[str, type[Keeper]] = registry.load_available(registry.RETENTIONS)
     retentions = [name if k.parameter is None else f"{name}({k.parameter.symbol})" for name, k in keepers.items()]
     return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(sampling_names())}"
 

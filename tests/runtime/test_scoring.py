@@ -9,7 +9,7 @@ from msgspec import UNSET
 from onrig.runtime.reward_terms import Terminal
 from onrig.runtime.rewards import RewardTerm
 from onrig.runtime.scoring import compile_cut_off_reward, early_end, measure_of, normalized
-from onrig.runtime.starts import middle_of
+from onrig.runtime.starts import middle_start
 from onrig.runtime.task import Task, compile_reward
 from onrig.runtime.terminations import Outside
 from tests.runtime.samples import PENDULUM
@@ -103,7 +103,7 @@ def test_an_end_pays_unless_its_reward_is_below_that_of_living_on(
 
 def test_without_references_living_on_is_as_the_start_is() -> None:
     raw = msgspec.structs.replace(FALLS, normalization=None)
-    reward = compile_reward(raw, RIG)([middle_of(raw.start)["angle"], middle_of(raw.start)["velocity"]], (0.0,))
+    reward = compile_reward(raw, RIG)([middle_start(raw.start)["angle"], middle_start(raw.start)["velocity"]], (0.0,))
     end = early_end(raw, RIG, STEPS, GAMMA)
     assert end.typical == pytest.approx(reward * (1 - GAMMA**STEPS) / (1 - GAMMA))
 

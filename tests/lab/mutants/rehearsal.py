@@ -19,7 +19,7 @@ from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_l
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.scoring import normalized
 from onrig.runtime.shm.frame_log import frame_log_bytes
-from onrig.runtime.starts import middle_of
+from onrig.runtime.starts import middle_start
 from onrig.runtime.task import compile_reward, compile_termination
 from onrig.sim.plants.integrate import step
 from onrig.sim.synthetic.model import PlantModel
@@ -73,7 +73,7 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
                 yield "a normalised reward", score
     yield from (("a number of the shield", value) for value in _numbers(shield))
     if task.reset is not None:
-        driver = task.reset.driver(middle_of(task.all_starts), rig)
+        driver = task.reset.driver(middle_start(task.all_starts), rig)
         driver.begin(2)
         yield from (("a reset's command", value) for value in driver.drive(middle, 0.0))
     explorer = Explorer(config)
@@ -105,7 +105,7 @@ def _twin(config: RunConfig) -> Iterator[tuple[str, float]]:
     rig, plant, period_s = config.rig, options.plant, config.period_us * 1e-6
     TwinDevice(rig, options, config.task.all_starts, time_scale=0.0)
     for action in (tuple(a.low for a in rig.actuators), tuple(a.high for a in rig.actuators)):
-        state = tuple(middle_of(config.task.all_starts)[name] for name in plant.state_names)
+        state = tuple(middle_start(config.task.all_starts)[name] for name in plant.state_names)
         for _ in range(min(_PERIODS, max(1, _MAX_STEPS // options.substeps))):
             state = step(plant, state, action, period_s, options.substeps)
         yield from (("the plant's state", value) for value in state)

@@ -71,7 +71,7 @@ def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
     keeper = registry.load(registry.RETENTIONS, "Mine")
     assert keeper.name == "Mine"
     assert registry.is_third_party(keeper)
-    origin = registry.override_origin(registry.RETENTIONS, "Mine")
+    origin = registry.plugin_origin(registry.RETENTIONS, "Mine")
     assert origin is not None
     assert origin.source.endswith("mine.py")
     assert registry.import_home(keeper, ":Mine") is keeper

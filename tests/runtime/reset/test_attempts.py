@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onrig.hw.rig import Rig
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.reset.schema import Draw, Reset, Settle, reset_problems
-from onrig.runtime.starts import middle_of
+from onrig.runtime.starts import middle_start
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.magman import Magman
@@ -17,7 +17,7 @@ from tests.runtime.samples import MAGMAN, PENDULUM
 from tests.runtime.third_party import Home
 
 PERIOD_S = 0.02
-PENDULUM_START, MAGMAN_START = (middle_of(config.task.start) for config in (PENDULUM, MAGMAN))
+PENDULUM_START, MAGMAN_START = (middle_start(config.task.start) for config in (PENDULUM, MAGMAN))
 
 
 def reset_of(config_reset: Reset | None) -> Reset:
