@@ -263,7 +263,8 @@ def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
     if _may_be_hardware(config) and config.task.reset is None:
         yield (
             ("task", "reset"),
-            "without a reset controller only a device that can reset itself is accepted (RESET in its hello), at task.reset",
+            "without a reset controller only a device that can reset itself is accepted (RESET in its hello), "
+            "at task.reset",
         )
 
 

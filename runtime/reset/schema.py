@@ -89,7 +89,7 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
     velocity: str
     """Name of the velocity observation."""
     full_at: Positive
-    """Velocity from which it brakes with full effort."""
+    """Velocity from which the actuator brakes with full effort."""
     push_s: NotNegative = 0.2
     """Duration of the push before later attempts."""
 

@@ -37,7 +37,7 @@ _COUNT_TOLERANCE: Final = 1e-6
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
 _MAX_RATE_HZ: Final = 10_000.0
-"""Rates beyond these are reported by ``onrig.runtime.run_checks``."""
+"""Rates outside this range are reported by ``onrig.runtime.run_checks``."""
 
 
 class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """Minimum duration of the fallback."""
     on_withdrawn: Literal["pause", "reduce"] | msgspec.UnsetType = msgspec.UNSET
     """Reaction to a withdrawn promise: ``pause`` until a person re-arms (default on a port), or ``reduce`` exploration
-    to a tenth; unset with a twin: neither."""
+    to a tenth; unset with a twin: no reaction."""
 
     def count_ranges(self, rig: Rig) -> tuple[tuple[int, int], ...]:
         """Return the lowest and highest command of each actuator within its range, in counts."""
@@ -103,8 +103,8 @@ class _Run(Protocol):
 
 def limit_findings(run: _Run) -> Iterator[Finding]:
     """List (path, message) for each inconsistent value; rate and rig of the run must be valid."""
-    independent = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
-    findings: list[Finding] = [(("limits", *path), message) for path, message in independent]
+    basic_findings = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
+    findings: list[Finding] = [(("limits", *path), message) for path, message in basic_findings]
     if not findings and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
         box, setting = run.limits.predicted, run.limits.setting(run.rig, run.period_us * 1e-6)
         findings += plausibility_findings(setting, box)
@@ -190,7 +190,7 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
 
 
 def prediction_findings(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:
-    """Build and evaluate the configured prediction, for valid limits; propagates any exception of the family's code."""
+    """Build and evaluate the configured prediction, for valid limits; propagates exceptions of the family's code."""
     prediction = compile_prediction(limits, rig, period_s)
     if limits.predicted is None or prediction is None:
         return

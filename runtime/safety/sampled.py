@@ -114,12 +114,12 @@ class SampledBox(
         return SampledPrediction(barrier, setting)
 
     def sketch(self) -> Sketch:
-        """Drawing of two signals against each other."""
+        """Return the drawing of two signals against each other."""
         return {"kind": "phase", "x": self.place, "y": self.velocity}
 
 
 class SampledPrediction:
-    """Multilinear interpolation in the table, by observation and command; allocates nothing that grows.
+    """Multilinear interpolation in the table, by observation and command.
 
     Margins are relative to the largest one of the table.
     """
@@ -138,11 +138,11 @@ class SampledPrediction:
         strides.reverse()
         n = len(header.states)
         self._states = [
-            (observations.index(axis.name), *_scale(axis, step))
+            (observations.index(axis.name), *_axis_parameters(axis, step))
             for axis, step in zip(header.states, strides[:n], strict=True)
         ]
         self._commands = [
-            (actuators.index(axis.name), *_scale(axis, step))
+            (actuators.index(axis.name), *_axis_parameters(axis, step))
             for axis, step in zip(header.commands, strides[n:], strict=True)
         ]
         # The last axis varies fastest, so that neighbours in the list differ along it.
@@ -154,7 +154,7 @@ class SampledPrediction:
         assert observation is not None
         envelope = setting.envelope[observation.name]
         self._per_margin = (envelope.high - envelope.low) / (observation.high - observation.low)
-        self._full = max(float(barrier.values.max()) - header.slack, 1e-6)
+        self._full_margin = max(float(barrier.values.max()) - header.slack, 1e-6)
 
     def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`; refuses every command in a state beyond the table."""
@@ -179,10 +179,10 @@ class SampledPrediction:
         margin = values[0] - self._slack
         if margin < 0.0:
             return -margin * self._per_margin, 0.0
-        return 0.0, min(margin / self._full, 1.0)
+        return 0.0, min(margin / self._full_margin, 1.0)
 
 
-def _scale(axis: Axis, stride: int) -> tuple[float, float, int, int]:
-    """Lowest value, nodes per unit, last node, and stride in the table."""
+def _axis_parameters(axis: Axis, stride: int) -> tuple[float, float, int, int]:
+    """Return lowest value, nodes per unit, last node, and stride in the table."""
     last = axis.nodes - 1
     return axis.low, last / (axis.high - axis.low), last, stride

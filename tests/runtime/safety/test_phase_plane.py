@@ -16,8 +16,8 @@ from onrig.runtime.safety.phase_plane import (
     N_NODES,
     Case,
     NoSafeSet,
-    Sides,
     Span,
+    UpperSide,
     check_feasible,
     mirror_case,
     upper_side,
@@ -185,7 +185,7 @@ def test_a_finer_grid_gives_no_smaller_promise(output: str, monkeypatch: pytest.
     assert np.max(fine - coarse) < 0.02 * c.limit
 
 
-def shares(sides: Sides, limit: float) -> float:
+def shares(sides: UpperSide, limit: float) -> float:
     return float(sides.safe.min()) / limit
 
 
@@ -268,7 +268,7 @@ def test_a_safe_set_that_trusts_the_fallback_to_go_on_does_not_survive_its_host(
     c = case(run)
     monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(N_NODES, case.limit))
     trusting = phase_plane._curves.__wrapped__(c)[2]
-    monkeypatch.setattr("tests.runtime.safety.test_phase_plane.upper_side", lambda _: Sides(*[trusting] * 5))
+    monkeypatch.setattr("tests.runtime.safety.test_phase_plane.upper_side", lambda _: UpperSide(*[trusting] * 5))
     assert fastest_after_the_host(c, c.command.high, c.delay_s, motor_damps=True) > 1.01 * c.limit
 
 
