@@ -96,7 +96,8 @@ def _fallback_findings(config: RunConfig) -> Iterator[Finding]:
     if edge and fallback.full_at > edge:
         yield (
             node_path,
-            f"at the envelope's edge of {edge:g} {o.unit} the fallback brakes with {edge / fallback.full_at:.0%} of its effort",
+            f"at the envelope's edge of {edge:g} {o.unit} the fallback brakes with {edge / fallback.full_at:.0%} of "
+            "its effort",
         )
     count = next(s.resolution for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
     count /= config.period_us * 1e-6 if o.derivative_of is not None else 1.0

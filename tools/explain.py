@@ -19,7 +19,7 @@ from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_ob
 from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.scoring import early_end, measure_of
-from onrig.runtime.starts import Place, rows_of
+from onrig.runtime.starts import Place, start_list
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.doctor.run_needs import learner_bytes
 from onrig.tools.explain_exploration import exploration_tables
@@ -94,7 +94,7 @@ def device_seconds(config: RunConfig) -> tuple[float, float]:
 def _observations(config: RunConfig) -> Table:
     rig, task = config.rig, config.task
     sensors = {s.name: s for s in rig.sensors}
-    starts, names = rows_of(task.all_starts), [o.name for o in targets_of(rig)]
+    starts, names = start_list(task.all_starts), [o.name for o in targets_of(rig)]
     rows = []
     for o in rig.signals:
         sensor = sensors.get(o.derivative_of or o.sensor or o.name)

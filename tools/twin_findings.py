@@ -12,7 +12,7 @@ from onrig.runtime.run_checks import MIN_RATE_HZ, reset_findings
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.safety.sampled import SampledBox
-from onrig.runtime.starts import middle_start, rows_of
+from onrig.runtime.starts import middle_start, start_list
 from onrig.sim.barrier.plants import deviations
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.plants.trial import name_of, trial_problems
@@ -57,7 +57,7 @@ def twin_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
     """List the mismatches between twin and rig, and the problems with its plant's results."""
-    rows = rows_of(config.task.all_starts)
+    rows = start_list(config.task.all_starts)
     problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
     for path, message in dict.fromkeys(problems):
         yield ("device", "twin", *parse_path(path)), f"{message} at device.twin.{path}"

@@ -28,7 +28,7 @@ Write = Callable[[str], Path]
 @pytest.fixture(autouse=True)
 def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that has read no configuration, in a folder of its own."""
-    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setattr(python_files, "_trusts_everything", False)
     monkeypatch.setenv("ONRIG_TRUST", "")
     monkeypatch.chdir(tmp_path)
@@ -97,7 +97,7 @@ def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch:
     with_plugins(named(place), None)  # allowed by the configuration itself, also for child processes
     allowed = os.environ["ONRIG_TRUST"]
     monkeypatch.setenv("ONRIG_TRUST", "")
-    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     assert "only with --trust" in said(named(place), None)
     with pytest.raises(python_files.NotTrusted):
         register_resolved(f'{{"python": {{"retentions": {{"Mine": "{place}"}}}}}}'.encode())
