@@ -290,8 +290,8 @@ def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]
     """Value of a termination for the learner, if the task has one."""
     if config.task.may_terminate:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
-        alternatives = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
-        yield "an early end", f"earns {end.ending:.4g}", f"continuing {alternatives}, discounted by gamma"
+        alternatives = f"{end.typical_return:.4g} typically, {end.worst_return:.4g} at the worst"
+        yield "an early end", f"earns {end.ending_reward:.4g}", f"continuing {alternatives}, discounted by gamma"
 
 
 def _updates(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:

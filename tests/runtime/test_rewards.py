@@ -73,7 +73,7 @@ def test_problems_of_terms_are_told_where_they_are() -> None:
 def test_an_early_end_is_weighed_with_the_terms() -> None:
     task = msgspec.structs.replace(with_terms(far=Distance("velocity", 2.0, 5.0)), normalization=None)
     plain = msgspec.structs.replace(TASK, normalization=None)
-    typical, without = (early_end(t, RIG, 10, 0.5).typical for t in (task, plain))
+    typical, without = (early_end(t, RIG, 10, 0.5).typical_return for t in (task, plain))
     assert typical == pytest.approx(without - 10.0 * (1 - 0.5**10) / 0.5)
 
 
