@@ -164,8 +164,8 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
     comparison = "random actions earn" if config.task.normalization is not None else "the start state earns"
     message = (
         f"an early end is worth {end.ending_reward:.4g}, continuing as {comparison} {end.typical_return:.4g} "
-        f"(discounted by {gamma:g}): the learner is rewarded for ending; set reward.terminal below {end.typical_return:.4g}, "
-        "or raise reward.alive, at task.terminate"
+        f"(discounted by {gamma:g}): the learner is rewarded for ending; "
+        f"set reward.terminal below {end.typical_return:.4g}, or raise reward.alive, at task.terminate"
     )
     yield ("task", "terminate"), message
 
