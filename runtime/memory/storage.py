@@ -238,7 +238,7 @@ class Storage(Rows):
             return slots
         numbers = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
         if slots.max() >= self.capacity:
-            raise ValueError(f"slot {slots.max()} in a storage of {self.capacity}")
+            raise ValueError(f"row for slot {slots.max()}, but the storage has {self.capacity} slots")
         if numbers[0] <= self.inserted or np.any(np.diff(numbers) <= 0):
             raise ValueError(f"rows numbered from {numbers[0]} do not continue the {self.inserted} writes applied")
         if self.cyclic and np.any((numbers - 1) % self.capacity != slots):
