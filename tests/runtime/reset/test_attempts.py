@@ -166,7 +166,9 @@ def test_coils_that_are_not_there_are_named() -> None:
     assert {at for at, _ in reset_problems(reset, MAGMAN_START, MAGMAN.rig)} == {"coils.current_9", "position"}
 
 
-@pytest.mark.parametrize(("how", "said"), [("infinite", "invalid action (inf,)"), ("whole", "invalid action (0.0, 0.0)")])
+@pytest.mark.parametrize(
+    ("how", "said"), [("infinite", "invalid action (inf,)"), ("whole", "invalid action (0.0, 0.0)")]
+)
 def test_a_driver_from_outside_that_fails_is_the_end_of_the_reset(how: str, said: str) -> None:
     reset = EpisodeReset(Home(within={"angle": 0.1}, how=how), PENDULUM_START, PENDULUM.rig)
     assert reset.action((1.0, 0.0), 20_000) == (0.0,)
