@@ -164,5 +164,5 @@ def default_section(name: str) -> AlgorithmConfig:
 
 def format_algorithm_names(condition: Callable[[AlgorithmConfig], bool]) -> str:
     """List the names of the algorithms whose sections satisfy a condition, for a message."""
-    sections: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
+    sections: dict[str, Callable[[], AlgorithmConfig]] = registry.load_available(registry.ALGORITHMS)
     return ", ".join(name for name, section in sections.items() if condition(section()))

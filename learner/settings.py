@@ -127,7 +127,7 @@ if TYPE_CHECKING:
 else:
     LearnerSettings = msgspec.defstruct(
         "LearnerSettings",
-        list(_section_fields(*(registry.loadable(group, registry.own_names(group)) for group in _GROUPS))),
+        list(_section_fields(*(registry.load_available(group, registry.builtin_names(group)) for group in _GROUPS))),
         bases=(_CommonSettings,),
         module=__name__,
         namespace={"__doc__": _CommonSettings.__doc__},
@@ -152,7 +152,7 @@ def _extend_settings_type(algorithms: Sequence[str], samplers: Sequence[str]) ->
     if not algorithms and not samplers:
         return LearnerSettings
     names_by_group = dict(zip(_GROUPS, (algorithms, samplers), strict=True))
-    fields = list(_section_fields(*(registry.loadable(group, names) for group, names in names_by_group.items())))
+    fields = list(_section_fields(*(registry.load_available(group, names) for group, names in names_by_group.items())))
     extended = msgspec.defstruct(
         "LearnerSettings",
         fields,
@@ -200,7 +200,7 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         parsed = parse_strategy(strategy)
     except ValueError:
         return
-    for sampling in parse_sampling(parsed.sampling).each:
+    for sampling in parse_sampling(parsed.sampling).nested:
         yield from _sampling_problems(settings, sampling.name)
     for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
         supported = format_algorithm_names(lambda section: bool(section.home_under_refer))
@@ -226,14 +226,14 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     Experiments may set sections that only some of their cells read, and every run has the sections of ``ddpg`` and
     ``dqn``.
     """
-    samplings_read = parse_sampling(parse_strategy(strategy).sampling).each
+    samplings_read = parse_sampling(parse_strategy(strategy).sampling).nested
     read = {settings.algorithm, *(sampling_class(sampling.name).section for sampling in samplings_read)}
     readers = {
         name: f"{settings.algorithm} does not read it"
         for name in algorithm_names()
         if name not in ALWAYS_PRESENT_SECTIONS
     }
-    samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
+    samplings: dict[str, type[SamplerSettings]] = registry.load_available(registry.SAMPLERS)
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
     for name, message in readers.items():
         if name not in read and getattr(settings, name, UNSET) is not UNSET:

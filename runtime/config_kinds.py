@@ -27,19 +27,20 @@ _FOLDERS: Final = {"rigs": RIG, "tasks": TASK, "recipes": _RECIPE, "experiments"
 
 
 def kind_of(data: Data) -> str | None:
-    """Return the kind of a file that is not a run: a rig, a task, ...; None for a run or unknown content."""
+    """Return the kind of a configuration that is not a run, such as a rig or a task; None for a run or unknown
+    content."""
     if not isinstance(data, dict) or not data or {RIG, TASK} & set(data):
         return None
-    if marked := next((kind for kind, names in _DISTINCTIVE_KEYS.items() if names & set(data)), None):
-        return marked
+    if distinct_kind := next((kind for kind, names in _DISTINCTIVE_KEYS.items() if names & set(data)), None):
+        return distinct_kind
     n_matches = {kind: len(names & set(data)) for kind, names in _NAMES.items()}
-    kind = max(n_matches, key=lambda one: n_matches[one])
+    kind = max(n_matches, key=lambda k: n_matches[k])
     if n_matches[kind] >= 2:
         return kind
     return _RECIPE if set(data) <= set(SECTIONS) else None
 
 
-def advice(kind: str, name: str, path: Path | None = None) -> str:
+def explain_kind(kind: str, name: str, path: Path | None = None) -> str:
     """Explain what a file of this kind is, and how to use it."""
     example_run = path.parent / "run.yaml" if path is not None else None
     example = f", such as {example_run}" if example_run is not None and is_file(example_run) else ""

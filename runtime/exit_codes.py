@@ -24,14 +24,14 @@ class ExitCode(enum.IntEnum):
 
 
 def run_exit_code(code: int) -> int:
-    """Map a process's exit code to the run's; unknown codes mean a crash."""
+    """Map a process's exit code to the run's exit code; an unknown code means a crash."""
     return code if code in set(ExitCode) else ExitCode.INTERNAL
 
 
 class Failure(Exception):
-    """Something asked for that cannot be done; the message gives the reason and the remedy in one line."""
+    """Failure of a command; the message gives the reason and the remedy in one line."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
         super().__init__(message)
         self.code: Final = code
-        """Exit code of the command that was asked for it."""
+        """Exit code of the command."""

@@ -27,7 +27,7 @@ _IRREGULAR_KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
 _READ_FLAGS: Final = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 )
-"""Flags of a file opened for reading; not every system has all of them."""
+"""Flags for opening a file to read it; not every system has all of them."""
 
 
 class NotRegularFile(OSError):
@@ -121,17 +121,17 @@ def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = Fa
 
     ``durable``: after a power failure the file has its old or its new content.  Raises OSError without a partial file.
     """
-    fresh = path.with_name(f"{path.name}.tmp")
+    temporary = path.with_name(f"{path.name}.tmp")
     try:
-        with fresh.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        fresh.replace(path)
+        temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
     if durable:
         sync(path.parent)
@@ -161,7 +161,7 @@ _MAX_LINE_BYTES: Final = 1 << 20
 
 
 class LineTail:
-    """Tail of a file that other processes append to, and that may not exist yet."""
+    """Tail of a file to which other processes append; the file may not exist yet."""
 
     def __init__(self, path: Path, *, from_end: bool = False, read_bytes: int = _MAX_READ_BYTES) -> None:
         """``from_end``: skip the current content.  ``read_bytes``: maximum read per call."""

@@ -22,26 +22,26 @@ def budget_ns(period_us: int) -> int:
 
 
 class Guard:
-    """Guard around the third-party calls of a tick; reports the first failure of an episode to ``failed``."""
+    """Guard around the third-party calls of a tick; reports each failure to ``on_failure``."""
 
-    def __init__(self, failed: Callable[[str], None], budget_ns: int, clock: Callable[[], int] | None) -> None:
+    def __init__(self, on_failure: Callable[[str], None], budget_ns: int, clock: Callable[[], int] | None) -> None:
         """``clock`` in ns measures overruns; None, as in virtual time and in replays, disables this check."""
-        self._failed, self._budget_ns, self._clock = failed, budget_ns, clock
+        self._on_failure, self._budget_ns, self._clock = on_failure, budget_ns, clock
 
     def wrap(self, name: str, call: Callable[P, T], fallback: T) -> Callable[P, T]:
         """Wrap ``call``; after a failure the result is ``fallback``."""
-        failed, max_ns, clock = self._failed, self._budget_ns, self._clock or _no_clock
+        on_failure, max_ns, clock = self._on_failure, self._budget_ns, self._clock or _no_clock
 
-        def guarded(*provided: P.args, **named: P.kwargs) -> T:
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
             start_ns = clock()
             try:
-                result = call(*provided, **named)
+                result = call(*args, **kwargs)
             except Exception as error:
-                failed(f"{name} raises {registry.describe_exception(error)}")
+                on_failure(f"{name} raises {registry.describe_exception(error)}")
                 return fallback
             elapsed_ns = clock() - start_ns
             if elapsed_ns > max_ns:
-                failed(f"{name} took {elapsed_ns / 1e3:.0f} us; its budget is {max_ns / 1e3:.0f} us")
+                on_failure(f"{name} took {elapsed_ns / 1e3:.0f} us; its budget is {max_ns / 1e3:.0f} us")
             return result
 
         return guarded

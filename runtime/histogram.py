@@ -1,8 +1,8 @@
 """Histograms of durations in bounded memory.
 
 Fine histograms have log-linear bins like an HDR histogram: each octave is divided into 128 equal parts, so that a bin
-is at most lower edge / 128 wide, durations below 256 ns are exact, and percentiles are accurate to 0.8 %.  Coarse ones,
-for files and displays, have bins of an eighth of an octave.
+is at most lower edge / 128 wide, durations below 256 ns are exact, and percentiles are accurate to 0.8 %.  Coarse
+histograms, for files and displays, have bins of an eighth of an octave.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Bins(NamedTuple):
 
 
 class DurationHistogram:
-    """Histogram of durations in ns; negative ones (rounding of a clock estimate) count as zero."""
+    """Histogram of durations in ns; negative durations (from rounding of a clock estimate) count as zero."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(_PARTS_PER_OCTAVE * _N_OCTAVES, np.int64)
@@ -52,14 +52,14 @@ class DurationHistogram:
 
     def state(self) -> tuple[int, list[tuple[int, int]]]:
         """Return the longest duration in ns, and (bin, count) of the non-empty bins."""
-        filled = np.flatnonzero(self._counts)
-        return self._max_ns, list(zip(filled.tolist(), self._counts[filled].tolist(), strict=True))
+        non_empty = np.flatnonzero(self._counts)
+        return self._max_ns, list(zip(non_empty.tolist(), self._counts[non_empty].tolist(), strict=True))
 
-    def restore(self, max_ns: int, filled: Sequence[tuple[int, int]]) -> None:
+    def restore(self, max_ns: int, non_empty: Sequence[tuple[int, int]]) -> None:
         """Restore a state returned by ``state()``; raises IndexError if it is invalid."""
         self._max_ns = max_ns
         self._counts[:] = 0
-        for index, count in filled:
+        for index, count in non_empty:
             self._counts[index] = count
 
     @property
@@ -76,10 +76,10 @@ class DurationHistogram:
 
     def bins(self) -> Bins:
         """Bins from the first to the last non-empty one, for a plot."""
-        filled = np.flatnonzero(self._counts)
-        if not len(filled):
+        non_empty = np.flatnonzero(self._counts)
+        if not len(non_empty):
             return Bins(np.zeros(1), np.zeros(0, np.int64))
-        first, last = int(filled[0]), int(filled[-1])
+        first, last = int(non_empty[0]), int(non_empty[-1])
         return Bins(_edges_ns(first, last + 1) / 1000, self._counts[first : last + 1].copy())
 
     def summary_us(self) -> dict[str, float | None]:
@@ -105,8 +105,8 @@ N_COARSE_BINS: Final = _N_OCTAVES * BINS_PER_OCTAVE
 
 def coarse_counts(durations_ns: NDArray[np.integer]) -> NDArray[np.int64]:
     """Count durations (n,) in coarse bins; those below 1 ns fall into the first."""
-    clipped = np.maximum(durations_ns.astype(np.float64), 1.0)
-    indices = np.minimum((np.log2(clipped) * BINS_PER_OCTAVE).astype(np.int64), N_COARSE_BINS - 1)
+    positive = np.maximum(durations_ns.astype(np.float64), 1.0)
+    indices = np.minimum((np.log2(positive) * BINS_PER_OCTAVE).astype(np.int64), N_COARSE_BINS - 1)
     return np.bincount(indices, minlength=N_COARSE_BINS).astype(np.int64)
 
 

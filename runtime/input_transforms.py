@@ -38,15 +38,15 @@ class InputTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
         """Build the stateless function from observations (..., n) in SI units, in the order of ``rig.signals``, to
         (...).
 
-        ``index`` is the index of its observation. It must use numpy throughout, so that single and batched results are
-        equal.
+        ``index`` is that of the transformed observation. The function must use numpy throughout, so that single and
+        batched results are equal.
         """
         raise NotImplementedError
 
     def build_scalar(self, index: int, rig: Rig) -> ScalarFunction:
         """Build the function for one observation (n,) of floats; by default through an array, which takes a few µs."""
-        form = self.build(index, rig)
-        return lambda observation: float(form(np.array(observation, np.float64)))
+        function = self.build(index, rig)
+        return lambda observation: float(function(np.array(observation, np.float64)))
 
 
 class Value(InputTransform, frozen=True, forbid_unknown_fields=True, tag="value"):
@@ -82,7 +82,7 @@ class Cosine(_AngleTransform, frozen=True, forbid_unknown_fields=True, tag="cos"
     """Cosine of an angle."""
 
     def build(self, index: int, rig: Rig) -> BatchFunction:
-        """Use numpy, whose result may differ from ``math`` by rounding."""
+        """Use numpy, which may differ from ``math`` by rounding."""
         return lambda observations: np.asarray(np.cos(observations[..., index]))
 
     def build_scalar(self, index: int, rig: Rig) -> ScalarFunction:
@@ -94,7 +94,7 @@ class Sine(_AngleTransform, frozen=True, forbid_unknown_fields=True, tag="sin"):
     """Sine of an angle."""
 
     def build(self, index: int, rig: Rig) -> BatchFunction:
-        """Use numpy, whose result may differ from ``math`` by rounding."""
+        """Use numpy, which may differ from ``math`` by rounding."""
         return lambda observations: np.asarray(np.sin(observations[..., index]))
 
     def build_scalar(self, index: int, rig: Rig) -> ScalarFunction:
@@ -103,7 +103,7 @@ class Sine(_AngleTransform, frozen=True, forbid_unknown_fields=True, tag="sin"):
 
 
 if TYPE_CHECKING:
-    AnyForm = str | InputTransform
+    AnyTransform = str | InputTransform
 else:
-    AnyForm = str | Annotated[Any, registered(registry.INPUT_TRANSFORMS)]
+    AnyTransform = str | Annotated[Any, registered(registry.INPUT_TRANSFORMS)]
 """A transform, or its name if all settings are defaults."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_word
 from onrig.runtime import registry
-from onrig.runtime.config.problem import collect_problems, unknown_name
+from onrig.runtime.config.problem import collect_problems, describe_unknown_name
 from onrig.runtime.config.registered import WithRegistered, build_registered
-from onrig.runtime.input_transforms import AnyForm, InputTransform, ScalarFunction
+from onrig.runtime.input_transforms import AnyTransform, InputTransform, ScalarFunction
 
 MAX_LAG: Final = 15
 
@@ -29,8 +29,9 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
 
     observation: str
     """Name of a rig's observation; ``previous_NAME`` for the command in force, if the rig adds it."""
-    form: AnyForm = "value"
-    """``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of another transform."""
+    form: AnyTransform = "value"
+    """Transform of the observation: ``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of
+    another transform."""
     lag: Annotated[int, msgspec.Meta(ge=0, le=MAX_LAG)] = 0
     """Age in frames; an episode's first frame is repeated for earlier ones."""
 
@@ -45,7 +46,7 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
 
     @property
     def transform(self) -> InputTransform:
-        """Description of the transform."""
+        """Transform with its settings."""
         return _transform_by_name(self.form) if isinstance(self.form, str) else self.form
 
 
@@ -68,11 +69,15 @@ def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
     """
     if inputs is msgspec.UNSET:
         return rig.signals
-    of = {o.name: o for o in rig.signals}
-    return tuple(_signal(term, of[term.observation]) for term in inputs if term.observation in of)
+    observation_by_name = {o.name: o for o in rig.signals}
+    return tuple(
+        _input_signal(term, observation_by_name[term.observation])
+        for term in inputs
+        if term.observation in observation_by_name
+    )
 
 
-def _signal(term: PolicyInput, observation: Observation) -> Observation:
+def _input_signal(term: PolicyInput, observation: Observation) -> Observation:
     try:
         signal = term.transform.signal(observation)
     except Exception:  # ``input_problems`` reports errors in third-party code
@@ -80,18 +85,18 @@ def _signal(term: PolicyInput, observation: Observation) -> Observation:
     return msgspec.structs.replace(signal, name=f"{signal.name}-{term.lag}") if term.lag else signal
 
 
-Watch = Callable[[str, ScalarFunction], ScalarFunction]
-"""Wraps a third-party transform, given its name, in a guard."""
+TransformGuard = Callable[[str, ScalarFunction], ScalarFunction]
+"""Function that wraps a third-party transform, given its name and the transform, in a guard."""
 
 
-class Composition:
-    """Composition of policy inputs from the rig's observations."""
+class InputComposition:
+    """Policy inputs composed of the rig's observations."""
 
-    def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, watch: Watch | None = None) -> None:
-        """``watch`` wraps third-party transforms."""
+    def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, guard: TransformGuard | None = None) -> None:
+        """``guard`` wraps third-party transforms."""
         index_of = {o.name: i for i, o in enumerate(rig.signals)}
         self._scalar_functions: Final = tuple(
-            (term.lag, _compile_input(term, index_of[term.observation], rig, watch)) for term in inputs
+            (term.lag, _compile_input(term, index_of[term.observation], rig, guard)) for term in inputs
         )
         self._batch_functions: Final = tuple(
             (term.lag, term.transform.build(index_of[term.observation], rig)) for term in inputs
@@ -102,35 +107,37 @@ class Composition:
     def __call__(self, observations: Sequence[Sequence[float]]) -> tuple[float, ...]:
         """Compose the inputs (k,) from observations (n,) in SI units, newest first.
 
-        The oldest one is repeated while fewer than ``history`` previous ones exist.
+        The oldest observation is repeated while there are fewer than ``history`` previous ones.
         """
         oldest = len(observations) - 1
-        return tuple([form(observations[lag if lag < oldest else oldest]) for lag, form in self._scalar_functions])
+        return tuple(
+            [function(observations[lag if lag < oldest else oldest]) for lag, function in self._scalar_functions]
+        )
 
     def batch(self, observations: NDArray[np.float64]) -> NDArray[np.float64]:
         """Compose a batch: observations (r, ..., n), newest first, to inputs (..., k); equal to single calls up to
         rounding."""
         oldest = len(observations) - 1
-        return np.stack([form(observations[min(lag, oldest)]) for lag, form in self._batch_functions], axis=-1)
+        return np.stack([function(observations[min(lag, oldest)]) for lag, function in self._batch_functions], axis=-1)
 
 
-def _compile_input(term: PolicyInput, index: int, rig: Rig, watch: Watch | None) -> ScalarFunction:
-    form = term.transform.build_scalar(index, rig)
-    if watch is None or not registry.is_third_party(term.transform):
-        return form
+def _compile_input(term: PolicyInput, index: int, rig: Rig, guard: TransformGuard | None) -> ScalarFunction:
+    function = term.transform.build_scalar(index, rig)
+    if guard is None or not registry.is_third_party(term.transform):
+        return function
 
-    def checked(observation: Sequence[float]) -> float:
-        value = form(observation)
+    def checked_function(observation: Sequence[float]) -> float:
+        value = function(observation)
         if not isfinite(value):
-            raise ValueError(f"{value} of the observation {tuple(observation)}")
+            raise ValueError(f"non-finite result {value} for the observation {tuple(observation)}")
         return value
 
-    return watch(f"the input '{term.transform.signal(rig.signals[index]).name}'", checked)
+    return guard(f"the input '{term.transform.signal(rig.signals[index]).name}'", checked_function)
 
 
-def composition_of(inputs: Inputs, rig: Rig, watch: Watch | None = None) -> Composition | None:
+def build_composition(inputs: Inputs, rig: Rig, guard: TransformGuard | None = None) -> InputComposition | None:
     """Return the composition of policy inputs; None if they are the rig's observations."""
-    return None if inputs is msgspec.UNSET else Composition(inputs, rig, watch)
+    return None if inputs is msgspec.UNSET else InputComposition(inputs, rig, guard)
 
 
 def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
@@ -139,26 +146,28 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
         return []
     if not 0 < len(inputs) <= MAX_OBSERVATIONS:
         return [("inputs", f"expected 1 to {MAX_OBSERVATIONS}, got {len(inputs)}; remove it to use all observations")]
-    of = {o.name: o for o in rig.signals}
+    observation_by_name = {o.name: o for o in rig.signals}
     problems = []
     for i, term in enumerate(inputs):
-        if term.observation not in of:
-            message = unknown_name(f"rig '{rig.name}'", "observation", term.observation, [*of])
+        if term.observation not in observation_by_name:
+            message = describe_unknown_name(
+                f"rig '{rig.name}'", "observation", term.observation, [*observation_by_name]
+            )
             problems.append((f"inputs[{i}].observation", message))
             continue
         location = f"inputs[{i}].form"
-        transform, observation = term.transform, of[term.observation]
-        piece_problems = collect_problems(partial(_form_problems, transform, observation), "the input")
-        problems += [(f"{location}.{path}" if path else location, message) for path, message in piece_problems]
-        if not piece_problems and term in inputs[:i]:
+        transform, observation = term.transform, observation_by_name[term.observation]
+        problems_found = collect_problems(partial(_transform_problems, transform, observation), "the input")
+        problems += [(f"{location}.{path}" if path else location, message) for path, message in problems_found]
+        if not problems_found and term in inputs[:i]:
             problems.append((f"inputs[{i}]", "is a duplicate"))
     names = [s.name for s in policy_signals(inputs, rig)]
-    if not problems and (twice := next((name for name in names if names.count(name) > 1), None)):
-        problems.append(("inputs", f"the name '{twice}' is used twice: remove one"))
+    if not problems and (duplicate := next((name for name in names if names.count(name) > 1), None)):
+        problems.append(("inputs", f"the name '{duplicate}' is used twice: remove one"))
     return problems
 
 
-def _form_problems(transform: InputTransform, observation: Observation) -> Iterator[tuple[str, str]]:
+def _transform_problems(transform: InputTransform, observation: Observation) -> Iterator[tuple[str, str]]:
     yield from transform.problems(observation)
     signal = transform.signal(observation)
     if not is_word(signal.name):

@@ -1,4 +1,4 @@
-"""Effect of a run's lease: what makes the actuators safe when the loop, the driver or this machine stops."""
+"""Effect of a run's lease: time until the actuators are safe after the loop, the driver or this machine has stopped."""
 
 from __future__ import annotations
 
@@ -35,18 +35,21 @@ def longest_hold_ns(config: RunConfig) -> int:
 
 def describe_lease(config: RunConfig) -> str:
     """Describe the guarantee of the lease on this device in one sentence."""
-    held = f"safe within {lease_ns(config) * 1e-9:.3g} s of the last command"
+    guarantee = f"safe within {lease_ns(config) * 1e-9:.3g} s of the last command"
     device = config.device
     if device.driver is UNSET:
-        return f"{held}: the device enforces this, even if this machine fails"
+        return f"{guarantee}: the device enforces this, even if this machine fails"
     watchdog_s = device.driver.watchdog_s
     if watchdog_s is None:
-        return f"{held} while the driver runs; no watchdog: the rig does not become safe once the driver has stopped"
-    return f"{held} while the driver runs; once it has stopped, within {watchdog_s:.3g} s by the controller's watchdog"
+        return (
+            f"{guarantee} while the driver runs; no watchdog: the rig does not become safe once the driver has stopped"
+        )
+    after_driver = f"within {watchdog_s:.3g} s by the controller's watchdog"
+    return f"{guarantee} while the driver runs; once it has stopped, {after_driver}"
 
 
 def driver_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report requirements of a device written in Python, and an ``attended`` without effect."""
+    """Report unmet requirements of a device written in Python, and an ``attended`` that has no effect."""
     device = config.device
     if device.driver is UNSET:
         if device.attended is not UNSET:
@@ -63,7 +66,7 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
     watchdog_s, period_s = device.driver.watchdog_s, config.period_us * 1e-6
     if watchdog_s is not None:
         if device.attended is not UNSET:
-            message = "only a driver without a watchdog needs this, and this one has a watchdog, at device.attended"
+            message = "only a driver without a watchdog needs this, but this driver has one, at device.attended"
             yield ("device", "attended"), message
         if watchdog_s < _MIN_FEEDINGS * period_s:
             message = (

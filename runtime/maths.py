@@ -114,16 +114,16 @@ def _with_python_floats(ufunc: Callable[..., Any]) -> Any:
 def _nan_outside_domain(function: Callable[[float], float]) -> Any:
     """Scalar version of a function with identical results in ``math`` and numpy, with NaN outside its domain."""
 
-    def inside(x: float) -> float:
+    def function_or_nan(x: float) -> float:
         try:
             return function(x)
         except ValueError:
             return math.nan
 
-    return staticmethod(inside)
+    return staticmethod(function_or_nan)
 
 
-class _Scalar:
+class _ScalarMaths:
     # ``math`` is several times as fast as numpy for one value; the tests compare the results bit for bit.
     sin = _nan_outside_domain(math.sin)
     cos = _nan_outside_domain(math.cos)
@@ -155,14 +155,14 @@ class _Scalar:
 
     @staticmethod
     def clip(x: float, low: float, high: float) -> float:
-        return _Scalar.minimum(_Scalar.maximum(x, low), high)
+        return _ScalarMaths.minimum(_ScalarMaths.maximum(x, low), high)
 
     @staticmethod
     def where(condition: Condition, a: float, b: float) -> float:
         return a if condition else b
 
 
-class _Batched:
+class _BatchedMaths:
     sin: Any = staticmethod(np.sin)
     cos: Any = staticmethod(np.cos)
     tan: Any = staticmethod(np.tan)
@@ -191,15 +191,15 @@ class _Batched:
 
     @staticmethod
     def clip(x: Array, low: Array | float, high: Array | float) -> Array:
-        return _Batched.minimum(_Batched.maximum(x, low), high)
+        return _BatchedMaths.minimum(_BatchedMaths.maximum(x, low), high)
 
     @staticmethod
     def where(condition: Condition, a: Array | float, b: Array | float) -> Array:
         return np.where(condition, a, b)
 
 
-SCALAR: Final = cast(Maths[float], _Scalar())
-BATCHED: Final = cast(Maths[Array], _Batched())
+SCALAR: Final = cast(Maths[float], _ScalarMaths())
+BATCHED: Final = cast(Maths[Array], _BatchedMaths())
 
 
 def maths_for(value: V) -> Maths[V]:

@@ -51,7 +51,7 @@ class PythonFile(NamedTuple):
 
 
 class NotTrusted(ValueError):
-    """Code in files that are not trusted."""
+    """Files whose code is not trusted."""
 
     def __init__(self, *paths: Path) -> None:
         # The remedy comes first, because long messages are truncated.
@@ -75,7 +75,7 @@ def python_file(text: str, base: Path | None) -> PythonFile:
             raise ValueError(f"'{path}' must be in the configuration's folder or below it")
         path = (base / path).resolve()
     try:
-        content = _content(path, digest)
+        content = _read_content(path, digest)
     except OSError as error:
         raise ValueError(f"'{path}' cannot be read: {error.strerror or error}") from None
     content_digest = hashlib.sha256(content).hexdigest()
@@ -91,7 +91,7 @@ def python_file(text: str, base: Path | None) -> PythonFile:
     return file
 
 
-def _content(path: Path, digest: str | None) -> bytes:
+def _read_content(path: Path, digest: str | None) -> bytes:
     received = _received_by_digest.get(digest or "")
     return read_file(path, MAX_BYTES) if received is None else received
 
@@ -102,7 +102,7 @@ def allowed_contents() -> dict[str, bytes]:
 
 
 def receive(contents: Mapping[str, bytes]) -> None:
-    """Allow files sent by another machine to run, and use them in place of those at their paths here."""
+    """Allow files sent by another machine to run, and use them in place of local files."""
     for content in contents.values():
         digest = hashlib.sha256(content).hexdigest()
         _received_by_digest[digest] = content
@@ -126,11 +126,11 @@ def trusted_digests() -> set[str]:
 
 
 def import_file(file: PythonFile) -> ModuleType:
-    """Import a file as a module, once per process; raises whatever its code raises."""
+    """Import a file as a module, once per process; propagates exceptions of its code."""
     name = f"{file.path.stem}_{file.sha256[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    content = _content(file.path, file.sha256)
+    content = _read_content(file.path, file.sha256)
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise ValueError("it has changed since it was checked")
     module = ModuleType(name)

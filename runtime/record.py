@@ -61,7 +61,7 @@ class Flag(enum.IntFlag):
     NATIVE = 2048
     """The C library evaluated the policy, not onnxruntime; the two differ in rounding."""
     HELD = 4096
-    """The trainer that acts in place of a policy gave no action in time; its last one was held."""
+    """The trainer that acts in place of a policy gave no action in time; its last action was held."""
 
 
 class Rule(enum.IntEnum):
@@ -87,13 +87,13 @@ for _rule in Rule:  # a plain attribute, because a property that hashes a member
 
 
 class Miss(enum.IntEnum):
-    """Cause of unanswered frames before this one."""
+    """Cause of the unanswered frames before a record."""
 
     NONE = 0
     LINK = 1
     """The frame did not arrive intact."""
     PROGRAM = 2
-    """The loop's own work ran past the frame's arrival."""
+    """The loop was still busy when the frame arrived."""
     HOST = 3
     """The loop waited for the frame but was woken late."""
 
@@ -117,15 +117,15 @@ class Stored(NamedTuple):
     source: Source
     """Origin: the device's frames, the loop's clock and counters, or a decision (recomputed by a replay)."""
     per: Per = "tick"
-    """Items to which the elements of a vector belong; ``tick`` for a scalar."""
+    """Unit that has one element of the vector, such as ``sensor``; ``tick`` for a scalar."""
     unit: str = ""
     """``SI``: the signal's unit; ``counts``: counts on the wire; empty if the field's name contains the unit."""
     behaviour: bool = False
-    """Whether the field is only in records of stochastic policies."""
+    """Whether only records of stochastic policies contain the field."""
 
 
 class Step(msgspec.Struct, gc=False, eq=False):
-    """One tick: the data of its frame, then the decisions; the following frame completes it."""
+    """One tick: the data of its frame, then the decisions; fields that the next frame reports are filled in later."""
 
     tick: Annotated[int, Stored(2, "u8", "loop")]
     episode: Annotated[int, Stored(3, "u4", "loop")]
@@ -241,7 +241,7 @@ class RecordLayout:
         self._widths = {"stage": len(STAGES), "sensor": n_sensors, "signal": n_observations, "actuator": n_actions}
         self._widths["input"] = n_inputs
         self.n_sensors, self.n_actions = n_sensors, n_actions
-        self.n_seen: Final = n_inputs or n_observations
+        self.n_policy_inputs: Final = n_inputs or n_observations
         """Number of policy inputs."""
         fields = [f for f in FIELDS if behaviour or not f.stored.behaviour]
         fields = [f for f in fields if n_inputs or f.stored.per != "input"]
@@ -297,8 +297,8 @@ class RecordLayout:
 
     def step(self, record: npt.NDArray[np.void]) -> Step:
         """Return the step of a record, shape ()."""
-        read: dict[str, object] = {}
+        values: dict[str, object] = {}
         for name, kind, stored in self.fields[1:-1]:
             value = record[name].tolist()
-            read[name] = tuple(value) if stored.per != "tick" else kind(value)
-        return Step(**read)  # type: ignore[arg-type]
+            values[name] = tuple(value) if stored.per != "tick" else kind(value)
+        return Step(**values)  # type: ignore[arg-type]

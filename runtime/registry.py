@@ -1,5 +1,5 @@
-"""Registry of plugins selected by name: entry points of installed packages, including Onrig's own, and plugins in files
-named in a configuration (``onrig.runtime.python_files``).
+"""Registry of plugins selected by name: entry points of installed packages, including Onrig, and plugins in files named
+in a configuration (``onrig.runtime.python_files``).
 
 A registered object describes its plugin: settings, requirements, checks, memory, and the location of its code, which is
 loaded on use. Listing names imports nothing.
@@ -53,8 +53,8 @@ GROUPS: Final = (
     *(ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS),
     *(REWARDS, TERMINATIONS, TARGETS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES),
 )
-_GROUPS_WITHOUT_OWN: Final = frozenset({DEVICES})
-"""Groups without plugins of Onrig's own."""
+_GROUPS_WITHOUT_BUILTINS: Final = frozenset({DEVICES})
+"""Groups without built-in plugins."""
 _FORMER_NAMES: Final = {"onrig.plant_boxes": BOXES}
 _OWN_PACKAGE: Final = "onrig"
 _SKIPPED_PACKAGES: Final = ("onrig", "numpy", "importlib")
@@ -77,8 +77,8 @@ class Origin(NamedTuple):
     """Digest of the file, or of all Python files of the package's module."""
 
 
-def key_of(group: str) -> str:
-    """Return the name of a group in configurations, such as ``samplers``."""
+def group_key(group: str) -> str:
+    """Return the key of a group in configurations, such as ``samplers``."""
     return group.removeprefix(f"{_OWN_PACKAGE}.")
 
 
@@ -97,20 +97,20 @@ def _entry_points() -> list[_Entry]:
 
 @cache
 def _entries(group: str) -> dict[str, _Entry]:
-    """Return entry points by name, Onrig's own first; raises ValueError if two packages register the same name."""
+    """Return entry points by name, built-in ones first; raises ValueError if two packages register the same name."""
     by_name: dict[str, _Entry] = {}
     entries = [entry for entry in _entry_points() if _FORMER_NAMES.get(entry.point.group, entry.point.group) == group]
     for entry in sorted(entries, key=lambda entry: entry.package != _OWN_PACKAGE):
         first = by_name.setdefault(entry.point.name, entry)
         if first.package != entry.package:
-            both = f"{first.package} and {entry.package}"
-            raise ValueError(f"{both} both register '{entry.point.name}' in {group}: uninstall one of them")
-    if group not in _GROUPS_WITHOUT_OWN and not any(entry.package == _OWN_PACKAGE for entry in entries):
+            packages = f"{first.package} and {entry.package}"
+            raise ValueError(f"{packages} both register '{entry.point.name}' in {group}: uninstall one of them")
+    if group not in _GROUPS_WITHOUT_BUILTINS and not any(entry.package == _OWN_PACKAGE for entry in entries):
         raise ValueError(f"the installation is older than the code and has no {group}; reinstall it (`make setup`)")
     return by_name
 
 
-_files: Final[dict[str, dict[str, PythonFile]]] = {group: {} for group in GROUPS}
+_plugin_files: Final[dict[str, dict[str, PythonFile]]] = {group: {} for group in GROUPS}
 """Plugins in files by group and name, from the configurations read by this process."""
 
 
@@ -118,36 +118,37 @@ def add_file(group: str, name: str, file: PythonFile) -> None:
     """Register a plugin in a file; raises ValueError if its name is taken."""
     if name in _entries(group):
         raise ValueError(f"{_entries(group)[name].package} registers '{name}' in {group}: choose another name")
-    previous = _files[group].setdefault(name, file)
+    previous = _plugin_files[group].setdefault(name, file)
     if previous.identity != file.identity:
         raise ValueError(f"'{name}' is already the name of {previous}: choose another name")
 
 
 def names(group: str) -> tuple[str, ...]:
     """Return the names in a group."""
-    return (*_entries(group), *_files[group])
+    return (*_entries(group), *_plugin_files[group])
 
 
-def own_names(group: str) -> tuple[str, ...]:
-    """Return the names of Onrig's own plugins."""
+def builtin_names(group: str) -> tuple[str, ...]:
+    """Return the names of the built-in plugins."""
     return tuple(name for name, entry in _entries(group).items() if entry.package == _OWN_PACKAGE)
 
 
 def third_party_names(group: str) -> tuple[str, ...]:
     """Return the names of plugins from other packages and from files."""
-    return tuple(name for name in names(group) if name not in own_names(group))
+    return tuple(name for name in names(group) if name not in builtin_names(group))
 
 
-def loadable(group: str, chosen: Iterable[str] | None = None) -> dict[str, Any]:
-    """Load the objects of a group by name, all or the chosen ones. Packages that fail to load are skipped; the failure
-    is reported on use. Raises ValueError for a broken file, since configurations name files in order to use them.
+def load_available(group: str, selected: Iterable[str] | None = None) -> dict[str, Any]:
+    """Load the objects of a group by name, all or the ``selected`` ones. Packages that fail to load are skipped; the
+    failure is reported when they are used. Raises ValueError for a broken file, since configurations name files in
+    order to use them.
     """
     objects = {}
-    for name in names(group) if chosen is None else chosen:
+    for name in names(group) if selected is None else selected:
         try:
             objects[name] = load(group, name)
         except ValueError:
-            if name in _files[group]:
+            if name in _plugin_files[group]:
                 raise
     return objects
 
@@ -155,8 +156,8 @@ def loadable(group: str, chosen: Iterable[str] | None = None) -> dict[str, Any]:
 def load(group: str, name: str) -> Any:
     """Load the object registered under a name. Raises KeyError if the name is unknown, and ValueError with the package
     or file if loading fails."""
-    file = _files[group].get(name)
-    return _load_cached(group, name) if file is None else _from_file(file, group, name)
+    file = _plugin_files[group].get(name)
+    return _load_cached(group, name) if file is None else _load_from_file(file, group, name)
 
 
 @cache
@@ -170,12 +171,12 @@ def _load_cached(group: str, name: str) -> Any:
         ) from error
 
 
-def _from_file(file: PythonFile, group: str, name: str) -> Any:
+def _load_from_file(file: PythonFile, group: str, name: str) -> Any:
     try:
         return getattr(python_files.import_file(file), file.attribute)
     except Exception as error:
         raise ValueError(
-            f"'{name}' of {key_of(group)} does not load from {file}: {describe_exception(error)}"
+            f"'{name}' of {group_key(group)} does not load from {file}: {describe_exception(error)}"
         ) from error
 
 
@@ -194,12 +195,12 @@ def is_third_party(plugin: object) -> bool:
 
 def describe_exception(error: BaseException) -> str:
     """Format an exception: type, message, and line of third-party code, or the raising line if none was involved."""
-    steps = list(traceback.walk_tb(error.__traceback__))
+    frames = list(traceback.walk_tb(error.__traceback__))
     third_party = [
-        step for step in steps if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES
+        step for step in frames if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES
     ]
     text = " ".join(str(error).split())
-    frame, line = (third_party or steps)[-1]
+    frame, line = (third_party or frames)[-1]
     file = frame.f_code.co_filename
     has_location = isinstance(error, SyntaxError) or file.startswith("<")  # its message contains the location, if any
     return f"{type(error).__name__}{f': {text}' if text else ''}" + (
@@ -207,19 +208,19 @@ def describe_exception(error: BaseException) -> str:
     )
 
 
-def origin_of(group: str, name: str) -> Origin | None:
-    """Return the origin of a registered plugin; None for Onrig's own. Raises KeyError if the name is unknown."""
-    file = _files[group].get(name)
+def plugin_origin(group: str, name: str) -> Origin | None:
+    """Return the origin of a third-party plugin; None for a built-in one. Raises KeyError if the name is unknown."""
+    file = _plugin_files[group].get(name)
     if file is not None:
         return Origin(str(file.path), "", file.sha256)
     package, point = _entries(group)[name]
     if package == _OWN_PACKAGE:
         return None
-    return Origin(package, importlib.metadata.version(package), _digest_of(point.module.split(".")[0]))
+    return Origin(package, importlib.metadata.version(package), _package_digest(point.module.split(".")[0]))
 
 
 @cache
-def _digest_of(module: str) -> str:
+def _package_digest(module: str) -> str:
     """Return the SHA-256 over the Python files of a module or package, in the order of their names."""
     spec = importlib.util.find_spec(module)
     digest = hashlib.sha256()

@@ -20,7 +20,7 @@ from onrig.runtime.rewards import (
     Transitions,
     Values,
     actuator_index,
-    cost_of,
+    build_cost,
     observation_index,
     unknown_name_problems,
 )
@@ -32,22 +32,23 @@ class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolera
     """``weight`` while an observation is within bounds, decreasing outside them (as in dm_control's rewards)."""
 
     observation: str
-    """Name in the rig."""
+    """Name of the observation."""
     bounds: tuple[Quantity, Quantity]
     """[low, high] in the observation's unit; equal for a single value."""
     margin: NotNegative = 0.0
-    """Distance from the bounds at which ``value_at_margin`` remains; 0: no reward outside the bounds."""
+    """Distance from the bounds at which the reward has decreased to ``value_at_margin``; 0: no reward outside the
+    bounds."""
     shape: Decrease = "gaussian"
     """Shape of the decrease; all but ``gaussian`` reach 0."""
     value_at_margin: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.1
-    """Fraction of the weight at the margin; above 0 for ``gaussian``."""
+    """Share of the weight that remains at the margin; above 0 for ``gaussian``."""
     weight: NotNegative = 1.0
     """Reward within the bounds."""
     folded: bool = False
-    """Whether the observation's absolute value is compared."""
+    """Whether the observation's absolute value is compared with the bounds."""
 
     def problems(self, rig: Rig) -> Problems:
-        """Report a missing observation, crossed bounds, and a gaussian without a value at the margin."""
+        """Report a missing observation, crossed bounds, and a gaussian with ``value_at_margin`` 0."""
         yield from unknown_name_problems("observation", self.observation, rig)
         low, high = self.bounds
         if not low <= high:
@@ -58,20 +59,20 @@ class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolera
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted tolerance."""
         index, (low, high) = observation_index(rig)[self.observation], self.bounds
-        decrease = decrease_of(self.shape, self.value_at_margin)
+        decrease = build_decrease(self.shape, self.value_at_margin)
 
         def tolerance(transitions: Transitions) -> Values:
             x = np.abs(transitions.observation[..., index]) if self.folded else transitions.observation[..., index]
-            within = (low <= x) & (x <= high)
+            in_bounds = (low <= x) & (x <= high)
             outside = np.zeros(np.shape(x))
             if self.margin > 0.0:
                 outside = decrease(np.where(x < low, low - x, x - high) / self.margin)
-            return np.asarray(self.weight * np.where(within, 1.0, outside))
+            return np.asarray(self.weight * np.where(in_bounds, 1.0, outside))
 
         return tolerance
 
 
-def decrease_of(shape: Decrease, value_at_margin: float) -> Callable[[Values], Values]:
+def build_decrease(shape: Decrease, value_at_margin: float) -> Callable[[Values], Values]:
     """Build the decrease from 1 at distance 0 to ``value_at_margin`` at distance 1, (...,) to (...,)."""
     if shape == "gaussian":
         rate = -2.0 * math.log(value_at_margin) if value_at_margin > 0.0 else math.inf
@@ -82,18 +83,19 @@ def decrease_of(shape: Decrease, value_at_margin: float) -> Callable[[Values], V
     if shape == "quadratic":
         curvature = 1.0 - value_at_margin
         return lambda d: np.where(curvature * (d * d) < 1.0, 1.0 - curvature * (d * d), 0.0)
-    turn = math.acos(2.0 * value_at_margin - 1.0)
-    return lambda d: np.where(turn * d < math.pi, 0.5 * (1.0 + np.cos(turn * d)), 0.0)
+    angle = math.acos(2.0 * value_at_margin - 1.0)
+    return lambda d: np.where(angle * d < math.pi, 0.5 * (1.0 + np.cos(angle * d)), 0.0)
 
 
 class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="action_change"):
     """Minus ``weight`` times the absolute or squared change of the applied action since the previous one.
 
-    For an episode's first action the previous one is the output at its first sample: after a reset, the safe output.
+    For the first action of an episode, the previous one is the output at the first sample (after a reset, the safe
+    output).
     """
 
     actuator: str
-    """Name in the rig."""
+    """Name of the actuator."""
     weight: NotNegative
     """Weight per unit of the actuator, or of its square."""
     shape: Cost = "absolute"
@@ -108,7 +110,7 @@ class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="act
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted change."""
-        index, cost = actuator_index(rig)[self.actuator], cost_of(self.shape)
+        index, cost = actuator_index(rig)[self.actuator], build_cost(self.shape)
         return lambda transitions: np.asarray(
             -self.weight * cost(transitions.action[..., index] - transitions.previous_action[..., index])
         )
@@ -173,33 +175,33 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
     """Value of an expression over observations, targets, action and previous action (docs/your-rig.md)."""
 
     value: str
-    """Text such as ``cos(angle) - 0.01 * velocity**2``: observations and targets after the action and actuators
-    by name, ``previous_ACTUATOR`` for the previous action."""
+    """Text such as ``cos(angle) - 0.01 * velocity**2``, with the names of observations and targets (their values after
+    the action) and of actuators; ``previous_ACTUATOR`` is the previous action."""
 
     def problems(self, rig: Rig) -> Problems:
         """Report an invalid expression, with line and column in it."""
-        yield from expression_problems(self.value, names_of(rig))
+        yield from expression_problems(self.value, expression_names(rig))
 
     def uses_previous_action(self, rig: Rig) -> bool:
         """Whether the expression names a previous action."""
-        names = names_of(rig)
-        first = len(names) - len(rig.actuators)
-        return not any(self.problems(rig)) and max(slots_of(parse(self.value, names)), default=-1) >= first
+        names = expression_names(rig)
+        first_previous = len(names) - len(rig.actuators)
+        return not any(self.problems(rig)) and max(slots_of(parse(self.value, names)), default=-1) >= first_previous
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the value; NaN where a comparison is undefined."""
-        node, index = parse(self.value, names_of(rig)), observation_index(rig)
-        places = [index[o.name] for o in (*rig.observations, *targets_of(rig))]
-        n, m = len(places), len(rig.actuators)
+        node, index = parse(self.value, expression_names(rig)), observation_index(rig)
+        columns = [index[o.name] for o in (*rig.observations, *targets_of(rig))]
+        n, m = len(columns), len(rig.actuators)
 
         def expression(transitions: Transitions) -> Values:
             def column(slot: int) -> Values:
                 if slot < n:
-                    return transitions.observation[..., places[slot]]
-                of, position = (
+                    return transitions.observation[..., columns[slot]]
+                values, index_in_values = (
                     (transitions.action, slot - n) if slot < n + m else (transitions.previous_action, slot - n - m)
                 )
-                return of[..., position]
+                return values[..., index_in_values]
 
             outcome = evaluate_batch(node, column)
             return np.where(outcome.undefined, np.nan, outcome.value)
@@ -207,7 +209,7 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
         return expression
 
 
-def names_of(rig: Rig) -> list[str]:
+def expression_names(rig: Rig) -> list[str]:
     """Return the names in a reward's expression: observations, targets, actuators, previous actions, in this order."""
     actuators = [a.name for a in rig.actuators]
     observation_names = [o.name for o in (*rig.observations, *targets_of(rig))]

@@ -18,7 +18,7 @@ from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 from onrig.hw.units import same_unit
 from onrig.runtime import registry
-from onrig.runtime.config.problem import unknown_name
+from onrig.runtime.config.problem import describe_unknown_name
 from onrig.runtime.config.registered import registered
 
 Values = NDArray[np.float64]
@@ -28,7 +28,7 @@ Problems = Iterator[tuple[str, str]]
 
 
 class Transitions(NamedTuple):
-    """Transitions as input of terms, batched (...,): SI units, float64."""
+    """Batch (...,) of transitions as the input of reward terms: SI units, float64."""
 
     observation: Values
     """(..., n) after the action, in the order of ``Rig.signals``."""
@@ -60,7 +60,7 @@ class RewardTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
 Cost = Literal["absolute", "squared"]
 
 
-def cost_of(shape: str, delta: float = 0.0) -> Callable[[Values], Values]:
+def build_cost(shape: str, delta: float = 0.0) -> Callable[[Values], Values]:
     """Build the cost of differences e (...,): |e|, e^2, or Huber's, e^2 / 2 and linear beyond ``delta``."""
     if shape == "absolute":
         return np.abs
@@ -78,11 +78,11 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
     """Minus ``weight`` times the distance of an observation from its target."""
 
     observation: str
-    """Name in the rig."""
+    """Name of the observation."""
     weight: NotNegative
     """Weight per unit of the observation, or of its square."""
     target: Quantity | str = 0.0
-    """Target in the observation's unit; or the name of one of the task's targets, or of another observation."""
+    """Target in the observation's unit, or the name of a target of the task or of another observation."""
     folded: bool = False
     """Whether the observation's absolute value is compared.  If not, the distance of a wrapped angle is the shorter way
     around."""
@@ -105,7 +105,7 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
         """Report a target that is missing, in another unit, or the observation itself."""
         units = {o.name: o.unit for o in rig.signals}
         if target not in units:
-            yield "target", unknown_name(f"the task on rig '{rig.name}'", "target", target, list(units))
+            yield "target", describe_unknown_name(f"the task on rig '{rig.name}'", "target", target, list(units))
         elif target == self.observation:
             yield "target", f"'{target}' would be compared with itself"
         elif not same_unit(units[target], unit := units.get(self.observation, units[target])):
@@ -114,14 +114,19 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted distance."""
         index = observation_index(rig)
-        of, cost = index[self.observation], cost_of(self.shape, 0.0 if self.delta is msgspec.UNSET else self.delta)
-        value, to = (0.0, index[self.target]) if isinstance(self.target, str) else (self.target, None)
-        turns = rig.wraps(self.observation) and not self.folded and self.target != 0.0
+        column, cost = (
+            index[self.observation],
+            build_cost(self.shape, 0.0 if self.delta is msgspec.UNSET else self.delta),
+        )
+        value, target_column = (0.0, index[self.target]) if isinstance(self.target, str) else (self.target, None)
+        is_wrapped = rig.wraps(self.observation) and not self.folded and self.target != 0.0
 
         def distance(transitions: Transitions) -> Values:
-            x = transitions.observation[..., of]
-            e = (np.abs(x) if self.folded else x) - (value if to is None else transitions.observation[..., to])
-            return np.asarray(-self.weight * cost((e + np.pi) % (2.0 * np.pi) - np.pi if turns else e))
+            x = transitions.observation[..., column]
+            e = (np.abs(x) if self.folded else x) - (
+                value if target_column is None else transitions.observation[..., target_column]
+            )
+            return np.asarray(-self.weight * cost((e + np.pi) % (2.0 * np.pi) - np.pi if is_wrapped else e))
 
         return distance
 
@@ -130,7 +135,7 @@ class Effort(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="effort"):
     """Minus ``weight`` times the absolute or squared applied action of an actuator."""
 
     actuator: str
-    """Name in the rig."""
+    """Name of the actuator."""
     weight: NotNegative
     """Weight per unit of the actuator, or of its square."""
     shape: Cost = "absolute"
@@ -142,7 +147,7 @@ class Effort(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="effort"):
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted effort."""
-        index, cost = actuator_index(rig)[self.actuator], cost_of(self.shape)
+        index, cost = actuator_index(rig)[self.actuator], build_cost(self.shape)
         return lambda transitions: np.asarray(-self.weight * cost(transitions.action[..., index]))
 
 
@@ -151,11 +156,11 @@ if TYPE_CHECKING:
 else:
     AnyTerm = Annotated[Any, registered(registry.REWARDS)]
 Terms = Mapping[str, RewardTerm] | msgspec.UnsetType
-"""Terms by their names in the task."""
+"""Reward terms by their names in the task."""
 
 
 class TermFailed(Exception):
-    """Exception or invalid result of a term's code; the message states the term, file and line."""
+    """Exception in a term's code, or an invalid result; the message states term, file and line."""
 
 
 def observation_index(rig: Rig) -> dict[str, int]:
@@ -172,7 +177,7 @@ def unknown_name_problems(kind: str, name: str, rig: Rig) -> Problems:
     """Report a name that is not an ``observation`` or ``actuator`` of a rig."""
     names = [a.name for a in rig.actuators] if kind == "actuator" else [o.name for o in rig.signals]
     if name not in names:
-        yield kind, unknown_name(f"rig '{rig.name}'", kind, name, names)
+        yield kind, describe_unknown_name(f"rig '{rig.name}'", kind, name, names)
 
 
 def uses_previous_action(terms: Terms, rig: Rig) -> bool:
@@ -187,16 +192,16 @@ def _uses_previous_action(term: RewardTerm, rig: Rig) -> bool:
         return False
 
 
-def term_reward(terms: Terms, rig: Rig) -> Callable[[Transitions, Values], Values] | None:
+def build_term_reward(terms: Terms, rig: Rig) -> Callable[[Transitions, Values], Values] | None:
     """Build ``add(transitions, rewards)``, which adds the terms to rewards (...,) in the task's order; None if there
     are none. ``add`` raises TermFailed for an exception in a term, or a result of the wrong shape.
     """
     if terms is msgspec.UNSET or not terms:
         return None
-    built = [(name, _build_term(name, term, rig)) for name, term in terms.items()]
+    term_functions = [(name, _build_term(name, term, rig)) for name, term in terms.items()]
 
     def add(transitions: Transitions, rewards: Values) -> Values:
-        for name, term in built:
+        for name, term in term_functions:
             try:
                 rewards = rewards + np.broadcast_to(np.asarray(term(transitions), np.float64), rewards.shape)
             except Exception as error:
@@ -213,8 +218,8 @@ def _build_term(name: str, term: RewardTerm, rig: Rig) -> Callable[[Transitions]
         raise TermFailed(f"the reward term '{name}' raises {registry.describe_exception(error)}") from error
 
 
-class Form(Protocol):
-    """Reward of one transition without the terms."""
+class BaseReward(Protocol):
+    """Reward of one transition without the named terms."""
 
     __name__: str
 
@@ -237,7 +242,7 @@ class ScalarReward(Protocol):
         /,
     ) -> float:
         """``previous`` (m,): output in force at s, by default the safe output; the other arguments are those of
-        ``Form``."""
+        ``BaseReward``."""
 
 
 class BatchedReward(Protocol):
@@ -262,10 +267,10 @@ def probe_points(rig: Rig) -> Transitions:
     signals, actuators = rig.signals, rig.actuators
     middle, safe = tuple(0.5 * (o.low + o.high) for o in signals), tuple(a.safe for a in actuators)
     low, high = tuple(a.low for a in actuators), tuple(a.high for a in actuators)
-    places = itertools.product(itertools.product(*[(o.low, o.high) for o in signals]), ((low, high), (high, low)))
+    corners = itertools.product(itertools.product(*[(o.low, o.high) for o in signals]), ((low, high), (high, low)))
     points = [
         (middle, safe, safe),
-        *((observed, *applied_action) for observed, applied_action in itertools.islice(places, _MAX_CORNERS)),
+        *((observed, *applied_action) for observed, applied_action in itertools.islice(corners, _MAX_CORNERS)),
     ]
     observed, applied_action, previous = (np.array(column, np.float64) for column in zip(*points, strict=True))
     return Transitions(observed, applied_action, previous, np.zeros(len(observed), np.bool_))

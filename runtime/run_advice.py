@@ -13,21 +13,21 @@ from onrig.hw.framing import encode_frame
 from onrig.hw.messages import CommandLayout, StateLayout
 from onrig.hw.rig import targets_of
 from onrig.hw.roles import lag_s, measured_range, observation_of
-from onrig.runtime.config.problem import Finding, NodePath, format_path, path_steps
+from onrig.runtime.config.problem import Finding, NodePath, format_path, parse_path
 from onrig.runtime.reset.schema import Draw
 from onrig.runtime.safety.fallback import Damp
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.safety.plant_box import covers_all, dead_band_of
 from onrig.runtime.safety.plausibility import guarded_observations
-from onrig.runtime.starts import corners_of
+from onrig.runtime.starts import extreme_starts
 from onrig.runtime.tracking import followers
 
 if TYPE_CHECKING:
     from onrig.runtime.run_config import RunConfig
 
 _MIN_COUNTS: Final = 50
-"""Number of counts over an observation's range below which unit or resolution are probably wrong."""
+"""Number of counts in an observation's range below which its unit or resolution is probably wrong."""
 _MAX_ANGLE_RANGE: Final = 4.0 * math.pi
 _MIN_ENVELOPE_SHARE: Final = 0.01
 """Share of an observation's range below which its envelope is probably wrong."""
@@ -43,14 +43,21 @@ _MIN_DELAY_PERIODS: Final = 0.5
 """Delay from which policies need the command in force as an input."""
 
 
-def advice(config: RunConfig) -> Iterator[Finding]:
+def probable_mistakes(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for probable mistakes in a valid configuration."""
-    findings = [*_scales(config), *_fallback(config), *_delays(config), *_values(config), *_models(config)]
+    findings = [
+        *_scale_findings(config),
+        *_fallback_findings(config),
+        *_delay_findings(config),
+        *_value_findings(config),
+        *_model_findings(config),
+    ]
     yield from ((path, f"{message}, at {format_path(path)}") for path, message in findings)
 
 
 def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
-    """Return a message about a delay from sample to effect that policies cannot observe; None if short or observed."""
+    """Return a message about a delay from sample to effect that policies cannot observe; None if it is short or
+    observed."""
     inputs = config.task.inputs
     if inputs is msgspec.UNSET:
         observed = config.rig.previous_command
@@ -58,12 +65,12 @@ def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
         observed = any(term.observation.startswith("previous_") for term in inputs)
     if observed or delay_s * config.rate_hz < _MIN_DELAY_PERIODS:
         return None
-    share = f"{delay_s * 1e3:.3g} ms of a period of {1e3 / config.rate_hz:.3g} ms"
-    ways = "set rig.previous_command: true (and name it in task.inputs), or lower rate_hz"
-    return f"commands act up to {share} after their sample, but the command in force is not a policy input: {ways}"
+    delay = f"{delay_s * 1e3:.3g} ms of a period of {1e3 / config.rate_hz:.3g} ms"
+    remedies = "set rig.previous_command: true (and name it in task.inputs), or lower rate_hz"
+    return f"commands act up to {delay} after their sample, but the command in force is not a policy input: {remedies}"
 
 
-def _scales(config: RunConfig) -> Iterator[Finding]:
+def _scale_findings(config: RunConfig) -> Iterator[Finding]:
     rig = config.rig
     for i, o in enumerate(rig.observations):
         sensor = next(s for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
@@ -80,7 +87,7 @@ def _scales(config: RunConfig) -> Iterator[Finding]:
             yield ("limits", "envelope", o.name), message
 
 
-def _fallback(config: RunConfig) -> Iterator[Finding]:
+def _fallback_findings(config: RunConfig) -> Iterator[Finding]:
     limits, rig, fallback = config.limits, config.rig, config.limits.fallback
     if not isinstance(fallback, Damp) or (o := observation_of(rig, fallback.observation)) is None:
         return
@@ -89,15 +96,19 @@ def _fallback(config: RunConfig) -> Iterator[Finding]:
     if edge and fallback.full_at > edge:
         yield (
             node_path,
-            f"at the envelope's edge of {edge:g} {o.unit} it brakes with {edge / fallback.full_at:.0%} of its effort",
+            f"at the envelope's edge of {edge:g} {o.unit} the fallback brakes with {edge / fallback.full_at:.0%} of "
+            "its effort",
         )
     count = next(s.resolution for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
     count /= config.period_us * 1e-6 if o.derivative_of is not None else 1.0
     if fallback.full_at < _MIN_FULL_EFFORT_COUNTS * count:
-        yield node_path, f"it brakes with full effort at {fallback.full_at:g}, where a count is {count:.2g} {o.unit}"
+        yield (
+            node_path,
+            f"the fallback brakes with full effort at {fallback.full_at:g}, where a count is {count:.2g} {o.unit}",
+        )
 
 
-def _delays(config: RunConfig) -> Iterator[Finding]:
+def _delay_findings(config: RunConfig) -> Iterator[Finding]:
     limits, rig, box = config.limits, config.rig, config.limits.predicted
     period_s = config.period_us * 1e-6
     lease_s = rig.lease_periods * period_s
@@ -111,15 +122,15 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
             yield ("rig", "observations", i, "cutoff_hz"), f"{message}: filter less"
     if box is None:
         return
-    late: NodePath = ("limits", "predicted", "late_us")
+    late_path: NodePath = ("limits", "predicted", "late_us")
     if message_of_delay := unobserved_delay(config, box.late_us * 1e-6):
-        yield late, message_of_delay
+        yield late_path, message_of_delay
     on_wire_us = _wire_us(config)
     if on_wire_us > box.late_us:
         description = (
             f"a state and a command take {on_wire_us:.0f} us on this connection, the shield covers {box.late_us} us"
         )
-        yield late, f"{description}: increase it, or the baud rate (device.port.baud)"
+        yield late_path, f"{description}: increase it, or the baud rate (device.port.baud)"
 
 
 def _wire_us(config: RunConfig) -> float:
@@ -131,15 +142,15 @@ def _wire_us(config: RunConfig) -> float:
     return line.duration_us([len(encode_frame(bytes(size))) for size in bodies])
 
 
-def _values(config: RunConfig) -> Iterator[Finding]:
+def _value_findings(config: RunConfig) -> Iterator[Finding]:
     task, rig = config.task, config.rig
-    starts = [(("task", *path_steps(path)), start) for path, start in corners_of(task.all_starts)]
+    starts = [(("task", *parse_path(path)), start) for path, start in extreme_starts(task.all_starts)]
     values_by_path = [*starts, (("task", "reward", "target"), task.reward.target)]
-    places = [((*path, name), name, value) for path, values in values_by_path for name, value in values.items()]
-    for name, of in followers(task).items():
+    values = [((*path, name), name, value) for path, values in values_by_path for name, value in values.items()]
+    for name, observation in followers(task).items():
         ends = [end for o in targets_of(rig) if o.name == name for end in (o.low, o.high)]
-        places += [(("task", "targets", name), of, end) for end in ends]
-    for path, name, value in dict.fromkeys(places):
+        values += [(("task", "targets", name), observation, end) for end in ends]
+    for path, name, value in dict.fromkeys(values):
         o = observation_of(rig, name)
         if o is None:
             continue
@@ -149,7 +160,7 @@ def _values(config: RunConfig) -> Iterator[Finding]:
             yield path, f"{message}: check its unit"
 
 
-def _models(config: RunConfig) -> Iterator[Finding]:
+def _model_findings(config: RunConfig) -> Iterator[Finding]:
     box, path = config.limits.predicted, ("limits", "predicted")
     if box is None:
         return
@@ -161,14 +172,14 @@ def _models(config: RunConfig) -> Iterator[Finding]:
     if box.spread < _MIN_SPREAD and not covers_all(box):
         yield (*path, "spread"), f"a plant is rarely known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
     if isinstance(box, PendulumBox):
-        pushed, pulled = box.gain_per_v_s2 * largest, box.gravity_per_s2
-        if pulled > 0 and not 1.0 / _MAX_ACCELERATION_RATIO < pushed / pulled < _MAX_ACCELERATION_RATIO:
-            message = f"{largest:g} V accelerate by {pushed:.3g} rad/s^2, gravity by {pulled:.3g}: check their units"
+        motor, gravity = box.gain_per_v_s2 * largest, box.gravity_per_s2
+        if gravity > 0 and not 1.0 / _MAX_ACCELERATION_RATIO < motor / gravity < _MAX_ACCELERATION_RATIO:
+            message = f"{largest:g} V accelerate by {motor:.3g} rad/s^2, gravity by {gravity:.3g}: check their units"
             yield (*path, "gain_per_v_s2"), message
     reset = config.task.reset
     if isinstance(box, MagmanBox) and isinstance(reset, Draw):
         pairs = ("strength", reset.strength, box.pull_m6_per_a2_s2), ("reach", reset.reach, box.c2_m2)
-        for field, own, assumed in pairs:
-            if abs(own / assumed - 1.0) > _MAX_MODEL_DEVIATION:
-                message = f"{own:g}, but limits.predicted has {assumed:g} for the same coils"
+        for field, configured, assumed in pairs:
+            if abs(configured / assumed - 1.0) > _MAX_MODEL_DEVIATION:
+                message = f"is {configured:g}, but limits.predicted has {assumed:g} for the same coils"
                 yield ("task", "reset", field), message

@@ -30,10 +30,10 @@ _CHANGEABLE: Final[frozenset[NodePath]] = frozenset(
         ("view",),
     }
 )
-"""Settings that may change to any value: except for schedules over ``episodes``, none affects learning."""
+"""Settings that may change to any value, because (except for schedules over ``episodes``) none affects learning."""
 
-Allowed = Callable[[Any, Any], bool]
-"""Predicate of a permitted change, from the run's to the requested value (None if absent)."""
+ChangePredicate = Callable[[Any, Any], bool]
+"""Whether a setting may change from the run's value to the requested one (None if absent)."""
 
 
 def _is_within(run: Any, requested: Any) -> bool:
@@ -51,15 +51,15 @@ def _is_narrower(run: Any, requested: Any) -> bool:
     return _is_within(*bounds) and requested["release"] <= run["release"]
 
 
-_STRICTER_ONLY: Final[dict[NodePath, Allowed]] = {
+_STRICTER_ONLY: Final[dict[NodePath, ChangePredicate]] = {
     ("limits", "range", "*"): _is_within,
     ("limits", "rate_per_s", "*"): _is_not_above,
     ("limits", "jerk_per_s2", "*"): _is_not_above,
     ("limits", "envelope", "*"): _is_narrower,
-    ("limits", "predicted"): lambda run, wanted: run is None,
-    ("limits", "unguarded"): lambda run, wanted: not wanted,
+    ("limits", "predicted"): lambda run, requested: run is None,
+    ("limits", "unguarded"): lambda run, requested: not requested,
 }
-"""Settings that may only become stricter; ``*`` matches any last name of a path."""
+"""Settings that may only become stricter; ``*`` stands for any last name of a path."""
 
 
 _CONNECTION_PATHS: Final = (("device", "port"), ("device", "transport"))
@@ -76,7 +76,7 @@ class Difference(NamedTuple):
         text = (
             f"{format_path(self.path)} is {_format_value(self.run)} in the run and {_format_value(self.requested)} here"
         )
-        return f"{text}; it may only become stricter" if _rule(self.path) is not None else text
+        return f"{text}; it may only become stricter" if _stricter_predicate(self.path) is not None else text
 
 
 class Changes(NamedTuple):
@@ -109,11 +109,11 @@ def _is_permitted(difference: Difference) -> bool:
         return not (len(path) == 2 and None in (run, requested))
     if any(path[:n] in _CHANGEABLE for n in range(1, len(path) + 1)):
         return True
-    rule = _rule(path)
-    return rule is not None and rule(run, requested)
+    is_allowed = _stricter_predicate(path)
+    return is_allowed is not None and is_allowed(run, requested)
 
 
-def _rule(path: NodePath) -> Allowed | None:
+def _stricter_predicate(path: NodePath) -> ChangePredicate | None:
     return _STRICTER_ONLY.get(path) or _STRICTER_ONLY.get((*path[:-1], "*"))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import UNSET
 
 from onrig.hw.rig import rig_problems
-from onrig.runtime.config.problem import Finding, path_steps
+from onrig.runtime.config.problem import Finding, parse_path
 from onrig.runtime.explore.checks import exploration_findings
 from onrig.runtime.explore.schedule import depends_on_episode_only, min_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise
@@ -19,11 +19,11 @@ from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
 from onrig.runtime.rewards import uses_previous_action
-from onrig.runtime.run_advice import advice
+from onrig.runtime.run_advice import probable_mistakes
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.safety.limits import compile_prediction, limit_findings
 from onrig.runtime.safety.plant_box import covers_all
-from onrig.runtime.starts import are_drawn, corners_of
+from onrig.runtime.starts import are_starts_random, extreme_starts
 from onrig.runtime.task import episode_steps
 from onrig.runtime.task_checks import task_problems
 
@@ -41,9 +41,9 @@ _MAX_NOISE_VALUES: Final = 10_000_000
 def findings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for each conflicting value."""
     for location, message in rig_problems(config.rig):
-        yield ("rig", *path_steps(location)), f"{message} at {'.'.join(('rig', location)) if location else 'rig'}"
+        yield ("rig", *parse_path(location)), f"{message} at {'.'.join(('rig', location)) if location else 'rig'}"
     for location, message in task_problems(config.task, config.rig):
-        yield ("task", *path_steps(location)), f"{message} at task.{location}"
+        yield ("task", *parse_path(location)), f"{message} at task.{location}"
     steps = _steps(config)
     if not MIN_RATE_HZ <= config.rate_hz <= MAX_RATE_HZ:
         yield ("rate_hz",), f"expected {MIN_RATE_HZ:g} to {MAX_RATE_HZ:g}, got {config.rate_hz:g} at rate_hz"
@@ -66,7 +66,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from _synthetic_findings(config)
     if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:
         location = "exploration.near_envelope"
-        yield path_steps(location), f"limits.envelope is required as well, at {location}"
+        yield parse_path(location), f"limits.envelope is required as well, at {location}"
     if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > _MAX_LEASE_S:
         yield (
             ("rig", "lease_periods"),
@@ -81,21 +81,21 @@ def _trainer_findings(config: RunConfig) -> Iterator[Finding]:
     """Report settings that conflict with an acting trainer, which explores, learns and evaluates on its own."""
     if config.actor is UNSET:
         return
-    wanted = {
+    required = {
         "exploration": ("{process: none}", isinstance(config.exploration, NoExploration)),
         "local_learner": ("false", not config.local_learner),
         "evaluate_every": ("0", config.evaluate_every == 0),
         "policy": ("null", config.policy is None),
     }
-    for name, (value, fits) in wanted.items():
-        if not fits:
+    for name, (value, is_met) in required.items():
+        if not is_met:
             yield (name,), f"a trainer acts: set {value} at {name}"
 
 
 def _start_findings(config: RunConfig) -> Iterator[Finding]:
     """Report starts and resets that the limits do not allow; the limits must be valid."""
     limits, reset = config.limits, config.task.reset
-    corners = [*corners_of(config.task.all_starts)]
+    corners = [*extreme_starts(config.task.all_starts)]
     yield from dict.fromkeys(_envelope_findings(config, corners))
     yield from dict.fromkeys(_moving_start_findings(config, corners))
     magnets = getattr(limits.predicted, "magnets", {})
@@ -114,39 +114,39 @@ def _envelope_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]
             message = (
                 f"the start {position:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: the fallback would begin"
             )
-            yield path_steps(f"task.{path}.{name}"), f"{message} every episode, at task.{path}.{name}"
+            yield parse_path(f"task.{path}.{name}"), f"{message} every episode, at task.{path}.{name}"
         elif position is not None and not (e.low <= position - reach and position + reach <= e.high):
             message = f"within {reach:g} of the start reaches beyond the envelope, [{e.low:g}, {e.high:g}]"
             yield ("task", "reset", "within", name), f"{message}, at task.reset.within.{name}"
 
 
 def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]:
-    """Report starts outside the prediction's safe set; for a velocity's envelope a start at rest is inside and needs no
-    tables."""
+    """Report starts outside the prediction's safe set. For the envelope of a velocity, a start at rest is inside, and
+    no tables are computed."""
     box, rig = config.limits.predicted, config.rig
     names = [o.name for o in rig.observations]
-    moves = [] if box is None else [c for c in corners if c[1].get(box.velocity) or covers_all(box)]
-    moving = [c for c in moves if all(n in c[1] for n in names)]
+    candidates = [] if box is None else [c for c in corners if c[1].get(box.velocity) or covers_all(box)]
+    moving_starts = [c for c in candidates if all(n in c[1] for n in names)]
     try:
-        prediction = compile_prediction(config.limits, rig, config.period_us * 1e-6) if moving else None
+        prediction = compile_prediction(config.limits, rig, config.period_us * 1e-6) if moving_starts else None
     except ValueError:  # a missing table, which the checks of plants report
         return
     if box is None or prediction is None:
         return
-    for path, start in moving:
+    for path, start in moving_starts:
         excess, _ = prediction.evaluate([start[name] for name in names], [a.safe for a in rig.actuators])
         if excess > 0:
             if covers_all(box):
                 message = "from this start even the safe output may leave an envelope"
-                yield path_steps(f"task.{path}"), f"{message}: start nearer to its middle, at task.{path}"
+                yield parse_path(f"task.{path}"), f"{message}: start nearer to its middle, at task.{path}"
                 continue
             message = f"at {start[box.velocity]:g} even the safe output may leave the envelope"
             location = f"task.{path}.{box.velocity}"
-            yield path_steps(location), f"{message}: start slower, at {location}"
+            yield parse_path(location), f"{message}: start slower, at {location}"
 
 
 def _steps(config: RunConfig) -> int:
-    """Return the number of transitions in an episode; 0 if rate and length give no valid number."""
+    """Return the number of transitions in an episode; 0 if rate and length result in no valid number."""
     product = config.task.episode_s * config.rate_hz
     return episode_steps(config.task, config.rate_hz) if 0 < product <= _max_steps(config) else 0
 
@@ -212,13 +212,13 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
 def guard_findings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for missing safeguards of a rig on a port."""
     limits = config.limits
-    unguarded = limits.unguarded is True
-    if unguarded and limits.envelope:
+    is_unguarded = limits.unguarded is True
+    if is_unguarded and limits.envelope:
         yield ("limits", "unguarded"), "remove this, because the limits have an envelope, at limits.unguarded"
-    if _may_be_hardware(config) and not limits.envelope and not unguarded:
+    if _may_be_hardware(config) and not limits.envelope and not is_unguarded:
         yield (
             ("limits", "envelope"),
-            f"{_subject(config)}: give an observation bounds and a fallback that keeps them, or "
+            f"{_describe_missing_envelope(config)}: give an observation bounds and a fallback that keeps them, or "
             "confirm with limits.unguarded: true that only the device's own limits protect it, at limits.envelope",
         )
     if _may_be_hardware(config):
@@ -228,7 +228,7 @@ def guard_findings(config: RunConfig) -> Iterator[Finding]:
 def reset_findings(config: RunConfig) -> Iterator[Finding]:
     """Report a reset controller that cannot reach random starts, for devices that cannot reset themselves."""
     reset = config.task.reset
-    if reset is not None and not reset.reaches_any_start and are_drawn(config.task.all_starts):
+    if reset is not None and not reset.reaches_any_start and are_starts_random(config.task.all_starts):
         message = f"'{reset.__struct_config__.tag}' drives to the rig's rest position, not to a random start"
         yield ("task", "reset", "kind"), f"{message}: give numbers, or another reset, at task.reset.kind"
 
@@ -236,7 +236,7 @@ def reset_findings(config: RunConfig) -> Iterator[Finding]:
 def warnings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for probably unintended settings of a valid configuration, such as missing safeguards."""
     yield from _guard_warnings(config)
-    yield from advice(config)
+    yield from probable_mistakes(config)
     if config.device.line is not None and not _may_be_hardware(config):
         yield (
             ("device", "pace"),
@@ -254,23 +254,26 @@ def warnings(config: RunConfig) -> Iterator[Finding]:
 
 def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
     if not config.limits.envelope:
-        after = "" if _may_be_hardware(config) else "; a rig on a port requires one, unless limits.unguarded is true"
-        yield ("limits", "envelope"), f"{_subject(config)}{after}, at limits.envelope"
+        requirement = (
+            "" if _may_be_hardware(config) else "; a rig on a port requires one, unless limits.unguarded is true"
+        )
+        yield ("limits", "envelope"), f"{_describe_missing_envelope(config)}{requirement}, at limits.envelope"
     if config.device.attended is True:
         yield ("device", "attended"), f"{describe_lease(config)}, at device.attended"
     if _may_be_hardware(config) and config.task.reset is None:
         yield (
             ("task", "reset"),
-            "without a reset controller only a device with RESET in its hello is accepted, at task.reset",
+            "without a reset controller only a device that can reset itself is accepted (RESET in its hello), "
+            "at task.reset",
         )
 
 
 def _may_be_hardware(config: RunConfig) -> bool:
-    """Return whether the device may be real hardware; a scaled or lockstep port belongs to a twin."""
+    """Return whether the device may be real hardware; only a twin runs scaled or in lockstep on a port."""
     return config.device.twin is None and config.device.pace == "realtime"
 
 
-def _subject(config: RunConfig) -> str:
+def _describe_missing_envelope(config: RunConfig) -> str:
     device = config.device
     description = "this twin" if device.twin is not None else f"the rig on {device.address}"
     ends = "" if config.task.may_terminate else ", and its episodes never end early"

@@ -79,7 +79,7 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     driver: AnyPythonDevice | msgspec.UnsetType = msgspec.UNSET
     """Device written in Python, driven by a process of the run (docs/devices.md)."""
     attended: bool | msgspec.UnsetType = msgspec.UNSET
-    """Accepts a driver whose motor controller has no watchdog: a person watches the rig, with a hand on the e-stop, for
+    """Accept a driver whose motor controller has no watchdog: a person watches the rig, with a hand on the e-stop, for
     as long as it runs."""
 
     @property
@@ -144,7 +144,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     """Initial policy (ONNX file); without one the run waits for the learner's first policy."""
     actor: Literal["trainer"] | msgspec.UnsetType = msgspec.UNSET
     """Source of the actions; unset: the policies. ``trainer``: a Python program, through the environment of
-    ``onrig.make``, which sets it."""
+    ``onrig.make`` (which sets this key)."""
     evaluator: Literal["auto", "onnxruntime"] = "auto"
     """Evaluator of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
@@ -154,7 +154,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     this much. With shorter intervals the replay process mostly waits for the disk."""
 
     def __post_init__(self) -> None:
-        """Add the task's targets to the rig's signals; no file contains them there."""
+        """Add the task's targets to the rig's signals, which no file contains."""
         super().__post_init__()
         msgspec.structs.force_setattr(self, "rig", tracking_rig(self.task, self.rig))
 
@@ -196,7 +196,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
 
 
 def to_plain_data(config: RunConfig) -> dict[str, Any]:
-    """Return a configuration as plain data, in the form of files; the targets belong to the task, not to the rig."""
+    """Return a configuration as plain data, as written to files; targets are part of the task, not of the rig."""
     plain = {"rig": with_targets(config.rig, ())}
     return {
         field.encode_name: msgspec.to_builtins(value)

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
+from onrig.runtime.config.conversion import Conversion, read, read_by_section, read_sections
 from onrig.runtime.config.document import (
     Document,
     find_config,
     load_document,
-    origin_of,
     override,
+    override_origin,
     parse_content,
     problem_at,
 )
@@ -30,52 +30,53 @@ from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
 from onrig.runtime.config.tables import with_tables
 from onrig.runtime.config.yaml_nodes import Data, dump_yaml, value_at
-from onrig.runtime.config_kinds import RIG, TASK, advice, kind_of, shipped_kind
+from onrig.runtime.config_kinds import RIG, TASK, explain_kind, kind_of, shipped_kind
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Device, RunConfig, to_plain_data
 from onrig.runtime.task import Task
 
 _NAMED_PARTS: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
 
-Sections = Callable[[], Mapping[NodePath, type]]
-"""Returns the section types of other packages by path; called after the configuration's plugins are registered."""
+SectionTypes = Callable[[], Mapping[NodePath, type]]
+"""Function that returns the section types of other packages by path, once the configuration's plugins are
+registered."""
 Checks = Callable[[RunConfig], Iterable[Finding]]
 
 
-class Rules(NamedTuple):
-    """Caller's checks and adjustments in loading a configuration."""
+class LoadingRules(NamedTuple):
+    """Checks and adjustments that the caller adds when it loads a configuration."""
 
-    refuse: Checks = lambda config: ()
-    """Findings that make the configuration invalid."""
-    warn: Checks = lambda config: ()
-    """Findings that are only warnings."""
+    refusal_checks: Checks = lambda config: ()
+    """Checks whose findings make the configuration invalid."""
+    warning_checks: Checks = lambda config: ()
+    """Checks whose findings are only warnings."""
     on_warning: Callable[[Problem], None] = lambda problem: None
-    """Receives each warning of a valid configuration."""
+    """Called with each warning of a valid configuration."""
     adjust: Callable[[RunConfig], RunConfig] = lambda config: config
-    """Adjustment before the checks: replaces sections by command-line options (``--device``)."""
-    common: Checks = findings
-    """Findings that every configuration is checked for."""
+    """Adjustment before the checks, such as by a command-line option (``--device``)."""
+    common_checks: Checks = findings
+    """Checks of every configuration."""
 
 
 def load_run(
-    name: str, overrides: Sequence[str] = (), sections: Sections | None = None, rules: Rules | None = None
+    name: str, overrides: Sequence[str] = (), sections: SectionTypes | None = None, rules: LoadingRules | None = None
 ) -> RunConfig:
     """Load, override and check a run's configuration.
 
-    ``sections``: types of the sections that other packages own (``("device", "twin")``); ``rules``: their cross checks.
+    ``sections``: types of the sections defined by other packages (``("device", "twin")``); ``rules``: further checks.
     Raises ConfigError with every problem found.
     """
     try:
         path = find_config(name)
     except FileNotFoundError as error:
         kind = shipped_kind(name)
-        raise ConfigError([Problem(name, START, advice(kind, name) if kind else str(error))]) from None
+        raise ConfigError([Problem(name, START, explain_kind(kind, name) if kind else str(error))]) from None
     document = load_document(path)
     if kind := kind_of(document.data):
-        raise ConfigError([Problem(str(path), START, advice(kind, name, path))])
+        raise ConfigError([Problem(str(path), START, explain_kind(kind, name, path))])
     # Overrides within a named rig or task need its mapping, so names are resolved in between.
-    early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED_PARTS, KEY, RECIPE)]
-    for assignment in early:
+    early_overrides = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED_PARTS, KEY, RECIPE)]
+    for assignment in early_overrides:
         document = override(document, assignment)
     parts: dict[str, Document] = {}
     problems: list[Problem] = []
@@ -96,10 +97,10 @@ def load_run(
     except ConfigError as error:
         problems += error.problems
     for assignment in overrides:
-        if assignment in early:
+        if assignment in early_overrides:
             continue
         try:
-            document, parts = _apply(document, parts, assignment)
+            document, parts = _apply_override(document, parts, assignment)
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -109,13 +110,13 @@ def load_run(
     else:
         document = with_tables(document, (TASK,), path.parent)
     document = with_files(with_plugins(document, path.parent), path.parent)
-    return _check_config(document, parts, sections or dict, rules or Rules())
+    return _check_config(document, parts, sections or dict, rules or LoadingRules())
 
 
 def find_identification(name: str, overrides: Sequence[str] = ()) -> Path | None:
     """Return the result of `onrig identify` that a configuration names, None without one; raises ConfigError.
 
-    `load_run` has found no problem with the configuration.
+    Expects a configuration that `load_run` accepts.
     """
     path = find_config(name)
     document = load_document(path)
@@ -125,26 +126,26 @@ def find_identification(name: str, overrides: Sequence[str] = ()) -> Path | None
     return identified_file(document, path.parent)
 
 
-def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
+def load_resolved(path: Path, sections: SectionTypes | None = None) -> RunConfig:
     """Load the resolved configuration of a run folder; raises ConfigError."""
-    return _check_config(_read_resolved_document(path), {}, sections or dict, Rules())
+    return _check_config(_read_resolved_document(path), {}, sections or dict, LoadingRules())
 
 
 def load_started(path: Path) -> RunConfig:
     """Load the configuration of a run in progress, in one of its processes; raises ConfigError.
 
-    The supervisor has checked it; here only its types and bounds are, because some checks take a tenth of a second.
+    Checks only types and bounds: the supervisor has done all checks, some of which take a tenth of a second.
     """
-    return _check_config(_read_resolved_document(path), {}, dict, Rules(common=lambda config: ()))
+    return _check_config(_read_resolved_document(path), {}, dict, LoadingRules(common_checks=lambda config: ()))
 
 
 def _read_resolved_document(path: Path) -> Document:
     return with_copies(with_plugins(load_document(path), None), path.parent)
 
 
-def read_resolved(text: bytes, file: str, sections: Sections | None = None) -> RunConfig:
+def read_resolved(text: bytes, file: str, sections: SectionTypes | None = None) -> RunConfig:
     """Read the resolved configuration of a run from its text; ``file`` names it in messages; raises ConfigError."""
-    return _check_config(with_plugins(parse_content(text, file), None), {}, sections or dict, Rules())
+    return _check_config(with_plugins(parse_content(text, file), None), {}, sections or dict, LoadingRules())
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:
@@ -178,55 +179,59 @@ def _rig_name(document: Document, parts: Mapping[str, Document]) -> object:
     return rig.get("name") if isinstance(rig, dict) else None
 
 
-def _apply(document: Document, parts: dict[str, Document], assignment: str) -> tuple[Document, dict[str, Document]]:
+def _apply_override(
+    document: Document, parts: dict[str, Document], assignment: str
+) -> tuple[Document, dict[str, Document]]:
     head, _, remainder = assignment.partition(".")
     if head.strip() in parts and "=" not in head:
-        changed = override(parts[head.strip()], remainder, origin=origin_of(assignment))
-        return document, {**parts, head.strip(): changed}
+        part = override(parts[head.strip()], remainder, origin=override_origin(assignment))
+        return document, {**parts, head.strip(): part}
     return override(document, assignment), parts
 
 
-def _check_config(document: Document, parts: Mapping[str, Document], sections: Sections, rules: Rules) -> RunConfig:
+def _check_config(
+    document: Document, parts: Mapping[str, Document], sections: SectionTypes, rules: LoadingRules
+) -> RunConfig:
     problems: list[Problem] = []
-    mended: list[NodePath] = []
+    repaired: list[NodePath] = []
     section_values: dict[str, object] = {}
     for key, part in parts.items():
-        named = read_by_section(part, _NAMED_PARTS[key][1])
-        section_values[key] = named.value
-        problems += named.problems
-        mended += ((key, *node_path) for node_path in named.repaired)
+        part_read = read_by_section(part, _NAMED_PARTS[key][1])
+        section_values[key] = part_read.value
+        problems += part_read.problems
+        repaired += ((key, *node_path) for node_path in part_read.repaired)
     fields = msgspec.structs.fields(RunConfig)
     types = {f.encode_name: str if f.encode_name in parts else f.type for f in fields}
-    whole = read_sections(document, types, optional={f.encode_name for f in fields if not f.required})
-    section_values = {**(whole.value or {}), **section_values}
-    problems += whole.problems
-    mended += whole.repaired
+    inline = read_sections(document, types, optional={f.encode_name for f in fields if not f.required})
+    section_values = {**(inline.value or {}), **section_values}
+    problems += inline.problems
+    repaired += inline.repaired
     try:
-        owned = sections()
+        external_types = sections()
     except ValueError as error:
         raise ConfigError([problem_at(document, (PYTHON,), str(error))]) from None
-    for node_path, type_ in owned.items():
-        if _is_given(document, node_path):
-            section: Reading[object] = read(document, node_path, type_)
+    for node_path, type_ in external_types.items():
+        if _has_section(document, node_path):
+            section: Conversion[object] = read(document, node_path, type_)
             # Through JSON, which turns tuples into lists, as when the resolved file is read.
             section_values = _with_section(
                 section_values, node_path, msgspec.json.decode(msgspec.json.encode(section.value))
             )
             problems += section.problems
-            mended += section.repaired
-    if len(mended) < len(problems):  # some problems are not out-of-bounds numbers
+            repaired += section.repaired
+    if len(repaired) < len(problems):  # some problems are not out-of-bounds numbers
         raise ConfigError(problems)
     config = rules.adjust(RunConfig(**section_values))  # type: ignore[arg-type]
     # Out-of-bounds numbers are replaced by valid ones to check the rest; dependent findings are dropped.
-    others = [
+    independent_findings = [
         f
-        for f in (*rules.common(config), *rules.refuse(config))
-        if not any(_is_under(f[0], node_path) for node_path in mended)
+        for f in (*rules.common_checks(config), *rules.refusal_checks(config))
+        if not any(_is_under(f[0], node_path) for node_path in repaired)
     ]
-    problems = _sort_problems(document, (*problems, *_to_problems(document, parts, others)))
+    problems = _sort_problems(document, (*problems, *_to_problems(document, parts, independent_findings)))
     if problems:
         raise ConfigError(problems)
-    for problem in _sort_problems(document, _to_problems(document, parts, rules.warn(config))):
+    for problem in _sort_problems(document, _to_problems(document, parts, rules.warning_checks(config))):
         rules.on_warning(problem._replace(message=f"warning: {problem.message}"))
     return config
 
@@ -248,8 +253,8 @@ def _sort_problems(document: Document, problems: Iterable[Problem]) -> list[Prob
     return sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark))
 
 
-def _is_given(document: Document, node_path: NodePath) -> bool:
-    """Return whether a section is present; an empty learner section results from resolving a missing one."""
+def _has_section(document: Document, node_path: NodePath) -> bool:
+    """Return whether a section is present; an empty learner section counts as absent, because resolving writes it."""
     try:
         value = value_at(document.data, node_path)
         return value is not None and not (node_path == ("learner",) and value == {})
@@ -258,7 +263,7 @@ def _is_given(document: Document, node_path: NodePath) -> bool:
 
 
 def _with_section(sections: dict[str, object], node_path: NodePath, value: Data) -> dict[str, object]:
-    """Replace a section owned by another package with its checked form, defaults included."""
+    """Replace a section defined by another package by its checked values, defaults included."""
     if len(node_path) == 1:
         return {**sections, str(node_path[0]): value}
     device = sections.get("device")

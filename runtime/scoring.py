@@ -1,4 +1,4 @@
-"""Performance of an episode, for runs, evaluations and trials, and the gain of an early end."""
+"""Performance of an episode, for runs, evaluations and trials, and the profit of an early end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from msgspec import UNSET
 from onrig.hw.rig import Rig, targets_of
 from onrig.runtime.guard import Guard
 from onrig.runtime.reward_terms import Terminal
-from onrig.runtime.rewards import probe_points, term_reward
-from onrig.runtime.starts import middle_of
+from onrig.runtime.rewards import build_term_reward, probe_points
+from onrig.runtime.starts import middle_start
 from onrig.runtime.task import Task, compile_reward, compile_termination, conditions_of
 from onrig.runtime.terminations import ScalarTest
 
@@ -60,85 +60,91 @@ def normalized(
 def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], float]:
     """Build the reward assigned to a step cut off by a termination, from the last observation (n,) in SI units.
 
-    It is the random controller's, or the reward of this end if lower; 0 for a task without references.
+    It is the random controller's mean reward, or the reward of the termination if lower; 0 for a task without
+    references.
     """
     if task.normalization is None:
         return lambda observation: 0.0
     random_reward, common = task.normalization.random_reward, _common_ends(task)
-    guard = Guard(lambda detail: None, 0, None)  # the tick has already reported failures in third-party code
+    # The tick has already reported failures in third-party code.
+    third_party_guard = Guard(lambda detail: None, 0, None)
 
-    def watch(name: str, test: ScalarTest) -> ScalarTest:
-        return guard.wrap(name, test, False)
+    def guard_condition(name: str, test: ScalarTest) -> ScalarTest:
+        return third_party_guard.wrap(name, test, False)
 
-    paid = [(float(amount), test) for amount, test in conditions_of(task, rig, watch) if amount is not UNSET]
-    ends = compile_termination(task, rig, watch)
+    rewarded_conditions = [
+        (float(amount), test) for amount, test in conditions_of(task, rig, guard_condition) if amount is not UNSET
+    ]
+    terminates = compile_termination(task, rig, guard_condition)
 
     def cut_off_reward(observation: Sequence[float]) -> float:
-        own = [amount for amount, test in paid if test(observation)]
-        if paid and not ends(observation):  # float32 rounding in the record hid the end: assume the lowest
-            own = [min(amount for amount, _ in paid)]
-        return min(random_reward, sum([*common, *own])) if common or own else random_reward
+        conditional = [amount for amount, test in rewarded_conditions if test(observation)]
+        if rewarded_conditions and not terminates(
+            observation
+        ):  # no condition holds after float32 rounding of the record: assume the lowest
+            conditional = [min(amount for amount, _ in rewarded_conditions)]
+        return min(random_reward, sum([*common, *conditional])) if common or conditional else random_reward
 
     return cut_off_reward
 
 
 def lowest_cut_off_reward(task: Task, random_reward: float) -> float:
-    """Return the lowest value of a cut-off step, whichever end cut it off, for a given reward of random actions."""
+    """Return the lowest reward assigned to a cut-off step by any termination, given the reward of random actions."""
     common = _common_ends(task)
-    own = [t.reward for t in (task.terminations or {}).values() if t.reward is not UNSET]
-    return min(random_reward, sum(common) + min(own, default=0.0)) if common or own else random_reward
+    conditional = [t.reward for t in (task.terminations or {}).values() if t.reward is not UNSET]
+    return min(random_reward, sum(common) + min(conditional, default=0.0)) if common or conditional else random_reward
 
 
 def _common_ends(task: Task) -> list[float]:
-    """Return the rewards that every end gives, from the standard form and from terms."""
+    """Return the rewards that every termination gives: ``reward.terminal`` and those of terms."""
     terms = [term.reward for term in (task.reward.terms or {}).values() if isinstance(term, Terminal)]
     return terms if task.reward.terminal is UNSET else [task.reward.terminal, *terms]
 
 
 def _highest_end(task: Task) -> float:
-    """Return the reward of the end with the highest one."""
-    own = [0.0 if t.reward is UNSET else t.reward for t in (task.terminations or {}).values()]
-    return sum(_common_ends(task)) + max([*own, *([0.0] if task.terminate else [])], default=0.0)
+    """Return the highest reward of a termination."""
+    conditional = [0.0 if t.reward is UNSET else t.reward for t in (task.terminations or {}).values()]
+    return sum(_common_ends(task)) + max([*conditional, *([0.0] if task.terminate else [])], default=0.0)
 
 
 class EarlyEnd(NamedTuple):
     """Return of a termination in the next step, compared with continuing to the end of the episode."""
 
-    ending: float
-    """Highest reward of an end; 0 without one."""
-    typical: float
+    ending_reward: float
+    """Highest reward of a termination; 0 without terminations."""
+    typical_return: float
     """Discounted return of continuing: the random controller's if the task has references, otherwise that of the start
     state without action."""
-    worst: float
+    worst_return: float
     """Discounted return of continuing in the worst non-terminal state, under the most expensive action."""
 
     @property
     def is_profitable(self) -> bool:
-        """Whether an early end pays for an untrained policy."""
-        return self.ending > self.typical
+        """Whether an early end is profitable for an untrained policy."""
+        return self.ending_reward > self.typical_return
 
 
 def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
     """Evaluate an early end under the reward of a terminating task, in episodes of ``steps`` with discount
     ``gamma``."""
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
-    worst = alive - sum(_highest_cost(task, rig, name) for name in task.reward.weights)
+    worst_return = alive - sum(_highest_cost(task, rig, name) for name in task.reward.weights)
     weights = task.reward.action_weights
-    worst -= sum(weights.get(a.name, 0.0) * max(abs(a.low), abs(a.high)) for a in rig.actuators)
+    worst_return -= sum(weights.get(a.name, 0.0) * max(abs(a.low), abs(a.high)) for a in rig.actuators)
     if task.reward.wall is not None:
-        worst -= task.reward.wall.penalty
-    add = term_reward(task.reward.terms, rig)
+        worst_return -= task.reward.wall.penalty
+    add = build_term_reward(task.reward.terms, rig)
     if add is not None:  # the terms contribute their worst corner of the rig's ranges
         transitions = probe_points(rig)
-        worst += float(add(transitions, np.zeros(len(transitions.action))).min())
+        worst_return += float(add(transitions, np.zeros(len(transitions.action))).min())
     if task.normalization is not None:
-        typical = task.normalization.random_reward
+        typical_return = task.normalization.random_reward
     else:
-        middle = {**middle_of(task.all_starts), **{o.name: 0.5 * (o.low + o.high) for o in targets_of(rig)}}
-        start = [middle.get(o.name, 0.0) for o in rig.signals]
-        typical = compile_reward(task, rig)(start, [0.0 for _ in rig.actuators])
-    weight = (1.0 - gamma**steps) / (1.0 - gamma)
-    return EarlyEnd(_highest_end(task), weight * typical, weight * worst)
+        middle_values = {**middle_start(task.all_starts), **{o.name: 0.5 * (o.low + o.high) for o in targets_of(rig)}}
+        start = [middle_values.get(o.name, 0.0) for o in rig.signals]
+        typical_return = compile_reward(task, rig)(start, [0.0 for _ in rig.actuators])
+    discount_sum = (1.0 - gamma**steps) / (1.0 - gamma)
+    return EarlyEnd(_highest_end(task), discount_sum * typical_return, discount_sum * worst_return)
 
 
 def _highest_cost(task: Task, rig: Rig, name: str) -> float:

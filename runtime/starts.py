@@ -22,14 +22,14 @@ Starts = Start | Sequence[Start]
 _MAX_CORNERS: Final = 64
 
 
-def rows_of(starts: Starts) -> Sequence[Start]:
-    """Return the list of start states; a single one becomes a list of one."""
+def start_list(starts: Starts) -> Sequence[Start]:
+    """Return the list of start states; a single state becomes a list of one."""
     return (starts,) if isinstance(starts, Mapping) else starts
 
 
-def are_drawn(starts: Starts) -> bool:
-    """Whether start states differ between episodes."""
-    rows = rows_of(starts)
+def are_starts_random(starts: Starts) -> bool:
+    """Return whether start states differ between episodes."""
+    rows = start_list(starts)
     return len(rows) > 1 or any(isinstance(place, tuple) for row in rows for place in row.values())
 
 
@@ -39,22 +39,22 @@ def draw_start(starts: Starts, reset_seed: int) -> dict[str, float]:
     A twin, which receives the seed, draws the same state, and so do trials and the host of a rig with a reset
     controller.
     """
-    rows = rows_of(starts)
-    if not are_drawn(starts):
-        return {name: _ends(place)[0] for name, place in rows[0].items()}
+    rows = start_list(starts)
+    if not are_starts_random(starts):
+        return {name: _interval(place)[0] for name, place in rows[0].items()}
     rng = start_stream(reset_seed)
     row = rows[int(rng.integers(len(rows)))] if len(rows) > 1 else rows[0]
-    ends = {name: _ends(place) for name, place in row.items()}
-    return {name: float(rng.uniform(low, high)) if low < high else low for name, (low, high) in ends.items()}
+    intervals = {name: _interval(place) for name, place in row.items()}
+    return {name: float(rng.uniform(low, high)) if low < high else low for name, (low, high) in intervals.items()}
 
 
-def middle_of(starts: Starts) -> dict[str, float]:
+def middle_start(starts: Starts) -> dict[str, float]:
     """Return the middle of the intervals, or of the first entry of a list; a number is its own middle."""
-    ends = {name: _ends(place) for name, place in rows_of(starts)[0].items()}
-    return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in ends.items()}
+    intervals = {name: _interval(place) for name, place in start_list(starts)[0].items()}
+    return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in intervals.items()}
 
 
-def paths_of(starts: Starts) -> Iterator[tuple[str, Start]]:
+def starts_by_path(starts: Starts) -> Iterator[tuple[str, Start]]:
     """Yield each start state with its path in the task."""
     if isinstance(starts, Mapping):
         yield "start", starts
@@ -62,10 +62,10 @@ def paths_of(starts: Starts) -> Iterator[tuple[str, Start]]:
         yield from ((f"starts[{i}]", start) for i, start in enumerate(starts))
 
 
-def corners_of(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
+def extreme_starts(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield start states at the ends of the intervals with their paths: all low, all high, then up to 64
     combinations."""
-    for path, start in paths_of(starts):
+    for path, start in starts_by_path(starts):
         ends = [place if isinstance(place, tuple) else (place,) for place in start.values()]
         extremes = [tuple(end[0] for end in ends), tuple(end[-1] for end in ends)]
         combinations = itertools.islice(itertools.product(*ends), _MAX_CORNERS)
@@ -73,5 +73,5 @@ def corners_of(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
             yield path, dict(zip(start, values, strict=True))
 
 
-def _ends(place: Place) -> tuple[float, float]:
+def _interval(place: Place) -> tuple[float, float]:
     return (place[0], place[1]) if isinstance(place, tuple) else (place, place)

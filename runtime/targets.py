@@ -1,7 +1,6 @@
-"""Targets of a task: signals drawn for each episode or following a course, as policy inputs.
-
-They follow the rig's own signals.  Their values depend only on seed, role, episode and step, so that a replay, a
-resumed run and trials have identical values.  Descriptions are selected by ``kind``.
+"""Targets of a task: signals drawn for each episode or following a course, as policy inputs after the rig's signals.
+Their values depend only on seed, role, episode and step, so that a replay, a resumed run and trials have identical
+values.  Descriptions are selected by ``kind``.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from onrig.runtime.config.tables import hash_of
 Values = NDArray[np.float64]
 Generator = np.random.Generator
 Problems = Iterator[tuple[str, str]]
-Stream = Callable[[int], Generator]
-"""Random stream of the target with this number."""
+StreamFactory = Callable[[int], Generator]
+"""Function that returns the random stream of the target with a number."""
 MAX_TARGETS: Final = 16
 _UNITLESS: Final = "1"
 _SAME_TIME_S: Final = 1e-9
@@ -40,19 +39,19 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
     """Description of a target; a subclass declares its settings as fields and its name as the tag."""
 
     observation: str | UnsetType = UNSET
-    """Observation that follows it and determines its unit; default: the one that a ``distance`` of the reward compares
-    with it."""
+    """Observation that follows the target and determines its unit; default: the observation that a ``distance`` of the
+    reward compares with the target."""
 
     def problems(self) -> Problems:
-        """List problems that keep the settings from giving values."""
+        """List the problems of the settings."""
         return iter(())
 
     def span(self) -> tuple[float, float]:
-        """[low, high] of the values, which maps to [-1, 1] for policies."""
+        """Return [low, high] of the values, which maps to [-1, 1] for policies."""
         raise NotImplementedError
 
     def draw(self, times: Values, rng: Generator) -> Values:
-        """Values (t,) at times (t,) in s since the first sample of an episode."""
+        """Return values (t,) at ``times`` (t,) in s since the first sample of an episode."""
         raise NotImplementedError
 
 
@@ -65,11 +64,11 @@ class Drawn(Target, frozen=True, forbid_unknown_fields=True, tag="drawn", kw_onl
     """Largest value."""
 
     def span(self) -> tuple[float, float]:
-        """The interval."""
+        """Return the interval."""
         return self.low, self.high
 
     def draw(self, times: Values, rng: Generator) -> Values:
-        """The value drawn."""
+        """Return the drawn value at each time."""
         return np.full(len(times), rng.uniform(self.low, self.high))
 
 
@@ -80,11 +79,11 @@ class Choice(Target, frozen=True, forbid_unknown_fields=True, tag="choice", kw_o
     """Values, all equally likely."""
 
     def span(self) -> tuple[float, float]:
-        """From the smallest to the largest."""
+        """Return the smallest and the largest value of the list."""
         return min(self.values), max(self.values)
 
     def draw(self, times: Values, rng: Generator) -> Values:
-        """The value drawn."""
+        """Return the drawn value at each time."""
         return np.full(len(times), self.values[int(rng.integers(len(self.values)))])
 
 
@@ -101,9 +100,9 @@ class Steps(Target, frozen=True, forbid_unknown_fields=True, tag="steps", kw_onl
     """Time between two draws."""
 
     def problems(self) -> Problems:
-        """Report neither or both of the two forms, and times that do not increase from 0."""
-        drawn = [value is not UNSET for value in (self.low, self.high, self.every_s)]
-        if (self.levels is UNSET) == (not any(drawn)) or (any(drawn) and not all(drawn)):
+        """Report missing or contradictory settings, and times that do not increase from 0."""
+        drawn_settings = [value is not UNSET for value in (self.low, self.high, self.every_s)]
+        if (self.levels is UNSET) == (not any(drawn_settings)) or (any(drawn_settings) and not all(drawn_settings)):
             yield "", "expected either levels, as [time in s, value], or all of low, high and every_s"
         elif self.levels is not UNSET:
             times = [t for t, _ in self.levels]
@@ -113,14 +112,14 @@ class Steps(Target, frozen=True, forbid_unknown_fields=True, tag="steps", kw_onl
                 yield "levels", "the times must increase"
 
     def span(self) -> tuple[float, float]:
-        """From the smallest to the largest level."""
+        """Return the smallest and the largest level."""
         if self.levels:
             values = [value for _, value in self.levels]
             return min(values), max(values)
         return self.low or 0.0, self.high or 0.0
 
     def draw(self, times: Values, rng: Generator) -> Values:
-        """The level in force."""
+        """Return the level in force at each time."""
         if self.levels:
             return _hold_values(times, *np.array(self.levels, np.float64).T)
         number = np.floor((times + _SAME_TIME_S) / (self.every_s or 1.0)).astype(np.int64)
@@ -140,11 +139,11 @@ class Sine(Target, frozen=True, forbid_unknown_fields=True, tag="sine", kw_only=
     """Phase at the first sample; ``drawn``: uniform over a cycle, for each episode."""
 
     def span(self) -> tuple[float, float]:
-        """From trough to crest."""
+        """Return the values of trough and crest."""
         return self.offset - self.amplitude, self.offset + self.amplitude
 
     def draw(self, times: Values, rng: Generator) -> Values:
-        """The sine."""
+        """Return the sine at each time."""
         phase = rng.uniform(-math.pi, math.pi) if self.phase_rad == "drawn" else self.phase_rad
         return self.offset + self.amplitude * np.sin(2.0 * math.pi * self.frequency_hz * times + phase)
 
@@ -159,10 +158,10 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
     content: str | UnsetType = UNSET
     """Content of the file, filled in when the task is read, so that a run needs no further file."""
     sha256: str | UnsetType = UNSET
-    """Hash of the content, filled in as well."""
+    """Hash of the content, filled in when the task is read."""
 
     def problems(self) -> Problems:
-        """Report a table that cannot be read, and one that has changed since its hash was taken."""
+        """Report a table that cannot be read or does not match its hash."""
         if self.content is UNSET:
             yield "file", "the file was not read"
             return
@@ -174,12 +173,12 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
             yield "file", f"{self.file}: {error}"
 
     def span(self) -> tuple[float, float]:
-        """From the smallest to the largest value."""
+        """Return the smallest and the largest value of the table."""
         values = _parse_table(self.content or "")[1]
         return float(values.min()), float(values.max())
 
     def draw(self, times: Values, rng: Generator) -> Values:
-        """The table's values."""
+        """Return the table's value at each time."""
         row_times, values = _parse_table(self.content or "")
         return (
             np.interp(times, row_times, values) if self.between == "linear" else _hold_values(times, row_times, values)
@@ -187,9 +186,9 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
 
 
 def _hold_values(times: Values, row_times: Values, values: Values) -> Values:
-    """Value of the latest row at each time; before the first row, the first one's."""
-    held: Values = values[np.maximum(np.searchsorted(row_times, times + _SAME_TIME_S, side="right") - 1, 0)]
-    return held
+    """Return the value of the latest row at each time; before the first row, the value of the first."""
+    held_values: Values = values[np.maximum(np.searchsorted(row_times, times + _SAME_TIME_S, side="right") - 1, 0)]
+    return held_values
 
 
 @lru_cache(maxsize=8)
@@ -211,9 +210,9 @@ def _parse_table(content: str) -> tuple[Values, Values]:
         rows_read.append((t, value))
     if not rows_read:
         raise ValueError("has no rows")
-    table = np.array(rows_read, np.float64).T
-    table.flags.writeable = False
-    row_times, values = table
+    columns = np.array(rows_read, np.float64).T
+    columns.flags.writeable = False
+    row_times, values = columns
     return row_times, values
 
 
@@ -226,11 +225,11 @@ Targets = Mapping[str, Target] | UnsetType
 
 
 class TargetFailed(Exception):
-    """Exception or unusable values of a target's code; a message of one line."""
+    """Exception in a target's code, or unusable values; the message has one line."""
 
 
 def signal_of(name: str, target: Target, unit: str | None) -> Observation:
-    """Return name, unit and range of a target as a signal; a default range if its settings give none."""
+    """Return name, unit and range of a target as a signal; a default range if its settings are invalid."""
     try:
         low, high = target.span()
     except Exception:  # invalid settings or third-party code, reported by the checks
@@ -243,16 +242,16 @@ def sample_times(steps: int, period_s: float) -> Values:
     return np.asarray(np.arange(steps + 1) * period_s, np.float64)
 
 
-def draw_values(targets: Sequence[Target], steps: int, period_s: float, streams: Stream) -> Values:
+def draw_values(targets: Sequence[Target], steps: int, period_s: float, streams: StreamFactory) -> Values:
     """Return values (steps + 1, q) of q targets at the samples of one episode; raises TargetFailed."""
     times = sample_times(steps, period_s)
-    drawn = np.empty((len(times), len(targets)))
+    values = np.empty((len(times), len(targets)))
     for i, target in enumerate(targets):
         kind = target.__struct_config__.tag
         try:
-            drawn[:, i] = target.draw(times, streams(i))
+            values[:, i] = target.draw(times, streams(i))
         except Exception as error:
             raise TargetFailed(f"a target of kind '{kind}' raises {registry.describe_exception(error)}") from error
-        if not np.isfinite(drawn[:, i]).all():
+        if not np.isfinite(values[:, i]).all():
             raise TargetFailed(f"a target of kind '{kind}' has a non-finite value")
-    return drawn
+    return values

@@ -1,13 +1,13 @@
 """Task of a rig: reward, episode, start state and performance scale (docs/architecture.md).
 
 A task refers to observations and actuators of a rig and is compiled for it once, so that only arithmetic remains in the
-tick.  The reward is the generic form of de Bruin et al. 2018, eq. (9),
+tick.  The reward has the form of de Bruin et al. 2018, eq. (9),
 
     r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
 
 with x' the observation *after* the action and a the applied action, both in SI units (docs/methods.md).  Terminating
 tasks add ``alive`` in every step and ``terminal`` in the one that ends the episode.  Named terms are added to that
-(``onrig.runtime.rewards``): the tick computes the form alone, the replay process adds the terms.
+(``onrig.runtime.rewards``): the tick computes the reward without them, the replay process adds them.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.reset.schema import AnyReset
 from onrig.runtime.rewards import (
     AnyTerm,
+    BaseReward,
     BatchedReward,
-    Form,
     ScalarReward,
     Transitions,
+    build_term_reward,
     observation_index,
-    term_reward,
 )
 from onrig.runtime.starts import Place, Starts
 from onrig.runtime.targets import AnyTarget
 from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
 Mean = TypeVar("Mean", float, NDArray[np.float64])
-Watch = Callable[[str, ScalarTest], ScalarTest]
-"""Wraps a third-party condition, given its name, in a guard."""
+ConditionGuard = Callable[[str, ScalarTest], ScalarTest]
+"""Function that wraps a third-party condition, given its name and the condition, in a guard."""
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,13 +66,13 @@ class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """
 
     target: dict[str, Quantity] = {}
-    """Observation name to reference value."""
+    """Reference value by observation name."""
     weights: dict[str, NotNegative] = {}
-    """Observation name to the weight of its distance from the target."""
+    """Weight of the distance from the target, by observation name."""
     folded: tuple[str, ...] = ()
     """Observations compared by their absolute value: ``| |x'| - target |`` (the pendulum's angle)."""
     action_weights: dict[str, NotNegative] = {}
-    """Actuator name to the weight of the absolute applied action."""
+    """Weight of the absolute applied action, by actuator name."""
     wall: Wall | None = None
     alive: Quantity | UnsetType = UNSET
     """Added in every step; without it an early end saves costs (``onrig check`` reports whether it pays)."""
@@ -110,12 +110,12 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """Length of an episode."""
     start: dict[str, Place] = {}
     """State of the plant at the start of an episode, by observation name (SI units): numbers, or intervals [low, high]
-    from which each episode draws.  The twin's reset, or a reset controller, leads there."""
+    from which each episode draws. The twin's reset, or a reset controller, establishes it."""
     reward: Reward
     normalization: Normalization | None = None
     """Mean rewards per step, ``alive`` included, that map to 0 and 1; without them scores are returns in raw units."""
     terminate: dict[str, tuple[Quantity, Quantity]] = {}
-    """Observation name to the [low, high] outside of which the episode terminates."""
+    """[low, high] by observation name, outside of which the episode terminates."""
     reset: AnyReset | None = None
     """Reset controller for devices without the capability RESET; if missing, such devices are refused."""
     inputs: tuple[PolicyInput, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -125,8 +125,8 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     starts: tuple[dict[str, Place], ...] | UnsetType = UNSET
     """Alternative to ``start``: a list from which each episode draws one."""
     targets: dict[str, AnyTarget] | UnsetType = UNSET
-    """Signals drawn for each episode or following a course, each with a name of its own: further observations for
-    policies, and named in rewards and terminations."""
+    """Signals drawn for each episode or following a course, by their names: further observations for policies, also
+    available in rewards and terminations."""
 
     @property
     def all_starts(self) -> Starts:
@@ -155,12 +155,12 @@ def _action_terms(task: Task, rig: Rig) -> list[tuple[int, float]]:
     return [(j, weights[a.name]) for j, a in enumerate(rig.actuators) if weights.get(a.name, 0.0) != 0.0]
 
 
-def compile_form(task: Task, rig: Rig, watch: Watch | None = None) -> Form:
+def compile_base_reward(task: Task, rig: Rig, guard: ConditionGuard | None = None) -> BaseReward:
     """Build the reward of one transition without its terms, for the tick.
 
     ``observation`` holds the rig's observations of s' (SI, wrapped; a previous command after them is ignored),
-    ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no lasting allocation.  ``watch`` as
-    in :func:`compile_terminated`.  Expects a task without :func:`onrig.runtime.task_checks.task_problems`.
+    ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no lasting allocation.  ``guard`` as
+    in :func:`compile_termination`.  Expects a task without :func:`onrig.runtime.task_checks.task_problems`.
     """
     plain = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if not folded)
     folded = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if folded)
@@ -178,7 +178,7 @@ def compile_form(task: Task, rig: Rig, watch: Watch | None = None) -> Form:
         return -cost
 
     if wall is None:
-        return _with_bonuses(distance, task, rig, watch)
+        return _with_bonuses(distance, task, rig, guard)
     index = observation_index(rig)[wall.observation]
     low, high, penalty = wall.low + wall.margin, wall.high - wall.margin, wall.penalty
 
@@ -187,23 +187,24 @@ def compile_form(task: Task, rig: Rig, watch: Watch | None = None) -> Form:
         r = distance(observation, action)
         return r - penalty if x <= low or x >= high else r
 
-    return _with_bonuses(with_wall, task, rig, watch)
+    return _with_bonuses(with_wall, task, rig, guard)
 
 
-def _with_bonuses(cost: Form, task: Task, rig: Rig, watch: Watch | None) -> Form:
-    """Add the rewards of steps and ends; return the same function if the task has neither, at no cost per tick."""
-    paid = [(amount, test) for amount, test in conditions_of(task, rig, watch) if amount is not UNSET]
-    if task.reward.alive is UNSET and task.reward.terminal is UNSET and not paid:
+def _with_bonuses(cost: BaseReward, task: Task, rig: Rig, guard: ConditionGuard | None) -> BaseReward:
+    """Add the rewards per step and of terminations; return ``cost`` itself if the task has none, at no cost per
+    tick."""
+    rewarded_conditions = [(amount, test) for amount, test in conditions_of(task, rig, guard) if amount is not UNSET]
+    if task.reward.alive is UNSET and task.reward.terminal is UNSET and not rewarded_conditions:
         return cost
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
-    at_end, ends = task.reward.terminal_reward, compile_termination(task, rig, watch)
+    terminal_reward, terminates = task.reward.terminal_reward, compile_termination(task, rig, guard)
 
     def reward(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
         r = cost(observation, action) + alive
-        if not (ends(observation) if terminated is None else terminated):
+        if not (terminates(observation) if terminated is None else terminated):
             return r
-        r += at_end
-        for amount, test in paid:
+        r += terminal_reward
+        for amount, test in rewarded_conditions:
             r += amount if test(observation) else 0.0
         return r
 
@@ -212,8 +213,8 @@ def _with_bonuses(cost: Form, task: Task, rig: Rig, watch: Watch | None) -> Form
 
 def compile_reward(task: Task, rig: Rig) -> ScalarReward:
     """Build the reward of one transition; building and evaluation raise TermFailed for an exception in a term."""
-    form, add = compile_form(task, rig), term_reward(task.reward.terms, rig)
-    ends, safe = compile_termination(task, rig), tuple(a.safe for a in rig.actuators)
+    base_reward, add = compile_base_reward(task, rig), build_term_reward(task.reward.terms, rig)
+    terminates, safe = compile_termination(task, rig), tuple(a.safe for a in rig.actuators)
 
     def reward(
         observation: Sequence[float],
@@ -223,15 +224,15 @@ def compile_reward(task: Task, rig: Rig) -> ScalarReward:
         /,
     ) -> float:
         if add is None:
-            return form(observation, action, terminated)
-        over = ends(observation) if terminated is None else terminated
-        observed, applied_action, earlier = [
+            return base_reward(observation, action, terminated)
+        is_terminal = terminates(observation) if terminated is None else terminated
+        observed, applied_action, previous_action = [
             np.array(values, np.float64) for values in (observation, action, previous or safe)
         ]
         return float(
             add(
-                Transitions(observed, applied_action, earlier, np.array(over)),
-                np.array(form(observation, action, over)),
+                Transitions(observed, applied_action, previous_action, np.array(is_terminal)),
+                np.array(base_reward(observation, action, is_terminal)),
             )
         )
 
@@ -248,11 +249,13 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     costs = _action_terms(task, rig)
     wall = task.reward.wall
     index = None if wall is None else observation_index(rig)[wall.observation]
-    paid = [(t.reward, t.build(rig)) for t in (task.terminations or {}).values() if t.reward is not UNSET]
-    has_bonuses = bool(task.reward.alive is not UNSET or task.reward.terminal is not UNSET or paid)
+    rewarded_conditions = [
+        (t.reward, t.build(rig)) for t in (task.terminations or {}).values() if t.reward is not UNSET
+    ]
+    has_bonuses = bool(task.reward.alive is not UNSET or task.reward.terminal is not UNSET or rewarded_conditions)
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
-    at_end, terminated = task.reward.terminal_reward, batched_termination(task, rig)
-    add, safe = term_reward(task.reward.terms, rig), np.array([a.safe for a in rig.actuators])
+    terminal_reward, terminated = task.reward.terminal_reward, batched_termination(task, rig)
+    add, safe = build_term_reward(task.reward.terms, rig), np.array([a.safe for a in rig.actuators])
 
     def reward(
         observations: NDArray[np.floating[Any]],
@@ -263,16 +266,16 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
         x = np.asarray(observations, dtype=np.float64)
         a = np.asarray(actions, dtype=np.float64)
         r = costs_of(x, a)
-        over = terminated(x) if has_bonuses or add is not None else np.array(False)
+        is_terminal = terminated(x) if has_bonuses or add is not None else np.array(False)
         if has_bonuses:
             r = r + alive
-            r = np.where(over, r + at_end, r)
-            for amount, test in paid:
+            r = np.where(is_terminal, r + terminal_reward, r)
+            for amount, test in rewarded_conditions:
                 r = r + np.where(test(x), amount, 0.0)
         if add is None:
             return r
-        earlier = np.broadcast_to(safe, a.shape) if previous is None else np.asarray(previous, np.float64)
-        return add(Transitions(x, a, earlier, over), r)
+        previous_action = np.broadcast_to(safe, a.shape) if previous is None else np.asarray(previous, np.float64)
+        return add(Transitions(x, a, previous_action, is_terminal), r)
 
     def costs_of(x: NDArray[np.float64], a: NDArray[np.float64]) -> NDArray[np.float64]:
         cost = np.zeros(np.broadcast_shapes(x.shape[:-1], a.shape[:-1]))
@@ -283,20 +286,20 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
             cost = cost + w * np.abs(a[..., j])
         if wall is None or index is None:
             return -cost
-        hit = (x[..., index] <= wall.low + wall.margin) | (x[..., index] >= wall.high - wall.margin)
-        return np.where(hit, -cost - wall.penalty, -cost)
+        is_at_wall = (x[..., index] <= wall.low + wall.margin) | (x[..., index] >= wall.high - wall.margin)
+        return np.where(is_at_wall, -cost - wall.penalty, -cost)
 
     return reward
 
 
-def compile_termination(task: Task, rig: Rig, watch: Watch | None = None) -> ScalarTest:
+def compile_termination(task: Task, rig: Rig, guard: ConditionGuard | None = None) -> ScalarTest:
     """Build ``terminated(observation) -> bool`` for the tick (SI units); a NaN terminates.
 
-    ``watch`` wraps third-party conditions.
+    ``guard`` wraps third-party conditions.
     """
     index = observation_index(rig)
     bounds = tuple((index[name], low, high) for name, (low, high) in task.terminate.items())
-    conditions = tuple(test for _, test in conditions_of(task, rig, watch))
+    conditions = tuple(test for _, test in conditions_of(task, rig, guard))
     if not bounds and not conditions:
         return lambda observation: False
 
@@ -308,30 +311,30 @@ def compile_termination(task: Task, rig: Rig, watch: Watch | None = None) -> Sca
     return lambda observation: terminated(observation) or any(ends(observation) for ends in conditions)
 
 
-def conditions_of(task: Task, rig: Rig, watch: Watch | None) -> Iterator[tuple[float | UnsetType, ScalarTest]]:
+def conditions_of(task: Task, rig: Rig, guard: ConditionGuard | None) -> Iterator[tuple[float | UnsetType, ScalarTest]]:
     """Yield reward and test of each named condition."""
     for name, termination in (task.terminations or {}).items():
         condition = termination.build_scalar(rig)
-        third_party = watch is not None and registry.is_third_party(termination)
-        if watch is not None and third_party:
-            condition = watch(f"the termination '{name}'", condition)
+        is_third_party = guard is not None and registry.is_third_party(termination)
+        if guard is not None and is_third_party:
+            condition = guard(f"the termination '{name}'", condition)
         yield termination.reward, condition
 
 
 def batched_termination(task: Task, rig: Rig) -> BatchedTest:
-    """Build ``terminated(observations)`` for batches, ``(..., n)`` to ``(...)``; equal to the scalar form."""
+    """Build ``terminated(observations)`` for batches, ``(..., n)`` to ``(...)``; equal to the scalar version."""
     index = observation_index(rig)
     bounds = [(index[name], low, high) for name, (low, high) in task.terminate.items()]
     conditions = [termination.build(rig) for termination in (task.terminations or {}).values()]
 
     def terminated(observations: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         x = np.asarray(observations, dtype=np.float64)
-        inside = np.ones(x.shape[:-1], bool)
+        in_bounds = np.ones(x.shape[:-1], bool)
         for i, low, high in bounds:
-            inside &= (low <= x[..., i]) & (x[..., i] <= high)
+            in_bounds &= (low <= x[..., i]) & (x[..., i] <= high)
         for ends in conditions:
-            inside &= ~np.broadcast_to(np.asarray(ends(x), bool), inside.shape)
-        return ~inside
+            in_bounds &= ~np.broadcast_to(np.asarray(ends(x), bool), in_bounds.shape)
+        return ~in_bounds
 
     return terminated
 

@@ -11,11 +11,11 @@ from msgspec import UNSET
 from onrig.hw.bounds import SMALLEST
 from onrig.hw.rig import Rig, is_word, targets_of
 from onrig.hw.units import is_rate
-from onrig.runtime.config.problem import collect_problems, unknown_name
+from onrig.runtime.config.problem import collect_problems, describe_unknown_name
 from onrig.runtime.inputs import input_problems
 from onrig.runtime.reset.schema import reset_problems
 from onrig.runtime.reward_terms import Terminal
-from onrig.runtime.starts import corners_of, paths_of, rows_of
+from onrig.runtime.starts import extreme_starts, start_list, starts_by_path
 from onrig.runtime.targets import MAX_TARGETS, Target
 from onrig.runtime.task import Task, Wall
 
@@ -32,30 +32,32 @@ def task_problems(task: Task, rig: Rig) -> Problems:
     observations = [o.name for o in rig.signals]
     problems += start_problems(task, rig)
     problems += target_problems(task, rig)
-    problems += _form_problems(task, rig)
-    for section, chosen in (("reward.terms", task.reward.terms or {}), ("terminations", task.terminations or {})):
-        for name, piece in chosen.items():
-            piece_problems = collect_problems(partial(piece.problems, rig), f"'{name}'")
-            problems += [(".".join(filter(None, (section, name, path))), message) for path, message in piece_problems]
+    problems += _reward_problems(task, rig)
+    for section, plugins in (("reward.terms", task.reward.terms or {}), ("terminations", task.terminations or {})):
+        for name, plugin in plugins.items():
+            plugin_problems = collect_problems(partial(plugin.problems, rig), f"'{name}'")
+            problems += [(".".join(filter(None, (section, name, path))), message) for path, message in plugin_problems]
     problems += _unknown_name_problems("terminate", task.terminate, observations, "observation", rig)
     for name, (low, high) in task.terminate.items():
         if not low < high:
             problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
         else:
-            starts = [start[name] for _, start in corners_of(task.all_starts) if name in start]
+            starts = [start[name] for _, start in extreme_starts(task.all_starts) if name in start]
             for outside in [value for value in starts if not low <= value <= high][:1]:
                 problems.append((f"terminate.{name}", f"the start state {outside} lies outside [{low}, {high}]"))
     problems += input_problems(task.inputs, rig)
     if task.reset is not None:
-        for _, start in corners_of(task.all_starts):
-            piece_problems = collect_problems(partial(reset_problems, task.reset, start, rig), "the reset")
-            problems += [(f"reset.{path}" if path else "reset", message) for path, message in piece_problems]
+        for _, start in extreme_starts(task.all_starts):
+            plugin_problems = collect_problems(partial(reset_problems, task.reset, start, rig), "the reset")
+            problems += [(f"reset.{path}" if path else "reset", message) for path, message in plugin_problems]
     return [*dict.fromkeys(problems), *_reference_problems(task)]
 
 
 def _unknown_name_problems(path: str, names: Iterable[str], allowed: Sequence[str], kind: str, rig: Rig) -> Problems:
     owner = f"rig '{rig.name}'"
-    return [(f"{path}.{name}", unknown_name(owner, kind, name, allowed)) for name in names if name not in allowed]
+    return [
+        (f"{path}.{name}", describe_unknown_name(owner, kind, name, allowed)) for name in names if name not in allowed
+    ]
 
 
 def _non_finite_problems(path: str, values: Mapping[str, float]) -> Problems:
@@ -63,13 +65,13 @@ def _non_finite_problems(path: str, values: Mapping[str, float]) -> Problems:
 
 
 def start_problems(task: Task, rig: Rig) -> Problems:
-    """List problems of the start states: unknown observations, crossed intervals, both forms."""
+    """List problems of the start states: unknown observations, crossed intervals, both ``start`` and ``starts``."""
     if task.starts is not UNSET and task.start:
         return [("starts", "expected either start or starts: remove one of them")]
     if task.starts is not UNSET and not task.starts:
         return [("starts", "expected at least one start")]
     observations, problems = [o.name for o in rig.observations], []
-    for path, row in paths_of(task.all_starts):
+    for path, row in starts_by_path(task.all_starts):
         problems += _unknown_name_problems(path, row, observations, "observation", rig)
         for name, place in row.items():
             ends = place if isinstance(place, tuple) else (place,)
@@ -77,18 +79,18 @@ def start_problems(task: Task, rig: Rig) -> Problems:
                 problems.append((f"{path}.{name}", "must be a finite number"))
             elif len(ends) == 2 and not ends[0] < ends[1]:
                 problems.append((f"{path}.{name}", f"needs low < high, got {ends[0]} and {ends[1]}"))
-        missing = [name for name in rows_of(task.all_starts)[0] if name not in row]
+        missing = [name for name in start_list(task.all_starts)[0] if name not in row]
         problems += [(path, f"lacks '{name}', which the first start contains") for name in missing]
     return problems
 
 
 def target_problems(task: Task, rig: Rig) -> Problems:
-    """List problems of the targets: names, settings, values that never change."""
+    """List problems of the targets: names, settings, constant values."""
     names_in_use = [o.name for o in rig.signals if o not in targets_of(rig)]
     names_in_use += [name for a in rig.actuators for name in (a.name, f"previous_{a.name}")]
     problems: Problems = []
     if len(task.targets or ()) > MAX_TARGETS:
-        problems.append(("targets", f"at most {MAX_TARGETS}, got {len(task.targets or ())}"))
+        problems.append(("targets", f"expected at most {MAX_TARGETS}, got {len(task.targets or ())}"))
     for name, target in (task.targets or {}).items():
         location = f"targets.{name}"
         if not is_word(name):
@@ -98,26 +100,31 @@ def target_problems(task: Task, rig: Rig) -> Problems:
         if target.observation is not UNSET:
             names = [o.name for o in rig.observations]
             problems += [(f"{location}.{path}", m) for path, m in _missing_observation(target.observation, names, rig)]
-        finders = target.problems, partial(_span_problems, target)
-        match = next(filter(None, (collect_problems(find, f"'{name}'") for find in finders)), [])
-        problems += [(".".join(filter(None, (location, path))), message) for path, message in match]
+        checks = target.problems, partial(_span_problems, target)
+        found = next(filter(None, (collect_problems(check, f"'{name}'") for check in checks)), [])
+        problems += [(".".join(filter(None, (location, path))), message) for path, message in found]
     return problems
 
 
 def _missing_observation(name: str, names: Sequence[str], rig: Rig) -> Problems:
-    return [] if name in names else [("observation", unknown_name(f"rig '{rig.name}'", "observation", name, names))]
+    return (
+        []
+        if name in names
+        else [("observation", describe_unknown_name(f"rig '{rig.name}'", "observation", name, names))]
+    )
 
 
 def _span_problems(target: Target) -> Iterator[tuple[str, str]]:
     low, high = target.span()
     if not low < high:
-        yield "", f"has values from {low:g} to {high:g}: it needs at least two, low < high"
+        yield "", f"has values from {low:g} to {high:g}: expected low < high"
     elif high - low < SMALLEST:
         yield "", f"low and high must be at least {SMALLEST:g} apart"
 
 
-def _form_problems(task: Task, rig: Rig) -> Problems:
-    """List problems of the reward's form: targets, weights, walls, rewards of steps and of the end."""
+def _reward_problems(task: Task, rig: Rig) -> Problems:
+    """List problems of the reward except those of its terms: targets, weights, walls, rewards per step and at the
+    end."""
     reward, observations = task.reward, {o.name: o for o in rig.signals}
     problems: Problems = []
     for path, values in (("reward.target", reward.target), ("reward.weights", reward.weights)):
@@ -148,7 +155,9 @@ def _wall_problems(wall: Wall, rig: Rig) -> Problems:
     problems: Problems = []
     unit = next((o.unit for o in rig.signals if o.name == wall.observation), None)
     if unit is None:
-        message = unknown_name(f"rig '{rig.name}'", "observation", wall.observation, [o.name for o in rig.signals])
+        message = describe_unknown_name(
+            f"rig '{rig.name}'", "observation", wall.observation, [o.name for o in rig.signals]
+        )
         problems.append(("reward.wall.observation", message))
     elif is_rate(unit):
         message = f"expected a position, but '{wall.observation}' is in {unit!r}"

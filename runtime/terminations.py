@@ -28,7 +28,8 @@ class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     """Base of terminations; a subclass declares its settings as fields and its name as the tag."""
 
     reward: Quantity | msgspec.UnsetType = msgspec.UNSET
-    """Reward of this end, added in its step to ``reward.terminal``; each condition that holds adds its own."""
+    """Reward of this termination, added to ``reward.terminal`` in the terminal step; every condition that holds adds
+    its reward."""
 
     def problems(self, rig: Rig) -> Problems:
         """List the reasons why the condition cannot be used on a rig."""
@@ -48,24 +49,24 @@ class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
         return lambda observation: to_bool(test(np.array(observation, np.float64)))
 
 
-def to_bool(answer: object) -> bool:
+def to_bool(result: object) -> bool:
     """Convert a condition's result to bool; raises ValueError if it is neither true nor false."""
-    if isinstance(answer, np.ndarray) and answer.shape == ():
-        answer = answer[()]
-    if not isinstance(answer, bool | np.bool_):
-        raise ValueError(f"expected true or false, got {answer!r}")
-    return bool(answer)
+    if isinstance(result, np.ndarray) and result.shape == ():
+        result = result[()]
+    if not isinstance(result, bool | np.bool_):
+        raise ValueError(f"expected true or false, got {result!r}")
+    return bool(result)
 
 
 class Outside(Termination, frozen=True, forbid_unknown_fields=True, tag="outside"):
     """End of the episode when an observation leaves [low, high] or is NaN."""
 
     observation: str
-    """Name of an observation of the rig."""
+    """Name of the observation."""
     low: Quantity
-    """Bound in the observation's unit."""
+    """Lower bound in the observation's unit."""
     high: Quantity
-    """Bound in the observation's unit."""
+    """Upper bound in the observation's unit."""
 
     def problems(self, rig: Rig) -> Problems:
         """Report a missing observation, or an empty range."""
@@ -113,11 +114,11 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
 
     def build_scalar(self, rig: Rig) -> ScalarTest:
         """Evaluate the condition on floats."""
-        holds = compile_scalar(parse(self.value, _names(rig), condition=True))
+        condition = compile_scalar(parse(self.value, _names(rig), condition=True))
 
         def test(observation: Sequence[float]) -> bool:
             try:
-                return bool(holds(observation))
+                return bool(condition(observation))
             except UndefinedValueError:
                 return True
 

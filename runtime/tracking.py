@@ -22,25 +22,28 @@ PLANT_ROLES: Final = {Kind.TRAIN: Role.PLANT_TRAIN, Kind.EVAL: Role.PLANT_EVAL}
 
 
 def followers(task: Task) -> Mapping[str, str]:
-    """Observation that follows each target, if any: stated by the target, or by a distance of the reward."""
+    """Return the observation that follows each target, if any, as stated by the target or by a distance of the
+    reward."""
     targets = task.targets or {}
-    compared = {
+    from_rewards = {
         term.target: term.observation
         for term in reversed((task.reward.terms or {}).values())
         if isinstance(term, Distance) and isinstance(term.target, str)
     }
     explicit = {name: target.observation for name, target in targets.items() if target.observation is not UNSET}
-    return {name: of for name, of in {**compared, **explicit}.items() if name in targets}
+    return {name: observation for name, observation in {**from_rewards, **explicit}.items() if name in targets}
 
 
 def tracking_rig(task: Task, rig: Rig) -> Rig:
     """Return the rig with the task's targets as further signals."""
-    targets, units, of = task.targets or {}, {o.name: o.unit for o in rig.observations}, followers(task)
-    return with_targets(rig, tuple(signal_of(name, t, units.get(of.get(name, ""))) for name, t in targets.items()))
+    targets, units, follower_of = task.targets or {}, {o.name: o.unit for o in rig.observations}, followers(task)
+    return with_targets(
+        rig, tuple(signal_of(name, t, units.get(follower_of.get(name, ""))) for name, t in targets.items())
+    )
 
 
 class EpisodeTargets:
-    """Values of a task's targets in the episodes of one run; those of the latest episode are cached."""
+    """Values of a task's targets in the episodes of a run; the latest episode is cached."""
 
     def __init__(self, task: Task, rig: Rig, period_us: int, steps: int) -> None:
         """``rig`` as returned by :func:`tracking_rig`; ``steps`` per episode."""
@@ -57,7 +60,7 @@ class EpisodeTargets:
         )
 
     def values_for_kind(self, seed: int, kind: Kind, episode: int) -> Values:
-        """Return the values by the kind of an episode; on the way to a start, the middle of the ranges (1, q)."""
+        """Return the values for a kind of episode; for a reset, the middle of the ranges (1, q)."""
         role = PLANT_ROLES.get(kind)
         if role is None:
             return self._middle

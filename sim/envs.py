@@ -28,7 +28,7 @@ from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import find_config, load_document
 from onrig.runtime.config.tables import with_tables
 from onrig.runtime.control.observe import Observer
-from onrig.runtime.inputs import composition_of, policy_signals
+from onrig.runtime.inputs import build_composition, policy_signals
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import target_stream
 from onrig.runtime.targets import draw_values
@@ -133,7 +133,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._targets = tuple((self.task.targets or {}).values())
         self._target_values = np.zeros((1, 0))
         self._in_force: tuple[float, ...] = ()
-        self._composition = composition_of(self.task.inputs, self.rig)
+        self._composition = build_composition(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
         self._observations, self._actions = (
             Normalisation.from_signals(signals),

@@ -14,7 +14,7 @@ import numpy as np
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.barrier_file import Header, Tested, Values, digest_of, encode, write_barrier
+from onrig.runtime.safety.barrier_file import BarrierTest, Header, Values, content_digest, encode_barrier, write_barrier
 from onrig.runtime.safety.promise import format_bound
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import sampled_box
@@ -66,17 +66,17 @@ def measure_breaches(
 ) -> tuple[Header, Outcome]:
     """Test a table on newly drawn plants; returns its header with the test result, and the outcome."""
     with tempfile.TemporaryDirectory() as folder:
-        data = encode(header, values)
+        data = encode_barrier(header, values)
         file = Path(folder) / "table"
         file.write_bytes(data)
-        tested_box = msgspec.structs.replace(box, table=str(file), sha256=digest_of(data))
+        tested_box = msgspec.structs.replace(box, table=str(file), sha256=content_digest(data))
         limits = msgspec.structs.replace(config.limits, predicted=tested_box)
         report = progress if callable(progress) else lambda done: None
         outcome = run_sampled(msgspec.structs.replace(config, limits=limits), tested_box, episodes, seed, report)
     rate = upper_bound(outcome.breaches, episodes, CONFIDENCE)
     unexplained = float(np.max(outcome.outside))
     return msgspec.structs.replace(
-        header, tested=Tested(episodes, outcome.breaches, rate, CONFIDENCE, unexplained)
+        header, tested=BarrierTest(episodes, outcome.breaches, rate, CONFIDENCE, unexplained)
     ), outcome
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import StartFrom, learner_settings
-from onrig.runtime.config.pieces import copies_of
+from onrig.runtime.config.pieces import read_copies
 from onrig.runtime.config.problem import ConfigError, Finding, format_path
 from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import read_fields
@@ -186,7 +186,7 @@ def read_beginning(config: RunConfig) -> Beginning:
 
     `beginning_findings` has found no problem with ``config``.
     """
-    files = copies_of(to_plain_data(config))
+    files = read_copies(to_plain_data(config))
     facts: dict[str, object] = {}
     if (seeds := config.selection.seeds) is not None:
         taken = _read_experiences(seeds, config)

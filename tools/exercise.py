@@ -27,10 +27,10 @@ def third_party_findings(config: RunConfig) -> Iterator[Finding]:
     yield from task_findings(config)
     for group, name in dict.fromkeys(chosen_plugins(config)):
         exercise = _EXERCISES.get(group)
-        if exercise is None or registry.origin_of(group, name) is None:
+        if exercise is None or registry.plugin_origin(group, name) is None:
             continue
         choice, problems = exercise
-        subject = f"'{name}' of {registry.key_of(group)}"
+        subject = f"'{name}' of {registry.group_key(group)}"
         located = partial(_locate, choice, problems, config)
         for path, message in collect_findings(located, subject, choice):
             text = message if message.startswith(subject) else f"{subject} {message}"

@@ -23,7 +23,7 @@ from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.reward_terms import ExpressionTerm
 from onrig.runtime.rewards import RewardTerm, Transitions, probe_points
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.starts import middle_of
+from onrig.runtime.starts import middle_start
 from onrig.runtime.targets import Target, sample_times
 from onrig.runtime.task import episode_steps
 from onrig.runtime.terminations import ExpressionTermination, Termination
@@ -168,7 +168,7 @@ def _target_problems(config: RunConfig, target: Target) -> Iterator[str]:
 def _reset_problems(config: RunConfig) -> Iterator[str]:
     reset, rig = config.task.reset, config.rig
     assert reset is not None
-    drivers = [reset.driver(middle_of(config.task.all_starts), rig) for _ in range(2)]
+    drivers = [reset.driver(middle_start(config.task.all_starts), rig) for _ in range(2)]
     for driver in drivers:
         driver.begin(1)
     width = len(rig.observations)

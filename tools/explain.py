@@ -12,14 +12,14 @@ from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.memory.settings import Selection, Weighted
 from onrig.runtime.memory.strategy import parse_strategy
-from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.policy.probation import probation_limits
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_observations
 from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.scoring import early_end, measure_of
-from onrig.runtime.starts import Place, rows_of
+from onrig.runtime.starts import Place, start_list
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.doctor.run_needs import learner_bytes
 from onrig.tools.explain_exploration import exploration_tables
@@ -95,7 +95,7 @@ def device_seconds(config: RunConfig) -> tuple[float, float]:
 def _observation_table(config: RunConfig) -> Table:
     rig, task = config.rig, config.task
     sensors = {s.name: s for s in rig.sensors}
-    starts, names = rows_of(task.all_starts), [o.name for o in targets_of(rig)]
+    starts, names = start_list(task.all_starts), [o.name for o in targets_of(rig)]
     rows = []
     for o in rig.signals:
         sensor = sensors.get(o.derivative_of or o.sensor or o.name)
@@ -297,8 +297,8 @@ def _early_end_rows(config: RunConfig, gamma: float) -> Iterator[tuple[str, str,
     """Yield the row with the value of a termination for the learner, if the task has one."""
     if config.task.may_terminate:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
-        alternatives = f"{end.typical:.4g} typically, {end.worst:.4g} in the worst case"
-        yield "an early end", f"earns {end.ending:.4g}", f"continuing earns {alternatives}, discounted by gamma"
+        alternatives = f"{end.typical_return:.4g} typically, {end.worst_return:.4g} in the worst case"
+        yield "an early end", f"earns {end.ending_reward:.4g}", f"continuing earns {alternatives}, discounted by gamma"
 
 
 def _update_texts(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
@@ -326,7 +326,7 @@ def policy_table(config: RunConfig) -> Table:
 
 
 def _probation_rows(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
-    terms = terms_of(config)
+    terms = probation_limits(config)
     if terms is None:
         return (("probation", "none", "an admitted policy acts until the next one replaces it"),)
     slow = ("  too slow", "-", "not checked in lockstep")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from onrig.hw.rig import Actuator, Observation
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.starts import corners_of
+from onrig.runtime.starts import extreme_starts
 from onrig.tools.explain import release_bounds
 from onrig.tools.quantity import axis_label
 from onrig.tools.reports.style import BLUE, ORANGE, RED, WINE, title
@@ -88,7 +88,7 @@ def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
     bar.marks += [("the episode ends", scaled(bound)) for bound in config.task.terminate.get(o.name, ())]
     if reward.wall is not None and reward.wall.observation == o.name:
         bar.marks += [("wall", scaled(reward.wall.low)), ("wall", scaled(reward.wall.high))]
-    starts = [start[o.name] for _, start in corners_of(config.task.all_starts) if o.name in start]
+    starts = [start[o.name] for _, start in extreme_starts(config.task.all_starts) if o.name in start]
     bar.marks += [("start", scaled(place)) for place in dict.fromkeys(starts)]
     target = reward.target.get(o.name)
     if target is not None:

@@ -18,14 +18,14 @@ from onrig.learner.settings import (
     unread_sections,
 )
 from onrig.runtime.config.document import is_file
-from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, collect_findings, path_steps
+from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, collect_findings, parse_path
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import MAX_CAPACITY, machine_bytes
-from onrig.runtime.memory.strategy import bytes_of, parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy, required_bytes
 from onrig.runtime.registry import is_third_party
 from onrig.runtime.run_checks import findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
-from onrig.runtime.run_loading import Rules, load_run
+from onrig.runtime.run_loading import LoadingRules, load_run
 from onrig.runtime.safety.limits import prediction_findings
 from onrig.runtime.safety.plant_box import box_name
 from onrig.runtime.scoring import early_end
@@ -50,12 +50,14 @@ def sections() -> dict[NodePath, type]:
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a configuration with the checks of plants and trials; raises ConfigError with every problem."""
-    return load_run(name, overrides, sections, Rules(refuse=plant_findings))
+    return load_run(name, overrides, sections, LoadingRules(refusal_checks=plant_findings))
 
 
 def load_without_table(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a configuration whose sampled barrier has not been computed yet; raises ConfigError."""
-    return load_run(name, overrides, sections, Rules(refuse=lambda config: _plant_checks(config, with_table=False)))
+    return load_run(
+        name, overrides, sections, LoadingRules(refusal_checks=lambda config: _plant_checks(config, with_table=False))
+    )
 
 
 def load_for_rig(
@@ -73,8 +75,8 @@ def load_for_rig(
     first policy in its folder. Raises ConfigError.
     """
     if port is not None:
-        load_run(name, overrides, sections, Rules(refuse=coverage_findings))
-    rules = Rules(
+        load_run(name, overrides, sections, LoadingRules(refusal_checks=coverage_findings))
+    rules = LoadingRules(
         rig_findings if is_new_run else resumption_findings,
         _warnings,
         on_warning,
@@ -85,7 +87,7 @@ def load_for_rig(
 
 def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load the configuration of a remote learner, whose section applies regardless of ``local_learner``."""
-    return load_run(name, overrides, sections, Rules(refuse=learner_findings))
+    return load_run(name, overrides, sections, LoadingRules(refusal_checks=learner_findings))
 
 
 def replace_device(config: RunConfig, path: str) -> RunConfig:
@@ -153,7 +155,7 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     if _uses_learner_section(config) and not batch_steps and steps * share < learner.batch:
         setting = "selection.write_probability" if share < 1 else "episodes"
         message = f"the run stores about {steps * share:.3g} experiences, fewer than a batch of {learner.batch}"
-        yield path_steps(setting), f"{message}: the policy never changes; raise {setting}, at {setting}"
+        yield parse_path(setting), f"{message}: the policy never changes; raise {setting}, at {setting}"
 
 
 def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
@@ -163,9 +165,9 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
         return
     comparison = "random actions earn" if config.task.normalization is not None else "the start state earns"
     message = (
-        f"an early end is worth {end.ending:.4g}, but {comparison} {end.typical:.4g} without it (discounted by "
-        f"{gamma:g}), so the learner is rewarded for ending; set reward.terminal below {end.typical:.4g}, or raise "
-        "reward.alive, at task.terminate"
+        f"an early end is worth {end.ending_reward:.4g}, but {comparison} {end.typical_return:.4g} without it "
+        f"(discounted by {gamma:g}), so the learner is rewarded for ending; set reward.terminal below "
+        f"{end.typical_return:.4g}, or raise reward.alive, at task.terminate"
     )
     yield ("task", "terminate"), message
 
@@ -179,7 +181,7 @@ def _uses_learner_section(config: RunConfig) -> bool:
 def _learning_findings(config: RunConfig) -> Iterator[Finding]:
     learner = learner_settings(config.learner)
     for path, message in settings_problems(learner, lockstep=config.lockstep):
-        yield ("learner", *path_steps(path)), f"{message} at {'.'.join(('learner', path)) if path else 'learner'}"
+        yield ("learner", *parse_path(path)), f"{message} at {'.'.join(('learner', path)) if path else 'learner'}"
     batch, capacity = learner.batch, _capacity(config)
     if 0 < capacity < batch:
         message = (
@@ -188,7 +190,7 @@ def _learning_findings(config: RunConfig) -> Iterator[Finding]:
         )
         yield ("learner", learner.algorithm, "batch"), message
     for path, message in strategy_problems(learner, config.selection.strategy):
-        yield path_steps(path), f"{message} at {path}"
+        yield parse_path(path), f"{message} at {path}"
 
 
 def _rig_setting_findings(config: RunConfig, *, uses_learner: bool) -> Iterator[Finding]:
@@ -197,10 +199,10 @@ def _rig_setting_findings(config: RunConfig, *, uses_learner: bool) -> Iterator[
     """
     learner = learner_settings(config.learner)
     for path, message in rig_problems(learner, len(config.rig.actuators)):
-        yield ("learner", *path_steps(path)), f"{message} at learner.{path}"
+        yield ("learner", *parse_path(path)), f"{message} at learner.{path}"
     if uses_learner:
         for path, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
-            yield path_steps(path), f"{message} at {path}"
+            yield parse_path(path), f"{message} at {path}"
     problem = process_problem(learner, config.exploration)
     if problem is not None and (uses_learner or learner.algorithm != type(learner)().algorithm):
         path, message = problem
@@ -213,7 +215,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     yield from problems
     if not problems and _uses_learner_section(config) and not any(findings(config)):
         for path, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
-            yield path_steps(path), f"{message} at {path}"
+            yield parse_path(path), f"{message} at {path}"
         yield from beginning_findings(config)
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"no file '{config.policy}' at policy"
@@ -251,7 +253,7 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
     except ValueError:  # reported by another check
         return
     thinned = config.selection.write_probability < 1
-    required = bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
+    required = required_bytes(strategy, capacity, layout_of(config), thinned=thinned)
     available = machine_bytes()
     if required > available:
         name = "strategy" if config.selection.capacity is None else "capacity"

@@ -39,7 +39,7 @@ def chosen_plugins(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
     """Yield group and name of each registered plugin that a valid configuration chooses, including built-in ones."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
-    yield from ((registry.SAMPLERS, part.name) for part in parse_sampling(strategy.sampling).each)
+    yield from ((registry.SAMPLERS, part.name) for part in parse_sampling(strategy.sampling).nested)
     sections: list[msgspec.Struct] = [config]
     if isinstance(config, RunConfig):
         yield registry.ALGORITHMS, learner_settings(config.learner).algorithm
@@ -57,7 +57,9 @@ def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__.tag
         for group in registry.GROUPS if isinstance(kind, str) else ():
-            if kind in registry.names(group) and registry.loadable(group, [str(kind)]).get(str(kind)) is type(value):
+            if kind in registry.names(group) and registry.load_available(group, [str(kind)]).get(str(kind)) is type(
+                value
+            ):
                 yield group, str(kind)
         for name in value.__struct_fields__:
             yield from _registered_choices(getattr(value, name))
@@ -72,7 +74,7 @@ def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
 def third_party_plugins(*configs: RunConfig | StepRun) -> list[Plugin]:
     """Return the third-party plugins of configurations, sorted by group and name."""
     used = {choice for config in configs for choice in chosen_plugins(config)}
-    origins = ((group, name, registry.origin_of(group, name)) for group, name in sorted(used))
+    origins = ((group, name, registry.plugin_origin(group, name)) for group, name in sorted(used))
     return [Plugin(group, name, *origin) for group, name, origin in origins if origin is not None]
 
 
@@ -90,7 +92,6 @@ def plugin_difference(meta: Mapping[str, object], plugins: list[Plugin]) -> str 
         new = present.get((old.group, old.name))
         if new is None or (old.version, old.sha256) != (new.version, new.sha256):
             now = "built-in" if new is None else str(new)
-            return (
-                f"'{old.name}' of {registry.key_of(old.group)} was {old} and is {now} here: restore the run's version"
-            )
+            plugin = f"'{old.name}' of {registry.group_key(old.group)}"
+            return f"{plugin} was {old} and is {now} here: restore the run's version"
     return None

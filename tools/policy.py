@@ -88,7 +88,7 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
     """Write a policy with the rig's contract to ``out``, and print the verdict of the admission check; returns the exit
     code.
     """
-    from onrig.runtime.policy.stamp import stamped
+    from onrig.runtime.policy.stamp import stamp_contract
 
     try:
         config = load(name, overrides)
@@ -96,7 +96,9 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
         if isinstance(model, Refused):
             return complain("policy", f"{file}: refused at {model.stage}: {model.reason}")
         contract = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
-        replace_file(out, stamped(model, msgspec.structs.replace(contract, parent_run=f"stamped from {file.name}")))
+        replace_file(
+            out, stamp_contract(model, msgspec.structs.replace(contract, parent_run=f"stamped from {file.name}"))
+        )
     except ConfigError as error:
         return print_problems(error)
     except ModelRefused as refusal:

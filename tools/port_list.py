@@ -28,7 +28,7 @@ def _print(ports: list[PortFacts], interfering_programs: Iterable[InterferingPro
         print("no serial ports")
     else:
         print(Table("port", ("device on USB", "serial number", "may open", "held by", "name by id"), rows(ports)))
-    for kind, line in registry.loadable(registry.TRANSPORTS).items():
+    for kind, line in registry.load_available(registry.TRANSPORTS).items():
         for place in line.find_addresses():
             print(f"{kind}: {place}")
     for interfering_program in interfering_programs:

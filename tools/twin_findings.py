@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from onrig.runtime.config.problem import Finding, NodePath, collect_findings, path_steps
+from onrig.runtime.config.problem import Finding, NodePath, collect_findings, parse_path
 from onrig.runtime.run_advice import unobserved_delay
 from onrig.runtime.run_checks import MIN_RATE_HZ, reset_findings
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.safety.sampled import SampledBox
-from onrig.runtime.starts import middle_of, rows_of
+from onrig.runtime.starts import middle_start, start_list
 from onrig.sim.barrier.plants import deviations
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.plants.trial import name_of, trial_problems
@@ -57,12 +57,12 @@ def twin_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
     """List the mismatches between twin and rig, and the problems with results of the plant."""
-    rows = rows_of(config.task.all_starts)
+    rows = start_list(config.task.all_starts)
     problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
     for path, message in dict.fromkeys(problems):
-        yield ("device", "twin", *path_steps(path)), f"{message} at device.twin.{path}"
+        yield ("device", "twin", *parse_path(path)), f"{message} at device.twin.{path}"
     if not problems and config.rate_hz >= MIN_RATE_HZ:
-        start = middle_of(config.task.all_starts)
+        start = middle_start(config.task.all_starts)
         trial = trial_problems(twin.plant, config.rig, start, config.period_us * 1e-6, twin.substeps)
         for message in trial:
             yield ("device", "twin", "plant"), f"{message} at device.twin.plant"
@@ -100,8 +100,8 @@ def twin_warnings(config: RunConfig) -> Iterator[Finding]:
     ranges = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
     max_command = max(max(map(abs, bounds)) for bounds in ranges.values())
     for setting, message in twin_advice(twin, max_command, config.period_us):
-        yield ("device", "twin", *path_steps(setting)), f"{message}, at device.twin.{setting}"
+        yield ("device", "twin", *parse_path(setting)), f"{message}, at device.twin.{setting}"
     delay_s = min(twin.latency_us, config.period_us) * 1e-6 + (twin.plant.delay_s or 0.0)
     if delay_problem := unobserved_delay(config, delay_s):
         setting = "latency_us" if twin.latency_us else "plant.delay_s"
-        yield ("device", "twin", *path_steps(setting)), f"{delay_problem}, at device.twin.{setting}"
+        yield ("device", "twin", *parse_path(setting)), f"{delay_problem}, at device.twin.{setting}"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig, targets_of
-from onrig.runtime.inputs import composition_of
+from onrig.runtime.inputs import build_composition
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import batched_reward, batched_termination, episode_steps
@@ -48,7 +48,7 @@ class PolicyInputs:
     """Inputs of a policy, composed from the present and earlier signals."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._composition = composition_of(config.task.inputs, config.rig)
+        self._composition = build_composition(config.task.inputs, config.rig)
         self.k: Final = len(config.signals)
         """Number of inputs."""
         self.history: Final = 0 if self._composition is None else self._composition.history

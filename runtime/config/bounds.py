@@ -47,8 +47,8 @@ class Bounds(NamedTuple):
         bound, exclusive = (self.low, self.excludes_low) if self.is_too_low(value) else (self.high, self.excludes_high)
         if not exclusive:
             return bound
-        inwards = 1 if bound == self.low else -1
-        return bound + inwards if self.is_integer else math.nextafter(bound, inwards * math.inf)
+        toward = 1 if bound == self.low else -1
+        return bound + toward if self.is_integer else math.nextafter(bound, toward * math.inf)
 
     def expected_text(self, value: float) -> str:
         """Return the text of the bound that a value violates: ``0 to 1``, ``at least 1``, ``a positive number``."""

@@ -21,11 +21,11 @@ _MAX_PROBLEMS: Final = 100
 """Maximum number of problems reported for one value."""
 
 
-class Reading(NamedTuple, Generic[T]):
+class Conversion(NamedTuple, Generic[T]):
     """The converted value of a part of a document, and every problem with it."""
 
     value: T | None
-    """None if conversion failed. Out-of-bounds numbers alone do not fail it: they are replaced by valid ones."""
+    """None if conversion failed. Out-of-bounds numbers alone are replaced by valid ones, so that it succeeds."""
     problems: list[Problem]
     repaired: tuple[NodePath, ...] = ()
     """Paths affected by replaced numbers: the value if it has a default, otherwise its section."""
@@ -42,8 +42,8 @@ def convert(document: Document, path: NodePath, type_: type[T]) -> T:
     float).
 
     Raises:
-        ConfigError: with each wrong value at its position, each unknown field at its key, each missing field at the
-            mapping it is missing from.
+        ConfigError: with each wrong value at its position, each unknown field at its key, each missing field at its
+        mapping.
     """
     return read(document, path, type_).require_value()
 
@@ -68,55 +68,56 @@ def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
     return read_by_section(document, type_).require_value()
 
 
-def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
+def read(document: Document, path: NodePath, type_: type[T]) -> Conversion[T]:
     """Convert the value at ``path`` as far as possible, treating each bad value as absent."""
     try:
         data = value_at(document.data, path)
     except KeyError:
-        return Reading(None, [problem_at(document, path, f"missing {format_path(path)}")])
+        return Conversion(None, [problem_at(document, path, f"missing {format_path(path)}")])
     problems: list[Problem] = []
-    mended: list[NodePath] = []
-    spoilt: set[NodePath] = set()
+    repaired: list[NodePath] = []
+    with_unknown_key: set[NodePath] = set()
     while len(problems) < _MAX_PROBLEMS:
         try:
             converted = registered.convert(data, type_)
         except msgspec.ValidationError as error:
             mismatch = explain(error, data, type_)
         else:
-            return Reading(converted if len(mended) == len(problems) else None, problems, tuple(mended))
-        if mismatch.path in spoilt and not mismatch.at_key:  # the missing field is probably the misspelled key
+            return Conversion(converted if len(repaired) == len(problems) else None, problems, tuple(repaired))
+        # The missing field is probably the misspelled key.
+        if mismatch.path in with_unknown_key and not mismatch.at_key:
             break
         if mismatch.at_key:
-            spoilt.add(mismatch.path[:-1])
+            with_unknown_key.add(mismatch.path[:-1])
         message = _with_hint(mismatch.text, path + mismatch.text_path, mismatch.hint)
         problems.append(problem_at(document, path + mismatch.path, message, at_key=mismatch.at_key))
         try:
             if is_optional(type_, data, mismatch.path):
                 data = without_key(data, mismatch.path)
-                hidden = path + mismatch.path
+                repaired_path = path + mismatch.path
             elif mismatch.nearest is not None:
                 data = with_value(data, mismatch.path, mismatch.nearest)
-                hidden = path[:1] or mismatch.path[:1]
+                repaired_path = path[:1] or mismatch.path[:1]
             else:
                 break
         except KeyError:
             break
         if mismatch.nearest is not None:
-            mended.append(hidden)
-    return Reading(None, problems)
+            repaired.append(repaired_path)
+    return Conversion(None, problems)
 
 
 def read_sections(
     document: Document, sections: Mapping[str, object], *, optional: Collection[str] = ()
-) -> Reading[dict[str, object]]:
+) -> Conversion[dict[str, object]]:
     """Convert each top-level key to its type, like `read`; ``optional`` keys may be missing."""
     if not isinstance(document.data, dict):
         expected = (
             f"expected settings, one per line ({_shorten_list(list(sections))}), got {format_value(document.data)}"
         )
-        return Reading(None, [problem_at(document, (), expected)])
+        return Conversion(None, [problem_at(document, (), expected)])
     problems: list[Problem] = []
-    mended: list[NodePath] = []
+    repaired: list[NodePath] = []
     values: dict[str, object] = {}
     for name in document.data.keys() - sections.keys():
         message = _with_hint(f"unknown key {name!r}", (), suggestion(name, list(sections)))
@@ -126,25 +127,27 @@ def read_sections(
             section = read(document, (name,), cast(type[object], type_))
             values[name] = section.value
             problems += section.problems
-            mended += section.repaired
+            repaired += section.repaired
         elif name not in optional:
             problems.append(problem_at(document, (), f"missing required key {name!r}"))
     problems.sort(key=lambda p: (p.file != document.file, p.mark, p.file, p.message))
-    return Reading(values if len(mended) == len(problems) else None, problems, tuple(mended))
+    return Conversion(values if len(repaired) == len(problems) else None, problems, tuple(repaired))
 
 
-def read_by_section(document: Document, type_: type[StructT]) -> Reading[StructT]:
+def read_by_section(document: Document, type_: type[StructT]) -> Conversion[StructT]:
     """Convert the complete document to a struct, like `read_sections`."""
     fields = msgspec.structs.fields(type_)
     sections = {f.encode_name: f.type for f in fields}
-    whole = read_sections(document, sections, optional={f.encode_name for f in fields if not f.required})
-    if whole.value is None:
-        return Reading(None, whole.problems)
+    sections_read = read_sections(document, sections, optional={f.encode_name for f in fields if not f.required})
+    if sections_read.value is None:
+        return Conversion(None, sections_read.problems)
     try:
-        value = type_(**{f.name: whole.value[f.encode_name] for f in fields if f.encode_name in whole.value})
+        value = type_(
+            **{f.name: sections_read.value[f.encode_name] for f in fields if f.encode_name in sections_read.value}
+        )
     except ValueError as error:
-        return Reading(None, [*whole.problems, problem_at(document, (), str(error))])
-    return Reading(value, whole.problems, whole.repaired)
+        return Conversion(None, [*sections_read.problems, problem_at(document, (), str(error))])
+    return Conversion(value, sections_read.problems, sections_read.repaired)
 
 
 def _shorten_list(names: list[str]) -> str:

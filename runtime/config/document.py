@@ -90,11 +90,11 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
         ConfigError: located in the pseudo file ``origin`` (by default ``--set ASSIGNMENT``), as are later problems
             with the new values.
     """
-    origin = origin or origin_of(assignment)
+    origin = origin or override_origin(assignment)
     match = _ASSIGNMENT.fullmatch(assignment)
     if not match or not _PATH.fullmatch(match["path"].strip()):
-        path_alone = assignment.strip() if _PATH.fullmatch(assignment.strip()) and "=" not in assignment else "seed"
-        raise _error(origin, START, f"expected PATH=VALUE, as in {path_alone}=1")
+        example_path = assignment.strip() if _PATH.fullmatch(assignment.strip()) and "=" not in assignment else "seed"
+        raise _error(origin, START, f"expected PATH=VALUE, as in {example_path}=1")
     steps = _STEP.finditer(match["path"].strip())
     path: NodePath = tuple(int(step["index"]) if step["index"] else step["key"] for step in steps)
     if len(path) > MAX_DEPTH:
@@ -107,14 +107,14 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
     target = _settable_path(document.data, path, origin)
     for step in reversed(path[len(target) :]):
         value = {str(step): value}
-    places = list(_existing_paths(value, target))
+    new_paths = list(_existing_paths(value, target))
     return Document(
         document.file,
         with_value(document.data, target, value),
-        {**_overrides_outside(document.marks, target), **dict.fromkeys(places, START)},
+        {**_overrides_outside(document.marks, target), **dict.fromkeys(new_paths, START)},
         {
             **_overrides_outside(document.key_marks, target),
-            **{node_path: START for node_path in places if node_path and isinstance(node_path[-1], str)},
+            **{node_path: START for node_path in new_paths if node_path and isinstance(node_path[-1], str)},
         },
         {**_overrides_outside(document.overrides, target), target: origin},
     )
@@ -123,19 +123,19 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
 def with_value_from(document: Document, source: Document, node_path: NodePath) -> Document:
     """Copy the value at ``node_path`` with its positions from ``source``; all parents must be mappings."""
 
-    def within(marks: Mapping[NodePath, Mark]) -> dict[NodePath, Mark]:
-        return {place: mark for place, mark in marks.items() if place[: len(node_path)] == node_path}
+    def marks_below(marks: Mapping[NodePath, Mark]) -> dict[NodePath, Mark]:
+        return {path: mark for path, mark in marks.items() if path[: len(node_path)] == node_path}
 
     return Document(
         document.file,
         with_value(document.data, node_path, value_at(source.data, node_path)),
-        {**_overrides_outside(document.marks, node_path), **within(source.marks)},
-        {**_overrides_outside(document.key_marks, node_path), **within(source.key_marks)},
+        {**_overrides_outside(document.marks, node_path), **marks_below(source.marks)},
+        {**_overrides_outside(document.key_marks, node_path), **marks_below(source.key_marks)},
         {**_overrides_outside(document.overrides, node_path), node_path: source.file},
     )
 
 
-def origin_of(assignment: str) -> str:
+def override_origin(assignment: str) -> str:
     """Return the pseudo file to which an override's problems are assigned."""
     return f"--set {printable(assignment, MAX_ORIGIN_LENGTH)}"
 
@@ -156,8 +156,8 @@ def _settable_path(data: Data, path: NodePath, origin: str) -> NodePath:
         location = format_path(path[:i]) or "the document"
         if isinstance(step, int):
             if not isinstance(data, list) or step >= len(data):
-                actual = f"has {len(data)} items" if isinstance(data, list) else f"is {format_value(data)}"
-                raise _error(origin, START, f"no item {step} to set: {location} {actual}")
+                found = f"has {len(data)} items" if isinstance(data, list) else f"is {format_value(data)}"
+                raise _error(origin, START, f"no item {step} to set: {location} {found}")
             data = data[step]
         elif data is None:
             return _creatable_path(path, i, origin)
@@ -172,7 +172,7 @@ def _settable_path(data: Data, path: NodePath, origin: str) -> NodePath:
 
 def _creatable_path(path: NodePath, existing: int, origin: str) -> NodePath:
     if any(isinstance(step, int) for step in path[existing:]):
-        raise _error(origin, START, f"{format_path(path)}: no items to change; give the complete list")
+        raise _error(origin, START, f"{format_path(path)}: the list does not exist; give it completely")
     return path[:existing]
 
 
@@ -199,10 +199,10 @@ def shipped_names(folder: str = "") -> list[str]:
 
 
 def find_config(name: str, folder: str = "", base: Path = Path()) -> Path:
-    """Locate a configuration by path (relative to ``base``) or by name without suffix: ``FOLDER/NAME.yaml``.
+    """Locate a configuration by path (relative to ``base``), or ``FOLDER/NAME.yaml`` by its name.
 
     A name is looked up next to the file that uses it, then among the shipped ones. For a run, a folder with a
-    ``run.yaml`` is accepted too. Raises FileNotFoundError, which lists the choices.
+    ``run.yaml`` is accepted too. Raises FileNotFoundError with the possible names.
     """
     path = Path(name)
     if not name:
@@ -210,26 +210,30 @@ def find_config(name: str, folder: str = "", base: Path = Path()) -> Path:
     if path.suffix or len(path.parts) != 1:
         if is_file(base / path):
             return base / path
-        meant = f" (did you mean '{path.stem}'?)" if path.name == name and path.stem in shipped_names(folder) else ""
-        return _run_config_in(base / path, folder, f"no file '{base / path}'{meant}")
+        suggestion = (
+            f" (did you mean '{path.stem}'?)" if path.name == name and path.stem in shipped_names(folder) else ""
+        )
+        return _run_config_in(base / path, folder, f"no file '{base / path}'{suggestion}")
     local = base / folder / f"{name}.yaml"
     if folder and is_file(local):
         return local
-    known = shipped_names(folder)
-    if name not in known:
+    shipped = shipped_names(folder)
+    if name not in shipped:
         local_names = (p.stem for p in (base / folder).glob("*.yaml")) if folder else ()
-        meant = (
-            f" (did you mean '{path}.yaml'?)" if is_file(base / f"{path}.yaml") else hint(name, {*known, *local_names})
+        suggestion = (
+            f" (did you mean '{path}.yaml'?)"
+            if is_file(base / f"{path}.yaml")
+            else hint(name, {*shipped, *local_names})
         )
-        return _run_config_in(base / path, folder, f"no '{name}'{meant}; shipped are: {', '.join(known)}")
+        return _run_config_in(base / path, folder, f"no '{name}'{suggestion}; shipped with Onrig: {', '.join(shipped)}")
     return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
 
 
-def _run_config_in(path: Path, folder: str, missing: str) -> Path:
+def _run_config_in(path: Path, folder: str, message: str) -> Path:
     """Return the ``run.yaml`` in a rig's folder (`onrig init`); raises FileNotFoundError, with the message ``missing``
     if there is no folder."""
     if folder or not os.path.isdir(path):  # is_dir() is also False for a name that is too long
-        raise FileNotFoundError(missing)
+        raise FileNotFoundError(message)
     if is_file(path / "run.yaml"):
         return path / "run.yaml"
     if is_file(path / "config.yaml"):

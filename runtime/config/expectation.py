@@ -11,7 +11,7 @@ from msgspec import inspect
 from onrig.runtime.config.bounds import Bounds, format_number
 from onrig.runtime.config.yaml_nodes import FLOAT, INT, Data
 
-_EXAMPLES: Final = (0.5, 10, 1, 100)
+_EXAMPLE_NUMBERS: Final = (0.5, 10, 1, 100)
 _MAX_VALUE_LENGTH: Final = 40
 """Maximum number of characters shown of a wrong value."""
 _MAX_EXAMPLE_DEPTH: Final = 4
@@ -23,26 +23,26 @@ _DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+")
 class Expectation(NamedTuple):
     """Description of the expected value (``a number, such as 0.5``) and, if known, a remedy for the given value."""
 
-    words: str
+    text: str
     remedy: str
 
 
-def expectation(types: Iterable[inspect.Type], given: Data) -> Expectation:
+def describe_expected(types: Iterable[inspect.Type], given: Data) -> Expectation:
     """Describe what the alternative types of one setting expect in place of ``given``."""
     alternatives = list(_select_tagged_type(types, given))
-    phrases = list(dict.fromkeys(_phrase(one, given) for one in alternatives if not isinstance(one, inspect.NoneType)))
-    if len(phrases) < len(alternatives) and any(isinstance(one, inspect.NoneType) for one in alternatives):
-        phrases.append("null")
-    return Expectation(", or ".join(phrases), _remedy(alternatives, given))
+    texts = list(dict.fromkeys(_expected_text(t, given) for t in alternatives if not isinstance(t, inspect.NoneType)))
+    if len(texts) < len(alternatives) and any(isinstance(t, inspect.NoneType) for t in alternatives):
+        texts.append("null")
+    return Expectation(", or ".join(texts), _remedy(alternatives, given))
 
 
 def _select_tagged_type(types: Iterable[inspect.Type], value: Data) -> Iterator[inspect.Type]:
-    """Reduce the tagged types to one: the one named in ``value``, otherwise the one with the fewest required fields."""
+    """Keep a single tagged type, selected by the tag ``value`` or else by the fewest required fields."""
     types = list(types)
-    tagged = [one for one in types if isinstance(one, inspect.StructType) and one.tag_field]
-    shortest = min(tagged, key=lambda one: sum(field.required for field in one.fields), default=None)
-    named = next((one for one in tagged if one.tag == value), shortest)
-    return (one for one in types if one is named or one not in tagged)
+    tagged = [t for t in types if isinstance(t, inspect.StructType) and t.tag_field]
+    simplest = min(tagged, key=lambda t: sum(field.required for field in t.fields), default=None)
+    selected = next((t for t in tagged if t.tag == value), simplest)
+    return (t for t in types if t is selected or t not in tagged)
 
 
 def format_value(value: Data) -> str:
@@ -53,7 +53,7 @@ def format_value(value: Data) -> str:
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
 
 
-def _phrase(type_: inspect.Type, value: Data) -> str:
+def _expected_text(type_: inspect.Type, value: Data) -> str:
     match type_:
         case inspect.BoolType():
             return "true or false"
@@ -85,18 +85,18 @@ def _example(type_: inspect.Type, value: Data, depth: int = 0) -> Data:
         case inspect.UnionType():
             return _example(type_.types[0], value, depth)
         case inspect.IntType() | inspect.FloatType():
-            return _number(type_, value)
+            return _example_number(type_, value)
         case inspect.BoolType():
             return True
         case inspect.LiteralType():
             return value if value in type_.values else type_.values[0]
         case inspect.StructType():
-            return dict(_settings(type_, value, depth + 1))
+            return dict(_example_fields(type_, value, depth + 1))
         case inspect.DictType():
             return {"NAME": _example(type_.value_type, value, depth + 1)}
         case inspect.TupleType():
-            alike = len(set(map(str, type_.item_types))) == 1
-            previous = [_example(item, 0 if alike else 1, depth + 1) for item in type_.item_types[:-1]]
+            is_uniform = len(set(map(str, type_.item_types))) == 1
+            previous = [_example(item, 0 if is_uniform else 1, depth + 1) for item in type_.item_types[:-1]]
             return [*previous, _example(type_.item_types[-1], value, depth + 1)]
         case inspect.CollectionType():
             previous = [_example(type_.item_type, 0, depth + 1)] * max((type_.min_length or 0) - 1, 0)
@@ -104,7 +104,7 @@ def _example(type_: inspect.Type, value: Data, depth: int = 0) -> Data:
     return value if isinstance(value, str) else "NAME"
 
 
-def _settings(type_: inspect.StructType, value: Data, depth: int) -> Iterator[tuple[str, Data]]:
+def _example_fields(type_: inspect.StructType, value: Data, depth: int) -> Iterator[tuple[str, Data]]:
     """Return an example of a struct: its tag and required fields, otherwise its first field."""
     if type_.tag_field:
         yield type_.tag_field, str(type_.tag)
@@ -115,20 +115,20 @@ def _settings(type_: inspect.StructType, value: Data, depth: int) -> Iterator[tu
         yield field.encode_name, _example(field.type, value if len(expected) == 1 else index, depth)
 
 
-def _number(type_: inspect.IntType | inspect.FloatType, value: Data) -> float:
+def _example_number(type_: inspect.IntType | inspect.FloatType, value: Data) -> float:
     """Return the valid number nearest to ``value``; a typical one if ``value`` is not a number."""
     bounds, whole = Bounds.from_type(type_), isinstance(type_, inspect.IntType)
-    meant = _leading_number(value)
-    if meant is not None:
-        number = round(meant) if whole else meant
+    given = _leading_number(value)
+    if given is not None:
+        number = round(given) if whole else given
         return bounds.nearest(number) if bounds.is_too_low(number) or bounds.is_too_high(number) else number
-    usual = _EXAMPLES[1:] if whole else _EXAMPLES
-    within = (number for number in usual if not bounds.is_too_low(number) and not bounds.is_too_high(number))
-    return next(within, bounds.nearest(usual[0]))
+    examples = _EXAMPLE_NUMBERS[1:] if whole else _EXAMPLE_NUMBERS
+    valid = (number for number in examples if not bounds.is_too_low(number) and not bounds.is_too_high(number))
+    return next(valid, bounds.nearest(examples[0]))
 
 
 def _leading_number(value: Data) -> float | None:
-    """Return the number given directly or at the start of a text."""
+    """Return a number, or the number at the start of a text; None if there is none."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -144,7 +144,7 @@ def _leading_number(value: Data) -> float | None:
 def _remedy(types: Iterable[inspect.Type], value: Data) -> str:
     if not isinstance(value, str):
         return ""
-    kinds = [type(one) for one in types]
+    kinds = [type(t) for t in types]
     if inspect.BoolType in kinds and value.lower() in _BOOLEANS:
         return f"write {_BOOLEANS[value.lower()]}"
     if inspect.IntType not in kinds and inspect.FloatType not in kinds:
@@ -166,5 +166,5 @@ def _format_inline(value: Data) -> str:
         case list():
             return f"[{', '.join(map(_format_inline, value))}]"
         case dict():
-            return "{" + ", ".join(f"{key}: {_format_inline(one)}" for key, one in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {_format_inline(item)}" for key, item in value.items()) + "}"
     return "null" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""``identified: FILE``: overrides of a configuration's plants with the result of `onrig identify`.
+"""``identified: FILE``: overrides of a configuration's plants by the result of `onrig identify`.
 
 The file's ``twin`` overrides ``device.twin``, its ``predicted``, if present, overrides ``limits.predicted``; error
 bounds of other sensors are kept.  The key then holds the file's hash, which is recorded with the run.
@@ -31,7 +31,8 @@ _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
 def with_identified(document: Document, base: Path, rig: object) -> Document:
     """Apply the overrides of the named file; return the document unchanged if it names none or already holds a hash.
 
-    ``base`` is the configuration's folder, ``rig`` its rig's name, which must be the file's.  Raises ConfigError.
+    ``base`` is the configuration's folder, ``rig`` the name of its rig, which the file must have been identified on.
+    Raises ConfigError.
     """
     path = identified_file(document, base)
     if path is None:
@@ -40,7 +41,9 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
     if not isinstance(identified.data, dict) or not all(
         isinstance(identified.data.get(part), dict) for part, _ in _OVERRIDES
     ):
-        raise ConfigError([problem_at(identified, (), "expected keys twin and predicted, as `onrig identify` writes")])
+        raise ConfigError(
+            [problem_at(identified, (), "expected the keys twin and predicted, as written by `onrig identify`")]
+        )
     if identified.data.get("rig") != rig:
         message = f"{path} was identified on rig '{identified.data.get('rig')}', not '{rig}', at {KEY}"
         raise ConfigError([problem_at(document, (KEY,), message)])
@@ -49,17 +52,17 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
         if _is_mapping(document.data, target) and isinstance(values, dict):
             for field, value in values.items():
                 names = [*target, field]
-                over = {".".join(map(str, names)): value}
+                overrides = {".".join(map(str, names)): value}
                 if field == _SENSOR_ERROR_KEY and isinstance(value, dict) and _is_mapping(document.data, tuple(names)):
-                    over = {".".join(map(str, (*names, name))): error for name, error in value.items()}
-                for key, setting in over.items():
+                    overrides = {".".join(map(str, (*names, name))): error for name, error in value.items()}
+                for key, setting in overrides.items():
                     document = override(document, f"{key}={msgspec.json.encode(setting).decode()}", origin=str(path))
     digest = hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest()
     return override(document, f'{KEY}="{HASH_PREFIX}{digest}"', origin=str(path))
 
 
 def identified_file(document: Document, base: Path) -> Path | None:
-    """Return the file that a configuration in the folder ``base`` names; None if it names none or holds its hash.
+    """Return the file named in a configuration in the folder ``base``; None if the key is unset or holds a hash.
 
     Raises ConfigError if it is missing.
     """

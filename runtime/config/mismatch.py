@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from onrig.runtime.config.bounds import Bounds, format_number
-from onrig.runtime.config.expectation import expectation, format_value
+from onrig.runtime.config.expectation import describe_expected, format_value
 from onrig.runtime.config.problem import NodePath, did_you_mean, format_choices, suggestion
 from onrig.runtime.config.registered import possible_structs
 from onrig.runtime.config.yaml_nodes import Data, value_at, with_value
@@ -33,7 +33,7 @@ class Mismatch(NamedTuple):
     path: NodePath
     at_key: bool
     text: str
-    """The error in words, to be followed by " at PATH" with ``of`` as the path."""
+    """Message, to be completed by " at PATH" with ``text_path``."""
     text_path: NodePath
     hint: str
     """Suggested correction, or empty."""
@@ -43,10 +43,10 @@ class Mismatch(NamedTuple):
 
 def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
     """Locate and explain the error raised by ``msgspec.convert(data, type_)``."""
-    raw = _merge_paths(str(error))
-    location = _ERROR_LOCATION.fullmatch(raw)
-    path, at_key = _locate(raw, location, data, type_) if location else ((), False)
-    text = location["text"] if location else raw
+    message = _merge_paths(str(error))
+    location = _ERROR_LOCATION.fullmatch(message)
+    path, at_key = _locate(message, location, data, type_) if location else ((), False)
+    text = location["text"] if location else message
     if field := _FIELD.fullmatch(text):
         owners = _types_at(type_, data, path)
         if field["kind"] == "missing required":
@@ -58,34 +58,34 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
     if value := _VALUE.fullmatch(text):
         allowed = _allowed_values(type_, data, path, at_key)
         value_text = value["value"].removeprefix("'").removesuffix("'")
-        choices = (inspect.LiteralType, inspect.EnumType, inspect.NoneType)
-        others = not at_key and any(not isinstance(one, choices) for one in _types_at(type_, data, path))
-        if others and not did_you_mean(value_text, allowed):
+        choice_types = (inspect.LiteralType, inspect.EnumType, inspect.NoneType)
+        has_other_types = not at_key and any(not isinstance(t, choice_types) for t in _types_at(type_, data, path))
+        if has_other_types and not did_you_mean(value_text, allowed):
             return _describe_unexpected(type_, data, path, at_key)
         return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(value_text, allowed))
-    if _BOUND.fullmatch(text) and not at_key and (out_of_bounds := _out_of_bounds(type_, data, path)):
-        return out_of_bounds
+    if _BOUND.fullmatch(text) and not at_key and (mismatch := _find_out_of_bounds(type_, data, path)):
+        return mismatch
     if text.startswith("Expected `"):
         return _describe_unexpected(type_, data, path, at_key)
     return Mismatch(path, at_key, text[:1].lower() + text[1:], path, "")
 
 
 def _describe_unexpected(type_: object, data: Data, path: NodePath, at_key: bool) -> Mismatch:
-    """Describe a value (or key) whose kind its type does not allow."""
+    """Describe a value (or key) of the wrong type."""
     value: Data = str(path[-1]) if at_key else value_at(data, path)
     if at_key:
         owners = _types_at(type_, data, path[:-1])
         types = [t for owner in owners if isinstance(owner, inspect.DictType) for t in _flatten_union(owner.key_type)]
     else:
         types = _types_at(type_, data, path)
-    words, remedy = (
-        expectation(types, value) if types else (format_choices(_allowed_values(type_, data, path, at_key)), "")
+    expected, remedy = (
+        describe_expected(types, value) if types else (format_choices(_allowed_values(type_, data, path, at_key)), "")
     )
-    return Mismatch(path, at_key, f"expected {words}, got {format_value(value)}", path, remedy)
+    return Mismatch(path, at_key, f"expected {expected}, got {format_value(value)}", path, remedy)
 
 
 def is_optional(type_: object, data: Data, path: NodePath) -> bool:
-    """Return whether the value at ``path`` can be omitted: it has a default, or its key is unknown."""
+    """Return whether the value at ``path`` can be omitted, because it has a default or its key is unknown."""
     if not path or not isinstance(path[-1], str):
         return False
     owners = _select_by_tag(_types_at(type_, data, path[:-1]), data, path[:-1])
@@ -95,11 +95,11 @@ def is_optional(type_: object, data: Data, path: NodePath) -> bool:
     return not any(field.required for field in fields if field.encode_name == path[-1])
 
 
-def _locate(raw: str, location: re.Match[str], data: Data, type_: object) -> tuple[NodePath, bool]:
+def _locate(message: str, location: re.Match[str], data: Data, type_: object) -> tuple[NodePath, bool]:
     path: NodePath = ()
     for step in _STEP.finditer(location["path"]):
         if step["any"]:
-            key = _culprit(raw, path, data, type_)
+            key = _failing_key(message, path, data, type_)
             if key is None:
                 return path, False
             path = (*path, key)
@@ -107,12 +107,12 @@ def _locate(raw: str, location: re.Match[str], data: Data, type_: object) -> tup
             path = (*path, int(step["index"]) if step["index"] else step["field"])
     if not location["key"]:
         return path, False
-    key = _culprit(raw, path, data, type_)
+    key = _failing_key(message, path, data, type_)
     return (path, False) if key is None else ((*path, key), True)
 
 
-def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
-    """Find the key of the mapping at ``path`` that causes the error: converted alone, it gives the same error."""
+def _failing_key(message: str, path: NodePath, data: Data, type_: object) -> str | None:
+    """Find the key of the mapping at ``path`` that causes the error, by converting each one alone."""
     try:
         mapping = value_at(data, path)
     except KeyError:
@@ -121,29 +121,29 @@ def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
         try:
             msgspec.convert(with_value(data, path, {key: value}), type_)
         except msgspec.ValidationError as error:
-            if _merge_paths(str(error)) == raw:
+            if _merge_paths(str(error)) == message:
                 return key
     return None
 
 
-def _merge_paths(raw: str) -> str:
+def _merge_paths(message: str) -> str:
     """Merge the paths of an error in a nested registered section (``onrig.runtime.config.registered``)."""
     while (
-        (outer := _ERROR_LOCATION.fullmatch(raw))
+        (outer := _ERROR_LOCATION.fullmatch(message))
         and not outer["key"]
         and (inner := _ERROR_LOCATION.fullmatch(outer["text"]))
     ):
-        raw = f"{inner['text']} - at {inner['key'] or ''}`${outer['path']}{inner['path']}`"
-    return raw
+        message = f"{inner['text']} - at {inner['key'] or ''}`${outer['path']}{inner['path']}`"
+    return message
 
 
 def _allowed_values(type_: object, data: Data, path: NodePath, at_key: bool) -> list[str]:
     if at_key:
         owners = _types_at(type_, data, path[:-1])
-        return _choices(
+        return _literal_values(
             t for owner in owners if isinstance(owner, inspect.DictType) for t in _flatten_union(owner.key_type)
         )
-    choices = _choices(_types_at(type_, data, path))
+    choices = _literal_values(_types_at(type_, data, path))
     choices = choices or _tags(_types_at(type_, data, path), "kind")
     if choices or not path:
         return choices
@@ -197,7 +197,7 @@ def _tags(owners: list[inspect.Type], field: str) -> list[str]:
     return [str(t.tag) for t in owners if isinstance(t, inspect.StructType) and t.tag_field == field]
 
 
-def _choices(types: Iterable[inspect.Type]) -> list[str]:
+def _literal_values(types: Iterable[inspect.Type]) -> list[str]:
     choices: list[str] = []
     for t in types:
         if isinstance(t, inspect.LiteralType):
@@ -207,7 +207,7 @@ def _choices(types: Iterable[inspect.Type]) -> list[str]:
     return choices
 
 
-def _out_of_bounds(type_: object, data: Data, path: NodePath) -> Mismatch | None:
+def _find_out_of_bounds(type_: object, data: Data, path: NodePath) -> Mismatch | None:
     value = value_at(data, path)
     for t, reason in _types_with_descriptions(type_, data, path):
         if isinstance(t, inspect.IntType | inspect.FloatType) and isinstance(value, int | float):
@@ -220,14 +220,14 @@ def _out_of_bounds(type_: object, data: Data, path: NodePath) -> Mismatch | None
 
 def _types_with_descriptions(type_: object, data: Data, path: NodePath) -> Iterator[tuple[inspect.Type, str]]:
     """Yield the possible types of the value at ``path``, each with the ``description`` from its Meta."""
-    here: list[inspect.Type] = [inspect.type_info(type_)]
+    pending: list[inspect.Type] = [inspect.type_info(type_)]
     if path:
         owners = _select_by_tag(_types_at(type_, data, path[:-1]), data, path[:-1])
-        here = [child for owner in owners for child in _child_types(owner, path[-1])]
-    while here:
-        t = here.pop(0)
+        pending = [child for owner in owners for child in _child_types(owner, path[-1])]
+    while pending:
+        t = pending.pop(0)
         if isinstance(t, inspect.UnionType):
-            here += t.types
+            pending += t.types
         elif isinstance(t, inspect.Metadata):
             yield from (
                 (inner, str((t.extra_json_schema or {}).get("description", ""))) for inner in _flatten_union(t.type)

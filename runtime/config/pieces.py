@@ -27,7 +27,7 @@ _FILE_READING_PLUGINS: Final = (
     (_PLANT, registry.PLANTS, MAX_BYTES),
     (("limits", "predicted"), registry.BOXES, MAX_BARRIER_BYTES),
 )
-"""Pieces that may read a file, such as a solver's model or a barrier's table: path, group, maximum size."""
+"""Plugins that may read a file, such as a solver's model or a barrier's table: path, group, maximum size."""
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
@@ -40,37 +40,41 @@ def with_plugins(document: Document, base: Path | None) -> Document:
     if not isinstance(section, dict):
         return document  # other types are reported by the conversion
     problems: list[Problem] = []
-    refused: dict[Path, NodePath] = {}
+    untrusted: dict[Path, NodePath] = {}
     data = document.data
-    for key, pieces in section.items():
-        group = next((group for group in registry.GROUPS if registry.key_of(group) == key), None)
+    for key, plugins in section.items():
+        group = next((group for group in registry.GROUPS if registry.group_key(group) == key), None)
         if group is None:
-            meant = hint(key, map(registry.key_of, registry.GROUPS))
-            problems.append(problem_at(document, (KEY, key), f"unknown group '{key}'{meant} at {KEY}", at_key=True))
+            suggestion = hint(key, map(registry.group_key, registry.GROUPS))
+            problems.append(
+                problem_at(document, (KEY, key), f"unknown group '{key}'{suggestion} at {KEY}", at_key=True)
+            )
             continue
-        for name, place in pieces.items() if isinstance(pieces, dict) else ():
+        for name, location in plugins.items() if isinstance(plugins, dict) else ():
             node_path: NodePath = (KEY, key, name)
             try:
-                data = with_value(data, node_path, _registered(group, name, place, _folder(document, node_path, base)))
+                data = with_value(
+                    data, node_path, _register_file(group, name, location, _base_folder(document, node_path, base))
+                )
             except NotTrusted as refusal:
-                refused.setdefault(refusal.path, node_path)
+                untrusted.setdefault(refusal.path, node_path)
             except ValueError as error:
                 problems.append(problem_at(document, node_path, f"{error} at {KEY}.{key}.{name}"))
-    if refused:
-        problems.append(problem_at(document, next(iter(refused.values())), str(NotTrusted(*refused))))
+    if untrusted:
+        problems.append(problem_at(document, next(iter(untrusted.values())), str(NotTrusted(*untrusted))))
     if problems:
         raise ConfigError(problems)
     return dataclasses.replace(document, data=data)
 
 
 def with_files(document: Document, folder: Path) -> Document:
-    """Resolve the files that pieces read: full path, and digest as ``sha256``.
+    """Resolve the files that plugins read to their full paths, with their digests as ``sha256``.
 
-    ``folder``: the configuration's.  The piece itself reports an unreadable file.
+    ``folder``: the configuration's folder. The plugin itself reports an unreadable file.
     """
     data = document.data
-    for file in _files(data):
-        path = ((_folder(document, file.node_path, folder) or folder) / file.name).absolute()
+    for file in _plugin_files(data):
+        path = ((_base_folder(document, file.node_path, folder) or folder) / file.name).absolute()
         data = with_value(data, file.node_path, str(path))
         if not file.sha256:
             with suppress(OSError):
@@ -78,19 +82,19 @@ def with_files(document: Document, folder: Path) -> Document:
     return dataclasses.replace(document, data=data)
 
 
-def copies_of(data: Data) -> dict[str, bytes]:
-    """Content of the files that the pieces of a resolved configuration read, by their path in its run's folder."""
+def read_copies(data: Data) -> dict[str, bytes]:
+    """Read the files that the plugins of a resolved configuration use; contents by their paths in the run folder."""
     copies = {}
-    for file in _files(data):
+    for file in _plugin_files(data):
         with suppress(OSError):
             copies[file.copy_path] = read_file(Path(file.name), file.max_bytes)
     return copies
 
 
 def with_copies(document: Document, folder: Path) -> Document:
-    """Resolved configuration of a run's folder, with its copies in place of files that are missing or have changed."""
+    """Return a run folder's resolved configuration, with its copies in place of missing or changed files."""
     data = document.data
-    for file in _files(data):
+    for file in _plugin_files(data):
         copy = folder / file.copy_path
         if copy.is_file():
             with suppress(OSError):
@@ -101,7 +105,7 @@ def with_copies(document: Document, folder: Path) -> Document:
 
 
 class _File(NamedTuple):
-    """File that a piece names in its ``file_field``."""
+    """File that a plugin names in its ``file_field``."""
 
     node_path: NodePath
     name: str
@@ -115,15 +119,15 @@ class _File(NamedTuple):
         return f"start/{self.sha256[:16]}{Path(self.name).suffix}"
 
 
-def _files(data: Data) -> Iterator[_File]:
-    for at, group, max_bytes in _FILE_READING_PLUGINS:
+def _plugin_files(data: Data) -> Iterator[_File]:
+    for node_path, group, max_bytes in _FILE_READING_PLUGINS:
         try:
-            section = value_at(data, at)
+            section = value_at(data, node_path)
         except (KeyError, TypeError, IndexError):
             continue
         field = _file_field(group, section)
         if isinstance(section, dict) and isinstance(section.get(field), str):
-            yield _File((*at, field), str(section[field]), str(section.get("sha256") or ""), max_bytes)
+            yield _File((*node_path, field), str(section[field]), str(section.get("sha256") or ""), max_bytes)
 
 
 def _digest_of(path: Path, max_bytes: int) -> str:
@@ -131,7 +135,7 @@ def _digest_of(path: Path, max_bytes: int) -> str:
 
 
 def _file_field(group: str, section: Data) -> str:
-    """Field of a piece that names a file; empty if it reads none, or cannot be loaded (reported later)."""
+    """Return a plugin's field that names a file; empty if it reads none, or cannot be loaded (reported later)."""
     kind = section.get("kind") if isinstance(section, dict) else None
     try:
         return str(registry.load(group, kind).file_field) if isinstance(kind, str) else ""
@@ -139,7 +143,7 @@ def _file_field(group: str, section: Data) -> str:
         return ""
 
 
-def _registered(group: str, name: str, location: Data, base: Path | None) -> str:
+def _register_file(group: str, name: str, location: Data, base: Path | None) -> str:
     if not isinstance(location, str) or not _NAME.fullmatch(name):
         raise ValueError("expected NAME: FILE.py:ATTRIBUTE")
     file = python_file(location, base)
@@ -147,7 +151,7 @@ def _registered(group: str, name: str, location: Data, base: Path | None) -> str
     return file.resolved
 
 
-def _folder(document: Document, node_path: NodePath, base: Path | None) -> Path | None:
+def _base_folder(document: Document, node_path: NodePath, base: Path | None) -> Path | None:
     """Return the base folder of a relative path; the working directory for an override."""
     overridden = any(node_path[:n] in document.overrides for n in range(len(node_path) + 1))
     return Path() if base is not None and overridden else base
@@ -162,7 +166,7 @@ def register_resolved(config: msgspec.Raw | bytes) -> None:
 
     Raises ValueError, also for a file that has changed or is not trusted.
     """
-    named = msgspec.json.decode(config, type=_PythonSection).python
-    for key, pieces in ({} if named is msgspec.UNSET else named).items():
-        for name, place in pieces.items():
-            _registered(f"onrig.{key}", name, place, None)
+    plugin_groups = msgspec.json.decode(config, type=_PythonSection).python
+    for key, plugins in ({} if plugin_groups is msgspec.UNSET else plugin_groups).items():
+        for name, location in plugins.items():
+            _register_file(f"onrig.{key}", name, location, None)

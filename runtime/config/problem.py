@@ -14,7 +14,7 @@ from onrig.runtime.registry import describe_exception
 NodePath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from the document's root to a value; () is the root."""
 Finding: TypeAlias = tuple[NodePath, str]
-"""Path of a value that is inconsistent with others, and the reason."""
+"""Path of an inconsistent value, and the reason."""
 
 _PLAIN_KEY = re.compile(r"[\w-]+")
 _STEP = re.compile(r"\[(?P<index>\d{1,9})\]|(?P<key>[^.\[\]]+)")
@@ -43,8 +43,8 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         # Quoted YAML may hold newlines and terminal escapes; these texts end up on terminals and in line-based logs.
-        place = f"{self.file}:{self.mark.line}:{self.mark.column}"
-        return f"{printable(place, MAX_POSITION_LENGTH)}: {printable(self.message, MAX_MESSAGE_LENGTH)}"
+        position = f"{self.file}:{self.mark.line}:{self.mark.column}"
+        return f"{printable(position, MAX_POSITION_LENGTH)}: {printable(self.message, MAX_MESSAGE_LENGTH)}"
 
 
 class ConfigError(Failure):
@@ -55,7 +55,7 @@ class ConfigError(Failure):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("")
-        self.args = (self.problems,)  # by which a copy is made in another process
+        self.args = (self.problems,)  # used to unpickle the exception in another process
 
     def __str__(self) -> str:
         return "\n".join(str(problem) for problem in self.problems)
@@ -72,8 +72,8 @@ def format_path(path: NodePath) -> str:
     return text
 
 
-def path_steps(path: str) -> NodePath:
-    """Parse a path in the form of `format_path` (plain keys only): ``sensors[0].name``."""
+def parse_path(path: str) -> NodePath:
+    """Parse a path as formatted by `format_path` (plain keys only), such as ``sensors[0].name``."""
     return tuple(int(step["index"]) if step["index"] else step["key"] for step in _STEP.finditer(path))
 
 
@@ -90,13 +90,13 @@ def hint(given: str, allowed: Iterable[str]) -> str:
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """Return ``did you mean 'pendulum'?``, or nothing if no allowed name is similar."""
-    known = {name.casefold(): name for name in allowed}
-    close = difflib.get_close_matches(given.casefold(), known, n=1)
-    return f"did you mean {known[close[0]]!r}?" if close else ""
+    originals = {name.casefold(): name for name in allowed}
+    matches = difflib.get_close_matches(given.casefold(), originals, n=1)
+    return f"did you mean {originals[matches[0]]!r}?" if matches else ""
 
 
-def unknown_name(owner: str, kind: str, name: str, allowed: Sequence[str]) -> str:
-    """Return a message about a name that its owner does not define, with the likeliest name or all of them."""
+def describe_unknown_name(owner: str, kind: str, name: str, allowed: Sequence[str]) -> str:
+    """Return a message about a name that ``owner`` does not define, with the most similar name or all of them."""
     remedy = did_you_mean(name, allowed) or f"it has {', '.join(allowed) or 'none'}"
     return f"{owner} has no {kind} '{name}' ({remedy})"
 
@@ -108,18 +108,21 @@ def format_choices(allowed: Sequence[str]) -> str:
     return f"only {allowed[0]}" if allowed else ""
 
 
-def collect_problems(find: Callable[[], Iterable[tuple[str, str]]], owner: str) -> list[tuple[str, str]]:
+def collect_problems(list_problems: Callable[[], Iterable[tuple[str, str]]], owner: str) -> list[tuple[str, str]]:
     """Collect the (path, message) problems of a possibly third-party plugin; an exception in its code becomes a
     problem."""
     try:
-        return [*find()]
+        return [*list_problems()]
     except Exception as error:
         return [("", f"{owner} raises {describe_exception(error)}")]
 
 
-def collect_findings(find: Callable[[], Iterable[Finding]], owner: str, node_path: NodePath) -> Iterator[Finding]:
-    """Collect the findings of a possibly third-party plugin; an exception in its code becomes one at ``node_path``."""
+def collect_findings(
+    list_problems: Callable[[], Iterable[Finding]], owner: str, node_path: NodePath
+) -> Iterator[Finding]:
+    """Collect the findings of a possibly third-party plugin; an exception in its code becomes a finding at
+    ``node_path``."""
     try:
-        yield from find()
+        yield from list_problems()
     except Exception as error:
         yield node_path, f"{owner} raises {describe_exception(error)}"

@@ -1,4 +1,4 @@
-"""The key ``recipe: NAME``: learning settings from a file of ``recipes/``, merged over a run's own sections.
+"""The key ``recipe: NAME``: learning settings from a file of ``recipes/``, merged over a run's sections.
 
 The recipe's ``learner`` replaces the run's.  Other sections are merged, so that settings absent from the recipe
 (exploration budgets, say) are kept. The resulting configuration holds the values instead of the key.
@@ -19,10 +19,10 @@ FOLDER: Final = "recipes"
 SECTIONS: Final = ("learner", "selection", "exploration", "episodes", "evaluate_every")
 """Sections that a recipe may set; rig, device, task and limits belong to the run."""
 _LEARNER_PATH: Final[NodePath] = ("learner",)
-"""Sections replaced completely: one algorithm's settings may be wrong for another."""
+"""Section replaced completely, because one algorithm's settings may be wrong for another."""
 _EXPLORATION_PATH: Final[NodePath] = ("exploration",)
 _COMMON_SETTINGS: Final = ("budgets", "over", "amplitude", "near_envelope", "back_off", "quiet")
-"""Exploration settings kept when the recipe changes the noise process; others may have another meaning there."""
+"""Exploration settings kept when the recipe changes the noise process; the others depend on the process."""
 
 
 def with_recipe(document: Document, base: Path) -> Document:
@@ -34,9 +34,9 @@ def with_recipe(document: Document, base: Path) -> Document:
     if not isinstance(document.data, dict) or KEY not in document.data:
         return document
     name = document.data[KEY]
-    remainder = dataclasses.replace(document, data=without_key(document.data, (KEY,)))
+    merged = dataclasses.replace(document, data=without_key(document.data, (KEY,)))
     if name is None:
-        return remainder
+        return merged
     if not isinstance(name, str):
         raise ConfigError([problem_at(document, (KEY,), f"expected the name or file of a recipe at {KEY}")])
     try:
@@ -46,25 +46,26 @@ def with_recipe(document: Document, base: Path) -> Document:
     recipe = load_document(path)
     if not isinstance(recipe.data, dict):
         raise ConfigError([problem_at(recipe, (), "expected sections of a run, such as learner")])
-    foreign = [key for key in recipe.data if key not in SECTIONS]
-    if foreign:
+    unknown_keys = [key for key in recipe.data if key not in SECTIONS]
+    if unknown_keys:
         text = f"cannot be set by a recipe, only {', '.join(SECTIONS)}"
-        raise ConfigError([problem_at(recipe, (key,), f"'{key}' {text}", at_key=True) for key in foreign])
-    remainder = _drop_incompatible_noise(remainder, recipe)
+        raise ConfigError([problem_at(recipe, (key,), f"'{key}' {text}", at_key=True) for key in unknown_keys])
+    merged = _drop_incompatible_noise(merged, recipe)
     for section in recipe.data:
-        remainder = _merge_section(remainder, recipe, (section,))
-    return remainder
+        merged = _merge_section(merged, recipe, (section,))
+    return merged
 
 
 def _drop_incompatible_noise(document: Document, recipe: Document) -> Document:
-    """Drop the run's noise settings if the recipe has another process, since ``friction`` has two meanings."""
-    own, new = (
+    """Drop the run's noise settings if the recipe has another process, in which ``friction`` may mean something
+    else."""
+    current, from_recipe = (
         value_at(d.data, _EXPLORATION_PATH) if _is_mapping(d, _EXPLORATION_PATH) else {} for d in (document, recipe)
     )
-    assert isinstance(own, dict)
-    assert isinstance(new, dict)
-    if "process" in new and new["process"] != own.get("process"):
-        for key in own.keys() - set(_COMMON_SETTINGS) - new.keys():
+    assert isinstance(current, dict)
+    assert isinstance(from_recipe, dict)
+    if "process" in from_recipe and from_recipe["process"] != current.get("process"):
+        for key in current.keys() - set(_COMMON_SETTINGS) - from_recipe.keys():
             document = dataclasses.replace(document, data=without_key(document.data, (*_EXPLORATION_PATH, key)))
     return document
 

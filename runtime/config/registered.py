@@ -1,7 +1,7 @@
 """Sections selected by ``kind`` from a group of the registry, whose names are known only when a run is read.
 
-A field ``Annotated[Any, registered(GROUP)]`` holds a struct of the group, tagged by ``kind``; it may be part of a union
-with None or UNSET, a tuple, a list, or the values of a mapping.
+A field ``Annotated[Any, registered(GROUP)]`` holds a struct of the group, tagged by ``kind``; the annotation may be
+part of a union with None or UNSET, a tuple, a list, or the values of a mapping.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def _deferred_struct(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] 
 
 def group_structs(group: str) -> Iterator[inspect.StructType]:
     """Yield the types of a group's structs."""
-    for struct in registry.loadable(group).values():
-        described = inspect.type_info(struct)
-        if isinstance(described, inspect.StructType):
-            yield described
+    for struct in registry.load_available(group).values():
+        info = inspect.type_info(struct)
+        if isinstance(info, inspect.StructType):
+            yield info
 
 
 class WithRegistered(msgspec.Struct, frozen=True):
@@ -71,9 +71,9 @@ class WithRegistered(msgspec.Struct, frozen=True):
 
 @cache
 def _registered_fields(struct: type[msgspec.Struct]) -> list[tuple[str, str, inspect.Type]]:
-    described = inspect.type_info(struct)
-    assert isinstance(described, inspect.StructType)
-    return [(f.name, f.encode_name, f.type) for f in described.fields if _has_registered_parts(f.type)]
+    info = inspect.type_info(struct)
+    assert isinstance(info, inspect.StructType)
+    return [(f.name, f.encode_name, f.type) for f in info.fields if _has_registered_parts(f.type)]
 
 
 def _has_registered_parts(type_: inspect.Type) -> bool:
@@ -120,11 +120,11 @@ def _cached_type_info(type_: type) -> inspect.Type:
 def convert(data: object, type_: Any) -> Any:
     """Convert like ``msgspec.convert``, to a type with ``registered`` parts outside any ``WithRegistered``."""
     value = msgspec.convert(data, type_)
-    described = (
+    info = (
         _cached_type_info(type_) if isinstance(type_, type) else inspect.type_info(type_)
-    )  # others may have no hash
+    )  # other types may be unhashable
     try:
-        return _build_value(described, value, "$") if _has_registered_parts(described) else value
+        return _build_value(info, value, "$") if _has_registered_parts(info) else value
     except ValueError as error:
         raise msgspec.ValidationError(str(error)) from None
 
@@ -154,8 +154,8 @@ def _convert_struct(value: object, struct: type[Any], location: str) -> Any:
     try:
         return msgspec.convert(value, struct)
     except msgspec.ValidationError as error:
-        text, inside, place = str(error).rpartition(" - at `$")
-        raise ValueError(f"{text} - at `{location}{place}" if inside else f"{error} - at `{location}`") from None
+        text, has_location, path = str(error).rpartition(" - at `$")
+        raise ValueError(f"{text} - at `{location}{path}" if has_location else f"{error} - at `{location}`") from None
 
 
 def _type_name(value: object) -> str:

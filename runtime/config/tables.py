@@ -21,7 +21,7 @@ def hash_of(content: str) -> str:
 
 
 def with_tables(document: Document, task_path: NodePath, folder_of_document: Path) -> Document:
-    """Read the tables of the task at a path from files in a folder into the document; raises ConfigError.
+    """Read the tables of the task at ``task_path`` into the document, from files in its folder; raises ConfigError.
 
     A table that is already present, as in a run's folder, is kept.
     """
@@ -36,7 +36,8 @@ def with_tables(document: Document, task_path: NodePath, folder_of_document: Pat
             continue
         path = (*task_path, "targets", name, "file")
         # A path in an override is relative to the working directory.
-        folder = Path() if any(path[: len(set_at)] == set_at for set_at in document.overrides) else folder_of_document
+        is_override = any(path[: len(path_set)] == path_set for path_set in document.overrides)
+        folder = Path() if is_override else folder_of_document
         try:
             content = read_file(folder / file, MAX_BYTES).decode()
         except OSError as error:
@@ -44,8 +45,8 @@ def with_tables(document: Document, task_path: NodePath, folder_of_document: Pat
         except UnicodeDecodeError:
             problems.append(problem_at(document, path, f"'{folder / file}' is not UTF-8 text"))
         else:
-            filled = {**target, "content": content, "sha256": hash_of(content)}
-            document = dataclasses.replace(document, data=with_value(document.data, path[:-1], filled))
+            resolved = {**target, "content": content, "sha256": hash_of(content)}
+            document = dataclasses.replace(document, data=with_value(document.data, path[:-1], resolved))
     if problems:
         raise ConfigError(problems)
     return document

@@ -94,10 +94,10 @@ def read_tree(text: str, file: str) -> Tree | None:
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ConfigError([Problem(file, _mark(mark) if mark else START, _syntax_message(error))]) from None
+        raise ConfigError([Problem(file, _to_mark(mark) if mark else START, _syntax_message(error))]) from None
     except ValueError:
         # PyYAML lets int() and chr() fail on an absurd %YAML version and on an escape beyond U+10FFFF.
-        raise ConfigError([Problem(file, _mark(loader.get_mark()), "a number is out of range here")]) from None
+        raise ConfigError([Problem(file, _to_mark(loader.get_mark()), "a number is out of range here")]) from None
     finally:
         loader.dispose()
     if node is None or (isinstance(node, yaml.ScalarNode) and node.style is None and node.value == ""):
@@ -168,22 +168,22 @@ class _Loader(yaml.BaseLoader):
         self.problems: list[Problem] = []
         self._file = file
         self._depth = 0
-        self._nodes = 0
+        self._n_nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if self._depth > MAX_DEPTH:
             raise yaml.composer.ComposerError(None, None, _TOO_DEEP_MESSAGE, event.start_mark)
         # Keys are nodes too; the builder counts again, with every use of an alias.
-        self._nodes += 1
-        if self._nodes > 2 * MAX_NODES:
+        self._n_nodes += 1
+        if self._n_nodes > 2 * MAX_NODES:
             raise yaml.composer.ComposerError(None, None, _TOO_MANY_MESSAGE, event.start_mark)
         # Recorded here because a node does not distinguish `!!str 12` from `12`.
         tag = getattr(event, "tag", None)
         if tag is not None:
-            shown = tag.replace("tag:yaml.org,2002:", "!!")
-            message = f"tags are not allowed, got {shown} (quotes make a value text)"
-            self.problems.append(Problem(self._file, _mark(event.start_mark), message))
+            short_tag = tag.replace("tag:yaml.org,2002:", "!!")
+            message = f"tags are not allowed, got {short_tag} (quotes make a value text)"
+            self.problems.append(Problem(self._file, _to_mark(event.start_mark), message))
         self._depth += 1
         try:
             return super().compose_node(parent, index)
@@ -199,45 +199,45 @@ class _Builder:
         self.key_marks: dict[NodePath, Mark] = {}
         self.problems = problems
         self._file = file
-        self._open: set[int] = set()
+        self._open_nodes: set[int] = set()
 
     def build(self, node: yaml.Node, path: NodePath) -> Data:
-        mark = _mark(node.start_mark)
-        if id(node) in self._open:
-            raise self._refusal(mark, "an alias refers to the value that contains it")
+        mark = _to_mark(node.start_mark)
+        if id(node) in self._open_nodes:
+            raise self._fatal_error(mark, "an alias refers to the value that contains it")
         if len(path) > MAX_DEPTH:
-            raise self._refusal(mark, _TOO_DEEP_MESSAGE)
+            raise self._fatal_error(mark, _TOO_DEEP_MESSAGE)
         if len(self.marks) >= MAX_NODES:
-            raise self._refusal(mark, _TOO_MANY_MESSAGE)
+            raise self._fatal_error(mark, _TOO_MANY_MESSAGE)
         self.marks[path] = mark
         if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node)
-        self._open.add(id(node))
+            return self._read_scalar(node)
+        self._open_nodes.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
-                return self._mapping(node, path)
+                return self._build_mapping(node, path)
             return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
         finally:
-            self._open.discard(id(node))
+            self._open_nodes.discard(id(node))
 
-    def _mapping(self, node: yaml.MappingNode, path: NodePath) -> dict[str, Data]:
+    def _build_mapping(self, node: yaml.MappingNode, path: NodePath) -> dict[str, Data]:
         result: dict[str, Data] = {}
         for key_node, value_node in node.value:
-            key = self._key(key_node)
+            key = self._read_key(key_node)
             if key is None:
                 continue
             node_path = (*path, key)
             if key in result:
-                first = self.key_marks[node_path]
+                first_mark = self.key_marks[node_path]
                 self._add_problem(
-                    key_node, f"duplicate key {key!r}, first used in line {first.line}, column {first.column}"
+                    key_node, f"duplicate key {key!r}, first used in line {first_mark.line}, column {first_mark.column}"
                 )
                 continue
-            self.key_marks[node_path] = _mark(key_node.start_mark)
+            self.key_marks[node_path] = _to_mark(key_node.start_mark)
             result[key] = self.build(value_node, node_path)
         return result
 
-    def _key(self, node: yaml.Node) -> str | None:
+    def _read_key(self, node: yaml.Node) -> str | None:
         if not isinstance(node, yaml.ScalarNode):
             self._add_problem(node, "a key must be text, not a list or mapping")
             return None
@@ -251,28 +251,28 @@ class _Builder:
         if not is_text:
             self._add_problem(node, f"a key must be text: quote it, '{node.value}'")
             return None
-        return self._text(node)
+        return self._read_text(node)
 
-    def _scalar(self, node: yaml.ScalarNode) -> Scalar:
+    def _read_scalar(self, node: yaml.ScalarNode) -> Scalar:
         if node.style is not None:
-            return self._text(node)
+            return self._read_text(node)
         try:
             return resolve_plain(node.value)
         except ValueError as error:
             self._add_problem(node, str(error))
             return None
 
-    def _text(self, node: yaml.ScalarNode) -> str:
+    def _read_text(self, node: yaml.ScalarNode) -> str:
         text = str(node.value)
         if _SURROGATE.search(text):
             self._add_problem(node, "\\ud800 to \\udfff are not characters: write \\U and eight digits")
         return text
 
-    def _refusal(self, mark: Mark, message: str) -> ConfigError:
+    def _fatal_error(self, mark: Mark, message: str) -> ConfigError:
         return ConfigError([Problem(self._file, mark, message)])
 
     def _add_problem(self, node: yaml.Node, message: str) -> None:
-        self.problems.append(Problem(self._file, _mark(node.start_mark), message))
+        self.problems.append(Problem(self._file, _to_mark(node.start_mark), message))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -291,7 +291,7 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"(?:{INT.pat
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"(?:{FLOAT.pattern})$"), list("+-.0123456789"))
 
 
-def _mark(mark: yaml.Mark) -> Mark:
+def _to_mark(mark: yaml.Mark) -> Mark:
     return Mark(mark.line + 1, mark.column + 1)
 
 

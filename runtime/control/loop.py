@@ -37,7 +37,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Event
 from onrig.runtime.run_state.states import State as RunState
 from onrig.runtime.shm.board import Word
-from onrig.runtime.starts import draw_start, middle_of
+from onrig.runtime.starts import draw_start, middle_start
 from onrig.runtime.targets import TargetFailed
 from onrig.runtime.tracking import PLANT_ROLES
 
@@ -76,7 +76,7 @@ class ControlLoop:
         self.arming = arming = Arming(config, session, board, requests, self._pace, reconnection)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
-            reset = EpisodeReset(config.task.reset, middle_of(config.task.all_starts), config.rig, self._pace.clock)
+            reset = EpisodeReset(config.task.reset, middle_start(config.task.all_starts), config.rig, self._pace.clock)
             self._homing = Homing(
                 reset, self._explorer, session, self._tick, self._frames, arming, board, self._pace.push
             )

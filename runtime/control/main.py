@@ -31,7 +31,7 @@ from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.realtime import collapse_pages, die_with_parent, enter_realtime, freeze_collector
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.policy.probation import probation_limits
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_resolved
@@ -59,7 +59,7 @@ def _run_loop(config: RunConfig, port: str, run_folder: Path, shm: Path, layout:
     signal.signal(signal.SIGTERM, lambda signum, frame: requests.signal())
     signal.signal(signal.SIGINT, lambda signum, frame: requests.signal())
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
-    switch = PolicySwitch(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
+    switch = PolicySwitch(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), probation_limits(config))
     line = (config.device.line or Serial(port)).with_address(port)
     session = DeviceSession(line.open(), config.rig, time, tap=frame_tap(shm))
     try:

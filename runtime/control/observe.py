@@ -8,7 +8,7 @@ from typing import Final
 
 from onrig.hw.messages import State
 from onrig.hw.rig import Rig, targets_of
-from onrig.runtime.inputs import Watch, composition_of
+from onrig.runtime.inputs import TransformGuard, build_composition
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.tracking import EpisodeTargets
@@ -130,11 +130,11 @@ def make_extra_signals(config: RunConfig, steps: int, to_si: CountsToSi) -> Extr
 class EpisodeObserver:
     """Observation and policy input of each frame of an episode, in order."""
 
-    def __init__(self, config: RunConfig, steps: int, to_si: CountsToSi, watch: Watch) -> None:
-        """``steps`` per episode; ``to_si`` converts counts of the actuators; ``watch`` wraps third-party transforms."""
+    def __init__(self, config: RunConfig, steps: int, to_si: CountsToSi, guard: TransformGuard) -> None:
+        """``steps`` per episode; ``to_si`` converts counts of the actuators; ``guard`` wraps third-party transforms."""
         self._sensors: Final = Observer(config.rig, config.period_us * 1e-6)
         self._extra_signals: Final = make_extra_signals(config, steps, to_si)
-        self._composition: Final = composition_of(config.task.inputs, config.rig, watch)
+        self._composition: Final = build_composition(config.task.inputs, config.rig, guard)
         self.begin(Kind.RESET, 0)
 
     def set_seed(self, seed: int, before: int) -> None:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
-from onrig.runtime.policy.probation import Record, Tenure, Terms
+from onrig.runtime.policy.probation import ProbationLimits, Tenure, TenureState
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
@@ -53,7 +53,7 @@ class SeatedState(msgspec.Struct, frozen=True):
     """An acting or former policy, as stored for a resumed run."""
 
     policy_id: int
-    tenure: Record
+    tenure: TenureState
     native: bool = False
 
 
@@ -71,7 +71,7 @@ class PolicySwitch:
     ``terms``: the probation of every policy; None disables rollback.
     """
 
-    def __init__(self, slot: PolicySlot, terms: Terms | None = None) -> None:
+    def __init__(self, slot: PolicySlot, terms: ProbationLimits | None = None) -> None:
         self._slot, self._terms = slot, terms
         self._seen_version = 0
         self._fetched: SlotPolicy | None = None
@@ -142,7 +142,7 @@ class PolicySwitch:
             self._warm_up()
 
     def _keep_warm(self, slack_ns: int) -> None:
-        if self._predecessors and slack_ns >= _KEEP_WARM_NS and self._tenure.on_probation:
+        if self._predecessors and slack_ns >= _KEEP_WARM_NS and self._tenure.is_on_probation:
             with contextlib.suppress(Exception):  # its errors matter only when it acts
                 self._predecessors[-1].session.run()
 
@@ -208,13 +208,13 @@ class PolicySwitch:
         if self.active is not None and (
             previous_tenure.ticks or self._terms is None
         ):  # one that never acted is not a fallback
-            if self._terms is None or previous_tenure.passed:
+            if self._terms is None or previous_tenure.has_passed:
                 self._predecessors.clear()
             self._predecessors.append(_SeatedPolicy(self.policy_id, self.active, previous_tenure))
             if len(self._predecessors) > _MAX_PREDECESSORS:
                 del self._predecessors[1]
         self.policy_id, self.active = policy_id, session
-        self._tenure = Tenure(self._terms, self._predecessors[-1].tenure.share if self._predecessors else None)
+        self._tenure = Tenure(self._terms, self._predecessors[-1].tenure.fallback_share if self._predecessors else None)
         self._ready = None
         self.n_swaps += 1
 
@@ -236,7 +236,7 @@ class PolicySwitch:
         """Return the state for a resumed run: the acting policy, its predecessors, and their probation records."""
         acting = [_SeatedPolicy(self.policy_id, self.active, self._tenure)] if self.active is not None else []
         seated = tuple(
-            SeatedState(s.policy_id, s.tenure.record(), s.session.native) for s in (*self._predecessors, *acting)
+            SeatedState(s.policy_id, s.tenure.state(), s.session.native) for s in (*self._predecessors, *acting)
         )
         return SwitchState(seated, tuple(self._failed_ids))
 
@@ -246,7 +246,9 @@ class PolicySwitch:
         self._failed_ids.extend(state.failed)
         sessions = [(s, session_of(s.policy_id, s.native)) for s in state.seated]
         seated = [
-            _SeatedPolicy(s.policy_id, session, Tenure.of(self._terms, s.tenure)) for s, session in sessions if session
+            _SeatedPolicy(s.policy_id, session, Tenure.restore(self._terms, s.tenure))
+            for s, session in sessions
+            if session
         ]
         if not seated or not sessions[-1][1]:
             return
@@ -259,7 +261,7 @@ class PolicySwitch:
 
     def record_flags(self) -> int:
         """Return the flags for the record of a tick in which the policy is evaluated; to be called once per record."""
-        probation = _PROBATION if self._tenure.on_probation else 0
+        probation = _PROBATION if self._tenure.is_on_probation else 0
         return probation | self.take_rollback_flag() if self._has_rolled_back else probation
 
     def take_rollback_flag(self) -> int:

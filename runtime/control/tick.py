@@ -24,7 +24,7 @@ from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, is_unfit
 from onrig.runtime.safety.shield import Shield
-from onrig.runtime.task import compile_form, compile_termination, episode_steps
+from onrig.runtime.task import compile_base_reward, compile_termination, episode_steps
 from onrig.runtime.terminations import ScalarTest
 
 # Plain numbers, because an operation on an enumeration of flags takes microseconds with cold caches.
@@ -44,7 +44,7 @@ class Tick:
         rig = config.rig
         guard = Guard(self._on_third_party_failure, budget_ns(config.period_us), clock)
 
-        def watch(name: str, test: ScalarTest) -> ScalarTest:
+        def guard_condition(name: str, test: ScalarTest) -> ScalarTest:
             return guard.wrap(name, test, False)
 
         self._explorer = explorer
@@ -56,8 +56,8 @@ class Tick:
         self._ports = PolicyPorts(rig)
         self._exploration = ExplorationStage(config, explorer)
         self._shield = Shield(config.limits, rig, config.period_us * 1e-6)
-        self._reward = compile_form(config.task, rig, watch)
-        self._terminated = compile_termination(config.task, rig, watch)
+        self._reward = compile_base_reward(config.task, rig, guard_condition)
+        self._terminated = compile_termination(config.task, rig, guard_condition)
         self._zeros = (0.0,) * len(rig.actuators)
         self._no_answer = (nan,) * len(rig.actuators)
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
@@ -160,7 +160,7 @@ class Tick:
             return
         if policy.native:
             step.flags |= _NATIVE
-        if not policy.plain:
+        if not policy.has_basic_ports:
             self._ports.ask(step, policy, *self._exploration.policy_noise(self._k, self._margin))
             return
         try:

@@ -1,6 +1,7 @@
-"""Budgets per episode, hour and session: use, remaining room, and pauses.
+"""Budgets per episode, hour and session: consumption, attenuation of the amplitude, and pauses.
 
-An hour is any 60 minutes of device time: use is summed per minute, and a minute counts until its end is an hour old.
+An hour is any 60 minutes of device time: consumption is summed per minute, and a minute counts for an hour after its
+end.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from onrig.runtime.explore.schedule import budget_factor
 from onrig.runtime.explore.settings import Budgets, Quota
 
 QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes", "driven_s")
-"""Budgeted quantities, in the order of the amounts of `Ledger.use`."""
+"""Budgeted quantities, in the order of the fields of `Quota`."""
 Span = Literal["episode", "hour", "session"]
 SPANS: Final[tuple[Span, ...]] = get_args(Span)
 _MINUTE_US: Final = 60_000_000
 _N_MINUTES: Final = 61
-"""Number of minutes kept: an hour, and the one in progress."""
+"""Number of stored minutes: an hour, and the minute in progress."""
 
 
 class Pause(NamedTuple):
@@ -34,7 +35,7 @@ class Pause(NamedTuple):
     wait_s: float
 
 
-class Amounts(NamedTuple):
+class TickConsumption(NamedTuple):
     """Consumption of one tick; same fields as `Quota`."""
 
     interventions: float = 0.0
@@ -47,14 +48,14 @@ class Amounts(NamedTuple):
 class _Account:
     """Account of one quantity over one span; ``minutes`` holds the last hour, newest last.
 
-    Use up to ``ample`` needs no attenuation.
+    Consumption up to ``unattenuated`` does not reduce the amplitude.
     """
 
-    __slots__ = ("ample", "limit", "minutes", "quantity", "span", "used")
+    __slots__ = ("limit", "minutes", "quantity", "span", "unattenuated", "used")
 
     def __init__(self, span: Span, quantity: int, limit: float, warn: float) -> None:
         self.span, self.quantity, self.limit = span, quantity, limit
-        self.ample = warn * limit
+        self.unattenuated = warn * limit
         self.used = 0.0
         self.minutes = [0.0] * _N_MINUTES if span == "hour" else []
 
@@ -72,13 +73,13 @@ class Ledger:
             if limit is not None
         ]
         self._by_quantity = [[a for a in self._accounts if a.quantity == q] for q in range(len(QUANTITIES))]
-        self._hourly = [a for a in self._accounts if a.minutes]
+        self._hour_accounts = [a for a in self._accounts if a.minutes]
         self._minute_us = 0
         self._temperature_reading: float | None = None
-        self._update_ample()
+        self._update_is_ample()
 
-    def _update_ample(self) -> None:
-        self.ample = self._temperature is None and all(a.used <= a.ample < a.limit for a in self._accounts)
+    def _update_is_ample(self) -> None:
+        self.is_ample = self._temperature is None and all(a.used <= a.unattenuated < a.limit for a in self._accounts)
         """Whether no budget requires attenuation or a pause; always False with a temperature sensor."""
 
     @property
@@ -87,20 +88,21 @@ class Ledger:
         return bool(self._accounts) or self._temperature is not None
 
     def begin_episode(self) -> None:
-        """Open the accounts of a new episode."""
+        """Reset the episode's accounts."""
         for account in self._accounts:
             if account.span == "episode":
                 account.used = 0.0
-        self._update_ample()
+        self._update_is_ample()
 
     def book(self, amounts: tuple[float, float, float, float, float], duration_us: int = 0) -> None:
-        """Book the consumption of a tick, in the order of ``QUANTITIES`` (``Amounts``), and advance device time."""
+        """Book the consumption of a tick, in the order of ``QUANTITIES`` (``TickConsumption``), and advance device
+        time."""
         for amount, accounts in zip(amounts, self._by_quantity, strict=True):
             if amount:
                 for account in accounts:
                     account.used += amount
-                    if account.used > account.ample:
-                        self.ample = False
+                    if account.used > account.unattenuated:
+                        self.is_ample = False
                     if account.minutes:
                         account.minutes[-1] += amount
         self._minute_us += duration_us
@@ -117,10 +119,10 @@ class Ledger:
         if not elapsed:
             return
         n_full_minutes = min(elapsed, _N_MINUTES)
-        for account in self._hourly:
+        for account in self._hour_accounts:
             account.minutes = account.minutes[n_full_minutes:] + [0.0] * n_full_minutes
             account.used = math.fsum(account.minutes)
-        self._update_ample()
+        self._update_is_ample()
 
     def advance_at_rest(self, seconds: float) -> None:
         """Advance time without motion; the next temperature reading shows how far the rig has cooled down."""
@@ -132,23 +134,23 @@ class Ledger:
         for account in self._accounts:
             if account.span == "session":
                 account.used = 0.0
-        self._update_ample()
+        self._update_is_ample()
 
     def factor(self) -> float:
         """Return the factor on the amplitude, set by the scarcest budget."""
-        if self.ample:
+        if self.is_ample:
             return 1.0
         minimum = 1.0
         for account in self._accounts:
-            if not account.used <= account.ample < account.limit:
+            if not account.used <= account.unattenuated < account.limit:
                 minimum = min(minimum, budget_factor(account.used, account.limit, self._warn))
         return min(minimum, self._temperature_factor())
 
     def pause(self) -> Pause | None:
-        """Return the longest pause required by spent budgets; None while there is room."""
-        if self.ample:
+        """Return the longest pause required by spent budgets; None if no budget is spent."""
+        if self.is_ample:
             return None
-        pauses = [self._pause(a) for a in self._accounts if not a.used < a.limit]
+        pauses = [self._pause_for(a) for a in self._accounts if not a.used < a.limit]
         temperature = self._temperature
         if temperature is not None and self._temperature_factor() <= 0.0:
             cause = f"'{temperature.sensor}' reads {self._temperature_reading:g}; its limit is {temperature.limit:g}"
@@ -163,16 +165,16 @@ class Ledger:
             max(self._temperature_reading - temperature.warn, 0.0), temperature.limit - temperature.warn, 0.0
         )
 
-    def _pause(self, account: _Account) -> Pause:
+    def _pause_for(self, account: _Account) -> Pause:
         location = f"exploration.budgets.{account.span}.{QUANTITIES[account.quantity]}"
         wait_s = self._wait_s(account) if account.span == "hour" else 0.0 if account.span == "episode" else math.inf
         return Pause(
-            f"{account.used:.4g} of {account.limit:g} used at {location}", "find the cause, or raise it", wait_s
+            f"{account.used:.4g} of {account.limit:g} used at {location}", "find the cause, or raise the limit", wait_s
         )
 
     def _wait_s(self, account: _Account) -> float:
-        """Return the rest in s until the use of the last hour is at most the ``warn`` fraction of the budget and below
-        its limit."""
+        """Return the pause in s until the last hour's consumption is at most the ``warn`` fraction of the limit, and
+        below it."""
         remaining, minutes = account.used, 0
         while (remaining > self._warn * account.limit or remaining >= account.limit) and minutes < _N_MINUTES:
             remaining -= account.minutes[minutes]
@@ -198,7 +200,7 @@ class Ledger:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
             account.used = state.get(name, 0.0)
             account.minutes = [state.get(f"{name}.{i}", 0.0) for i in range(len(account.minutes))]
-        self._update_ample()
+        self._update_is_ample()
 
 
 def _limits(quota: Quota) -> tuple[float | None, ...]:

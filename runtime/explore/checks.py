@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import msgspec
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.problem import Finding, NodePath, collect_problems, format_path, path_steps, unknown_name
+from onrig.runtime.config.problem import (
+    Finding,
+    NodePath,
+    collect_problems,
+    describe_unknown_name,
+    format_path,
+    parse_path,
+)
 from onrig.runtime.explore.settings import Budgets, Exploration, Points, Quota, ScheduledNoise, TemperatureLimit
 
 
@@ -25,8 +32,8 @@ def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) ->
         if quiet is not None and quiet.episodes >= quiet.every:
             message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
             yield ("quiet", "episodes"), message
-    piece_problems = collect_problems(lambda: exploration.problems(rig), "the process")
-    yield from ((path_steps(path), message) for path, message in piece_problems)
+    problems = collect_problems(lambda: exploration.problems(rig), "the process")
+    yield from ((parse_path(path), message) for path, message in problems)
     yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
     yield from _temperature_findings(exploration.budgets.temperature, rig)
 
@@ -39,7 +46,7 @@ def _schedule_findings(exploration: ScheduledNoise, rig: Rig) -> Iterator[Findin
     actuators = [a.name for a in rig.actuators]
     for name, points in amplitude.items():
         if name not in actuators:
-            yield ("amplitude", name), unknown_name(f"rig '{rig.name}'", "actuator", name, actuators)
+            yield ("amplitude", name), describe_unknown_name(f"rig '{rig.name}'", "actuator", name, actuators)
         yield from _points_findings(("amplitude", name), points, exploration.over)
     missing = [name for name in actuators if name not in amplitude]
     if missing and set(amplitude) <= set(actuators):  # otherwise the misspelled name is reported
@@ -56,9 +63,9 @@ def _points_findings(node_path: NodePath, points: Points, over: str) -> Iterator
 
 def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
     for name, limit in _configured_limits(budgets.session):
-        hourly = getattr(budgets.hour, name)
-        if hourly is not None and limit < hourly:
-            yield ("budgets", "hour", name), f"{hourly:g} per hour exceeds the session's budget of {limit:g}"
+        hour_limit = getattr(budgets.hour, name)
+        if hour_limit is not None and limit < hour_limit:
+            yield ("budgets", "hour", name), f"{hour_limit:g} per hour exceeds the session's budget of {limit:g}"
     largest_use = _largest_episode_use(rig, steps, rate_hz) if steps else {}
     for span in ("hour", "session"):
         for name, limit in _configured_limits(getattr(budgets, span)):
@@ -78,7 +85,7 @@ def _temperature_findings(temperature: TemperatureLimit | None, rig: Rig) -> Ite
         return
     sensors = [s.name for s in rig.sensors]
     if temperature.sensor not in sensors:
-        message = unknown_name(f"rig '{rig.name}'", "sensor", temperature.sensor, sensors)
+        message = describe_unknown_name(f"rig '{rig.name}'", "sensor", temperature.sensor, sensors)
         yield ("budgets", "temperature", "sensor"), message
     if not temperature.warn < temperature.limit:
         yield (

@@ -1,4 +1,4 @@
-"""Consumption of the rig's motion, tick by tick, from what the device applied and measured."""
+"""Consumption of the rig's motion per tick, from the applied commands and the measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onrig.runtime.explore.settings import Budgets
 
 
 class ConsumptionMeter:
-    """Books the consumption of each tick in a ledger; quantities as in `Quota`."""
+    """Meter that books the consumption of each tick in a ledger; quantities as in `Quota`."""
 
     def __init__(self, rig: Rig, period_us: int, budgets: Budgets, ledger: Ledger) -> None:
         self._ledger: Final = ledger
@@ -25,7 +25,7 @@ class ConsumptionMeter:
         self.begin_episode()
 
     def begin_episode(self) -> None:
-        """Measure wear from the episode's first output on."""
+        """Start an episode; its wear is measured from its first output on."""
         self._applied: Sequence[float] | None = None
 
     def book(
@@ -36,7 +36,7 @@ class ConsumptionMeter:
         Returns whether the ledger's factor or pause may have changed.
         """
         ledger = self._ledger
-        was_ample = ledger.ample
+        was_ample = ledger.is_ample
         energy, wear = 0.0, 0.0
         for u, previous, (safe, full, stroke) in zip(applied, self._applied or applied, self._actuators, strict=True):
             effort = (u - safe) / full
@@ -49,4 +49,4 @@ class ConsumptionMeter:
         if self._thermometer is not None:
             index, resolution = self._thermometer
             ledger.set_temperature(sensors[index] * resolution)
-        return not (was_ample and ledger.ample)
+        return not (was_ample and ledger.is_ample)

@@ -1,4 +1,4 @@
-"""Explorer: an episode's exploration signal, its amplitude in each tick, and pauses of the run.
+"""Exploration of a run: signal of each episode, amplitude in each tick, and pauses.
 
 Decisions are pure functions of the configuration, the seed and past events; all state passes through ``state`` and
 ``restore``, so that a resumed run continues as if uninterrupted.
@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime.explore.budgets import Ledger, Pause
 from onrig.runtime.explore.consumption import ConsumptionMeter
-from onrig.runtime.explore.noise import Scale, WeightNoise, unit_signal
-from onrig.runtime.explore.schedule import BackOffState, Retreat, amplitudes, attenuation, is_quiet
+from onrig.runtime.explore.noise import AdaptiveScale, WeightNoise, unit_signal
+from onrig.runtime.explore.schedule import AmplitudeBackOff, BackOffState, amplitudes, attenuation, is_quiet
 from onrig.runtime.explore.settings import Exploration, ParameterNoise, ScheduledNoise
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
@@ -25,7 +25,7 @@ from onrig.runtime.task import Task, episode_steps
 
 
 class ExplorationConfig(Protocol):
-    """Part of a run's configuration that exploration needs."""
+    """Part of a run's configuration used by the exploration."""
 
     @property
     def rig(self) -> Rig:
@@ -57,7 +57,7 @@ class ExplorationConfig(Protocol):
 
 
 class Explorer:
-    """Exploration of one run.
+    """Exploration of a run.
 
     Calls per episode: ``signal`` and ``perturb`` while the rig is at rest; ``begin_episode``; per tick ``amplitude``,
     then ``record_outcome`` with the outcome; ``end_episode``; ``rest`` for as long as ``pause_due`` requires.
@@ -72,7 +72,7 @@ class Explorer:
         self._zero_amplitude = (0.0,) * len(self._names)
         exploration = self._exploration
         self._near_envelope = exploration.near_envelope if isinstance(exploration, ScheduledNoise) else None
-        self._retreat = Retreat(exploration.back_off if isinstance(exploration, ScheduledNoise) else None)
+        self._back_off = AmplitudeBackOff(exploration.back_off if isinstance(exploration, ScheduledNoise) else None)
         self._weights = WeightNoise(exploration, config.signals)
         self._ledger = Ledger(exploration.budgets)
         self._meter: ConsumptionMeter | None = None
@@ -84,7 +84,7 @@ class Explorer:
         self._scheduled_amplitude = self._gated_amplitude = self._zero_amplitude
         self._changes_within_episode = isinstance(exploration, ScheduledNoise) and exploration.over != "episodes"
         self.pause: Pause | None = None
-        """Pause due because of a spent budget; an episode in progress must end at once."""
+        """Pause required by a spent budget; an episode in progress must end at once."""
         self._restraint = self._reduction = 1.0
 
     @property
@@ -99,8 +99,8 @@ class Explorer:
 
     @property
     def back_off(self) -> float:
-        """Factor on the amplitude after trips; 1 without recent ones."""
-        return self._retreat.factor
+        """Factor on the amplitude after trips; 1 without recent trips."""
+        return self._back_off.factor
 
     def is_noisy(self, kind: Kind, episode: int) -> bool:
         """Return whether an episode has noise: training episodes that are not quiet."""
@@ -122,7 +122,7 @@ class Explorer:
     def begin_episode(self, kind: Kind, episode: int) -> None:
         """Start an episode: open its budget accounts and set its position in the schedule."""
         self._episode = episode
-        self._retreat.begin_episode()
+        self._back_off.begin_episode()
         self._ledger.begin_episode()
         if self._meter is not None:
             self._meter.begin_episode()
@@ -163,12 +163,13 @@ class Explorer:
         """Record the outcome of a tick.
 
         ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) in SI units;
-        ``sensors``: counts of the frame; ``periods``: until the next frame, more than one if frames were lost.
+        ``sensors``: counts of the frame; ``periods``: number of periods until the next frame, above 1 if frames were
+        lost.
         """
         if self._is_noisy:
             self._training_steps += 1
         amplitude_changed = self._changes_within_episode and self._is_noisy
-        if tripped and self._retreat.trip():
+        if tripped and self._back_off.trip():
             amplitude_changed = True
         if amplitude_changed:
             self._update_schedule()
@@ -184,7 +185,7 @@ class Explorer:
     def end_episode(self) -> None:
         """Close the episode."""
         if self._is_noisy:
-            self._retreat.end_noisy_episode()
+            self._back_off.end_noisy_episode()
         self._is_noisy = False
 
     @property
@@ -194,7 +195,7 @@ class Explorer:
         return pause if pause is not None and pause.wait_s > 0.0 else None
 
     def rest(self, seconds: float) -> None:
-        """Account for a pause (device time); after an unbounded one a new session starts."""
+        """Account for a pause of ``seconds`` (device time); an unbounded pause ends the session."""
         if self.pause is not None and isinf(self.pause.wait_s):
             self._ledger.reset_session()
         self._ledger.advance_at_rest(0.0 if isinf(seconds) else seconds)
@@ -220,7 +221,7 @@ class Explorer:
     def _update_gates(self) -> None:
         """Update the gates that are constant between episodes and budget bookings."""
         factor = self._ledger.factor()
-        factor *= self._retreat.factor
+        factor *= self._back_off.factor
         factor *= self._restraint * self._reduction
         self._gated_amplitude = (
             self._scheduled_amplitude if factor == 1.0 else tuple([factor * a for a in self._scheduled_amplitude])
@@ -228,22 +229,22 @@ class Explorer:
 
     def state(self) -> dict[str, float]:
         """Return the state between episodes as plain numbers, for resuming a run."""
-        retreat, scale = self._retreat.state, self._weights.scale
+        back_off_state, weight_scale = self._back_off.state, self._weights.scale
         return {
             "training_steps": self._training_steps,
-            "retreat.level": retreat.level,
-            "retreat.clean": retreat.clean,
-            "scale.std": scale.std,
-            "scale.squares": scale.squares,
-            "scale.steps": scale.steps,
+            "retreat.level": back_off_state.level,
+            "retreat.clean": back_off_state.clean,
+            "scale.std": weight_scale.std,
+            "scale.squares": weight_scale.squares,
+            "scale.steps": weight_scale.steps,
             **{f"budget.{name}": value for name, value in self._ledger.state().items()},
         }
 
     def restore(self, state: Mapping[str, float]) -> None:
         """Restore a saved state."""
         self._training_steps = int(state["training_steps"])
-        self._retreat.state = BackOffState(int(state["retreat.level"]), int(state["retreat.clean"]))
-        self._weights.scale = Scale(state["scale.std"], state["scale.squares"], int(state["scale.steps"]))
+        self._back_off.state = BackOffState(int(state["retreat.level"]), int(state["retreat.clean"]))
+        self._weights.scale = AdaptiveScale(state["scale.std"], state["scale.squares"], int(state["scale.steps"]))
         budget = "budget."
         self._ledger.restore({k.removeprefix(budget): v for k, v in state.items() if k.startswith(budget)})
         self.pause = self._ledger.pause()

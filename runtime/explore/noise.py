@@ -52,11 +52,11 @@ def ornstein_uhlenbeck(white: Signal, gain: float, friction: float) -> Signal:
 
 
 def correlated_noise(white: Signal, friction: float) -> Signal:
-    """Correlate N(0, 1) draws (steps, ...) over the steps; the result is N(0, 1) at every step, including the first."""
-    kept = 1.0 - friction
+    """Correlate N(0, 1) draws (steps, ...) over the steps, so that every step, the first included, remains N(0, 1)."""
+    persistence = 1.0 - friction
     u = white.copy()
     for k in range(1, len(u)):
-        u[k] = kept * u[k - 1] + sqrt(1.0 - kept * kept) * white[k]
+        u[k] = persistence * u[k - 1] + sqrt(1.0 - persistence * persistence) * white[k]
     return u
 
 
@@ -71,7 +71,7 @@ def gaussian_signal(settings: Gaussian, rng: np.random.Generator, steps: int, di
 
 
 def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal | None:
-    """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None if the process adds none to
+    """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None if the process adds no noise to
     actions.
 
     For ``EpsilonGreedy``, the signal of ``random_levels``.
@@ -88,10 +88,11 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
 
 
 def random_levels(rng: np.random.Generator, steps: int, levels: int) -> Signal:
-    """Draw (steps, 2): a uniform number, below the amplitude if the step takes a random level, and the level."""
-    drawn = rng.random((steps, 2))
-    drawn[:, 1] = quantize(drawn[:, 1], levels)
-    return drawn
+    """Draw (steps, 2): a uniform number, and a random level that the step takes if the number is below the
+    amplitude."""
+    draws = rng.random((steps, 2))
+    draws[:, 1] = quantize(draws[:, 1], levels)
+    return draws
 
 
 def quantize(uniform: Signal, levels: int) -> Signal:
@@ -112,14 +113,14 @@ def clip_limit(exploration: Exploration) -> float:
 def unit_signal(
     exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int
 ) -> list[tuple[float, ...]]:
-    """Draw an episode's clipped signal, one (m,) tuple per step; empty if none is added to actions.
+    """Draw an episode's clipped signal, one (m,) tuple per step; empty if the process adds no noise to actions.
 
     The amplitude multiplies the *clipped* noise: noise scaled before clipping would never become small
     (docs/methods.md, "Clipped noise").
     """
-    raw = raw_signal(exploration, rng, steps, dimensions)
-    cut = clip_limit(exploration)
-    return [] if raw is None else [tuple(row) for row in np.clip(raw, -cut, cut).tolist()]
+    signal = raw_signal(exploration, rng, steps, dimensions)
+    limit = clip_limit(exploration)
+    return [] if signal is None else [tuple(row) for row in np.clip(signal, -limit, limit).tolist()]
 
 
 def episode_noise(
@@ -133,18 +134,18 @@ def episode_noise(
         raise ValueError("parameter noise depends on the policy")
     if isinstance(exploration, EpsilonGreedy):
         raise ValueError("random levels replace the policy's action")
-    raw = raw_signal(exploration, rng, steps, len(actuators))
-    if raw is None or not isinstance(exploration, ScheduledNoise) or is_quiet(exploration.quiet, episode):
+    signal = raw_signal(exploration, rng, steps, len(actuators))
+    if signal is None or not isinstance(exploration, ScheduledNoise) or is_quiet(exploration.quiet, episode):
         return [(0.0,) * len(actuators)] * steps
-    cut = clip_limit(exploration)
-    scaled = np.array(amplitudes(exploration, actuators, episode)) * np.clip(raw, -cut, cut)
-    return [tuple(row) for row in scaled.tolist()]
+    limit = clip_limit(exploration)
+    scaled_signal = np.array(amplitudes(exploration, actuators, episode)) * np.clip(signal, -limit, limit)
+    return [tuple(row) for row in scaled_signal.tolist()]
 
 
 _MIN_STD, _MAX_STD = 1e-6, 10.0
 
 
-class Scale(NamedTuple):
+class AdaptiveScale(NamedTuple):
     """Standard deviation of the noise on the weights, and the distances measured since its last adaptation."""
 
     std: float
@@ -153,21 +154,21 @@ class Scale(NamedTuple):
     steps: int = 0
 
 
-def adapt_scale(noise: ParameterNoise, scale: Scale, deviation: Sequence[float]) -> Scale:
+def adapt_scale(noise: ParameterNoise, scale: AdaptiveScale, deviation: Sequence[float]) -> AdaptiveScale:
     """Add one step's distance (m,) between the perturbed policy's action and the policy's; adapt every N steps."""
-    square = 0.0
+    squared_distance = 0.0
     for d in deviation:
-        square += d * d
-    squares, steps = scale.squares + square / len(deviation), scale.steps + 1
+        squared_distance += d * d
+    squares, steps = scale.squares + squared_distance / len(deviation), scale.steps + 1
     if steps < noise.adapt_every:
-        return Scale(scale.std, squares, steps)
+        return AdaptiveScale(scale.std, squares, steps)
     is_within_target = sqrt(squares / steps) <= noise.target_std
     std = scale.std * noise.adaption if is_within_target else scale.std / noise.adaption
-    return Scale(min(max(std, _MIN_STD), _MAX_STD))
+    return AdaptiveScale(min(max(std, _MIN_STD), _MAX_STD))
 
 
 class WeightNoise:
-    """Noise on the policy's weights over a run, with its adaptive scale; without effect for other processes."""
+    """Noise on the policy's weights over a run, with its adaptive scale; inactive for other exploration processes."""
 
     def __init__(self, exploration: Exploration, signals: Sequence[Observation]) -> None:
         """``signals``: inputs of the policy."""
@@ -175,7 +176,7 @@ class WeightNoise:
         low, high = np.array([s.low for s in signals]), np.array([s.high for s in signals])
         self._centre: Final = 0.5 * (low + high)
         self._half_range: Final = 0.5 * (high - low)
-        self.scale = Scale(0.0 if self._settings is None else self._settings.target_std)
+        self.scale = AdaptiveScale(0.0 if self._settings is None else self._settings.target_std)
 
     def perturb(self, model: bytes, rng: np.random.Generator) -> bytes:
         """Return the ONNX model with noise on its weights; raises ModelRefused."""
@@ -206,19 +207,19 @@ def perturbed_model(
         raise ModelRefused("shapes", "parameter noise needs a policy without a hidden state")
     patched = bytearray(model)
     has_weights = False
-    for layer in _layers(graph):
+    for layer in _dense_layers(graph):
         has_weights = True
         weight = graph.initializers[layer.weight]
         noise = std * rng.standard_normal(weight.shape)
         bias = None if layer.bias is None else graph.initializers[layer.bias]
         shift = np.zeros(()) if bias is None else std * rng.standard_normal(bias.shape)
         if layer.is_first:
-            inputs_first = noise.T if layer.is_transposed else noise
-            inputs_first /= half_range[:, None]
-            shift = shift - centre @ inputs_first
-        _write(model, patched, weight, weight.astype(np.float64) + noise)
+            input_noise = noise.T if layer.is_transposed else noise
+            input_noise /= half_range[:, None]
+            shift = shift - centre @ input_noise
+        _overwrite(model, patched, weight, weight.astype(np.float64) + noise)
         if bias is not None:
-            _write(model, patched, bias, bias.astype(np.float64) + shift.reshape(bias.shape))
+            _overwrite(model, patched, bias, bias.astype(np.float64) + shift.reshape(bias.shape))
     if not has_weights:
         raise ModelRefused("operators", "parameter noise found no Gemm or MatMul with constant weights")
     return bytes(patched)
@@ -230,10 +231,10 @@ class _Layer(NamedTuple):
     is_transposed: bool
     """Whether the weight has shape (out, in)."""
     is_first: bool
-    """Whether its input is the observation in SI units."""
+    """Whether the layer's input is the observation in SI units."""
 
 
-def _layers(graph: OnnxModel) -> Iterator[_Layer]:
+def _dense_layers(graph: OnnxModel) -> Iterator[_Layer]:
     """List the graph's dense layers, each initializer once, in the order of its nodes."""
     visited: set[str] = set()
     for node in graph.nodes:
@@ -242,7 +243,7 @@ def _layers(graph: OnnxModel) -> Iterator[_Layer]:
         weight = node.inputs[1]
         if weight in visited or not _is_weight(graph, weight, ranks=(2,)):
             continue
-        bias = node.inputs[2] if len(node.inputs) > 2 and node.op_type == "Gemm" else _added_bias(graph, node)
+        bias = node.inputs[2] if len(node.inputs) > 2 and node.op_type == "Gemm" else _find_added_bias(graph, node)
         if bias is not None and (bias in visited or not _is_weight(graph, bias, ranks=(1, 2))):
             bias = None
         visited |= {weight, *(() if bias is None else (bias,))}
@@ -256,8 +257,8 @@ def _is_weight(graph: OnnxModel, name: str, ranks: tuple[int, ...]) -> bool:
     return array is not None and array.dtype == np.dtype("<f4") and array.ndim in ranks
 
 
-def _added_bias(graph: OnnxModel, product: Node) -> str | None:
-    """Return the bias added to a MatMul's result, as written by exporters without Gemm."""
+def _find_added_bias(graph: OnnxModel, product: Node) -> str | None:
+    """Return the bias added to a MatMul's result, as written by exporters that do not use Gemm."""
     output = product.outputs[0]
     for node in graph.nodes:
         if node.op_type == "Add" and output in node.inputs:
@@ -265,7 +266,7 @@ def _added_bias(graph: OnnxModel, product: Node) -> str | None:
     return None
 
 
-def _write(model: bytes, patched: bytearray, old: Array, new: npt.NDArray[np.float64]) -> None:
+def _overwrite(model: bytes, patched: bytearray, old: Array, new: npt.NDArray[np.float64]) -> None:
     """Overwrite the view ``old`` of ``model`` with ``new`` as float32."""
     offset = old.ctypes.data - np.frombuffer(model, np.uint8).ctypes.data
     patched[offset : offset + old.nbytes] = new.astype("<f4").tobytes()

@@ -29,22 +29,22 @@ def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
 
 
 def schedules(amplitude: Points | dict[str, Points], actuators: Sequence[str]) -> tuple[Points, ...]:
-    """Return the schedule of each actuator, in order; raises KeyError for one missing from a mapping."""
+    """Return the schedule of each actuator, in order; raises KeyError if a mapping lacks one."""
     if isinstance(amplitude, dict):
         return tuple(amplitude[name] for name in actuators)
     return (amplitude,) * len(actuators)
 
 
 def amplitudes(exploration: ScheduledNoise, actuators: Sequence[str], x: float) -> tuple[float, ...]:
-    """Return the scheduled amplitude of each actuator at ``x`` in the schedule's own unit."""
+    """Return the scheduled amplitude of each actuator at ``x``, in the unit of the schedule."""
     return tuple(interpolate(points, x) for points in schedules(exploration.amplitude, actuators))
 
 
 def min_amplitude(exploration: ScheduledNoise) -> float:
     """Return the smallest amplitude of any schedule; 1 without points."""
     amplitude = exploration.amplitude
-    every = amplitude.values() if isinstance(amplitude, dict) else (amplitude,)
-    return min((value for points in every for _, value in points), default=1.0)
+    all_points = amplitude.values() if isinstance(amplitude, dict) else (amplitude,)
+    return min((value for points in all_points for _, value in points), default=1.0)
 
 
 def is_quiet(quiet: Quiet | None, episode: int) -> bool:
@@ -57,8 +57,8 @@ def noisy_episodes(quiet: Quiet | None, episodes: int) -> int:
     steps."""
     if quiet is None:
         return episodes
-    whole, remainder = divmod(episodes, quiet.every)
-    return whole * (quiet.every - quiet.episodes) + min(remainder, quiet.every - quiet.episodes)
+    n_cycles, remainder = divmod(episodes, quiet.every)
+    return n_cycles * (quiet.every - quiet.episodes) + min(remainder, quiet.every - quiet.episodes)
 
 
 def depends_on_episode_only(exploration: Exploration) -> bool:
@@ -95,13 +95,13 @@ def back_off_factor(back_off: BackOff, state: BackOffState) -> float:
 
 
 def back_off_once(back_off: BackOff, state: BackOffState) -> BackOffState:
-    """Back off one level, at most to ``least``, so that the return takes as many steps as the back-off."""
+    """Back off one level, unless the factor is already ``least``: further levels would only delay the return."""
     is_at_minimum = back_off.factor**state.level <= back_off.least
     return BackOffState(state.level + (not is_at_minimum), 0)
 
 
 def count_clean_episode(back_off: BackOff, state: BackOffState) -> BackOffState:
-    """Return one level after the last of ``clean_episodes`` consecutive clean episodes."""
+    """Count a clean episode, and step back one level once ``clean_episodes`` in a row have been clean."""
     if not state.level:
         return state
     if state.clean + 1 < back_off.clean_episodes:
@@ -109,14 +109,14 @@ def count_clean_episode(back_off: BackOff, state: BackOffState) -> BackOffState:
     return BackOffState(state.level - 1, 0)
 
 
-class Retreat:
+class AmplitudeBackOff:
     """Back-off of a run's amplitude, from its trips and clean episodes."""
 
     def __init__(self, settings: BackOff | None) -> None:
-        """Without ``settings`` nothing backs off."""
+        """Without ``settings`` the factor remains 1."""
         self._settings: Final = settings
         self.state = BackOffState()
-        self._tripped = False
+        self._has_tripped = False
 
     @property
     def factor(self) -> float:
@@ -124,20 +124,20 @@ class Retreat:
         return 1.0 if self._settings is None else back_off_factor(self._settings, self.state)
 
     def begin_episode(self) -> None:
-        """Start an episode, clean so far."""
-        self._tripped = False
+        """Start an episode, which is clean until it trips."""
+        self._has_tripped = False
 
     def trip(self) -> bool:
-        """Back off after a trip; return False if nothing ever backs off."""
-        self._tripped = True
+        """Back off after a trip; return False if back-off is disabled."""
+        self._has_tripped = True
         if self._settings is None:
             return False
         self.state = back_off_once(self._settings, self.state)
         return True
 
     def end_noisy_episode(self) -> None:
-        """Count a noisy training episode, if it was clean."""
-        if self._settings is not None and not self._tripped:
+        """End a noisy training episode, and count it if it was clean."""
+        if self._settings is not None and not self._has_tripped:
             self.state = count_clean_episode(self._settings, self.state)
 
 

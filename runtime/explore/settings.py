@@ -48,7 +48,7 @@ class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least: OpenShare = 0.1
     """Lower bound of the factor."""
     clean_episodes: Count = 5
-    """Consecutive noisy training episodes without a trip that undo one step."""
+    """Number of consecutive noisy training episodes without a trip after which one step is undone."""
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +116,7 @@ class ExplorationProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return self.title
 
     def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
-        """List (path in the section, message) for everything that rules out the process on a rig."""
+        """List (path in the section, message) for each reason why the process cannot be used on a rig."""
         return iter(())
 
 
@@ -133,10 +133,10 @@ class ScheduledNoise(ExplorationProcess, frozen=True, forbid_unknown_fields=True
 
 
 class ActionNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings of every process that adds a signal to the actions, drawn before the episode begins."""
+    """Settings of every process that adds a signal to the actions, which is drawn before the episode."""
 
     home: ClassVar[str]
-    """Module and function (settings, generator, steps, dimensions) -> (steps, dimensions) that ``draw`` calls."""
+    """Module and function called by ``draw``: (settings, generator, steps, dimensions) -> (steps, dimensions)."""
 
     def draw(self, rng: np.random.Generator, steps: int, dimensions: int) -> NDArray[np.float64]:
         """Draw an episode's signal (steps, dimensions) in normalised units, neither clipped nor scaled."""
@@ -145,8 +145,8 @@ class ActionNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def _describe_spread(std: float) -> str:
-    clipped = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
-    return f"u has std {std:.3g}, {100 * clipped:.0f} % of it is clipped"
+    clipped_share = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
+    return f"u has std {std:.3g}, {100 * clipped_share:.0f} % of it is clipped"
 
 
 class OrnsteinUhlenbeck(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="ou"):
@@ -165,11 +165,11 @@ class OrnsteinUhlenbeck(ActionNoise, frozen=True, forbid_unknown_fields=True, kw
 
     def describe(self) -> str:
         """Describe the recursion, and the fraction clipped."""
-        keep = 1.0 - self.friction
-        line = f"u <- {keep:g} u + {self.gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
-        if abs(keep) < 1 and self.gain > 0:
-            line += f"; {_describe_spread(self.gain / math.sqrt(1.0 - keep * keep))}"
-        return line
+        persistence = 1.0 - self.friction
+        text = f"u <- {persistence:g} u + {self.gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
+        if abs(persistence) < 1 and self.gain > 0:
+            text += f"; {_describe_spread(self.gain / math.sqrt(1.0 - persistence * persistence))}"
+        return text
 
 
 class Gaussian(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="gaussian"):
@@ -226,15 +226,15 @@ class OwnNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def describe(self) -> str:
         """Describe the distribution of the draws."""
-        drawn = "N(0,1)"
+        draws = "N(0,1)"
         if self.friction is not UNSET and self.friction < 1.0:
-            kept = 1.0 - self.friction
-            drawn = f"u <- {kept:g} u + {math.sqrt(1.0 - kept * kept):.3g} N(0,1), which is N(0,1)"
-        return f"the policy draws its actions: {drawn}, truncated at 3, times the amplitude, times its own spread"
+            persistence = 1.0 - self.friction
+            draws = f"u <- {persistence:g} u + {math.sqrt(1.0 - persistence * persistence):.3g} N(0,1), which is N(0,1)"
+        return f"the policy draws its actions: {draws}, truncated at 3, times the amplitude, times its own spread"
 
 
 class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="epsilon_greedy"):
-    """A random level instead of the policy's action, in each step with the amplitude as probability.
+    """In each step, with the amplitude as probability, a random level instead of the policy's action.
 
     For policies of discrete actions; the schedule is that of de Bruin et al. 2018, App. B.
     """
@@ -242,7 +242,7 @@ class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_
     title = "random levels, epsilon-greedily"
 
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
-    """Number of equally likely actions, evenly spaced over the actuator's range, equal to the policy's."""
+    """Number of equally likely actions, evenly spaced over the actuator's range; must be that of the policy."""
     amplitude: Points | dict[str, Points] = ((1, 0.7), (500, 0.01))
 
     def describe(self) -> str:
@@ -262,7 +262,7 @@ class NoExploration(ExplorationProcess, frozen=True, forbid_unknown_fields=True,
     title = "none"
 
     def describe(self) -> str:
-        """State that nothing is added."""
+        """Return that the action remains unchanged."""
         return "the policy's action, unchanged"
 
 

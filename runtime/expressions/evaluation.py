@@ -21,10 +21,10 @@ from onrig.runtime.maths import BATCHED, SCALAR
 
 Values = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Scalar = Callable[[Sequence[float]], Any]
+ScalarFunction = Callable[[Sequence[float]], Any]
 """Function from the values of the names to the value of an expression or of a part; raises UndefinedValueError."""
-Column = Callable[[int], Values]
-"""Values (...) of a name, by its slot."""
+ColumnLookup = Callable[[int], Values]
+"""Function from the slot of a name to its values (...)."""
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "<": operator.lt,
@@ -36,9 +36,9 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _NUMPY_REDUCTIONS: Final = {"min": "minimum", "max": "maximum"}
-"""Functions of any number of values, by the function of two values."""
+"""Binary functions of ``maths``, by the function of any number of values."""
 _WARNING_OPERATIONS: Final = ("tan", "exp", "log", "hypot", "**")
-"""Operations that numpy computes for a single float, with a warning if the result is non-finite."""
+"""Operations that numpy computes even for a single float; it warns if the result is non-finite."""
 
 
 class UndefinedValueError(Exception):
@@ -53,24 +53,24 @@ class Outcome(NamedTuple):
     """Mask of undefined comparisons."""
 
 
-def compile_scalar(node: Node) -> Scalar:
+def compile_scalar(node: Node) -> ScalarFunction:
     """Compile an expression for one value of each name; the result raises UndefinedValueError."""
     compiled = _compile_node(node)
     if not _operations_of(node).intersection(_WARNING_OPERATIONS):
         return compiled
 
-    def quiet(values: Sequence[float]) -> Any:
+    def without_warnings(values: Sequence[float]) -> Any:
         with np.errstate(all="ignore"):
             return compiled(values)
 
-    return quiet
+    return without_warnings
 
 
 def _operations_of(node: Node) -> set[str]:
     return {node.operation}.union(*map(_operations_of, node.operands))
 
 
-def _compile_node(node: Node) -> Scalar:
+def _compile_node(node: Node) -> ScalarFunction:
     operation, value = node.operation, node.value
     if operation == "number":
         return lambda values: value
@@ -89,22 +89,24 @@ def _compile_node(node: Node) -> Scalar:
             return a if holds else b
 
         return where
-    function = _function(SCALAR, operation)
+    function = _find_function(SCALAR, operation)
     return lambda values: function(*[operand(values) for operand in operands])
 
 
-def _compile_unary(node: Node, operand: Scalar) -> Scalar:
+def _compile_unary(node: Node, operand: ScalarFunction) -> ScalarFunction:
     operation = node.operation
     if operation == "negative":
         return lambda values: -operand(values)
     if operation == "not":
         return lambda values: not operand(values)
     is_power = operation == "**"
-    function = _power_as_product(node.value) or _float_power(node.value) if is_power else _function(SCALAR, operation)
+    function = (
+        _power_as_product(node.value) or _float_power(node.value) if is_power else _find_function(SCALAR, operation)
+    )
     return lambda values: function(operand(values))
 
 
-def _compile_binary(node: Node, left: Scalar, right: Scalar) -> Scalar:
+def _compile_binary(node: Node, left: ScalarFunction, right: ScalarFunction) -> ScalarFunction:
     match node.operation:
         case "+":
             return lambda values: left(values) + right(values)
@@ -121,14 +123,14 @@ def _compile_binary(node: Node, left: Scalar, right: Scalar) -> Scalar:
     if node.operation in _COMPARISONS:
         compare, isfinite = _COMPARISONS[node.operation], math.isfinite
 
-        def compared(values: Sequence[float]) -> bool:
+        def comparison(values: Sequence[float]) -> bool:
             a, b = left(values), right(values)
             if isfinite(a) and isfinite(b):
                 return bool(compare(a, b))
             raise UndefinedValueError
 
-        return compared
-    function = _function(SCALAR, node.operation)
+        return comparison
+    function = _find_function(SCALAR, node.operation)
     return lambda values: function(left(values), right(values))
 
 
@@ -152,21 +154,21 @@ def _float_power(exponent: float) -> Callable[[float], float]:
     return lambda x: float(np.power(x, exponent))
 
 
-def _function(maths: Any, name: str) -> Callable[..., Any]:
+def _find_function(maths: Any, name: str) -> Callable[..., Any]:
     if name not in _NUMPY_REDUCTIONS:
         function: Callable[..., Any] = getattr(maths, name)
         return function
-    of_two = getattr(maths, _NUMPY_REDUCTIONS[name])
-    return lambda *values: reduce(of_two, values)
+    binary = getattr(maths, _NUMPY_REDUCTIONS[name])
+    return lambda *values: reduce(binary, values)
 
 
-def evaluate_batch(node: Node, column: Column) -> Outcome:
+def evaluate_batch(node: Node, column: ColumnLookup) -> Outcome:
     """Evaluate an expression for all values of its names, with broadcasting."""
     with np.errstate(all="ignore"):
         return _evaluate_node(node, column)
 
 
-def _evaluate_node(node: Node, column: Column) -> Outcome:
+def _evaluate_node(node: Node, column: ColumnLookup) -> Outcome:
     operation = node.operation
     if operation == "number":
         return Outcome(np.float64(node.value), False)
@@ -178,10 +180,10 @@ def _evaluate_node(node: Node, column: Column) -> Outcome:
     if operation in _COMPARISONS:
         undefined = undefined | ~reduce(operator.and_, map(np.isfinite, operands))
         return Outcome(_COMPARISONS[operation](*operands), undefined)
-    return Outcome(_array(node, operands), undefined)
+    return Outcome(_evaluate_operation(node, operands), undefined)
 
 
-def _array(node: Node, operands: Sequence[Any]) -> Any:
+def _evaluate_operation(node: Node, operands: Sequence[Any]) -> Any:
     match node.operation:
         case "+" | "-" | "*":
             return _ARITHMETIC[node.operation](*operands)
@@ -198,4 +200,4 @@ def _array(node: Node, operands: Sequence[Any]) -> Any:
             return np.logical_and(*operands)
         case "or":
             return np.logical_or(*operands)
-    return _function(BATCHED, node.operation)(*operands)
+    return _find_function(BATCHED, node.operation)(*operands)

@@ -56,7 +56,7 @@ class Node(NamedTuple):
     slot: int = -1
     """Index of a name in the list of allowed names."""
     is_condition: bool = False
-    """Whether it is a condition, as opposed to a number."""
+    """Whether the node is a condition; otherwise it is a number."""
 
 
 def parse(text: str, names: Sequence[str], *, condition: bool = False) -> Node:

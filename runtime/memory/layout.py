@@ -11,8 +11,8 @@ Exploration is float32 because it is a retention key, and float16 would cause ti
 * bits 16-31: policy id modulo 65536.
 
 Wrap-around: a late TD error is applied to the wrong experience only if its slot was rewritten an exact multiple of 2048
-times in between, which is too rare to justify a second meta word.  A policy id means the matching one nearest to the
-ids in use; the log contains the full id.
+times in between, which is too rare to justify a second meta word.  A stored policy id stands for the nearest matching
+id in use; the log contains the full id.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class Rows:
 
 
 class Batch(Rows):
-    """Buffer for ``size`` transitions; filled by :meth:`Storage.gather` without copies, and changed by the next one."""
+    """Buffer for ``size`` transitions; filled by :meth:`Storage.gather` without copies, and overwritten by the next
+    call."""
 
     def __init__(self, layout: Layout, size: int) -> None:
         super().__init__(layout, np.zeros((size, layout.width), np.uint32))

@@ -20,10 +20,10 @@ class Field(NamedTuple):
     columns: int
     offset: int
     mask: int = 0
-    """0 copies the words bit for bit; otherwise 1.0 for a word with one of these bits, 0.0 for any other."""
+    """0: words are copied bit for bit; otherwise a word with one of these bits becomes 1.0, any other 0.0."""
 
 
-class _Struct(ctypes.Structure):
+class _RecordsStruct(ctypes.Structure):
     """``records`` of ``hw/native/minibatch.c``."""
 
     _fields_ = (
@@ -58,15 +58,15 @@ class Records:
                 f"rows of shape {rows.shape} and type {rows.dtype}, expected contiguous (S, n, width) uint32"
             )
         for field in fields:
-            inside = field.column >= 0 and 1 <= field.columns <= rows.shape[2] - field.column
-            if not inside or not 0 <= field.offset < record or not 0 <= field.mask < 1 << 32:
+            fits_row = field.column >= 0 and 1 <= field.columns <= rows.shape[2] - field.column
+            if not fits_row or not 0 <= field.offset < record or not 0 <= field.mask < 1 << 32:
                 raise ValueError(f"{field} lies outside rows of {rows.shape[2]} words or records of {record}")
         self._rows: Final = rows
         self._fields: Final = fields
         self._record_floats: Final = record
         self._table: Final = np.array(fields, np.int64).reshape(-1, 4)
         pointers = rows.ctypes.data, self._table.ctypes.data
-        self._struct: Final = _Struct(*rows.shape, record, len(fields), *pointers)
+        self._struct: Final = _RecordsStruct(*rows.shape, record, len(fields), *pointers)
         self._address: Final = ctypes.addressof(self._struct)
 
     def gather(self, slots: Slots, into: Floats) -> None:
@@ -77,8 +77,8 @@ class Records:
         """
         updates, trials, batch = slots.shape
         shape = (self._rows.shape[0], updates, self._record_floats)
-        fits = all(field.offset + batch * field.columns <= self._record_floats for field in self._fields)
-        if trials != shape[0] or not fits or into.shape != shape or into.dtype != np.float32:
+        fits_record = all(field.offset + batch * field.columns <= self._record_floats for field in self._fields)
+        if trials != shape[0] or not fits_record or into.shape != shape or into.dtype != np.float32:
             raise ValueError(f"minibatches of shape {slots.shape} do not fit records of shape {into.shape}")
         if not into.flags.c_contiguous or not into.flags.writeable:
             raise ValueError("records must be contiguous and writeable")
@@ -90,7 +90,7 @@ class Records:
             raise IndexError(f"a slot lies outside the {self._rows.shape[1]} rows")
 
     def _gather(self, slots: Slots, into: Words) -> None:
-        """Gather in numpy: the reference."""
+        """Reference implementation in numpy."""
         if slots.size and not 0 <= slots.min() <= slots.max() < self._rows.shape[1]:
             raise IndexError(f"a slot lies outside the {self._rows.shape[1]} rows")
         batch = slots.shape[2]

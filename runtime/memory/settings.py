@@ -21,14 +21,14 @@ MAX_CAPACITY: Final = 0xFFFFFFFF
 
 
 class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Experiences replaced by ones recomputed with the twin's plant, for more diversity (de Bruin et al. 2018, §6.2.1,
-    §6.3.1).
+    """Replacement of experiences by ones recomputed with the twin's plant, for more diversity (de Bruin et al. 2018,
+    §6.2.1, §6.3.1).
 
     See ``onrig.sim.synthetic`` for the algorithm.
     """
 
     states: Share = 0.0
-    """Fraction of the memory with a redrawn state; the action is the policy's there, exploration included."""
+    """Fraction of the memory with a redrawn state; its actions are the policy's, exploration included."""
     actions: Share = 0.0
     """Fraction of the memory with a redrawn action."""
     refresh: Share = 1.0
@@ -36,7 +36,7 @@ class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Relative weight; 1 for everything else."""
+    """Weight of experiences relative to all others."""
 
     weight: Share
     """Weight of the experience in the critic's loss."""
@@ -48,10 +48,10 @@ class SeedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     """Folder of the run, or of its export as Parquet or Minari."""
     most: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
-    """Experiences at most (default: as many as the memory holds; for FULL, all).  A run's own configuration has their
-    number."""
+    """Maximum number of experiences (default: as many as the memory holds; for FULL, all). The configuration in a run
+    folder holds the actual number."""
     sha256: str | msgspec.UnsetType = msgspec.UNSET
-    """Checksum of what is taken; that of another content is refused.  A run's own configuration has it."""
+    """Checksum of the experiences; others are refused. The configuration in a run folder always has it."""
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,14 +64,14 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capacity_bytes: int | None = None
     """Memory in bytes, including the keeper's structures; replaces ``capacity``."""
     write_probability: PositiveShare = 1.0
-    """Probability that an experience is offered to the memory at all ([DE] of de Bruin et al. 2018, §6.4: 50 Hz over
+    """Probability that an experience is offered to the memory ([DE] of de Bruin et al. 2018, §6.4: 50 Hz over
     the rate)."""
     synthetic: Synthetic | None = None
     intervened: Literal["keep", "drop"] | Weighted = "keep"
     """Experiences in which the shield acted: kept, excluded from the memory, or kept with this weight in the critic's
     loss.  Their action is the executed one in any case."""
     seed_from: str | SeedFrom | msgspec.UnsetType = msgspec.UNSET
-    """Run, or its export as Parquet or Minari, with whose experiences the memory begins (docs/data.md)."""
+    """Run, or its export as Parquet or Minari, whose experiences fill the memory at the start (docs/data.md)."""
 
     @property
     def seeds(self) -> SeedFrom | None:
@@ -90,13 +90,13 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def machine_bytes() -> float:
-    """Memory of this machine; infinite where the system does not say."""
+    """Return the memory of this machine in bytes; infinite if the system does not report it."""
     sysconf = getattr(os, "sysconf", None)
     return math.inf if sysconf is None else sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")
 
 
 def selection_findings(selection: Selection, layout: Layout, *, run_length: int) -> Iterator[Finding]:
-    """List (path, message) for each value inconsistent with others; ``run_length`` in experiences."""
+    """List (path, message) for each inconsistent value; ``run_length`` in experiences."""
     for name, message in _findings(selection, layout, run_length):
         yield ("selection", name), f"{message} at selection.{name}"
 
@@ -108,11 +108,11 @@ def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> in
     """
     if selection.capacity is not None:
         return selection.capacity
-    full = parse_strategy(selection.strategy).keeper.keeps_all
+    keeps_all = parse_strategy(selection.strategy).keeper.keeps_all
     if selection.capacity_bytes is not None:
-        fit = _fitting_capacity(selection, selection.capacity_bytes, layout)
-        return min(fit, run_length) if full else fit
-    if not full:
+        fitting_capacity = _fitting_capacity(selection, selection.capacity_bytes, layout)
+        return min(fitting_capacity, run_length) if keeps_all else fitting_capacity
+    if not keeps_all:
         return DEFAULT_CAPACITY
     seeds = selection.seeds
     return run_length + (seeds.most if seeds is not None and seeds.most is not msgspec.UNSET else 0)
@@ -126,29 +126,29 @@ def _fitting_capacity(selection: Selection, budget_bytes: int, layout: Layout) -
 def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator[tuple[str, str]]:
     synthetic = selection.synthetic
     if synthetic is not None and synthetic.states + synthetic.actions > 1:
-        together = f"got {synthetic.states:g} and {synthetic.actions:g}"
-        yield "synthetic", f"expected states and actions of at most 1 together, {together}"
+        fractions = f"got {synthetic.states:g} and {synthetic.actions:g}"
+        yield "synthetic", f"expected states + actions of at most 1, {fractions}"
     capacity, budget = selection.capacity, selection.capacity_bytes
     if capacity is not None and budget is not None:
         yield "capacity_bytes", "expected either 'capacity' or 'capacity_bytes'"
         return
     try:
-        full = parse_strategy(selection.strategy).keeper.keeps_all
+        keeps_all = parse_strategy(selection.strategy).keeper.keeps_all
     except ValueError as error:
         yield "strategy", str(error)
         return
-    needed = f"FULL keeps all {run_length} experiences of the run"
+    requirement = f"FULL keeps all {run_length} experiences of the run"
     if budget is not None:
         try:
-            fit = _fitting_capacity(selection, budget, layout)
+            fitting_capacity = _fitting_capacity(selection, budget, layout)
         except ValueError as error:
             yield "capacity_bytes", str(error)
             return
-        if full and fit < run_length:
-            yield "capacity_bytes", f"{needed}, but {budget} bytes hold only {fit}"
-        elif fit > MAX_CAPACITY and not full:
-            yield "capacity_bytes", f"{budget} bytes hold {fit} experiences; the maximum is {MAX_CAPACITY}"
-    elif full and capacity is None and run_length > MAX_CAPACITY:
-        yield "strategy", f"{needed}, but the maximum is {MAX_CAPACITY}"
-    elif full and capacity is not None and capacity < run_length:
-        yield "capacity", f"{needed}; {capacity} are too few"
+        if keeps_all and fitting_capacity < run_length:
+            yield "capacity_bytes", f"{requirement}, but {budget} bytes hold only {fitting_capacity}"
+        elif fitting_capacity > MAX_CAPACITY and not keeps_all:
+            yield "capacity_bytes", f"{budget} bytes hold {fitting_capacity} experiences; the maximum is {MAX_CAPACITY}"
+    elif keeps_all and capacity is None and run_length > MAX_CAPACITY:
+        yield "strategy", f"{requirement}, but the maximum is {MAX_CAPACITY}"
+    elif keeps_all and capacity is not None and capacity < run_length:
+        yield "capacity", f"{requirement}; {capacity} are too few"

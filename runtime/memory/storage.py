@@ -29,7 +29,7 @@ from onrig.runtime.memory.layout import (
 )
 
 N_RECENT_WRITES: Final = 4096
-"""Latest writes for which ``changed_since`` need not scan all slots (non-cyclic storage only)."""
+"""Number of latest writes for which ``changed_since`` need not scan all slots (non-cyclic storage only)."""
 NUMBER_BYTES: Final = 8
 """Bytes per row of non-cyclic storage for the number of its last write."""
 STAMP_WORDS: Final = 3
@@ -56,7 +56,7 @@ class _LastWrites:
         return self.numbers.nbytes + self._recent.nbytes
 
     def add_all(self, slots: Slots, numbers: NDArray[np.int64]) -> None:
-        """Record writes with increasing numbers, of which some may be missing."""
+        """Record writes with increasing numbers; some numbers may be missing."""
         # The maximum is the last write; a catch-up leaves gaps in the ring, which only contain slots that have been
         # rewritten since.
         np.maximum.at(self.numbers, slots, numbers)
@@ -71,15 +71,15 @@ class _LastWrites:
         """As ``Storage.changed_since``, after ``inserted`` writes."""
         if inserted - n_known <= self.recent_size:
             writes = np.arange(n_known + 1, inserted + 1, dtype=np.int64)
-            written: Slots = self._recent[writes % self.recent_size]
-            current: NDArray[np.bool_] = self.numbers[written] == writes
-            return written[current][:limit]
+            written_slots: Slots = self._recent[writes % self.recent_size]
+            current: NDArray[np.bool_] = self.numbers[written_slots] == writes
+            return written_slots[current][:limit]
         slots = np.flatnonzero(self.numbers > n_known)
         numbers: NDArray[np.int64] = self.numbers[slots]
         if limit is not None and limit < len(slots):
             # Sorting all of a large buffer for each part of a snapshot would take 100 times as long.
-            early = numbers <= np.partition(numbers, limit - 1)[limit - 1]
-            slots, numbers = slots[early], numbers[early]
+            is_oldest = numbers <= np.partition(numbers, limit - 1)[limit - 1]
+            slots, numbers = slots[is_oldest], numbers[is_oldest]
         return slots[np.argsort(numbers)]
 
 
@@ -95,7 +95,7 @@ class Storage(Rows):
     def __init__(self, capacity: int, layout: Layout, *, cyclic: bool = True) -> None:
         if not (1 <= capacity <= _LOW_WORD_MASK) or layout.n_obs < 1 or layout.n_act < 1:
             sizes = f"{layout.n_obs} observations and {layout.n_act} actions"
-            raise ValueError(f"no storage of {capacity} transitions with {sizes}")
+            raise ValueError(f"cannot store {capacity} transitions with {sizes}")
         # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
         super().__init__(layout, np.empty((capacity, layout.width), np.uint32))
         self.words.fill(0)  # touch every page now, so that a shortage of memory appears at start
@@ -181,8 +181,8 @@ class Storage(Rows):
 
     def is_current(self, slots: Slots, generations: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return which (slot, generation) pairs are current; False for slots out of range."""
-        inside = (slots >= 0) & (slots < self.stored)
-        current: NDArray[np.bool_] = inside & (self.generation(np.where(inside, slots, 0)) == generations)
+        in_range = (slots >= 0) & (slots < self.stored)
+        current: NDArray[np.bool_] = in_range & (self.generation(np.where(in_range, slots, 0)) == generations)
         return current
 
     def number(self, slots: Slots) -> NDArray[np.int64]:
@@ -199,13 +199,13 @@ class Storage(Rows):
     def changed_since(self, n_known: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``n_known`` writes, each once, in the order of their last write.
 
-        ``changed_since(0)`` is the complete buffer from the oldest to the newest experience; ``limit`` selects the
-        oldest ones (the next call continues from the number of the last one's write).  Cost: the number of changes;
+        ``changed_since(0)`` is the complete buffer from the oldest to the newest experience; ``limit`` returns only the
+        oldest slots (the next call continues from the number of the last one's write).  Cost: the number of changes;
         beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if
         ``n_known`` exceeds the writes so far, in which case the mirror belongs to another buffer.
         """
         if not 0 <= n_known <= self.inserted:
-            raise ValueError(f"a mirror claims {n_known} writes, but there have been {self.inserted}")
+            raise ValueError(f"the mirror has {n_known} writes, but the storage only {self.inserted}")
         if self._last_writes is not None:
             return self._last_writes.changed_since(n_known, self.inserted, limit)
         first = max(n_known, self.inserted - self.capacity)
@@ -217,18 +217,18 @@ class Storage(Rows):
 
         Columns: slot, number (low and high word), then the row.  They are transmitted little-endian (``"<u4"``).
         """
-        out: Words = np.empty((len(slots), STAMP_WORDS + self._width), np.uint32)
+        rows: Words = np.empty((len(slots), STAMP_WORDS + self._width), np.uint32)
         numbers = self.number(slots)
-        out[:, 0] = slots
-        out[:, 1] = numbers & _LOW_WORD_MASK
-        out[:, 2] = numbers >> 32
-        out[:, STAMP_WORDS:] = self.words[slots]
-        return out
+        rows[:, 0] = slots
+        rows[:, 1] = numbers & _LOW_WORD_MASK
+        rows[:, 2] = numbers >> 32
+        rows[:, STAMP_WORDS:] = self.words[slots]
+        return rows
 
     def write_rows(self, rows: Words) -> Slots:
         """Apply exported rows in order, as a mirror or on restore; return their slots.
 
-        Raises ValueError, before anything is written, if the rows do not fit this storage or do not continue what was
+        Raises ValueError, before anything is written, if the rows do not fit this storage or do not continue the writes
         applied so far (numbers must increase).
         """
         if rows.ndim != 2 or rows.shape[1] != STAMP_WORDS + self._width:
@@ -238,7 +238,7 @@ class Storage(Rows):
             return slots
         numbers = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
         if slots.max() >= self.capacity:
-            raise ValueError(f"row for slot {slots.max()} of {self.capacity}")
+            raise ValueError(f"row for slot {slots.max()}, but the storage has {self.capacity} slots")
         if numbers[0] <= self.inserted or np.any(np.diff(numbers) <= 0):
             raise ValueError(f"rows numbered from {numbers[0]} do not continue the {self.inserted} writes applied")
         if self.cyclic and np.any((numbers - 1) % self.capacity != slots):

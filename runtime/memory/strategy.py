@@ -1,6 +1,5 @@
 """Strategies, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]`` of de Bruin et al. 2018: notation, keepers, memory use.
-
-Both parts are registered under their names in the notation (``onrig.runtime.registry``).  Each describes itself.
+Both parts are registered under their names in the notation (``onrig.runtime.registry``).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameter: ClassVar[Parameter | None] = None
     """Number in parentheses after its name; None if it takes none."""
     required_signals: ClassVar[frozenset[Signal]] = frozenset()
-    """Requirements on the learner's algorithm other than the TD error."""
+    """Signals required of the learner's algorithm in addition to the TD error."""
     bytes_per_slot: ClassVar[float] = 0.0
     """Maximum bytes that the learner needs for it per experience, apart from a fixed overhead."""
     contains_sampling: ClassVar[bool] = False
@@ -55,7 +54,7 @@ def keeper_class(name: str) -> type[Keeper]:
     """Return the class of a retention's keeper; raises KeyError if the name is unknown, ValueError if it is broken."""
     keeper: type[Keeper] = registry.load(registry.RETENTIONS, name)
     if getattr(keeper, "name", None) != name:
-        raise ValueError(f"the retention registered as '{name}' calls itself {getattr(keeper, 'name', None)!r}")
+        raise ValueError(f"the retention registered as '{name}' has the name {getattr(keeper, 'name', None)!r}")
     return keeper
 
 
@@ -66,7 +65,7 @@ def sampling_class(name: str) -> type[Sampling]:
 
 
 CORRECTION_BYTES: Final = {"": 0.0, "IS": 0.0, "FIS": 8.0}
-"""Corrections, by suffix."""
+"""Bytes per experience that a correction needs, by its suffix."""
 
 
 class SamplingParts(NamedTuple):
@@ -80,27 +79,27 @@ class SamplingParts(NamedTuple):
     """Inner sampling; empty for most."""
 
     @property
-    def each(self) -> Iterator[SamplingParts]:
+    def nested(self) -> Iterator[SamplingParts]:
         """This sampling, and those that it contains."""
         yield self
         if self.contained:
-            yield from parse_sampling(self.contained).each
+            yield from parse_sampling(self.contained).nested
 
     @property
     def bytes_per_slot(self) -> float:
         """Maximum bytes that the learner needs for it per experience."""
-        return sum(sampling_class(p.name).bytes_per_slot + CORRECTION_BYTES[p.correction] for p in self.each)
+        return sum(sampling_class(p.name).bytes_per_slot + CORRECTION_BYTES[p.correction] for p in self.nested)
 
     def __str__(self) -> str:
         parameter = sampling_class(self.name).parameter
-        shown = "" if parameter is None or self.argument is None else f"({parameter.format_value(self.argument)})"
+        argument = "" if parameter is None or self.argument is None else f"({parameter.format_value(self.argument)})"
         contained = f"[{self.contained}]" if self.contained else ""
-        return f"{self.name}{shown}{self.correction and '+'}{self.correction}{contained}"
+        return f"{self.name}{argument}{self.correction and '+'}{self.correction}{contained}"
 
 
 def sampling_names() -> tuple[str, ...]:
-    """Return all samplings; those with a number show an example of it."""
-    described: dict[str, type[Sampling]] = registry.loadable(registry.SAMPLERS)
+    """Return all samplings in the notation, those with a number with an example of it."""
+    samplings: dict[str, type[Sampling]] = registry.load_available(registry.SAMPLERS)
     return tuple(
         str(
             SamplingParts(
@@ -110,7 +109,7 @@ def sampling_names() -> tuple[str, ...]:
                 "Uniform" if sampling.contains_sampling else "",
             )
         )
-        for name, sampling in described.items()
+        for name, sampling in samplings.items()
         for correction in ("", *sampling.corrections)
     )
 
@@ -141,8 +140,8 @@ class Strategy(msgspec.Struct, frozen=True):
     @property
     def keeper(self) -> type[Keeper]:
         """Return the class of the keeper; raises ValueError if the retention is unknown."""
-        known = self.retention in registry.names(registry.RETENTIONS)
-        keeper = keeper_class(self.retention) if known else None
+        is_known = self.retention in registry.names(registry.RETENTIONS)
+        keeper = keeper_class(self.retention) if is_known else None
         if keeper is None or (keeper.parameter is None) != (self.alpha is None):
             raise ValueError(f"unknown retention '{self.retention}' with exponent {self.alpha}")
         return keeper
@@ -155,8 +154,8 @@ def parse_strategy(text: str) -> Strategy:
         raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known_names()}")
     retention, number, sampling = match.groups()
     if retention not in registry.names(registry.RETENTIONS):
-        meant = hint(retention, registry.names(registry.RETENTIONS))
-        raise ValueError(f"unknown retention '{retention}'{meant}; {_known_names()}")
+        suggestion = hint(retention, registry.names(registry.RETENTIONS))
+        raise ValueError(f"unknown retention '{retention}'{suggestion}; {_known_names()}")
     sampling_parts = parse_sampling(sampling)
     parameter = keeper_class(retention).parameter
     if parameter is not None:
@@ -170,20 +169,20 @@ def parse_sampling(sampling: str) -> SamplingParts:
     """Split a sampling into its parts; raises ValueError with the reason and the known names."""
     match = _SAMPLING.fullmatch(sampling)
     name, number, correction, contained = match.groups() if match else (sampling, None, None, None)
-    known = sampling_class(name) if name in registry.names(registry.SAMPLERS) else None
-    if known is None or (correction is not None and correction not in known.corrections):
+    sampling_type = sampling_class(name) if name in registry.names(registry.SAMPLERS) else None
+    if sampling_type is None or (correction is not None and correction not in sampling_type.corrections):
         raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, sampling_names())}; {_known_names()}")
     value = None
-    if known.parameter is not None:
-        value = known.parameter.value(name, number)
+    if sampling_type.parameter is not None:
+        value = sampling_type.parameter.value(name, number)
     elif number is not None:
         raise ValueError(f"{name} takes no number, got '({number})'")
-    return SamplingParts(name, correction or "", value, _parse_contained(name, known, contained))
+    return SamplingParts(name, correction or "", value, _parse_contained(name, sampling_type, contained))
 
 
-def _parse_contained(name: str, known: type[Sampling], text: str | None) -> str:
+def _parse_contained(name: str, sampling_type: type[Sampling], text: str | None) -> str:
     """Return the inner sampling; raises ValueError."""
-    if not known.contains_sampling:
+    if not sampling_type.contains_sampling:
         if text is not None:
             raise ValueError(f"{name} takes no inner sampling, got '[{text}]'")
         return ""
@@ -198,7 +197,7 @@ def _parse_contained(name: str, known: type[Sampling], text: str | None) -> str:
 
 
 def _known_names() -> str:
-    keepers: dict[str, type[Keeper]] = registry.loadable(registry.RETENTIONS)
+    keepers: dict[str, type[Keeper]] = registry.load_available(registry.RETENTIONS)
     retentions = [name if k.parameter is None else f"{name}({k.parameter.symbol})" for name, k in keepers.items()]
     return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(sampling_names())}"
 
@@ -232,10 +231,10 @@ def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
     return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
 
 
-def bytes_of(strategy: Strategy, capacity: int, layout: Layout, *, thinned: bool = False) -> float:
+def required_bytes(strategy: Strategy, capacity: int, layout: Layout, *, thinned: bool = False) -> float:
     """Return the maximum bytes of storage, keeper and checkpoints for ``capacity`` experiences."""
-    each = layout.row_bytes + overhead_bytes(strategy)
-    return fixed_bytes(strategy, thinned=thinned) + capacity * each
+    bytes_per_experience = layout.row_bytes + overhead_bytes(strategy)
+    return fixed_bytes(strategy, thinned=thinned) + capacity * bytes_per_experience
 
 
 def capacity_within(strategy: Strategy, budget_bytes: int, layout: Layout, *, thinned: bool = False) -> int:
@@ -245,5 +244,5 @@ def capacity_within(strategy: Strategy, budget_bytes: int, layout: Layout, *, th
     """
     fixed = fixed_bytes(strategy, thinned=thinned)
     if fixed >= budget_bytes:
-        raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed} before its first experience")
+        raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed} without any experience")
     return max_transitions(budget_bytes - fixed, layout, overhead_bytes(strategy))

@@ -1,6 +1,6 @@
-"""Transitions from pairs of consecutive step records, never across a gap; synthetic ones may replace some of them.
+"""Transitions from pairs of consecutive step records, never across a gap; some may be replaced by synthetic ones.
 
-The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the record after it holds s_{k+1}.
+The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the next record holds s_{k+1}.
 Transitions are in normalised units: observation and action on [-1, 1].
 """
 
@@ -58,11 +58,11 @@ class Transitions(NamedTuple):
 class ResynthesisedBatch(NamedTuple):
     """A batch of n measured transitions after resynthesis."""
 
-    altered: Transitions
+    transitions: Transitions
     """The transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
     may_overwrite: NDArray[np.bool_]
-    """(n,): whether each rewrites its slot in any case.  The others leave a synthetic experience in their slot
-    unchanged, and overwrite a measured one with their measured version.
+    """(n,): whether a transition always overwrites its slot. If not, a synthetic experience in the slot remains, and a
+    measured one is replaced by the measured transition.
     """
 
 
@@ -82,21 +82,24 @@ def behaviour_values(records: NDArray[np.void]) -> NDArray[np.float32]:
 
 
 def shares_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return of n pairs of successive records whether both belong to one episode, which goes on after the first."""
+    """Return a mask (n,) of pairs of successive records in the same episode, which continues after the first record."""
     continues = first["flags"] & RecordFlag.NO_ACTION == 0
-    within: NDArray[np.bool_] = (first["episode"] == second["episode"]) & (first["kind"] == second["kind"]) & continues
-    return within
+    in_episode: NDArray[np.bool_] = (
+        (first["episode"] == second["episode"]) & (first["kind"] == second["kind"]) & continues
+    )
+    return in_episode
 
 
 def is_consecutive(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return of n pairs of records whether no frame is missing between them, so that they make a transition."""
+    """Return a mask (n,) of pairs of records that make a transition, because no frame is missing between them."""
     valid = first["flags"] & RecordFlag.INVALID == 0
-    next_: NDArray[np.bool_] = valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
-    return next_
+    mask: NDArray[np.bool_] = valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
+    return mask
 
 
 class TransitionBuilder:
-    """Builder of transitions from batches of records; the last record of a batch waits for the first of the next."""
+    """Builder of transitions from batches of records; the last record of a batch is paired with the first of the
+    next."""
 
     def __init__(self, rig: Rig, signals: Sequence[Observation] | None = None) -> None:
         """``signals``: inputs of policies, by default the rig's observations."""
@@ -106,7 +109,7 @@ class TransitionBuilder:
             Normalisation.from_signals(rig.actuators),
         )
         self._last_record: NDArray[np.void] | None = None
-        self.began = (-1, -1, 0)
+        self.episode_start = (-1, -1, 0)
         """Episode and kind of the last record, and the tick of their first record received."""
         self.gaps = 0
         """Number of pairs within an episode that give no transition because records between them were lost."""
@@ -120,9 +123,9 @@ class TransitionBuilder:
         self._last_record = records[-1:].copy() if len(records) else None
         steps = self._step_numbers(records)
         first, second = records[:-1], records[1:]
-        within = shares_episode(first, second) & (first["kind"] == Kind.TRAIN)
-        is_complete = within & is_consecutive(first, second)
-        self.gaps += int(np.count_nonzero(within & ~is_complete))
+        in_episode = shares_episode(first, second) & (first["kind"] == Kind.TRAIN)
+        is_complete = in_episode & is_consecutive(first, second)
+        self.gaps += int(np.count_nonzero(in_episode & ~is_complete))
         transitions = self._build(first[is_complete], second[is_complete], steps[:-1][is_complete])
         finite = transitions.finite()
         if finite.all():
@@ -134,18 +137,18 @@ class TransitionBuilder:
         """Build transitions from n pairs of consecutive records; ``steps``: ticks of the first ones in their
         episode."""
         input_field = "input" if "input" in (first.dtype.names or ()) else "observation"
-        closing = second["flags"]
+        second_flags = second["flags"]
         action = self._actions.normalise(first["applied"])
         chosen = np.clip(self._actions.normalise(first["explored"]), -1.0, 1.0)
         intervened = first["rule"] != Rule.NONE
-        restrained = first["flags"] & RecordFlag.RESTRAINED != 0
+        is_restrained = first["flags"] & RecordFlag.RESTRAINED != 0
         # Written so that NaN, from a policy or from a rule's replacement, counts as a deviation.
-        deviates = intervened | restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION_TOLERANCE)
+        is_deviating = intervened | is_restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION_TOLERANCE)
         flags = (
-            ((closing & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
-            + ((closing & RecordFlag.TRUNCATED) != 0) * int(Flag.TRUNCATED)
+            ((second_flags & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
+            + ((second_flags & RecordFlag.TRUNCATED) != 0) * int(Flag.TRUNCATED)
             + intervened * int(Flag.INTERVENED)
-            + deviates * int(Flag.DEVIATES)
+            + is_deviating * int(Flag.DEVIATES)
         )
         return Transitions(
             observation=self._normalise(first[input_field]),
@@ -165,12 +168,12 @@ class TransitionBuilder:
         ticks: NDArray[np.int64] = records["tick"].astype(np.int64)
         if not len(ticks):
             return ticks
-        episode = np.concatenate(([self.began[0]], records["episode"]))
-        kind = np.concatenate(([self.began[1]], records["kind"]))
-        opens = (episode[1:] != episode[:-1]) | (kind[1:] != kind[:-1])
-        opening = np.maximum.accumulate(np.where(opens, np.arange(len(ticks)), -1))
-        first_ticks: NDArray[np.int64] = np.where(opening < 0, self.began[2], ticks[opening])
-        self.began = int(episode[-1]), int(kind[-1]), int(first_ticks[-1])
+        episode = np.concatenate(([self.episode_start[0]], records["episode"]))
+        kind = np.concatenate(([self.episode_start[1]], records["kind"]))
+        is_first = (episode[1:] != episode[:-1]) | (kind[1:] != kind[:-1])
+        first_index = np.maximum.accumulate(np.where(is_first, np.arange(len(ticks)), -1))
+        first_ticks: NDArray[np.int64] = np.where(first_index < 0, self.episode_start[2], ticks[first_index])
+        self.episode_start = int(episode[-1]), int(kind[-1]), int(first_ticks[-1])
         return ticks - first_ticks
 
     def _normalise(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:

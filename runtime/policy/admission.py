@@ -1,8 +1,8 @@
-"""Admission of a policy: all conditions it must meet before it reaches the loop (docs/architecture.md).
+"""Admission of a policy: all conditions that it must meet before it reaches the loop (docs/architecture.md).
 
 The steps, cheapest and safest first: size in bytes; format (``onnx_wire``); operators; contract equal to the rig's;
-shapes and costs (``graph``); then onnxruntime builds it: outputs finite and within the actuators' limits on every probe
-state, latency within the budget.  onnxruntime only receives models that passed the earlier steps.
+shapes and costs (``graph``); then, built by onnxruntime, finite outputs within the actuators' limits at every probe
+state, and latency within the budget.  onnxruntime only receives models that passed the earlier steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onrig.runtime.policy.contract import (
 )
 from onrig.runtime.policy.graph import Cost, check_graph, check_operators, hidden_width
 from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
-from onrig.runtime.policy.probing import probe, run, verify_native
+from onrig.runtime.policy.probing import probe, run_session, verify_native
 from onrig.runtime.policy.session import PolicySession
 
 WARM_UP_RUNS: Final = 20
@@ -53,7 +53,7 @@ class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Admitted(NamedTuple):
-    """An admitted policy; latencies of one run on this board."""
+    """Admitted policy, with the latencies of a run on this machine."""
 
     contract: PolicyContract
     latency_p50_us: float
@@ -62,7 +62,7 @@ class Admitted(NamedTuple):
     ports: Ports
     warnings: tuple[str, ...]
     native: bool
-    """Whether the C library evaluates it (``onrig.runtime.policy.network``)."""
+    """Whether the C library evaluates the policy (``onrig.runtime.policy.network``)."""
 
 
 class Refused(NamedTuple):
@@ -74,30 +74,30 @@ class Refused(NamedTuple):
 
 def admit(
     model: bytes,
-    wanted: PolicyContract,
+    required: PolicyContract,
     probes: npt.NDArray[np.float32],
     limits: AdmissionLimits | None = None,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> Admitted | Refused:
-    """Check the bytes of a policy against the rig described by ``wanted``.
+    """Check the bytes of a policy against the contract ``required`` by a rig.
 
-    ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's own memory;
-    non-finite rows are ignored.  The median latency decides, which the scheduler hardly affects; a p99 beyond the
+    ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's memory;
+    non-finite rows are ignored.  The median latency decides, because the scheduler hardly affects it; a p99 beyond the
     budget gives a warning.  Raises ValueError if the probes have the wrong width, but never because of the content of
     ``model``.
     """
     limits = limits or AdmissionLimits()
-    if probes.ndim != 2 or probes.shape[1] != len(wanted.observations):
-        raise ValueError(f"probes have shape {probes.shape}, but the rig has {len(wanted.observations)} observations")
+    if probes.ndim != 2 or probes.shape[1] != len(required.observations):
+        raise ValueError(f"probes have shape {probes.shape}, but the rig has {len(required.observations)} observations")
     try:
-        return _check(model, wanted, probes, limits, clock_ns)
+        return _check(model, required, probes, limits, clock_ns)
     except ModelRefused as refusal:
         return Refused(refusal.stage, refusal.reason)
 
 
 def _check(
     model: bytes,
-    expected: PolicyContract,
+    required: PolicyContract,
     probes: npt.NDArray[np.float32],
     limits: AdmissionLimits,
     clock_ns: Callable[[], int],
@@ -106,26 +106,26 @@ def _check(
         raise ModelRefused("size", f"{len(model)} bytes; at most {limits.max_bytes} allowed")
     parsed = read_model(model)
     check_operators(parsed)
-    contract, warnings = _contract(parsed, expected)
+    contract, warnings = _read_contract(parsed, required)
     ports = ports_for(
-        len(expected.observations),
-        len(expected.actions),
+        len(required.observations),
+        len(required.actions),
         stochastic=contract.stochastic,
         hidden=hidden_width(parsed) if contract.format > 1 else 0,
     )
     cost = check_graph(parsed, ports, limits.max_parameters, limits.max_operations)
     session = PolicySession(model)
     budget = limits.latency_budget_us
-    first_us = min(_time_runs(session, 3, clock_ns))
-    if first_us > ABORT_FACTOR * budget and not limits.latency_is_advisory:
-        raise ModelRefused("latency", f"a run takes {first_us:.0f} us; {budget:.0f} us allowed")
-    finite = np.isfinite(probes).all(axis=1)
-    if not finite.all():
-        warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are non-finite and were ignored")
-    if finite.any():
-        probe_outputs = probe(session, probes[finite], expected)
+    fastest_us = min(_time_runs(session, 3, clock_ns))
+    if fastest_us > ABORT_FACTOR * budget and not limits.latency_is_advisory:
+        raise ModelRefused("latency", f"a run takes {fastest_us:.0f} us; {budget:.0f} us allowed")
+    is_finite = np.isfinite(probes).all(axis=1)
+    if not is_finite.all():
+        warnings.append(f"{int((~is_finite).sum())} of {len(probes)} probe states are non-finite and were ignored")
+    if is_finite.any():
+        probe_outputs = probe(session, probes[is_finite], required)
         if limits.evaluator == "auto":
-            native = verify_native(session, parsed, probe_outputs, probes[finite], expected)
+            native = verify_native(session, parsed, probe_outputs, probes[is_finite], required)
             session = native.session or session
             warnings += [native.warning] if native.warning else []
     _time_runs(session, WARM_UP_RUNS, clock_ns)
@@ -138,8 +138,9 @@ def _check(
     return Admitted(contract, float(p50), float(p99), cost, ports, tuple(warnings), session.native)
 
 
-def _contract(model: OnnxModel, expected: PolicyContract) -> tuple[PolicyContract, list[str]]:
-    """Compare the contract in the metadata with the rig's; return it with warnings, or raise ModelRefused."""
+def _read_contract(model: OnnxModel, required: PolicyContract) -> tuple[PolicyContract, list[str]]:
+    """Read the contract in the metadata and compare it with the required one; return it with warnings, or raise
+    ModelRefused."""
     text = model.metadata.get(METADATA_KEY)
     if text is None:
         raise ModelRefused("contract", f"no metadata under the key {METADATA_KEY!r}")
@@ -147,7 +148,7 @@ def _contract(model: OnnxModel, expected: PolicyContract) -> tuple[PolicyContrac
         contract = decode_contract(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ModelRefused("contract", f"metadata {METADATA_KEY!r}: {error}") from error
-    difference = contract_mismatch(contract, expected)
+    difference = contract_mismatch(contract, required)
     if difference is not None:
         raise ModelRefused("contract", difference)
     for name, value, minimum in (
@@ -155,19 +156,19 @@ def _contract(model: OnnxModel, expected: PolicyContract) -> tuple[PolicyContrac
         ("training_step", contract.training_step, 0),
     ):
         if not minimum <= value < 1 << 63:
-            raise ModelRefused("contract", f"{name} is beyond 64 bits" if value >= 1 << 63 else f"{name} is {value}")
+            raise ModelRefused("contract", f"{name} exceeds 64 bits" if value >= 1 << 63 else f"{name} is {value}")
     warnings = []
-    if contract.delay_periods < expected.delay_periods:
-        delay = f"{contract.delay_periods} periods of delay; the rig has {expected.delay_periods} periods"
+    if contract.delay_periods < required.delay_periods:
+        delay = f"{contract.delay_periods} periods of delay; the rig has {required.delay_periods} periods"
         warnings.append(f"trained for {delay}")
     return contract, warnings
 
 
 def _time_runs(session: PolicySession, runs: int, clock_ns: Callable[[], int]) -> list[float]:
-    """Time single runs, in microseconds."""
+    """Return the durations of ``runs`` single runs in microseconds."""
     times: list[float] = []
     for _ in range(runs):
         start = clock_ns()
-        run(session)
+        run_session(session)
         times.append((clock_ns() - start) / 1e3)
     return times

@@ -1,4 +1,4 @@
-"""A node of a graph with its input values; the accessors for shape rules reject unsupported inputs."""
+"""Node of a graph with its input values; the accessors used by the shape rules reject unsupported inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Result(NamedTuple):
     shapes: tuple[Shape, ...]
     operations: int
     constant: Array | None = None
-    """The value, if the node is a Constant."""
+    """Value of a Constant node."""
     bound: int = 0
     """Exclusive upper bound of computed integers; 0 for other values."""
 
@@ -53,7 +53,7 @@ class Call:
         self._inputs = inputs
 
     def refusal(self, reason: str) -> ModelRefused:
-        """Return a refusal of this node."""
+        """Build the refusal of a model because of this node."""
         return ModelRefused("shapes", f"{self.node.op_type} -> {self.node.outputs[0]!r}: {reason}")
 
     def value(self, index: int) -> Value:
@@ -66,7 +66,7 @@ class Call:
         return value
 
     def optional(self, index: int) -> Value | None:
-        """Return an input or None."""
+        """Return an input; None if it is absent."""
         return self._inputs[index] if index < len(self._inputs) else None
 
     def values(self) -> list[Value]:
@@ -106,25 +106,25 @@ class Call:
     def axis(self, axis: int, rank: int) -> int:
         """Normalise an axis into [0, rank)."""
         if not -rank <= axis < rank:
-            raise self.refusal(f"axis {axis} of {rank} dimensions")
+            raise self.refusal(f"axis {axis} is outside {rank} dimensions")
         return axis % rank
 
     def axes(self, axes: list[int], rank: int) -> list[int]:
         """Normalise axes into [0, rank), each at most once."""
-        if len(normal := [self.axis(a, rank) for a in axes]) != len(set(normal)):
-            raise self.refusal(f"axes {axes} repeat")
-        return normal
+        if len(normalised := [self.axis(a, rank) for a in axes]) != len(set(normalised)):
+            raise self.refusal(f"the axes {axes} contain duplicates")
+        return normalised
 
     def broadcast(self, *shapes: Shape) -> Shape:
-        """Broadcast like numpy."""
+        """Return the shape to which numpy would broadcast ``shapes``."""
         rank = max(map(len, shapes))
-        out: list[int] = []
+        shape: list[int] = []
         for dims in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):
-            wide = {d for d in dims if d != 1}
-            if len(wide) > 1:
-                raise self.refusal(f"shapes {list(shapes)} do not broadcast")
-            out.append(wide.pop() if wide else 1)
-        return tuple(out)
+            lengths = {d for d in dims if d != 1}
+            if len(lengths) > 1:
+                raise self.refusal(f"shapes {list(shapes)} cannot be broadcast together")
+            shape.append(lengths.pop() if lengths else 1)
+        return tuple(shape)
 
     def constant(self) -> Array:
         """Return the content of a Constant node: a tensor, a number or a list of numbers."""
@@ -136,4 +136,4 @@ class Call:
                 return np.array(value, DTYPES[FLOAT])
             if value != ():
                 return np.array(value, DTYPES[INT64])
-        raise self.refusal(f"needs one value, has the attributes {[*self.node.attributes]}")
+        raise self.refusal(f"expected one value, got the attributes {[*self.node.attributes]}")

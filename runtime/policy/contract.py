@@ -67,7 +67,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class PolicyContract(msgspec.Struct, frozen=True):
-    """A policy's description of itself, stored as JSON under the metadata key ``onrig.contract``."""
+    """Description of a policy, stored in it as JSON under the metadata key ``onrig.contract``."""
 
     rig: str
     observations: tuple[Signal, ...]
@@ -78,16 +78,16 @@ class PolicyContract(msgspec.Struct, frozen=True):
     parent_run: str
     training_step: int
     delay_periods: float = 1.0
-    """Delay between sample and effect for which the policy was trained, in periods (at most)."""
+    """Maximum delay between sample and effect for which the policy was trained, in periods."""
     normalisation: str = "baked"
     behaviour: str = DETERMINISTIC
-    """Distribution of its actions, one of ``BEHAVIOURS``: a Gaussian draw is clipped to [-1, 1], a squashed one passes
+    """Distribution of the actions, one of ``BEHAVIOURS``: a Gaussian draw is clipped to [-1, 1], a squashed one passes
     through a tanh."""
     format: int = 1
 
     @property
     def stochastic(self) -> bool:
-        """Whether it samples its actions, which is its exploration."""
+        """Whether the policy explores by sampling its actions."""
         return self.behaviour != DETERMINISTIC
 
 
@@ -130,12 +130,12 @@ def decode_contract(text: str | bytes) -> PolicyContract:
     return msgspec.json.decode(text, type=PolicyContract)
 
 
-def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | None:
+def contract_mismatch(offered: PolicyContract, required: PolicyContract) -> str | None:
     """Describe the first difference that makes a policy unsuitable for a rig, with both values; None if suitable."""
     if offered.format not in FORMATS:
         return f"format is {offered.format}; supported are {FORMATS}"
     for field in ("rig", "normalisation"):
-        a, b = getattr(offered, field), getattr(wanted, field)
+        a, b = getattr(offered, field), getattr(required, field)
         if a != b:
             return f"{field} is {a!r}; the rig has {b!r}"
     behaviour = offered.behaviour
@@ -143,32 +143,32 @@ def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | 
         return f"behaviour is {behaviour!r}; known are {', '.join(BEHAVIOURS)}"
     if offered.stochastic and offered.format == 1:
         return f"behaviour is {behaviour!r}, which needs format 2"
-    if offered.stochastic and not wanted.stochastic:
+    if offered.stochastic and not required.stochastic:
         return (
             f"behaviour is {behaviour!r}, but the rig adds its own exploration (a stochastic policy needs process: own)"
         )
-    if wanted.stochastic and not offered.stochastic:
+    if required.stochastic and not offered.stochastic:
         return f"behaviour is {behaviour!r}, but the rig explores with the policy's own noise (process: own)"
     for kind in ("observations", "actions"):
-        got: tuple[Signal, ...] = getattr(offered, kind)
-        want: tuple[Signal, ...] = getattr(wanted, kind)
-        if [s.name for s in got] != [s.name for s in want]:
-            return f"{kind} are {[s.name for s in got]}; the rig has {[s.name for s in want]}"
-        for g, w in zip(got, want, strict=True):
+        offered_signals: tuple[Signal, ...] = getattr(offered, kind)
+        required_signals: tuple[Signal, ...] = getattr(required, kind)
+        if [s.name for s in offered_signals] != [s.name for s in required_signals]:
+            return f"{kind} are {[s.name for s in offered_signals]}; the rig has {[s.name for s in required_signals]}"
+        for g, w in zip(offered_signals, required_signals, strict=True):
             if g != w:
                 return f"{kind} '{g.name}' is [{g.low}, {g.high}] {g.unit}; the rig has [{w.low}, {w.high}] {w.unit}"
-    if abs(offered.rate_hz - wanted.rate_hz) > 1e-9 * wanted.rate_hz:
-        return f"rate is {offered.rate_hz} Hz; the rig runs at {wanted.rate_hz} Hz"
+    if abs(offered.rate_hz - required.rate_hz) > 1e-9 * required.rate_hz:
+        return f"rate is {offered.rate_hz} Hz; the rig runs at {required.rate_hz} Hz"
     return None
 
 
 Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "ports", "latency", "ids"]
-"""Steps of admission in order; ``ids``: no policy id is left."""
+"""Steps of the admission in order; ``ids``: all policy ids are in use."""
 
 MAX_REASON: Final = 300
 
 
-def one_line(text: str) -> str:
+def sanitise(text: str) -> str:
     """Sanitise untrusted text for a log line: its first line, printable characters only, at most 300."""
     first = text.strip().split("\n", 1)[0]
     line = "".join(c if c.isprintable() else "?" for c in first[: MAX_REASON + 1])
@@ -180,5 +180,5 @@ class ModelRefused(ValueError):
 
     def __init__(self, stage: Stage, reason: str) -> None:
         self.stage: Stage = stage
-        self.reason = one_line(reason)
+        self.reason = sanitise(reason)
         super().__init__(f"{stage}: {self.reason}")

@@ -11,7 +11,7 @@ import numpy as np
 from onrig.runtime.policy.call import Value, value_of
 from onrig.runtime.policy.contract import HIDDEN, ModelRefused, Ports
 from onrig.runtime.policy.onnx_wire import FLOAT, OnnxModel, ValueInfo
-from onrig.runtime.policy.operators import check_operator, evaluate
+from onrig.runtime.policy.operators import check_operator, infer_result
 
 OPSETS: Final = range(13, 27)
 """Operator sets covered by the shape rules; older ones have axes and bounds in attributes."""
@@ -48,12 +48,12 @@ def _check_ports(kind: str, ports: tuple[ValueInfo, ...], widths: Mapping[str, i
     names = [port.name for port in ports]
     if sorted(names) != sorted(widths):
         expected = " and ".join(map(repr, widths))
-        raise ModelRefused("shapes", f"{len(names)} {kind}s {names[:8]}, must be exactly {len(widths)}: {expected}")
+        raise ModelRefused("shapes", f"{len(names)} {kind}s {names[:8]}; expected exactly {len(widths)}: {expected}")
     for port in ports:
         name, shape = port.name, (1, widths[port.name])
         if port.elem_type != FLOAT:
             raise ModelRefused(
-                "shapes", f"{kind} {name!r} has element type {port.elem_type}, must be {FLOAT} (float32)"
+                "shapes", f"{kind} {name!r} has element type {port.elem_type}; it must be {FLOAT} (float32)"
             )
         if port.shape is None or len(port.shape) != 2 or not all(map(_is_consistent, port.shape, shape)):
             declared = None if port.shape is None else list(port.shape)
@@ -67,21 +67,23 @@ def hidden_width(model: OnnxModel) -> int:
             width = port.shape[1] if port.shape is not None and len(port.shape) == 2 else None
             if not isinstance(width, int) or not 1 <= width <= MAX_HIDDEN:
                 declared = None if port.shape is None else list(port.shape)
-                raise ModelRefused("shapes", f"input {HIDDEN!r} has shape {declared}, must be (1, 1 to {MAX_HIDDEN})")
+                raise ModelRefused(
+                    "shapes", f"input {HIDDEN!r} has shape {declared}; it must be (1, 1 to {MAX_HIDDEN})"
+                )
             return width
     return 0
 
 
 def _check_declared(info: ValueInfo, value: Value) -> None:
-    """Check a declared type against the inferred one; onnxruntime plans its memory from the declaration."""
+    """Check a declared type against the inferred one, because onnxruntime plans its memory from the declaration."""
     shape = value.shape if info.shape is None else info.shape
     if (
         info.elem_type != value.elem_type
         or len(shape) != len(value.shape)
         or not all(map(_is_consistent, shape, value.shape))
     ):
-        declared, true = (info.elem_type, info.shape), (value.elem_type, value.shape)
-        raise ModelRefused("shapes", f"{info.name!r} is declared as (type, shape) {declared}, but is {true}")
+        declared, inferred = (info.elem_type, info.shape), (value.elem_type, value.shape)
+        raise ModelRefused("shapes", f"{info.name!r} is declared as (type, shape) {declared}, but is {inferred}")
 
 
 def check_graph(
@@ -111,8 +113,8 @@ def check_graph(
         else:
             parameters += value.constant.size
             if not np.isfinite(value.constant).all():
-                bad = int(value.constant.size - np.isfinite(value.constant).sum())
-                raise ModelRefused("finite", f"constant {name!r} has {bad} non-finite elements")
+                n_non_finite = int(value.constant.size - np.isfinite(value.constant).sum())
+                raise ModelRefused("finite", f"constant {name!r} has {n_non_finite} non-finite elements")
         if parameters > max_parameters:
             raise ModelRefused("size", f"more than {max_parameters} parameters")
         if elements > MAX_ELEMENTS:
@@ -124,21 +126,23 @@ def check_graph(
         undefined = [name for name in node.inputs if name and name not in values]
         if undefined:
             raise ModelRefused("shapes", f"{node.op_type} uses {undefined[0]!r} before it is defined")
-        result = evaluate(node, tuple(values[name] if name else None for name in node.inputs))
+        result = infer_result(node, tuple(values[name] if name else None for name in node.inputs))
         operations += result.operations
         if operations > max_operations:
             raise ModelRefused("size", f"more than {max_operations} operations per run, at {node.outputs[0]!r}")
         if len(result.shapes) != len(node.outputs):
-            raise ModelRefused("shapes", f"{node.op_type} has {len(node.outputs)} outputs, yields {len(result.shapes)}")
+            raise ModelRefused(
+                "shapes", f"{node.op_type} has {len(node.outputs)} outputs, but computes {len(result.shapes)}"
+            )
         for name, shape in zip(node.outputs, result.shapes, strict=True):
             define(name, Value(result.elem_type, shape, result.constant, result.bound))
     for name, width in ports.outputs.items():
         output = values.get(name)
         if output is None or output.constant is not None:
             raise ModelRefused("shapes", f"no node computes the output {name!r}")
-        got, needed = (output.elem_type, output.shape), (FLOAT, (1, width))
-        if got != needed:
-            raise ModelRefused("shapes", f"output {name!r} is (type, shape) {got}; the rig needs {needed}")
+        actual, required = (output.elem_type, output.shape), (FLOAT, (1, width))
+        if actual != required:
+            raise ModelRefused("shapes", f"output {name!r} is (type, shape) {actual}; the rig needs {required}")
     for info in model.value_infos:
         if info.name in values:
             _check_declared(info, values[info.name])

@@ -1,5 +1,5 @@
-"""Compilation of a policy's graph to operations of the C library, which takes a tenth of onnxruntime's time for a small
-network.
+"""Compilation of a policy's graph to operations of the C library, which evaluate a small network in a tenth of
+onnxruntime's time.
 
 Feed-forward graphs of rows (1, n) are supported: dense layers, elementwise operations, joining and splitting. Other
 graphs are evaluated by onnxruntime, as are all graphs without the library.
@@ -28,9 +28,9 @@ MAX_FLOATS: Final = 1 << 24
 
 
 class Row(NamedTuple):
-    """Values (1, width) in the array."""
+    """Position of a row (1, width) in the array."""
 
-    at: int
+    offset: int
     width: int
 
 
@@ -41,8 +41,8 @@ class Network(NamedTuple):
     """(k, 6): operation, offsets of the operands and of the result, widths (``network.c``)."""
     values: npt.NDArray[np.float32]
     inputs: dict[str, Row]
-    """Outputs in one row, in the order of ``compile_network``."""
     outputs: dict[str, Row]
+    """Contiguous in ``values``, in the order of ``compile_network``."""
 
     def bind(self) -> Callable[[], object] | None:
         """Return the function that computes the outputs; None if the library cannot run the graph. It writes to
@@ -63,9 +63,9 @@ class _Unsupported(Exception):
 
 
 def compile_network(model: OnnxModel, inputs: Sequence[str], outputs: Sequence[str]) -> Network | None:
-    """Compile an admissible graph; None if it is not supported.
+    """Compile an admissible graph; None if the library does not support it.
 
-    ``inputs`` and ``outputs`` name its possible ports, in the order of the array.
+    ``inputs`` and ``outputs`` are the names of possible ports, in the order of the array.
     """
     try:
         return _Compiler(model).network(inputs, outputs)
@@ -88,100 +88,105 @@ class _Compiler:
             shapes = {info.name: info.shape for info in infos}
             if not set(shapes) <= set(order):
                 raise _Unsupported
-            ports.append({name: self._new(_width(shapes[name])) for name in order if name in shapes})
+            ports.append({name: self._allocate(_width(shapes[name])) for name in order if name in shapes})
         input_rows, output_rows = ports
         self._rows |= input_rows
         for node in self._model.nodes:
-            self._add(node)
+            self._add_node(node)
         for name, row in output_rows.items():
-            self._step("COPY", self._row(name), row)
+            self._add_step("COPY", self._row_of(name), row)
         values = np.zeros(self._size, np.float32)
         for row, content in self._contents:
-            values[row.at : row.at + row.width] = content
+            values[row.offset : row.offset + row.width] = content
         return Network(np.array(self._steps, np.int32).reshape(-1, 6), values, input_rows, output_rows)
 
-    def _new(self, width: int) -> Row:
+    def _allocate(self, width: int) -> Row:
         row = Row(self._size, width)
         self._size += width
         if self._size > MAX_FLOATS:
             raise _Unsupported
         return row
 
-    def _constant(self, content: Array) -> Row:
-        row = self._new(content.size)
+    def _add_constant(self, content: Array) -> Row:
+        row = self._allocate(content.size)
         self._contents.append((row, content.reshape(-1)))
         return row
 
-    def _row(self, name: str, width: int | None = None) -> Row:
-        """Return the row of a value; a constant gets a row per use, broadcast to ``width``."""
-        row = self._rows.get(name) or self._constant(_broadcast(self._constants.get(name), width))
+    def _row_of(self, name: str, width: int | None = None) -> Row:
+        """Return the row of a value; a constant gets a new row per use, broadcast to ``width``."""
+        row = self._rows.get(name) or self._add_constant(_broadcast(self._constants.get(name), width))
         if width is not None and row.width != width:
             raise _Unsupported
         return row
 
-    def _step(self, operation: str, a: Row, out: Row, b: Row = Row(0, 1), m: int = 1) -> None:  # noqa: B008
+    def _add_step(self, operation: str, a: Row, out: Row, b: Row = Row(0, 1), m: int = 1) -> None:  # noqa: B008
         if operation != "DENSE" and a.width != out.width:
             raise _Unsupported
-        self._steps.append((_OPERATIONS.index(operation), a.at, b.at, out.at, a.width, m))
+        self._steps.append((_OPERATIONS.index(operation), a.offset, b.offset, out.offset, a.width, m))
 
-    def _add(self, node: Node) -> None:
+    def _add_node(self, node: Node) -> None:
         kind, names = node.op_type, node.inputs
         if kind == "Constant" and isinstance(array := node.attributes.get("value", (0, None))[1], np.ndarray):
             self._constants[node.outputs[0]] = array
         elif kind in ("Gemm", "MatMul"):
-            self._rows[node.outputs[0]] = self._dense(node)
+            self._rows[node.outputs[0]] = self._add_dense(node)
         elif kind in _BINARY or kind == "Clip":
-            self._rows[node.outputs[0]] = self._combined(kind, names)
+            self._rows[node.outputs[0]] = self._add_binary(kind, names)
         elif kind in _UNARY:
-            a = self._row(names[0])
-            out = self._rows[node.outputs[0]] = self._new(a.width)
-            self._step(kind, a, out)
+            a = self._row_of(names[0])
+            out = self._rows[node.outputs[0]] = self._allocate(a.width)
+            self._add_step(kind, a, out)
         elif kind == "Identity":
-            self._rows[node.outputs[0]] = self._row(names[0])
-        elif kind == "Concat" and _number(node, "axis", 0) in (1, -1):
-            parts = [self._row(name) for name in names]
-            out = self._rows[node.outputs[0]] = self._new(sum(part.width for part in parts))
+            self._rows[node.outputs[0]] = self._row_of(names[0])
+        elif kind == "Concat" and _number_attribute(node, "axis", 0) in (1, -1):
+            parts = [self._row_of(name) for name in names]
+            out = self._rows[node.outputs[0]] = self._allocate(sum(part.width for part in parts))
             for start, part in zip(accumulate((p.width for p in parts), initial=0), parts, strict=False):
-                self._step("COPY", part, Row(out.at + start, part.width))
-        elif kind == "Split" and _number(node, "axis", 0) in (1, -1) and names[0] in self._rows and len(names) == 2:
+                self._add_step("COPY", part, Row(out.offset + start, part.width))
+        elif (
+            kind == "Split"
+            and _number_attribute(node, "axis", 0) in (1, -1)
+            and names[0] in self._rows
+            and len(names) == 2
+        ):
             widths = [int(w) for w in np.ravel(self._constants.get(names[1], np.array([])))]
             row = self._rows[names[0]]
             if len(widths) != len(node.outputs) or sum(widths) != row.width or min(widths) < 1:
                 raise _Unsupported
             for name, start, width in zip(node.outputs, accumulate(widths, initial=0), widths, strict=False):
-                self._rows[name] = Row(row.at + start, width)
+                self._rows[name] = Row(row.offset + start, width)
         else:
             raise _Unsupported
 
-    def _dense(self, node: Node) -> Row:
+    def _add_dense(self, node: Node) -> Row:
         x = self._rows.get(node.inputs[0])
         weight = self._constants.get(node.inputs[1])
-        plain = all(_is_one(node, name) for name in ("alpha", "beta")) and not _number(node, "transA", 0)
-        if x is None or weight is None or weight.ndim != 2 or weight.dtype != np.float32 or not plain:
+        is_plain = all(_is_one(node, name) for name in ("alpha", "beta")) and not _number_attribute(node, "transA", 0)
+        if x is None or weight is None or weight.ndim != 2 or weight.dtype != np.float32 or not is_plain:
             raise _Unsupported
-        if _number(node, "transB", 0):
+        if _number_attribute(node, "transB", 0):
             weight = weight.T
         n, m = weight.shape
         if n != x.width:
             raise _Unsupported
         bias = np.zeros(m, np.float32) if len(node.inputs) < 3 else _broadcast(self._constants.get(node.inputs[2]), m)
-        both = self._constant(np.concatenate([weight.reshape(-1), bias]))
-        out = self._new(m)
-        self._step("DENSE", x, out, both, m)
+        parameters = self._add_constant(np.concatenate([weight.reshape(-1), bias]))
+        out = self._allocate(m)
+        self._add_step("DENSE", x, out, parameters, m)
         return out
 
-    def _combined(self, kind: str, names: Sequence[str]) -> Row:
+    def _add_binary(self, kind: str, names: Sequence[str]) -> Row:
         """Combine the first operand with each of the others; a Clip is a Max, then a Min."""
         steps = [kind] * (len(names) - 1) if kind != "Clip" else ["Max", "Min"][: len(names) - 1]
-        known = [self._rows[name].width for name in names if name in self._rows]
-        if not known:
+        widths = [self._rows[name].width for name in names if name in self._rows]
+        if not widths:
             raise _Unsupported
-        width = max(known)
-        row = self._row(names[0], width)
+        width = max(widths)
+        row = self._row_of(names[0], width)
         for step, name in zip(steps, names[1:], strict=True):
             if name:
-                other, out = self._row(name, width), self._new(width)
-                self._step(step, row, out, other)
+                other, out = self._row_of(name, width), self._allocate(width)
+                self._add_step(step, row, out, other)
                 row = out
         return row
 
@@ -202,10 +207,10 @@ def _broadcast(constant: Array | None, width: int | None) -> Array:
     return row
 
 
-def _number(node: Node, name: str, default: float) -> float:
+def _number_attribute(node: Node, name: str, default: float) -> float:
     attribute = node.attributes.get(name)
     return attribute.value if attribute is not None and isinstance(attribute.value, int | float) else default
 
 
 def _is_one(node: Node, name: str) -> bool:
-    return _number(node, name, 1.0) == 1.0
+    return _number_attribute(node, name, 1.0) == 1.0

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onrig.runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Field, Fields, Message, decode, malformed
+from onrig.runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Field, Fields, Message, decode, format_refusal
 
 MAX_NODES: Final = 512
 MAX_TENSORS: Final = 512
@@ -160,87 +160,87 @@ _MODEL: Final = Message(
 )
 
 _ATTRIBUTE_FIELDS: Final[Mapping[int, int]] = {1: 2, 2: 3, 3: 4, 4: 5, 6: 7, 7: 8}
-"""``AttributeProto.type`` to the field that must hold the value."""
+"""Field that must hold the value, by ``AttributeProto.type``."""
 _TYPED_DATA: Final[Mapping[int, int]] = {FLOAT: 4, INT64: 7, DOUBLE: 10}
-"""Element type to the field that may hold the elements instead of ``raw_data``."""
+"""Field that may hold the elements instead of ``raw_data``, by element type."""
 
 
-def _float(raw: int) -> float:
+def _to_float(raw: int) -> float:
     value: float = struct.unpack("<f", raw.to_bytes(4, "little"))[0]
     return value
 
 
-def _tensor(fields: Fields) -> tuple[str, Array]:
+def _read_tensor(fields: Fields) -> tuple[str, Array]:
     """Read a TensorProto as (name, read-only array); checks its size against its dimensions."""
     name = fields.text(8)
     dims = fields.numbers.get(1, [])
     if fields.number(14) != 0:
-        raise malformed(f"tensor {name!r} has external data, which policies may not use")
+        raise format_refusal(f"tensor {name!r} has external data, which policies may not use")
     data_type = fields.number(2)
     dtype = DTYPES.get(data_type)
     if dtype is None:
-        raise malformed(f"tensor {name!r} has element type {data_type}; allowed are {sorted(DTYPES)}")
+        raise format_refusal(f"tensor {name!r} has element type {data_type}; allowed are {sorted(DTYPES)}")
     if len(dims) > MAX_RANK or any(d < 1 for d in dims):
-        raise malformed(f"tensor {name!r} has dimensions {dims[: MAX_RANK + 1]}")
+        raise format_refusal(f"tensor {name!r} has dimensions {dims[: MAX_RANK + 1]}")
     count = 1
     for dim in dims:
         count *= dim
     sources = [field for field in (4, 7, 9, 10) if fields.has(field)]
     if sources != [9] and sources != [_TYPED_DATA[data_type]]:
-        raise malformed(f"tensor {name!r} of type {data_type} keeps its elements in the fields {sources}")
+        raise format_refusal(f"tensor {name!r} of type {data_type} has its elements in the fields {sources}")
     if sources[0] in fields.numbers:
         values = fields.numbers[sources[0]]
         if len(values) != count:
-            raise malformed(f"tensor {name!r} has {len(values)} elements; its dimensions {dims} need {count}")
+            raise format_refusal(f"tensor {name!r} has {len(values)} elements; its dimensions {dims} need {count}")
         array: Array = np.array(values, dtype=dtype)
         array.flags.writeable = False
     else:
         start, end = fields.span(sources[0])
         if end - start != count * dtype.itemsize:
-            need = count * dtype.itemsize
-            raise malformed(f"tensor {name!r} has {end - start} bytes; its dimensions {dims} need {need}")
+            n_bytes = count * dtype.itemsize
+            raise format_refusal(f"tensor {name!r} has {end - start} bytes; its dimensions {dims} need {n_bytes}")
         array = np.frombuffer(fields.data, dtype, count, start)
     return name, array.reshape(dims)
 
 
-def _attribute(fields: Fields) -> tuple[str, Attribute]:
+def _read_attribute(fields: Fields) -> tuple[str, Attribute]:
     """Read an AttributeProto as (name, attribute); the value must be in the field for its type."""
     name, kind = fields.text(1), fields.number(20)
     field = _ATTRIBUTE_FIELDS.get(kind)
     others = [f for f in _ATTRIBUTE_FIELDS.values() if f != field and fields.has(f)]
     if field is None or others:
-        raise malformed(f"attribute {name!r} of type {kind} has its value in the fields {others}")
+        raise format_refusal(f"attribute {name!r} of type {kind} has its value in the fields {others}")
     value: AttributeValue
     if field == 2:
-        value = _float(fields.number(2))
+        value = _to_float(fields.number(2))
     elif field == 3:
         value = fields.number(3)
     elif field == 4:
         start, end = fields.span(4)
         value = fields.data[start:end]
     elif field == 5:
-        value = _tensor(fields.message(5))[1]
+        value = _read_tensor(fields.message(5))[1]
     elif field == 7:
-        value = tuple(_float(raw) for raw in fields.numbers.get(7, []))
+        value = tuple(_to_float(raw) for raw in fields.numbers.get(7, []))
     else:
         value = tuple(fields.numbers.get(8, []))
     return name, Attribute(kind, value)
 
 
-def _node(fields: Fields) -> Node:
+def _read_node(fields: Fields) -> Node:
     """Read a NodeProto."""
     op_type = fields.text(4)
     attributes: dict[str, Attribute] = {}
     for item in fields.messages.get(5, []):
-        name, attribute = _attribute(item)
+        name, attribute = _read_attribute(item)
         if name in attributes:
-            raise malformed(f"node {op_type!r} has attribute {name!r} twice")
+            raise format_refusal(f"node {op_type!r} has attribute {name!r} twice")
         attributes[name] = attribute
     inputs, outputs = fields.texts(1), fields.texts(2)
     return Node(op_type, fields.text(7), inputs, outputs, attributes)
 
 
-def _value_info(fields: Fields) -> ValueInfo:
+def _read_value_info(fields: Fields) -> ValueInfo:
     """Read a ValueInfoProto; only dense tensors are supported."""
     name = fields.text(1)
     tensor = fields.message(2).message(1)
@@ -249,10 +249,10 @@ def _value_info(fields: Fields) -> ValueInfo:
     shape: list[int | str | None] = []
     for dim in tensor.message(2).messages.get(1, []):
         if dim.has(1) and dim.has(2):
-            raise malformed(f"value {name!r} has a dimension that is both a number and a symbol")
+            raise format_refusal(f"value {name!r} has a dimension that is both a number and a symbol")
         shape.append(dim.number(1) if dim.has(1) else dim.text(2) if dim.has(2) else None)
     if len(shape) > MAX_RANK:
-        raise malformed(f"value {name!r} has {len(shape)} dimensions; at most {MAX_RANK} allowed")
+        raise format_refusal(f"value {name!r} has {len(shape)} dimensions; at most {MAX_RANK} allowed")
     return ValueInfo(name, tensor.number(1), tuple(shape))
 
 
@@ -264,29 +264,31 @@ def read_model(data: bytes) -> OnnxModel:
     model = decode(data, _MODEL)
     ir_version = model.number(1)
     if ir_version not in IR_VERSIONS:
-        raise malformed(f"ONNX IR version {ir_version}; supported are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}")
+        raise format_refusal(
+            f"ONNX IR version {ir_version}; supported are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}"
+        )
     opsets: dict[str, int] = {}
     for fields in model.messages.get(8, []):
         domain = fields.text(1)
         domain = "" if domain == "ai.onnx" else domain
         if domain in opsets:
-            raise malformed(f"operator set {domain!r} is imported twice")
+            raise format_refusal(f"operator set {domain!r} is imported twice")
         opsets[domain] = fields.number(2)
     metadata: dict[str, str] = {}
     for fields in model.messages.get(14, []):
         key, value = fields.text(1), fields.text(2, MAX_METADATA_BYTES)
         if key in metadata:
-            raise malformed(f"metadata key {key!r} is given twice")
+            raise format_refusal(f"metadata key {key!r} is given twice")
         metadata[key] = value
     if not model.has(7):
-        raise malformed("no graph")
+        raise format_refusal("no graph")
     graph = model.message(7)
     initializers: dict[str, Array] = {}
     for fields in graph.messages.get(5, []):
-        name, array = _tensor(fields)
+        name, array = _read_tensor(fields)
         if name in initializers:
-            raise malformed(f"initializer {name!r} is given twice")
+            raise format_refusal(f"initializer {name!r} is given twice")
         initializers[name] = array
-    nodes = tuple(map(_node, graph.messages.get(1, [])))
-    inputs, outputs, infos = (tuple(map(_value_info, graph.messages.get(f, []))) for f in (11, 12, 13))
+    nodes = tuple(map(_read_node, graph.messages.get(1, [])))
+    inputs, outputs, infos = (tuple(map(_read_value_info, graph.messages.get(f, []))) for f in (11, 12, 13))
     return OnnxModel(ir_version, opsets, metadata, nodes, initializers, inputs, outputs, infos)

@@ -28,7 +28,7 @@ class Operator(NamedTuple):
     attributes: Mapping[str, int]
     inputs: tuple[int, int] = (1, 1)
     outputs: int = 1
-    since: int = 13
+    min_opset: int = 13
 
 
 _A_FLOAT, _AN_INT, _A_STRING, _A_TENSOR, _FLOATS, _INTS = 1, 2, 3, 4, 6, 7
@@ -41,18 +41,18 @@ _CONSTANTS: Final = {"value": _A_TENSOR, "value_float": _A_FLOAT, "value_int": _
 OPERATORS: Final[Mapping[str, Operator]] = {
     **{op: Operator(rules.elementwise, {}, (2, 2)) for op in ("Add", "Sub", "Mul", "Div")},
     **{op: Operator(rules.elementwise, {}, (1, MAX_PARTS)) for op in ("Min", "Max")},
-    **{op: Operator(rules.same, {}) for op in ("Identity", "Relu", "Neg", "Abs", "Sqrt", "Softsign")},
+    **{op: Operator(rules.unary, {}) for op in ("Identity", "Relu", "Neg", "Abs", "Sqrt", "Softsign")},
     **{op: Operator(rules.transcendental, {}) for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sin", "Cos", "Softplus")},
     "Constant": Operator(rules.constant, _CONSTANTS, (0, 0)),
     "Softmax": Operator(rules.softmax, _AXIS),
-    "LeakyRelu": Operator(rules.same, {"alpha": _A_FLOAT}),
+    "LeakyRelu": Operator(rules.unary, {"alpha": _A_FLOAT}),
     "Elu": Operator(rules.transcendental, {"alpha": _A_FLOAT}),
     "Selu": Operator(rules.transcendental, {"alpha": _A_FLOAT, "gamma": _A_FLOAT}),
-    "Gelu": Operator(rules.transcendental, {"approximate": _A_STRING}, since=20),
-    "HardSwish": Operator(rules.same, {}, since=14),
-    "Mish": Operator(rules.transcendental, {}, since=18),
+    "Gelu": Operator(rules.transcendental, {"approximate": _A_STRING}, min_opset=20),
+    "HardSwish": Operator(rules.unary, {}, min_opset=14),
+    "Mish": Operator(rules.transcendental, {}, min_opset=18),
     "LayerNormalization": Operator(
-        rules.layer_normalization, {"axis": _AN_INT, "epsilon": _A_FLOAT, "stash_type": _AN_INT}, (2, 3), since=17
+        rules.layer_normalization, {"axis": _AN_INT, "epsilon": _A_FLOAT, "stash_type": _AN_INT}, (2, 3), min_opset=17
     ),
     "Gemm": Operator(rules.gemm, {"alpha": _A_FLOAT, "beta": _A_FLOAT, "transA": _AN_INT, "transB": _AN_INT}, (2, 3)),
     "MatMul": Operator(rules.matmul, {}, (2, 2)),
@@ -63,7 +63,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     "Flatten": Operator(rules.flatten, _AXIS),
     "Unsqueeze": Operator(rules.unsqueeze, {}, (2, 2)),
     "Squeeze": Operator(rules.squeeze, {}, (1, 2)),
-    "Slice": Operator(rules.sliced, {}, (3, 5)),
+    "Slice": Operator(rules.slice_tensor, {}, (3, 5)),
     "Split": Operator(rules.split, {"axis": _AN_INT, "num_outputs": _AN_INT}, (1, 2), MAX_PARTS),
     "Transpose": Operator(rules.transpose, {"perm": _INTS}),
     "Gather": Operator(rules.gather, _AXIS, (2, 2)),
@@ -77,20 +77,22 @@ def check_operator(node: Node, opset: int) -> None:
     operator = OPERATORS.get(node.op_type)
     if operator is None or node.domain not in ("", "ai.onnx"):
         raise ModelRefused("operators", f"operator {name!r} is not allowed (allowed: {', '.join(sorted(OPERATORS))})")
-    if opset < operator.since:
-        raise ModelRefused("operators", f"{name} requires operator set {operator.since}; the model uses {opset}")
+    if opset < operator.min_opset:
+        raise ModelRefused("operators", f"{name} requires operator set {operator.min_opset}; the model uses {opset}")
     (low, high), n_in, n_out = operator.inputs, len(node.inputs), len(node.outputs)
     if not low <= n_in <= high or not 1 <= n_out <= operator.outputs:
-        raise ModelRefused("operators", f"{name} with {n_in} inputs and {n_out} outputs")
-    for key, attribute in node.attributes.items():
-        if operator.attributes.get(key) != attribute.type:
-            raise ModelRefused("operators", f"{name} with attribute {key!r} of type {attribute.type}")
+        raise ModelRefused("operators", f"{name} is not allowed with {n_in} inputs and {n_out} outputs")
+    for attribute_name, attribute in node.attributes.items():
+        if operator.attributes.get(attribute_name) != attribute.type:
+            raise ModelRefused(
+                "operators", f"{name} is not allowed with an attribute {attribute_name!r} of type {attribute.type}"
+            )
 
 
-def evaluate(node: Node, inputs: tuple[Value | None, ...]) -> Result:
+def infer_result(node: Node, inputs: tuple[Value | None, ...]) -> Result:
     """Infer the result of a node that passed ``check_operator``; raises ModelRefused (``shapes``)."""
     call = Call(node, inputs)
     result = OPERATORS[node.op_type].rule(call)
     if any(len(s) > MAX_RANK or 0 in s for s in result.shapes):
-        raise call.refusal(f"yields {list(result.shapes)}, allowed are up to {MAX_RANK} dimensions other than 0")
+        raise call.refusal(f"computes {list(result.shapes)}; allowed are up to {MAX_RANK} dimensions above 0")
     return result

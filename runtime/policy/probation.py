@@ -23,15 +23,15 @@ class Reason(enum.StrEnum):
     """Reason why a policy failed its probation."""
 
     FINITE = "finite"
-    """Its output was non-finite, or had the wrong length."""
+    """The policy's output was non-finite, or had the wrong length."""
     SLOW = "slow"
     FALLBACK = "fallback"
-    """The fallback controller acted much more than under the predecessor."""
+    """The fallback controller acted much more often than under the predecessor."""
     UNKNOWN = "unknown"
     """The record with the reason was lost."""
 
 
-class Terms(NamedTuple):
+class ProbationLimits(NamedTuple):
     """Limits of a probation, in ticks and nanoseconds."""
 
     ticks: int
@@ -45,21 +45,23 @@ class Terms(NamedTuple):
         return self.slow_ns is not None and policy_ns > self.slow_ns
 
     def describe(self, reason: Reason) -> str:
-        """Describe a reason in one line."""
+        """Describe a reason for failure in one line."""
         match reason:
             case Reason.FINITE:
                 return "its output is non-finite"
             case Reason.SLOW:
                 return f"it took more than {(self.slow_ns or 0) / 1e3:.0f} us in {self.slow_ticks} consecutive ticks"
             case Reason.FALLBACK:
-                more = f"over {100 * self.excess_fallback:g} % more of the {self.ticks} ticks of its probation"
-                return f"the fallback acted in {more} than under its predecessor"
+                fallback_excess = (
+                    f"over {100 * self.excess_fallback:g} % more of the {self.ticks} ticks of its probation"
+                )
+                return f"the fallback acted in {fallback_excess} than under its predecessor"
             case Reason.UNKNOWN:
                 return "reported by the loop; the record was lost"
 
 
 class ProbationConfig(Protocol):
-    """Part of a run's configuration used by a probation."""
+    """Part of a run's configuration used by the probation."""
 
     @property
     def probation(self) -> Probation | None:
@@ -78,21 +80,21 @@ class ProbationConfig(Protocol):
         """Period on the wall clock."""
 
 
-def terms_of(config: ProbationConfig) -> Terms | None:
+def probation_limits(config: ProbationConfig) -> ProbationLimits | None:
     """Return the limits from the section ``probation``; None if it is disabled."""
-    rules = config.probation
-    if rules is None:
+    settings = config.probation
+    if settings is None:
         return None
-    return Terms(
-        ticks=max(1, round(rules.duration_s * config.rate_hz)),
-        slow_ns=None if config.lockstep else round(rules.slow_share * config.wall_period_ns),
-        slow_ticks=rules.slow_ticks,
-        excess_fallback=rules.excess_fallback,
+    return ProbationLimits(
+        ticks=max(1, round(settings.duration_s * config.rate_hz)),
+        slow_ns=None if config.lockstep else round(settings.slow_share * config.wall_period_ns),
+        slow_ticks=settings.slow_ticks,
+        excess_fallback=settings.excess_fallback,
     )
 
 
-class Record(msgspec.Struct, frozen=True):
-    """State of a tenure for a resumed run; same fields as the tenure."""
+class TenureState(msgspec.Struct, frozen=True):
+    """State of a tenure, from which a resumed run restores it."""
 
     ticks: int = 0
     fallback: int = 0
@@ -102,67 +104,69 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Tenure:
-    """Record of one policy since it became active; on probation for its first ``terms.ticks`` ticks.
+    """Counts of one policy since it became active; it is on probation for its first ``limits.ticks`` ticks.
 
     ``predecessor_share``: share of ticks in which the fallback acted under the predecessor; None without a predecessor,
     in which case the fallback's share is not limited.
     """
 
-    __slots__ = ("_slow", "_terms", "failed", "fallback", "predecessor_share", "ticks")
+    __slots__ = ("_limits", "_n_slow_ticks", "failed", "fallback_ticks", "predecessor_share", "ticks")
 
-    def __init__(self, terms: Terms | None, predecessor_share: float | None) -> None:
-        self._terms = terms
+    def __init__(self, limits: ProbationLimits | None, predecessor_share: float | None) -> None:
+        self._limits = limits
         self.predecessor_share = predecessor_share
-        self.ticks = self.fallback = self._slow = 0
+        self.ticks = self.fallback_ticks = self._n_slow_ticks = 0
         self.failed: Reason | None = None
 
     @property
-    def share(self) -> float:
-        """Share of its ticks in which the fallback acted; 0 before the first."""
-        return self.fallback / self.ticks if self.ticks else 0.0
+    def fallback_share(self) -> float:
+        """Share of the ticks in which the fallback acted; 0 before the first tick."""
+        return self.fallback_ticks / self.ticks if self.ticks else 0.0
 
     @property
-    def on_probation(self) -> bool:
-        """Whether it may still fail."""
-        return self._terms is not None and self.failed is None and self.ticks < self._terms.ticks
+    def is_on_probation(self) -> bool:
+        """Whether the policy may still fail."""
+        return self._limits is not None and self.failed is None and self.ticks < self._limits.ticks
 
     @property
-    def passed(self) -> bool:
-        """Whether it has passed its probation."""
-        return self._terms is not None and self.failed is None and self.ticks >= self._terms.ticks
+    def has_passed(self) -> bool:
+        """Whether the policy has passed its probation."""
+        return self._limits is not None and self.failed is None and self.ticks >= self._limits.ticks
 
-    def record(self) -> Record:
-        """State for a checkpoint."""
-        return Record(self.ticks, self.fallback, self._slow, self.failed or "", self.predecessor_share)
+    def state(self) -> TenureState:
+        """Return the state for a checkpoint."""
+        return TenureState(
+            self.ticks, self.fallback_ticks, self._n_slow_ticks, self.failed or "", self.predecessor_share
+        )
 
     @classmethod
-    def of(cls, terms: Terms | None, record: Record) -> Tenure:
-        """Restore a tenure."""
-        tenure = cls(terms, record.predecessor_share)
-        tenure.ticks, tenure.fallback, tenure._slow = record.ticks, record.fallback, record.slow
+    def restore(cls, limits: ProbationLimits | None, record: TenureState) -> Tenure:
+        """Restore a tenure from its state."""
+        tenure = cls(limits, record.predecessor_share)
+        tenure.ticks, tenure.fallback_ticks, tenure._n_slow_ticks = record.ticks, record.fallback, record.slow
         tenure.failed = Reason(record.failed) if record.failed else None
         return tenure
 
     def add_tick(self, rule: Rule, policy_ns: int) -> Reason | None:
-        """Add one tick of the policy; return the reason if it fails the probation."""
-        terms = self._terms
+        """Add one tick of the policy; return the reason if the policy fails its probation."""
+        limits = self._limits
         self.ticks += 1
-        self.fallback += rule.falls_back
-        if terms is None or self.failed is not None or self.ticks > terms.ticks:
+        self.fallback_ticks += rule.falls_back
+        if limits is None or self.failed is not None or self.ticks > limits.ticks:
             return None
-        self.failed = self._verdict(rule, policy_ns)
+        self.failed = self._find_failure(rule, policy_ns)
         return self.failed
 
-    def _verdict(self, rule: Rule, policy_ns: int) -> Reason | None:
-        terms = self._terms
-        assert terms is not None
+    def _find_failure(self, rule: Rule, policy_ns: int) -> Reason | None:
+        limits = self._limits
+        assert limits is not None
         if rule is _FINITE:
             return Reason.FINITE
-        self._slow = self._slow + 1 if terms.is_slow(policy_ns) else 0
-        if self._slow >= terms.slow_ticks:
+        self._n_slow_ticks = self._n_slow_ticks + 1 if limits.is_slow(policy_ns) else 0
+        if self._n_slow_ticks >= limits.slow_ticks:
             return Reason.SLOW
         if self.predecessor_share is not None and rule.falls_back:
-            allowed = self.predecessor_share + terms.excess_fallback
-            if self.fallback > allowed * terms.ticks:
+            allowed = self.predecessor_share + limits.excess_fallback
+            if self.fallback_ticks > allowed * limits.ticks:
                 return Reason.FALLBACK
         return None

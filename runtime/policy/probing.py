@@ -27,28 +27,28 @@ RECURRENT_STEPS: Final = 200
 """Number of consecutive steps in which a recurrent policy is probed."""
 
 
-def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0) -> npt.NDArray[np.float32]:
+def probe_states(contract: PolicyContract, n: int, seed: int, range_factor: float = 2.0) -> npt.NDArray[np.float32]:
     """Return probe observations in SI units, float32 (n, width); deterministic in the arguments.
 
-    The centre of the range first; then at most n/4 corners of the range and as many of the widened one (all of them, or
-    a random choice if there are more); the rest uniform over the widened range.  ``widen`` is the factor on each half
-    range: a rig may leave its range, and the policy's outputs must also be finite and bounded there.
+    The first is the centre of the range; then follow at most n/4 corners of the range and as many of the widened range
+    (all of them, or a random choice if there are more); the others are uniform over the widened range. ``range_factor``
+    widens each half range, because a rig may leave its range, where outputs must also be finite and bounded.
     """
     rng = np.random.default_rng(seed)
     observations = Normalisation.from_signals(contract.observations)
     width = len(observations.centre)
     count = n // 4 if width >= 30 else min(1 << width, n // 4)
     if width < 20:
-        picked = rng.permutation(1 << width)[:count]
-        signs = 2.0 * ((picked[:, None] >> np.arange(width)) & 1) - 1.0
+        corners = rng.permutation(1 << width)[:count]
+        signs = 2.0 * ((corners[:, None] >> np.arange(width)) & 1) - 1.0
     else:
         signs = rng.choice((-1.0, 1.0), size=(count, width))
-    remainder = rng.uniform(-widen, widen, size=(max(n - 1 - 2 * count, 0), width))
-    unit = np.concatenate([np.zeros((1, width)), signs, widen * signs, remainder])[:n]
-    return observations.to_si(unit).astype(np.float32)
+    uniform = rng.uniform(-range_factor, range_factor, size=(max(n - 1 - 2 * count, 0), width))
+    normalised = np.concatenate([np.zeros((1, width)), signs, range_factor * signs, uniform])[:n]
+    return observations.to_si(normalised).astype(np.float32)
 
 
-def run(session: PolicySession) -> None:
+def run_session(session: PolicySession) -> None:
     """Run once; raises ModelRefused (``format``) if onnxruntime fails."""
     try:
         session.run()
@@ -57,27 +57,27 @@ def run(session: PolicySession) -> None:
 
 
 class ProbeOutputs(NamedTuple):
-    """Outputs of a policy for k probes under one noise, float32 (k, width) each, by port."""
+    """Outputs of a policy for k probes under the same noise, float32 (k, width) each, by port."""
 
     noise: float
     outputs: dict[str, npt.NDArray[np.float32]]
 
 
-def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: PolicyContract) -> list[ProbeOutputs]:
+def probe(session: PolicySession, probes: npt.NDArray[np.float32], required: PolicyContract) -> list[ProbeOutputs]:
     """Return the outputs at all probe states, once per noise. Raises ModelRefused (``finite``, ``bounds``, ``ports``)
     if any output is invalid.
     """
     probes = _probe_sequence(session, probes)
     noises = (0.0,) if session.noise is None else (0.0, NOISE_CUT, -NOISE_CUT)
     probe_outputs = [_probe_outputs(session, probes, noise) for noise in noises]
-    for answer in probe_outputs:
-        for port, values in answer.outputs.items():
+    for response in probe_outputs:
+        for port, values in response.outputs.items():
             if port != "action":
-                _check_finite(port, values, answer.noise)
-        _check_actions(answer.outputs["action"], probes, wanted)
+                _check_finite(port, values, response.noise)
+        _check_actions(response.outputs["action"], probes, required)
     if session.noise is not None:
-        for answer in probe_outputs:
-            _check_agreement(answer, probe_outputs[0], wanted, squashes=session.squashes)
+        for response in probe_outputs:
+            _check_agreement(response, probe_outputs[0], required, squashes=session.squashes)
     return probe_outputs
 
 
@@ -94,7 +94,7 @@ def verify_native(
     parsed: OnnxModel,
     expected: Sequence[ProbeOutputs],
     probes: npt.NDArray[np.float32],
-    wanted: PolicyContract,
+    required: PolicyContract,
 ) -> NativeEvaluation:
     """Compare the C library's evaluation of a policy with onnxruntime's at all probe states.
 
@@ -104,16 +104,16 @@ def verify_native(
         native = PolicySession(session.model, native=True, parsed=parsed)
     except ModelRefused:
         return NativeEvaluation(None)
-    half_range = Normalisation.from_signals(wanted.actions).half_range
-    for answer in expected:
-        for port, values in _probe_outputs(native, _probe_sequence(native, probes), answer.noise).outputs.items():
-            scale = half_range if port == "action" else np.maximum(1.0, np.abs(answer.outputs[port]))
-            off = np.max(np.abs(values.astype(np.float64) - answer.outputs[port]) / scale)
-            if not off <= NATIVE_TOLERANCE:  # true for NaN
+    half_range = Normalisation.from_signals(required.actions).half_range
+    for response in expected:
+        for port, values in _probe_outputs(native, _probe_sequence(native, probes), response.noise).outputs.items():
+            scale = half_range if port == "action" else np.maximum(1.0, np.abs(response.outputs[port]))
+            deviation = np.max(np.abs(values.astype(np.float64) - response.outputs[port]) / scale)
+            if not deviation <= NATIVE_TOLERANCE:  # true for NaN
                 description = (
-                    f"the C library's {port!r} differs by {off:.2g}, more than rounding ({NATIVE_TOLERANCE:g})"
+                    f"the C library's {port!r} differs by {deviation:.2g}, more than rounding ({NATIVE_TOLERANCE:g})"
                 )
-                return NativeEvaluation(None, f"onnxruntime evaluates it: {description}")
+                return NativeEvaluation(None, f"evaluated by onnxruntime, because {description}")
     return NativeEvaluation(native)
 
 
@@ -125,7 +125,7 @@ def _probe_sequence(session: PolicySession, probes: npt.NDArray[np.float32]) -> 
 
 
 def _probe_outputs(session: PolicySession, probes: npt.NDArray[np.float32], noise: float) -> ProbeOutputs:
-    """Run every probe; a recurrent policy as one episode."""
+    """Run every probe, those of a recurrent policy as one episode."""
     ports = {"action": session.action}
     if session.noise is not None:
         session.noise.fill(noise)
@@ -136,7 +136,7 @@ def _probe_outputs(session: PolicySession, probes: npt.NDArray[np.float32], nois
     outputs = {name: np.empty((len(probes), port.shape[1]), np.float32) for name, port in ports.items()}
     for row, probe in enumerate(probes):
         session.observation[0] = probe
-        run(session)
+        run_session(session)
         for name, port in ports.items():
             outputs[name][row] = port[0]
         if session.hidden is not None:
@@ -145,61 +145,70 @@ def _probe_outputs(session: PolicySession, probes: npt.NDArray[np.float32], nois
 
 
 def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> None:
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        row, column = bad[0]
+    non_finite = np.argwhere(~np.isfinite(values))
+    if len(non_finite):
+        row, column = non_finite[0]
         raise ModelRefused(
             "finite",
             f"output {port!r} is {values[row, column]:.6g} with noise {noise:g}; "
-            f"{len(bad)} of {values.size} values are non-finite",
+            f"{len(non_finite)} of {values.size} values are non-finite",
         )
 
 
-def _check_agreement(answer: ProbeOutputs, without: ProbeOutputs, requested: PolicyContract, *, squashes: bool) -> None:
+def _check_agreement(
+    response: ProbeOutputs, without_noise: ProbeOutputs, required: PolicyContract, *, squashes: bool
+) -> None:
     """Raise ModelRefused (``ports``) unless noise changes only the draw, and the action follows from the draw.
 
-    ``without``: the answers without noise.
+    ``without_noise``: the outputs without noise.
     """
-    mean, std, drawn, action = (answer.outputs[port].astype(np.float64) for port in ("mean", "std", "drawn", "action"))
-    normalised = Normalisation.from_signals(requested.actions).normalise(action)
-    follows = np.tanh(drawn) if squashes else np.clip(drawn, -1.0, 1.0)
+    mean, std, drawn, action = (
+        response.outputs[port].astype(np.float64) for port in ("mean", "std", "drawn", "action")
+    )
+    normalised = Normalisation.from_signals(required.actions).normalise(action)
+    expected_action = np.tanh(drawn) if squashes else np.clip(drawn, -1.0, 1.0)
     if (std < 0.0).any():
         raise ModelRefused("ports", f"output 'std' is {std.min():.6g}; it must not be negative")
-    checks = [("'drawn'", drawn, "'mean' + 'std' x noise", mean + std * answer.noise)]
-    checks += [("'action', normalised,", normalised, f"'drawn' {'squashed' if squashes else 'clipped'}", follows)]
-    if "hidden_out" not in without.outputs:  # a recurrent state may depend on the draw
+    checks = [("'drawn'", drawn, "'mean' + 'std' x noise", mean + std * response.noise)]
+    checks += [
+        ("'action', normalised,", normalised, f"'drawn' {'squashed' if squashes else 'clipped'}", expected_action)
+    ]
+    if "hidden_out" not in without_noise.outputs:  # a recurrent state may depend on the draw
         checks += [
-            (f"{port!r} with noise", values, f"{port!r} without", without.outputs[port].astype(np.float64))
+            (f"{port!r} with noise", values, f"{port!r} without", without_noise.outputs[port].astype(np.float64))
             for port, values in (("mean", mean), ("std", std))
         ]
     for subject, got, other, expected in checks:
-        off = np.abs(got - expected) / np.maximum(1.0, np.abs(expected))
-        if (off > PORT_TOLERANCE).any():
-            index = np.unravel_index(int(np.argmax(off)), off.shape)
+        deviation = np.abs(got - expected) / np.maximum(1.0, np.abs(expected))
+        if (deviation > PORT_TOLERANCE).any():
+            index = np.unravel_index(int(np.argmax(deviation)), deviation.shape)
             raise ModelRefused(
                 "ports",
-                f"output {subject} is {got[index]:.6g} where {other} is {expected[index]:.6g} (noise {answer.noise:g})",
+                f"output {subject} is {got[index]:.6g} where {other} is {expected[index]:.6g} "
+                f"(noise {response.noise:g})",
             )
 
 
 def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.float32], expected: PolicyContract) -> None:
     """Raise ModelRefused (``finite``, ``bounds``) for the worst action over all probes."""
 
-    def where(row: int, column: int) -> str:
+    def describe_action(row: int, column: int) -> str:
         state = ", ".join(f"{s.name} {v:.4g}" for s, v in zip(expected.observations, probes[row], strict=True))
         return f"action {expected.actions[column].name!r} is {outputs[row, column]:.6g} at {state}"
 
-    bad = np.argwhere(~np.isfinite(outputs))
-    if len(bad):
-        raise ModelRefused("finite", f"{where(*bad[0])}; {len(bad)} of {outputs.size} outputs are non-finite")
+    non_finite = np.argwhere(~np.isfinite(outputs))
+    if len(non_finite):
+        raise ModelRefused(
+            "finite", f"{describe_action(*non_finite[0])}; {len(non_finite)} of {outputs.size} outputs are non-finite"
+        )
     low, high = (np.array([getattr(a, end) for a in expected.actions]) for end in ("low", "high"))
-    slack = BOUNDS_TOLERANCE * 0.5 * (high - low)
-    excess = np.maximum(low - outputs, outputs - high) - slack
+    tolerance = BOUNDS_TOLERANCE * 0.5 * (high - low)
+    excess = np.maximum(low - outputs, outputs - high) - tolerance
     if (excess > 0).any():
         row, column = np.unravel_index(int(np.argmax(excess / (high - low))), excess.shape)
         limit = expected.actions[int(column)]
         raise ModelRefused(
             "bounds",
-            f"{where(int(row), int(column))}; allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
-            f"{int((excess > 0).sum())} of {outputs.size} outputs are beyond (squash or clip them in the graph)",
+            f"{describe_action(int(row), int(column))}; allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
+            f"{int((excess > 0).sum())} of {outputs.size} outputs are outside (squash or clip them in the graph)",
         )

@@ -25,7 +25,7 @@ Span = tuple[int, int]
 """Start and end offset of a byte range."""
 
 
-def malformed(reason: str) -> ModelRefused:
+def format_refusal(reason: str) -> ModelRefused:
     """Return a refusal of bytes that are not a supported model."""
     return ModelRefused("format", reason)
 
@@ -36,7 +36,7 @@ class Field(NamedTuple):
     wire: int
     repeated: bool = False
     message: Message | None = None
-    """Message type of its bytes; None for other bytes."""
+    """Message type of the field; None for fields that are not messages."""
     limit: int = MAX_FIELDS
     """Maximum number of repetitions."""
     plural: str = ""
@@ -49,12 +49,12 @@ class Message:
     Inner messages are read in the order of ``fields``.
     """
 
-    def __init__(self, name: str, fields: Mapping[int, Field], refused: Mapping[int, str] | None = None) -> None:
+    def __init__(self, name: str, fields: Mapping[int, Field], rejected: Mapping[int, str] | None = None) -> None:
         self.name: Final = name
         self.fields: Final = {number: (field.wire, field.repeated) for number, field in fields.items()}
-        self.refused: Final = refused or {}
+        self.rejected: Final = rejected or {}
         self.inner: Final = [(number, f.message, f) for number, f in fields.items() if f.message is not None]
-        """Fields that are messages."""
+        """Fields that hold messages."""
 
 
 class Fields(NamedTuple):
@@ -75,16 +75,16 @@ class Fields(NamedTuple):
         spans = self.spans.get(field)
         return spans[0] if spans else (0, 0)
 
-    def text(self, field: int, cap: int = MAX_NAME_BYTES) -> str:
+    def text(self, field: int, max_bytes: int = MAX_NAME_BYTES) -> str:
         """Return the singular string ``field`` of at most ``cap`` bytes, empty if absent."""
-        return self._text(self.span(field), cap)
+        return self._decode_text(self.span(field), max_bytes)
 
     def texts(self, field: int) -> tuple[str, ...]:
         """Return the repeated string ``field``."""
-        return tuple(self._text(span, MAX_NAME_BYTES) for span in self.spans.get(field, ()))
+        return tuple(self._decode_text(span, MAX_NAME_BYTES) for span in self.spans.get(field, ()))
 
     def message(self, field: int) -> Fields:
-        """Return the singular message ``field``, one without fields if absent."""
+        """Return the singular message ``field``, an empty message if absent."""
         messages = self.messages.get(field)
         return messages[0] if messages else Fields(self.data, {}, {}, {})
 
@@ -92,14 +92,14 @@ class Fields(NamedTuple):
         """Return whether ``field`` is present."""
         return field in self.numbers or field in self.spans
 
-    def _text(self, span: Span, cap: int) -> str:
+    def _decode_text(self, span: Span, max_bytes: int) -> str:
         start, end = span
-        if end - start > cap:
-            raise malformed(f"a string of {end - start} bytes; at most {cap} allowed")
+        if end - start > max_bytes:
+            raise format_refusal(f"a string of {end - start} bytes; at most {max_bytes} allowed")
         try:
             return self.data[start:end].decode()
         except UnicodeDecodeError as error:
-            raise malformed(f"a string at byte {start} is not UTF-8") from error
+            raise format_refusal(f"a string at byte {start} is not UTF-8") from error
 
 
 def decode(data: bytes, message: Message) -> Fields:
@@ -114,7 +114,7 @@ class _Reader:
         self._data = data
         self._fields_left = MAX_FIELDS
 
-    def _varint(self, offset: int, end: int) -> tuple[int, int]:
+    def _read_varint(self, offset: int, end: int) -> tuple[int, int]:
         """Decode a varint as a signed 64-bit number; return it and the position after it."""
         data, value, shift = self._data, 0, 0
         while offset < end:
@@ -123,17 +123,17 @@ class _Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >= 1 << 64:
-                    raise malformed(f"integer of more than 64 bits before byte {offset}")
+                    raise format_refusal(f"integer of more than 64 bits before byte {offset}")
                 return (value - (1 << 64) if value >= 1 << 63 else value), offset
             shift += 7
             if shift > 63:
-                raise malformed(f"integer of more than ten bytes at byte {offset}")
-        raise malformed(f"truncated at byte {end}")
+                raise format_refusal(f"integer of more than ten bytes at byte {offset}")
+        raise format_refusal(f"truncated at byte {end}")
 
     def _count_field(self) -> None:
         self._fields_left -= 1
         if self._fields_left < 0:
-            raise malformed(f"more than {MAX_FIELDS} fields")
+            raise format_refusal(f"more than {MAX_FIELDS} fields")
 
     def fields(self, span: Span, message: Message) -> Fields:
         """Split the bytes of one message into its fields, then those of its inner messages."""
@@ -143,52 +143,56 @@ class _Reader:
         spans: dict[int, list[Span]] = {}
         while offset < end:
             self._count_field()
-            tag, offset = (data[offset], offset + 1) if data[offset] < 0x80 else self._varint(offset, end)
+            tag, offset = (data[offset], offset + 1) if data[offset] < 0x80 else self._read_varint(offset, end)
             field, wire = tag >> 3, tag & 7
-            known = message.fields.get(field)
-            if known is None:
-                subject = message.refused.get(field)
-                raise malformed(f"{message.name} has {subject or f'unknown field {field}'}, which policies may not use")
-            expected, repeated = known
+            expected_field = message.fields.get(field)
+            if expected_field is None:
+                subject = message.rejected.get(field)
+                raise format_refusal(
+                    f"{message.name} has {subject or f'unknown field {field}'}, which policies may not use"
+                )
+            expected, repeated = expected_field
             if not repeated and (field in numbers or field in spans):
-                raise malformed(f"{message.name} has field {field} twice")
+                raise format_refusal(f"{message.name} has field {field} twice")
             if wire == BYTES:
                 length, offset = (
-                    (data[offset], offset + 1) if offset < end and data[offset] < 0x80 else self._varint(offset, end)
+                    (data[offset], offset + 1)
+                    if offset < end and data[offset] < 0x80
+                    else self._read_varint(offset, end)
                 )
                 if not 0 <= length <= end - offset:
-                    raise malformed(f"{message.name} ends before its field {field} does (truncated at byte {end})")
+                    raise format_refusal(f"{message.name} ends before its field {field} does (truncated at byte {end})")
                 if expected == VARINT and repeated:
-                    numbers.setdefault(field, []).extend(self._packed((offset, offset + length)))
+                    numbers.setdefault(field, []).extend(self._read_packed((offset, offset + length)))
                 elif expected == BYTES:
                     spans.setdefault(field, []).append((offset, offset + length))
                 else:
-                    raise malformed(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
+                    raise format_refusal(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
                 offset += length
             elif wire != expected:
-                raise malformed(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
+                raise format_refusal(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
             elif wire == VARINT:
-                value, offset = self._varint(offset, end)
+                value, offset = self._read_varint(offset, end)
                 numbers.setdefault(field, []).append(value)
             else:
                 if end - offset < 4:
-                    raise malformed(f"truncated at byte {end}")
+                    raise format_refusal(f"truncated at byte {end}")
                 numbers.setdefault(field, []).append(int.from_bytes(data[offset : offset + 4], "little"))
                 offset += 4
         messages: dict[int, list[Fields]] = {}
-        for number, kind, described in message.inner:
+        for number, kind, field_type in message.inner:
             if number in spans:
                 inner = spans[number]
-                if len(inner) > described.limit:
-                    raise malformed(f"{len(inner)} {described.plural}; at most {described.limit} allowed")
-                messages[number] = [self.fields(each, kind) for each in inner]
+                if len(inner) > field_type.limit:
+                    raise format_refusal(f"{len(inner)} {field_type.plural}; at most {field_type.limit} allowed")
+                messages[number] = [self.fields(inner_span, kind) for inner_span in inner]
         return Fields(data, numbers, spans, messages)
 
-    def _packed(self, span: Span) -> list[int]:
+    def _read_packed(self, span: Span) -> list[int]:
         offset, end = span
         values: list[int] = []
         while offset < end:
             self._count_field()
-            value, offset = self._varint(offset, end)
+            value, offset = self._read_varint(offset, end)
             values.append(value)
         return values

@@ -46,7 +46,7 @@ _OPTIONS: Final = {
 }
 
 
-def _options() -> onnxruntime.SessionOptions:
+def _session_options() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -59,11 +59,11 @@ def _options() -> onnxruntime.SessionOptions:
     return options
 
 
-def _build(model: bytes) -> onnxruntime.InferenceSession:
+def _build_session(model: bytes) -> onnxruntime.InferenceSession:
     onnxruntime.disable_telemetry_events()
     return onnxruntime.InferenceSession(
         model,
-        _options(),
+        _session_options(),
         providers=["CPUExecutionProvider"],
         # Otherwise onnxruntime would retry with a message on stdout, and read options from the model.
         enable_fallback=0,
@@ -71,7 +71,7 @@ def _build(model: bytes) -> onnxruntime.InferenceSession:
     )
 
 
-def _widths(kind: str, ports: list[onnxruntime.NodeArg]) -> dict[str, int]:
+def _port_widths(kind: str, ports: list[onnxruntime.NodeArg]) -> dict[str, int]:
     """Return the widths of all ports, each a float32 tensor (1, width) or (batch, width)."""
     widths = {}
     for port in ports:
@@ -80,13 +80,13 @@ def _widths(kind: str, ports: list[onnxruntime.NodeArg]) -> dict[str, int]:
             raise ModelRefused("shapes", f"{kind} {port.name!r} is {port.type}; it must be tensor(float)")
         if len(shape) != 2 or shape[1] not in range(1, MAX_WIDTH + 1) or (isinstance(shape[0], int) and shape[0] != 1):
             raise ModelRefused(
-                "shapes", f"{kind} {port.name!r} has shape {shape}, must be (1, n) with n <= {MAX_WIDTH}"
+                "shapes", f"{kind} {port.name!r} has shape {shape}; it must be (1, n) with n <= {MAX_WIDTH}"
             )
         widths[port.name] = int(shape[1])
     return widths
 
 
-def _behaviour(metadata: Mapping[str, str]) -> str:
+def _read_behaviour(metadata: Mapping[str, str]) -> str:
     """Return the distribution named in a stochastic policy's metadata."""
     try:
         behaviour = decode_contract(metadata.get(METADATA_KEY, "")).behaviour
@@ -97,7 +97,7 @@ def _behaviour(metadata: Mapping[str, str]) -> str:
     return behaviour
 
 
-def _named(widths: dict[str, int]) -> str:
+def _format_widths(widths: dict[str, int]) -> str:
     return ", ".join(f"{name} (1, {width})" for name, width in widths.items()) or "none"
 
 
@@ -106,7 +106,7 @@ _INPUT_ORDER: Final = (INPUT_NAME, NOISE, HIDDEN)
 _OUTPUT_ORDER: Final = (OUTPUT_NAME, "mean", "std", "drawn", HIDDEN_OUT)
 
 
-class _Bound(NamedTuple):
+class _BoundModel(NamedTuple):
     """A model ready to run: arrays (1, width) of its ports, which are views of one row each."""
 
     input_row: memoryview
@@ -133,15 +133,18 @@ def _packed_views(row: Port, widths: Mapping[str, int], order: Sequence[str]) ->
 def _check_ports(inputs: dict[str, int], outputs: dict[str, int]) -> None:
     n, m, hidden = inputs.get(INPUT_NAME, 0), outputs.get(OUTPUT_NAME, 0), inputs.get(HIDDEN, 0)
     expected = ports_for(n, m, stochastic=NOISE in inputs, hidden=hidden)
-    for kind, got, needed in zip(("inputs", "outputs"), (inputs, outputs), expected, strict=True):
-        if got != needed:
-            raise ModelRefused("shapes", f"{kind} are {_named(got)}; they must be {_named(needed)}")
+    for kind, actual, required in zip(("inputs", "outputs"), (inputs, outputs), expected, strict=True):
+        if actual != required:
+            raise ModelRefused(
+                "shapes", f"{kind} are {_format_widths(actual)}; they must be {_format_widths(required)}"
+            )
 
 
-def _bind_onnxruntime(model: bytes) -> _Bound:
-    session = _build(model)
+def _bind_onnxruntime(model: bytes) -> _BoundModel:
+    session = _build_session(model)
     inputs, outputs = (
-        _widths(kind, ports) for kind, ports in (("input", session.get_inputs()), ("output", session.get_outputs()))
+        _port_widths(kind, ports)
+        for kind, ports in (("input", session.get_inputs()), ("output", session.get_outputs()))
     )
     _check_ports(inputs, outputs)
     input_row, output_row = (np.zeros(sum(widths.values()), np.float32) for widths in (inputs, outputs))
@@ -153,11 +156,11 @@ def _bind_onnxruntime(model: bytes) -> _Bound:
     for name, array in output_views.items():
         binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
     metadata = session.get_modelmeta().custom_metadata_map
-    call = _hot_call(session, binding)
-    return _Bound(input_row.data, input_views, output_row.data, output_views, *call, metadata, (session, binding))
+    call = _fast_call(session, binding)
+    return _BoundModel(input_row.data, input_views, output_row.data, output_views, *call, metadata, (session, binding))
 
 
-def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
+def _bind_native(model: bytes, parsed: OnnxModel | None) -> _BoundModel:
     parsed = read_model(model) if parsed is None else parsed
     network = compile_network(parsed, _INPUT_ORDER, _OUTPUT_ORDER)
     call = None if network is None else network.bind()
@@ -169,14 +172,14 @@ def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
     input_row, output_row = network.values[:n], network.values[n : n + sum(outputs.values())]
     input_views = _packed_views(input_row, inputs, _INPUT_ORDER)
     output_views = _packed_views(output_row, outputs, _OUTPUT_ORDER)
-    return _Bound(input_row.data, input_views, output_row.data, output_views, call, (), parsed.metadata, network)
+    return _BoundModel(input_row.data, input_views, output_row.data, output_views, call, (), parsed.metadata, network)
 
 
 class PolicySession:
     """A policy ready to run: write its inputs, call ``run``, read its outputs, all float32.
 
-    It is evaluated by onnxruntime, or with ``native`` by the C library; the two differ in rounding. Admission decides
-    which one a run uses.
+    The policy is evaluated by onnxruntime, or with ``native`` by the C library; the two differ in rounding. The
+    admission decides which one a run uses.
 
     Ports: ``onrig.runtime.policy.contract.ports_for``.  The arrays belong to the session and never change: write into
     them, do not replace them.  Raises ModelRefused if onnxruntime rejects the model (``format``), its ports differ
@@ -185,15 +188,15 @@ class PolicySession:
     """
 
     def __init__(self, model: bytes, *, native: bool = False, parsed: OnnxModel | None = None) -> None:
-        """``parsed``: result of ``read_model``, which saves half of the time of building a native session."""
+        """``parsed``: result of ``read_model``; passing it halves the time to build a native session."""
         self.model: Final = model
-        """The ONNX bytes of its model."""
+        """ONNX bytes of the model."""
         self.native: Final = native
-        """Whether the C library evaluates it."""
+        """Whether the C library evaluates the policy."""
         try:
             bound = _bind_native(model, parsed) if native else _bind_onnxruntime(model)
             stochastic = NOISE in bound.inputs
-            behaviour = _behaviour(bound.metadata) if stochastic else DETERMINISTIC
+            behaviour = _read_behaviour(bound.metadata) if stochastic else DETERMINISTIC
         except ModelRefused:
             raise
         except Exception as error:  # onnxruntime's exceptions have no common base below Exception
@@ -207,8 +210,8 @@ class PolicySession:
         self.action: Port = bound.outputs[OUTPUT_NAME]
         self.mean, self.std, self.drawn = (bound.outputs.get(name, _NO_VALUES) for name in _OUTPUT_ORDER[1:4])
         self.hidden_out: Port = bound.outputs.get(HIDDEN_OUT, _NO_VALUES)
-        self.plain: Final = not (stochastic or self.hidden is not None)
-        """Whether ``observation`` and ``action`` are its only ports."""
+        self.has_basic_ports: Final = not (stochastic or self.hidden is not None)
+        """Whether ``observation`` and ``action`` are the only ports."""
         self.squashes: Final = behaviour == SQUASHED_GAUSSIAN
         """Whether the action is the tanh of the draw; otherwise the draw is clipped."""
         n, m = self.observation.shape[1], self.action.shape[1]
@@ -236,10 +239,10 @@ class PolicySession:
             self.run()
 
 
-def _hot_call(
+def _fast_call(
     session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding
 ) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """Choose the call below ``run_with_iobinding`` if available: the checks for GPUs take 0.4 of 4.4 us."""
+    """Return the inner call of ``run_with_iobinding`` if available, which skips checks for GPUs (0.4 of 4.4 us)."""
     inner = getattr(getattr(session, "_sess", None), "run_with_iobinding", None)
     inner_binding = getattr(binding, "_iobinding", None)
     if callable(inner) and inner_binding is not None:

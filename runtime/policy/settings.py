@@ -10,7 +10,7 @@ from onrig.hw.bounds import Count, NotNegative, PositiveShare
 
 
 class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on a new policy; if it exceeds one, its predecessor takes over in the next tick.
+    """Limits on a new policy; if it exceeds one of them, its predecessor takes over in the next tick.
 
     A non-finite output always fails.  Null instead of this section disables rollback.
     """
@@ -22,7 +22,7 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slow_share: PositiveShare = 0.5
     """Fraction of the wall-clock period above which a policy is slow in a tick (unused in lockstep)."""
     slow_ticks: Count = 10
-    """Number of consecutive slow ticks that fails the probation."""
+    """Number of consecutive slow ticks after which the probation is failed."""
     excess_fallback: NotNegative = 0.5
     """Limit on the increase in the fallback's share of ticks compared with the predecessor; 1 or more disables the
     check. Policies that reach new states trip: over 10 000 policies of the shipped tasks the increase remained below

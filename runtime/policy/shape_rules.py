@@ -17,20 +17,21 @@ def constant(call: Call) -> Result:
     return Result(value.elem_type, (value.shape,), 0, value.constant)
 
 
-def same(call: Call) -> Result:
-    """Keep the shape, at one operation per element (Relu, Neg and the like)."""
+def unary(call: Call) -> Result:
+    """Return the shape of the input, at one operation per element (as for Relu and Neg)."""
     value = call.value(0)
     return Result(value.elem_type, (value.shape,), math.prod(value.shape))
 
 
 def transcendental(call: Call) -> Result:
-    """Keep the shape, at 16 operations per element (more than the measured ratio of Exp and the like to Relu)."""
+    """Return the shape of the input, at 16 operations per element (measured: Exp and the like take less than 16 times
+    as long as Relu)."""
     value = call.value(0)
     return Result(value.elem_type, (value.shape,), 16 * math.prod(value.shape))
 
 
 def softmax(call: Call) -> Result:
-    """Keep the shape, normalised along one axis: the cost of Exp."""
+    """Return the shape of the input, which is normalised along one axis, at the cost of Exp."""
     call.axis(call.integer("axis", -1), len(call.value(0).shape))
     return transcendental(call)
 
@@ -63,7 +64,7 @@ def gemm(call: Call) -> Result:
     rows, inner = a[::-1] if call.flag("transA", False) else a
     inner_b, columns = b[::-1] if call.flag("transB", False) else b
     if inner != inner_b:
-        raise call.refusal(f"operands {a} and {b} do not match")
+        raise call.refusal(f"the inner dimensions of {a} and {b} differ")
     shape = (rows, columns)
     if len(values) == 3 and (len(values[2].shape) > 2 or call.broadcast(shape, values[2].shape) != shape):
         raise call.refusal(f"bias {values[2].shape} does not fit {shape}")
@@ -75,10 +76,10 @@ def matmul(call: Call) -> Result:
     values = call.values()
     a, b = values[0].shape, values[1].shape
     if not a or not b:
-        raise call.refusal("a scalar operand")
+        raise call.refusal("an operand is a scalar")
     left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
     if left[-1] != right[-2]:
-        raise call.refusal(f"operands {a} and {b} do not match")
+        raise call.refusal(f"the inner dimensions of {a} and {b} differ")
     batch = call.broadcast(left[:-2], right[:-2])
     shape = batch + (left[-2:-1] if len(a) > 1 else ()) + (right[-1:] if len(b) > 1 else ())
     return Result(values[0].elem_type, (shape,), math.prod(shape) * left[-1])
@@ -88,12 +89,12 @@ def cast(call: Call) -> Result:
     """Convert numbers to a float type."""
     value, to = call.optional(0), call.integer("to", 0)
     if value is None or to not in FLOATS:
-        raise call.refusal(f"to element type {to}; allowed are {sorted(FLOATS)}")
+        raise call.refusal(f"cannot cast to element type {to}; allowed are {sorted(FLOATS)}")
     return Result(to, (value.shape,), math.prod(value.shape))
 
 
-def copied(call: Call, *shapes: Shape) -> Result:
-    """Return ``shapes``, at one operation per element copied."""
+def copy_result(call: Call, *shapes: Shape) -> Result:
+    """Return ``shapes``, at one operation per copied element."""
     return Result(call.value(0).elem_type, shapes, sum(math.prod(s) for s in shapes))
 
 
@@ -104,23 +105,23 @@ def concat(call: Call) -> Result:
         raise call.refusal(f"shapes {shapes[:8]} have no common axis")
     axis = call.axis(call.integer("axis", 0), len(shapes[0]))
     if any(s[:axis] + s[axis + 1 :] != shapes[0][:axis] + shapes[0][axis + 1 :] for s in shapes):
-        raise call.refusal(f"shapes {shapes[:8]} differ off axis {axis}")
-    return copied(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :]))
+        raise call.refusal(f"shapes {shapes[:8]} differ along axes other than {axis}")
+    return copy_result(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :]))
 
 
 def reshape(call: Call) -> Result:
     """Reshape to constant dimensions (0 keeps the input's dimension; one may be -1)."""
-    old, expected = call.value(0).shape, call.indices(1)
+    input_shape, expected = call.value(0).shape, call.indices(1)
     if expected is None or call.flag("allowzero", False):
-        raise call.refusal("needs a constant list of dimensions")
-    shape = [old[i] if d == 0 and i < len(old) else d for i, d in enumerate(expected)]
-    known, count = math.prod(d for d in shape if d != -1), math.prod(old)
-    if shape.count(-1) > 1 or any(d < 1 and d != -1 for d in shape) or count % known:
-        raise call.refusal(f"{old} into {expected}")
-    full = tuple(count // known if d == -1 else d for d in shape)
-    if math.prod(full) != count:
-        raise call.refusal(f"{old} into {expected}")
-    return copied(call, full)
+        raise call.refusal("expected a constant list of dimensions")
+    shape = [input_shape[i] if d == 0 and i < len(input_shape) else d for i, d in enumerate(expected)]
+    known_size, size = math.prod(d for d in shape if d != -1), math.prod(input_shape)
+    if shape.count(-1) > 1 or any(d < 1 and d != -1 for d in shape) or size % known_size:
+        raise call.refusal(f"cannot reshape {input_shape} to {expected}")
+    output_shape = tuple(size // known_size if d == -1 else d for d in shape)
+    if math.prod(output_shape) != size:
+        raise call.refusal(f"cannot reshape {input_shape} to {expected}")
+    return copy_result(call, output_shape)
 
 
 def flatten(call: Call) -> Result:
@@ -128,43 +129,43 @@ def flatten(call: Call) -> Result:
     shape = call.value(0).shape
     axis = call.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
-        raise call.refusal(f"axis {axis} of {len(shape)} dimensions")
+        raise call.refusal(f"axis {axis} is outside {len(shape)} dimensions")
     axis += len(shape) if axis < 0 else 0
-    return copied(call, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    return copy_result(call, (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
 
 def unsqueeze(call: Call) -> Result:
     """Insert dimensions of 1 at constant axes."""
     shape, axes = list(call.value(0).shape), call.indices(1)
     if axes is None:
-        raise call.refusal("needs axes")
+        raise call.refusal("expected constant axes")
     for axis in sorted(call.axes(axes, len(shape) + len(axes))):
         shape.insert(axis, 1)
-    return copied(call, tuple(shape))
+    return copy_result(call, tuple(shape))
 
 
 def squeeze(call: Call) -> Result:
     """Drop dimensions of 1, all or those at constant axes."""
     shape, axes = call.value(0).shape, call.indices(1)
-    drop = [i for i, d in enumerate(shape) if d == 1] if axes is None else call.axes(axes, len(shape))
-    if any(shape[i] != 1 for i in drop):
-        raise call.refusal(f"axes {drop} of {shape} are not all 1")
-    return copied(call, tuple(d for i, d in enumerate(shape) if i not in drop))
+    dropped_axes = [i for i, d in enumerate(shape) if d == 1] if axes is None else call.axes(axes, len(shape))
+    if any(shape[i] != 1 for i in dropped_axes):
+        raise call.refusal(f"axes {dropped_axes} of {shape} do not all have length 1")
+    return copy_result(call, tuple(d for i, d in enumerate(shape) if i not in dropped_axes))
 
 
-def sliced(call: Call) -> Result:
+def slice_tensor(call: Call) -> Result:
     """Slice by constant starts, ends, axes and positive steps."""
     shape, starts, ends = list(call.value(0).shape), call.indices(1), call.indices(2)
     if starts is None or ends is None:
-        raise call.refusal("needs starts and ends")
+        raise call.refusal("expected constant starts and ends")
     axes, steps = call.indices(3), call.indices(4)
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or any(step < 1 for step in steps):
-        raise call.refusal(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
+        raise call.refusal(f"invalid slice: starts {starts}, ends {ends}, axes {axes}, steps {steps}")
     for axis, start, end, step in zip(call.axes(axes, len(shape)), starts, ends, steps, strict=True):
         shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
-    return copied(call, tuple(shape))
+    return copy_result(call, tuple(shape))
 
 
 def split(call: Call) -> Result:
@@ -173,11 +174,11 @@ def split(call: Call) -> Result:
     axis = call.axis(call.integer("axis", 0), len(shape))
     if sizes is None:
         if shape[axis] % parts or call.integer("num_outputs", parts) != parts:
-            raise call.refusal(f"{shape} into {parts} parts along axis {axis}")
+            raise call.refusal(f"cannot split {shape} into {parts} equal parts along axis {axis}")
         sizes = [shape[axis] // parts] * parts
     if len(sizes) != parts or sum(sizes) != shape[axis] or any(s < 1 for s in sizes):
-        raise call.refusal(f"{shape} into {sizes} along axis {axis}")
-    return copied(call, *((*shape[:axis], size, *shape[axis + 1 :]) for size in sizes))
+        raise call.refusal(f"cannot split {shape} into {sizes} along axis {axis}")
+    return copy_result(call, *((*shape[:axis], size, *shape[axis + 1 :]) for size in sizes))
 
 
 def transpose(call: Call) -> Result:
@@ -186,32 +187,32 @@ def transpose(call: Call) -> Result:
     attribute = call.node.attributes.get("perm")
     perm = range(len(shape))[::-1] if attribute is None else attribute.value
     if not isinstance(perm, tuple | range) or sorted(perm) != list(range(len(shape))):
-        raise call.refusal(f"permutation {perm!r} of {len(shape)} dimensions")
-    return copied(call, tuple(shape[int(i)] for i in perm))
+        raise call.refusal(f"{perm!r} is not a permutation of {len(shape)} dimensions")
+    return copy_result(call, tuple(shape[int(i)] for i in perm))
 
 
 def gather(call: Call) -> Result:
     """Select constant indices, or those of an ArgMax, along one axis."""
-    shape, picked = call.value(0).shape, call.optional(1)
+    shape, index_input = call.value(0).shape, call.optional(1)
     axis = call.axis(call.integer("axis", 0), len(shape))
-    if picked is not None and picked.bound:
-        if picked.bound > shape[axis]:
-            raise call.refusal(f"indices up to {picked.bound - 1} of {shape[axis]} along axis {axis}")
+    if index_input is not None and index_input.bound:
+        if index_input.bound > shape[axis]:
+            raise call.refusal(f"indices up to {index_input.bound - 1} exceed {shape[axis]} elements along axis {axis}")
     else:
         indices = call.indices(1, rank=0)
         if indices is None or any(not -shape[axis] <= i < shape[axis] for i in indices):
-            raise call.refusal(f"indices {indices} of {shape[axis]} along axis {axis}")
-    assert picked is not None
-    return copied(call, shape[:axis] + picked.shape + shape[axis + 1 :])
+            raise call.refusal(f"indices {indices} are outside {shape[axis]} elements along axis {axis}")
+    assert index_input is not None
+    return copy_result(call, shape[:axis] + index_input.shape + shape[axis + 1 :])
 
 
 def arg_max(call: Call) -> Result:
     """Return the index of the largest element along one axis, such as the best discrete action."""
     shape = call.value(0).shape
     axis = call.axis(call.integer("axis", 0), len(shape))
-    kept = (1,) if call.flag("keepdims", True) else ()
+    reduced_axis = (1,) if call.flag("keepdims", True) else ()
     operations = math.prod(shape)
-    return Result(INT64, (shape[:axis] + kept + shape[axis + 1 :],), operations, bound=shape[axis])
+    return Result(INT64, (shape[:axis] + reduced_axis + shape[axis + 1 :],), operations, bound=shape[axis])
 
 
 def layer_normalization(call: Call) -> Result:

@@ -172,7 +172,7 @@ class Continuity:
         if counts is not None and counts.get("life") == self._start.session_id:
             position = decode_point(self._upkeep.note)
             self._parts.accounts.restore(position.opened)
-            builder.began = position.began
+            builder.episode_start = position.began
         gaps = builder.gaps
         builder.add(self.context)
         builder.gaps = gaps  # already counted
@@ -280,7 +280,7 @@ class Continuity:
             **(parts.promise.counts() if parts.promise is not None else {}),
         }
         loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
-        opened, start, requests = parts.accounts.state(), parts.builder.began, parts.requests
+        opened, start, requests = parts.accounts.state(), parts.builder.episode_start, parts.requests
         note = encode_point(
             Point(
                 loop,

@@ -50,7 +50,7 @@ class Memory:
     def overflows(self) -> bool:
         """Whether a memory that should keep everything is full and rejects experiences."""
         is_full = self.storage.stored == self.storage.capacity
-        return is_full and self.keeper.refused > 0 and self.strategy.keeper.keeps_all
+        return is_full and self.keeper.n_rejected > 0 and self.strategy.keeper.keeps_all
 
     def insert(self, t: Transitions) -> None:
         """Offer a batch of transitions to the keeper, in order, except those that the configuration excludes."""
@@ -95,7 +95,7 @@ class Memory:
             if slot < 0:
                 continue
             if may_overwrite or slot >= storage.stored:
-                self._write(slot, offer.altered, i)
+                self._write(slot, offer.transitions, i)
             elif storage.meta[slot] & Flag.SYNTHETIC:
                 self._write_again(slot, int(measured.episode[i]))
             else:

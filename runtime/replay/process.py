@@ -15,7 +15,7 @@ from onrig.runtime.files import read_file
 from onrig.runtime.link.server import listen
 from onrig.runtime.log.sink import open_log
 from onrig.runtime.memory.transitions import Resynthesiser, TransitionBuilder
-from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.policy.probation import probation_limits
 from onrig.runtime.replay.accounts.figures import FILE as TIMING_FILE
 from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, TimingFile
 from onrig.runtime.replay.accounts.telemetry import ProcessFigures, open_telemetry
@@ -147,7 +147,7 @@ class ReplayProcess:
             EpisodeFile(self._folder / "episodes.csv"),
             policies,
             requests,
-            PolicyWatch(terms_of(config), config.rate_hz, event, requests.add_ruling),
+            PolicyWatch(probation_limits(config), config.rate_hz, event, requests.add_ruling),
             watch_promise(config, step_check, event, self._board),
         )
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.record import CRC, Flag, RecordLayout, Step
-from onrig.runtime.rewards import TermFailed, Transitions, term_reward
+from onrig.runtime.rewards import TermFailed, Transitions, build_term_reward
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
@@ -72,7 +72,7 @@ class Terms:
 
 def terms_of(config: RunConfig, layout: RecordLayout) -> Terms | None:
     """Return the terms of a run's task; None if it has none.  Raises TermFailed."""
-    add = term_reward(config.task.reward.terms, config.rig)
+    add = build_term_reward(config.task.reward.terms, config.rig)
     return None if add is None else Terms(add, layout, config.rig)
 
 

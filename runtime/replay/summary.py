@@ -117,7 +117,7 @@ def _buffer(memory: Memory) -> dict[str, object]:
     return {
         "capacity": storage.capacity,
         "stored": storage.stored,
-        "refused": memory.keeper.refused,
+        "refused": memory.keeper.n_rejected,
         "bytes": storage.nbytes + memory.keeper.nbytes,
         "strategy": str(memory.strategy),
         "synthetic": int(np.count_nonzero(storage.meta & Flag.SYNTHETIC)),

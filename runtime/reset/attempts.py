@@ -1,4 +1,4 @@
-"""One reset: a limited number of attempts, each with a timeout, and rests in between.
+"""One reset of a rig: a limited number of attempts, each with a timeout, separated by rests.
 
 The logic is pure and uses only device time, so it behaves identically in tests, in lockstep and on a rig. It ends
 within ``attempts * (timeout_s + rest_s)``.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
-from onrig.runtime.braking import RESET_SHARE, Divergence
+from onrig.runtime.braking import RESET_DIVERGENCE_SHARE, DivergenceTimer
 from onrig.runtime.guard import MAX_BUDGET_NS, Guard
 from onrig.runtime.reset.schema import Reset
 
@@ -26,9 +26,9 @@ class Progress(enum.Enum):
     GAVE_UP = "gave up"
     """All attempts have failed."""
     OUT_OF_LIMITS = "beyond"
-    """The rig left the reset's own limits."""
+    """The rig left the limits of the reset."""
     DIVERGES = "diverges"
-    """The controller acts with full effort, but the opposed quantity grows."""
+    """The opposed quantity grows although the controller acts with full effort."""
     FAILED = "failed"
     """The controller's code failed."""
 
@@ -54,7 +54,7 @@ class EpisodeReset:
         self._safe = tuple(a.safe for a in rig.actuators)
         self._guard = Guard(self._record_driver_failure, MAX_BUDGET_NS, clock)
         self._failure = ""
-        self._divergence = Divergence()
+        self._divergence_timer = DivergenceTimer()
         self._start: Mapping[str, float] | None = None
         self.set_start(start)
         self.begin()
@@ -65,7 +65,7 @@ class EpisodeReset:
             return
         self._start, reset = start, self._reset
         names = [o.name for o in self._rig.observations]
-        self._within = tuple((names.index(n), n, start[n], d) for n, d in reset.within.items())
+        self._tolerances = tuple((names.index(n), n, start[n], d) for n, d in reset.within.items())
         self._driver = reset.driver(start, self._rig)
         drive = self._driver.drive
         self._drive = (
@@ -75,7 +75,7 @@ class EpisodeReset:
         )
 
     def begin(self) -> None:
-        """Start from the first attempt."""
+        """Start a reset with its first attempt."""
         self.attempt = 0
         self.detail = self._failure = ""
         self.progress = Progress.DRIVING
@@ -85,15 +85,15 @@ class EpisodeReset:
     def _next_attempt(self) -> None:
         self.attempt += 1
         self._elapsed_s = self._held_s = self._rested_s = 0.0
-        self._resting = False
-        self._divergence.reset()
+        self._is_resting = False
+        self._divergence_timer.reset()
         self._driver.begin(self.attempt)
 
     def action(self, observation: Sequence[float], t_us: int) -> tuple[float, ...]:
         """Return the action for a frame at device time ``t_us``, and update ``progress``."""
-        passed_s = (t_us - self._last_us) * 1e-6 if self._last_us else 0.0
+        elapsed_s = (t_us - self._last_us) * 1e-6 if self._last_us else 0.0
         self._last_us = t_us
-        action, self.progress = self.decide(observation, passed_s)
+        action, self.progress = self.decide(observation, elapsed_s)
         return action
 
     def decide(self, observation: Sequence[float], elapsed_s: float) -> Decision:
@@ -103,16 +103,16 @@ class EpisodeReset:
             if not low <= observation[index] <= high:
                 self.detail = f"{name} at {observation[index]:g}, outside [{low:g}, {high:g}]"
                 return Decision(self._safe, Progress.OUT_OF_LIMITS)
-        if self._resting:
+        if self._is_resting:
             self._rested_s += elapsed_s
             if self._rested_s < reset.rest_s:
                 return Decision(self._safe, Progress.DRIVING)
             self._next_attempt()
         else:
             self._elapsed_s += elapsed_s
-        far = self._deviation(observation)
-        if far is None:
-            self._divergence.reset()
+        deviation = self._deviation(observation)
+        if deviation is None:
+            self._divergence_timer.reset()
             self._held_s += elapsed_s
             if self._held_s >= reset.hold_s:
                 self.detail = f"attempt {self.attempt}, {self._elapsed_s:.1f} s"
@@ -120,10 +120,10 @@ class EpisodeReset:
             return Decision(self._safe, Progress.DRIVING)
         self._held_s = 0.0
         if self._elapsed_s >= reset.timeout_s:
-            self.detail = f"{self.attempt} attempts of {reset.timeout_s:g} s; finally {far}"
+            self.detail = f"{self.attempt} attempts of {reset.timeout_s:g} s; at the end {deviation}"
             if self.attempt >= reset.attempts:
                 return Decision(self._safe, Progress.GAVE_UP)
-            self._resting = True
+            self._is_resting = True
             return Decision(self._safe, Progress.DRIVING)
         action = self._drive(observation, self._elapsed_s)
         if self._failure:
@@ -131,9 +131,9 @@ class EpisodeReset:
             return Decision(self._safe, Progress.FAILED)
         opposed = self._driver.opposed
         if opposed is None:
-            self._divergence.reset()
-        elif self._divergence.update(opposed, elapsed_s) >= RESET_SHARE * reset.timeout_s:
-            self.detail = f"for {RESET_SHARE * reset.timeout_s:.2g} s at full effort; {far}"
+            self._divergence_timer.reset()
+        elif self._divergence_timer.update(opposed, elapsed_s) >= RESET_DIVERGENCE_SHARE * reset.timeout_s:
+            self.detail = f"for {RESET_DIVERGENCE_SHARE * reset.timeout_s:.2g} s at full effort; {deviation}"
             return Decision(self._safe, Progress.DIVERGES)
         return Decision(action if all(map(isfinite, action)) else self._safe, Progress.DRIVING)
 
@@ -141,12 +141,12 @@ class EpisodeReset:
         self._failure = self._failure or detail
 
     def _deviation(self, observation: Sequence[float]) -> str | None:
-        for index, name, start, distance in self._within:
-            off = observation[index] - start
+        for index, name, start, distance in self._tolerances:
+            error = observation[index] - start
             if index in self._wraps:
-                off = (off + 3.141592653589793) % 6.283185307179586 - 3.141592653589793
-            if not abs(off) <= distance:
-                return f"{name} was {observation[index]:g}, wanted {start:g} +- {distance:g}"
+                error = (error + 3.141592653589793) % 6.283185307179586 - 3.141592653589793
+            if not abs(error) <= distance:
+                return f"{name} was {observation[index]:g}, expected {start:g} +- {distance:g}"
         return None
 
 
@@ -154,10 +154,10 @@ _Drive = Callable[[Sequence[float], float], tuple[float, ...]]
 
 
 def _check_actions(drive: _Drive, m: int) -> _Drive:
-    def checked(observation: Sequence[float], elapsed_s: float) -> tuple[float, ...]:
+    def checked_drive(observation: Sequence[float], elapsed_s: float) -> tuple[float, ...]:
         action = drive(observation, elapsed_s)
         if len(action) != m or not all(map(isfinite, action)):
-            raise ValueError(f"the action {tuple(action)} for the observation {tuple(observation)}")
+            raise ValueError(f"invalid action {tuple(action)} for the observation {tuple(observation)}")
         return action
 
-    return checked
+    return checked_drive

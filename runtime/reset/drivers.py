@@ -17,20 +17,20 @@ class SettleDriver:
 
     def __init__(self, reset: Settle, start: Mapping[str, float], rig: Rig) -> None:
         index = [a.name for a in rig.actuators].index(reset.actuator)
-        self._at = [o.name for o in rig.observations].index(reset.velocity)
+        self._velocity_index = [o.name for o in rig.observations].index(reset.velocity)
         self._safe = tuple(a.safe for a in rig.actuators)
         self._index, self._full_at, self._push_s = index, reset.full_at, reset.push_s
         self._brake = Brake(rig.actuators[index], reset.effort)
         self.begin(1)
 
     def begin(self, attempt: int) -> None:
-        """Store the attempt, which determines the direction of the push."""
+        """Start an attempt; its number determines the direction of the push."""
         self._attempt = attempt
         self.opposed: float | None = None
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Brake, or push."""
-        velocity = observation[self._at]
+        """Return the braking command, or that of the push at the beginning of a later attempt."""
+        velocity = observation[self._velocity_index]
         if self._attempt > 1 and elapsed_s < self._push_s:
             share, self.opposed = 1.0 if self._attempt % 2 == 0 else -1.0, None
         else:
@@ -44,15 +44,20 @@ class DrawDriver:
 
     def __init__(self, reset: Draw, start: Mapping[str, float], rig: Rig) -> None:
         names = [o.name for o in rig.observations]
-        self._x, self._v = names.index(reset.position), names.index(reset.velocity)
+        self._position_index, self._velocity_index = names.index(reset.position), names.index(reset.velocity)
         self._safe = tuple(a.safe for a in rig.actuators)
-        places = {a.name: i for i, a in enumerate(rig.actuators)}
+        index_by_name = {a.name: i for i, a in enumerate(rig.actuators)}
         self._coils = sorted(
-            (place, places[name], rig.actuators[places[name]].safe, self._max_effort(rig, places[name], reset.effort))
-            for name, place in reset.coils.items()
+            (
+                coil_position,
+                index_by_name[name],
+                rig.actuators[index_by_name[name]].safe,
+                self._max_effort(rig, index_by_name[name], reset.effort),
+            )
+            for name, coil_position in reset.coils.items()
         )
         self._reset, self._start = reset, start[reset.position]
-        self._near = reset.within.get(reset.position, 1e-3)
+        self._tolerance = reset.within.get(reset.position, 1e-3)
         self._via = reset.via
         self.begin(1)
 
@@ -62,42 +67,42 @@ class DrawDriver:
         return a.safe + effort * (a.high - a.safe)
 
     def begin(self, attempt: int) -> None:
-        """Set ``via`` as the first goal."""
-        self._underway = False
+        """Start an attempt with ``via`` as its first goal."""
+        self._has_left_via = False
         self.opposed: float | None = None
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Return the next currents."""
-        x, v = observation[self._x], observation[self._v]
-        goal = self._start if self._via is None else self._goal(x, v, self._via)
-        wish = min(max(-self._reset.stiffness * (x - goal), -self._reset.speed), self._reset.speed)
-        action, at_most = self._pull(x, wish - v)
-        self.opposed = abs(x - goal) if at_most else None
+        """Return the coil currents."""
+        x, v = observation[self._position_index], observation[self._velocity_index]
+        goal = self._start if self._via is None else self._current_goal(x, v, self._via)
+        desired_velocity = min(max(-self._reset.stiffness * (x - goal), -self._reset.speed), self._reset.speed)
+        action, is_saturated = self._currents_for(x, desired_velocity - v)
+        self.opposed = abs(x - goal) if is_saturated else None
         return action
 
-    def _goal(self, x: float, v: float, via: float) -> float:
-        """Return the current goal: the start once the ball has left ``via`` towards it, otherwise ``via`` (also if it
-        has turned back)."""
-        side = 1.0 if via > self._start else -1.0
-        ahead, speed = side * (x - self._start), -side * v
-        slow = 0.25 * self._reset.speed
-        if not self._underway:
-            self._underway = abs(x - via) <= 2 * self._near and abs(v) <= slow
-        elif ahead < -self._near or (speed < -slow and ahead < side * (via - self._start)):
-            self._underway = False
-        return self._start if self._underway else via
+    def _current_goal(self, x: float, v: float, via: float) -> float:
+        """Return the goal: the start once the ball is slow at ``via``, otherwise ``via``, also if it turns back on
+        its way."""
+        direction = 1.0 if via > self._start else -1.0
+        ahead, speed = direction * (x - self._start), -direction * v
+        slow_speed = 0.25 * self._reset.speed
+        if not self._has_left_via:
+            self._has_left_via = abs(x - via) <= 2 * self._tolerance and abs(v) <= slow_speed
+        elif ahead < -self._tolerance or (speed < -slow_speed and ahead < direction * (via - self._start)):
+            self._has_left_via = False
+        return self._start if self._has_left_via else via
 
-    def _pull(self, x: float, missing: float) -> tuple[Action, bool]:
-        """Energise the nearest coil in the required direction, at least ``lever`` away; return the action and whether
-        it saturates."""
-        at_most = False
-        out = list(self._safe)
-        side = 1.0 if missing > 0 else -1.0
-        ahead = [c for c in self._coils if side * (c[0] - x) >= self._reset.lever]
-        if ahead and missing:
-            place, index, safe, max_pull = min(ahead, key=lambda c: side * (c[0] - x))
-            d, r = abs(place - x), self._reset
+    def _currents_for(self, x: float, velocity_error: float) -> tuple[Action, bool]:
+        """Return the currents that correct a velocity error with the nearest coil in its direction, at least ``lever``
+        away; and whether the coil saturates."""
+        is_saturated = False
+        currents = list(self._safe)
+        direction = 1.0 if velocity_error > 0 else -1.0
+        ahead = [c for c in self._coils if direction * (c[0] - x) >= self._reset.lever]
+        if ahead and velocity_error:
+            coil_position, index, safe, max_pull = min(ahead, key=lambda c: direction * (c[0] - x))
+            d, r = abs(coil_position - x), self._reset
             pull = r.strength * d / (d * d + r.reach) ** 3
-            out[index] = min(safe + abs(missing) / (r.response_s * pull), max_pull)
-            at_most = out[index] == max_pull
-        return tuple(out), at_most
+            currents[index] = min(safe + abs(velocity_error) / (r.response_s * pull), max_pull)
+            is_saturated = currents[index] == max_pull
+        return tuple(currents), is_saturated

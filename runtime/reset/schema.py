@@ -15,8 +15,8 @@ from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 from onrig.hw.roles import derivative_problem, place_problems, rate_problem, speed_problem
 from onrig.runtime import registry
-from onrig.runtime.braking import one_sided
-from onrig.runtime.config.problem import unknown_name
+from onrig.runtime.braking import braking_problem
+from onrig.runtime.config.problem import describe_unknown_name
 from onrig.runtime.config.registered import registered
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
@@ -47,12 +47,12 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     home: ClassVar[str]
     """Module and class (settings, start, rig) of its ``Driver``."""
     reaches_any_start: ClassVar[bool] = True
-    """Whether it can reach every start; False if only to the rig's rest position."""
+    """Whether it can reach every start; False if it only reaches the rig's rest position."""
 
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""
     hold_s: NotNegative = 0.2
-    """Time within tolerance that completes the reset, under the safe output if the controller allows it."""
+    """Time within tolerance, under the safe output, that completes the reset."""
     timeout_s: Positive = 10.0
     """Timeout of one attempt, in device time."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] = 3
@@ -70,8 +70,8 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return driver
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
-        """List (path, message) for everything that rules out this controller on a rig, except fields common to all
-        resets."""
+        """List (path, message) for each reason why this controller cannot be used on a rig, except for the fields
+        common to all resets."""
         return iter(())
 
 
@@ -89,15 +89,15 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
     velocity: str
     """Name of the velocity observation."""
     full_at: Positive
-    """Velocity from which it brakes with full effort."""
+    """Velocity from which the actuator brakes with full effort."""
     push_s: NotNegative = 0.2
     """Duration of the push before later attempts."""
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
-        """List missing or unsuitable signals, and a push as long as the attempt."""
-        yield from check_name("actuator", self.actuator, [a.name for a in rig.actuators], "actuator", rig)
-        yield from check_name("velocity", self.velocity, [o.name for o in rig.observations], "observation", rig)
-        brakes = [one_sided(a, a.low, a.high) for a in rig.actuators if a.name == self.actuator]
+        """List missing or unsuitable signals, and a push that leaves no time in an attempt."""
+        yield from name_problems("actuator", self.actuator, [a.name for a in rig.actuators], "actuator", rig)
+        yield from name_problems("velocity", self.velocity, [o.name for o in rig.observations], "observation", rig)
+        brakes = [braking_problem(a, a.low, a.high) for a in rig.actuators if a.name == self.actuator]
         yield from (("actuator", brake) for brake in brakes if brake)
         if not self.push_s < self.timeout_s:
             yield "push_s", "must be less than timeout_s"
@@ -139,13 +139,13 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
         """List missing or unsuitable signals and coils."""
         observations = [o.name for o in rig.observations]
-        yield from check_name("position", self.position, observations, "observation", rig)
-        yield from check_name("velocity", self.velocity, observations, "observation", rig)
+        yield from name_problems("position", self.position, observations, "observation", rig)
+        yield from name_problems("velocity", self.velocity, observations, "observation", rig)
         if self.position not in start:
             yield "position", f"the task's start has no '{self.position}'"
-        for name, place in self.coils.items():
-            yield from check_name(f"coils.{name}", name, [a.name for a in rig.actuators], "actuator", rig)
-            if not math.isfinite(place):
+        for name, coil_position in self.coils.items():
+            yield from name_problems(f"coils.{name}", name, [a.name for a in rig.actuators], "actuator", rig)
+            if not math.isfinite(coil_position):
                 yield f"coils.{name}", "must be a finite number"
         if not self.coils:
             yield "coils", "expected at least one"
@@ -160,10 +160,10 @@ else:
     AnyReset = Annotated[Any, registered(registry.RESETS)]
 
 
-def check_name(path: str, name: str, there: Sequence[str], kind: str, rig: Rig) -> Iterator[tuple[str, str]]:
+def name_problems(path: str, name: str, rig_names: Sequence[str], kind: str, rig: Rig) -> Iterator[tuple[str, str]]:
     """Yield a problem if the rig has no such name."""
-    if name not in there:
-        yield path, unknown_name(f"rig '{rig.name}'", kind, name, there)
+    if name not in rig_names:
+        yield path, describe_unknown_name(f"rig '{rig.name}'", kind, name, rig_names)
 
 
 def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[tuple[str, str]]:
@@ -171,13 +171,13 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
     observations = [o.name for o in rig.observations]
     problems: list[tuple[str, str]] = []
     for name in reset.within:
-        problems += check_name(f"within.{name}", name, observations, "observation", rig)
+        problems += name_problems(f"within.{name}", name, observations, "observation", rig)
         if name not in start:
             problems.append((f"within.{name}", "the task's start has no value for it"))
     if not reset.within:
         problems.append(("within", "expected at least one observation, to recognise the start"))
     for name, (low, high) in reset.limits.items():
-        problems += check_name(f"limits.{name}", name, observations, "observation", rig)
+        problems += name_problems(f"limits.{name}", name, observations, "observation", rig)
         if not low < high:
             problems.append((f"limits.{name}", f"needs low < high, got {low} and {high}"))
         elif name in start and not low <= start[name] <= high:

@@ -36,11 +36,11 @@ class Axis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: Quantity
     nodes: Annotated[int, msgspec.Meta(ge=2, le=_MAX_NODES)]
     wraps: bool = False
-    """Whether the last node is the first one, one turn later."""
+    """Whether the last node is the first node, one turn later."""
 
 
-class Tested(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Outcome of hostile episodes, each with a new plant that was not in the computation's sample."""
+class BarrierTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Result of a test in hostile episodes, each with a new plant that was not used in the computation."""
 
     plants: Annotated[int, msgspec.Meta(ge=0)]
     """Number of plants, one per episode."""
@@ -50,7 +50,7 @@ class Tested(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Upper bound of the share of episodes with a breach, at ``confidence``."""
     confidence: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
     outside: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-    """Share of an episode's steps whose next measurement no computed plant explains; the largest of all episodes."""
+    """Largest share of an episode's steps whose next measurement is not explained by any plant of the computation."""
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,13 +64,13 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commands: Annotated[tuple[Axis, ...], msgspec.Meta(min_length=1, max_length=MAX_COMMANDS)]
     """Axes of the actuators."""
     plants: Annotated[int, msgspec.Meta(ge=1)]
-    """Number of plants in the computation: corners of the uncertainty, and drawn ones."""
+    """Number of plants in the computation: at the corners of the uncertainty, and drawn from it."""
     horizon_s: float
     """Time for which each plant was simulated under the fallback, and again after the host's death."""
     slack: float
     """Margin below which a command is refused; covers the interpolation error between nodes."""
     seed: int
-    tested: Tested | None = None
+    tested: BarrierTest | None = None
     """None before the test."""
 
     @property
@@ -93,25 +93,25 @@ class Barrier(msgspec.Struct, frozen=True):
     sha256: str
 
 
-def digest_of(data: bytes) -> str:
-    """SHA-256 of a file's content."""
+def content_digest(data: bytes) -> str:
+    """Return the SHA-256 of a file's content."""
     return hashlib.sha256(data).hexdigest()
 
 
-def encode(header: Header, values: Values) -> bytes:
-    """Return the content of a file."""
+def encode_barrier(header: Header, values: Values) -> bytes:
+    """Return the content of a barrier file."""
     return msgspec.json.encode(header) + b"\n" + values.astype("<f4").tobytes()
 
 
 def write_barrier(path: Path, header: Header, values: Values) -> str:
-    """Replace a file atomically; returns its digest. Raises OSError."""
-    data = encode(header, values)
+    """Write a barrier file atomically; return its digest. Raises OSError."""
+    data = encode_barrier(header, values)
     replace_file(path, data)
-    return digest_of(data)
+    return content_digest(data)
 
 
-def decode(data: bytes) -> Barrier:
-    """Parse a file's content; raises ValueError, which names the defect."""
+def decode_barrier(data: bytes) -> Barrier:
+    """Parse the content of a barrier file; raises ValueError with the defect."""
     line, _, rest = data[: _MAX_HEADER_BYTES + 1].partition(b"\n")
     try:
         header = msgspec.json.decode(line, type=Header)
@@ -125,7 +125,7 @@ def decode(data: bytes) -> Barrier:
         raise ValueError("values are missing or non-finite: compute it again")
     if not all(axis.low < axis.high for axis in header.axes) or not (isfinite(header.slack) and header.slack >= 0.0):
         raise ValueError("an axis or the slack is invalid: compute it again")
-    return Barrier(header, values.astype(np.float32), digest_of(data))
+    return Barrier(header, values.astype(np.float32), content_digest(data))
 
 
 def read_barrier(path: str, sha256: str = "") -> Barrier:
@@ -134,7 +134,7 @@ def read_barrier(path: str, sha256: str = "") -> Barrier:
         data = read_file(Path(path), MAX_BARRIER_BYTES)
     except OSError as error:
         raise ValueError(f"'{path}': {error.strerror or error}; `onrig safety CONFIG --barrier` computes it") from None
-    digest = digest_of(data)
+    digest = content_digest(data)
     if sha256 and digest != sha256:
         raise ValueError(f"'{path}' has changed since the configuration was read")
     return _decode_file(path, digest)
@@ -144,6 +144,6 @@ def read_barrier(path: str, sha256: str = "") -> Barrier:
 def _decode_file(path: str, sha256: str) -> Barrier:
     data = read_file(Path(path), MAX_BARRIER_BYTES)
     try:
-        return decode(data)
+        return decode_barrier(data)
     except ValueError as error:
         raise ValueError(f"'{path}': {error}") from None

@@ -13,7 +13,7 @@ import msgspec
 
 from onrig.hw.bounds import Positive, Quantity
 from onrig.hw.rig import Rig
-from onrig.runtime.braking import Brake, Divergence
+from onrig.runtime.braking import Brake, DivergenceTimer
 
 Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
@@ -26,11 +26,11 @@ class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", 
     observation: str
     """Name of the velocity observation."""
     full_at: Positive
-    """Velocity from which it brakes with full effort."""
+    """Velocity from which the actuator brakes with full effort."""
 
 
 class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", tag_field="kind"):
-    """Switch the coils off at high speed, else hold the body at the nearest magnet.
+    """Switch the coils off at high speed, otherwise hold the body at the nearest magnet.
 
     Its coil is on below the speed ``slow``, and up to ``brake_below`` only while the body moves away from the magnet.
     """
@@ -66,7 +66,7 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
 
 
 def compile_full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
-    """Build the predicate that reports whether the controller acts with full effort at an observation."""
+    """Build the predicate of observations at which the controller acts with full effort."""
     if not isinstance(fallback, Damp):  # coils off, a held coil or the safe output are always full effort
         return lambda observation: True
     index, full_at = _index([o.name for o in rig.observations], fallback.observation), fallback.full_at
@@ -104,8 +104,8 @@ def _compile_hold(fallback: Hold, rig: Rig) -> Controller:
         position, velocity = observation[position_index], observation[velocity_index]
         if not (isfinite(position) and abs(velocity) <= brake_below):
             return safe
-        _, on, away = min([(abs(position - x), on, position - x) for x, on in magnets])
-        return on if abs(velocity) <= slow or velocity * away > 0 else safe
+        _, magnet_on, offset = min([(abs(position - x), magnet_on, position - x) for x, magnet_on in magnets])
+        return magnet_on if abs(velocity) <= slow or velocity * offset > 0 else safe
 
     return hold
 
@@ -118,18 +118,18 @@ def _index(names: Sequence[str], name: str) -> int:
 
 
 MIN_DIVERGING_S: Final = 1.0
-"""Minimum time for which the state must diverge to be a fault of the fallback."""
+"""Minimum diverging time of the state that counts as a fault of the fallback."""
 MIN_DIVERGING_DWELLS: Final = 10
-"""Lower bound of this time in dwell times of the fallback, which are longer on a slow rig."""
+"""Minimum diverging time in dwell times of the fallback, which are longer on a slow rig."""
 FAR_DISTANCE: Final = 1.25
-"""Distance, in half widths of the envelope, beyond which a shorter time applies to a rig with a prediction, which
-excludes distances above 1."""
+"""Distance, in half widths of the envelope, beyond which ``MIN_DIVERGING_FAR_S`` applies to a rig with a prediction,
+which should keep it below 1."""
 MIN_DIVERGING_FAR_S: Final = 0.1
-"""This shorter time, which exceeds a single wrong reading."""
+"""Minimum diverging time beyond ``FAR_DISTANCE``, longer than a single wrong reading."""
 
 
 class FallbackWatch:
-    """Detector of a fallback that fails at full effort: the state moves further and further out of its envelope.
+    """Detector of a failing fallback: despite full effort, the state moves further out of its envelope.
 
     Model-free; covers an inverted sign or a slipping brake. ``runtime/SAFETY.md`` gives the thresholds.
     """
@@ -137,29 +137,29 @@ class FallbackWatch:
     def __init__(
         self,
         distance: Callable[[Sequence[float]], float],
-        at_full_effort: Callable[[Sequence[float]], bool],
+        is_at_full_effort: Callable[[Sequence[float]], bool],
         period_s: float,
         dwell_s: float,
         *,
-        predicted: bool,
+        has_prediction: bool,
     ) -> None:
         """``distance``: function of an observation, 1 at the edge of the envelope."""
-        self._distance, self._at_full_effort, self._period_s = distance, at_full_effort, period_s
+        self._distance, self._is_at_full_effort, self._period_s = distance, is_at_full_effort, period_s
         self._min_diverging_s = max(MIN_DIVERGING_S, MIN_DIVERGING_DWELLS * dwell_s)
-        self._min_diverging_far_s = max(MIN_DIVERGING_FAR_S, dwell_s) if predicted else self._min_diverging_s
-        self._divergence = Divergence(floor=1.0)
+        self._min_diverging_far_s = max(MIN_DIVERGING_FAR_S, dwell_s) if has_prediction else self._min_diverging_s
+        self._divergence_timer = DivergenceTimer(floor=1.0)
 
     def reset(self) -> None:
-        """Restart the measurement because the fallback is inactive."""
-        self._divergence.reset()
+        """Restart the measurement; to be called when the fallback is inactive."""
+        self._divergence_timer.reset()
 
     def update(self, observation: Sequence[float]) -> str:
         """Add a state (n,) in SI units under the fallback; returns a description of the failure, empty if none."""
-        if not self._at_full_effort(observation):
-            self._divergence.reset()
+        if not self._is_at_full_effort(observation):
+            self._divergence_timer.reset()
             return ""
         distance = self._distance(observation)
-        diverging_s = self._divergence.update(distance, self._period_s)
+        diverging_s = self._divergence_timer.update(distance, self._period_s)
         if diverging_s < (self._min_diverging_far_s if distance > FAR_DISTANCE else self._min_diverging_s):
             return ""
         return f"for {diverging_s:.2g} s at full effort; now at {distance:.3g} times the envelope's half width"

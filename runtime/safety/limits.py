@@ -10,7 +10,7 @@ import msgspec
 
 from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig, rig_problems
-from onrig.runtime.braking import one_sided
+from onrig.runtime.braking import braking_problem
 from onrig.runtime.config.problem import Finding, NodePath, collect_findings, format_path
 from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.runtime.registry import BOXES
@@ -37,7 +37,7 @@ _COUNT_TOLERANCE: Final = 1e-6
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
 _MAX_RATE_HZ: Final = 10_000.0
-"""Rates beyond these are reported by ``onrig.runtime.run_checks``."""
+"""Rates outside this range are reported by ``onrig.runtime.run_checks``."""
 
 
 class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """Minimum duration of the fallback."""
     on_withdrawn: Literal["pause", "reduce"] | msgspec.UnsetType = msgspec.UNSET
     """Reaction to a withdrawn promise: ``pause`` until a person re-arms (default on a port), or ``reduce`` exploration
-    to a tenth; unset with a twin: neither."""
+    to a tenth; unset with a twin: no reaction."""
 
     def count_ranges(self, rig: Rig) -> tuple[tuple[int, int], ...]:
         """Return the lowest and highest command of each actuator within its range, in counts."""
@@ -103,8 +103,8 @@ class _Run(Protocol):
 
 def limit_findings(run: _Run) -> Iterator[Finding]:
     """List (path, message) for each inconsistent value; rate and rig of the run must be valid."""
-    independent = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
-    findings: list[Finding] = [(("limits", *path), message) for path, message in independent]
+    basic_findings = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
+    findings: list[Finding] = [(("limits", *path), message) for path, message in basic_findings]
     if not findings and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
         box, setting = run.limits.predicted, run.limits.setting(run.rig, run.period_us * 1e-6)
         findings += plausibility_findings(setting, box)
@@ -178,7 +178,7 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
         elif field == "actuator":
             actuator = next(a for a in run.rig.actuators if a.name == name)
             low, high = run.limits.range.get(name, (actuator.low, actuator.high))
-            if message := one_sided(actuator, low, high):
+            if message := braking_problem(actuator, low, high):
                 yield ("fallback", field), message
     if isinstance(fallback, Hold):
         yield from magnet_findings(run.rig, "fallback", fallback.magnets)
@@ -190,7 +190,7 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
 
 
 def prediction_findings(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:
-    """Build and evaluate the configured prediction, for valid limits; propagates any exception of the family's code."""
+    """Build and evaluate the configured prediction, for valid limits; propagates exceptions of the family's code."""
     prediction = compile_prediction(limits, rig, period_s)
     if limits.predicted is None or prediction is None:
         return

@@ -112,9 +112,9 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
         ]
         if self.c2_spread and self.c2_spread >= 1.0:
             problems.append((("predicted", "c2_spread"), f"expected 0 to less than 1, got {self.c2_spread:g}"))
-        yield from problems or self._infeasible(setting)
+        yield from problems or self._feasibility_findings(setting)
 
-    def _infeasible(self, setting: Setting) -> Iterator[Finding]:
+    def _feasibility_findings(self, setting: Setting) -> Iterator[Finding]:
         rig, fallback = setting.rig, setting.fallback
         if problem := _table_problem(self, rig):
             yield ("predicted", "magnets"), problem
@@ -141,7 +141,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
         return tuple(self.magnets)
 
     def max_acceleration(self, setting: Setting) -> float:
-        """Largest acceleration within the envelope, m/s^2."""
+        """Return the largest acceleration within the envelope, m/s^2."""
         positions, e = np.array(list(self.magnets.values())), setting.envelope[self.velocity]
         max_currents = np.array([setting.ranges[name][1] for name in self.magnets])
         coils = _max_acceleration(
@@ -150,7 +150,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
         return coils + self.friction_per_s * (1.0 + self.spread) * max(abs(e.low), abs(e.high))
 
     def sketch(self) -> Sketch:
-        """Drawing of a ball on a track above coils."""
+        """Return the drawing of a ball on a track above coils."""
         return {"kind": "track", "position": self.position, "magnets": self.magnets}
 
 
@@ -161,14 +161,14 @@ class MagmanPrediction:
         rig = setting.rig
         names = [o.name for o in rig.observations]
         self._position, self._velocity = names.index(box.position), names.index(box.velocity)
-        observed = rig.observations[self._velocity]
-        self._per_unit = 2.0 / (observed.high - observed.low)
+        velocity_signal = rig.observations[self._velocity]
+        self._per_unit = 2.0 / (velocity_signal.high - velocity_signal.low)
         envelope = setting.envelope[box.velocity]
         self._max_speed = min(-envelope.low, envelope.high)
         actuators = [a.name for a in rig.actuators]
         indices = [actuators.index(name) for name in box.magnets]
         self._coils = tuple([(i, 0.5 * rig.actuators[i].resolution, setting.ranges[actuators[i]][1]) for i in indices])
-        self._no_coils = (0.0,) * (MAX_MAGNETS - len(self._coils))
+        self._padding = (0.0,) * (MAX_MAGNETS - len(self._coils))
         late_s = box.late_us * 1e-6
         pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
         positions = np.array(list(box.magnets.values()))
@@ -177,11 +177,11 @@ class MagmanPrediction:
         self._speed_error = error_bound(box, rig, box.velocity) + late_s * _max_acceleration(
             positions, max_currents, pull, min_c2
         )
-        blur = error_bound(box, rig, box.position) + late_s * self._max_speed
+        position_error = error_bound(box, rig, box.position) + late_s * self._max_speed
         track = rig.observations[self._position]
         self._track_low, self._min_potentials = (
             track.low,
-            _min_potentials(positions, max_c2, pull, track.low, track.high, blur),
+            _min_potentials(positions, max_c2, pull, track.low, track.high, position_error),
         )
         self._max_potentials = _max_potentials(positions, min_c2, pull)
         # Rounding and dead band may reduce a coil's pull at the body's position.
@@ -193,16 +193,16 @@ class MagmanPrediction:
         if not (-MAX_PLAUSIBLE < position < MAX_PLAUSIBLE and -MAX_PLAUSIBLE < velocity < MAX_PLAUSIBLE):
             return inf, 0.0
         # Rounding to whole counts adds up to half a count.
-        currents = [min(action[i] + half, top) if action[i] else 0.0 for i, half, top in self._coils]
-        a, b, c, d = held = (*currents, *self._no_coils)
+        currents = [min(action[i] + half, max_current) if action[i] else 0.0 for i, half, max_current in self._coils]
+        a, b, c, d = padded_currents = (*currents, *self._padding)
         potentials, shortfall = self._min_potentials, self._shortfall
         cell = int((position - self._track_low) // _CELL_WIDTH_M)
-        present = 0.0  # beyond the track, as if the coils were infinitely far away
+        present_potential = 0.0  # beyond the track, as if the coils were infinitely far away
         if 0 <= cell < len(potentials):
             p, q, r, s = potentials[cell]
-            e, f, g, h = [u - shortfall if u > shortfall else 0.0 for u in held]
-            present = e * p + f * q + g * r + h * s
-        gain = max([a * p + b * q + c * r + d * s for p, q, r, s in self._max_potentials]) - present
+            e, f, g, h = [u - shortfall if u > shortfall else 0.0 for u in padded_currents]
+            present_potential = e * p + f * q + g * r + h * s
+        gain = max([a * p + b * q + c * r + d * s for p, q, r, s in self._max_potentials]) - present_potential
         speed = abs(velocity) + self._speed_error
         max_speed = sqrt(speed * speed + 2.0 * max(gain, 0.0))
         if max_speed > self._max_speed:
@@ -211,7 +211,7 @@ class MagmanPrediction:
 
 
 def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
-    """Reason why the potentials cannot be tabulated; None if they can."""
+    """Return why the potentials cannot be tabulated; None if they can."""
     track = next(o for o in rig.observations if o.name == box.position)
     positions = sorted(box.magnets.values())
     if (track.high - track.low) / _CELL_WIDTH_M > MAX_CELLS:
@@ -222,7 +222,7 @@ def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
 
 
 def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
-    """Reason why holding at a magnet would not keep the envelope; None if it does.
+    """Return why holding at a magnet would not keep the envelope; None if it does.
 
     A coil is switched on only below ``brake_below``, and may then remain on indefinitely.
     """
@@ -246,37 +246,42 @@ def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
 
 
 def _max_acceleration(magnets: Values, max_currents: Values, pull: float, c2: float) -> float:
-    """Largest acceleration (m/s^2) over all commands and positions."""
+    """Return the largest acceleration (m/s^2) over all commands and positions."""
     x = np.linspace(magnets.min() - 0.05, magnets.max() + 0.05, 4001)[:, None] - magnets
     force = pull * max_currents * x / (x * x + c2) ** 3
     sums = np.maximum(np.maximum(force, 0.0).sum(axis=1), np.maximum(-force, 0.0).sum(axis=1))
     return float(sums.max()) * 1.01  # the relative error of the grid is 1e-4
 
 
-def _min_potentials(magnets: Values, c2: float, pull: float, low: float, high: float, blur: float) -> list[Row]:
-    """Lower bounds of each magnet's potential for positions measured in each cell of the track."""
+def _min_potentials(
+    magnets: Values, c2: float, pull: float, low: float, high: float, position_error: float
+) -> list[Row]:
+    """Return lower bounds of each magnet's potential for positions measured in each cell of the track."""
     edges = low + _CELL_WIDTH_M * np.arange(math.ceil((high - low) / _CELL_WIDTH_M - 1e-9) + 1)
-    farthest = np.maximum(np.abs(edges[:-1, None] - blur - magnets), np.abs(edges[1:, None] + blur - magnets))
-    return _rows(pull * potential(farthest, c2))
+    farthest = np.maximum(
+        np.abs(edges[:-1, None] - position_error - magnets), np.abs(edges[1:, None] + position_error - magnets)
+    )
+    return _padded_rows(pull * potential(farthest, c2))
 
 
 def _max_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
-    """Upper bounds of the potentials in each cell that may contain the deepest point, from the first magnet to the
-    last."""
+    """Return upper bounds of the potentials in each cell that may contain the deepest point, from the first magnet to
+    the last."""
     width = _spacing(np.sort(magnets).tolist()) / _CELLS_PER_SPACING
     # Cells are centred on a magnet, so that its own depth is exact.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1
     centres = magnets.min() + width * np.arange(n)
     closest = np.maximum(np.abs(centres[:, None] - magnets) - 0.5 * width, 0.0)
-    return _rows(pull * potential(closest, c2))
+    return _padded_rows(pull * potential(closest, c2))
 
 
 def _spacing(positions: Sequence[float]) -> float:
-    """Smallest distance between neighbouring positions in ascending order; arbitrary for a single magnet."""
+    """Return the smallest distance between neighbouring positions, given in ascending order; arbitrary for one
+    magnet."""
     return min((b - a for a, b in pairwise(positions)), default=2e-3)
 
 
-def _rows(values: Values) -> list[Row]:
+def _padded_rows(values: Values) -> list[Row]:
     padded = np.zeros((len(values), MAX_MAGNETS))
     padded[:, : values.shape[1]] = values
     return [(p, q, r, s) for p, q, r, s in padded.tolist()]

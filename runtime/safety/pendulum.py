@@ -38,7 +38,7 @@ from onrig.runtime.safety.plant_box import (
 )
 from onrig.runtime.safety.promise import Basis
 
-_PER_RAD: Final = N_NODES / (2.0 * math.pi)
+_NODES_PER_RAD: Final = N_NODES / (2.0 * math.pi)
 _MAX_LEVEL: Final = N_LEVELS - 1
 _MAX_DELAY_S: Final = 5.0
 """Longest lease for which a safe set is computed."""
@@ -93,9 +93,9 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         problems = [*common_findings(self, setting, "angle")]
         if message := unknown_name_message(setting.rig, "actuator", self.actuator):
             problems.append((("predicted", "actuator"), message))
-        yield from problems or self._infeasible(setting)
+        yield from problems or self._feasibility_findings(setting)
 
-    def _infeasible(self, setting: Setting) -> Iterator[Finding]:
+    def _feasibility_findings(self, setting: Setting) -> Iterator[Finding]:
         fallback, signals = setting.fallback, (self.actuator, self.velocity)
         if not isinstance(fallback, Damp) or (fallback.actuator, fallback.observation) != signals:
             yield ("predicted",), f"expected the fallback to damp {self.velocity} with {self.actuator}"
@@ -111,7 +111,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
             yield ("predicted",), f"lease and tick last {delay_s:g} s together: the maximum is {_MAX_DELAY_S:g} s"
             return
         try:
-            for case in cases(self, setting):
+            for case in side_cases(self, setting):
                 check_feasible(case)
         except NoSafeSet as error:
             dead_band = ", or the dead band" if dead_band_of(self) else ""
@@ -130,19 +130,19 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         return (self.actuator,)
 
     def max_acceleration(self, setting: Setting) -> float:
-        """Largest acceleration within the envelope, rad/s^2."""
+        """Return the largest acceleration within the envelope, rad/s^2."""
         volts, e = max(map(abs, setting.ranges[self.actuator])), setting.envelope[self.velocity]
-        fastest = max(abs(e.low), abs(e.high))
-        nominal = self.gravity_per_s2 + self.damping_per_s * fastest + self.gain_per_v_s2 * volts
+        max_speed = max(abs(e.low), abs(e.high))
+        nominal = self.gravity_per_s2 + self.damping_per_s * max_speed + self.gain_per_v_s2 * volts
         return (1.0 + self.spread) * nominal
 
     def sketch(self) -> Sketch:
-        """Drawing of a mass on an arm."""
+        """Return the drawing of a mass on an arm."""
         return {"kind": "pendulum", "angle": self.angle, "velocity": self.velocity, "actuator": self.actuator}
 
 
-def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
-    """Parameters of the upper and the (mirrored) lower side of the safe set.
+def side_cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
+    """Return the parameters of the upper and the (mirrored) lower side of the safe set.
 
     The longest delay is the lease plus one tick and the plant's own delay; the rounding of a command to counts is added
     to the velocity's error.
@@ -187,9 +187,9 @@ class PendulumPrediction:
         names = [o.name for o in rig.observations]
         self._angle, self._velocity = names.index(box.angle), names.index(box.velocity)
         self._actuator = [a.name for a in rig.actuators].index(box.actuator)
-        observed = rig.observations[self._velocity]
-        self._per_unit = 2.0 / (observed.high - observed.low)
-        upper, lower = cases(box, setting)
+        velocity_signal = rig.observations[self._velocity]
+        self._per_unit = 2.0 / (velocity_signal.high - velocity_signal.low)
+        upper, lower = side_cases(box, setting)
         self._min_command = upper.command.low
         self._per_volt = _MAX_LEVEL / (upper.command.high - upper.command.low)
         self._high, self._low = _tables(upper, lower)
@@ -199,9 +199,9 @@ class PendulumPrediction:
         angle, velocity = observation[self._angle], observation[self._velocity]
         if not (-MAX_PLAUSIBLE < angle < MAX_PLAUSIBLE and -MAX_PLAUSIBLE < velocity < MAX_PLAUSIBLE):
             return inf, 0.0
-        node = int((angle + pi) * _PER_RAD // 1.0) % N_NODES
+        node = int((angle + pi) * _NODES_PER_RAD // 1.0) % N_NODES
         level = min(max((action[self._actuator] - self._min_command) * self._per_volt, 0.0), _MAX_LEVEL)
-        # Between two levels, use the worse one.
+        # Between two levels, the worse one counts.
         high = self._high[ceil(level) * N_NODES + node]
         low = self._low[floor(level) * N_NODES + node]
         if velocity > high:
@@ -215,7 +215,7 @@ class PendulumPrediction:
 
 @lru_cache(maxsize=8)
 def _tables(upper: Case, lower: Case) -> tuple[array[float], array[float]]:
-    """Highest and lowest velocity as flat tables: by command, then by angle."""
+    """Return the highest and the lowest velocity as flat tables: by command, then by angle."""
     lowest = -upper_side(lower).cells[::-1, ::-1]
     return array("d", upper_side(upper).cells.tobytes()), array("d", lowest.tobytes())
 

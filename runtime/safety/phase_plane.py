@@ -95,7 +95,7 @@ class Case(NamedTuple):
     """Voltage (V) of the device's safe output; None if it releases the motor."""
 
 
-class Sides(NamedTuple):
+class UpperSide(NamedTuple):
     """Curves of the upper side over the nodes -pi, -pi + h, ...; velocities in rad/s."""
 
     coasting: Curve
@@ -112,7 +112,8 @@ class NoSafeSet(ValueError):
 
 
 def mirror_case(case: Case, min_velocity: float) -> Case:
-    """The case whose upper side is the lower side of ``case``; ``min_velocity``: lowest allowed velocity (rad/s)."""
+    """Return the case whose upper side is the lower side of ``case``; ``min_velocity``: lowest allowed velocity,
+    rad/s."""
     return case._replace(
         command=Span(-case.command.high, -case.command.low),
         limit=-min_velocity,
@@ -121,39 +122,39 @@ def mirror_case(case: Case, min_velocity: float) -> Case:
 
 
 @lru_cache(maxsize=8)
-def upper_side(case: Case) -> Sides:
+def upper_side(case: Case) -> UpperSide:
     """Compute all curves, in a few tenths of a second; raises NoSafeSet."""
     coasting, fallback, safe = _curves(case)
     levels = np.linspace(case.command.low, case.command.high, N_LEVELS)
     passing = _propagate_back(case.box, safe, levels[:, None], case.period_s)
     if case.late_s > 0:
         passing = _propagate_back(case.box, passing, case.command.high, case.late_s)
-    reach = min(math.ceil(case.angle_error / (_FULL_TURN / N_NODES)), N_NODES // 2)  # at most one turn
-    shifted = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
-    return Sides(coasting, fallback, safe, passing, np.min(shifted, axis=0) - case.velocity_error)
+    max_shift = min(math.ceil(case.angle_error / (_FULL_TURN / N_NODES)), N_NODES // 2)  # at most one turn
+    shifted = [np.roll(passing, -shift, axis=1) for shift in range(-max_shift, max_shift + 2)]
+    return UpperSide(coasting, fallback, safe, passing, np.min(shifted, axis=0) - case.velocity_error)
 
 
 def check_feasible(case: Case) -> None:
-    """Raise NoSafeSet if :func:`upper_side` would; takes a fraction of its time."""
+    """Raise NoSafeSet if :func:`upper_side` would, in a fraction of the time."""
     _curves(case)
 
 
 @lru_cache(maxsize=16)
 def _curves(case: Case) -> tuple[Curve, Curve, Curve]:
-    """``coasting``, ``fallback`` and ``safe``."""
+    """Return the curves ``coasting``, ``fallback`` and ``safe``."""
     coasting = _coasting_curve(case)
     fallback = _fallback_curve(case, coasting)
     return coasting, fallback, _safe_curve(case, fallback)
 
 
 def largest_effect(command: Curve | float, dead_band: float) -> Curve:
-    """Largest effect (V) of a command under a dead band up to ``dead_band``: a push counts in full, a brake is reduced
-    by the complete dead band."""
+    """Return the largest effect (V) of a command under a dead band up to ``dead_band``: a push counts in full, a brake
+    is reduced by the complete dead band."""
     return np.where(np.greater(command, 0.0), command, np.minimum(np.add(command, dead_band), 0.0))
 
 
 def acceleration(box: Box, sine: Curve | float, velocity: Curve, command: Curve | float) -> Curve:
-    """Largest angular acceleration (rad/s^2) of any plant of the box."""
+    """Return the largest angular acceleration (rad/s^2) of any plant of the box."""
     if box.dead_band:
         command = largest_effect(command, box.dead_band)
     gravity = np.where(np.less(sine, 0.0), box.gravity.high, box.gravity.low)
@@ -163,7 +164,7 @@ def acceleration(box: Box, sine: Curve | float, velocity: Curve, command: Curve 
 
 
 def _coasting_curve(case: Case) -> Curve:
-    """Highest velocity from which the safe output keeps the limit for ever, for a constant plant."""
+    """Return the highest velocities from which the safe output keeps the limit for ever, for a constant plant."""
     gravity, limit = case.box.gravity, case.limit
     if case.safe_output is None:
         # omega^2 / 2 - A cos(theta) never rises, and the fastest point is the lowest.
@@ -184,7 +185,7 @@ def _coasting_curve(case: Case) -> Curve:
 
 
 def _fallback_curve(case: Case, coasting: Curve) -> Curve:
-    """Highest velocity from which full braking stays below ``coasting``."""
+    """Return the highest velocities from which full braking remains below ``coasting``."""
     curve = _scan_backwards(case.box, case.command.low, coasting)
     if not curve.min() > 0:
         raise NoSafeSet(f"at some angles the fallback is too weak to stay within {case.limit:.3g} rad/s")
@@ -192,9 +193,10 @@ def _fallback_curve(case: Case, coasting: Curve) -> Curve:
 
 
 def _scan_backwards(box: Box, command: float, highest: Curve) -> Curve:
-    """Highest velocity from which a held command stays below ``highest``: an obstacle problem scanned backwards.
+    """Return the highest velocities from which a held command remains below ``highest``: an obstacle problem, scanned
+    backwards.
 
-    All zeros if there is no such velocity at some angle.
+    All are 0 if some angle has no such velocity.
     """
     h = _FULL_TURN / N_NODES
     effect = float(largest_effect(command, box.dead_band))
@@ -234,7 +236,7 @@ def _safe_curve(case: Case, fallback: Curve) -> Curve:
 
 
 def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: float) -> Curve:
-    """Highest velocities from which ``command`` stays below ``curve`` throughout ``duration_s``.
+    """Return the highest velocities from which ``command`` remains below ``curve`` throughout ``duration_s``.
 
     curve (..., NODES); command broadcasts against it.  Errors are subtracted: the largest second difference in time
     from the running minimum, and the chord error from the result.
@@ -245,16 +247,16 @@ def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: 
     shape = np.broadcast_shapes(np.shape(command), curve.shape)
     angle, velocity = np.broadcast_to(nodes, shape).copy(), np.broadcast_to(curve, shape).copy()
 
-    def backwards(a: Curve, v: Curve) -> tuple[Curve, Curve]:
+    def reversed_flow(a: Curve, v: Curve) -> tuple[Curve, Curve]:
         return -v, -acceleration(box, np.sin(a), v, command)
 
     lowest = previous = latest = velocity.copy()
     max_difference = np.zeros(shape)
     for k in range(steps):
-        a1, v1 = backwards(angle, velocity)
-        a2, v2 = backwards(angle + 0.5 * h * a1, velocity + 0.5 * h * v1)
-        a3, v3 = backwards(angle + 0.5 * h * a2, velocity + 0.5 * h * v2)
-        a4, v4 = backwards(angle + h * a3, velocity + h * v3)
+        a1, v1 = reversed_flow(angle, velocity)
+        a2, v2 = reversed_flow(angle + 0.5 * h * a1, velocity + 0.5 * h * v1)
+        a3, v3 = reversed_flow(angle + 0.5 * h * a2, velocity + 0.5 * h * v2)
+        a4, v4 = reversed_flow(angle + h * a3, velocity + h * v3)
         angle = angle + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
         velocity = velocity + h / 6.0 * (v1 + 2.0 * (v2 + v3) + v4)
         current = _resample(nodes, angle, velocity)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.problem import Finding, unknown_name
+from onrig.runtime.config.problem import Finding, describe_unknown_name
 from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 
@@ -62,13 +62,13 @@ class PlantBox(Protocol):
     varying: ClassVar[frozenset[str]]
     """Parameters that may change while the plant moves; the others are constant, anywhere in the box.
 
-    A family that covers actuators with a dead band has a field ``dead_band``, the largest one (unset: none), one that
-    covers a delay behind the device a field ``plant_delay_us`` (unset: none).
-    ``apart`` maps the names of parameters other than the lumped ones to the fields of their nominal value and spread.
-    Three optional members extend the checks of a configuration: ``units`` (:class:`Units`), ``actuators`` (the names
-    of the covered ones), and ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope.
-    ``promise`` (``onrig.runtime.safety.promise.Basis``) names the basis of the prediction; without it a rig's promise
-    remains *measured*.  ``covers_all``: every envelope is guaranteed, and every observation is evaluated.
+    A family that covers actuators with a dead band has a field ``dead_band``, the largest one (unset: none); a family
+    that covers a delay behind the device has a field ``plant_delay_us`` (unset: none). ``apart`` maps the names of
+    parameters other than the lumped ones to the fields of their nominal value and spread. Three optional members extend
+    the checks of a configuration: ``units`` (:class:`Units`), ``actuators`` (the names of the covered actuators), and
+    ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope. ``promise``
+    (``onrig.runtime.safety.promise.Basis``) names the basis of the prediction; without it a rig's promise remains
+    *measured*.  ``covers_all``: every envelope is guaranteed, and every observation is evaluated.
     """
 
     @property
@@ -77,7 +77,7 @@ class PlantBox(Protocol):
 
     @property
     def velocity(self) -> str:
-        """Observation of its rate, whose envelope the shield guarantees."""
+        """Observation of the rate of ``place``, whose envelope the shield guarantees."""
 
     @property
     def spread(self) -> float:
@@ -102,69 +102,69 @@ class PlantBox(Protocol):
         """Build the prediction; raises ValueError if no guarantee is possible."""
 
     def sketch(self) -> Sketch:
-        """Drawing of these plants."""
+        """Return the drawing of these plants."""
 
 
 def box_name(box: PlantBox) -> str:
-    """Name of a family of plants in messages."""
+    """Return the name of a family of plants for messages."""
     return f"the plant box '{type(box).__struct_config__.tag}'"  # type: ignore[attr-defined]
 
 
 def dead_band_of(box: PlantBox) -> float:
-    """Largest covered dead band of the actuators (their unit); 0 if the family covers none."""
+    """Return the largest covered dead band of the actuators (in their unit); 0 if the family covers none."""
     return float(getattr(box, "dead_band", None) or 0.0)
 
 
 def plant_delay_s_of(box: PlantBox) -> float:
-    """Longest covered delay from the device's output to its effect; 0 if the family covers none."""
+    """Return the longest covered delay from the device's output to its effect; 0 if the family covers none."""
     return 1e-6 * float(getattr(box, "plant_delay_us", None) or 0)
 
 
 def separate_parameter_fields(box: PlantBox) -> Mapping[str, tuple[str, str]]:
-    """Fields of the nominal value and relative spread of parameters other than the lumped ones, by parameter."""
+    """Return the fields of nominal value and relative spread by parameter, for parameters that are not lumped."""
     fields: Mapping[str, tuple[str, str]] = getattr(box, "apart", {})
     return fields
 
 
 def separate_parameters(box: PlantBox) -> dict[str, tuple[float, float]]:
-    """Nominal value and relative spread of parameters other than the lumped ones, by parameter."""
+    """Return nominal value and relative spread by parameter, for parameters that are not lumped."""
     fields = separate_parameter_fields(box).items()
     return {name: (float(getattr(box, value)), float(getattr(box, spread) or 0.0)) for name, (value, spread) in fields}
 
 
 def guaranteed_observations(box: PlantBox, envelope: Mapping[str, Envelope]) -> tuple[str, ...]:
-    """Names of the observations whose envelopes a prediction guarantees."""
+    """Return the names of the observations whose envelopes a prediction guarantees."""
     return tuple(envelope) if covers_all(box) else (box.velocity,)
 
 
 def evaluated_observations(box: PlantBox, rig: Rig) -> tuple[str, ...]:
-    """Names of the observations that a prediction evaluates."""
+    """Return the names of the observations that a prediction evaluates."""
     return tuple(o.name for o in rig.observations) if covers_all(box) else (box.place, box.velocity)
 
 
 def covers_all(box: PlantBox) -> bool:
-    """Whether a prediction covers every envelope and evaluates every observation."""
+    """Return whether a prediction covers every envelope and evaluates every observation."""
     return bool(getattr(box, "covers_all", False))
 
 
 def units_of(box: PlantBox) -> Units | None:
-    """Units of a family; None if it does not define them."""
+    """Return the units of a family; None if it does not define them."""
     return getattr(box, "units", None)
 
 
 def actuators_of(box: PlantBox) -> tuple[str, ...]:
-    """Names of the actuators that a prediction covers; empty if the family does not define them."""
+    """Return the names of the actuators that a prediction covers; empty if the family does not define them."""
     return tuple(getattr(box, "actuators", ()))
 
 
 def max_acceleration_of(box: PlantBox, setting: Setting) -> float | None:
-    """Largest acceleration of any plant within the envelope; None if the family does not define it."""
+    """Return the largest acceleration of any plant within the envelope; None if the family does not define it."""
     bound = getattr(box, "max_acceleration", None)
     return None if bound is None else float(bound(setting))
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
-    """Bound of an observation's error: as configured, else half a count of its sensor.
+    """Return the bound of an observation's error: as configured, otherwise half a count of its sensor.
 
     Raises KeyError for an estimated velocity without a configured bound.
     """
@@ -177,7 +177,8 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
 
 
 def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Iterator[Finding]:
-    """List the problems of the members common to all families; ``position_field``: its name of the position."""
+    """List the problems of the members common to all families; ``position_field``: the family's field of the
+    position."""
     rig, place, velocity = setting.rig, box.place, box.velocity
     period_us = round(setting.period_s * 1e6)
     for field, name in ((position_field, place), ("velocity", velocity)):
@@ -190,10 +191,10 @@ def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Ite
         limit = f"{MAX_DELAY_PERIODS} periods ({MAX_DELAY_PERIODS * period_us} us)"
         yield ("predicted", "plant_delay_us"), f"expected 0 to {limit}, got {delay_us}"
     elif not delay_us <= box.late_us <= period_us + delay_us:
-        ends = f"{delay_us} to {period_us + delay_us} us, the plant's delay and a period"
+        bounds = f"{delay_us} to {period_us + delay_us} us, the plant's delay and a period"
         if not delay_us:
-            ends = f"0 to one period ({period_us} us)"
-        yield ("predicted", "late_us"), f"expected {ends}, got {box.late_us}"
+            bounds = f"0 to one period ({period_us} us)"
+        yield ("predicted", "late_us"), f"expected {bounds}, got {box.late_us}"
     for name in box.sensor_error:
         if name not in (place, velocity):
             yield ("predicted", "sensor_error", name), f"expected an error bound of {place} or {velocity}"
@@ -206,9 +207,9 @@ def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Ite
 
 
 def unknown_name_message(rig: Rig, kind: str, name: str) -> str | None:
-    """Message about a name that is not in the rig; None if it is."""
+    """Return a message if a name is not in the rig; None if it is."""
     names: Sequence[str] = [i.name for i in (rig.actuators if kind == "actuator" else rig.observations)]
-    return None if name in names else unknown_name(f"rig '{rig.name}'", kind, name, names)
+    return None if name in names else describe_unknown_name(f"rig '{rig.name}'", kind, name, names)
 
 
 def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Iterator[Finding]:

@@ -38,11 +38,11 @@ _MAX_FILTER_LAG_S: Final = 1.0
 
 def plausibility_findings(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
     """List (path, message) for limits that are ineffective or refer to the wrong quantity."""
-    yield from _envelopes(setting)
-    yield from _fallback_roles(setting)
+    yield from _envelope_findings(setting)
+    yield from _fallback_findings(setting)
     if box is not None:
-        yield from _prediction_roles(setting, box)
-    yield from _estimates(setting, box)
+        yield from _prediction_findings(setting, box)
+    yield from _estimate_findings(setting, box)
 
 
 def guarded_observations(setting: Setting, box: PlantBox | None) -> list[str]:
@@ -56,7 +56,7 @@ def guarded_observations(setting: Setting, box: PlantBox | None) -> list[str]:
     return list(dict.fromkeys([*names, *(() if box is None else evaluated_observations(box, setting.rig))]))
 
 
-def _envelopes(setting: Setting) -> Iterator[Finding]:
+def _envelope_findings(setting: Setting) -> Iterator[Finding]:
     for name, e in setting.envelope.items():
         o = observation_of(setting.rig, name)
         low, high = (e.low, e.high) if o is None else measured_range(setting.rig, o)
@@ -68,7 +68,7 @@ def _envelopes(setting: Setting) -> Iterator[Finding]:
             )
 
 
-def _fallback_roles(setting: Setting) -> Iterator[Finding]:
+def _fallback_findings(setting: Setting) -> Iterator[Finding]:
     rig, path = setting.rig, ("limits", "fallback")
     problems: list[tuple[str, str | None]] = []
     match setting.fallback:
@@ -86,30 +86,30 @@ def _fallback_roles(setting: Setting) -> Iterator[Finding]:
     yield from (((*path, field), message) for field, message in problems if message is not None)
 
 
-def _prediction_roles(setting: Setting, box: PlantBox) -> Iterator[Finding]:
+def _prediction_findings(setting: Setting, box: PlantBox) -> Iterator[Finding]:
     rig, path = setting.rig, ("limits", "predicted")
-    units, covered, place = units_of(box), actuators_of(box), observation_of(rig, box.place)
+    units, covered_actuators, place = units_of(box), actuators_of(box), observation_of(rig, box.place)
     if units is not None and place is not None and not same_unit(place.unit, units.place):
         yield path, f"these plants move in {units.place!r}, but '{box.place}' is in {place.unit!r}"
     elif problem := derivative_problem(rig, box.place, box.velocity):
         yield (*path, "velocity"), problem
-    driving = [a for a in rig.actuators if a.name in covered]
-    for a in driving:
+    driving_actuators = [a for a in rig.actuators if a.name in covered_actuators]
+    for a in driving_actuators:
         if units is not None and not same_unit(a.unit, units.actuator):
             yield path, f"these plants are driven in {units.actuator!r}, but '{a.name}' is in {a.unit!r}"
     for a in rig.actuators:
-        if a not in driving and any(same_unit(a.unit, d.unit) for d in driving):
-            message = f"'{a.name}' drives the plant as '{driving[0].name}' does, but the prediction omits it"
+        if a not in driving_actuators and any(same_unit(a.unit, d.unit) for d in driving_actuators):
+            message = f"'{a.name}' drives the plant as '{driving_actuators[0].name}' does, but the prediction omits it"
             yield path, f"{message}: add it to the prediction, or set limits.predicted: null"
     for name, message in place_problems(rig, box.place, getattr(box, "magnets", {})):
         yield (*path, "magnets", name), message
 
 
-def _estimates(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
+def _estimate_findings(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
     """Check the error and delay of velocities that are estimated from differences."""
     rig, period_s = setting.rig, setting.period_s
-    bounded = box is not None and box.velocity in setting.envelope and set(actuators_of(box)) <= set(setting.ranges)
-    max_acceleration = max_acceleration_of(box, setting) if box is not None and bounded else None
+    is_bounded = box is not None and box.velocity in setting.envelope and set(actuators_of(box)) <= set(setting.ranges)
+    max_acceleration = max_acceleration_of(box, setting) if box is not None and is_bounded else None
     for name in guarded_observations(setting, box):
         o = observation_of(rig, name)
         if o is None or o.derivative_of is None:

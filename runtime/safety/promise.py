@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from onrig.runtime.safety.barrier_file import Tested
+    from onrig.runtime.safety.barrier_file import BarrierTest
     from onrig.runtime.safety.limits import Limits
 
 
@@ -24,11 +24,11 @@ class Basis(enum.StrEnum):
 
     @property
     def has_plants(self) -> bool:
-        """Whether the promise covers stated plants, with which a rig's own data can be compared."""
+        """Whether the promise covers stated plants, with which data of the rig can be compared."""
         return self in (Basis.PROVED, Basis.SAMPLED)
 
 
-_SENTENCES: Final = {
+_SENTENCE_BY_BASIS: Final = {
     Basis.PROVED: "for every plant of the stated box and every policy, the velocity provably stays inside its "
     "envelope, even if the host dies",
     Basis.SAMPLED: "plants drawn from the stated uncertainty stay inside the envelope, even if the host dies, "
@@ -40,7 +40,7 @@ _SENTENCES: Final = {
 
 
 class Promise(NamedTuple):
-    """A word and its meaning."""
+    """Promise of a rig: its basis in one word, and a sentence that explains it."""
 
     basis: Basis
     sentence: str
@@ -52,15 +52,15 @@ class Promise(NamedTuple):
 def promise_of(limits: Limits) -> Promise:
     """Return the promise of a configuration's limits; with a table, the sentence includes its numbers.
 
-    A family of plants without a ``promise`` adds nothing to the measured envelope.
+    A family of plants without a ``promise`` has that of a measured envelope.
     """
     if not limits.envelope:
-        return Promise(Basis.NONE, _SENTENCES[Basis.NONE])
+        return Promise(Basis.NONE, _SENTENCE_BY_BASIS[Basis.NONE])
     box = limits.predicted
     basis = Basis.MEASURED if box is None else Basis(getattr(box, "promise", Basis.MEASURED))
-    sentence = _SENTENCES[basis]
-    if basis is Basis.SAMPLED and (numbers := _numbers(box)):
-        sentence = f"{sentence} ({numbers})"
+    sentence = _SENTENCE_BY_BASIS[basis]
+    if basis is Basis.SAMPLED and (figures := _table_figures(box)):
+        sentence = f"{sentence} ({figures})"
     return Promise(basis, sentence)
 
 
@@ -72,21 +72,21 @@ def promise_fields(limits: Limits) -> dict[str, str]:
     return {**fields, **({"table_sha256": table} if isinstance(table, str) else {})}
 
 
-def _numbers(box: object) -> str:
-    """Counts, confidence and bound of a table; empty if it cannot be read (another machine)."""
+def _table_figures(box: object) -> str:
+    """Return counts, confidence and bound of a table as text; empty if it cannot be read (another machine)."""
     try:
         header = box.barrier().header  # type: ignore[attr-defined]
     except (AttributeError, ValueError):
         return ""
-    computed = f"{header.plants} plants on {header.points} states, {header.horizon_s:g} s ahead"
+    description = f"{header.plants} plants on {header.points} states, {header.horizon_s:g} s ahead"
     tested = header.tested
     if tested is None:
-        return f"{computed}; not tested"
-    return f"{computed}; {tested.breaches} of {tested.plants} other plants breached it: {format_bound(tested)}"
+        return f"{description}; not tested"
+    return f"{description}; {tested.breaches} of {tested.plants} other plants breached it: {format_bound(tested)}"
 
 
-def format_bound(tested: Tested) -> str:
-    """Sentence about the bound on the rate of breaches, rounded up."""
+def format_bound(tested: BarrierTest) -> str:
+    """Return a sentence about the bound on the rate of breaches, rounded up."""
     step = 10.0 ** (math.floor(math.log10(tested.rate)) - 1)
     percent = 100.0 * math.ceil(tested.rate / step - 1e-9) * step
     return f"at most {percent:.4g} % of hostile episodes breach it, at {100.0 * tested.confidence:g} % confidence"

@@ -17,13 +17,13 @@ from onrig.hw.rig import Rig
 
 Ranges = Mapping[str, tuple[float, float]]
 """[low, high] of each actuator in SI units."""
-Bounded = tuple[tuple[float, ...], float]
+BoundedCommand = tuple[tuple[float, ...], float]
 
 FULL_RANGE: Final = 2.0
 """Amount of an intervention that discards the command."""
 
 
-def is_sound(action: Sequence[float] | None, n_actuators: int) -> bool:
+def is_valid_command(action: Sequence[float] | None, n_actuators: int) -> bool:
     """Return whether a command has the right shape and only finite components (rule *finite*)."""
     try:
         if action is None or len(action) != n_actuators:
@@ -37,22 +37,22 @@ def is_sound(action: Sequence[float] | None, n_actuators: int) -> bool:
 
 
 class Range:
-    """Each component within [low, high]."""
+    """Limit of each component to [low, high]."""
 
     def __init__(self, ranges: Ranges, rig: Rig) -> None:
         self.bounds = tuple([ranges.get(a.name, (a.low, a.high)) for a in rig.actuators])
         # A float32 policy may exceed its limits by rounding; less than half a count is not an intervention.
-        self._each = tuple(
+        self._parameters = tuple(
             [
                 (low, high, 0.5 * a.resolution, a.half_range)
                 for (low, high), a in zip(self.bounds, rig.actuators, strict=True)
             ]
         )
 
-    def bound(self, command: Sequence[float]) -> Bounded:
-        """Clip a sound command."""
-        out, amount = [], 0.0
-        for value, (low, high, half_count, half_range) in zip(command, self._each, strict=True):
+    def bound(self, command: Sequence[float]) -> BoundedCommand:
+        """Clip a valid command."""
+        bounded_command, amount = [], 0.0
+        for value, (low, high, half_count, half_range) in zip(command, self._parameters, strict=True):
             excess = 0.0
             if value < low:
                 value, excess = low, low - value
@@ -60,8 +60,8 @@ class Range:
                 value, excess = high, value - high
             if excess > half_count:
                 amount = max(amount, excess / half_range)
-            out.append(value)
-        return tuple(out), amount
+            bounded_command.append(value)
+        return tuple(bounded_command), amount
 
 
 class Rate:
@@ -71,12 +71,12 @@ class Rate:
         self.steps = tuple(
             [rate_per_s[a.name] * period_s if a.name in rate_per_s else a.high - a.low for a in rig.actuators]
         )
-        self._halves = tuple([a.half_range for a in rig.actuators])
+        self._half_ranges = tuple([a.half_range for a in rig.actuators])
 
-    def bound(self, command: Sequence[float], in_force: Sequence[float]) -> Bounded:
+    def bound(self, command: Sequence[float], in_force: Sequence[float]) -> BoundedCommand:
         """Bound the rate of a command in range; ``in_force`` is the output that the device's frame reports."""
-        out, amount = [], 0.0
-        for value, last, step, half in zip(command, in_force, self.steps, self._halves, strict=True):
+        bounded_command, amount = [], 0.0
+        for value, last, step, half_range in zip(command, in_force, self.steps, self._half_ranges, strict=True):
             # Rounding of the output to counts must not count as an intervention.
             slack = step * (1 + 1e-6) + 1e-9
             bounded = value
@@ -84,27 +84,27 @@ class Rate:
                 bounded = last + step
             elif value < last - slack:
                 bounded = last - step
-            amount = max(amount, abs(bounded - value) / half)
-            out.append(bounded)
-        return tuple(out), amount
+            amount = max(amount, abs(bounded - value) / half_range)
+            bounded_command.append(bounded)
+        return tuple(bounded_command), amount
 
 
 class Jerk:
     """Limit on the change of each component's step between periods; range and rate take precedence."""
 
     def __init__(self, jerk_per_s2: Mapping[str, float], rig: Rig, period_s: float, range_: Range, rate: Rate) -> None:
-        self._each = tuple(
+        self._parameters = tuple(
             [
                 (jerk_per_s2.get(a.name, inf) * period_s * period_s, low, high, step, a.half_range)
                 for a, (low, high), step in zip(rig.actuators, range_.bounds, rate.steps, strict=True)
             ]
         )
 
-    def bound(self, command: Sequence[float], in_force: Sequence[float], before: Sequence[float]) -> Bounded:
+    def bound(self, command: Sequence[float], in_force: Sequence[float], before: Sequence[float]) -> BoundedCommand:
         """Bound the jerk of a command within range and rate; ``before`` was in force a period before ``in_force``."""
-        out, amount = [], 0.0
-        for value, last, previous, (change, low, high, step, half) in zip(
-            command, in_force, before, self._each, strict=True
+        bounded_command, amount = [], 0.0
+        for value, last, previous, (change, low, high, step, half_range) in zip(
+            command, in_force, before, self._parameters, strict=True
         ):
             slack = change * (1 + 1e-6) + 1e-9
             centre = 2.0 * last - previous
@@ -115,9 +115,9 @@ class Jerk:
                 bounded = centre - change
             if bounded is not value:
                 bounded = min(max(bounded, low, last - step), high, last + step)
-            amount = max(amount, abs(bounded - value) / half)
-            out.append(bounded)
-        return tuple(out), amount
+            amount = max(amount, abs(bounded - value) / half_range)
+            bounded_command.append(bounded)
+        return tuple(bounded_command), amount
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,7 +131,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of the range, about its middle, in which the fallback may end."""
 
 
-class _Bound(NamedTuple):
+class _ObservationBounds(NamedTuple):
     """Bounds of an observation: enter the fallback outside [low, high], leave it inside [inner_low, inner_high]."""
 
     observation: int
@@ -152,7 +152,9 @@ class Envelopes:
         for name, e in envelope.items():
             centre, inner = 0.5 * (e.low + e.high), 0.5 * e.release * (e.high - e.low)
             o = rig.observations[index[name]]
-            bounds.append(_Bound(index[name], e.low, e.high, centre - inner, centre + inner, 2.0 / (o.high - o.low)))
+            bounds.append(
+                _ObservationBounds(index[name], e.low, e.high, centre - inner, centre + inner, 2.0 / (o.high - o.low))
+            )
         self._bounds = tuple(bounds)
 
     def evaluate(self, observation: Sequence[float]) -> tuple[float, float]:
@@ -171,12 +173,13 @@ class Envelopes:
         return 0.0, margin
 
     def distance(self, observation: Sequence[float]) -> float:
-        """Distance of a state (n,) in SI units from the middle of its envelopes (the largest): 1 at an edge."""
+        """Return the distance of a state (n,) in SI units from the middle of its envelopes (the largest one): 1 at an
+        edge."""
         return max(
             [abs(2.0 * observation[b.observation] - b.low - b.high) / (b.high - b.low) for b in self._bounds],
             default=0.0,
         )
 
     def is_well_inside(self, observation: Sequence[float]) -> bool:
-        """Return whether the fallback may end."""
+        """Return whether the state is inside all envelopes' release ranges, where the fallback may end."""
         return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)

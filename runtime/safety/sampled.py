@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.roles import observation_of
-from onrig.runtime.config.problem import Finding, unknown_name
+from onrig.runtime.config.problem import Finding, describe_unknown_name
 from onrig.runtime.safety.barrier_file import MAX_COMMANDS, MAX_STATES, Axis, Barrier, read_barrier
 from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.plant_box import Setting, Sketch, plant_delay_s_of
@@ -75,13 +75,13 @@ class SampledBox(
         for field, by_observation in (("range", self.range), ("sensor_error", self.sensor_error)):
             for name in by_observation:
                 if name not in names:
-                    yield (section, field, name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                    yield (section, field, name), describe_unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for field, name in (("place", self.place), ("velocity", self.velocity)):
             if name not in names:
-                yield (section, field), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                yield (section, field), describe_unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for name in self.nodes:
             if name not in (*names, *actuators):
-                yield (section, "nodes", name), unknown_name(f"rig '{rig.name}'", "observation", name, names)
+                yield (section, "nodes", name), describe_unknown_name(f"rig '{rig.name}'", "observation", name, names)
         for field, pairs in (("range", self.range), ("uncertainty", self.uncertainty)):
             for name, (low, high) in pairs.items():
                 if not low <= high or (field == "range" and low == high):
@@ -119,12 +119,12 @@ class SampledBox(
         return SampledPrediction(barrier, setting)
 
     def sketch(self) -> Sketch:
-        """Drawing of two signals against each other."""
+        """Return the drawing of two signals against each other."""
         return {"kind": "phase", "x": self.place, "y": self.velocity}
 
 
 class SampledPrediction:
-    """Multilinear interpolation in the table, by observation and command; allocates nothing that grows.
+    """Multilinear interpolation in the table, by observation and command.
 
     Margins are relative to the largest one of the table.
     """
@@ -143,11 +143,11 @@ class SampledPrediction:
         strides.reverse()
         n = len(header.states)
         self._states = [
-            (observations.index(axis.name), *_scale(axis, step))
+            (observations.index(axis.name), *_axis_parameters(axis, step))
             for axis, step in zip(header.states, strides[:n], strict=True)
         ]
         self._commands = [
-            (actuators.index(axis.name), *_scale(axis, step))
+            (actuators.index(axis.name), *_axis_parameters(axis, step))
             for axis, step in zip(header.commands, strides[n:], strict=True)
         ]
         # The last axis varies fastest, so that neighbours in the list differ along it.
@@ -159,7 +159,7 @@ class SampledPrediction:
         assert observation is not None
         envelope = setting.envelope[observation.name]
         self._per_margin = (envelope.high - envelope.low) / (observation.high - observation.low)
-        self._full = max(float(barrier.values.max()) - header.slack, 1e-6)
+        self._full_margin = max(float(barrier.values.max()) - header.slack, 1e-6)
 
     def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`; refuses every command in a state beyond the table."""
@@ -184,10 +184,10 @@ class SampledPrediction:
         margin = values[0] - self._slack
         if margin < 0.0:
             return -margin * self._per_margin, 0.0
-        return 0.0, min(margin / self._full, 1.0)
+        return 0.0, min(margin / self._full_margin, 1.0)
 
 
-def _scale(axis: Axis, stride: int) -> tuple[float, float, int, int]:
-    """Lowest value, nodes per unit, last node, and stride in the table."""
+def _axis_parameters(axis: Axis, stride: int) -> tuple[float, float, int, int]:
+    """Return lowest value, nodes per unit, last node, and stride in the table."""
     last = axis.nodes - 1
     return axis.low, last / (axis.high - axis.low), last, stride

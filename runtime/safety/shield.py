@@ -17,7 +17,7 @@ from onrig.runtime.record import Rule
 from onrig.runtime.safety.fallback import Controller, FallbackWatch, compile_fallback, compile_full_effort
 from onrig.runtime.safety.limits import Limits, compile_prediction
 from onrig.runtime.safety.plant_box import PlantBox, Prediction, guaranteed_observations
-from onrig.runtime.safety.rules import FULL_RANGE, Envelopes, Jerk, Range, Rate, is_sound
+from onrig.runtime.safety.rules import FULL_RANGE, Envelopes, Jerk, Range, Rate, is_valid_command
 
 _RANGE, _NONE = Rule.RANGE, Rule.NONE
 MAX_AMOUNT: Final = 1e6
@@ -25,7 +25,7 @@ MAX_AMOUNT: Final = 1e6
 
 
 class Verdict(NamedTuple):
-    """The action to send (SI units), and the last rule that changed it."""
+    """Action to send (SI units), and the last rule that changed it."""
 
     action: tuple[float, ...]
     rule: Rule
@@ -38,12 +38,12 @@ class Verdict(NamedTuple):
 
 
 def _required_release(limits: Limits, box: PlantBox) -> float:
-    """Largest release share of the envelopes that a prediction guarantees."""
+    """Return the largest release share of the envelopes that a prediction guarantees."""
     return max(limits.envelope[name].release for name in guaranteed_observations(box, limits.envelope))
 
 
 class Shield:
-    """The rules in order; the only state is the fallback's activity and remaining dwell time.
+    """Application of the rules in order; the only state is the fallback's activity and its remaining dwell time.
 
     Raises ValueError for limits under which no guarantee is possible; the first shield of a configuration takes a few
     tenths of a second to build.
@@ -51,7 +51,7 @@ class Shield:
 
     def __init__(self, limits: Limits, rig: Rig, period_s: float) -> None:
         self._n_actuators = len(rig.actuators)
-        self._halves = tuple([a.half_range for a in rig.actuators])
+        self._half_ranges = tuple([a.half_range for a in rig.actuators])
         self._range = Range(limits.range, rig)
         self._rate = Rate(limits.rate_per_s, rig, period_s) if limits.rate_per_s else None
         unlimited = Rate(limits.rate_per_s, rig, period_s)
@@ -68,14 +68,14 @@ class Shield:
             compile_full_effort(limits.fallback, rig),
             period_s,
             limits.fallback_dwell_s,
-            predicted=self._prediction is not None,
+            has_prediction=self._prediction is not None,
         )
         self.reset()
 
     def reset(self) -> None:
         """Clear an intervention at the start of an episode."""
         self._in_fallback = False
-        self._remaining = 0
+        self._remaining_ticks = 0
         self._watch.reset()
         self.failure = ""
         """Description of a state that diverges from its envelope despite full effort of the fallback; empty if none."""
@@ -94,46 +94,46 @@ class Shield:
         command replaces; before: its output at the start of the period that ends with the sample, for the jerk
         (None: equal to in_force).
         """
-        if action is None or not is_sound(action, self._n_actuators):
+        if action is None or not is_valid_command(action, self._n_actuators):
             return self._start_fallback(observation, Rule.FINITE, FULL_RANGE)
-        outside, margin = self._envelopes.evaluate(observation)
-        if outside:
-            return self._start_fallback(observation, Rule.ENVELOPE, outside)
-        out, rule, amount = self._bound_command(action, in_force, in_force if before is None else before)
+        excess_outside, margin = self._envelopes.evaluate(observation)
+        if excess_outside:
+            return self._start_fallback(observation, Rule.ENVELOPE, excess_outside)
+        bounded, rule, amount = self._bound_command(action, in_force, in_force if before is None else before)
         if self._prediction is not None:
-            excess, predicted_margin = self._prediction.evaluate(observation, out)
+            excess, predicted_margin = self._prediction.evaluate(observation, bounded)
             margin = min(margin, predicted_margin)
         else:
             excess, predicted_margin = 0.0, 1.0
         if self._in_fallback:
-            inside = self._envelopes.is_well_inside(observation) and predicted_margin >= self._margin_to_leave
-            if self._remaining > 0 or not inside:
-                self._remaining -= 1
+            may_leave = self._envelopes.is_well_inside(observation) and predicted_margin >= self._margin_to_leave
+            if self._remaining_ticks > 0 or not may_leave:
+                self._remaining_ticks -= 1
                 return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
             self._in_fallback = False
             self._watch.reset()
         if excess:
             return self._start_fallback(observation, Rule.PREDICTED, excess)
         # Bypasses the named tuple's constructor, a Python function.
-        return tuple.__new__(Verdict, (out, rule, amount, margin))
+        return tuple.__new__(Verdict, (bounded, rule, amount, margin))
 
     def _bound_command(
         self, action: Sequence[float], in_force: Sequence[float], before: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
         """Apply the rules that bound the command; returns the last one that changed it."""
-        out, amount = self._range.bound(action)
+        bounded, amount = self._range.bound(action)
         rule = _RANGE if amount else _NONE
         if self._rate is not None:
-            out, more = self._rate.bound(out, in_force)
-            rule, amount = (Rule.RATE, more) if more else (rule, amount)
+            bounded, change = self._rate.bound(bounded, in_force)
+            rule, amount = (Rule.RATE, change) if change else (rule, amount)
         if self._jerk is not None:
-            out, more = self._jerk.bound(out, in_force, before)
-            rule, amount = (Rule.JERK, more) if more else (rule, amount)
-        return out, rule, min(amount, MAX_AMOUNT)
+            bounded, change = self._jerk.bound(bounded, in_force, before)
+            rule, amount = (Rule.JERK, change) if change else (rule, amount)
+        return bounded, rule, min(amount, MAX_AMOUNT)
 
     def _start_fallback(self, observation: Sequence[float], rule: Rule, amount: float) -> Verdict:
         self._in_fallback = True
-        self._remaining = self._dwell_ticks
+        self._remaining_ticks = self._dwell_ticks
         return self._fall_back(observation, rule, min(amount, MAX_AMOUNT), (), 0.0)
 
     def _fall_back(
@@ -146,8 +146,8 @@ class Shield:
     ) -> Verdict:
         """Return the fallback's action: exempt from rate and jerk, not from the range."""
         self.failure = self.failure or self._watch.update(observation)
-        out, _ = self._range.bound(self._fallback(observation))
+        bounded, _ = self._range.bound(self._fallback(observation))
         if amount is None:
-            changes = [abs(a - b) / half for a, b, half in zip(out, desired, self._halves, strict=True)]
+            changes = [abs(a - b) / half for a, b, half in zip(bounded, desired, self._half_ranges, strict=True)]
             amount = min(max(changes), MAX_AMOUNT)
-        return Verdict(out, rule, amount if isfinite(amount) else MAX_AMOUNT, margin)
+        return Verdict(bounded, rule, amount if isfinite(amount) else MAX_AMOUNT, margin)

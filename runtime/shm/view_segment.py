@@ -66,7 +66,7 @@ def sample_dtype(n_observations: int, n_actions: int) -> np.dtype[np.void]:
 
 def view_schema(layout: RecordLayout) -> str:
     """Return the text that identifies the segment's layout."""
-    sample = sample_dtype(layout.n_seen, layout.n_actions)
+    sample = sample_dtype(layout.n_policy_inputs, layout.n_actions)
     return f"view-2 {SAMPLE_POINTS} {FIGURES.descr} {sample.descr}"
 
 
@@ -76,7 +76,7 @@ def view_bytes(layout: RecordLayout) -> int:
 
 
 def _sizes(layout: RecordLayout) -> tuple[int, int, int]:
-    sample = SAMPLE_POINTS * sample_dtype(layout.n_seen, layout.n_actions).itemsize
+    sample = SAMPLE_POINTS * sample_dtype(layout.n_policy_inputs, layout.n_actions).itemsize
     return _WORDS_BYTES, latest_bytes(FIGURES.itemsize), latest_bytes(sample)
 
 
@@ -99,7 +99,7 @@ def view_parts(segment: Segment, layout: RecordLayout) -> ViewParts:
     """Map the parts onto a segment of this schema."""
     words, figures, sample = _sizes(layout)
     body = segment.body
-    sample_size = SAMPLE_POINTS * sample_dtype(layout.n_seen, layout.n_actions).itemsize
+    sample_size = SAMPLE_POINTS * sample_dtype(layout.n_policy_inputs, layout.n_actions).itemsize
     return ViewParts(
         Latest(body[words : words + figures], FIGURES.itemsize),
         Latest(body[words + figures : words + figures + sample], sample_size),

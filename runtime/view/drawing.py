@@ -53,12 +53,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     slid_by: dict[str, Point] = {}
     """Translation before the rotation, per unit of a signal, by the signal's name."""
     turned_by: str | None = None
-    """Signal that rotates it about ``about``."""
+    """Signal that rotates the shape about ``about``."""
     turn: float = 1.0
     """Angle per unit of that signal, rad; counter-clockwise if positive."""
     about: Point = (0.0, 0.0)
     moved_by: dict[str, Point] = {}
-    """Translation per unit of a signal, by the signal's name."""
+    """Translation after the rotation, per unit of a signal, by the signal's name."""
     motions: tuple[Motion, ...] = ()
     """Further motions in their order, such as those of the joints between a link and the ground."""
     grown_by: str | None = None

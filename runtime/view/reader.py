@@ -1,4 +1,4 @@
-"""Viewers' end of the segment ``view``."""
+"""Reader of a running run's shared memory, for viewers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Figures(NamedTuple):
     """Counts since the run began."""
 
     t_mono_ns: int
-    """Time of writing by the replay process (host monotonic)."""
+    """Time at which the replay process wrote the figures (host monotonic)."""
     ticks: int
     missed: tuple[int, ...]
     """Missed ticks by ``onrig.runtime.record.Miss``; the sum is their total number."""
@@ -61,10 +61,10 @@ class Figures(NamedTuple):
 
 
 class ViewReader:
-    """Reader of a run in progress; a context manager. Its methods never wait.
+    """Reader of a run in progress; a context manager. Its methods do not block.
 
     >>> with ViewReader.attach(running) as view:   # running: onrig.runtime.run_state.running.Running
-    ...     seen, records = view.records(seen=0, limit=500)
+    ...     next_seq, records = view.records(first_seq=0, limit=500)
     ...     view.keep_sampling()
     """
 
@@ -86,7 +86,7 @@ class ViewReader:
             )
             self._board = stack.enter_context(contextlib.closing(Board(board)))
             self._ring = stack.enter_context(contextlib.closing(RingHistory(ring, self.layout)))
-            self._parts = stack.enter_context(contextlib.closing(view_parts(view, self.layout)))
+            self._view_parts = stack.enter_context(contextlib.closing(view_parts(view, self.layout)))
             self._stack = stack.pop_all()
 
     @classmethod
@@ -120,7 +120,7 @@ class ViewReader:
 
     def figures(self) -> Figures | None:
         """Return the newest figures, about 0.25 s old; None before the first."""
-        raw = self._parts.figures.take()
+        raw = self._view_parts.figures.take()
         if raw is None or len(raw) != FIGURES.itemsize:
             return None
         row = np.frombuffer(raw, FIGURES)[0]
@@ -152,7 +152,7 @@ class ViewReader:
     @property
     def sample_version(self) -> int:
         """Number of samples of the memory; unchanged without new records."""
-        return self._parts.sample.version
+        return self._view_parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
         """Return the newest sample of the memory (dtype ``onrig.runtime.shm.view_segment.sample_dtype``), spread over
@@ -160,14 +160,14 @@ class ViewReader:
 
         It is renewed about once a second, and only while a viewer calls ``keep_sampling``.
         """
-        raw = self._parts.sample.take()
+        raw = self._view_parts.sample.take()
         if raw is None or len(raw) % self._sample.itemsize:
             return None
         return np.frombuffer(raw, self._sample)
 
     def keep_sampling(self) -> None:
         """Signal that a viewer is watching; must be repeated every second or two."""
-        self._parts.watched[0] = time.monotonic_ns()
+        self._view_parts.watched[0] = time.monotonic_ns()
 
     def close(self) -> None:
         """Unmap."""

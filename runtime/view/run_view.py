@@ -1,7 +1,7 @@
 """View of a run, live or finished: its folder and, while it is live, its shared memory.
 
-Used by ``onrig watch``, the live page and the report.  Missing or damaged parts of a folder are skipped and raise
-nothing.
+Used by ``onrig watch``, the live page and the report. Missing or damaged parts of a folder are skipped without an
+error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RunView:
         self.folder, self.config = folder.resolve(), config
         self.running: Running | None = None
         self.live: ViewReader | None = None
-        """Its shared memory while attached."""
+        """Reader of the run's shared memory while attached."""
         self.rewind()
 
     @classmethod
@@ -73,7 +73,7 @@ class RunView:
         return find_running(self.folder)
 
     def attach(self, running: Running) -> None:
-        """Map its shared memory; raises SegmentError if it has ended, or belongs to another version."""
+        """Map a run's shared memory; raises SegmentError if the run has ended, or belongs to another version."""
         self.live, self.running = ViewReader(running.shm, self.config), running
 
     def detach(self) -> None:
@@ -95,7 +95,7 @@ class RunView:
     # -- growing files ---------------------------------------------------------------------------------------------
 
     def rewind(self) -> None:
-        """Read the files from the start again, because a resumed run may have truncated them to its checkpoint."""
+        """Read the files from the start again; a resumed run may have truncated them to its checkpoint."""
         self._episodes = LineTail(self.folder / "episodes.csv")
         self._events = LineTail(self.folder / "events.jsonl")
 
@@ -118,7 +118,7 @@ class RunView:
         """Histograms of all ticks: ``tick``, its stages, and ``lateness`` in real time."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
             content = msgspec.json.decode(read_file(self.folder / TIMING, MAX_JSON_BYTES), type=Timing).histograms
-            return {name: _histogram(h) for name, h in content.items() if _is_sound(h)}
+            return {name: _histogram(h) for name, h in content.items() if _is_valid(h)}
         return {}
 
     def memory(self, max_bytes: int = _MAX_MEMORY_BYTES) -> Memory | str:
@@ -141,7 +141,7 @@ class RunView:
 
 
 class RunFiles(NamedTuple):
-    """Content of a run folder, read at once, except for the memory and the policies."""
+    """Content of a run folder, read at once; excludes the memory and the policies."""
 
     folder: Path
     config: RunConfig
@@ -160,7 +160,7 @@ class RunFiles(NamedTuple):
         return section if isinstance(section, dict) else {}
 
     def events_of_kind(self, *kinds: str) -> list[Event]:
-        """Return the events of some kinds."""
+        """Return the events of the given kinds."""
         return [e for e in self.events if e.kind in kinds]
 
 
@@ -177,11 +177,11 @@ def read_run(folder: Path, config: RunConfig) -> RunFiles:
         episode_columns(episodes, "eval"),
         [event for line in _lines(folder / "events.jsonl") if (event := parse_event(line)) is not None],
         view.histograms(),
-        dict(_unusable(folder)),
+        dict(_unreadable_files(folder)),
     )
 
 
-def _unusable(folder: Path) -> Iterator[tuple[str, str]]:
+def _unreadable_files(folder: Path) -> Iterator[tuple[str, str]]:
     for name in ("summary.json", "meta.json", TIMING, "episodes.csv", "events.jsonl"):
         path = folder / name
         try:
@@ -190,7 +190,7 @@ def _unusable(folder: Path) -> Iterator[tuple[str, str]]:
             elif name == "events.jsonl":
                 lines = read_file(path, MAX_TABLE_BYTES).split(b"\n")[:-1]  # the last one may be incomplete
                 if not all(map(parse_event, lines)):
-                    yield name, "some of its lines are not events"
+                    yield name, "some lines are not events"
             else:
                 msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=dict[str, object])
         except FileNotFoundError:
@@ -211,8 +211,8 @@ def episode_columns(episodes: Sequence[EpisodeRow], kind: str) -> Columns:
     rows = [
         [float(v) if isinstance(v, int | float) else np.nan for v in e] for e in episodes if e.kind == kind and e.steps
     ]
-    table = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
-    return {name: table[:, i] for i, name in enumerate(COLUMNS)}
+    values = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
+    return {name: values[:, i] for i, name in enumerate(COLUMNS)}
 
 
 def to_number(value: object, default: float = 0.0) -> float:
@@ -237,12 +237,12 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from file
 
 
-def _is_sound(counts: Counts) -> bool:
+def _is_valid(counts: Counts) -> bool:
     return 0 <= counts.first <= N_COARSE_BINS - len(counts.counts) and sum(counts.counts) > 0
 
 
 def _histogram(counts: Counts) -> CoarseHistogram:
     bins = np.zeros(N_COARSE_BINS, np.int64)
-    end = counts.first + len(counts.counts)
-    bins[counts.first : end] = counts.counts
-    return CoarseHistogram(bins, math.ceil(2.0 ** (end / BINS_PER_OCTAVE)))
+    last_bin = counts.first + len(counts.counts)
+    bins[counts.first : last_bin] = counts.counts
+    return CoarseHistogram(bins, math.ceil(2.0 ** (last_bin / BINS_PER_OCTAVE)))

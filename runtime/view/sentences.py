@@ -1,4 +1,4 @@
-"""Events as sentences for people, shared by ``onrig watch``, the page and the report.  Pure."""
+"""Sentences that describe events, shared by ``onrig watch``, the live page and the report."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _ROUTINE_KINDS: Final = (
 _RULE_SENTENCES: Final = {
     "finite": "the policy's output was not a number; the fallback acted",
     "range": "the command was limited to its range",
-    "rate": "the command was limited to its rate",
-    "jerk": "the command was limited to its jerk",
+    "rate": "the rate of the command was limited",
+    "jerk": "the jerk of the command was limited",
     "envelope": "the state left the envelope; the fallback took over",
     "predicted": "the command would have left the safe set; the fallback took over",
-    "fallback": "the fallback kept acting",
+    "fallback": "the fallback remained active",
 }
-_MISS_CAUSES: Final = {"link": "the link", "program": "this program", "host": "the machine"}
+_MISS_CAUSES: Final = {"link": "the link", "program": "the control program", "host": "the machine"}
 _REPORTED_STATES: Final = ("fault", "paused", "fading", "disconnected")
 _ERROR_KINDS: Final = ("error", "fault", "post_mortem_failed", "display_failed", "log_stopped")
 
@@ -56,7 +56,7 @@ class Event(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """An event in words."""
+    """Sentence that describes an event."""
 
     what: str
     """``safety``, ``timing``, ``policy`` or ``run``."""
@@ -76,7 +76,7 @@ def parse_event(line: bytes) -> Event | None:
 
 
 def sentence(event: Event) -> Sentence | None:
-    """Return the sentence for an event; None for events of ordinary episodes."""
+    """Return the sentence for an event; None for routine events."""
     text = _sentence(event.kind, event.fields)
     return text and text._replace(text=printable(text.text))
 
@@ -87,7 +87,7 @@ def with_count(event: Event, text: str) -> str:
 
 
 def reason_of(event: Event) -> str:
-    """Return why a policy was not kept: its detail, or stage and reason."""
+    """Return the reason why a policy was refused or rolled back: its detail, or stage and reason."""
     return _reason(event.fields)
 
 
@@ -114,9 +114,10 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
             return Sentence("safety", "note", f"actuators {message}")
         case "promise_withdrawn":
             share, claimed = (100 * float(str(fields.get(key) or 0)) for key in ("share", "claimed"))
-            beyond = f"in {fields.get('episodes')} of the last {fields.get('of')} episodes"
-            seen = f"more than {claimed:.2g} % of the steps {beyond} fit none of its plants, {share:.2g} % in the last"
-            return Sentence("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {seen}")
+            in_episodes = f"in {fields.get('episodes')} of the last {fields.get('of')} episodes"
+            steps = f"more than {claimed:.2g} % of the steps {in_episodes}"
+            evidence = f"{steps} fit none of its plants, {share:.2g} % in the last"
+            return Sentence("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {evidence}")
         case "policy_refused":
             # A policy refused early has no number.
             return Sentence(
@@ -134,13 +135,13 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
         case "stop":
             return Sentence("safety", "warn", f"stop, {fields.get('how')} (requested by {fields.get('by')})")
         case "learner_attached" | "learner_resumed":
-            came = "attached" if kind == "learner_attached" else "came back"
-            return Sentence("run", "note", f"learner {fields.get('learner', '')} {came}")
+            change = "attached" if kind == "learner_attached" else "reconnected"
+            return Sentence("run", "note", f"learner {fields.get('learner', '')} {change}")
         case "learner_turned_away":
             return Sentence("run", "warn", f"a learner with an unknown key was rejected ({fields.get('key')})")
         case "connections_ended":
-            ended = f"{fields.get('connections')} connections from {fields.get('address')} were closed"
-            return Sentence("run", "warn", f"{ended}: {fields.get('why')}")
+            description = f"{fields.get('connections')} connections from {fields.get('address')} were closed"
+            return Sentence("run", "warn", f"{description}: {fields.get('why')}")
         case "events_dropped":
             return Sentence("run", "warn", f"events.jsonl is full; omitted so far: {fields.get('which')}")
         case "memory_restored":
@@ -148,8 +149,8 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
             return Sentence("run", "note", f"memory restored: {inserted} experiences written so far")
         case "ended":
             return Sentence("run", "note" if fields.get("code") == 0 else "warn", f"ended: {message}")
-    alarming = "bad" if kind in _ERROR_KINDS or fields.get("fault") else "note"
-    return Sentence("run", alarming, f"{kind.replace('_', ' ')}: {format_fields(fields)}".removesuffix(": "))
+    level = "bad" if kind in _ERROR_KINDS or fields.get("fault") else "note"
+    return Sentence("run", level, f"{kind.replace('_', ' ')}: {format_fields(fields)}".removesuffix(": "))
 
 
 def _reason(fields: Fields) -> str:
@@ -159,19 +160,19 @@ def _reason(fields: Fields) -> str:
 
 
 def format_fields(fields: Fields) -> str:
-    """Format the fields by name, for an event that has no sentence here."""
+    """Format the fields of an event that has no sentence, as names and values."""
     return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT_FIELD and v is not None and v != "")
 
 
 def _tick(fields: Fields) -> Sentence:
-    where = f"episode {fields.get('episode')}, tick {fields.get('tick')}"
+    position = f"episode {fields.get('episode')}, tick {fields.get('tick')}"
     if fields.get("fault"):
-        return Sentence("safety", "bad", f"{where}: the device latched fault {fields.get('fault')}")
+        return Sentence("safety", "bad", f"{position}: the device latched fault {fields.get('fault')}")
     missed = fields.get("missed")
     if missed:
         cause = _MISS_CAUSES.get(str(fields.get("cause")), "an unknown cause")
-        return Sentence("timing", "warn", f"{where}: {missed} missed because of {cause}")
-    return Sentence("safety", "warn", f"{where}: {_RULE_SENTENCES.get(str(fields.get('rule')), 'a rule acted')}")
+        return Sentence("timing", "warn", f"{position}: {missed} missed because of {cause}")
+    return Sentence("safety", "warn", f"{position}: {_RULE_SENTENCES.get(str(fields.get('rule')), 'a rule acted')}")
 
 
 def _transition(fields: Fields) -> Sentence | None:

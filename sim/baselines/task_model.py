@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Rig
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.rewards import uses_previous_action
-from onrig.runtime.starts import are_drawn, draw_start, middle_of
+from onrig.runtime.starts import are_starts_random, draw_start, middle_start
 from onrig.runtime.task import Task, batched_reward, batched_termination
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.sim.plants import Plant
@@ -53,18 +53,18 @@ class TaskModel(msgspec.Struct, frozen=True):
     @property
     def start(self) -> Values:
         """State at the start of an episode, shape (d,), in the plant's order."""
-        start = middle_of(self.task.all_starts)
+        start = middle_start(self.task.all_starts)
         return np.array([start[name] for name in self.plant.state_names])
 
     @property
     def varies(self) -> bool:
         """Whether episodes have different starts or targets."""
-        return bool(self.task.targets) or are_drawn(self.task.all_starts)
+        return bool(self.task.targets) or are_starts_random(self.task.all_starts)
 
     def draw(self, episodes: int) -> Draws:
         """Draw starts and targets of episodes."""
         starts = np.tile(self.start, (episodes, 1))
-        if are_drawn(self.task.all_starts):
+        if are_starts_random(self.task.all_starts):
             for i in range(episodes):
                 drawn = draw_start(self.task.all_starts, device_seed(_SEED, Role.PLANT_EVAL, i))
                 starts[i] = [drawn[name] for name in self.plant.state_names]
@@ -134,7 +134,7 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
         problems.append("the task terminates")
     if task.targets:
         problems.append("the task has targets, which are not states of the plant")
-    if are_drawn(task.all_starts):
+    if are_starts_random(task.all_starts):
         problems.append("episodes of the task have different starts")
     if len(plant.state_names) != 2:
         problems.append(f"grids have two states, this plant has {len(plant.state_names)}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from onrig.hw.bounds import NotNegative, Positive
 from onrig.hw.rig import Rig
-from onrig.runtime.safety.pendulum import PendulumBox, cases
+from onrig.runtime.safety.pendulum import PendulumBox, side_cases
 from onrig.runtime.safety.phase_plane import N_LEVELS, N_NODES, upper_side
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
@@ -163,7 +163,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Any angle, and the velocities of the safe set there."""
-        upper, lower = (upper_side(c).safe for c in cases(narrow_box(box, PendulumBox), setting))
+        upper, lower = (upper_side(c).safe for c in side_cases(narrow_box(box, PendulumBox), setting))
         angle = rng.uniform(-np.pi, np.pi, n)
         cell = ((angle + np.pi) / (2 * np.pi) * N_NODES).astype(int) % N_NODES
         low = -np.minimum(lower, np.roll(lower, -1))[N_NODES - 1 - cell]
@@ -172,7 +172,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
         """Phase plane with safe set, limit curves for some voltages, and a swing-up."""
-        upper, lower = (upper_side(case) for case in cases(narrow_box(box, PendulumBox), setting))
+        upper, lower = (upper_side(case) for case in side_cases(narrow_box(box, PendulumBox), setting))
         angle = np.linspace(-np.pi, np.pi, N_NODES, endpoint=False)
 
         def mirror(curve: Array) -> Array:

@@ -13,7 +13,7 @@ import msgspec
 from onrig.hw.device.output import Counts
 from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.rig import Rig
-from onrig.runtime.starts import Starts, are_drawn, draw_start, rows_of
+from onrig.runtime.starts import Starts, are_starts_random, draw_start, start_list
 from onrig.sim.plants.integrate import SCALAR, advance, apply_backlash
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Sensing
@@ -29,7 +29,7 @@ class TwinDevice(ProtocolDevice):
     """
 
     def __init__(self, rig: Rig, options: TwinOptions, start: Starts, *, time_scale: float = 1.0) -> None:
-        problems = [problem for row in rows_of(start) for problem in twin_problems(options, rig, row)]
+        problems = [problem for row in start_list(start) for problem in twin_problems(options, rig, row)]
         if problems:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
         self._configured_options = options
@@ -91,7 +91,7 @@ class TwinDevice(ProtocolDevice):
         if self._configured_options.samples is not msgspec.UNSET:
             self._apply_options(drawn_options(self._configured_options, seed), self.rig)
         self._sensing.reseed(seed)
-        if are_drawn(self._starts):
+        if are_starts_random(self._starts):
             self._start_state = self._draw_start(seed)
         self._reset_actuators()
 

@@ -10,7 +10,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Quantity
 from onrig.hw.rig import Rig
-from onrig.runtime.config.problem import unknown_name
+from onrig.runtime.config.problem import describe_unknown_name
 from onrig.runtime.config.registered import WithRegistered
 from onrig.runtime.random_streams import plant_stream
 from onrig.runtime.safety.plant_box import PlantBox, error_bound, evaluated_observations
@@ -115,7 +115,7 @@ def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[t
     for name in samples:
         sensor = name.removeprefix(ZERO).removeprefix(NOISE)
         if sensor != name and sensor not in sensors:
-            yield f"samples.{name}", unknown_name("the rig", "sensor", sensor, sensors)
+            yield f"samples.{name}", describe_unknown_name("the rig", "sensor", sensor, sensors)
     for name in options.plant.lumped:
         if samples and name not in samples:
             yield "samples", f"no values of {name}, which is drawn together with the others"
@@ -135,7 +135,10 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
     """List problems that prevent a twin from simulating a rig, as (path below ``twin``, message) pairs."""
     plant = options.plant
     problems = [
-        ("plant.kind", f"{unknown_name('the plant', 'state', s.name, plant.state_names)}, which the rig measures")
+        (
+            "plant.kind",
+            f"{describe_unknown_name('the plant', 'state', s.name, plant.state_names)}, which the rig measures",
+        )
         for s in rig.sensors
         if s.name not in plant.state_names
     ]
@@ -154,7 +157,7 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
             problems.append(("plant.kind", f"task.start has no value for the plant's state '{name}'"))
     for name in start:
         if name not in plant.state_names:
-            unknown = unknown_name("the plant", "state", name, plant.state_names)
+            unknown = describe_unknown_name("the plant", "state", name, plant.state_names)
             problems.append(("plant.kind", f"{unknown}, which task.start names"))
     sensor_names = [s.name for s in rig.sensors]
     noise = {
@@ -169,7 +172,7 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
     )
     noisy = options.sensor_noise if isinstance(options.sensor_noise, dict) else {}
     problems += [
-        (f"{field}.{name}", unknown_name(f"rig '{rig.name}'", "sensor", name, sensor_names))
+        (f"{field}.{name}", describe_unknown_name(f"rig '{rig.name}'", "sensor", name, sensor_names))
         for field, named in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
         for name in named
         if name not in sensor_names

@@ -12,7 +12,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.registered import convert
 from onrig.runtime.expressions.syntax import FUNCTIONS, MAX_DEPTH, MAX_NODES
 from onrig.runtime.expressions.tokens import MAX_LENGTH
-from onrig.runtime.registry import REWARDS, own_names
+from onrig.runtime.registry import REWARDS, builtin_names
 from onrig.runtime.scoring import early_end
 from onrig.runtime.task import Task
 from onrig.runtime.task_checks import task_problems
@@ -51,4 +51,4 @@ def test_the_page_has_three_rewards_and_tells_the_language() -> None:
 
 def test_the_table_names_every_term() -> None:
     table = (ROOT / "configs" / "README.md").read_text(encoding="utf-8")
-    assert [kind for kind in own_names(REWARDS) if f"| `{kind}` | " not in table] == []
+    assert [kind for kind in builtin_names(REWARDS) if f"| `{kind}` | " not in table] == []

@@ -44,7 +44,7 @@ def test_who_accepts_a_rig_without_says_so_and_is_reminded() -> None:
 def test_without_a_reset_the_device_must_put_itself_back() -> None:
     (told,) = warned(ON_PORT, "task.reset=null")
     assert told.startswith("--set task.reset=null:1:1: warning: ")
-    assert "only a device with RESET in its hello is accepted, at task.reset" in told
+    assert "only a device that can reset itself is accepted (RESET in its hello), at task.reset" in told
 
 
 @pytest.mark.parametrize("device", ["device.pace=realtime", "device.pace=lockstep"])

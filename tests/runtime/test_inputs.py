@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from onrig.hw.rig import Observation
-from onrig.runtime.inputs import Composition, PolicyInput, composition_of, input_problems, policy_signals
+from onrig.runtime.inputs import InputComposition, PolicyInput, build_composition, input_problems, policy_signals
 from tests.runtime.samples import PENDULUM
 
 RIG = PENDULUM.rig
@@ -16,7 +16,7 @@ LAST_TWO = tuple(PolicyInput("angle", form, lag) for lag in (0, 1) for form in (
 
 def test_left_out_they_are_the_observations_of_the_rig() -> None:
     assert policy_signals(msgspec.UNSET, RIG) == RIG.signals
-    assert composition_of(msgspec.UNSET, RIG) is None
+    assert build_composition(msgspec.UNSET, RIG) is None
 
 
 def test_signals_are_named_after_what_they_are_of_and_how_long_ago() -> None:
@@ -28,7 +28,9 @@ def test_signals_are_named_after_what_they_are_of_and_how_long_ago() -> None:
 
 
 def test_the_first_frame_of_an_episode_stands_for_those_before_it() -> None:
-    compose = Composition((PolicyInput("velocity"), PolicyInput("velocity", lag=1), PolicyInput("angle", lag=3)), RIG)
+    compose = InputComposition(
+        (PolicyInput("velocity"), PolicyInput("velocity", lag=1), PolicyInput("angle", lag=3)), RIG
+    )
     assert compose.history == 3
     frames = [(0.1 * k, float(k)) for k in range(6)]
     seen: list[tuple[float, ...]] = []
@@ -41,7 +43,7 @@ def test_the_first_frame_of_an_episode_stands_for_those_before_it() -> None:
 
 
 def test_one_and_many_are_composed_alike() -> None:
-    compose = Composition((*LAST_TWO, PolicyInput("velocity")), RIG)
+    compose = InputComposition((*LAST_TWO, PolicyInput("velocity")), RIG)
     frames = np.random.default_rng(0).uniform(-3, 3, (2, 5, 4, 2))
     many = compose.batch(frames)
     assert many.shape == (5, 4, 5)

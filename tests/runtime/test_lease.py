@@ -69,7 +69,7 @@ def test_nobody_attends_a_service() -> None:
 @pytest.mark.parametrize(
     ("config", "path", "said"),
     [
-        (driven(attended=True), "device.attended", "and this one has a watchdog"),
+        (driven(attended=True), "device.attended", "but this driver has one"),
         (
             msgspec.structs.replace(CONFIG, device=msgspec.structs.replace(CONFIG.device, attended=True)),
             "device.attended",

@@ -85,7 +85,7 @@ def test_only_records_of_policies_with_inputs_of_their_own_have_them() -> None:
     plain, composed = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, n_inputs=4)
     assert set(composed.dtype.names or ()) - set(plain.dtype.names or ()) == {"input"}
     assert composed.dtype["input"].shape == (4,)
-    assert (plain.n_seen, composed.n_seen) == (2, 4)
+    assert (plain.n_policy_inputs, composed.n_policy_inputs) == (2, 4)
 
 
 def test_no_two_fields_share_a_number_in_the_log() -> None:

@@ -84,6 +84,6 @@ def test_a_broken_package_stops_only_those_who_choose_from_it(site: Path) -> Non
     settings = "onrig.learner.sampler_settings:RankSettings"
     distribution(site, "onrig", f"PER = {settings}", "[onrig.retentions]", fifo)
     distribution(site, "crossq", "Mine = nowhere.else:At")
-    assert list(registry.loadable(registry.SAMPLERS)) == ["PER"]
+    assert list(registry.load_available(registry.SAMPLERS)) == ["PER"]
     with pytest.raises(ValueError, match="crossq registers 'Mine'"):
         parse_strategy("FIFO[Mine]")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onrig.runtime.control.observe import wrap_angle
 from onrig.runtime.memory.settings import Synthetic
 from onrig.runtime.reward_terms import ActionChange, Alive, AtWall, ExpressionTerm, Terminal, Tolerance
-from onrig.runtime.rewards import Distance, Effort, RewardTerm, Transitions, term_reward, uses_previous_action
+from onrig.runtime.rewards import Distance, Effort, RewardTerm, Transitions, build_term_reward, uses_previous_action
 from onrig.runtime.run_checks import findings
 from onrig.runtime.task import Reward, Task, batched_reward, batched_termination, compile_reward, compile_termination
 from onrig.runtime.task_checks import task_problems
@@ -164,7 +164,7 @@ def test_an_end_compares_what_is_finite_or_comes(observation: Sequence[float], e
 
 
 def test_a_reward_whose_comparison_has_no_answer_is_nan() -> None:
-    add = term_reward({"mine": ExpressionTerm("where(1 / angle > 1, 1, 0)")}, RIG)
+    add = build_term_reward({"mine": ExpressionTerm("where(1 / angle > 1, 1, 0)")}, RIG)
     assert add is not None
     transitions = Transitions(
         np.array([[0.0, 1.0], [0.5, 1.0]]), np.zeros((2, 1)), np.zeros((2, 1)), np.zeros(2, np.bool_)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.rewards import Distance, Effort, RewardTerm, TermFailed, Transitions, probe_points, term_reward
+from onrig.runtime.rewards import Distance, Effort, RewardTerm, TermFailed, Transitions, build_term_reward, probe_points
 from onrig.runtime.scoring import early_end
-from onrig.runtime.task import Reward, Task, batched_reward, compile_form, compile_reward
+from onrig.runtime.task import Reward, Task, batched_reward, compile_base_reward, compile_reward
 from onrig.runtime.task_checks import task_problems
 from tests.runtime.samples import PENDULUM
 from tests.runtime.third_party import Term
@@ -30,7 +30,7 @@ BOTH = with_terms(sine=Term(), far=Distance("velocity", 0.1, 3.0), push=Effort("
 def test_a_reward_is_the_form_and_its_terms_in_order_bit_for_bit_alone_and_among_many(data: st.DataObject) -> None:
     x = data.draw(hnp.arrays(np.float64, (3, 2), elements=st.floats(-10.0, 10.0)))
     a = data.draw(hnp.arrays(np.float64, (3, 1), elements=st.floats(-3.0, 3.0)))
-    many, one, form = batched_reward(BOTH, RIG)(x, a), compile_reward(BOTH, RIG), compile_form(BOTH, RIG)
+    many, one, form = batched_reward(BOTH, RIG)(x, a), compile_reward(BOTH, RIG), compile_base_reward(BOTH, RIG)
     for k in range(3):
         alone = one(x[k].tolist(), a[k].tolist())
         assert alone == many[k]
@@ -52,8 +52,8 @@ def test_the_form_needs_no_weights_and_the_terms_of_the_form_are_the_form() -> N
 
 
 def test_without_terms_the_reward_is_the_form_itself() -> None:
-    assert term_reward(msgspec.UNSET, RIG) is None
-    assert compile_reward(TASK, RIG)((1.0, 2.0), (0.5,)) == compile_form(TASK, RIG)((1.0, 2.0), (0.5,))
+    assert build_term_reward(msgspec.UNSET, RIG) is None
+    assert compile_reward(TASK, RIG)((1.0, 2.0), (0.5,)) == compile_base_reward(TASK, RIG)((1.0, 2.0), (0.5,))
 
 
 @pytest.mark.parametrize(("how", "said"), [("raises", "KeyError: 'table'"), ("whole", "ValueError")])
@@ -73,7 +73,7 @@ def test_problems_of_terms_are_told_where_they_are() -> None:
 def test_an_early_end_is_weighed_with_the_terms() -> None:
     task = msgspec.structs.replace(with_terms(far=Distance("velocity", 2.0, 5.0)), normalization=None)
     plain = msgspec.structs.replace(TASK, normalization=None)
-    typical, without = (early_end(t, RIG, 10, 0.5).typical for t in (task, plain))
+    typical, without = (early_end(t, RIG, 10, 0.5).typical_return for t in (task, plain))
     assert typical == pytest.approx(without - 10.0 * (1 - 0.5**10) / 0.5)
 
 

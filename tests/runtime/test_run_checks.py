@@ -143,7 +143,7 @@ CASES = {
     "synthetic sum": (
         '"FULL[Uniform]"',
         '"FULL[Uniform]"\n  synthetic: «{states: 0.6, actions: 0.7}',
-        "expected states and actions of at most 1 together, got 0.6 and 0.7 at selection.synthetic",
+        "expected states + actions of at most 1, got 0.6 and 0.7 at selection.synthetic",
     ),
     "friction": (
         "friction: 0.3",

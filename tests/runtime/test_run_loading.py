@@ -9,7 +9,7 @@ from onrig.runtime.config.document import find_config, shipped_names
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.settings import Selection
-from onrig.runtime.memory.strategy import bytes_of, parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy, required_bytes
 from onrig.runtime.run_config import Scaled, capacity_of
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from tests.runtime.samples import PENDULUM
@@ -57,7 +57,7 @@ def test_shipped_runs_rigs_and_tasks_are_found_by_name() -> None:
 def test_an_unknown_run_gives_the_known_ones() -> None:
     (told,) = refusal("pendulun")
     said = "pendulun:1:1: no 'pendulun' (did you mean 'pendulum'?)"
-    assert told == f"{said}; shipped are: {', '.join(shipped_names())}"
+    assert told == f"{said}; shipped with Onrig: {', '.join(shipped_names())}"
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "folder/pendulum", "./x.yaml", ""])
@@ -73,7 +73,7 @@ def test_an_unknown_rig_or_task_is_told_where_it_is_named_with_the_known_ones(lo
     line = 1 if key == "rig" else 2
     known = ", ".join(shipped_names(f"{key}s"))
     column = len(key) + 3
-    assert refusal(str(local)) == [f"{local}:{line}:{column}: no 'yours'; shipped are: {known} at {key}"]
+    assert refusal(str(local)) == [f"{local}:{line}:{column}: no 'yours'; shipped with Onrig: {known} at {key}"]
 
 
 def test_rigs_and_tasks_beside_the_run_come_before_shipped_ones(local: Path) -> None:
@@ -222,5 +222,5 @@ def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy:
     selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
     capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
     parsed = parse_strategy(strategy)
-    held = bytes_of(parsed, capacity, Layout(2, 1), thinned=write_probability < 1)
+    held = required_bytes(parsed, capacity, Layout(2, 1), thinned=write_probability < 1)
     assert 1_000_000 - 100 < held <= 1_000_000

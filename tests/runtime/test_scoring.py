@@ -9,7 +9,7 @@ from msgspec import UNSET
 from onrig.runtime.reward_terms import Terminal
 from onrig.runtime.rewards import RewardTerm
 from onrig.runtime.scoring import compile_cut_off_reward, early_end, measure_of, normalized
-from onrig.runtime.starts import middle_of
+from onrig.runtime.starts import middle_start
 from onrig.runtime.task import Task, compile_reward
 from onrig.runtime.terminations import Outside
 from tests.runtime.samples import PENDULUM
@@ -68,10 +68,10 @@ def test_an_early_end_is_weighed_by_what_the_best_end_pays() -> None:
         "fallen": Outside("velocity", -15.0, 15.0, reward=-500.0),
         "arrived": Outside("angle", -3.0, 3.0, reward=50.0),
     }
-    assert early_end(with_ends(-10.0, **ends), RIG, STEPS, GAMMA).ending == 40.0
-    assert early_end(with_ends(fallen=ends["fallen"]), RIG, STEPS, GAMMA).ending == -500.0
+    assert early_end(with_ends(-10.0, **ends), RIG, STEPS, GAMMA).ending_reward == 40.0
+    assert early_end(with_ends(fallen=ends["fallen"]), RIG, STEPS, GAMMA).ending_reward == -500.0
     bounded = msgspec.structs.replace(with_ends(fallen=ends["fallen"]), terminate={"angle": (-3.0, 3.0)})
-    assert early_end(bounded, RIG, STEPS, GAMMA).ending == 0.0
+    assert early_end(bounded, RIG, STEPS, GAMMA).ending_reward == 0.0
 
 
 def test_without_references_an_episode_is_measured_by_its_return() -> None:
@@ -83,10 +83,10 @@ def test_without_references_an_episode_is_measured_by_its_return() -> None:
 def test_under_costs_alone_an_early_end_pays() -> None:
     end = early_end(FALLS, RIG, STEPS, GAMMA)
     weight = (1 - GAMMA**STEPS) / (1 - GAMMA)
-    assert end.ending == 0.0
-    assert end.typical == pytest.approx(-163.51 * weight)
+    assert end.ending_reward == 0.0
+    assert end.typical_return == pytest.approx(-163.51 * weight)
     worst = compile_reward(FALLS, RIG)((0.0, 15.0), (3.0,))  # upside down, as fast as the task lets it, at full voltage
-    assert end.worst == pytest.approx(worst * weight)
+    assert end.worst_return == pytest.approx(worst * weight)
     assert end.is_profitable
 
 
@@ -103,9 +103,9 @@ def test_an_end_pays_unless_its_reward_is_below_that_of_living_on(
 
 def test_without_references_living_on_is_as_the_start_is() -> None:
     raw = msgspec.structs.replace(FALLS, normalization=None)
-    reward = compile_reward(raw, RIG)([middle_of(raw.start)["angle"], middle_of(raw.start)["velocity"]], (0.0,))
+    reward = compile_reward(raw, RIG)([middle_start(raw.start)["angle"], middle_start(raw.start)["velocity"]], (0.0,))
     end = early_end(raw, RIG, STEPS, GAMMA)
-    assert end.typical == pytest.approx(reward * (1 - GAMMA**STEPS) / (1 - GAMMA))
+    assert end.typical_return == pytest.approx(reward * (1 - GAMMA**STEPS) / (1 - GAMMA))
 
 
 def test_being_alive_counts_for_living_on() -> None:

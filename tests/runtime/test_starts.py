@@ -10,7 +10,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.run_checks import guard_findings
 from onrig.runtime.run_loading import load_run
-from onrig.runtime.starts import Start, are_drawn, corners_of, draw_start, middle_of
+from onrig.runtime.starts import Start, are_starts_random, draw_start, extreme_starts, middle_start
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
@@ -38,11 +38,11 @@ def test_episodes_differ_and_those_of_evaluations_have_a_stream_of_their_own() -
 
 def test_numbers_stay_numbers() -> None:
     start = PENDULUM.task.start
-    assert not are_drawn(start)
-    assert draw_start(start, 5) == draw_start(start, 6) == middle_of(start) == start
-    assert [*corners_of(start)] == [("start", start)]
-    assert middle_of(INTERVAL) == {"angle": 0.0, "velocity": 0.0}
-    assert [corner for _, corner in corners_of(INTERVAL)] == [
+    assert not are_starts_random(start)
+    assert draw_start(start, 5) == draw_start(start, 6) == middle_start(start) == start
+    assert [*extreme_starts(start)] == [("start", start)]
+    assert middle_start(INTERVAL) == {"angle": 0.0, "velocity": 0.0}
+    assert [corner for _, corner in extreme_starts(INTERVAL)] == [
         {"angle": -0.2, "velocity": 0.0},
         {"angle": 0.2, "velocity": 0.0},
     ]
@@ -96,7 +96,7 @@ def test_the_twin_starts_where_the_seed_of_its_reset_says() -> None:
 
 
 def test_the_ends_of_every_interval_are_among_the_corners_however_many_there_are() -> None:
-    corners = [start for _, start in corners_of({f"x{i}": (-0.1, 5.0) for i in range(9)})]
+    corners = [start for _, start in extreme_starts({f"x{i}": (-0.1, 5.0) for i in range(9)})]
     assert len(corners) <= 66
     for name in corners[0]:
         assert {start[name] for start in corners} == {-0.1, 5.0}

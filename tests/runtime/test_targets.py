@@ -79,7 +79,7 @@ def test_a_sine_and_a_table_are_their_formulas() -> None:
 
 WRONG: dict[str, tuple[object, str]] = {
     "no span": ({"kind": "drawn", "low": 1, "high": 1}, "low < high at task.targets.ref"),
-    "one choice": ({"kind": "choice", "values": [2]}, "values from 2 to 2: it needs at least two, low < high"),
+    "one choice": ({"kind": "choice", "values": [2]}, "values from 2 to 2: expected low < high"),
     "both forms": ({"kind": "steps", "levels": [[0, 1], [1, 2]], "every_s": 1}, "expected either levels"),
     "no form": ({"kind": "steps"}, "expected either levels, as [time in s, value], or all of low, high and every_s"),
     "a late start": ({"kind": "steps", "levels": [[0.5, 1], [1, 2]]}, "must be at 0 s at task.targets.ref.levels"),

@@ -20,7 +20,7 @@ from onrig.runtime.task import (
     Task,
     batched_reward,
     batched_termination,
-    compile_form,
+    compile_base_reward,
     compile_reward,
     compile_termination,
     episode_steps,
@@ -120,8 +120,8 @@ def test_being_alive_is_rewarded_in_every_step_and_an_end_once() -> None:
 
 
 def test_without_them_the_reward_in_the_tick_is_the_same_function() -> None:
-    assert compile_form(SWINGUP, PENDULUM).__name__ == "distance"
-    assert compile_form(FALLS, PENDULUM).__name__ == "reward"
+    assert compile_base_reward(SWINGUP, PENDULUM).__name__ == "distance"
+    assert compile_base_reward(FALLS, PENDULUM).__name__ == "reward"
 
 
 def test_a_task_needs_no_references() -> None:

@@ -90,5 +90,7 @@ def test_an_input_that_fails_ends_the_episode_at_once_and_shows_nothing_else() -
     tick.begin(1, Kind.TRAIN, [])
     step = tick.observe(state(5))
     assert np.isnan(step.input).all()
-    assert failure(tick).startswith("the input 'form_angle' raises ValueError: inf of the observation")
+    assert failure(tick).startswith(
+        "the input 'form_angle' raises ValueError: non-finite result inf for the observation"
+    )
     assert tick.is_over(state(5), False)

@@ -124,7 +124,11 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     ),
 }
 WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
-    "brake at the edge": ("pendulum", [PLAIN, "limits.fallback.full_at=20"], "it brakes with 75% of its effort"),
+    "brake at the edge": (
+        "pendulum",
+        [PLAIN, "limits.fallback.full_at=20"],
+        "the fallback brakes with 75% of its effort",
+    ),
     "brake on noise": ("pendulum", [PLAIN, "limits.fallback.full_at=0.002"], "where a count is 0.001 rad/s"),
     "slow filter": ("pendulum", [DERIVED.format(1), PLAIN], "longer than the lease of 0.1 s: filter less"),
     "long lease": ("magman", ["rig.lease_periods=100"], "holds the last command of a dead host for 2 s"),

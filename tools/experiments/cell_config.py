@@ -10,7 +10,7 @@ import msgspec
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import StepRun
 from onrig.runtime.config.conversion import convert_by_section
-from onrig.runtime.config.document import origin_of, override, parse_document
+from onrig.runtime.config.document import override, override_origin, parse_document
 from onrig.runtime.config.pieces import with_plugins
 from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.memory.strategy import parse_strategy
@@ -54,7 +54,7 @@ def world_config(
         settings = [*_pieces(spec), *_fill_placeholders(None, values)]
     except _Unfilled as error:
         return None, [CellProblem(str(error), error.at)]
-    origins = {origin_of(setting.assignment): setting.at for setting in settings}
+    origins = {override_origin(setting.assignment): setting.at for setting in settings}
     try:
         for setting in settings:
             document = override(document, setting.assignment)

@@ -112,7 +112,7 @@ def describe_basis(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once:
 def kind_of(run: StepRun | RunConfig) -> bytes:
     """Key of cells with equal update cost, which is independent of fractions (rates, exponents) and memory size."""
     document = msgspec.to_builtins(run)
-    for sampling in registry.loadable(registry.SAMPLERS).values():
+    for sampling in registry.load_available(registry.SAMPLERS).values():
         options = document["learner"].get(sampling.section)
         if options is not None and not any(isinstance(value, int | list | tuple) for value in options.values()):
             del document["learner"][sampling.section]  # it contains no sizes

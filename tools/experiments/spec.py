@@ -181,7 +181,7 @@ def axes() -> dict[str, tuple[str, ...]]:
 
 
 def _samplings() -> Iterable[type[SamplerSettings]]:
-    return registry.loadable(registry.SAMPLERS).values()
+    return registry.load_available(registry.SAMPLERS).values()
 
 
 def is_sampling_option(axis: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from onrig.runtime.policy.call import Call, Value, value_of
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.onnx_wire import DOUBLE, FLOAT, Node, OnnxModel
-from onrig.runtime.policy.operators import evaluate
+from onrig.runtime.policy.operators import infer_result
 from onrig.tools.policy_to_c.workspace import Body, Operand, View, Workspace, literal
 
 _BINARY: Final = {"Add": "{} + {}", "Sub": "{} - {}", "Mul": "{} * {}", "Div": "{} / {}"} | {
@@ -74,7 +74,7 @@ def body_of(model: OnnxModel, inputs: Mapping[str, int]) -> Body:
         types[name], views[name] = value_of(array), work.constant(array)
     for node in _needed_nodes(model):
         arguments = tuple(types[name] if name else None for name in node.inputs)
-        result = evaluate(node, arguments)
+        result = infer_result(node, arguments)
         if DOUBLE in {result.elem_type, *(types[name].elem_type for name in node.inputs if name)}:
             raise _refusal(node, "has 64-bit floats; export the policy as float32")
         types |= {

@@ -20,8 +20,8 @@ from onrig.runtime.policy.contract import (
     PolicyContract,
     Signal,
     decode_contract,
-    one_line,
     ports_for,
+    sanitise,
 )
 from onrig.runtime.policy.graph import check_graph, check_operators, hidden_width
 from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
@@ -196,7 +196,7 @@ def _signal_list(signals: Sequence[Signal]) -> str:
 
 def _comment(text: str) -> str:
     """Make untrusted text safe for a comment."""
-    return one_line(text).replace("*/", "* /").replace("/*", "/ *")
+    return sanitise(text).replace("*/", "* /").replace("/*", "/ *")
 
 
 def _string_literal(text: str) -> str:

@@ -26,7 +26,7 @@ from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.replay.scoring import terms_of
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_config import RunConfig, record_layout
-from onrig.runtime.starts import draw_start, middle_of
+from onrig.runtime.starts import draw_start, middle_start
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.positions import Position, Positions
 from onrig.tools.replaying.recorded import PolicyCache, RecordedStep, copy_clock_and_accounts, to_state_frame
@@ -61,7 +61,7 @@ class Recomputation:
         self._tick = Tick(config, self._explorer)
         reset = config.task.reset
         self._terms = terms_of(config, record_layout(config))
-        self._reset = None if reset is None else EpisodeReset(reset, middle_of(config.task.all_starts), config.rig)
+        self._reset = None if reset is None else EpisodeReset(reset, middle_start(config.task.all_starts), config.rig)
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
         self._positions = Positions(config.seed)
         self._is_state_known = True

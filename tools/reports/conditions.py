@@ -179,7 +179,7 @@ def _compatible(key: tuple[Value, ...], group: tuple[Value, ...]) -> bool:
 
 def _drawing_sampling(strategy: Strategy) -> str:
     """Name of the innermost sampling."""
-    *_, part = parse_sampling(strategy.sampling).each
+    *_, part = parse_sampling(strategy.sampling).nested
     return part.name
 
 

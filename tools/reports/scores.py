@@ -16,7 +16,7 @@ from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.learner.trials.worlds.plants import PlantOptions, load_plant_run
 from onrig.runtime.memory.layout import Layout
-from onrig.runtime.memory.strategy import Strategy, bytes_of, parse_strategy
+from onrig.runtime.memory.strategy import Strategy, parse_strategy, required_bytes
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.cost import Cost, updates_of
@@ -189,7 +189,7 @@ def memory_bytes(cell: AnyCell) -> float:
         strategy = Strategy("FIFO", "Uniform")
         capacity = learner.selected.batch_steps + episode_steps(config.task, config.rate_hz) - 1
     thinned = selection.write_probability < 1
-    return bytes_of(strategy, capacity, layout, thinned=thinned) + capacity * learner.note_bytes
+    return required_bytes(strategy, capacity, layout, thinned=thinned) + capacity * learner.note_bytes
 
 
 def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:

@@ -33,7 +33,7 @@ from onrig.runtime.link.messages import (
 )
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for
-from onrig.runtime.policy.stamp import stamped
+from onrig.runtime.policy.stamp import stamp_contract
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.running import find_running
@@ -205,7 +205,7 @@ class LearnerLink:
         if isinstance(policy, str | Path):
             policy = read_file(Path(policy), MAX_POLICY_BYTES)
         if isinstance(policy, bytes):
-            model = policy if METADATA_KEY.encode() in policy else stamped(policy, self.contract)
+            model = policy if METADATA_KEY.encode() in policy else stamp_contract(policy, self.contract)
         else:
             from onrig.tools.examples.export_sb3 import export
 

@@ -14,7 +14,7 @@ from onrig.learner.trials.worlds import Actor
 from onrig.learner.trials.worlds.actuation import States
 from onrig.runtime.random_streams import device_seed, stream
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.starts import are_drawn, draw_start, middle_of
+from onrig.runtime.starts import are_starts_random, draw_start, middle_start
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.sim.twin.options import TwinOptions
 
@@ -32,7 +32,7 @@ class EpisodeDraws:
         self.is_noisy: Final = bool(self._sigma.any())
         """Whether sensors or actuators add noise."""
         self._starts: Final = config.task.all_starts
-        self._are_starts_drawn: Final = are_drawn(self._starts)
+        self._are_starts_drawn: Final = are_starts_random(self._starts)
         n_targets = len(targets_of(rig))
         self._episode_targets = EpisodeTargets(config.task, rig, config.period_us, horizon) if n_targets else None
         self._indices: Final = np.arange(n_actors)
@@ -48,7 +48,7 @@ class EpisodeDraws:
 
     def nominal_start(self) -> States:
         """State at the start of an episode, (A,) each; for drawn starts, the middle of the intervals."""
-        start = middle_of(self._starts)
+        start = middle_start(self._starts)
         return tuple(np.full(len(self._actors), start[name]) for name in self._state_names)
 
     def draw(self, i: int, n_played: int, state: States) -> None:

@@ -24,34 +24,34 @@ class Reservoir(Keeper):
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:
         super().__init__(capacity, rng)
-        self._offered = 0
+        self._n_offered = 0
         self._uniforms: Final = Uniforms(rng)
         self._uniform: Final = self._uniforms.next
 
     def place(self) -> int:
         """Return the slot for the next offer, or ``REJECTED``."""
-        self._offered = i = self._offered + 1
+        self._n_offered = i = self._n_offered + 1
         if i <= self.capacity:
             return i - 1
         slot = int(self._uniform() * i)
         if slot < self.capacity:
             return slot
-        self.refused += 1
+        self.n_rejected += 1
         return REJECTED
 
     def state(self) -> Arrays:
         """Return the counts and the position in the random stream."""
         return super().state() | {
-            "offered": np.array(self._offered),
-            "refused": np.array(self.refused),
+            "offered": np.array(self._n_offered),
+            "refused": np.array(self.n_rejected),
             "uniforms": self._uniforms.state(),
         }
 
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
         super().restore(state)
-        self._offered = int(state["offered"])
-        self.refused = int(state["refused"])
+        self._n_offered = int(state["offered"])
+        self.n_rejected = int(state["refused"])
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
 
 
@@ -59,7 +59,7 @@ class ThinnedKeeper(Keeper):
     """A keeper that receives each experience with ``probability`` ([DE] of §6.4, a ratio of sampling frequencies)."""
 
     def __init__(self, keeper: Keeper, probability: float, rng: np.random.Generator) -> None:
-        """Offer ``keeper`` that share of the experiences; raises ValueError unless 0 < ``probability`` <= 1."""
+        """Offer experiences to ``keeper`` with ``probability``; raises ValueError unless it lies in (0, 1]."""
         if not 0.0 < probability <= 1.0:
             raise ValueError(f"the write probability must lie in (0, 1], got {probability}")
         super().__init__(keeper.capacity, rng)
@@ -76,7 +76,7 @@ class ThinnedKeeper(Keeper):
     def place(self) -> int:
         """Return the keeper's slot, or ``REJECTED`` if the experience is dropped."""
         slot = self._keeper.place() if self._uniforms.next() < self._probability else REJECTED
-        self.refused += slot == REJECTED
+        self.n_rejected += slot == REJECTED
         return slot
 
     def on_write(self, slot: int, exploration: float, episode: int) -> None:
@@ -89,15 +89,15 @@ class ThinnedKeeper(Keeper):
         """Return the keeper's state, the count of dropped experiences, and the position in the random stream."""
         return self._keeper.state() | {
             "thinned/probability": np.array(self._probability),
-            "thinned/dropped": np.array(self.refused - self._keeper.refused),
+            "thinned/dropped": np.array(self.n_rejected - self._keeper.n_rejected),
             "thinned/uniforms": self._uniforms.state(),
         }
 
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
-        got = float(state["thinned/probability"]) if "thinned/probability" in state else 1.0
-        if got != self._probability:
-            raise ValueError(f"state of a keeper with write probability {got}, expected {self._probability}")
+        saved = float(state["thinned/probability"]) if "thinned/probability" in state else 1.0
+        if saved != self._probability:
+            raise ValueError(f"state of a keeper with write probability {saved}, expected {self._probability}")
         self._keeper.restore(state)
-        self.refused = int(state["thinned/dropped"]) + self._keeper.refused
+        self.n_rejected = int(state["thinned/dropped"]) + self._keeper.n_rejected
         self._uniforms.restore(state["thinned/uniforms"].astype(np.uint64))

@@ -1,9 +1,9 @@
 """FarPolFrac, MaxKLDiv and MinError: eviction of complete episodes, by a mean over their experiences.
 
-Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters of its code.  There an episode is evicted once the rest
-of the memory exceeds N; with C slots that is N = C - its length.  Here its slots are overwritten one by one, first step
-first, so that no insert pays for a complete episode, and its remainder is always the episode's end.  The paper's
-`oldest`, with this form of eviction, is FIFO; and all of these are FIFO until the first feedback of the learner.
+Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters of its code.  The paper evicts an episode once the
+others exceed N experiences; for C slots, N is C less the length of the episode. Here the slots of the episode are
+overwritten one by one, first step first, so that the cost per insert is small, and its last steps remain longest. With
+this eviction, the paper's `oldest` is FIFO; the three strategies are FIFO until the learner's first feedback.
 """
 
 from __future__ import annotations
@@ -18,58 +18,58 @@ from onrig.runtime.memory.layout import Slots
 from onrig.runtime.memory.order.ranked import INFINITY_BITS
 
 _FIXED_POINT_SCALE: Final = 1 << 30
-"""Sums are exact: they count integers, this many per unit of a value (the smallest that counts is 1e-9)."""
+"""Integers per unit of a value (resolution 1e-9), which make the sums exact."""
 _MAX_INTEGER: Final = 1 << 44
-"""Largest integer, a value of 16384; less for a memory of more than 2^18 slots, whose sums stay below 2^62."""
+"""Largest integer (a value of 16384); less for a memory of more than 2^18 slots, to keep its sums below 2^62."""
 _NO_KEY: Final = (1 << 64) - 1
-"""Key of a record that cannot be chosen: it is free, or its episode is still growing or already being evicted."""
+"""Key of a record that cannot be chosen, because it is free or its episode is still growing or being evicted."""
 _NUMBER_MASK: Final = 0xFFFFFFFF
 _NO_RECORD: Final = _NUMBER_MASK
 
 
 class _EpisodeRecords:
-    """Records of the stored episodes: key of their rank, first slot, steps, and sum of their integers.
+    """Records of the stored episodes: key for the choice, first slot, number of steps, and sum of the integers.
 
     Arrays are (capacity,); memoryviews of them, because array items take twice as long to read and write.
     """
 
     def __init__(self, capacity: int) -> None:
         self.keys: Final = np.full(capacity, _NO_KEY, np.uint64)
-        self.firsts: Final = np.arange(1, capacity + 1, dtype=np.uint32)
+        self.first_slots: Final = np.arange(1, capacity + 1, dtype=np.uint32)
         """First slot; for a free record, the next free record."""
         self.sizes: Final = np.zeros(capacity, np.uint32)
         self.totals: Final = np.zeros(capacity, np.int64)
-        self.key, self.first, self.size, self.total = (
-            self.keys.data, self.firsts.data, self.sizes.data, self.totals.data
+        self.key_view, self.first_slot_view, self.size_view, self.total_view = (
+            self.keys.data, self.first_slots.data, self.sizes.data, self.totals.data
         )  # fmt: skip
-        self.free = self.used = 0
+        self.first_free = self.n_used = 0
         """First free record; number of records ever used."""
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.keys.nbytes + self.firsts.nbytes + self.sizes.nbytes + self.totals.nbytes
+        return self.keys.nbytes + self.first_slots.nbytes + self.sizes.nbytes + self.totals.nbytes
 
     def smallest_record(self) -> int | None:
         """Return the record with the smallest key; None if none can be chosen."""
-        record = int(self.keys[: self.used].argmin())
-        return None if self.key[record] == _NO_KEY else record
+        record = int(self.keys[: self.n_used].argmin())
+        return None if self.key_view[record] == _NO_KEY else record
 
     def allocate(self) -> int:
         """Return a free record, for an episode without steps."""
-        record = self.free
-        self.free = self.first[record]
-        self.used = max(self.used, record + 1)
-        self.size[record] = self.total[record] = 0
+        record = self.first_free
+        self.first_free = self.first_slot_view[record]
+        self.n_used = max(self.n_used, record + 1)
+        self.size_view[record] = self.total_view[record] = 0
         return record
 
     def release(self, record: int) -> None:
         """Make a record free again."""
-        self.first[record] = self.free
-        self.free = record
+        self.first_slot_view[record] = self.first_free
+        self.first_free = record
 
     def rank(self, records: NDArray[np.int64], *, evicts_largest: bool) -> None:
-        """Set the keys of closed episodes from their means."""
+        """Set the keys of complete episodes from their means."""
         mean = (self.totals[records] / self.sizes[records]).astype(np.float32)
         rank = mean.view(np.uint32).astype(np.uint64)
         if evicts_largest:
@@ -99,17 +99,17 @@ class ByEpisode(Keeper):
         self._record_np: Final = np.zeros(capacity, np.uint32)
         self._next_np: Final = np.zeros(capacity, np.uint32)
         self._value_np: Final = np.zeros(capacity, np.float32)
-        # memoryviews, as in _Records.
+        # memoryviews, as in _EpisodeRecords.
         self._record, self._next = self._record_np.data, self._next_np.data
         self._value = self._value_np.data.cast("B").cast("f")
         self._records: Final = _EpisodeRecords(capacity)
         self._max_integer: Final = min(_MAX_INTEGER, (1 << 62) // capacity)
-        self._unreplayed_integer: Final = int(self._integers(np.full(1, self.unreplayed_value, np.float32))[0])
-        self._filled = 0
+        self._unreplayed_integer: Final = int(self._to_integers(np.full(1, self.unreplayed_value, np.float32))[0])
+        self._n_filled = 0
         self._current = self._evicted_record = _NO_RECORD
-        """Records of the growing episode and of the one being evicted."""
+        """Records of the growing episode and of the episode being evicted."""
         self._episode = self._episode_number = self._last_slot = 0
-        """Number of the current episode for the caller and here, and its last slot."""
+        """Number of the current episode as given by the caller and as assigned here, and its last slot."""
         self._next_evicted_slot = self._n_slots_to_evict = 0
         """Next slot of the episode being evicted, and number of its remaining slots."""
 
@@ -121,11 +121,11 @@ class ByEpisode(Keeper):
     def place(self) -> int:
         """Return the next free slot, or the next one of the episode being evicted.
 
-        An episode that fills the complete memory loses its own first step.
+        An episode that fills the complete memory loses its first step.
         """
-        if self._filled < self.capacity:
-            self._filled += 1
-            return self._filled - 1
+        if self._n_filled < self.capacity:
+            self._n_filled += 1
+            return self._n_filled - 1
         if not self._n_slots_to_evict and not self._choose_episode():
             return self._drop_first_step(self._current)
         slot = self._next_evicted_slot
@@ -142,20 +142,20 @@ class ByEpisode(Keeper):
         record = records.smallest_record()
         if record is None:
             return False
-        records.key[record] = _NO_KEY
+        records.key_view[record] = _NO_KEY
         self._evicted_record, self._next_evicted_slot, self._n_slots_to_evict = (
             record,
-            records.first[record],
-            records.size[record],
+            records.first_slot_view[record],
+            records.size_view[record],
         )
         return True
 
     def _drop_first_step(self, record: int) -> int:
         records = self._records
-        slot = records.first[record]
-        records.first[record] = self._next[slot]
-        records.size[record] -= 1
-        records.total[record] -= int(self._integers(self._value_np[slot : slot + 1])[0])
+        slot = records.first_slot_view[record]
+        records.first_slot_view[record] = self._next[slot]
+        records.size_view[record] -= 1
+        records.total_view[record] -= int(self._to_integers(self._value_np[slot : slot + 1])[0])
         return slot
 
     def on_write(self, slot: int, exploration: float, episode: int) -> None:
@@ -163,60 +163,62 @@ class ByEpisode(Keeper):
         if episode != self._episode or self._current == _NO_RECORD:
             self._begin_episode(episode)
         records, record = self._records, self._current
-        if records.size[record]:
+        if records.size_view[record]:
             self._next[self._last_slot] = slot
         else:
-            records.first[record] = slot
+            records.first_slot_view[record] = slot
         self._record[slot], self._next[slot], self._value[slot] = record, slot, self.unreplayed_value
         self._last_slot = slot
-        records.size[record] += 1
-        records.total[record] += self._unreplayed_integer
+        records.size_view[record] += 1
+        records.total_view[record] += self._unreplayed_integer
 
     def _begin_episode(self, episode: int) -> None:
-        records, closed = self._records, self._current
-        if closed != _NO_RECORD and not records.size[closed]:
-            records.release(closed)
-        elif closed != _NO_RECORD:
-            records.key[closed] = self._episode_number
-            records.rank(np.array([closed]), evicts_largest=self.evicts_largest)
+        records, ended = self._records, self._current
+        if ended != _NO_RECORD and not records.size_view[ended]:
+            records.release(ended)
+        elif ended != _NO_RECORD:
+            records.key_view[ended] = self._episode_number
+            records.rank(np.array([ended]), evicts_largest=self.evicts_largest)
         self._current = records.allocate()
         self._episode, self._episode_number = episode, self._episode_number + 1
 
-    def _integers(self, values: NDArray[np.float32]) -> NDArray[np.int64]:
-        scaled = np.minimum(self._mean_terms(values.astype(np.float64)) * _FIXED_POINT_SCALE, self._max_integer)
-        integers: NDArray[np.int64] = np.rint(scaled).astype(np.int64)
+    def _to_integers(self, values: NDArray[np.float32]) -> NDArray[np.int64]:
+        scaled_terms = np.minimum(self._mean_terms(values.astype(np.float64)) * _FIXED_POINT_SCALE, self._max_integer)
+        integers: NDArray[np.int64] = np.rint(scaled_terms).astype(np.int64)
         return integers
 
     def _mean_terms(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the terms of the mean; nonnegative."""
+        """Return the terms of an episode's mean, which are not negative."""
         terms: NDArray[np.float64] = np.abs(values)
         return terms
 
     def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        """Replace the value of each experience by its latest one."""
+        """Replace the values of experiences by the latest ones."""
         if signal is not self.signal:
             return
         if np.isnan(values).any():
             raise ValueError("a value is NaN")
         slots, last = np.unique(slots[::-1], return_index=True)
-        stays = self._record_np[slots] != self._evicted_record
-        slots, values = slots[stays], values[::-1][last][stays]
-        change = self._integers(values) - self._integers(self._value_np[slots])
+        is_stored = self._record_np[slots] != self._evicted_record
+        slots, values = slots[is_stored], values[::-1][last][is_stored]
+        change = self._to_integers(values) - self._to_integers(self._value_np[slots])
         self._value_np[slots] = values
         records = self._record_np[slots]
         np.add.at(self._records.totals, records, change)
-        changed = np.unique(records)
-        self._records.rank(changed[changed != self._current].astype(np.int64), evicts_largest=self.evicts_largest)
+        changed_records = np.unique(records)
+        self._records.rank(
+            changed_records[changed_records != self._current].astype(np.int64), evicts_largest=self.evicts_largest
+        )
 
     def state(self) -> Arrays:
-        """Return values and episodes by slot, and the next positions."""
+        """Return values, episodes and successors by slot, and the position of the next write."""
         numbers = self._records.keys.astype(np.uint32)
         if self._current != _NO_RECORD:
             numbers[self._current] = self._episode_number
         if self._n_slots_to_evict:
             numbers[self._evicted_record] = 0
         position = (
-            self._filled,
+            self._n_filled,
             self._episode,
             self._next_evicted_slot,
             self._n_slots_to_evict,
@@ -232,7 +234,7 @@ class ByEpisode(Keeper):
     def restore(self, state: Arrays) -> None:
         """Restore ``state``; episodes are renumbered in order."""
         super().restore(state)
-        filled, episode, next_evicted_slot, n_left, grows = (int(number) for number in state["place"])
+        filled, episode, next_evicted_slot, n_left, has_current = (int(number) for number in state["place"])
         shape = (self.capacity,)
         if any(state[name].shape != shape for name in ("values", "episodes", "next")):
             raise ValueError(f"state does not have {self.capacity} slots")
@@ -246,29 +248,29 @@ class ByEpisode(Keeper):
             raise ValueError("state with contradictory episodes")
         self._record_np[:] = n
         self._record_np[stored] = records
-        follows = self._next_np[stored]
-        heads = np.setdiff1d(stored, follows[follows != stored])
+        next_slots = self._next_np[stored]
+        first_slots = np.setdiff1d(stored, next_slots[next_slots != stored])
         table = self._records
-        table.firsts[:] = np.arange(1, self.capacity + 1)
-        table.firsts[self._record_np[heads]] = heads
+        table.first_slots[:] = np.arange(1, self.capacity + 1)
+        table.first_slots[self._record_np[first_slots]] = first_slots
         table.sizes[:n] = np.bincount(records, minlength=n)
         table.totals.fill(0)
-        np.add.at(table.totals, records, self._integers(self._value_np[stored]))
+        np.add.at(table.totals, records, self._to_integers(self._value_np[stored]))
         table.keys.fill(_NO_KEY)
         table.keys[:n] = np.arange(1, n + 1)
         table.rank(np.arange(n), evicts_largest=self.evicts_largest)
-        table.free = table.used = n + bool(n_left)
-        self._filled, self._episode, self._episode_number = filled, episode, n
+        table.first_free = table.n_used = n + bool(n_left)
+        self._n_filled, self._episode, self._episode_number = filled, episode, n
         self._next_evicted_slot, self._n_slots_to_evict, self._evicted_record = (
             next_evicted_slot,
             n_left,
             n if n_left else _NO_RECORD,
         )
-        self._current = n - 1 if grows else _NO_RECORD
-        if grows:
-            table.key[self._current] = _NO_KEY
-            ends = stored[(follows == stored) & (records == self._current)]
-            self._last_slot = int(ends[0])
+        self._current = n - 1 if has_current else _NO_RECORD
+        if has_current:
+            table.key_view[self._current] = _NO_KEY
+            last_slots = stored[(next_slots == stored) & (records == self._current)]
+            self._last_slot = int(last_slots[0])
 
 
 class FarPolFrac(ByEpisode):
@@ -292,8 +294,8 @@ class MaxKLDiv(ByEpisode):
 
 
 class MinError(ByEpisode):
-    """Evicts the episode with the smallest mean squared TD error (`minerror`); one not replayed counts as the
-    largest."""
+    """Evicts the episode with the smallest mean squared TD error (`minerror`); an experience not yet replayed counts as
+    the largest error."""
 
     name = "MinError"
     signal = Signal.TD_ERROR

@@ -44,8 +44,8 @@ class Fifo(Keeper):
 class Full(Keeper):
     """FULL DB of de Bruin et al. 2018: nothing is overwritten, so the capacity must cover the complete run.
 
-    Beyond its capacity it rejects and counts experiences: the count reveals a capacity that is too small, and the rig
-    keeps running.
+    A full memory rejects and counts experiences, so that the rig keeps running and the count reveals a capacity that is
+    too small.
     """
 
     name = "FULL"
@@ -60,7 +60,7 @@ class Full(Keeper):
         """Return the next free slot, or ``REJECTED`` if there is none."""
         slot = self._next
         if slot == self.capacity:
-            self.refused += 1
+            self.n_rejected += 1
             return REJECTED
         self._next = slot + 1
         return slot
@@ -69,16 +69,16 @@ class Full(Keeper):
         """Return the free slots in order, then rejections."""
         slots = self._next + np.arange(len(exploration), dtype=np.int64)
         fits = slots < self.capacity
-        self.refused += len(slots) - int(fits.sum())
+        self.n_rejected += len(slots) - int(fits.sum())
         self._next = min(self._next + len(slots), self.capacity)
         return np.where(fits, slots, REJECTED)
 
     def state(self) -> Arrays:
         """Return the next slot and the count of rejections."""
-        return super().state() | {"next": np.array(self._next), "refused": np.array(self.refused)}
+        return super().state() | {"next": np.array(self._next), "refused": np.array(self.n_rejected)}
 
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
         super().restore(state)
         self._next = int(state["next"])
-        self.refused = int(state["refused"])
+        self.n_rejected = int(state["refused"])

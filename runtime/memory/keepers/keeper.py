@@ -1,6 +1,6 @@
 """Base of the retention strategies: their description, and the choice of a slot for each new experience.
 
-A keeper does not receive the experiences themselves.  For each one offered, the caller does in this order::
+A keeper does not receive the experiences themselves. The caller offers each one as follows::
 
     slot = keeper.place()
     if slot >= 0:
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onrig.runtime.memory.layout import Slots
 
 REJECTED: Final = -1
-"""Return value of ``place`` if the new experience is not kept."""
+"""Return value of ``place`` for a rejected experience."""
 
 Arrays = dict[str, NDArray[np.generic]]
 """A keeper's state, ready for a checkpoint."""
@@ -56,7 +56,7 @@ class Parameter(NamedTuple):
     """Symbol in the notation."""
     name: str
     subject: str
-    """Subject of the ``name``, as in "exponent" of the "rank law"."""
+    """What the parameter belongs to, such as the "rank law" of an "exponent"."""
     high: float
     low: float = 0.0
     example: float = 1.0
@@ -91,22 +91,22 @@ class Keeper:
     """Constructor argument after capacity and random stream; None if there is none."""
     required_signals: ClassVar[frozenset[Signal]] = frozenset()
     bytes_per_slot: ClassVar[float] = 0.0
-    """Upper bound of the memory per slot."""
+    """Upper bound of the bytes per slot."""
     fixed_bytes: ClassVar[int] = 0
-    """Upper bound of the memory regardless of capacity, excluding a few hundred bytes."""
+    """Upper bound of the bytes regardless of capacity, excluding a few hundred."""
     checkpoint_bytes_per_slot: ClassVar[float] = 0.0
-    """Memory for checkpoints of its state: the copy they keep, and its replacement while one is written."""
+    """Bytes per slot for checkpoints of its state: the stored copy, and the next one while it is written."""
     holds: ClassVar[str] = ""
-    """Content of its memory, in words for users."""
+    """Description of the content of its memory, for users."""
     keeps_all: ClassVar[bool] = False
-    """Whether nothing is overwritten, so that its default capacity is that of the complete run."""
+    """Whether nothing is overwritten, so that the default capacity holds the complete run."""
     cyclic: bool = False
     """Whether slots are written round robin (:class:`~onrig.runtime.memory.storage.Storage`)."""
 
     def __init__(self, capacity: int, rng: np.random.Generator, *parameters: float) -> None:
         self.capacity: Final = capacity
-        self.refused = 0
-        """Number of experiences offered but not kept."""
+        self.n_rejected = 0
+        """Number of experiences offered and rejected."""
 
     @property
     def nbytes(self) -> int:
@@ -120,11 +120,12 @@ class Keeper:
     def on_write(self, slot: int, exploration: float, episode: int) -> None:
         """Record a new experience with this exploration magnitude in the ``slot`` returned by ``place``.
 
-        ``episode`` is equal for consecutive experiences of an episode, and differs for those of the next.
+        ``episode`` is the same number for all experiences of an episode, and another one for the next episode.
         """
 
     def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
-        """Place and record consecutive experiences of an episode, by their exploration magnitudes (n,): slots (n,)."""
+        """Place and record consecutive experiences of an episode with exploration magnitudes (n,); return slots
+        (n,)."""
         slots = []
         for magnitude in exploration.tolist():
             slot = self.place()
@@ -134,7 +135,7 @@ class Keeper:
         return np.array(slots, np.int64)
 
     def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        """Record the learner's latest ``values`` for ``slots`` (same length), in order, repetitions allowed.
+        """Record the learner's latest ``values`` for ``slots`` (same length), in order; slots may repeat.
 
         The caller drops values of experiences overwritten since (``Storage.is_current``).  Raises ValueError for a NaN
         before any value is used.
@@ -145,7 +146,12 @@ class Keeper:
         return {"kind": np.array(self.name), "capacity": np.array(self.capacity)}
 
     def restore(self, state: Arrays) -> None:
-        """Restore ``state``; raises ValueError if it is from another name or capacity."""
-        got = (str(state["kind"]) if "kind" in state else "none", int(state["capacity"]) if "capacity" in state else 0)
-        if got != (self.name, self.capacity):
-            raise ValueError(f"state of keeper {got[0]} with {got[1]} slots, expected {self.name} with {self.capacity}")
+        """Restore ``state``; raises ValueError if it is from a keeper of another name or capacity."""
+        saved = (
+            str(state["kind"]) if "kind" in state else "none",
+            int(state["capacity"]) if "capacity" in state else 0,
+        )
+        if saved != (self.name, self.capacity):
+            raise ValueError(
+                f"state of keeper {saved[0]} with {saved[1]} slots, expected {self.name} with {self.capacity}"
+            )

@@ -19,7 +19,7 @@ from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITY_BITS
 from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
 
 MAX_EXPONENT: Final = 100.0
-"""Exponent of a rank law beyond which the second rank is never drawn and the law's integral overflows."""
+"""Maximum exponent of a rank law; beyond it the second rank is never drawn, and the integral overflows."""
 _DIRECTORY_BYTES: Final = 16_384
 """Bytes of an empty ranked order, and of its leaves beyond ``BYTES_PER_SLOT``."""
 # Below this |1 - alpha| the power form of the integral loses more digits than the error of the logarithm (about
@@ -36,9 +36,9 @@ class RankLaw:
     """
 
     def __init__(self, n: int, alpha: float) -> None:
-        """Prepare for ``n`` >= 1 ranks and a finite ``alpha`` >= 0; raises ValueError otherwise."""
+        """Set up ``n`` >= 1 ranks and a finite ``alpha`` >= 0; raises ValueError otherwise."""
         if n < 1 or not (math.isfinite(alpha) and alpha >= 0):
-            raise ValueError(f"no rank law over {n} ranks with exponent {alpha}")
+            raise ValueError(f"expected at least one rank and a finite exponent of at least 0, got {n} and {alpha}")
         self.n: Final = n
         self.alpha: Final = alpha
         self._is_logarithmic: Final = abs(1.0 - alpha) < _LOG_FORM_TOLERANCE
@@ -69,9 +69,10 @@ class RankLaw:
 
 
 class RankedKeeper(Keeper):
-    """Victim by P ~ rank^-alpha, rank 1 = smallest key, ties by insertion order; the new experience is always written.
+    """Overwrites the experience of a drawn rank, P ~ rank^-alpha; rank 1 has the smallest key, ties are in insertion
+    order.
 
-    Ranks follow the exact law (:class:`RankLaw`).
+    A new experience is always written. Ranks follow the exact law (:class:`RankLaw`).
     """
 
     parameter = Parameter("ALPHA", "exponent", "rank law", MAX_EXPONENT)
@@ -86,7 +87,7 @@ class RankedKeeper(Keeper):
         self._uniforms: Final = Uniforms(rng)
         self._uniform: Final = self._uniforms.next
         self._order: Final = ranked_slots(capacity)
-        self._filled = 0
+        self._n_filled = 0
 
     @property
     def nbytes(self) -> int:
@@ -95,9 +96,9 @@ class RankedKeeper(Keeper):
 
     def place(self) -> int:
         """Return the next free slot, or remove and return a victim if there is none."""
-        if self._filled < self.capacity:
-            self._filled += 1
-            return self._filled - 1
+        if self._n_filled < self.capacity:
+            self._n_filled += 1
+            return self._n_filled - 1
         return self._order.pop(self._law.draw(self._uniform) - 1)
 
     def state(self) -> Arrays:
@@ -119,11 +120,12 @@ class RankedKeeper(Keeper):
             raise ValueError("state with a free slot below an occupied one")
         self._order.load(keys)
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
-        self._filled = filled
+        self._n_filled = filled
 
 
 class TdError(RankedKeeper):
-    """TDE(alpha): keeps the largest |TD errors| of the latest replay (§7.1.1); not yet replayed counts as +inf."""
+    """TDE(alpha): keeps the largest |TD errors| of the latest replay (§7.1.1); an experience not yet replayed counts as
+    +inf."""
 
     name = "TDE"
     required_signals = frozenset({Signal.TD_ERROR})

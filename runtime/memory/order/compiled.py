@@ -21,7 +21,7 @@ from onrig.runtime.memory.order.ranked import SEQUENCE_END, Orders, RankedSlots,
 MAX_LEAF_ENTRIES: Final = 320
 MIN_LEAF_ENTRIES: Final = 144
 MAX_MERGED_ENTRIES: Final = 296
-"""Half the sizes of ``order.leaves``, because here the time is spent on moving entries and not on finding the leaf."""
+"""Half the sizes of ``order.leaves``, because C spends its time on moving entries, not on finding the leaf."""
 LEAVES_PER_BLOCK: Final = 64
 """Leaves per partial sum of counts, as in ``order.c``."""
 BUFFER_SIZE: Final = 512
@@ -29,12 +29,12 @@ _LARGEST_FIRST: Final = 1
 _KEEP_NAN_RANK: Final = 2
 _ERROR_MESSAGES: Final = {
     -1: "a slot or rank lies outside the order, or a slot to insert is already present",
-    -2: "a slot to move is missing",
+    -2: "a slot to move is not in the order",
     -3: "a value is NaN",
 }
 
 
-class _Ranked(ctypes.Structure):
+class _RankedStruct(ctypes.Structure):
     """``ranked`` of ``order.c``."""
 
     _fields_ = (
@@ -44,7 +44,7 @@ class _Ranked(ctypes.Structure):
     )
 
 
-class _Minibatches(ctypes.Structure):
+class _MinibatchesStruct(ctypes.Structure):
     """``minibatches`` of ``order.c``."""
 
     _fields_ = (
@@ -55,8 +55,8 @@ class _Minibatches(ctypes.Structure):
 
 @cache
 def _load_functions() -> ctypes.PyDLL | None:
-    """Return the library's functions with their types; calls keep the GIL, since releasing it takes longer than
-    most."""
+    """Return the library's functions with their types; calls keep the GIL, because releasing it takes longer than most
+    calls."""
     loaded = library()
     if loaded is None:
         return None
@@ -97,7 +97,7 @@ class CompiledRankedSlots:
         directory = (np.zeros(pages, np.uint64), np.zeros(pages, np.int64), np.arange(pages, dtype=np.int64))
         self._directory: Final = (*directory, np.zeros(pages // LEAVES_PER_BLOCK + 1, np.int64))
         arrays = (self._key_of, *self._pages, *self._directory)
-        self._struct: Final = _Ranked(
+        self._struct: Final = _RankedStruct(
             capacity,
             MAX_LEAF_ENTRIES,
             MIN_LEAF_ENTRIES,
@@ -184,9 +184,9 @@ class CompiledRankedSlots:
         if n and (code := self._rank(call_address, 1, largest_first * _LARGEST_FIRST | keep_nan_rank * _KEEP_NAN_RANK)):
             _raise_error(code)
 
-    def _make_call(self, slots: Slots, values: NDArray[np.floating]) -> _Minibatches:
+    def _make_call(self, slots: Slots, values: NDArray[np.floating]) -> _MinibatchesStruct:
         orders = self._orders.ctypes.data
-        return _Minibatches(1, 0, orders, None, None, None, slots.ctypes.data, values.ctypes.data)
+        return _MinibatchesStruct(1, 0, orders, None, None, None, slots.ctypes.data, values.ctypes.data)
 
     def _renumber_for(self, n: int, code: int) -> None:
         """Restart the sequence numbers if ``n`` more do not fit; once in 4.3e9 insertions, the only O(n) step."""
@@ -258,7 +258,7 @@ class CompiledOrders:
         self._slots = np.empty((updates, memories, batch), np.int64)
         self._values = np.empty((updates, memories, batch), np.float32)
         arrays = (self._addresses, self._uniforms, self._starts, self._lengths, self._slots, self._values)
-        self._call = _Minibatches(memories, batch, *(array.ctypes.data for array in arrays))
+        self._call = _MinibatchesStruct(memories, batch, *(array.ctypes.data for array in arrays))
         self._call_address = ctypes.addressof(self._call)
 
 

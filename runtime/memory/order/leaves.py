@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 MAX_LEAF_ENTRIES: Final = 640
 MIN_LEAF_ENTRIES: Final = 288
 MAX_MERGED_ENTRIES: Final = 592
-"""Maximum number of entries of two neighbours that are merged; with more, they are balanced."""
+"""Maximum number of entries for which two neighbours are merged; with more, they are balanced."""
 LEAVES_PER_BLOCK: Final = 64
 """Leaves per partial sum of counts, so that a rank is found in two short scans."""
 LEAF_BYTES: Final = 12 * MAX_LEAF_ENTRIES * 17 // 16 + 180
@@ -36,41 +36,41 @@ class Leaves:
         # memoryviews, because array items take twice as long to read and write.
         self._bound: Final = self._bound_np.data.cast("B").cast("d")
         self._count: Final = self._count_np.data
-        self._empty()
+        self._clear()
 
-    def _empty(self) -> None:
+    def _clear(self) -> None:
         self._keys.clear()
         self._slots.clear()
-        self._open_leaf(0, 0.0, array("d"), array("I"))
+        self._insert_leaf(0, 0.0, array("d"), array("I"))
         self._sum_blocks()
 
     def _fill(self, keys: NDArray[np.float64], slots: NDArray[np.uint32]) -> None:
-        """Replace all entries by these, which are ascending."""
-        self._empty()
-        filled = (MIN_LEAF_ENTRIES + MAX_LEAF_ENTRIES) // 2
-        for p, first in enumerate(range(0, len(slots), filled)):
-            keys_here = array("d", keys[first : first + filled].tobytes())
-            slots_here = array("I", slots[first : first + filled].tobytes())
+        """Replace all entries by ``keys`` in ascending order and their ``slots``."""
+        self._clear()
+        n_entries = (MIN_LEAF_ENTRIES + MAX_LEAF_ENTRIES) // 2
+        for p, first in enumerate(range(0, len(slots), n_entries)):
+            leaf_keys = array("d", keys[first : first + n_entries].tobytes())
+            leaf_slots = array("I", slots[first : first + n_entries].tobytes())
             if p:
-                self._open_leaf(p, keys_here[0], keys_here, slots_here)
+                self._insert_leaf(p, leaf_keys[0], leaf_keys, leaf_slots)
             else:
-                self._keys[0], self._slots[0] = keys_here, slots_here
-                self._count[0] = len(keys_here)
+                self._keys[0], self._slots[0] = leaf_keys, leaf_slots
+                self._count[0] = len(leaf_keys)
         if self._count[len(self._keys) - 1] < MIN_LEAF_ENTRIES:
-            self._relieve(len(self._keys) - 1)
+            self._merge_or_balance(len(self._keys) - 1)
         self._sum_blocks()
 
     def _split(self, p: int, key: float) -> int:
         """Split the full leaf ``p`` in two and return the half to which ``key`` belongs."""
         half = MAX_LEAF_ENTRIES // 2
         keys, slots = self._keys[p], self._slots[p]
-        self._open_leaf(p + 1, keys[half], keys[half:], slots[half:])
+        self._insert_leaf(p + 1, keys[half], keys[half:], slots[half:])
         del keys[half:], slots[half:]
         self._count[p] = half
         self._sum_blocks()
         return p if key < self._bound[p + 1] else p + 1
 
-    def _relieve(self, p: int) -> None:
+    def _merge_or_balance(self, p: int) -> None:
         """Merge the underfull leaf ``p`` with a neighbour, or balance the two."""
         count = self._count
         n = len(self._keys)
@@ -79,19 +79,19 @@ class Leaves:
         left = p - 1 if p and (p + 1 == n or count[p - 1] < count[p + 1]) else p
         right = left + 1
         total = count[left] + count[right]
-        kept = total if total <= MAX_MERGED_ENTRIES else total // 2
+        n_left = total if total <= MAX_MERGED_ENTRIES else total // 2
         keys = self._keys[left] + self._keys[right]
         slots = self._slots[left] + self._slots[right]
-        self._keys[left], self._keys[right] = keys[:kept], keys[kept:]
-        self._slots[left], self._slots[right] = slots[:kept], slots[kept:]
-        count[left], count[right] = kept, total - kept
-        if kept == total:
-            self._close_leaf(right)
+        self._keys[left], self._keys[right] = keys[:n_left], keys[n_left:]
+        self._slots[left], self._slots[right] = slots[:n_left], slots[n_left:]
+        count[left], count[right] = n_left, total - n_left
+        if n_left == total:
+            self._delete_leaf(right)
         else:
-            self._bound[right] = keys[kept]
+            self._bound[right] = keys[n_left]
         self._sum_blocks()
 
-    def _open_leaf(self, p: int, bound: float, keys: array[float], slots: array[int]) -> None:
+    def _insert_leaf(self, p: int, bound: float, keys: array[float], slots: array[int]) -> None:
         n = len(self._keys)
         self._keys.insert(p, keys)
         self._slots.insert(p, slots)
@@ -100,7 +100,7 @@ class Leaves:
         self._bound[p] = bound
         self._count[p] = len(keys)
 
-    def _close_leaf(self, p: int) -> None:
+    def _delete_leaf(self, p: int) -> None:
         n = len(self._keys)
         del self._keys[p], self._slots[p]
         self._bound[p : n - 1] = self._bound[p + 1 : n]

@@ -8,8 +8,8 @@ insertion (32 bits), so that ties are in insertion order.
 Keys are compared as the float64 with the same bits, which has the same order and which ``bisect`` reads faster than an
 integer; ``_MIN_NORMAL_BITS`` keeps them out of the subnormals, which would tie in a process that flushes those to zero.
 
-``order.compiled`` is the same in C, with identical keys after every change; this form is its reference, and is used if
-the library is not built.
+``order.compiled`` is the same in C, with identical keys after every change; this implementation is its reference, and
+is used if the library is not built.
 
 Bounds: every leaf holds at least ``MIN_LEAF_ENTRIES`` entries, unless there is only one; a change touches at most two
 leaves; the directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its
@@ -34,9 +34,9 @@ from onrig.runtime.memory.order.leaves import LEAF_BYTES, LEAVES_PER_BLOCK, MAX_
 MAX_FLAT_LENGTH: Final = 16384
 """Length up to which listing all slots is faster than finding a few ranks."""
 SORT_SHARE: Final = 12
-"""Below one slot in this many, renewing them one by one is faster than sorting all (measured: 10 to 16)."""
+"""Fewer than one slot in this many are renewed one by one, which is faster than sorting all (measured: 10 to 16)."""
 MERGE_SHARE: Final = 24
-"""Below one slot in this many, moving them one by one is faster than merging all (measured: 24 to 100)."""
+"""Fewer than one slot in this many are moved one by one, which is faster than merging all (measured: 24 to 100)."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 INFINITY_BITS: Final = 0x7F800000
@@ -73,8 +73,8 @@ class RankedSlots(Leaves):
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        fixed = self._key_of_np.nbytes + self._bound_np.nbytes + self._count_np.nbytes
-        return fixed + sum(map(sys.getsizeof, self._keys)) + sum(map(sys.getsizeof, self._slots))
+        fixed_bytes = self._key_of_np.nbytes + self._bound_np.nbytes + self._count_np.nbytes
+        return fixed_bytes + sum(map(sys.getsizeof, self._keys)) + sum(map(sys.getsizeof, self._slots))
 
     @property
     def keys(self) -> NDArray[np.uint64]:
@@ -125,7 +125,7 @@ class RankedSlots(Leaves):
         count[p] = n_entries - 1
         blocks[block] -= 1
         if n_entries <= MIN_LEAF_ENTRIES:
-            self._relieve(p)
+            self._merge_or_balance(p)
         self._key_of[slot] = 0.0
         self._n -= 1
         self._flat_slots = None
@@ -136,23 +136,23 @@ class RankedSlots(Leaves):
         old_keys = self._key_of_np.take(moved)
         new_keys = old_keys.copy()
         new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_MIN_NORMAL_BITS)
-        olds, news = old_keys.view(np.float64), new_keys.view(np.float64)
-        # Removal and insertion are inlined, and the leaves found for all slots at once until one is split or merged:
+        old_floats, new_floats = old_keys.view(np.float64), new_keys.view(np.float64)
+        # Removal and insertion are inlined, and all leaves are found at once, until a leaf is split or merged:
         # sixteen calls of each would cost a third of the total.
         bound, count, keys, slots, blocks = self._bound, self._count, self._keys, self._slots, self._block_count
-        if 0.0 in (starts := olds.tolist()):
-            raise ValueError("a slot to move is missing")
+        if 0.0 in (starts := old_floats.tolist()):
+            raise ValueError("a slot to move is not in the order")
         if len(starts) * MERGE_SHARE >= self._n:
             self._merge(moved, old_keys, new_keys)
             return
         bounds = self._bound_np[: len(keys)]
-        sources = (bounds.searchsorted(olds, "right") - 1).tolist()
-        targets = (bounds.searchsorted(news, "right") - 1).tolist()
+        sources = (bounds.searchsorted(old_floats, "right") - 1).tolist()
+        targets = (bounds.searchsorted(new_floats, "right") - 1).tolist()
         self._key_of_np[moved] = new_keys
         self._flat_slots = None
-        current = True
-        for slot, old, new, p, q in zip(moved.tolist(), starts, news.tolist(), sources, targets, strict=True):
-            if not current:
+        is_unchanged = True
+        for slot, old, new, p, q in zip(moved.tolist(), starts, new_floats.tolist(), sources, targets, strict=True):
+            if not is_unchanged:
                 p = bisect_right(bound, old, 0, len(keys)) - 1
             leaf = keys[p]
             i = bisect_left(leaf, old)
@@ -161,15 +161,15 @@ class RankedSlots(Leaves):
             count[p] = n_entries = count[p] - 1
             blocks[p // LEAVES_PER_BLOCK] -= 1
             if n_entries < MIN_LEAF_ENTRIES:
-                self._relieve(p)
-                current = False
-            if not current:
+                self._merge_or_balance(p)
+                is_unchanged = False
+            if not is_unchanged:
                 q = bisect_right(bound, new, 0, len(keys)) - 1
             n_entries = count[q]
             if n_entries == MAX_LEAF_ENTRIES:
                 q = self._split(q, new)
                 n_entries = count[q]
-                current = False
+                is_unchanged = False
             leaf = keys[q]
             i = bisect_left(leaf, new)
             leaf.insert(i, new)
@@ -181,17 +181,17 @@ class RankedSlots(Leaves):
         """Assign new keys to the slots ``moved``, and rebuild the leaves."""
         keys = np.frombuffer(b"".join(self._keys), np.uint64)
         slots = self._sorted_slots()
-        stays = np.ones(len(keys), np.bool_)
-        stays[keys.searchsorted(np.sort(old_keys))] = False
+        is_kept = np.ones(len(keys), np.bool_)
+        is_kept[keys.searchsorted(np.sort(old_keys))] = False
         order = new_keys.argsort()
-        sorted_keys, kept_keys = new_keys[order], keys[stays]
+        sorted_keys, kept_keys = new_keys[order], keys[is_kept]
         insertion = kept_keys.searchsorted(sorted_keys)
         insertion += np.arange(len(insertion))
-        old = np.ones(len(keys), np.bool_)
-        old[insertion] = False
+        is_old_entry = np.ones(len(keys), np.bool_)
+        is_old_entry[insertion] = False
         merged, merged_slots = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint32)
         merged[insertion], merged_slots[insertion] = sorted_keys, moved[order]
-        merged[old], merged_slots[old] = kept_keys, slots[stays]
+        merged[is_old_entry], merged_slots[is_old_entry] = kept_keys, slots[is_kept]
         self._key_of_np[moved] = new_keys
         self._fill(merged.view(np.float64), merged_slots)
         self._flat_slots = None
@@ -205,7 +205,7 @@ class RankedSlots(Leaves):
         self._count[p] = n_entries = self._count[p] - 1
         self._block_count[p // LEAVES_PER_BLOCK] -= 1
         if n_entries < MIN_LEAF_ENTRIES:
-            self._relieve(p)
+            self._merge_or_balance(p)
         self._key_of[slot] = 0.0
         self._n -= 1
         self._flat_slots = None
@@ -221,9 +221,9 @@ class RankedSlots(Leaves):
                 self.insert(slot, bits)
             return
         # For this many, sorting all slots is faster.
-        distinct, last = np.unique(slots[::-1], return_index=True)
+        unique_slots, last = np.unique(slots[::-1], return_index=True)
         sequence = (self._sequence + len(slots) - 1 - last).astype(np.uint64)
-        self._key_of_np[distinct] = np.uint64(bits + _MIN_NORMAL_BITS << SEQUENCE_BITS) | sequence
+        self._key_of_np[unique_slots] = np.uint64(bits + _MIN_NORMAL_BITS << SEQUENCE_BITS) | sequence
         self._sequence += len(slots)
         self._rebuild(self._key_of_np)
 
@@ -241,8 +241,8 @@ class RankedSlots(Leaves):
         except ValueError:
             if not keep_nan_rank:
                 raise
-            numbers = ~np.isnan(magnitudes)
-            slots, bits = slots[numbers], float_bits(magnitudes[numbers])
+            is_number = ~np.isnan(magnitudes)
+            slots, bits = slots[is_number], float_bits(magnitudes[is_number])
         if len(set(slots.tolist())) < len(slots):
             slots, last = np.unique(slots[::-1], return_index=True)
             bits = bits[::-1][last]
@@ -298,9 +298,9 @@ def renumber(keys: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
     age_order = np.argsort(sequence)
     if np.any(np.diff(sequence[age_order]) == 0):
         raise ValueError("two keys with the same sequence number")
-    out = np.zeros(capacity, np.uint64)
-    out[slots[age_order]] = keys[slots[age_order]] & ~_SEQUENCE_MASK | np.arange(len(slots), dtype=np.uint64)
-    return out
+    renumbered = np.zeros(capacity, np.uint64)
+    renumbered[slots[age_order]] = keys[slots[age_order]] & ~_SEQUENCE_MASK | np.arange(len(slots), dtype=np.uint64)
+    return renumbered
 
 
 def sorted_entries(keys: NDArray[np.uint64]) -> tuple[Slots, NDArray[np.uint64]]:
@@ -339,7 +339,7 @@ class Orders:
 
 
 def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return the bits of |values|, in the order of the values; raises ValueError if one is NaN."""
+    """Return the bits of |values|, which have the same order as numbers; raises ValueError if a value is NaN."""
     bits: NDArray[np.uint32] = np.abs(values, dtype=np.float32).view(np.uint32)
     if max(bits.tolist(), default=0) > INFINITY_BITS:
         raise ValueError("a value is NaN")

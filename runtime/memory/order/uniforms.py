@@ -1,4 +1,4 @@
-"""Uniform numbers drawn in blocks (one numpy call costs more than the rest of a decision), and PCG64 state as words."""
+"""Uniform numbers drawn in blocks, to save numpy calls, and the state of PCG64 generators as words."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class UniformRows:
         if end <= ARRAY_BLOCK_SIZE:
             self._position = end
             return self._block[:, start:end]
-        fresh = np.stack([rng.random(end - ARRAY_BLOCK_SIZE) for rng in self._rngs])
-        numbers = np.concatenate((self._block[:, start:], fresh), axis=1)
+        new_block = np.stack([rng.random(end - ARRAY_BLOCK_SIZE) for rng in self._rngs])
+        numbers = np.concatenate((self._block[:, start:], new_block), axis=1)
         self._refill()
         return numbers
 

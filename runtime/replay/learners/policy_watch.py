@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
-from onrig.runtime.policy.probation import POLICY_STAGE, Reason, Terms
+from onrig.runtime.policy.probation import POLICY_STAGE, ProbationLimits, Reason
 from onrig.runtime.record import Flag, Kind, Rule
 
 Verdict = Literal["passed", "rolled_back", "failed"]
@@ -35,7 +35,9 @@ _NO_PREDECESSOR = "no predecessor remains: only the shield and its fallback guar
 class PolicyWatch:
     """Tracks the acting policy through the records; reports each verdict once, as an event and to ``ruled``."""
 
-    def __init__(self, terms: Terms | None, rate_hz: float, event: Callable[..., None], ruled: VerdictCallback) -> None:
+    def __init__(
+        self, terms: ProbationLimits | None, rate_hz: float, event: Callable[..., None], ruled: VerdictCallback
+    ) -> None:
         self._terms, self._rate_hz, self._event, self._on_verdict = terms, rate_hz, event, ruled
         self._on_probation = False
         self._last_record: np.void | None = None

@@ -24,7 +24,7 @@ from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
 from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, contract_for
-from onrig.runtime.policy.probation import Terms
+from onrig.runtime.policy.probation import ProbationLimits
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
@@ -40,7 +40,7 @@ INTEGERS: Final = [0, 1, -1, 2, 7, 11, 64, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 
 FLOATS: Final = (0.0, -1.0, 1e38, float("nan"), float("inf"), 1e-42)
 TICKS: Final = 4
 """Number of ticks for which each mutant acts."""
-_TERMS: Final = Terms(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallback=10.0)
+_TERMS: Final = ProbationLimits(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallback=10.0)
 _ACTS: Final = ("admitted", "finite", "bounds", "ports")
 _IDS: Final = (0, 1, 2, 1 << 16, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, (1 << 63) - 1)
 _NAMES: Final = ("", "run", "\x1b[2J\x1b]0;x\x07", "[/x]", "[bold]", "../../etc", "a" * 100_000, "\u202e", "\0")

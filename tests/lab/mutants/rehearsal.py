@@ -12,14 +12,14 @@ import numpy as np
 from onrig.learner.settings import learner_settings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.memory.strategy import build_keeper, bytes_of, parse_strategy
-from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.memory.strategy import build_keeper, parse_strategy, required_bytes
+from onrig.runtime.policy.probation import probation_limits
 from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract, standard_probes
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.scoring import normalized
 from onrig.runtime.shm.frame_log import frame_log_bytes
-from onrig.runtime.starts import middle_of
+from onrig.runtime.starts import middle_start
 from onrig.runtime.task import compile_reward, compile_termination
 from onrig.sim.plants.integrate import step
 from onrig.sim.synthetic.model import PlantModel
@@ -73,13 +73,13 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
                 yield "a normalised reward", score
     yield from (("a number of the shield", value) for value in _numbers(shield))
     if task.reset is not None:
-        driver = task.reset.driver(middle_of(task.all_starts), rig)
+        driver = task.reset.driver(middle_start(task.all_starts), rig)
         driver.begin(2)
         yield from (("a reset's command", value) for value in driver.drive(middle, 0.0))
     explorer = Explorer(config)
     yield from (("a number of the exploration", value) for value in _numbers(explorer))
     Fade(config.supervision.fade_s, config.rate_hz, safe)
-    terms_of(config)
+    probation_limits(config)
     yield "the period on the wall clock", float(config.wall_period_ns)
     yield "the tape's size", float(frame_log_bytes(config.rate_hz))
     record_layout(config)
@@ -89,7 +89,7 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
     selection = config.selection
     strategy, capacity = parse_strategy(selection.strategy), capacity_of(config)
     thinned = selection.write_probability < 1
-    yield "the memory's size", bytes_of(strategy, capacity, layout_of(config), thinned=thinned)
+    yield "the memory's size", required_bytes(strategy, capacity, layout_of(config), thinned=thinned)
     keeper = build_keeper(
         strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
     )
@@ -105,7 +105,7 @@ def _twin(config: RunConfig) -> Iterator[tuple[str, float]]:
     rig, plant, period_s = config.rig, options.plant, config.period_us * 1e-6
     TwinDevice(rig, options, config.task.all_starts, time_scale=0.0)
     for action in (tuple(a.low for a in rig.actuators), tuple(a.high for a in rig.actuators)):
-        state = tuple(middle_of(config.task.all_starts)[name] for name in plant.state_names)
+        state = tuple(middle_start(config.task.all_starts)[name] for name in plant.state_names)
         for _ in range(min(_PERIODS, max(1, _MAX_STEPS // options.substeps))):
             state = step(plant, state, action, period_s, options.substeps)
         yield from (("the plant's state", value) for value in state)

@@ -105,7 +105,7 @@ def test_a_run_without_one_says_nothing_of_it(tmp_path: Path) -> None:
     [
         (None, "no file"),
         ("rig: magman\ntwin: {}\npredicted: {}\n", "identified on rig 'magman', not 'pendulum'"),
-        ("rig: pendulum\n", "as `onrig identify` writes"),
+        ("rig: pendulum\n", "as written by `onrig identify`"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(text: str | None, told: str, tmp_path: Path) -> None:

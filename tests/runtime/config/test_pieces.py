@@ -11,7 +11,7 @@ import pytest
 
 from onrig.runtime import python_files, registry
 from onrig.runtime.config.document import Document, parse_content, parse_document
-from onrig.runtime.config.pieces import copies_of, register_resolved, with_copies, with_files, with_plugins
+from onrig.runtime.config.pieces import read_copies, register_resolved, with_copies, with_files, with_plugins
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.yaml_nodes import value_at
 
@@ -28,7 +28,7 @@ Write = Callable[[str], Path]
 @pytest.fixture(autouse=True)
 def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that has read no configuration, in a folder of its own."""
-    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setattr(python_files, "_trusts_everything", False)
     monkeypatch.setenv("ONRIG_TRUST", "")
     monkeypatch.chdir(tmp_path)
@@ -71,7 +71,7 @@ def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
     keeper = registry.load(registry.RETENTIONS, "Mine")
     assert keeper.name == "Mine"
     assert registry.is_third_party(keeper)
-    origin = registry.origin_of(registry.RETENTIONS, "Mine")
+    origin = registry.plugin_origin(registry.RETENTIONS, "Mine")
     assert origin is not None
     assert origin.source.endswith("mine.py")
     assert registry.import_home(keeper, ":Mine") is keeper
@@ -97,7 +97,7 @@ def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch:
     with_plugins(named(place), None)  # allowed by the configuration itself, also for child processes
     allowed = os.environ["ONRIG_TRUST"]
     monkeypatch.setenv("ONRIG_TRUST", "")
-    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     assert "only with --trust" in said(named(place), None)
     with pytest.raises(python_files.NotTrusted):
         register_resolved(f'{{"python": {{"retentions": {{"Mine": "{place}"}}}}}}'.encode())
@@ -184,7 +184,7 @@ def test_a_run_uses_its_copy_of_a_file_that_is_missing_or_has_changed(tmp_path: 
     text = "limits: {predicted: {kind: sampled, table: beam.barrier}}"
     resolved = with_files(parse_document(text, "run.yaml"), tmp_path)
     run = tmp_path / "run"
-    ((name, content),) = copies_of(resolved.data).items()
+    ((name, content),) = read_copies(resolved.data).items()
     (run / name).parent.mkdir(parents=True)
     (run / name).write_bytes(content)
 

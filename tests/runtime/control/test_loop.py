@@ -24,7 +24,7 @@ from onrig.runtime.control.loop_state import LoopState, SharedMemory, decode_sta
 from onrig.runtime.control.outside import AT_ONCE, Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.policy.contract import contract_for
-from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.policy.probation import probation_limits
 from onrig.runtime.record import Flag, Kind, RecordLayout
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.run_state.faults import FaultName, Halted
@@ -92,7 +92,7 @@ class Bench:
         contract = contract_for(rig, self.config.rate_hz, policy_id=1, parent_run="", training_step=0)
         slot.put(1, models.serialized(models.policy(contract=contract)))
         self.requests = Requests(self.board)
-        switch = PolicySwitch(slot, terms_of(self.config))
+        switch = PolicySwitch(slot, probation_limits(self.config))
         self.loop = ControlLoop(self.config, self.session, SharedMemory(self.ring, self.board), switch, self.requests)
         self.layout = layout
         self.said: list[tuple[str, str]] = []

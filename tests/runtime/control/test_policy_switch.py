@@ -10,7 +10,7 @@ from onrig.hw.native import library
 from onrig.runtime.control import policy_switch
 from onrig.runtime.control.loop_state import LoopState, decode_state, encode_state, load_stored_session
 from onrig.runtime.control.policy_switch import PolicySwitch
-from onrig.runtime.policy.probation import Terms
+from onrig.runtime.policy.probation import ProbationLimits
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
@@ -254,10 +254,10 @@ def test_a_slot_that_is_being_rewritten_holds_nobody_up(slot: PolicySlot, monkey
 
 # -- probation ---------------------------------------------------------------------------------------------------------
 
-TERMS = Terms(ticks=5, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
+TERMS = ProbationLimits(ticks=5, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
 
 
-def seated(slot: PolicySlot, *policy_ids: int, ticks: int = 5, terms: Terms | None = TERMS) -> PolicySwitch:
+def seated(slot: PolicySlot, *policy_ids: int, ticks: int = 5, terms: ProbationLimits | None = TERMS) -> PolicySwitch:
     """A switch on which these policies have sat in turn, each for so many good ticks (the last one for none)."""
     switch = PolicySwitch(slot, terms)
     for policy_id in policy_ids:
@@ -444,7 +444,7 @@ def test_builds_are_timed_without_anybody_on_the_seat(slot: PolicySlot) -> None:
     assert FakeSession.built == []
 
 
-LENIENT = Terms(ticks=10, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
+LENIENT = ProbationLimits(ticks=10, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
 
 
 def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> None:

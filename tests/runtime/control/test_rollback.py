@@ -13,7 +13,7 @@ import pytest
 from onrig.runtime.link.messages import Attach, Pull, Rows, Verdict
 from onrig.runtime.link.server import Ticket
 from onrig.runtime.policy.contract import contract_for
-from onrig.runtime.policy.probation import Reason, terms_of
+from onrig.runtime.policy.probation import Reason, probation_limits
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import examination
@@ -53,7 +53,7 @@ class Rig:
             self._note,
         )
         self.desk.handle(TICKET, Attach(role="push"), ())
-        self.watch = PolicyWatch(terms_of(self.config), self.config.rate_hz, self._note, self.desk.add_ruling)
+        self.watch = PolicyWatch(probation_limits(self.config), self.config.rate_hz, self._note, self.desk.add_ruling)
         send = bench.session.send_command
 
         def tapped(frame: int, command: tuple[int, ...]) -> None:

@@ -35,7 +35,7 @@ class FakePolicy:
     """What the tick asks of a session; answers what it is told to."""
 
     def __init__(self, answer: Callable[[npt.NDArray[np.float32]], Sequence[float]], m: int = 1) -> None:
-        self.plain = True
+        self.has_basic_ports = True
         self.native = False
         self._answer, self._m = answer, m
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.explore.budgets import Amounts, Ledger
+from onrig.runtime.explore.budgets import Ledger, TickConsumption
 from onrig.runtime.explore.settings import Budgets, Quota, TemperatureLimit
 
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
@@ -14,7 +14,7 @@ MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 
 def used(ledger: Ledger, trips: int) -> Ledger:
     for _ in range(trips):
-        ledger.book(Amounts(trips=1))
+        ledger.book(TickConsumption(trips=1))
     return ledger
 
 
@@ -66,7 +66,7 @@ def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, flo
             now += round(1e6 * pause.wait_s)
             assert ledger.pause() is None
             assert ledger.factor() == 1.0
-        ledger.book(Amounts(energy_s=energy_s))
+        ledger.book(TickConsumption(energy_s=energy_s))
         booked.append((now, energy_s))
         within = math.fsum(e for at, e in booked[:-1] if now - at <= HOUR_US)
         assert within < 10.0 + 1e-9
@@ -123,12 +123,12 @@ def test_a_restored_ledger_goes_on_as_the_one_that_was_saved(
     first, second = Ledger(budgets), Ledger(budgets)
     for gap_us, amount in before:
         first.advance(gap_us)
-        first.book(Amounts(energy_s=amount, wear_strokes=amount / 2))
+        first.book(TickConsumption(energy_s=amount, wear_strokes=amount / 2))
     second.restore(first.state())
     for gap_us, amount in after:
         for ledger in (first, second):
             ledger.advance(gap_us)
-            ledger.book(Amounts(energy_s=amount))
+            ledger.book(TickConsumption(energy_s=amount))
         assert (first.state(), first.factor(), first.pause()) == (second.state(), second.factor(), second.pause())
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onrig.learner.export import export_policy
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.explore.noise import (
-    Scale,
+    AdaptiveScale,
     adapt_scale,
     episode_noise,
     ornstein_uhlenbeck,
@@ -142,16 +142,16 @@ NOISE = ParameterNoise(target_std=0.2, adapt_every=3, adaption=1.1)
 
 @given(st.lists(st.lists(st.floats(-2, 2), min_size=2, max_size=2), min_size=3, max_size=3))
 def test_every_n_steps_the_scale_follows_the_distance(distances: list[list[float]]) -> None:
-    scale = Scale(0.5)
+    scale = AdaptiveScale(0.5)
     for k, deviation in enumerate(distances, start=1):
         assert (scale.std, scale.steps) == (0.5, k - 1)
         scale = adapt_scale(NOISE, scale, deviation)
     near = np.sqrt(np.mean(np.square(distances))) <= 0.2
-    assert scale == Scale(pytest.approx(0.5 * 1.1 if near else 0.5 / 1.1))  # type: ignore[arg-type]
+    assert scale == AdaptiveScale(pytest.approx(0.5 * 1.1 if near else 0.5 / 1.1))  # type: ignore[arg-type]
 
 
 def test_the_scale_settles_where_the_action_is_as_far_off_as_wished() -> None:
-    noise, scale = ParameterNoise(adapt_every=10, adaption=1.05), Scale(0.2)
+    noise, scale = ParameterNoise(adapt_every=10, adaption=1.05), AdaptiveScale(0.2)
     model, rng = export_policy(layers(), contract()), np.random.default_rng(0)
     distances = []
     for episode in range(150):

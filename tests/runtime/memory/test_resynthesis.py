@@ -123,13 +123,13 @@ def test_what_is_not_written_at_all_leaves_everything_as_it_was() -> None:
     memory = Memory(config("FULL[Uniform]"), Scripted([1] * 8, [1] * 8))
     memory.insert(offered(8))
     assert held(memory.storage) == [1e6 + 0, 1e6 + 1, 1e6 + 2, 1e6 + 3]
-    assert (memory.offered, memory.keeper.refused) == (8, 4)
+    assert (memory.offered, memory.keeper.n_rejected) == (8, 4)
 
 
 def test_experiences_are_dropped_with_the_write_probability() -> None:
     memory = Memory(config(capacity=8000, write_probability=0.25))
     memory.insert(offered(4000))
     assert abs(memory.storage.inserted - 1000) < 4.5 * np.sqrt(4000 * 0.25 * 0.75)
-    assert memory.keeper.refused + memory.storage.inserted == memory.offered == 4000
+    assert memory.keeper.n_rejected + memory.storage.inserted == memory.offered == 4000
     kept = held(memory.storage)
     assert kept == sorted(kept), "in order"

@@ -65,7 +65,7 @@ def test_capacity_fits_the_budget() -> None:
 
 @pytest.mark.parametrize("shape", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_empty_shapes_are_refused(shape: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="no storage"):
+    with pytest.raises(ValueError, match="cannot store"):
         Storage(shape[0], Layout(*shape[1:]))
 
 
@@ -183,5 +183,5 @@ def test_rows_out_of_order_or_place_are_refused_untouched() -> None:
 
 
 def test_a_mirror_from_the_future_is_refused() -> None:
-    with pytest.raises(ValueError, match="claims 1 writes, but there have been 0"):
+    with pytest.raises(ValueError, match="has 1 writes, but the storage only 0"):
         Storage(4, Layout(1, 1)).changed_since(1)

@@ -13,7 +13,7 @@ from onrig.runtime.memory.strategy import (
     sampling_names,
 )
 
-KEEPERS = registry.loadable(registry.RETENTIONS)
+KEEPERS = registry.load_available(registry.RETENTIONS)
 
 
 @given(

@@ -182,7 +182,7 @@ def test_whoever_goes_on_with_an_episode_counts_from_its_first_record_whatever_w
     records = episode(9, tick=50)
     first, second = TransitionBuilder(RIG), TransitionBuilder(RIG)
     first.add(records[:4])
-    second.began = first.began
+    second.episode_start = first.episode_start
     assert second.add(records[6:]).step.tolist() == [6, 7, 8]
 
 

@@ -108,7 +108,7 @@ def altered(**changes: object) -> PolicyContract:
         (altered(behaviour="gaussian", format=2), "the rig adds its own exploration"),
         (altered(actions=(Signal("voltage", "V", -10.0, 10.0),)), "actions 'voltage' is [-10.0, 10.0] V"),
         (altered(observations=CONTRACT.observations[::-1]), "observations are ['omega', 'theta']"),
-        (altered(policy_id=1 << 63), "policy_id is beyond 64 bits"),
+        (altered(policy_id=1 << 63), "policy_id exceeds 64 bits"),
         (altered(policy_id=-(1 << 63) - 1), "policy_id is -9223372036854775809"),
         (altered(training_step=-1), "training_step is -1"),
     ],

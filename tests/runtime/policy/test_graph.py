@@ -10,7 +10,7 @@ from onrig.runtime.policy.call import Value, value_of
 from onrig.runtime.policy.contract import ModelRefused, ports_for
 from onrig.runtime.policy.graph import MAX_ELEMENTS, Cost, check_graph, check_operators
 from onrig.runtime.policy.onnx_wire import FLOAT, read_model
-from onrig.runtime.policy.operators import OPERATORS, evaluate
+from onrig.runtime.policy.operators import OPERATORS, infer_result
 from tests.runtime.policy import models
 from tests.runtime.policy.models import node
 
@@ -127,7 +127,7 @@ def test_refuses_inputs_that_do_not_fit_the_operator(bad: onnx.NodeProto, consta
 
 def test_the_best_of_some_values_may_pick_from_as_many_but_not_from_fewer() -> None:
     nodes = [node("ArgMax", ["observation"], ["best"], axis=1), node("Gather", ["levels", "best"], ["x"])]
-    for levels, refused in ((np.zeros(2, np.float32), ""), (np.zeros(1, np.float32), "indices up to 1 of 1")):
+    for levels, refused in ((np.zeros(2, np.float32), ""), (np.zeros(1, np.float32), "indices up to 1 exceed 1")):
         model = models.linear([*nodes], {"levels": levels})
         if refused:
             assert refused in refusal_of(model)
@@ -302,7 +302,7 @@ def shapes_of(
     read = read_model(model)
     values = [Value(FLOAT, shape), *map(value_of, read.initializers.values())]
     try:
-        expected = evaluate(read.nodes[0], tuple(values)).shapes
+        expected = infer_result(read.nodes[0], tuple(values)).shapes
     except ModelRefused:
         return None
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])

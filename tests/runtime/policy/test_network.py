@@ -185,7 +185,7 @@ def test_admission_keeps_onnxruntime_and_says_so_where_the_library_differs(
     verdict = judged(latency_is_advisory=True)
     assert not verdict.native
     [warning] = [text for text in verdict.warnings if "onnxruntime" in text]  # a busy machine warns of its latency, too
-    assert warning.startswith("onnxruntime evaluates it: the C library's 'action' differs by ")
+    assert warning.startswith("evaluated by onnxruntime, because the C library's 'action' differs by ")
     assert warning.endswith(", more than rounding (1e-05)")
 
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.policy.probation import Reason, Tenure, Terms, terms_of
+from onrig.runtime.policy.probation import ProbationLimits, Reason, Tenure, probation_limits
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.record import Rule
 from onrig.runtime.run_loading import load_run
 from tests.runtime.samples import PENDULUM
 
-TERMS = Terms(ticks=20, slow_ns=1000, slow_ticks=3, excess_fallback=0.25)
+TERMS = ProbationLimits(ticks=20, slow_ns=1000, slow_ticks=3, excess_fallback=0.25)
 QUICK, SLOW = 1000, 1001
 
 
@@ -23,11 +23,11 @@ def feed(tenure: Tenure, ticks: int, rule: Rule = Rule.NONE, policy_ns: int = QU
 def test_a_policy_that_does_nothing_wrong_has_passed_after_its_time_and_is_not_judged_any_more() -> None:
     tenure = Tenure(TERMS, 0.0)
     assert feed(tenure, 19) == []
-    assert (tenure.on_probation, tenure.passed) == (True, False)
+    assert (tenure.is_on_probation, tenure.has_passed) == (True, False)
     assert feed(tenure, 1) == []
-    assert (tenure.on_probation, tenure.passed) == (False, True)
+    assert (tenure.is_on_probation, tenure.has_passed) == (False, True)
     assert feed(tenure, 5, Rule.FINITE) == []
-    assert tenure.passed
+    assert tenure.has_passed
 
 
 @pytest.mark.parametrize("before", [0, 19])
@@ -35,9 +35,9 @@ def test_an_answer_that_is_no_number_fails_at_once(before: int) -> None:
     tenure = Tenure(TERMS, 1.0)
     feed(tenure, before)
     assert tenure.add_tick(Rule.FINITE, QUICK) is Reason.FINITE
-    assert (tenure.failed, tenure.on_probation, tenure.passed) == (Reason.FINITE, False, False)
+    assert (tenure.failed, tenure.is_on_probation, tenure.has_passed) == (Reason.FINITE, False, False)
     assert feed(tenure, 30, Rule.FINITE) == [], "it fails once"
-    assert not tenure.passed
+    assert not tenure.has_passed
 
 
 def test_slow_ticks_in_a_row_fail_and_single_ones_do_not() -> None:
@@ -63,27 +63,27 @@ def test_the_fallback_may_act_so_much_more_than_under_the_predecessor_and_no_mor
 def test_without_a_predecessor_the_fallback_may_act_as_much_as_it_must() -> None:
     tenure = Tenure(TERMS, None)
     assert feed(tenure, 20, Rule.FALLBACK) == []
-    assert tenure.passed
+    assert tenure.has_passed
 
 
 @pytest.mark.parametrize("rule", [Rule.RANGE, Rule.RATE, Rule.JERK])
 def test_a_rule_that_only_limits_the_command_does_not_count(rule: Rule) -> None:
     tenure = Tenure(TERMS, 0.0)
     assert feed(tenure, 20, rule) == []
-    assert tenure.share == 0.0
+    assert tenure.fallback_share == 0.0
 
 
 def test_the_share_goes_on_being_counted_after_the_probation_for_the_next_policy_to_be_measured_by() -> None:
     tenure = Tenure(TERMS, 0.0)
     feed(tenure, 30)
     feed(tenure, 10, Rule.FALLBACK)
-    assert (tenure.ticks, tenure.share) == (40, 0.25)
+    assert (tenure.ticks, tenure.fallback_share) == (40, 0.25)
 
 
 def test_without_terms_nobody_is_on_probation() -> None:
     tenure = Tenure(None, None)
     assert feed(tenure, 50, Rule.FINITE, SLOW) == []
-    assert (tenure.on_probation, tenure.passed, tenure.ticks) == (False, False, 50)
+    assert (tenure.is_on_probation, tenure.has_passed, tenure.ticks) == (False, False, 50)
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(Rule)), st.sampled_from([QUICK, SLOW])), max_size=60))
@@ -92,16 +92,20 @@ def test_equal_ticks_give_equal_verdicts_and_at_most_one(ticks: list[tuple[Rule,
     verdicts = [first.add_tick(*tick) for tick in ticks]
     assert verdicts == [again.add_tick(*tick) for tick in ticks]
     assert sum(v is not None for v in verdicts) <= 1
-    assert not (first.passed and first.failed)
+    assert not (first.has_passed and first.failed)
 
 
 def test_the_terms_are_those_of_the_configuration_in_ticks() -> None:
-    terms = terms_of(PENDULUM)
-    assert terms == Terms(ticks=100, slow_ns=None, slow_ticks=10, excess_fallback=0.5), "time counts for nothing here"
+    terms = probation_limits(PENDULUM)
+    assert terms == ProbationLimits(ticks=100, slow_ns=None, slow_ticks=10, excess_fallback=0.5), (
+        "time counts for nothing here"
+    )
     fast = load_run("pendulum", ["device.pace={scaled: 10}", "probation={duration_s: 0.5, slow_share: 0.25}"])
-    assert terms_of(fast) == Terms(ticks=25, slow_ns=500_000, slow_ticks=10, excess_fallback=0.5)
-    assert terms_of(msgspec.structs.replace(PENDULUM, probation=None)) is None
-    assert terms_of(msgspec.structs.replace(PENDULUM, probation=Probation(duration_s=1e-9))) == terms._replace(ticks=1)
+    assert probation_limits(fast) == ProbationLimits(ticks=25, slow_ns=500_000, slow_ticks=10, excess_fallback=0.5)
+    assert probation_limits(msgspec.structs.replace(PENDULUM, probation=None)) is None
+    assert probation_limits(msgspec.structs.replace(PENDULUM, probation=Probation(duration_s=1e-9))) == terms._replace(
+        ticks=1
+    )
 
 
 def test_every_reason_is_said_in_words() -> None:

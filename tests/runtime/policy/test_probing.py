@@ -45,8 +45,8 @@ def test_a_deterministic_policy_is_no_stochastic_one() -> None:
 @pytest.mark.parametrize(
     ("contract", "what"),
     [
-        (msgspec.structs.replace(CONTRACT, format=2), "2 inputs ['observation', 'noise'], must be exactly 1"),
-        (CONTRACT, "2 inputs ['observation', 'noise'], must be exactly 1: 'observation'"),
+        (msgspec.structs.replace(CONTRACT, format=2), "2 inputs ['observation', 'noise']; expected exactly 1"),
+        (CONTRACT, "2 inputs ['observation', 'noise']; expected exactly 1: 'observation'"),
     ],
     ids=["deterministic", "format 1"],
 )
@@ -101,7 +101,7 @@ def test_a_recurrent_policy_is_run_for_two_hundred_steps() -> None:
 
 
 def test_a_recurrent_policy_is_of_format_2() -> None:
-    assert "2 inputs ['observation', 'hidden'], must be exactly 1" in refusal(models.recurrent(contract=CONTRACT))[1]
+    assert "2 inputs ['observation', 'hidden']; expected exactly 1" in refusal(models.recurrent(contract=CONTRACT))[1]
 
 
 @pytest.mark.parametrize("shape", [["batch", "h"], [1], [1, 0], [1, 5000]])
@@ -116,7 +116,7 @@ def test_a_session_has_a_buffer_for_each_port() -> None:
     session = PolicySession(models.serialized(models.stochastic()))
     assert session.noise is not None
     assert session.hidden is None
-    assert (session.plain, session.squashes) == (False, True)
+    assert (session.has_basic_ports, session.squashes) == (False, True)
     session.observation[0], session.noise[0] = (1.0, 10.0), 2.0
     session.run()
     assert session.mean[0, 0] == pytest.approx(0.3)
@@ -124,5 +124,5 @@ def test_a_session_has_a_buffer_for_each_port() -> None:
     assert session.drawn[0, 0] == pytest.approx(2.3)
     assert session.action[0, 0] == pytest.approx(3 * np.tanh(2.3))
     plain = PolicySession(models.serialized(models.policy()))
-    assert plain.plain
+    assert plain.has_basic_ports
     assert plain.noise is None

@@ -245,7 +245,7 @@ def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_t
     assert (of.ring.taken, again, went_on.lost) == (50, list(range(40, 50)), 0)
     assert went_on.dropped == 2 + 11, "the ring counts those of this life itself"
     assert of.descent == [(b"that one", (Ancestor(b"the first", 30),))]
-    assert (of.accounts.state(), of.builder.began) == ((SUMS,), BEGAN), "however much the ring has left"
+    assert (of.accounts.state(), of.builder.episode_start) == ((SUMS,), BEGAN), "however much the ring has left"
     assert told == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
     assert of.policies.passed_on == 1
 

@@ -58,7 +58,7 @@ def test_a_memory_overflows_when_it_has_no_room_and_not_where_it_is_thinned(
     memory = Memory(msgspec.structs.replace(PENDULUM, selection=selection))
     memory.insert(transitions(offered))
     assert memory.overflows == overflows
-    assert (memory.keeper.refused > 0) == (overflows or share < 1)
+    assert (memory.keeper.n_rejected > 0) == (overflows or share < 1)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_experiences_in_which_the_shield_acted_stay_out_where_that_is_wished(
 def test_what_a_keeper_rejects_is_offered_and_not_stored() -> None:
     memory = Memory(config("FULL[Uniform]", 3))
     memory.insert(transitions(5))
-    assert (memory.offered, memory.storage.inserted, memory.keeper.refused) == (5, 3, 2)
+    assert (memory.offered, memory.storage.inserted, memory.keeper.n_rejected) == (5, 3, 2)
     assert memory.storage.reward.tolist() == transitions(5).reward[:3].tolist()
 
 

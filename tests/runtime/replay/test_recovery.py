@@ -9,7 +9,7 @@ import pytest
 
 from onrig.runtime.control.loop_state import LoopState
 from onrig.runtime.control.policy_switch import SeatedState, SwitchState
-from onrig.runtime.policy.probation import Record
+from onrig.runtime.policy.probation import TenureState
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBackList
@@ -17,7 +17,7 @@ from onrig.runtime.replay.recovery import Point, Recovery, encode_point, recover
 from onrig.runtime.run_state.episodes import EpisodeFile, EpisodeRow, read_rows
 
 ROW = EpisodeRow(1, "train", 200, -0.1, 1 / 3, -0.0, 1e-17, 4, 2, 5, 10**18)
-LOOP = LoopState(3, False, 700, 14_000_000, {"training_steps": 600.0}, SwitchState((SeatedState(3, Record(50)),)))
+LOOP = LoopState(3, False, 700, 14_000_000, {"training_steps": 600.0}, SwitchState((SeatedState(3, TenureState(50)),)))
 DURATIONS = Durations((5, [(1, 2)]), (0, []), (1, 2, 3))
 NOTE = encode_point(Point(LOOP, DURATIONS))
 
@@ -131,7 +131,7 @@ def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Pat
 
 def test_a_policy_that_was_rolled_back_since_the_checkpoint_does_not_act_again_in_real_time(tmp_path: Path) -> None:
     filed(tmp_path, 3)
-    seated = (SeatedState(2, Record(90)), SeatedState(3, Record(50)))
+    seated = (SeatedState(2, TenureState(90)), SeatedState(3, TenureState(50)))
     note = encode_point(Point(LoopState(3, switch=SwitchState(seated, (1,))), DURATIONS))
     RolledBackList(tmp_path / "policies").add(3, bytes([3]) * 16, "too slow")
     recovery, _ = recover_files(tmp_path, counts(rows=5), note, lockstep=False)

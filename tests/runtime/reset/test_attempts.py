@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onrig.hw.rig import Rig
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.reset.schema import Draw, Reset, Settle, reset_problems
-from onrig.runtime.starts import middle_of
+from onrig.runtime.starts import middle_start
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.magman import Magman
@@ -17,7 +17,7 @@ from tests.runtime.samples import MAGMAN, PENDULUM
 from tests.runtime.third_party import Home
 
 PERIOD_S = 0.02
-PENDULUM_START, MAGMAN_START = (middle_of(config.task.start) for config in (PENDULUM, MAGMAN))
+PENDULUM_START, MAGMAN_START = (middle_start(config.task.start) for config in (PENDULUM, MAGMAN))
 
 
 def reset_of(config_reset: Reset | None) -> Reset:
@@ -99,7 +99,7 @@ def test_it_gives_up_after_its_attempts_with_the_safe_output_and_says_how_far_it
     assert progress is Progress.GAVE_UP
     assert took_s == pytest.approx(attempts * 2.0 + (attempts - 1) * 0.5, abs=attempts * 2 * PERIOD_S)
     assert actions[-1] == (0.0,)
-    assert episode_reset.detail.startswith(f"{attempts} attempts of 2 s; finally angle was 1.0")
+    assert episode_reset.detail.startswith(f"{attempts} attempts of 2 s; at the end angle was 1.0")
 
 
 def test_between_attempts_the_output_is_safe_and_every_later_one_begins_with_a_push_to_the_other_side() -> None:
@@ -166,7 +166,9 @@ def test_coils_that_are_not_there_are_named() -> None:
     assert {at for at, _ in reset_problems(reset, MAGMAN_START, MAGMAN.rig)} == {"coils.current_9", "position"}
 
 
-@pytest.mark.parametrize(("how", "said"), [("infinite", "the action (inf,)"), ("whole", "the action (0.0, 0.0)")])
+@pytest.mark.parametrize(
+    ("how", "said"), [("infinite", "invalid action (inf,)"), ("whole", "invalid action (0.0, 0.0)")]
+)
 def test_a_driver_from_outside_that_fails_is_the_end_of_the_reset(how: str, said: str) -> None:
     reset = EpisodeReset(Home(within={"angle": 0.1}, how=how), PENDULUM_START, PENDULUM.rig)
     assert reset.action((1.0, 0.0), 20_000) == (0.0,)

@@ -129,8 +129,6 @@ def test_a_range_without_a_whole_count_is_refused() -> None:
 
 def test_a_brake_that_rests_at_an_end_of_its_range_is_refused_for_fallback_and_reset() -> None:
     problems = told("pendulum", "rig.actuators[0].low=0")
-    message = (
-        "'voltage' cannot brake in both directions: its safe output 0 V, from which it brakes, is an end of its range"
-    )
+    message = "'voltage' cannot brake in both directions: its safe output 0 V is an end of its range"
     assert [message in problem for problem in problems] == [True, True]
     assert ["limits.fallback.actuator" in p or "task.reset.actuator" in p for p in problems] == [True, True]

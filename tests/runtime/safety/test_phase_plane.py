@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety import phase_plane
-from onrig.runtime.safety.pendulum import PendulumBox, cases
+from onrig.runtime.safety.pendulum import PendulumBox, side_cases
 from onrig.runtime.safety.phase_plane import (
     N_LEVELS,
     N_NODES,
     Case,
     NoSafeSet,
-    Sides,
     Span,
+    UpperSide,
     check_feasible,
     mirror_case,
     upper_side,
@@ -33,7 +33,7 @@ def case(run: str, dead_band: float = 0.0, output: str = "") -> Case:
     told = {"limits.predicted.dead_band": dead_band, "rig.safe_output": output}
     config = load_run(run, [f"{name}={value}" for name, value in told.items() if value])
     assert isinstance(config.limits.predicted, PendulumBox)
-    return cases(config.limits.predicted, config.limits.setting(config.rig, config.period_us * 1e-6))[0]
+    return side_cases(config.limits.predicted, config.limits.setting(config.rig, config.period_us * 1e-6))[0]
 
 
 def cell(curve: phase_plane.Curve, angle: float) -> float:
@@ -153,7 +153,7 @@ def test_no_dead_band_and_one_of_0_give_the_same_curves_bit_for_bit(run: str) ->
     assert np.array_equal(phase_plane.largest_effect(command, 0.0), command)
     zero = load_run(run, ["limits.predicted.dead_band=0"])
     assert isinstance(zero.limits.predicted, PendulumBox)
-    assert cases(zero.limits.predicted, zero.limits.setting(zero.rig, zero.period_us * 1e-6))[0] == c
+    assert side_cases(zero.limits.predicted, zero.limits.setting(zero.rig, zero.period_us * 1e-6))[0] == c
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -185,7 +185,7 @@ def test_a_finer_grid_gives_no_smaller_promise(output: str, monkeypatch: pytest.
     assert np.max(fine - coarse) < 0.02 * c.limit
 
 
-def shares(sides: Sides, limit: float) -> float:
+def shares(sides: UpperSide, limit: float) -> float:
     return float(sides.safe.min()) / limit
 
 
@@ -268,7 +268,7 @@ def test_a_safe_set_that_trusts_the_fallback_to_go_on_does_not_survive_its_host(
     c = case(run)
     monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(N_NODES, case.limit))
     trusting = phase_plane._curves.__wrapped__(c)[2]
-    monkeypatch.setattr("tests.runtime.safety.test_phase_plane.upper_side", lambda _: Sides(*[trusting] * 5))
+    monkeypatch.setattr("tests.runtime.safety.test_phase_plane.upper_side", lambda _: UpperSide(*[trusting] * 5))
     assert fastest_after_the_host(c, c.command.high, c.delay_s, motor_damps=True) > 1.01 * c.limit
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.barrier_file import Header, Tested, Values, write_barrier
+from onrig.runtime.safety.barrier_file import BarrierTest, Header, Values, write_barrier
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import sampled_box
 from onrig.sim.barrier.table import compute
@@ -55,7 +55,7 @@ limits:
     nodes: {position: 37, velocity: 41}
     uncertainty: {A_velocity_velocity: [0.45, 0.75], B_velocity_tilt: [6.3, 7.7]}
 """
-TESTED = Tested(3000, 0, 0.001, 0.95, 0.0)
+TESTED = BarrierTest(3000, 0, 0.001, 0.95, 0.0)
 
 
 def beam(folder: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, SampledBox]:
@@ -75,7 +75,7 @@ def computed(folder: Path, plants: int = 8) -> tuple[Header, Values]:
     return compute(config, box, plants, 0, lambda share: None, workers=1)
 
 
-def with_table(folder: Path, tested: Tested | None = TESTED) -> tuple[RunConfig, SampledBox]:
+def with_table(folder: Path, tested: BarrierTest | None = TESTED) -> tuple[RunConfig, SampledBox]:
     """The beam with its table, as if it had been tested."""
     header, values = computed(folder)
     plain: dict[str, Any] = {name: getattr(header, name) for name in header.__struct_fields__}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.safety.barrier_file import decode, encode
+from onrig.runtime.safety.barrier_file import decode_barrier, encode_barrier
 from onrig.sim.barrier.plants import draw_plants
 from onrig.tools.load import load, load_for_rig, replace_device
 from tests.sim.barrier.beam import BEAM, beam, computed, with_table
@@ -56,15 +56,15 @@ def test_a_missing_an_untested_and_a_damaged_table_are_refused(bench: Path, tmp_
     with_table(bench, tested=None)
     assert "was not tested" in problem(bench)
     header, values = computed(bench)
-    data = encode(header, values)
-    assert decode(data).header == header
+    data = encode_barrier(header, values)
+    assert decode_barrier(data).header == header
     for wrong in (data[:-1], data[:-4], data[1:], b"", data.replace(b"onrig-barrier-1", b"onrig-barrier-9")):
         with pytest.raises(ValueError, match=r"not a table|compute it again"):
-            decode(wrong)
+            decode_barrier(wrong)
     odd = values.copy()
     odd[7] = np.nan
     with pytest.raises(ValueError, match="non-finite"):
-        decode(encode(header, odd))
+        decode_barrier(encode_barrier(header, odd))
     (bench / "beam.barrier").write_bytes(data[:-4])
     assert "values are missing" in problem(bench)
 

@@ -32,7 +32,7 @@ def four_coils(rows: npt.NDArray[np.int64], observations: npt.NDArray[np.float32
 def altered(synthetic: Synthetic, n: int = 4000, noise: float = 0.0) -> tuple[Transitions, Transitions]:
     before = measured(PENDULUM, n)
     signal = np.full((n, 1), noise)
-    return before, resynthesise(synthetic, model_of(PENDULUM), before, draws(PENDULUM, n), signal, policy).altered
+    return before, resynthesise(synthetic, model_of(PENDULUM), before, draws(PENDULUM, n), signal, policy).transitions
 
 
 def is_synthetic(t: Transitions) -> npt.NDArray[np.bool_]:
@@ -82,7 +82,9 @@ def test_a_new_action_leaves_the_state_and_counts_as_explored_by_its_distance_fr
 def test_exploration_is_the_sum_over_the_actuators() -> None:
     before = measured(MAGMAN, 50)
     noise = np.zeros((50, 4))
-    after = resynthesise(Synthetic(actions=1.0), model_of(MAGMAN), before, draws(MAGMAN, 50), noise, four_coils).altered
+    after = resynthesise(
+        Synthetic(actions=1.0), model_of(MAGMAN), before, draws(MAGMAN, 50), noise, four_coils
+    ).transitions
     wish = four_coils(np.arange(50), before.observation)
     np.testing.assert_allclose(after.exploration, np.abs(after.action - wish).sum(axis=1), rtol=1e-5)
 
@@ -101,8 +103,8 @@ def test_a_synthetic_transition_is_not_the_end_of_an_episode_nor_an_intervention
     offer = resynthesise(
         Synthetic(states=1.0), model_of(PENDULUM), before, draws(PENDULUM, 20), np.zeros((20, 1)), policy
     )
-    assert offer.altered.flags.tolist() == [Flag.SYNTHETIC] * 20
-    assert offer.altered.policy_id.tolist() == [7] * 20
+    assert offer.transitions.flags.tolist() == [Flag.SYNTHETIC] * 20
+    assert offer.transitions.policy_id.tolist() == [7] * 20
     assert before.flags.tolist() == [7] * 20, "what was measured is not touched"
 
 
@@ -119,8 +121,8 @@ def test_without_its_policy_a_transition_stays_as_measured() -> None:
         np.zeros((40, 1)),
         forgotten,
     )
-    assert is_synthetic(offer.altered).tolist() == [False, True] * 20
-    assert rows_equal(before, offer.altered).tolist() == [True, False] * 20
+    assert is_synthetic(offer.transitions).tolist() == [False, True] * 20
+    assert rows_equal(before, offer.transitions).tolist() == [True, False] * 20
 
 
 @pytest.mark.parametrize("refresh", [0.0, 0.25, 1.0])
@@ -131,7 +133,7 @@ def test_a_write_renews_its_slot_with_the_refresh_probability(refresh: float) ->
     )  # fmt: skip
     spread = 4.5 * np.sqrt(4000 * refresh * (1 - refresh))
     assert abs(int(offer.may_overwrite.sum()) - 4000 * refresh) <= spread
-    both = offer.may_overwrite & is_synthetic(offer.altered)
+    both = offer.may_overwrite & is_synthetic(offer.transitions)
     assert abs(int(both.sum()) - 4000 * refresh * 0.4) <= 200, "whether, and what, are drawn apart"
 
 
@@ -154,8 +156,8 @@ def test_it_does_not_matter_how_transitions_come_in_batches(
     for a, b in itertools.pairwise(edges):
         part = Transitions(*(column[a:b] for column in before))  # type: ignore[arg-type]
         piece = resynthesise(synthetic, model, part, Draws(*(d[a:b] for d in numbers)), noise[a:b], act)
-        same = Transitions(*(column[a:b] for column in whole.altered))  # type: ignore[arg-type]
-        assert rows_equal(piece.altered, same).all()
+        same = Transitions(*(column[a:b] for column in whole.transitions))  # type: ignore[arg-type]
+        assert rows_equal(piece.transitions, same).all()
         assert (piece.may_overwrite == whole.may_overwrite[a:b]).all()
 
 

@@ -58,7 +58,7 @@ def test_a_file_that_is_no_policy_is_as_none(folder: Path) -> None:
 def test_the_action_in_a_new_state_has_the_noise_that_the_loop_had_in_that_tick(folder: Path) -> None:
     run = config(Synthetic(states=1.0))
     before = part(measured(run, 450), 150, 430)  # from the middle of episode 1 into episode 3
-    after = RunResynthesiser(run, folder)(before).altered
+    after = RunResynthesiser(run, folder)(before).transitions
     noise = [
         episode_noise(run.exploration, stream(0, Role.EXPLORATION, e), e, 200, ["voltage"])[k]
         for e, k in zip(before.episode.tolist(), before.step.tolist(), strict=True)
@@ -77,10 +77,10 @@ def test_numbers_follow_from_seed_episode_and_step_alone(folder: Path) -> None:
     later = RunResynthesiser(run, folder)
     for a, b in ((455, 456), (456, 777), (777, 900)):
         piece = later(part(before, a, b))
-        assert rows_equal(piece.altered, part(whole.altered, a, b)).all()
+        assert rows_equal(piece.transitions, part(whole.transitions, a, b)).all()
         assert (piece.may_overwrite == whole.may_overwrite[a:b]).all()
     other = RunResynthesiser(config(Synthetic(states=0.3, actions=0.3), seed=1), folder)(before)
-    assert not rows_equal(other.altered, whole.altered).all()
+    assert not rows_equal(other.transitions, whole.transitions).all()
 
 
 def test_the_fraction_of_synthetic_experiences_does_not_depend_on_the_refresh_probability(folder: Path) -> None:

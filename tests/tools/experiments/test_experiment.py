@@ -239,7 +239,7 @@ def test_a_bad_spec_starts_nothing(spec: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_an_unknown_experiment_is_refused_with_the_shipped_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert experiment("figure-99") == 2
-    assert "no 'figure-99' (did you mean 'figure-9'?); shipped are: cicek-" in capsys.readouterr().err
+    assert "no 'figure-99' (did you mean 'figure-9'?); shipped with Onrig: cicek-" in capsys.readouterr().err
 
 
 def test_a_dry_run_lists_the_cells_and_writes_nothing(

@@ -171,7 +171,7 @@ def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: P
             "selection",
             "'selection.capacity'",
         ),
-        ("{config: pendulumm}", "pendulumm", "no 'pendulumm' (did you mean 'pendulum'?); shipped are:"),
+        ("{config: pendulumm}", "pendulumm", "no 'pendulumm' (did you mean 'pendulum'?); shipped with Onrig:"),
         ("{config: pendulum, grids: {}}", "grids", "unknown field 'grids'"),
         (
             "{config: pendulum, set: {rate_hz: 50}}\n- {config: pendulum, set: {rate_hz: 50.0}}",

@@ -23,7 +23,7 @@ from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, contract_for
-from onrig.runtime.policy.probation import terms_of
+from onrig.runtime.policy.probation import probation_limits
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_run, save_resolved
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
@@ -157,7 +157,7 @@ class LoggedRun:
         session = DeviceSession(self.line_of(device, clock), rig, clock)
         session.connect()
         session.configure(self.config.period_us, rig.lease_periods)
-        switch = _Switch(self.slot, terms_of(self.config))
+        switch = _Switch(self.slot, probation_limits(self.config))
         loop = ControlLoop(
             self.config, session, SharedMemory(self.ring, self.board, self._kept_state), switch, self.orders
         )

@@ -29,7 +29,7 @@ MODEL = ROOT / "tests/sim/plants/pole.xml"
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants in files are registered for the process, and their trust is in its environment: for one test here."""
-    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setenv("ONRIG_TRUST", "")
 
 

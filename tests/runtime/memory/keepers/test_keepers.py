@@ -31,7 +31,7 @@ def _offer(keeper: Keeper, exploration: float, episode: int = 1) -> int:
 def test_free_slots_are_taken_in_turn(retention: str) -> None:
     keeper = _keeper(retention, 9)
     assert [_offer(keeper, 0.5) for _ in range(9)] == list(range(9))
-    assert keeper.refused == 0
+    assert keeper.n_rejected == 0
 
 
 def test_fifo_overwrites_the_oldest() -> None:
@@ -42,7 +42,7 @@ def test_fifo_overwrites_the_oldest() -> None:
 def test_full_refuses_and_counts_what_it_cannot_hold() -> None:
     keeper = _keeper("FULL", 3)
     assert [_offer(keeper, 0.0) for _ in range(5)] == [0, 1, 2, REJECTED, REJECTED]
-    assert keeper.refused == 2
+    assert keeper.n_rejected == 2
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 1.2])
@@ -128,7 +128,7 @@ def test_a_large_reservoir_accepts_c_over_i_into_uniform_slots(capacity: int) ->
     chances = capacity / np.arange(capacity + 1.0, 6 * capacity + 1)
     assert abs(counts.sum() - chances.sum()) < 4 * np.sqrt((chances * (1 - chances)).sum())
     assert follows(counts, np.full(capacity, 1 / capacity))
-    assert keeper.refused == 5 * capacity - counts.sum()
+    assert keeper.n_rejected == 5 * capacity - counts.sum()
 
 
 def test_thinning_drops_with_the_given_probability_and_counts() -> None:
@@ -137,7 +137,7 @@ def test_thinning_drops_with_the_given_probability_and_counts() -> None:
     written = [s for s in slots if s != REJECTED]
     assert abs(len(written) - 2500) < 4 * np.sqrt(10_000 * 0.25 * 0.75)
     assert written == [i % 100 for i in range(len(written))]
-    assert keeper.refused == 10_000 - len(written)
+    assert keeper.n_rejected == 10_000 - len(written)
 
 
 @pytest.mark.parametrize("probability", [0.0, -0.1, 1.1, float("nan")])
@@ -172,7 +172,7 @@ def test_a_restored_keeper_makes_the_same_next_thousand_decisions(
         slot = step(one, i, key, slots)
         assert step(other, i, key, slots) == slot
         written |= {slot} - {REJECTED}
-    assert one.refused == other.refused
+    assert one.n_rejected == other.n_rejected
 
 
 def test_a_state_of_another_keeper_is_refused() -> None:
@@ -232,5 +232,5 @@ def test_an_episode_placed_at_once_takes_the_slots_that_it_takes_one_by_one(rete
         exploration = np.linspace(0.0, 1.0, length)
         expected = [_offer(single, magnitude, episode) for magnitude in exploration.tolist()]
         assert together.place_all(exploration, episode).tolist() == expected
-        assert together.refused == single.refused
+        assert together.n_rejected == single.n_rejected
     assert _offer(together, 0.5, 9) == _offer(single, 0.5, 9)

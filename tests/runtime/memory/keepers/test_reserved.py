@@ -36,7 +36,7 @@ def test_behind_the_reserved_slots_a_keeper_decides_as_it_does_alone(retention: 
     for round_ in range(3):
         own = _offered(keeper, 20, round_)
         assert own == [slot if slot < 0 else slot + RESERVED for slot in _offered(alone, 20, round_)]
-        assert keeper.refused == alone.refused
+        assert keeper.n_rejected == alone.n_rejected
         slots, values = np.arange(CAPACITY), np.random.default_rng(round_).random(CAPACITY).astype(np.float32)
         for signal in FEEDBACK.values():
             keeper.on_feedback(signal, slots, values)

@@ -199,9 +199,9 @@ def test_what_lies_outside_is_refused_untouched() -> None:
             order.pop(rank)
         with pytest.raises(ValueError, match="outside"):
             order.slots_at(np.array([0, rank]))
-    with pytest.raises(ValueError, match="a slot to move is missing"):
+    with pytest.raises(ValueError, match="a slot to move is not in the order"):
         order.remove(2)
-    with pytest.raises(ValueError, match="a slot to move is missing"):
+    with pytest.raises(ValueError, match="a slot to move is not in the order"):
         order.rank(np.array([1, 2]), np.array([9.0, 9.0]))
     with pytest.raises(ValueError, match="outside"):
         order.renew(np.array([0, 4]), 0)

@@ -183,7 +183,7 @@ def test_what_is_no_number_is_refused() -> None:
 def test_moving_what_is_not_in_is_refused_untouched() -> None:
     order = RankedSlots(4)
     order.insert(1, 5)
-    with pytest.raises(ValueError, match="a slot to move is missing"):
+    with pytest.raises(ValueError, match="a slot to move is not in the order"):
         order.move(np.array([1, 2]), np.array([9, 9], np.uint32))
     assert order.keys.tolist() == [0, (5 + 0x00100000) << 32, 0, 0]
 

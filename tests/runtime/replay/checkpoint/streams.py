@@ -78,7 +78,7 @@ def same(one: Fed, other: Fed, decisions: int = 1000) -> None:
     steps = decisions // per_step + 1
     other.resume()
     assert one.resume(steps) == other.resume(steps)
-    assert one.keeper.refused == other.keeper.refused
+    assert one.keeper.n_rejected == other.keeper.n_rejected
     assert one.storage.digest() == other.storage.digest()
     since = one.storage.inserted // 2
     assert one.storage.changed_since(since).tolist() == other.storage.changed_since(since).tolist()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.policy.probation import POLICY_STAGE, Terms
+from onrig.runtime.policy.probation import POLICY_STAGE, ProbationLimits
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.replay.learners.policy_watch import (
     FILE_NAME,
@@ -18,12 +18,12 @@ from onrig.runtime.replay.learners.policy_watch import (
 )
 from tests.runtime.samples import LAYOUT, Records, records
 
-TERMS = Terms(ticks=10, slow_ns=1000, slow_ticks=3, excess_fallback=0.5)
+TERMS = ProbationLimits(ticks=10, slow_ns=1000, slow_ticks=3, excess_fallback=0.5)
 P, R = int(Flag.PROBATION), int(Flag.ROLLED_BACK)
 
 
 class Told:
-    def __init__(self, terms: Terms | None = TERMS) -> None:
+    def __init__(self, terms: ProbationLimits | None = TERMS) -> None:
         self.events: list[tuple[str, object, object]] = []
         self.details: list[dict[str, object]] = []
         self.verdicts: list[tuple[int, str, str]] = []
