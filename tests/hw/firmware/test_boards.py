@@ -95,7 +95,7 @@ def test_the_stack_of_a_board_stays_within_four_kilobytes(socket_folder: Path) -
         host.begin(2_000, 250)
         for _ in range(100):
             for op in (Op.DESCRIBE, Op.LIMITS, Op.RESET, Op.ARM):
-                host.respond(
+                host.exchange(
                     host.request(op, {Op.DESCRIBE: b"\2", Op.LIMITS: bytes(9), Op.RESET: bytes(8)}.get(op, b""))
                 )
             host.send(host.command(host.latest_state().frame, host.setpoint(2)))
