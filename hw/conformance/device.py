@@ -67,7 +67,7 @@ class DeviceConformance(
             assert armed.replies() == []
         hellos = {body for body in armed.wire.bodies if body[0] == MessageType.HELLO}
         assert len(hellos) == 1
-        assert not armed.session.rebooted
+        assert not armed.session.has_rebooted
         after = armed.act(armed.latest_state(), armed.setpoint(2))
         assert status_without_clamped(after) == Status.ARMED
         assert after.u_start == applied_state.u_end

@@ -184,7 +184,7 @@ class Host:
     def wait_for_reboot(self) -> None:
         """Wait for a HELLO with another boot id; as in a run, request one after each period without a frame."""
         limit_ns = self._now_ns() + _TIMEOUT_NS
-        while not self.session.rebooted:
+        while not self.session.has_rebooted:
             assert self._now_ns() < limit_ns, "no HELLO with another boot id arrived"
             if self.session.wait_state(self._now_ns() + self.period_ns) is None:
                 self.session.request_hello()
@@ -288,7 +288,7 @@ def reports_safe_truthfully(host: Host) -> bool:
 def read_rig(transport: Transport, clock: Clock, timeout_s: float = 5.0) -> Rig:
     """Read a device's description of its rig; raises LinkError, WireError or RequestRefused."""
     session = DeviceSession(transport, Rig("", (), (), ()), clock)
-    hello = session.ask_hello(timeout_s)
+    hello = session.fetch_hello(timeout_s)
     indices = range(hello.n_sensors + hello.n_actuators)
     channels = [m.decode_channel(session.request(Op.DESCRIBE, bytes([index]))) for index in indices]
     sensors = tuple(Sensor(c.name, c.unit, c.resolution, c.wrap) for c in channels if not c.is_actuator)

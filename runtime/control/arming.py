@@ -340,7 +340,7 @@ class Arming:
         """Wait briefly, longer as the wait goes on; raises Stopped, or LinkFault if the device has rebooted."""
         if self._requests.stopped:
             raise Stopped
-        if self._session.rebooted:
+        if self._session.has_rebooted:
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         state = self._pace.poll(wait_s)
         if state is not None:

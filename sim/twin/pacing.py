@@ -139,9 +139,9 @@ class TwinLoop:
         connected = False
         while not self._stop_requested():
             data = line.read(_IDLE_NS)
-            if line.hung_up and connected:
+            if line.has_hung_up and connected:
                 device.on_link_loss()
-            connected = not line.hung_up
+            connected = not line.has_hung_up
             self._apply_injected_faults(0)
             for body in self._incoming(data, 0):
                 self._answer(body, 0)
@@ -174,9 +174,9 @@ class TwinLoop:
                 due_ns = min(due_ns, self._delayed[0][0])
             data = line.read(due_ns - now)
             offset_us = int((now_ns() - sampled_ns) * scale) // 1000
-            if line.hung_up and connected:
+            if line.has_hung_up and connected:
                 device.on_link_loss(offset_us)
-            connected = not line.hung_up
+            connected = not line.has_hung_up
             self._apply_injected_faults(offset_us)
             for body in self._incoming(data, now_ns()):
                 self._answer(body, offset_us)
@@ -196,7 +196,7 @@ class TwinLoop:
             # Takes effect after this sample: the frame just taken is the last one without it.
             device.press_estop(pressed=self._pressed or injector.active("estop"))
             if injector.latches_without_code:
-                device.latch_without_code()
+                device.latch_fault_without_code()
             if injector.active("stranger"):
                 hello = device.hello()
                 wire += encode_frame(encode_hello(hello._replace(boot_id=hello.boot_id ^ 1)))

@@ -60,7 +60,7 @@ class Forgetful(TwinDevice):
     """Carries a repeated request out again."""
 
     def _request(self, body: bytes, offset_us: int) -> list[bytes]:
-        self._exchange = b"", b""
+        self._last_exchange = b"", b""
         return super()._request(body, offset_us)
 
 

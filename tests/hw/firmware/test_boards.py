@@ -70,7 +70,7 @@ def test_a_board_that_restarts_says_so_by_itself_and_needs_arming(socket_folder:
         host.begin(PERIOD_US, 250)
         host.act(host.latest_state(), host.setpoint(2))
         board.restart()
-        host._pump(lambda: host.session.rebooted, "HELLO of a restarted device")
+        host._pump(lambda: host.session.has_rebooted, "HELLO of a restarted device")
         assert host.result(Op.ARM) == Result.NOT_NOW
         assert host.reconnect().hello.boot_id != host.hello.boot_id
 

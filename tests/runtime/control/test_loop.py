@@ -212,7 +212,7 @@ def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_
 
 def test_a_device_with_an_internal_fault_is_re_armed_by_nobody_also_after_an_emergency_stop(paced: Bench) -> None:
     def person() -> None:
-        paced.device._trip(Fault.INTERNAL)
+        paced.device._latch(Fault.INTERNAL)
         paced.device.press_estop(pressed=False)
         for _ in range(3):
             paced.session.wait_state(paced.clock.monotonic_ns() + 50_000_000)

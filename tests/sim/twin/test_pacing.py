@@ -39,7 +39,7 @@ class Line:
     """The host's bytes come at given times; notes when the device's are written.  Sleepers are woken late."""
 
     def __init__(self, clock: Clock, incoming: list[tuple[int, bytes]], wakes_late_ns: list[int]) -> None:
-        self.hung_up = False
+        self.has_hung_up = False
         self.path = "nowhere"
         self.written: list[tuple[int, bytes]] = []
         self._clock, self._incoming, self._late = clock, incoming, wakes_late_ns
