@@ -21,9 +21,9 @@ from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.sampled import SampledBox, SampledPrediction
 from onrig.runtime.task import episode_steps
 from onrig.sim.barrier.fleet import SharedSetup
-from onrig.sim.barrier.one_step import OneStep, Steps
+from onrig.sim.barrier.one_step import OneStepCheck, Steps
 from onrig.sim.barrier.plants import Draw, draw_plants
-from onrig.sim.barrier.table import COASTS
+from onrig.sim.barrier.table import COAST_HORIZON_FACTOR
 from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
 from onrig.tools.safety_case.campaign import Campaign, Law, Proposal, Tally, strongest_passing_command
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
     """Episodes by policy, and their agreement with the computed plants."""
 
     campaign: Campaign
-    outside: Array
+    unexplained_steps: Array
     """Share of steps of each episode that no computed plant explains."""
 
     @property
@@ -68,14 +68,14 @@ def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str,
     def bang_bang(rng: random.Random) -> Law:
         held, remaining = corners[0], 0
 
-        def law(observation: Sequence[float]) -> Proposal:
+        def fallback_law(observation: Sequence[float]) -> Proposal:
             nonlocal held, remaining
             if remaining == 0:
                 held, remaining = rng.choice(corners), rng.randint(1, 25)
             remaining -= 1
             return held
 
-        return law
+        return fallback_law
 
     def broken(rng: random.Random) -> Law:
         return lambda observation: (float("nan"),) * len(ends) if rng.random() < 0.2 else push(observation)
@@ -103,11 +103,11 @@ def run_sampled(
     ``scaled``: factors on parameters of the drawn plants, which may exceed the range of the table.
     """
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    prediction, setup = box.prediction(setting), SharedSetup.of(config, box)
+    prediction, setup = box.prediction(setting), SharedSetup.from_config(config, box)
     laws, ticks = adversarial_policies(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
-    names, done, outside = list(laws), 0, []
-    residuals = OneStep(config, box)
+    names, done, unexplained_steps = list(laws), 0, []
+    residuals = OneStepCheck(config, box)
     frames = min(episode_steps(config.task, config.rate_hz), round(MAX_TIME_TO_DEATH_S * config.rate_hz))
     while done < episodes:
         n = min(len(ticks), episodes - done)
@@ -131,14 +131,14 @@ def run_sampled(
             )
         state = safe_starts(prediction, setup, residuals.order, n, rng)
         batch = _Batch(config, setup, draw, lanes, residuals)
-        aftermath = round(COASTS * box.horizon_s * config.rate_hz)
+        aftermath = round(COAST_HORIZON_FACTOR * box.horizon_s * config.rate_hz)
         margins, share = batch.run(tuple(state - draw.bias), frames, aftermath, campaign)
         for lane, margin in zip(lanes, margins.tolist(), strict=True):
             campaign[lane.name].add(margin)
-        outside.append(share)
+        unexplained_steps.append(share)
         done += n
         progress(done)
-    return Outcome(campaign, np.concatenate(outside))
+    return Outcome(campaign, np.concatenate(unexplained_steps))
 
 
 def safe_starts(
@@ -167,7 +167,7 @@ class _Batch:
     """Batch of episodes with one plant and one tick each."""
 
     def __init__(
-        self, config: RunConfig, setup: SharedSetup, draw: Draw, lanes: list[Lane], residuals: OneStep
+        self, config: RunConfig, setup: SharedSetup, draw: Draw, lanes: list[Lane], residuals: OneStepCheck
     ) -> None:
         self._config, self._setup, self._draw, self._lanes = config, setup, draw, lanes
         self._residuals = residuals
@@ -187,7 +187,7 @@ class _Batch:
         """Return the smallest margin of each episode, and the share of its steps that no computed plant explains."""
         config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
-        margins, n_steps, outside = setup.margin(state), np.zeros(n), np.zeros(n)
+        margins, n_steps, unexplained_steps = setup.margin(state), np.zeros(n), np.zeros(n)
         delays: Any = draw.late_s
         for frame in range(1, frames + 2 * (lease + 1)):  # the last frames may be lost
             counts = self._read(state)
@@ -202,12 +202,12 @@ class _Batch:
             margins = np.minimum(margins, margin)
             if alive.any():
                 steps = Steps(self._measured(counts), before, command, delays, self._measured(self._read(state)))
-                outside += alive & self._residuals.outside(steps)
+                unexplained_steps += alive & self._residuals.unexplained_steps(steps)
                 n_steps += alive
         for _ in range(aftermath):
             state, margin = self._move(state, command, command, delays)
             margins = np.minimum(margins, margin)
-        return margins, outside / np.maximum(n_steps, 1.0)
+        return margins, unexplained_steps / np.maximum(n_steps, 1.0)
 
     def _read(self, state: State) -> NDArray[np.int64]:
         """Counts (sensors, l) of states."""

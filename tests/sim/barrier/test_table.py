@@ -120,13 +120,13 @@ def test_workers_compute_the_same_table(bench: Path) -> None:
 def test_plants_that_were_dropped_do_not_change_the_others(bench: Path) -> None:
     config, box = beam(bench)
     draw = draw_plants(config, box, 6, np.random.default_rng(1), corners=True)
-    shared = SharedSetup.of(config, box)
+    shared = SharedSetup.from_config(config, box)
     starts = np.array([[0.0, 0.3, 0.0, 0.35, 0.1, 0.0], [0.0, 0.5, 0.1, 0.6, 0.0, -0.2]])
     fleet = Fleet(shared, draw)
-    together = fleet.coast(fleet.true(starts), 100)
+    together = fleet.coast_margin(fleet.states_of(starts), 100)
     for i in range(6):
         alone = Fleet(shared, draw.select(np.array([i])))
-        assert alone.coast(alone.true(starts[:, [i]]), 100)[0] == pytest.approx(together[i])
+        assert alone.coast_margin(alone.states_of(starts[:, [i]]), 100)[0] == pytest.approx(together[i])
 
 
 def test_losses_never_last_for_a_lease(bench: Path) -> None:

@@ -19,7 +19,7 @@ from onrig.sim.plants.integrate import SCALAR, advance
 from onrig.sim.twin.channels import DelayLine
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultPlan
-from onrig.sim.twin.options import TwinOptions, drawn_options, twin_problems
+from onrig.sim.twin.options import TwinOptions, draw_options, twin_problems
 from tests.sim.twin.bench import AT_REST, PERIOD_US, RESOLUTION, RIG, Bench
 
 PLANT = Pendulum()
@@ -875,7 +875,7 @@ def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> N
     seen = set()
     for seed in (*range(8), 3):
         bench.reset(seed)
-        drawn = drawn_options(options, seed)
+        drawn = draw_options(options, seed)
         assert bench.device.options == drawn
         second = drawn.plant.lumped["gain_per_v_s2"] > 1.1 * PLANT.lumped["gain_per_v_s2"]
         angle, _ = m.StateLayout(2, 1).decode(bench.device.sample()).sensors
