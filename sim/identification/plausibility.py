@@ -98,7 +98,8 @@ def _connection_problems(identified: Identification) -> Iterator[str]:
         share, (first, last) = len(unexplained) / windows, np.quantile(unexplained / windows, [0.1, 0.9])
         yield (
             f"the plant does not explain {share:.0%} of the windows (at most {MAX_UNEXPLAINED_SHARE:.0%}), "
-            f"most of them from {first:.0%} to {last:.0%} of the recording: look for a changing sensor or actuator, a touch or a slip"
+            f"most of them from {first:.0%} to {last:.0%} of the recording: "
+            "look for a changing sensor or actuator, a touch or a slip"
         )
 
 

@@ -25,7 +25,7 @@ class Controller:
         self.timeout_s = self.fed_s = 0.0
 
     def run(self, now_s: float, step_s: float) -> None:
-        """Advance the motor to the present time."""
+        """Advance the motor by ``step_s``; an expired watchdog releases it."""
         if self.timeout_s and now_s - self.fed_s > self.timeout_s:
             self.torque = self.timeout_s = 0.0
         self.velocity += (self.torque - FRICTION * self.velocity) / INERTIA * step_s
