@@ -91,7 +91,7 @@ def drift_of(identified: Identification, unknown: int) -> Drift:
 
 
 def _connection_problems(identified: Identification) -> Iterator[str]:
-    if not identified.connection.min_change and not identified.connection.mirrored:
+    if not identified.connection.certain and not identified.connection.mirrored:
         yield "signs: other signs explain the signals nearly as well: excite the plant longer or more strongly"
     unexplained, windows = np.flatnonzero(identified.unexplained), identified.unexplained.size
     if len(unexplained) > max(MAX_UNEXPLAINED_SHARE * windows, _MAX_TOUCHED_WINDOWS):

@@ -50,18 +50,18 @@ class Patient(TwinDevice):
 class Obliging(TwinDevice):
     """Takes commands that are too late."""
 
-    def _command(self, body: bytes, offset_us: int) -> None:
+    def _handle_command(self, body: bytes, offset_us: int) -> None:
         command = self._command_layout.decode(body)
         if command.answers:
-            super()._command(self._command_layout.encode(self.frame, command.values), offset_us)
+            super()._handle_command(self._command_layout.encode(self.frame, command.values), offset_us)
 
 
 class Forgetful(TwinDevice):
     """Carries a repeated request out again."""
 
-    def _request(self, body: bytes, offset_us: int) -> list[bytes]:
+    def _handle_request(self, body: bytes, offset_us: int) -> list[bytes]:
         self._last_exchange = b"", b""
-        return super()._request(body, offset_us)
+        return super()._handle_request(body, offset_us)
 
 
 class Loose(TwinDevice):

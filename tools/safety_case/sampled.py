@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
     """Episodes by policy, and their agreement with the computed plants."""
 
     campaign: Campaign
-    unexplained_steps: Array
+    outside: Array
     """Share of steps of each episode that no computed plant explains."""
 
     @property
@@ -106,7 +106,7 @@ def run_sampled(
     prediction, setup = box.prediction(setting), SharedSetup.from_config(config, box)
     laws, ticks = adversarial_policies(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
-    names, done, unexplained_steps = list(laws), 0, []
+    names, done, outside = list(laws), 0, []
     residuals = OneStepCheck(config, box)
     frames = min(episode_steps(config.task, config.rate_hz), round(MAX_TIME_TO_DEATH_S * config.rate_hz))
     while done < episodes:
@@ -135,10 +135,10 @@ def run_sampled(
         margins, share = batch.run(tuple(state - draw.bias), frames, aftermath, campaign)
         for lane, margin in zip(lanes, margins.tolist(), strict=True):
             campaign[lane.name].add(margin)
-        unexplained_steps.append(share)
+        outside.append(share)
         done += n
         progress(done)
-    return Outcome(campaign, np.concatenate(unexplained_steps))
+    return Outcome(campaign, np.concatenate(outside))
 
 
 def safe_starts(
@@ -187,7 +187,7 @@ class _Batch:
         """Return the smallest margin of each episode, and the share of its steps that no computed plant explains."""
         config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
-        margins, n_steps, unexplained_steps = setup.margin(state), np.zeros(n), np.zeros(n)
+        margins, n_steps, outside = setup.margin(state), np.zeros(n), np.zeros(n)
         delays: Any = draw.late_s
         for frame in range(1, frames + 2 * (lease + 1)):  # the last frames may be lost
             counts = self._read(state)
@@ -202,12 +202,12 @@ class _Batch:
             margins = np.minimum(margins, margin)
             if alive.any():
                 steps = Steps(self._measured(counts), before, command, delays, self._measured(self._read(state)))
-                unexplained_steps += alive & self._residuals.unexplained_steps(steps)
+                outside += alive & self._residuals.unexplained_steps(steps)
                 n_steps += alive
         for _ in range(aftermath):
             state, margin = self._move(state, command, command, delays)
             margins = np.minimum(margins, margin)
-        return margins, unexplained_steps / np.maximum(n_steps, 1.0)
+        return margins, outside / np.maximum(n_steps, 1.0)
 
     def _read(self, state: State) -> NDArray[np.int64]:
         """Counts (sensors, l) of states."""

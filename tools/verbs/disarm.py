@@ -66,7 +66,7 @@ def main(options: Options) -> int:
         advice = f"unconfirmed: {lease_note}check the rig"
         sys.stderr.write(f"onrig disarm: {cause}; {advice}\n")
         return ExitCode.HARDWARE
-    note = "; it had sent no frame, so it was configured first" if result.configured else ""
+    note = "; it had sent no frame, so it was configured first" if result.was_configured else ""
     print(f"{line.address}: device '{result.rig}' is disarmed, confirmed by a state frame{note}")
     return ExitCode.OK
 

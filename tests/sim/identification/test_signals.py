@@ -10,7 +10,7 @@ import pytest
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.agreement import sensor_pairs, significant_errors
-from onrig.sim.identification.identify import contradictions
+from onrig.sim.identification.identify import significant_defects
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.identification.signals import signal_problems
 from onrig.sim.plants import Magman, Pendulum, Plant
@@ -51,7 +51,7 @@ def same(readings: Array) -> Array:
 
 def test_honest_signals_agree(swung: Stretch) -> None:
     assert problems(swung) == []
-    assert contradictions(Pendulum(), RIG, [swung]) == []
+    assert significant_defects(Pendulum(), RIG, [swung]) == []
     (pair,) = sensor_pairs(Pendulum(), RIG, [swung])
     assert pair.overall is not None
     assert pair.overall.rate.low < 1.0 < pair.overall.rate.high
@@ -72,7 +72,7 @@ def test_rest_and_fast_motion_are_no_contradiction(noise: float, seed: int) -> N
 
     plant = Pendulum(inertia="hardware", dry_friction=rng.uniform(0.4, 1.5), dead_band=rng.uniform(0.03, 0.15))
     told = record(TwinOptions(plant=plant, sensor_noise=noise), 900, gentle)
-    assert contradictions(Pendulum(inertia="hardware"), RIG, [told]) == []
+    assert significant_defects(Pendulum(inertia="hardware"), RIG, [told]) == []
 
 
 @pytest.mark.parametrize(
