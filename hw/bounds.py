@@ -18,7 +18,7 @@ SMALLEST: Final = 1e-18
 Quantity = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=LARGEST)]
 Positive = Annotated[float, msgspec.Meta(ge=SMALLEST, le=LARGEST)]
-"""A divisor."""
+"""Number that may be a divisor."""
 NormalisedStd = Annotated[float, msgspec.Meta(ge=1e-4, le=100.0)]
 """Standard deviation of actions on [-1, 1]."""
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]

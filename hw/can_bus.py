@@ -87,7 +87,7 @@ class CanTransport:
             try:
                 bus.send(message, timeout=0.0)
             except can.CanOperationError as error:
-                if _is_full(error):
+                if _is_buffer_full(error):
                     break
                 raise self._closed_error(error) from error
             except (OSError, can.CanError) as error:
@@ -117,7 +117,7 @@ def _can_error() -> type[Exception]:
     return can.CanError
 
 
-def _is_full(error: Exception) -> bool:
+def _is_buffer_full(error: Exception) -> bool:
     """Whether a frame was rejected because the interface's buffer is full."""
     words = str(error).lower()
     return "buffer" in words or "full" in words or getattr(error, "error_code", None) == 105  # ENOBUFS
@@ -139,8 +139,8 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
     fd: bool = False
     """CAN FD, payloads of up to 64 bytes instead of 8."""
     bitrate: Annotated[int, msgspec.Meta(ge=1000, le=10_000_000)] | msgspec.UnsetType = msgspec.UNSET
-    """Bit rate in bit/s, set only on interfaces without a rate of their own; `onrig check` computes with it in any
-    case."""
+    """Bit rate in bit/s, for interfaces that do not set one themselves; `onrig check` uses it for its estimate of the
+    time on the bus."""
     options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
     """Further arguments for python-can's bus."""
 
@@ -187,7 +187,8 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return filters if self.interface == "socketcan" else None
 
     def duration_us(self, sizes: list[int]) -> float:
-        """Duration of classical frames at ``bitrate`` with the maximum of stuff bits; 0 if the bit rate is unknown."""
+        """Duration of classical frames at ``bitrate`` with the maximum number of stuff bits; 0 for CAN FD or without
+        ``bitrate``."""
         if self.bitrate is msgspec.UNSET or self.fd:
             return 0.0
         bits = _EXTENDED_FRAME_BITS if self.extended else _FRAME_BITS

@@ -85,21 +85,21 @@ class ClockSync:
             raise ValueError(f"time scale {time_scale}: device and host time are not related")
         if window < 2:
             raise ValueError(f"a window of {window} samples is too short")
-        self._nominal = _NS_PER_US / time_scale
+        self._nominal_rate = _NS_PER_US / time_scale
         self._window = window
         self.reset()
 
     def reset(self) -> None:
         """Discard all samples (after a reboot of the device)."""
-        self._old = _LowerHull()
-        self._young = _LowerHull()
+        self._older_hull = _LowerHull()
+        self._younger_hull = _LowerHull()
         self._origin_us = 0
         self._origin_ns = 0
         self._last_us = -1
-        self._rate = self._nominal
-        self._at_us = 0
-        self._at_ns = 0
-        self._refit_at = 1
+        self._rate = self._nominal_rate
+        self._anchor_us = 0
+        self._anchor_ns = 0
+        self._next_fit_count = 1
 
     @property
     def is_ready(self) -> bool:
@@ -109,7 +109,7 @@ class ClockSync:
     @property
     def drift_ppm(self) -> float:
         """Lag of the device clock behind the host's, in parts per million of its nominal rate."""
-        return (self._rate / self._nominal - 1.0) * 1e6
+        return (self._rate / self._nominal_rate - 1.0) * 1e6
 
     def add(self, t_device_us: int, t_recv_ns: int) -> None:
         """Add the device time of a frame (us) and the host time of its receipt (ns).
@@ -121,16 +121,16 @@ class ClockSync:
         if self._last_us < 0:
             self._origin_us, self._origin_ns = t_device_us, t_recv_ns
         self._last_us = t_device_us
-        old = self._old
+        older = self._older_hull
         x, y = t_device_us - self._origin_us, t_recv_ns - self._origin_ns
-        old.add(x, y)
-        if old.count > self._window:
-            self._young.add(x, y)
-            if old.count >= 2 * self._window:
-                self._old, self._young = self._young, _LowerHull()
-                self._refit_at = 0
-        if old.count >= self._refit_at or y - self._at_ns < self._rate * (x - self._at_us):
-            self._fit()
+        older.add(x, y)
+        if older.count > self._window:
+            self._younger_hull.add(x, y)
+            if older.count >= 2 * self._window:
+                self._older_hull, self._younger_hull = self._younger_hull, _LowerHull()
+                self._next_fit_count = 0
+        if older.count >= self._next_fit_count or y - self._anchor_ns < self._rate * (x - self._anchor_us):
+            self._fit_line()
 
     def host_time_ns(self, t_device_us: int) -> int:
         """Return the earliest receipt time (ns) of a frame with this device time; raises ValueError before the first
@@ -141,17 +141,17 @@ class ClockSync:
         if self._last_us < 0:
             raise ValueError("no sample yet")
         x = t_device_us - self._origin_us
-        return self._origin_ns + self._at_ns + round(self._rate * (x - self._at_us))
+        return self._origin_ns + self._anchor_ns + round(self._rate * (x - self._anchor_us))
 
-    def _fit(self) -> None:
-        hull = self._old
+    def _fit_line(self) -> None:
+        hull = self._older_hull
         xs, ys = hull.xs, hull.ys
-        self._refit_at = hull.count + min(hull.count, _MAX_REFIT_INTERVAL)
-        if (xs[-1] - xs[0]) * self._nominal < _MIN_SPAN_NS:
-            self._rate = self._nominal
-            lowest = min(range(len(xs)), key=lambda i: ys[i] - self._nominal * xs[i])
-            self._at_us, self._at_ns = xs[lowest], ys[lowest]
+        self._next_fit_count = hull.count + min(hull.count, _MAX_REFIT_INTERVAL)
+        if (xs[-1] - xs[0]) * self._nominal_rate < _MIN_SPAN_NS:
+            self._rate = self._nominal_rate
+            lowest = min(range(len(xs)), key=lambda i: ys[i] - self._nominal_rate * xs[i])
+            self._anchor_us, self._anchor_ns = xs[lowest], ys[lowest]
             return
-        left_ns = min(bisect_right(xs, hull.sum_x // hull.count), len(xs) - 1) - 1
-        self._at_us, self._at_ns = xs[left_ns], ys[left_ns]
-        self._rate = (ys[left_ns + 1] - ys[left_ns]) / (xs[left_ns + 1] - xs[left_ns])
+        left = min(bisect_right(xs, hull.sum_x // hull.count), len(xs) - 1) - 1
+        self._anchor_us, self._anchor_ns = xs[left], ys[left]
+        self._rate = (ys[left + 1] - ys[left]) / (xs[left + 1] - xs[left])

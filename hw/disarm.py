@@ -42,23 +42,23 @@ _MIN_FRAME_TIMEOUT_S: Final = 0.5
 _N_AWAITED_PERIODS: Final = 3
 """Number of periods to wait, in which at least one frame must arrive."""
 _DEFAULT_PERIOD_US: Final = 20_000
-"""Sampling period (within its bounds) for an unconfigured device, or for one slower than ``_LONGEST_S``."""
+"""Sampling period, within the device's bounds, that is configured if the device sends no frames."""
 _MAX_FRAME_TIMEOUT_S: Final = 5.0
 """Longest wait for a frame."""
 
 T = TypeVar("T")
 
 
-class Disarmed(NamedTuple):
-    """Confirmation: a state frame shows the device disarmed, with its safe output in force."""
+class DisarmConfirmation(NamedTuple):
+    """Confirmation that a state frame showed the device disarmed, with its safe output in force."""
 
     rig: str
     """Name of the device's rig."""
-    configured: bool
-    """Whether it had to be configured first: after power-up a device sends no frames."""
+    was_configured: bool
+    """Whether the device was configured first: after power-up it sends no frames otherwise."""
 
 
-class _Conversation:
+class _Exchange:
     """Exchange of frames with an unknown device."""
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
@@ -68,8 +68,11 @@ class _Conversation:
         """Frames read but not yet processed: a simulator's state may arrive in one read with the answer before it."""
         self._ids = count(1)
 
-    def ask(self, frame: bytes, seconds: float, take: Callable[[bytes], T | None]) -> T | None:
-        """Repeat a frame until ``take`` returns a result for an answer; return that, or None after ``seconds``."""
+    def ask(self, frame: bytes, seconds: float, process: Callable[[bytes], T | None]) -> T | None:
+        """Send a frame repeatedly until ``process`` returns a result for a received one; return that result.
+
+        Returns None after ``seconds``; an empty ``frame`` only listens.
+        """
         clock, pending = self._clock, self._pending
         limit_ns = clock.monotonic_ns() + round(seconds * 1e9)
         while (now_ns := clock.monotonic_ns()) < limit_ns:
@@ -82,7 +85,7 @@ class _Conversation:
                     pending.extend(self._reader.feed(data) if data else ())
                 while pending:
                     try:
-                        result = take(pending.popleft())
+                        result = process(pending.popleft())
                     except WireError:
                         continue
                     if result is not None:
@@ -93,13 +96,13 @@ class _Conversation:
         """Return the payload of the answer to a request; raises LinkError if none arrives."""
         id_ = next(self._ids)
         frame = encode_frame(encode_request(Request(id_, op, payload)))
-        answer = self.ask(frame, _ANSWER_TIMEOUT_S, lambda body: _answer(body, id_, op))
+        answer = self.ask(frame, _ANSWER_TIMEOUT_S, lambda body: _payload_if_answer(body, id_, op))
         if answer is None:
             raise LinkError(f"{self._transport.name}: the device '{rig}' did not answer {op.name}")
         return answer
 
 
-class _States:
+class _StateComparison:
     """Comparison of a device's state frames with its safe output (counts)."""
 
     def __init__(self, hello: Hello, safe: list[int]) -> None:
@@ -107,65 +110,65 @@ class _States:
         self.last: State | None = None
         self._contradictory: State | None = None
 
-    def take(self, body: bytes) -> State | None:
-        """Process a frame; return its state if that shows the device disarmed."""
+    def process(self, body: bytes) -> State | None:
+        """Compare a frame; return its state if it proves that the device is disarmed with its safe output."""
         if body[0] != MessageType.STATE:
             return None
-        before, self.last = self.last, self._layout.decode(body)
-        follows = before is not None and frames_between(self.last.frame, before.frame) == 1
-        if self._contradictory is None and contradicts_safe(self.last, before if follows else None, self._safe):
+        previous, self.last = self.last, self._layout.decode(body)
+        follows = previous is not None and frames_between(self.last.frame, previous.frame) == 1
+        if self._contradictory is None and contradicts_safe(self.last, previous if follows else None, self._safe):
             self._contradictory = self.last
         return self.last if shows_safe(self.last, self._safe) else None
 
     @property
     def problem(self) -> str:
-        """Defect of the frames of a device that answered DISARM, as the end of a sentence."""
+        """Reason why the frames do not prove the safe output, to follow "the device answered DISARM"."""
         if self._contradictory is not None:
             start, end = self._contradictory.u_start, self._contradictory.u_end
             outputs = f"outputs of {start} and {end} counts (safe: {tuple(self._safe)})"
             return f" and reports its safe output in force, but {outputs}; cut the power of its actuators"
-        problem_text = "none arrived" if self.last is None else "none showed its outputs safe"
-        return f", but of its state frames, {problem_text}"
+        symptom = "no state frame arrived" if self.last is None else "no state frame shows its safe output in force"
+        return f", but {symptom}; cut the power of its actuators"
 
 
-def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S) -> Disarmed:
+def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S) -> DisarmConfirmation:
     """Disarm the connected device and wait for the confirming frame; raises LinkError if none arrives.
 
     A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
     which also disarms it.
     """
-    device = _Conversation(transport, clock)
-    hello = device.ask(encode_frame(bytes([MessageType.HELLO_REQUEST])), hello_s, _hello)
+    device = _Exchange(transport, clock)
+    hello = device.ask(encode_frame(bytes([MessageType.HELLO_REQUEST])), hello_s, _decode_if_hello)
     if hello is None:
-        raise LinkError(f"{transport.name}: no device answered within {hello_s:g} s")
+        raise LinkError(f"{transport.name}: no device answered within {hello_s:g} s; check its power and cable")
     rig = hello.rig
     device.request(rig, Op.DISARM)
     actuators = range(hello.n_sensors, hello.n_sensors + hello.n_actuators)
     payloads = (device.request(rig, Op.DESCRIBE, bytes([index])) for index in actuators)
-    states = _States(hello, [_safe_value(each, transport.name) for each in payloads])
-    if device.ask(b"", _frames_s(hello, hello.period_max_us), states.take) is not None:
-        return Disarmed(rig, configured=False)
+    states = _StateComparison(hello, [_safe_value(payload, transport.name) for payload in payloads])
+    if device.ask(b"", _frame_timeout_s(hello, hello.period_max_us), states.process) is not None:
+        return DisarmConfirmation(rig, was_configured=False)
     if states.last is None:
         period_us = min(max(_DEFAULT_PERIOD_US, hello.period_min_us), hello.period_max_us)
         device.request(rig, Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
         if hello.capabilities & Capability.RESET and not hello.time_scale:
             device.request(rig, Op.RESET, RESET_LAYOUT.pack(0))
-        if device.ask(b"", _frames_s(hello, period_us), states.take) is not None:
-            return Disarmed(rig, configured=True)
+        if device.ask(b"", _frame_timeout_s(hello, period_us), states.process) is not None:
+            return DisarmConfirmation(rig, was_configured=True)
     raise LinkError(f"{transport.name}: the device '{rig}' answered DISARM{states.problem}")
 
 
-def _frames_s(hello: Hello, period_us: int) -> float:
-    """Time within which frames must arrive."""
-    slower = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
-    return min(max(_MIN_FRAME_TIMEOUT_S, _N_AWAITED_PERIODS * period_us * 1e-6 * slower), _MAX_FRAME_TIMEOUT_S)
+def _frame_timeout_s(hello: Hello, period_us: int) -> float:
+    """Time (s) within which at least one frame must arrive."""
+    time_factor = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
+    return min(max(_MIN_FRAME_TIMEOUT_S, _N_AWAITED_PERIODS * period_us * 1e-6 * time_factor), _MAX_FRAME_TIMEOUT_S)
 
 
-def _hello(body: bytes) -> Hello | None:
+def _decode_if_hello(body: bytes) -> Hello | None:
     return decode_hello(body) if body[0] == MessageType.HELLO else None
 
 
-def _answer(body: bytes, id_: int, op: Op) -> bytes | None:
+def _payload_if_answer(body: bytes, id_: int, op: Op) -> bytes | None:
     if body[0] != MessageType.RESPONSE:
         return None
     response = decode_response(body)

@@ -29,11 +29,11 @@ class FrameError(ValueError):
 
 
 class CobsError(FrameError):
-    """Block lengths inconsistent with the delimiters."""
+    """Frame whose COBS block lengths do not match its length."""
 
 
 class CrcError(FrameError):
-    """A corrupted frame, or one too short for a CRC."""
+    """Frame with a wrong CRC, or too short to contain one."""
 
 
 class FrameTooLongError(FrameError):

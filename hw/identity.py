@@ -12,7 +12,7 @@ RESOLUTION_TOLERANCE: Final = 1e-6
 
 
 class DeviceMismatch(Exception):
-    """Device other than the configured one; the message states the difference, with both values."""
+    """Difference between the device and the configuration; the message states both values."""
 
     def __init__(self, subject: str, device: object, host: object) -> None:
         super().__init__(f"{subject}: the device has {device}, the configuration {host}")
@@ -21,8 +21,8 @@ class DeviceMismatch(Exception):
         self.host = host
 
 
-class LimitsWider(DeviceMismatch):
-    """Configured actuator limits wider than the device's."""
+class LimitMismatch(DeviceMismatch):
+    """Configured actuator limits that are wider than the device's."""
 
 
 def check_hello(hello: Hello, rig: Rig) -> None:
@@ -46,7 +46,7 @@ def check_channels(channels: Sequence[Channel], rig: Rig) -> None:
     """Compare the channels, sensors before actuators, with the rig's; raises DeviceMismatch at the first difference.
 
     Names, order, units, wrapping, safe values and resolutions (relative 1e-6) must be equal; the rig's actuator limits
-    may be tighter than the device's (to half a count), never wider (LimitsWider).
+    may be tighter than the device's (to half a count), never wider (LimitMismatch).
     """
     expected_channels: tuple[Sensor | Actuator, ...] = (*rig.sensors, *rig.actuators)
     names = [c.name for c in channels]
@@ -72,14 +72,14 @@ def check_channels(channels: Sequence[Channel], rig: Rig) -> None:
 
 
 def _check_range(channel: Channel, expected: Actuator) -> None:
-    for subject, count, value, wider in (
+    for subject, count, value, is_wrong in (
         ("low limit", channel.low, expected.low, expected.low / expected.resolution < channel.low - 0.5),
         ("high limit", channel.high, expected.high, expected.high / expected.resolution > channel.high + 0.5),
         ("safe value", channel.safe, expected.safe, abs(expected.safe / expected.resolution - channel.safe) > 0.5),
     ):
-        if wider:
+        if is_wrong:
             si = count * expected.resolution
-            mismatch = DeviceMismatch if subject == "safe value" else LimitsWider
+            mismatch = DeviceMismatch if subject == "safe value" else LimitMismatch
             raise mismatch(
                 f"{subject} of actuator '{expected.name}'", f"{si:.9g} {expected.unit}", f"{value:.9g} {expected.unit}"
             )

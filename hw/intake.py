@@ -1,4 +1,4 @@
-"""Classification of arriving state frames: new, stale, lost."""
+"""Classification of arriving state frames: new, duplicate or stale, with a count of lost frames."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LinkCounters(FrameCounters):
     states: int = 0
     """State frames accepted as new."""
     skipped: int = 0
-    """New frames superseded by a newer one before they were taken."""
+    """New frames superseded by a newer one before the consumer read them."""
     lost: int = 0
-    """Frames missing from the numbering: not received intact."""
+    """Frames not received intact, by gaps in the frame numbers."""
     stale: int = 0
     """Frames sampled before the last reset."""
     not_advancing: int = 0
@@ -66,7 +66,7 @@ class StateIntake:
 
     def __init__(self, layout: StateLayout, counters: LinkCounters, tap: Tap | None = None) -> None:
         self.newest: State | None = None
-        """Newest frame not yet taken; the consumer sets this to None."""
+        """Newest frame, until the consumer reads it and sets this to None."""
         self.received_ns = 0
         """Host time at which the newest frame was received."""
         self.fault = 0
@@ -81,7 +81,7 @@ class StateIntake:
         self.newest = None
         self.fault = 0
         self.last_frame: int | None = None
-        """Number of the newest frame, whether taken or not; None before the first."""
+        """Number of the newest frame, also after the consumer has read it; None before the first."""
         self._last_t_us = 0
         self._ignore_before: int | None = None
 

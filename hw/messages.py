@@ -69,9 +69,9 @@ class Capability(enum.IntFlag):
 
     RESET = 1
     RELEASES = 2
-    """While disarmed it releases its actuators instead of driving them to their safe values."""
+    """While disarmed, the device releases its actuators instead of driving them to their safe values."""
     EVALUATES = 4
-    """It has a policy of its own, which acts while the host renews the lease (``onrig.hw.renewal``)."""
+    """The device has a built-in policy, which acts while the host renews the lease (``onrig.hw.renewal``)."""
 
 
 class Status(enum.IntFlag):
@@ -115,7 +115,7 @@ class Hello(NamedTuple):
     rig: str
     capabilities: int
     boot_id: int
-    """Changes with every start of the device; a new value during a session means a reboot."""
+    """Different at each start of the device; a new value during a session means a reboot."""
     period_min_us: int
     period_max_us: int
     lease_max: int
@@ -164,7 +164,7 @@ def shows_safe(state: State, safe: Sequence[float]) -> bool:
 
     safe: (m,) safe values in counts, not necessarily integers.
     """
-    return state.status & _ARMED_OR_SAFE == _SAFE and _is_at(state.u_end, safe)
+    return state.status & _ARMED_OR_SAFE == _SAFE and _equals_counts(state.u_end, safe)
 
 
 def contradicts_safe(state: State, previous: State | None, safe: Sequence[float]) -> bool:
@@ -173,12 +173,12 @@ def contradicts_safe(state: State, previous: State | None, safe: Sequence[float]
     A fault that latches at the sample makes the output safe from then on, so its frame may still report another value
     in ``u_end``; the next frame starts at the safe output.  safe: as in ``shows_safe``.
     """
-    if state.status & _SAFE_OR_FAULT == _SAFE and not _is_at(state.u_end, safe):
+    if state.status & _SAFE_OR_FAULT == _SAFE and not _equals_counts(state.u_end, safe):
         return True
-    return previous is not None and bool(previous.status & _SAFE) and not _is_at(state.u_start, safe)
+    return previous is not None and bool(previous.status & _SAFE) and not _equals_counts(state.u_start, safe)
 
 
-def _is_at(counts: Sequence[int], safe: Sequence[float]) -> bool:
+def _equals_counts(counts: Sequence[int], safe: Sequence[float]) -> bool:
     return all(abs(count - value) <= _HALF_COUNT for count, value in zip(counts, safe, strict=True))
 
 

@@ -26,15 +26,15 @@ _CONFIRM_TIMEOUT_PERIODS: Final = 3
 
 
 class Renewal(NamedTuple):
-    """Permission of a device's policy to act, until the lease expires."""
+    """Message that permits a device's policy to act until the lease expires."""
 
     answers: int
     policy: bytes
-    """Its name (``policy_name``)."""
+    """Name of the policy (``policy_name``)."""
 
 
 class PolicyStopped(Exception):
-    """End of a device's policy, with the reason: a fault, a restart, or a policy that the device does not have."""
+    """Raised when a device's policy stops; the message gives the reason, such as a fault, restart or unknown policy."""
 
 
 def policy_name(model: bytes) -> bytes:
@@ -55,43 +55,43 @@ def decode_renewal(body: bytes) -> Renewal:
 
 
 def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -> Iterator[State]:
-    """Arm a configured device and let its own policy act: answer each frame with a renewal, and yield the frame.
+    """Arm a configured device and let its built-in policy act: answer each frame with a renewal, and yield the frame.
 
-    Ends only by an exception, or when the caller stops iterating: the lease then expires. Raises PolicyStopped, and
-    LinkError if no frame arrives for a second and ten periods.
+    When the caller stops iterating, the lease expires.  Raises PolicyStopped, and LinkError if no frame arrives for a
+    second and ten periods.
     """
     hello = session.hello
     if hello is None or not hello.capabilities & Capability.EVALUATES:
-        raise PolicyStopped("the device has no policy of its own: build one in (hw/firmware/README.md)")
+        raise PolicyStopped("the device has no built-in policy: build one in (hw/firmware/README.md)")
     session.clear_fault()  # such as the lease of an earlier host
     session.arm()
     if hello.capabilities & Capability.RESET:
         session.reset(0)
-    acted, armed = False, False
+    has_acted, was_armed = False, False
     scale = hello.time_scale or 1.0
     silent_ns = _SILENCE_TIMEOUT_NS + round(_SILENCE_TIMEOUT_PERIODS * period_us * 1000 / scale)
     while True:
         state = session.wait_state(clock.monotonic_ns() + silent_ns)
-        if session.rebooted:
+        if session.has_rebooted:
             raise PolicyStopped("the device restarted")
         if state is None:
             raise LinkError(f"no frame arrived for {silent_ns * 1e-9:.2g} s; the lease ends the policy")
-        acted = acted or state.answers != 0
+        has_acted = has_acted or state.answers != 0
         if state.status & Status.ARMED:
-            armed = True
+            was_armed = True
             session.send(encode_renewal(Renewal(state.frame, policy)))
-        elif armed and not acted and state.fault == Fault.LEASE:
+        elif was_armed and not has_acted and state.fault == Fault.LEASE:
             raise PolicyStopped(
                 f"the device accepts no renewal of policy {policy.hex()} at {period_us} us: "
                 "it was built with another policy or period"
             )
-        elif armed or state.fault:
+        elif was_armed or state.fault:
             raise PolicyStopped(f"the device stopped: {fault_text(state.fault) if state.fault else 'it was disarmed'}")
         yield state
 
 
 def stop(session: DeviceSession, rig: Rig, period_us: int, clock: Clock) -> bool:
-    """Disarm; return whether a later frame shows the safe output in force (``hw/PROTOCOL.md`` §2.4)."""
+    """Disarm; return whether a subsequent frame proves the safe output in force (``hw/PROTOCOL.md`` §2.4)."""
     hello = session.hello
     scale = (hello.time_scale if hello is not None else 1.0) or 1.0
     session.disarm()

@@ -17,7 +17,7 @@ from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
 from onrig.hw.messages import MAX_COUNT, MAX_STATE_COUNTS, NAME_BYTES, UNIT_BYTES
 from onrig.hw.units import per_second, same_unit
 
-_WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _UNIT: Final = re.compile(r"[\w%°/^*·.() -]*")
 MAX_OBSERVATIONS: Final = MAX_STATE_COUNTS
 
@@ -30,7 +30,7 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unit: str
     """SI unit, e.g. rad or m/s."""
     resolution: Positive
-    """SI units per count on the wire; must equal the device's own."""
+    """SI units per count on the wire; must equal the device's resolution."""
     wrap: bool = False
     """True for an angle: the host wraps it into [-pi, pi)."""
     low: Quantity | msgspec.UnsetType = msgspec.UNSET
@@ -45,9 +45,9 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """Name as reported by the device."""
     unit: str
-    """SI, e.g. V or A^2."""
+    """SI unit, e.g. V or A^2."""
     resolution: Positive
-    """Value of one count."""
+    """SI units per count on the wire; must equal the device's."""
     low: Quantity
     """Smallest command."""
     high: Quantity
@@ -94,7 +94,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actuators: tuple[Actuator, ...]
     observations: tuple[Observation, ...]
     lease_periods: int = 5
-    """Lease: number of periods without a command after which the device switches to its safe output by itself."""
+    """Number of periods without a command after which the device switches to its safe output by itself."""
     safe_output: Literal["driven", "released"] = "driven"
     """Effect of the device's safe output while disarmed: actuators are driven to their safe values, or released (driver
     stages off: a motor coasts without braking).  The device must report the same."""
@@ -113,7 +113,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def signals(self) -> tuple[Observation, ...]:
-        """Components of the policy's input, in order: observations, then the previous command if the rig appends it."""
+        """Components of the policy's input, in order: observations, then the previous command if configured."""
         return self.observations + self._previous_commands()
 
     def _previous_commands(self) -> tuple[Observation, ...]:
@@ -130,7 +130,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrackingRig(Rig, frozen=True):
-    """A rig with the targets of its task, which policies, rewards and records use as further signals; in no file."""
+    """Rig with the targets of a task as additional signals of policies, rewards and records; not stored in files."""
 
     targets: tuple[Observation, ...] = ()
     """Name, unit and range of each target."""
@@ -142,7 +142,7 @@ class TrackingRig(Rig, frozen=True):
 
 
 def with_targets(rig: Rig, targets: tuple[Observation, ...]) -> Rig:
-    """Return the rig with these targets in place of its own; a plain rig without targets."""
+    """Return the rig with its targets replaced; a plain `Rig` if there are none."""
     values = {name: getattr(rig, name) for name in Rig.__struct_fields__}
     if targets:
         return TrackingRig(**values, targets=targets)
@@ -150,13 +150,13 @@ def with_targets(rig: Rig, targets: tuple[Observation, ...]) -> Rig:
 
 
 def targets_of(rig: Rig) -> tuple[Observation, ...]:
-    """Targets among a rig's signals; they come last."""
+    """Targets of a rig, which are the last of its signals; empty for a plain `Rig`."""
     return rig.targets if isinstance(rig, TrackingRig) else ()
 
 
-def is_word(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     """Whether a name is valid in files, columns, topics and terminals: ASCII letters, digits and ``_ . + -``."""
-    return _WORD.fullmatch(name) is not None
+    return _NAME.fullmatch(name) is not None
 
 
 def _text_problem(text: str, *, unit: bool = False) -> str:
@@ -166,15 +166,15 @@ def _text_problem(text: str, *, unit: bool = False) -> str:
 
 def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     """List problems of a rig as (path, message) pairs; empty if valid."""
-    parts = (_name_problems, _word_problems, _size_problems, _resolution_problems, _actuator_problems)
-    return [problems for part in (*parts, _observation_problems, _source_problems) for problems in part(rig)]
+    parts = (_name_problems, _channel_problems, _size_problems, _resolution_problems, _actuator_problems)
+    return [problems for part in (*parts, _observation_problems, _consistency_problems) for problems in part(rig)]
 
 
 def _name_problems(rig: Rig) -> Iterator[tuple[str, str]]:
     """Problems with the rig's name and lease, missing channels and duplicate names."""
     if not (0 < len(rig.name.encode()) <= NAME_BYTES):
-        yield "name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"
-    elif not is_word(rig.name):
+        yield "name", f"must be 1 to {NAME_BYTES} bytes, to fit into the device's hello"
+    elif not is_valid_name(rig.name):
         yield "name", _text_problem(rig.name)
     if not rig.sensors or not rig.actuators or not rig.observations:
         yield "", "needs at least one sensor, one actuator and one observation"
@@ -184,22 +184,22 @@ def _name_problems(rig: Rig) -> Iterator[tuple[str, str]]:
         names = [item.name for item in items]
         for i, name in enumerate(names):
             if name in names[:i]:
-                yield f"{kind}[{i}].name", f"'{name}' is named twice"
+                yield f"{kind}[{i}].name", f"'{name}' is used twice: give distinct names"
 
 
 def _channels(rig: Rig) -> dict[str, tuple[Sensor | Actuator, ...]]:
     return {"sensors": rig.sensors, "actuators": rig.actuators}
 
 
-def _word_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+def _channel_problems(rig: Rig) -> Iterator[tuple[str, str]]:
     """Problems with names and units of the channels."""
     for kind, devices in _channels(rig).items():
         for i, channel in enumerate(devices):
             for field, text, limit in (("name", channel.name, NAME_BYTES), ("unit", channel.unit, UNIT_BYTES)):
-                if not (_WORD if field == "name" else _UNIT).fullmatch(text):
+                if not (_NAME if field == "name" else _UNIT).fullmatch(text):
                     yield f"{kind}[{i}].{field}", _text_problem(text, unit=field == "unit")
                 elif len(text.encode()) > limit:
-                    yield f"{kind}[{i}].{field}", f"must be at most {limit} bytes (it travels on the wire)"
+                    yield f"{kind}[{i}].{field}", f"must be at most {limit} bytes, to fit into the device's description"
 
 
 def _size_problems(rig: Rig) -> Iterator[tuple[str, str]]:
@@ -239,7 +239,7 @@ def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
     sensors = {s.name for s in rig.sensors}
     for i, o in enumerate(rig.observations):
         for field, text in (("name", o.name), ("unit", o.unit)):
-            if not (_WORD if field == "name" else _UNIT).fullmatch(text):
+            if not (_NAME if field == "name" else _UNIT).fullmatch(text):
                 yield f"observations[{i}].{field}", _text_problem(text, unit=field == "unit")
         source = o.derivative_of or o.sensor or o.name
         if source not in sensors:
@@ -252,8 +252,8 @@ def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
             yield f"observations[{i}].cutoff_hz", "must not be negative"
 
 
-def _source_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Observations that contradict their sensors: units are never converted."""
+def _consistency_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    """Invalid sensor ranges, and observations that contradict their sensors; units are never converted."""
     for i, s in enumerate(rig.sensors):
         if s.wrap and not same_unit(s.unit, "rad"):
             yield f"sensors[{i}].unit", f"a wrapped angle must be in rad, got {s.unit!r}: remove wrap"

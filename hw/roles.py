@@ -1,4 +1,4 @@
-"""Roles of observations: velocity, position on a track, speed within the readable range."""
+"""Checks of the roles that a configuration gives to observations: velocity, position on a track, largest speed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from onrig.hw.rig import Observation, Rig
 from onrig.hw.units import is_rate, per_second, same_unit
 
 _MAGNET_MARGIN: Final = 0.5
-"""Fraction of the track's length by which a magnet may lie beyond its ends."""
+"""Maximum distance of a magnet from either end of the track, as a fraction of the track's length."""
 
 
 def observation_of(rig: Rig, name: str) -> Observation | None:
-    """Return an observation by name; None if the rig has none."""
+    """Return the observation of this name; None if the rig has none."""
     return next((o for o in rig.observations if o.name == name), None)
 
 
 def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
-    """Readable range of an observation: that of its sensor if stated, otherwise the observation's [low, high]."""
+    """Range of readings of an observation: its sensor's limits if configured, otherwise its own [low, high]."""
     if observation.derivative_of is None:
         for s in rig.sensors:
             if s.name == (observation.sensor or observation.name) and not (
@@ -31,48 +31,49 @@ def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
     return observation.low, observation.high
 
 
-def rate_problem(rig: Rig, name: str) -> str | None:
-    """Message for an observation used as a velocity that is not one; None for a velocity or an unknown name."""
+def velocity_unit_problem(rig: Rig, name: str) -> str | None:
+    """Message if an observation used as a velocity has another kind of unit; None if not, or for an unknown name."""
     o = observation_of(rig, name)
     return None if o is None or is_rate(o.unit) else f"expected a velocity, but '{name}' is in {o.unit!r}"
 
 
-def derivative_problem(rig: Rig, place: str, velocity: str) -> str | None:
-    """Message for a velocity that does not belong to the position; None if it does, or for an unknown name."""
-    p, v = observation_of(rig, place), observation_of(rig, velocity)
+def derivative_problem(rig: Rig, position: str, velocity: str) -> str | None:
+    """Message if the unit of a velocity does not match that of its position; None if it does, or for unknown names."""
+    p, v = observation_of(rig, position), observation_of(rig, velocity)
     if p is None or v is None or same_unit(v.unit, per_second(p.unit)):
         return None
-    expectation = f"expected the velocity of '{place}', in {per_second(p.unit)!r}"
+    expectation = f"expected the velocity of '{position}', in {per_second(p.unit)!r}"
     return f"{expectation}, but '{velocity}' is in {v.unit!r}"
 
 
 def speed_problem(rig: Rig, name: str, speed: float) -> str | None:
-    """Message for a speed beyond an observation's readable range; None if within, or for an unknown name."""
+    """Message if a speed exceeds the range of readings of an observation; None if not, or for an unknown name."""
     o = observation_of(rig, name)
     if o is None or speed <= (highest := max(map(abs, measured_range(rig, o)))):
         return None
     return f"{speed:g} {o.unit} is never reached: '{name}' reads at most {highest:g} {o.unit}"
 
 
-def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """List (actuator, message) for magnets far from the track, which is the range of the observation ``place``."""
-    o = observation_of(rig, place)
+def magnet_problems(rig: Rig, position: str, magnets: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """List (actuator, message) for magnets far from the track, which is the range of the observation ``position``."""
+    o = observation_of(rig, position)
     if o is None:
         return
     low, high = measured_range(rig, o)
     margin = _MAGNET_MARGIN * (high - low)
-    for name, position in magnets.items():
-        if not low - margin <= position <= high + margin:
+    for name, magnet in magnets.items():
+        if not low - margin <= magnet <= high + margin:
             yield (
                 name,
-                f"{position:g} lies far from the track of '{place}', {low:g} to {high:g} {o.unit}: give it in {o.unit}",
+                f"{magnet:g} lies far from the track of '{position}', {low:g} to {high:g} {o.unit}: "
+                f"give it in {o.unit}",
             )
 
 
-def lag_s(rig: Rig, name: str, period_s: float) -> float:
-    """Delay (s) with which an estimated velocity follows a steady change; 0 for a measured observation.
+def velocity_lag_s(rig: Rig, name: str, period_s: float) -> float:
+    """Delay (s) of an estimated velocity during constant acceleration; 0 for a measured observation.
 
-    Half a period for the difference quotient, plus the delay of its low-pass as discretised.
+    It is half a period for the difference quotient, plus the delay of the discretised low-pass.
     """
     o = observation_of(rig, name)
     if o is None or o.derivative_of is None:

@@ -78,22 +78,22 @@ class DeviceSession:
     ) -> None:
         self.counters = LinkCounters()
         self.hello: Hello | None = None
-        """The device's hello; None until connected."""
+        """Hello of the connected device; None until connected."""
         self.channels: tuple[Channel, ...] = ()
-        """The device's own description of its sensors, then actuators."""
-        self.rebooted = False
-        """Whether a later hello had a different boot id."""
+        """Channels as described by the device: sensors, then actuators."""
+        self.has_rebooted = False
+        """Whether the device has rebooted since `connect`: a later hello had another boot id."""
         self._transport = transport
         self._rig = rig
-        self._now = clock.monotonic_ns
+        self._now_ns = clock.monotonic_ns
         self._retry_s = retry_s
         self._attempts = attempts
         self._reader = FrameReader(self.counters)
-        states = StateLayout(len(rig.sensors), len(rig.actuators))
+        state_layout = StateLayout(len(rig.sensors), len(rig.actuators))
         self._tap = tap
-        self._intake = StateIntake(states, self.counters, tap)
-        self._commands = CommandLayout(len(rig.actuators))
-        self._one_frame_bytes = states.size + _FRAME_OVERHEAD_BYTES
+        self._intake = StateIntake(state_layout, self.counters, tap)
+        self._command_layout = CommandLayout(len(rig.actuators))
+        self._one_frame_bytes = state_layout.size + _FRAME_OVERHEAD_BYTES
         self._read_ns = 0
         self._request_id = 0
 
@@ -104,7 +104,7 @@ class DeviceSession:
 
     @property
     def last_frame(self) -> int | None:
-        """Number of the newest state frame received, whether taken or not; None before the first."""
+        """Number of the newest state frame received, also if not yet returned; None before the first."""
         return self._intake.last_frame
 
     @property
@@ -119,11 +119,11 @@ class DeviceSession:
         """
         self._reader.reset()
         self.hello = None
-        hello = self.ask_hello(timeout_s)
+        hello = self.fetch_hello(timeout_s)
         self._intake.restart()  # frames before the hello may date from before a restart of the device
         check_hello(hello, self._rig)
         self.hello = hello
-        self.rebooted = False
+        self.has_rebooted = False
         channels = []
         for index in range(hello.n_sensors + hello.n_actuators):
             try:
@@ -136,10 +136,10 @@ class DeviceSession:
         return hello
 
     def request(self, op: Op, payload: bytes = b"", *, detail: str = "") -> bytes:
-        """Have the device carry out an operation exactly once, with retries, and return the payload of its answer.
+        """Send a request, with retries, and return the payload of the response; the device executes it exactly once.
 
         Raises RequestRefused (with ``detail``, or the latched fault, in its message) or, after the last attempt,
-        LinkError.  The newest state frame that arrives in between is kept for the next wait_state.
+        LinkError.  The newest state frame that arrives meanwhile is kept for the next `wait_state`.
         """
         self._request_id = (self._request_id + 1) & 0xFFFF
         body = encode_request(Request(self._request_id, op, payload))
@@ -147,7 +147,7 @@ class DeviceSession:
         for attempt in range(self._attempts):
             self.counters.retries += attempt > 0
             self.send(body)
-            deadline_ns = self._now() + round(self._retry_s * 1e9)
+            deadline_ns = self._now_ns() + round(self._retry_s * 1e9)
             while (bodies := self._receive(deadline_ns)) is not None:
                 for response in self._responses(bodies):
                     if response.id != self._request_id or response.op != op:
@@ -157,11 +157,12 @@ class DeviceSession:
                     else:
                         return response.payload
         raise LinkError(
-            f"{self._transport.name}: no answer to {op.name} in {self._attempts} attempts{self._symptom(dropped)}"
+            f"{self._transport.name}: no answer to {op.name} in {self._attempts} attempts"
+            f"{self._describe_dropped_bytes(dropped)}"
         )
 
     def configure(self, period_us: int, lease_periods: int) -> None:
-        """Set period and lease; disarms, restores the device's own limits and starts the stream of state frames."""
+        """Set period and lease; this disarms, restores the device's limits and starts the stream of state frames."""
         hello = self._require_hello()
         detail = (
             f"period {period_us} us, lease {lease_periods} periods; the device allows "
@@ -173,7 +174,7 @@ class DeviceSession:
         self._intake.newest = None
 
     def limit(self, index: int, low: int, high: int) -> None:
-        """Tighten the limits of actuator ``index`` to [low, high] counts; the device refuses limits wider than its."""
+        """Tighten the limits of actuator ``index`` to [low, high] counts; the device refuses wider limits than its."""
         detail = f"actuator {index}: {low} to {high} counts"
         self.request(Op.LIMITS, LIMITS_LAYOUT.pack(index, low, high), detail=detail)
 
@@ -207,17 +208,17 @@ class DeviceSession:
         """Request a hello without waiting; wait_state receives it and sets ``rebooted`` after a reboot."""
         self._write(_HELLO_REQUEST)
 
-    def was_rebooted(self, within_s: float = 0.2) -> bool:
-        """Request a hello; return True if the device has rebooted since the connection, False on a closed link."""
-        deadline_ns = self._now() + round(within_s * 1e9)
+    def check_reboot(self, within_s: float = 0.2) -> bool:
+        """Request a hello; return whether it shows a reboot since `connect`.  Returns False if the link is closed."""
+        deadline_ns = self._now_ns() + round(within_s * 1e9)
         try:
             self.request_hello()
-            while not self.rebooted and (bodies := self._receive(deadline_ns)) is not None:
+            while not self.has_rebooted and (bodies := self._receive(deadline_ns)) is not None:
                 for body in bodies:
                     self._handle_unrequested(body)
         except LinkError:
             pass
-        return self.rebooted
+        return self.has_rebooted
 
     def wait_state(self, deadline_ns: int) -> State | None:
         """Return the newest state frame, waiting for it until ``deadline_ns``; None if none has arrived by then.
@@ -225,7 +226,7 @@ class DeviceSession:
         A hello that shows a reboot ends the wait.  Other frames are counted and cause no error.  Raises
         LinkError once the link is closed.
         """
-        read, feed, now, intake = self._transport.read, self._reader.feed, self._now, self._intake
+        read, feed, now, intake = self._transport.read, self._reader.feed, self._now_ns, self._intake
         drains = 0
         while True:
             timeout_ns = 0 if intake.newest is not None else deadline_ns - now()
@@ -244,38 +245,38 @@ class DeviceSession:
             state = intake.newest
             # A read of at most one frame has emptied the buffer, so the usual case needs no second read.
             is_buffer_empty = state is not None and len(data) <= self._one_frame_bytes
-            if is_buffer_empty or not data or self.rebooted or drains >= _MAX_DRAIN_READS:
+            if is_buffer_empty or not data or self.has_rebooted or drains >= _MAX_DRAIN_READS:
                 intake.newest = None
                 return state
 
     def send_command(self, answers: int, counts: tuple[int, ...]) -> None:
         """Send one setpoint per actuator (int32 counts) in answer to a frame, once; raises ``struct.error``."""
-        body = self._commands.encode(answers, counts)
+        body = self._command_layout.encode(answers, counts)
         self._write(encode_frame(body))
         if self._tap is not None:
-            self._tap(self._now(), body)
+            self._tap(self._now_ns(), body)
 
     def send(self, body: bytes) -> None:
-        """Send a message once, without waiting for an answer; ``send_command`` does so without this call."""
+        """Send a message once, without waiting for an answer."""
         self._write(encode_frame(body))
         if self._tap is not None:
-            self._tap(self._now(), body)
+            self._tap(self._now_ns(), body)
 
-    def use_line(self, transport: Transport) -> None:
-        """Close the transport and continue over a new one; ``connect`` must follow."""
+    def switch_transport(self, transport: Transport) -> None:
+        """Close the current transport and use a new one; call `connect` next."""
         self._transport.close()
         self._transport = transport
 
     def close(self) -> None:
-        """Close the port; the device's lease makes it safe."""
+        """Close the transport; an armed device then switches to its safe output when its lease expires."""
         self._transport.close()
 
-    def ask_hello(self, timeout_s: float) -> Hello:
-        """Request a hello until one arrives, without comparing it; raises LinkError."""
+    def fetch_hello(self, timeout_s: float) -> Hello:
+        """Request a hello until one arrives; it is not compared with the rig.  Raises LinkError on a timeout."""
         dropped = self.counters.bytes_dropped
         for _ in range(max(1, round(timeout_s / self._retry_s))):
             self._write(_HELLO_REQUEST)
-            deadline_ns = self._now() + round(self._retry_s * 1e9)
+            deadline_ns = self._now_ns() + round(self._retry_s * 1e9)
             while (bodies := self._receive(deadline_ns)) is not None:
                 for body in bodies:
                     if body[0] == MessageType.HELLO:
@@ -284,8 +285,8 @@ class DeviceSession:
                         except WireError:
                             self.counters.unreadable += 1
         raise LinkError(
-            f"{self._transport.name}: no device answered within {timeout_s:g} s{self._symptom(dropped)}; "
-            "check its power and cable, and that this is its port"
+            f"{self._transport.name}: no device answered within {timeout_s:g} s"
+            f"{self._describe_dropped_bytes(dropped)}; check its power and cable, and that this is its port"
         )
 
     def _require_hello(self) -> Hello:
@@ -296,11 +297,11 @@ class DeviceSession:
     def _receive(self, deadline_ns: int) -> list[bytes] | None:
         """Read once, buffer state frames and return the other frames' bodies; None if nothing arrived before the
         deadline."""
-        timeout_ns = deadline_ns - self._now()
+        timeout_ns = deadline_ns - self._now_ns()
         data = self._transport.read(timeout_ns) if timeout_ns > 0 else b""
         if not data:
             return None
-        self._read_ns = self._now()
+        self._read_ns = self._now_ns()
         other_bodies = []
         for body in self._reader.feed(data):
             if body[0] == _STATE:
@@ -333,7 +334,7 @@ class DeviceSession:
             self.counters.unreadable += 1
             return
         if self.hello is not None and hello.boot_id != self.hello.boot_id:
-            self.rebooted = True
+            self.has_rebooted = True
             self.counters.reboots += 1
 
     def _write(self, frame: bytes) -> None:
@@ -344,7 +345,7 @@ class DeviceSession:
         code = self._intake.fault
         return f"fault {fault_text(code)}" if code else ""
 
-    def _symptom(self, dropped_before: int) -> str:
+    def _describe_dropped_bytes(self, dropped_before: int) -> str:
         if not (dropped := self.counters.bytes_dropped - dropped_before):
             return ""
         return f" ({dropped} bytes received without a valid frame: wrong baud rate, or another device?)"

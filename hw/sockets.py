@@ -21,8 +21,8 @@ _KEEPALIVE_PROBES: Final = 3
 _Addresses = list[tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]]
 
 
-class _Networked(Line, frozen=True, forbid_unknown_fields=True):
-    """A device at a host and port."""
+class _NetworkLine(Line, frozen=True, forbid_unknown_fields=True):
+    """A device at a network address: host and port."""
 
     host: str
     """Name or address; a name is resolved whenever the connection is opened."""
@@ -47,10 +47,10 @@ class _Networked(Line, frozen=True, forbid_unknown_fields=True):
             else:
                 line.setblocking(False)
                 return line
-        raise _unreachable(self.address, error)
+        raise _unreachable_error(self.address, error)
 
 
-def _unreachable(address: str, error: OSError) -> LinkError:
+def _unreachable_error(address: str, error: OSError) -> LinkError:
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
     return LinkError(f"{address}: {reason}; check that the device is on and reachable")
 
@@ -75,7 +75,7 @@ def _resolve(host: str, port: int, kind: socket.SocketKind, timeout_s: float, ad
     return list(addresses)
 
 
-class Tcp(_Networked, frozen=True, forbid_unknown_fields=True, tag="tcp"):
+class Tcp(_NetworkLine, frozen=True, forbid_unknown_fields=True, tag="tcp"):
     """A device that listens on a TCP port."""
 
     connect_s: AboveZero = 2.0
@@ -120,7 +120,7 @@ class DatagramTransport(DescriptorTransport):
         return read
 
 
-class Udp(_Networked, frozen=True, forbid_unknown_fields=True, tag="udp"):
+class Udp(_NetworkLine, frozen=True, forbid_unknown_fields=True, tag="udp"):
     """A device on a UDP port, which answers to the sender of the last datagram.
 
     A datagram holds complete frames.  The frames' numbers reveal lost, duplicated and overtaken datagrams.

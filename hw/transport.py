@@ -23,7 +23,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class LinkError(Exception):
-    """Missing or lost link to the device: what, where and the remedy, in one line."""
+    """Missing or lost link to the device; the message says in one line what failed, where, and what to do."""
 
 
 class LineClosed(LinkError):
@@ -188,7 +188,7 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
         port = serial.Serial(path, baud_rate, timeout=0, exclusive=True)
     # SerialException is an OSError; the termios.error of a port that vanishes meanwhile is not.
     except (OSError, ValueError, termios.error) as error:
-        raise LinkError(_open_failure(path, baud_rate, error)) from error
+        raise LinkError(_describe_open_error(path, baud_rate, error)) from error
     with contextlib.closing(port):
         # Ptys and some USB drivers lack this mode; `onrig doctor` reports the remaining delay.
         with contextlib.suppress(ValueError, OSError, NotImplementedError):
@@ -196,10 +196,10 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
         # The duplicate keeps the file open (with lock, settings and DTR) when pyserial closes its own.
         fd = os.dup(port.fileno())
     try:
-        _make_transparent(fd)
+        _complete_raw_mode(fd)
     except termios.error as error:
         os.close(fd)
-        raise LinkError(f"{path}: cannot be set to raw mode ({error.args[-1]})") from error
+        raise LinkError(f"{path}: cannot be set to raw mode ({error.args[-1]}); name another port") from error
     return DescriptorTransport(fd, path)
 
 
@@ -218,11 +218,11 @@ def _open_socket(path: str) -> DescriptorTransport:
         except OSError as error:
             if error.errno == errno.ECONNREFUSED:
                 raise LinkError(f"{path}: nothing listens there any more; restart the device's process") from error
-            raise LinkError(_open_failure(path, 0, error)) from error
+            raise LinkError(_describe_open_error(path, 0, error)) from error
         return DescriptorTransport(host.detach(), path)
 
 
-def _make_transparent(fd: int) -> None:
+def _complete_raw_mode(fd: int) -> None:
     """Complete pyserial's raw mode: no special bytes, and an empty read means a hang-up, not a lack of data."""
     import termios
 
@@ -234,7 +234,7 @@ def _make_transparent(fd: int) -> None:
     termios.tcsetattr(fd, termios.TCSANOW, attributes)
 
 
-def _open_failure(path: str, baud_rate: int, error: Exception) -> str:
+def _describe_open_error(path: str, baud_rate: int, error: Exception) -> str:
     code = getattr(error, "errno", None)
     for cause in (error, error.__context__):
         if code is None and cause is not None and type(cause).__module__ == "termios":

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 Powers = MappingProxyType[str, int]
-"""Exponent of each symbol; text that is not a unit counts as a symbol of its own."""
+"""Exponent of each symbol; a text that cannot be parsed counts as one symbol."""
 
 _TOKEN: Final = re.compile(
     r"(?P<mark>[/()])|(?P<symbol>[^\W\d_²³]+|[%°])(?:\^?(?P<power>-?\d)|(?P<raised>[²³]))?|1|[ *·.]+"
@@ -29,20 +29,20 @@ _TIME_UNITS: Final = ("s", "ms", "us", "µs", "min", "h")
 
 
 @lru_cache(maxsize=256)
-def powers(unit: str) -> Powers:
+def parse_unit(unit: str) -> Powers:
     """Parse a unit: factors of symbols with integer powers, divided by the factor or bracket after each ``/``."""
     exponents: dict[str, int] = {}
-    signs, divides, index = [1], False, 0
+    signs, is_divisor, index = [1], False, 0
     while index < len(unit):
         token = _TOKEN.match(unit, index)
         if token is None:
             return MappingProxyType({unit.strip(): 1})
-        index, sign = token.end(), -signs[-1] if divides else signs[-1]
+        index, sign = token.end(), -signs[-1] if is_divisor else signs[-1]
         if token["mark"] == "/":
-            divides = True
+            is_divisor = True
         elif token["mark"] == "(":
             signs.append(sign)
-            divides = False
+            is_divisor = False
         elif token["mark"] == ")" and len(signs) > 1:
             signs.pop()
         elif token["symbol"]:
@@ -50,15 +50,15 @@ def powers(unit: str) -> Powers:
             name = _ALIASES.get(token["symbol"], token["symbol"])
             for symbol, exponent in _COMPOUND_UNITS.get(name, {name: 1}).items():
                 exponents[symbol] = exponents.get(symbol, 0) + power * exponent
-            divides = False
+            is_divisor = False
         elif token[0] == "1":
-            divides = False
+            is_divisor = False
     return MappingProxyType({symbol: power for symbol, power in exponents.items() if power})
 
 
-def same_unit(one: str, other: str) -> bool:
+def same_unit(first: str, second: str) -> bool:
     """Whether two texts denote the same unit."""
-    return powers(one) == powers(other)
+    return parse_unit(first) == parse_unit(second)
 
 
 def per_second(unit: str) -> str:
@@ -68,4 +68,4 @@ def per_second(unit: str) -> str:
 
 def is_rate(unit: str) -> bool:
     """Whether a unit is that of a velocity: a quantity per time."""
-    return any(powers(unit).get(time) == -1 for time in _TIME_UNITS)
+    return any(parse_unit(unit).get(time) == -1 for time in _TIME_UNITS)

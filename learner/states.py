@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from onrig.hw.native import Executor, difference_here, read_executor
+from onrig.hw.native import Executor, difference_from_this_process, read_executor
 from onrig.runtime.files import open_file
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class States:
                 f"{self.path(next(iter(headers)))} is damaged and may belong to another run; move it elsewhere"
             )
         for header in run_headers[:1]:
-            if difference := difference_here(header.executor):
+            if difference := difference_from_this_process(header.executor):
                 raise StatesConflictError(
                     f"{self.path(header.episode)}: {difference}; or choose another folder with --state"
                 )

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_word
+from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_valid_name
 from onrig.runtime import registry
 from onrig.runtime.config.problem import collect_problems, describe_unknown_name
 from onrig.runtime.config.registered import WithRegistered, build_registered
@@ -170,5 +170,5 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
 def _transform_problems(transform: InputTransform, observation: Observation) -> Iterator[tuple[str, str]]:
     yield from transform.problems(observation)
     signal = transform.signal(observation)
-    if not is_word(signal.name):
+    if not is_valid_name(signal.name):
         yield "", f"expected a plain word as the name of its result, got {signal.name!r}"

@@ -12,7 +12,7 @@ import msgspec
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import CommandLayout, StateLayout
 from onrig.hw.rig import targets_of
-from onrig.hw.roles import lag_s, measured_range, observation_of
+from onrig.hw.roles import measured_range, observation_of, velocity_lag_s
 from onrig.runtime.config.problem import Finding, NodePath, format_path, parse_path
 from onrig.runtime.reset.schema import Draw
 from onrig.runtime.safety.fallback import Damp
@@ -116,7 +116,7 @@ def _delay_findings(config: RunConfig) -> Iterator[Finding]:
         message = f"the device holds the last command of a dead host for {lease_s:g} s: use fewer periods"
         yield ("rig", "lease_periods"), message
     for name in guarded_observations(limits.setting(rig, period_s), box):
-        if (lag := lag_s(rig, name, period_s)) > lease_s:
+        if (lag := velocity_lag_s(rig, name, period_s)) > lease_s:
             i = next(i for i, o in enumerate(rig.observations) if o.name == name)
             message = f"the shield uses '{name}' with a delay of {lag:.2g} s, longer than the lease of {lease_s:.2g} s"
             yield ("rig", "observations", i, "cutoff_hz"), f"{message}: filter less"

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import UNSET
 
 from onrig.hw.bounds import SMALLEST
-from onrig.hw.rig import Rig, is_word, targets_of
+from onrig.hw.rig import Rig, is_valid_name, targets_of
 from onrig.hw.units import is_rate
 from onrig.runtime.config.problem import collect_problems, describe_unknown_name
 from onrig.runtime.inputs import input_problems
@@ -25,7 +25,7 @@ Problems = list[tuple[str, str]]
 def task_problems(task: Task, rig: Rig) -> Problems:
     """List problems of a task on a rig as (path, message) pairs; empty if valid."""
     problems: Problems = []
-    if not is_word(task.name):
+    if not is_valid_name(task.name):
         problems.append(("name", f"expected a plain word of letters, digits and _ . + -, got {task.name!r}"))
     if not math.isfinite(task.episode_s):
         problems.append(("episode_s", "must be a finite number of seconds"))
@@ -93,7 +93,7 @@ def target_problems(task: Task, rig: Rig) -> Problems:
         problems.append(("targets", f"expected at most {MAX_TARGETS}, got {len(task.targets or ())}"))
     for name, target in (task.targets or {}).items():
         location = f"targets.{name}"
-        if not is_word(name):
+        if not is_valid_name(name):
             problems.append(("targets", f"expected plain words of letters, digits and _ . + -, got {name!r}"))
         if name in names_in_use:
             problems.append((location, f"rig '{rig.name}' has an observation or actuator with that name"))

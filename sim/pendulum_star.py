@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 UPRIGHT_RAD: Final = math.pi / 3
 """Largest angle from upright that counts as upright."""
-HELD_STEPS: Final = 20
-"""Consecutive steps upright after which each further one is rewarded."""
+MIN_UPRIGHT_STEPS: Final = 20
+"""Number of consecutive upright steps after which each further one is rewarded."""
 
 
 class PendulumStar(PendulumEnv):
@@ -37,4 +37,4 @@ class PendulumStar(PendulumEnv):
         observation, _, terminated, truncated, info = super().step(u)  # type: ignore[no-untyped-call]
         angle_rad = (float(self.state[0]) + math.pi) % (2.0 * math.pi) - math.pi
         self._upright = self._upright + 1 if abs(angle_rad) <= UPRIGHT_RAD else 0
-        return observation, float(self._upright > HELD_STEPS), terminated, truncated, info
+        return observation, float(self._upright > MIN_UPRIGHT_STEPS), terminated, truncated, info

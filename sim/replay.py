@@ -30,10 +30,10 @@ def step_check_for(config: RunConfig) -> StepCheck | None:
     box = config.limits.predicted
     if box is None or not promise_of(config.limits).basis.has_plants:
         return None
-    from onrig.sim.barrier.one_step import OneStep
+    from onrig.sim.barrier.one_step import OneStepCheck
 
     try:
-        return OneStep(config, box)
+        return OneStepCheck(config, box)
     except ValueError:
         return None
 

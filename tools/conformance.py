@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from onrig.hw.conformance.check import CheckSkipped
-from onrig.hw.conformance.host import Host, rig_of
+from onrig.hw.conformance.host import Host, read_rig
 from onrig.hw.conformance.lockstep import LockstepConformance
 from onrig.hw.conformance.paced import PacedConformance
-from onrig.hw.conformance.page import sentences
+from onrig.hw.conformance.page import rule_texts
 from onrig.hw.conformance.runner import Tally, checks_of, run
 from onrig.hw.identity import DeviceMismatch
 from onrig.hw.line import Line
@@ -72,7 +72,7 @@ class _OpenLine:
 class _ConnectedDevice:
     """Connection to the tested device; an operator, if available, performs the manual steps."""
 
-    by_hand = True
+    is_hand_operated = True
 
     def __init__(self, open_line: _OpenLine, rig: Rig, selection: Selection, period_us: int, lease: int) -> None:
         self.open_line, self.rig, self.share, self.has_operator = (
@@ -86,7 +86,7 @@ class _ConnectedDevice:
 
     def connect(self) -> Host:
         self._host = Host(self.open_line, self.rig, time, self.share)
-        self._host.wire.forget()  # frames sent before the connection
+        self._host.wire.clear()  # frames sent before the connection
         return self._host
 
     def press_estop(self, *, pressed: bool) -> None:
@@ -144,7 +144,7 @@ def show_list(only: Sequence[str]) -> int:
 
 
 def _matching_rules(only: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for number, sentence in sentences().items():
+    for number, sentence in rule_texts().items():
         if number.startswith("P") and (not only or number.startswith(tuple(only))):
             yield number, sentence
 
@@ -169,7 +169,7 @@ def examine(
         open_line = _OpenLine(line)
         with contextlib.ExitStack() as stack:
             stack.callback(open_line.end)
-            rig = rig or rig_of(open_line, time)
+            rig = rig or read_rig(open_line, time)
             hello = DeviceSession(open_line, rig, time).connect()
             if confirm is not None and not confirm(rig):
                 return complain("conformance", "not confirmed; nothing was moved", ExitCode.PREFLIGHT)
@@ -196,7 +196,7 @@ def print_verdicts(tally: Tally, rules: dict[str, str]) -> int:
     """Print each rule that failed or was not tested, and the counts; returns the exit code."""
     failed, passed, not_run = (tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run"))
     for number in not_run:
-        reasons = tally.reasons(number) or ["there is no check for this kind of device"]
+        reasons = tally.skip_reasons(number) or ["there is no check for this kind of device"]
         print(f"{number} not run ({'; '.join(reasons)}): {rules[number]}")
     for number in failed:
         print(f"{number} FAILED: {rules[number]}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from onrig.hw.native import difference_here, executor
+from onrig.hw.native import difference_from_this_process, executor
 from onrig.learner.states import States, state_fault, state_name
 from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Evidence, Fault, Grade, faults, read_evidence
@@ -70,7 +70,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
         raise CannotResume(f"the configuration differs from that of the run in '{folder}': {shown}{omitted}")
     recorded = find_executor(read_fields(folder / "meta.json"), RESUMES_KEY)
     recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
-    if mismatch := difference_here(recorded):
+    if mismatch := difference_from_this_process(recorded):
         raise CannotResume(f"the run in '{folder}' was {mismatch}")
     if mismatch := plugin_difference(read_fields(folder / "meta.json"), third_party_plugins(config)):
         raise CannotResume(f"'{folder}': {mismatch}")

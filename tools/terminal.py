@@ -217,9 +217,9 @@ def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
 
 def missing_library_text() -> str | None:
     """Return a message if the C library is missing, with the consequences, or None."""
-    from onrig.hw.native import COST_WITHOUT_LIBRARY, state
+    from onrig.hw.native import COST_WITHOUT_LIBRARY, library_state
 
-    library = state()
+    library = library_state()
     if library.library is not None:
         return None
     return f"no C library ({library.reason}): {COST_WITHOUT_LIBRARY}; `onrig doctor` shows how to install it"

@@ -13,7 +13,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.starts import middle_start, start_list
-from onrig.sim.barrier.plants import deviations
+from onrig.sim.barrier.plants import uncertainty_deviations
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.plants.trial import name_of, trial_problems
 from onrig.sim.synthetic.model import model_problems
@@ -84,7 +84,7 @@ def uncovered_findings(twin: TwinOptions, config: RunConfig, plants: PlantBox) -
     for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
         yield ("limits", "predicted"), f"{message} at limits.predicted"
     if isinstance(plants, SampledBox):
-        for message in deviations(twin.plant, config, plants):
+        for message in uncertainty_deviations(twin.plant, config, plants):
             yield ("limits", "predicted", "uncertainty"), f"{message} at limits.predicted.uncertainty"
         return
     for message in uncovered(twin.plant, plants, config.rig):

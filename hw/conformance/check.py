@@ -1,7 +1,7 @@
-"""Markers of checks: the rules that a check covers, and the cases in which it runs.
+"""Decorators for checks: the rules that a check covers, and its cases.
 
-Checks are methods of the conformance classes; their names begin with ``test_``, and their arguments are ``host`` (a
-session with the device), ``armed`` (the same, configured and armed) or those of their cases.
+Checks are methods of the conformance classes; their names begin with ``test_``.  They take ``host`` (a session with
+the device) or ``armed`` (the same session after configuring and arming), and the arguments of their cases.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class CheckSkipped(Exception):
-    """Check that does not apply to a device, or that needs a person who is not present; the message gives the
-    reason."""
+    """Raised by a check that does not apply to the device or needs a person who is absent; the message says why."""
 
 
 class Cases(NamedTuple):
-    """Values of some arguments, one row per run of the check."""
+    """Argument values of a check, one row per run."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -36,13 +35,16 @@ def rules(*numbers: str) -> Callable[[_F], _F]:
 
 
 def cases(names: str | Sequence[str], values: Iterable[Any], ids: Sequence[str] | None = None) -> Callable[[_F], _F]:
-    """Run a check once per value of an argument, or per row of several; several markers give all combinations."""
-    several = not isinstance(names, str)
-    rows = tuple(tuple(value) if several else (value,) for value in values)
+    """Run a check once per value of an argument, or once per row for several arguments.
+
+    With several of these decorators, the check runs with every combination.
+    """
+    has_several_names = not isinstance(names, str)
+    rows = tuple(tuple(value) if has_several_names else (value,) for value in values)
     case_table = Cases(
-        tuple(names) if several else (str(names),),
+        tuple(names) if has_several_names else (str(names),),
         rows,
-        tuple(ids) if ids is not None else tuple("-".join(map(_word, row)) for row in rows),
+        tuple(ids) if ids is not None else tuple("-".join(map(_case_id, row)) for row in rows),
     )
 
     def mark(function: _F) -> _F:
@@ -52,5 +54,5 @@ def cases(names: str | Sequence[str], values: Iterable[Any], ids: Sequence[str] 
     return mark
 
 
-def _word(value: object) -> str:
+def _case_id(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(getattr(value, "name", value))

@@ -14,29 +14,29 @@ from onrig.hw.conformance.check import CheckSkipped, cases, rules
 from onrig.hw.conformance.evaluation import EvaluationConformance
 from onrig.hw.conformance.faults import FaultConformance
 from onrig.hw.conformance.framing import FramingConformance
-from onrig.hw.conformance.fresh import FreshConformance
 from onrig.hw.conformance.host import Host, has_continuous_output, reports_safe_truthfully
-from onrig.hw.conformance.refusals import RefusalConformance
+from onrig.hw.conformance.power_on import PowerOnConformance
+from onrig.hw.conformance.replies import ReplyConformance
 from onrig.hw.conformance.states import StateConformance
 from onrig.hw.messages import MessageType, Op, Result, State, Status
 
 HELLO_REQUEST = bytes([MessageType.HELLO_REQUEST])
 
 
-def flags(state: State) -> Status:
-    """Status without the bit for a clamped command."""
+def status_without_clamped(state: State) -> Status:
+    """Return the status of a frame, with the bit CLAMPED removed."""
     return Status(state.status) & ~Status.CLAMPED
 
 
 class DeviceConformance(
     FramingConformance,
-    RefusalConformance,
+    ReplyConformance,
     StateConformance,
     FaultConformance,
-    FreshConformance,
+    PowerOnConformance,
     EvaluationConformance,
 ):
-    """Rules that hold in every pace."""
+    """Checks of the rules that apply in real time, scaled time and lockstep alike."""
 
     period_us: int = 10_000
 
@@ -44,15 +44,15 @@ class DeviceConformance(
         """Connect to the device in any state; the tests disarm it and close the connection afterwards."""
         raise NotImplementedError
 
-    def armed_by(self, host: Host) -> Host:
-        """Return a host that has configured and armed the device; the newest frame can be answered."""
+    def configure_and_arm(self, host: Host) -> Host:
+        """Configure and arm the device, and return the host; its newest frame can be answered."""
         host.begin(self.period_us, host.long_lease)
         return host
 
     # -- §2 messages -----------------------------------------------------------------------------------------------
 
     @rules("P201", "P203", "P207", "P215", "P216", "P217", "P218", "P221", "P222", "P223", "P224")
-    def test_the_hello_is_sound(self, host: Host) -> None:
+    def test_the_hello_values_are_valid(self, host: Host) -> None:
         hello = host.hello
         assert hello.protocol == m.PROTOCOL_VERSION
         assert 0 < hello.period_min_us <= self.period_us <= hello.period_max_us
@@ -61,20 +61,20 @@ class DeviceConformance(
         assert hello.time_scale >= 0.0
 
     @rules("P206", "P214")
-    def test_every_hello_says_the_same_and_changes_nothing(self, armed: Host) -> None:
+    def test_repeated_hellos_are_equal_and_change_nothing(self, armed: Host) -> None:
         applied_state = armed.act(armed.latest_state(), armed.setpoint(2))
         for _ in range(5):
             assert armed.replies() == []
         hellos = {body for body in armed.wire.bodies if body[0] == MessageType.HELLO}
         assert len(hellos) == 1
-        assert not armed.session.rebooted
+        assert not armed.session.has_rebooted
         after = armed.act(armed.latest_state(), armed.setpoint(2))
-        assert flags(after) == Status.ARMED
+        assert status_without_clamped(after) == Status.ARMED
         assert after.u_start == applied_state.u_end
         assert has_continuous_output(armed)
 
     @rules("P281", "P290", "P292", "P293", "P294", "P295", "P296", "P297")
-    def test_channels_are_described_in_order_and_no_others(self, host: Host) -> None:
+    def test_only_the_channels_are_described_in_order(self, host: Host) -> None:
         kinds = [channel.is_actuator for channel in host.channels]
         assert kinds == [False] * host.hello.n_sensors + [True] * host.hello.n_actuators
         assert all(channel.low < channel.high and channel.resolution > 0 for channel in host.channels)
@@ -105,20 +105,20 @@ class DeviceConformance(
             (Op.CLEAR_FAULT, b"\0", Result.BAD_LENGTH),
         ],
     )
-    def test_a_request_that_fails_says_why_and_changes_nothing(
+    def test_a_failed_request_reports_why_and_changes_nothing(
         self, armed: Host, op: int, payload: bytes, result: Result
     ) -> None:
         applied_state = armed.act(armed.latest_state(), armed.setpoint(2))
         assert armed.result(op, payload) == result
         after = armed.act(armed.latest_state(), armed.setpoint(2))
-        assert flags(after) == Status.ARMED
+        assert status_without_clamped(after) == Status.ARMED
         assert after.u_start == applied_state.u_end
         assert has_continuous_output(armed)
         times = [s.t_us for s in armed.wire.states]
         assert {b - a for a, b in pairwise(times)} == {self.period_us}
 
     @rules("P202", "P208", "P209", "P210", "P211", "P272")
-    def test_what_is_no_message_to_a_device_is_ignored(self, armed: Host) -> None:
+    def test_invalid_messages_are_ignored(self, armed: Host) -> None:
         values = armed.setpoint(2)
         command = armed.command(armed.latest_state().frame, values)
         n_before = len(armed.wire.bodies)
@@ -143,7 +143,7 @@ class DeviceConformance(
     # -- §2.4, §4 the period ---------------------------------------------------------------------------------------
 
     @rules("P003", "P230", "P231", "P401")
-    def test_frames_count_up_by_one_and_their_times_by_whole_periods(self, armed: Host) -> None:
+    def test_frame_numbers_rise_by_one_and_times_by_one_period(self, armed: Host) -> None:
         for _ in range(20):
             armed.act(armed.latest_state(), armed.setpoint(2))
         states = armed.wire.states
@@ -151,7 +151,7 @@ class DeviceConformance(
         assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
 
     @rules("P243", "P316")
-    def test_numbers_and_time_go_on_through_configure(self, host: Host) -> None:
+    def test_numbers_and_time_continue_through_configure(self, host: Host) -> None:
         before = host.begin(self.period_us, host.long_lease)
         after = host.begin(2 * self.period_us, host.long_lease)
         assert after.frame > before.frame
@@ -162,7 +162,7 @@ class DeviceConformance(
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
 
     @rules("P001", "P002", "P237")
-    def test_samples_lie_within_what_the_channels_say(self, armed: Host) -> None:
+    def test_samples_lie_within_the_described_ranges(self, armed: Host) -> None:
         for divisor in (1, 2, -1, 4) * 3:
             armed.act(armed.latest_state(), armed.opposite_setpoint(2) if divisor < 0 else armed.setpoint(divisor))
         for state in armed.wire.states:
@@ -170,15 +170,15 @@ class DeviceConformance(
                 assert channel.low <= count <= channel.high
 
     @rules("P235", "P236", "P319")
-    def test_a_device_armed_and_not_commanded_puts_out_its_safe_value(self, armed: Host) -> None:
+    def test_an_armed_device_outputs_its_safe_value_until_commanded(self, armed: Host) -> None:
         state = armed.sample()
-        assert flags(state) & ~Status.FIRST == Status.ARMED | Status.SAFE
+        assert status_without_clamped(state) & ~Status.FIRST == Status.ARMED | Status.SAFE
         assert (state.u_start, state.u_end, state.answers) == (armed.safe, armed.safe, 0)
         assert state.tau_us == self.period_us
         assert state.lease_left > 0
 
     @rules("P225", "P226", "P235", "P238", "P239", "P407", "P408", "P416")
-    def test_a_command_is_put_out_and_held(self, armed: Host) -> None:
+    def test_a_command_is_output_and_held(self, armed: Host) -> None:
         first, second = armed.setpoint(2), armed.setpoint(4)
         applied_state = armed.act(armed.latest_state(), first)
         assert (applied_state.u_end, Status(applied_state.status)) == (first, Status.ARMED)
@@ -195,7 +195,7 @@ class DeviceConformance(
         assert {body[0] for body in armed.wire.bodies[n_before:]} == {MessageType.STATE}
 
     @rules("P244")
-    def test_the_frame_before_configure_stays_the_latest_one(self, armed: Host) -> None:
+    def test_the_frame_before_configure_remains_the_latest(self, armed: Host) -> None:
         values = armed.setpoint(4)
         for _ in range(20):
             armed.act(armed.latest_state(), armed.setpoint(2))
@@ -206,14 +206,14 @@ class DeviceConformance(
             armed.send(*requests, armed.command(state.frame, values))
             armed.replies()
             after = armed.wire.states[0] if armed.wire.states else armed.fresh_state()
-            assert flags(after) & ~Status.SAFE == Status.ARMED
-            if armed.last_before_configure == state.frame:
+            assert status_without_clamped(after) & ~Status.SAFE == Status.ARMED
+            if armed.last_frame_before_configure == state.frame:
                 break
             armed.begin(self.period_us, armed.long_lease)
         assert (after.frame, after.answers, after.u_end) == (state.frame + 1, state.frame, values)
 
     @rules("P240", "P241", "P407")
-    def test_commands_are_clamped_to_the_devices_own_limits(self, armed: Host) -> None:
+    def test_commands_are_clamped_to_the_device_limits(self, armed: Host) -> None:
         for index, (low, high) in enumerate(armed.command_ranges if armed.share < 1.0 else ()):
             armed.session.limit(index, low, high)
         for extreme in (2**31 - 1, -(2**31)):
@@ -223,7 +223,7 @@ class DeviceConformance(
         assert not armed.act(armed.latest_state(), armed.setpoint(2)).status & Status.CLAMPED
 
     @rules("P317", "P318")
-    def test_tighter_limits_hold_from_the_next_command_on_until_configure(self, armed: Host) -> None:
+    def test_tighter_limits_apply_from_the_next_command_until_configure(self, armed: Host) -> None:
         beyond, limit = armed.setpoint(2), armed.setpoint(4)
         armed.act(armed.latest_state(), beyond)
         for index, (a, b) in enumerate(zip(limit, armed.safe, strict=True)):
@@ -236,7 +236,7 @@ class DeviceConformance(
         assert armed.act(armed.latest_state(), beyond).u_end == beyond
 
     @rules("P275", "P283", "P317")
-    def test_limits_wider_than_the_devices_own_are_refused_one_by_one(self, armed: Host) -> None:
+    def test_each_limit_wider_than_the_device_limit_is_refused(self, armed: Host) -> None:
         for index, a in enumerate(armed.actuators):
             for low, high in ((a.low - 1, a.high), (a.low, a.high + 1)):
                 assert armed.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(index, low, high)) == Result.OUT_OF_RANGE
@@ -270,11 +270,11 @@ class DeviceConformance(
             host.session.send_command(state.frame, host.setpoint(2))
             state = host.sample()
         for state in host.wire.states:
-            assert flags(state) & ~Status.FIRST == Status.SAFE
+            assert status_without_clamped(state) & ~Status.FIRST == Status.SAFE
             assert (state.u_start, state.u_end, state.answers) == (host.safe, host.safe, 0)
 
     @rules("P284", "P306", "P320")
-    def test_arming_an_armed_device_leaves_its_output(self, armed: Host) -> None:
+    def test_arming_an_armed_device_keeps_its_output(self, armed: Host) -> None:
         armed.act(armed.latest_state(), armed.setpoint(2))
         armed.session.arm()
         armed.act(armed.latest_state(), armed.setpoint(4))
@@ -282,29 +282,29 @@ class DeviceConformance(
 
     @rules("P253", "P285", "P286", "P307", "P308")
     @cases("op", [Op.DISARM, Op.CLEAR_FAULT])
-    def test_disarming_puts_the_safe_output_out_and_drops_what_comes_after(self, armed: Host, op: Op) -> None:
+    def test_disarming_applies_the_safe_output_and_drops_later_commands(self, armed: Host, op: Op) -> None:
         armed.act(armed.latest_state(), armed.setpoint(2))
         assert armed.result(op) == Result.OK
-        read = len(armed.wire.states)
+        n_before = len(armed.wire.states)
         state = armed.latest_state()
         for _ in range(3):
             armed.session.send_command(state.frame, armed.setpoint(2))
             state = armed.sample()
-        assert all(flags(s) & ~Status.FIRST == Status.SAFE for s in armed.wire.states[read:])
+        assert all(status_without_clamped(s) & ~Status.FIRST == Status.SAFE for s in armed.wire.states[n_before:])
         assert reports_safe_truthfully(armed)
-        assert all((s.u_end, s.answers) == (armed.safe, 0) for s in armed.wire.states[read:])
+        assert all((s.u_end, s.answers) == (armed.safe, 0) for s in armed.wire.states[n_before:])
         assert armed.result(op) == Result.OK
 
     @rules("P304", "P315")
-    def test_configure_disarms_and_puts_the_safe_output_out(self, armed: Host) -> None:
+    def test_configure_disarms_and_applies_the_safe_output(self, armed: Host) -> None:
         armed.act(armed.latest_state(), armed.setpoint(2))
         armed.session.configure(self.period_us, armed.long_lease)
         state = armed.sample()
-        assert flags(state) & ~Status.FIRST == Status.SAFE
+        assert status_without_clamped(state) & ~Status.FIRST == Status.SAFE
         assert (state.u_start, state.u_end, state.answers) == (armed.safe, armed.safe, 0)
 
     @rules("P261", "P287", "P309", "P322", "P323", "P324")
-    def test_a_reset_starts_from_the_start_state_with_the_safe_output_still_armed(self, armed: Host) -> None:
+    def test_a_reset_starts_with_the_safe_output_and_stays_armed(self, armed: Host) -> None:
         if not armed.can_reset:
             raise CheckSkipped("not a simulator")
         starts = []

@@ -1,4 +1,4 @@
-"""Conformance of a device with a policy of its own (``hw/PROTOCOL.md`` §2.6, §4)."""
+"""Conformance of a device that evaluates a policy itself (``hw/PROTOCOL.md`` §2.6, §4)."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ _MAX_TRIES = 200
 
 
 class EvaluationConformance:
-    """The policy acts only while it is renewed; part of every device's conformance, as far as it has a policy."""
+    """Checks of the device's policy, which acts only while the host renews its lease; skipped without a policy."""
 
     policy: bytes = b""
-    """Name of the device's policy (``onrig.hw.renewal.policy_name``); empty if it is unknown."""
+    """Name of the device's policy (``onrig.hw.renewal.policy_name``); empty if unknown."""
     policy_period_us: int = 20_000
-    """Period for which that policy was trained."""
+    """Sampling period for which the policy was trained."""
 
-    def with_policy(self, host: Host, lease: int, *, arm: bool = True) -> State:
+    def configure_for_policy(self, host: Host, lease: int, *, arm: bool = True) -> State:
         """Configure the device for its policy; return its first frame."""
         if not host.hello.capabilities & Capability.EVALUATES:
-            raise CheckSkipped("the device has no policy of its own")
+            raise CheckSkipped("the device has no built-in policy")
         if not self.policy:
             raise CheckSkipped("the name of the device's policy is not known")
         return host.begin(self.policy_period_us, lease, arm=arm)
 
-    def renewal(self, answers: int) -> bytes:
-        """Return the body of a RENEW that names the device's policy."""
+    def renewal_body(self, answers: int) -> bytes:
+        """Return the body of a RENEW that answers a frame and names the device's policy."""
         return encode_renewal(Renewal(answers, self.policy))
 
     def renew_until_active(self, host: Host, state: State) -> State:
-        """Renew until the policy has acted on the frame that a RENEW answers; return the frame that reports this."""
+        """Send a RENEW for each frame until the policy acts on one in time; return the frame with that action."""
         for _ in range(_MAX_TRIES):
-            answered = state.frame
-            host.send(self.renewal(answered))
+            answered_frame = state.frame
+            host.send(self.renewal_body(answered_frame))
             state = host.wait()
-            acted = next((s for s in host.wire.states if s.answers == answered), None)
-            if acted is not None and acted.frame == answered + 1:
-                return acted
+            applied_state = next((s for s in host.wire.states if s.answers == answered_frame), None)
+            if applied_state is not None and applied_state.frame == answered_frame + 1:
+                return applied_state
         raise AssertionError(f"none of {_MAX_TRIES} renewals was accepted")
 
     @rules("P228", "P229", "P245", "P254", "P255", "P417", "P418")
     def test_a_renewed_policy_answers_each_sample(self, host: Host) -> None:
-        state = self.with_policy(host, host.long_lease)
+        state = self.configure_for_policy(host, host.long_lease)
         for _ in range(5):
             state = self.renew_until_active(host, host.latest_state())
             assert state.tau_us < self.policy_period_us
@@ -54,30 +54,30 @@ class EvaluationConformance:
 
     @rules("P417", "P418")
     @cases("arm", [False, True], ids=["disarmed", "armed"])
-    def test_a_renewal_that_does_not_fit_is_dropped(self, host: Host, arm: bool) -> None:
+    def test_an_invalid_renewal_is_dropped(self, host: Host, arm: bool) -> None:
         lease = min(host.long_lease, 100)
-        state = self.with_policy(host, lease, arm=arm)
-        right, other = self.renewal(state.frame), bytes(b ^ 1 for b in self.policy)
-        wrong = [self.renewal((state.frame + off) % 2**32) for off in (-lease, -lease - 1, 5000, 2**31)]
-        wrong += [encode_renewal(Renewal(state.frame, other)), right[:-1], right + b"\0", *([] if arm else [right])]
-        host.send(*wrong)
+        state = self.configure_for_policy(host, lease, arm=arm)
+        valid, other_policy = self.renewal_body(state.frame), bytes(b ^ 1 for b in self.policy)
+        invalid = [self.renewal_body((state.frame + offset) % 2**32) for offset in (-lease, -lease - 1, 5000, 2**31)]
+        invalid += [encode_renewal(Renewal(state.frame, other_policy)), valid[:-1], valid + b"\0"]
+        host.send(*invalid, *([] if arm else [valid]))
         # Replies arrive in order, so every frame has been processed.
         assert host.result(Op.DESCRIBE, b"\0") == Result.OK
         later = host.fresh_state()
         assert (later.u_start, later.u_end, later.answers) == (host.safe, host.safe, 0)
 
     @rules("P417")
-    def test_at_another_period_the_policy_does_not_act(self, host: Host) -> None:
-        self.with_policy(host, host.long_lease)
+    def test_the_policy_does_not_act_at_another_period(self, host: Host) -> None:
+        self.configure_for_policy(host, host.long_lease)
         state = host.begin(2 * self.policy_period_us, host.long_lease)
-        host.send(self.renewal(state.frame))
+        host.send(self.renewal_body(state.frame))
         assert host.result(Op.DESCRIBE, b"\0") == Result.OK
         later = host.fresh_state()
         assert (later.u_start, later.u_end, later.answers) == (host.safe, host.safe, 0)
 
     @rules("P419")
-    def test_the_policy_s_output_is_clamped_to_the_limits_in_force(self, host: Host) -> None:
-        state = self.with_policy(host, host.long_lease)
+    def test_policy_output_is_clamped_to_the_limits_in_force(self, host: Host) -> None:
+        state = self.configure_for_policy(host, host.long_lease)
         values = host.setpoint(4)
         for index, value in enumerate(values):
             host.session.limit(index, value, value)
@@ -86,12 +86,12 @@ class EvaluationConformance:
 
     @rules("P420")
     def test_commands_are_dropped_while_the_policy_acts(self, host: Host) -> None:
-        self.with_policy(host, host.long_lease)
+        self.configure_for_policy(host, host.long_lease)
         values = [value for value in (host.setpoint(3), host.setpoint(5)) if value != host.safe]
         for _ in range(5):
             self.renew_until_active(host, host.latest_state())
             frame = host.latest_state().frame
-            host.send(*(host.command(frame, value) for value in values), self.renewal(frame))
+            host.send(*(host.command(frame, value) for value in values), self.renewal_body(frame))
             host.wait()
         self.renew_until_active(host, host.latest_state())
         assert all(s.u_end not in values for s in host.wire.states)
@@ -101,7 +101,7 @@ class EvaluationConformance:
     def test_the_policy_acts_again_only_after_another_renewal(self, host: Host, op: Op) -> None:
         if op is Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
-        self.with_policy(host, host.long_lease)
+        self.configure_for_policy(host, host.long_lease)
         self.renew_until_active(host, host.latest_state())
         payload = {Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(self.policy_period_us, host.long_lease), Op.RESET: bytes(8)}
         assert host.result(op, payload.get(op, b"")) == Result.OK
@@ -111,4 +111,4 @@ class EvaluationConformance:
         if not host.lockstep:
             state = host.fresh_state()
             assert (state.u_start, state.u_end, state.answers) == (host.safe, host.safe, 0)
-        assert host.act(host.latest_state(), host.setpoint(2)).u_end == host.setpoint(2)  # it takes commands
+        assert host.act(host.latest_state(), host.setpoint(2)).u_end == host.setpoint(2)  # commands are accepted again

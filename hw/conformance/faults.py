@@ -1,4 +1,4 @@
-"""Behaviour of a device whose e-stop is pressed, sensors fail or host disconnects (``hw/PROTOCOL.md`` §3)."""
+"""Conformance of a device when its e-stop is pressed or its sensors or host fail (``hw/PROTOCOL.md`` §3)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MAX_TRIES = 50
 
 
 class FaultConformance:
-    """External faults; part of every device's conformance, as far as a test can cause them on its board."""
+    """Checks with external faults; a check is skipped if the test cannot cause its fault on the device."""
 
     period_us: int
-    by_hand: bool = False
-    """Whether a person operates it, which takes longer than a lease."""
+    is_hand_operated: bool = False
+    """Whether a person operates e-stop, sensors and power, which takes longer than a lease."""
 
     def press_estop(self, *, pressed: bool) -> None:
         """Press or release the connected device's emergency stop, if the test can do so."""
@@ -32,11 +32,11 @@ class FaultConformance:
 
     def hang_up(self, host: Host) -> Host:
         """Close the connection and reconnect, if the device can detect that."""
-        raise CheckSkipped("the device cannot detect it")
+        raise CheckSkipped("the device cannot detect a closed connection")
 
     @rules("P313", "P407")
     @cases("state", ["disarmed", "armed"])
-    def test_the_estop_makes_safe_at_once_and_latches_until_it_is_released_and_cleared(
+    def test_the_estop_applies_the_safe_output_and_latches_until_cleared(
         self, host: Host, state: Literal["disarmed", "armed"]
     ) -> None:
         applied_state = host.begin(self.period_us, host.long_lease, arm=state == "armed")
@@ -46,7 +46,7 @@ class FaultConformance:
         try:
             first = wait_for_fault(host, Fault.ESTOP)
             assert (first.u_end, first.answers) == (host.safe, 0)
-            if not (host.lockstep or self.by_hand):
+            if not (host.lockstep or self.is_hand_operated):
                 assert first.u_start == applied_state.u_end
             assert host.result(Op.ARM) == Result.NOT_NOW
             assert host.result(Op.CLEAR_FAULT) == Result.NOT_NOW
@@ -54,11 +54,13 @@ class FaultConformance:
             self.press_estop(pressed=False)
         for _ in range(3):
             assert Fault(host.fresh_state().fault) is Fault.ESTOP
-        assert clears_all_faults(host)
+        assert clear_all_faults(host)
 
     @rules("P242", "P312", "P601")
     @cases("state", ["disarmed", "armed"])
-    def test_dead_sensors_latch_a_fault_and_make_safe(self, host: Host, state: Literal["disarmed", "armed"]) -> None:
+    def test_dead_sensors_latch_a_fault_and_apply_the_safe_output(
+        self, host: Host, state: Literal["disarmed", "armed"]
+    ) -> None:
         host.begin(self.period_us, host.long_lease, arm=state == "armed")
         self.kill_sensors(dead=True)
         try:
@@ -68,10 +70,10 @@ class FaultConformance:
             self.kill_sensors(dead=False)
         host.fresh_state()
         assert Fault(host.fresh_state().fault) is Fault.SENSOR
-        assert clears_all_faults(host)
+        assert clear_all_faults(host)
 
     @rules("P251", "P252", "P312")
-    def test_a_graver_fault_takes_the_place_of_a_lesser_one_and_not_the_other_way_round(self, host: Host) -> None:
+    def test_a_more_severe_fault_replaces_a_less_severe_one_but_not_vice_versa(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease)
         self.kill_sensors(dead=True)
         try:
@@ -85,10 +87,10 @@ class FaultConformance:
             self.press_estop(pressed=False)
         host.fresh_state()
         assert Fault(host.fresh_state().fault) is Fault.ESTOP
-        assert clears_all_faults(host)
+        assert clear_all_faults(host)
 
     @rules("P220", "P301", "P306", "P310")
-    def test_a_restart_is_noticed_within_three_periods_and_needs_arming(self, host: Host) -> None:
+    def test_a_restart_is_detected_within_three_periods_and_disarms(self, host: Host) -> None:
         last = host.begin(self.period_us, host.long_lease)
         last = host.act(last, host.setpoint(2))
         self.reboot()
@@ -107,7 +109,7 @@ class FaultConformance:
         host_after.act(host_after.fresh_state(), host_after.setpoint(2))
 
     @rules("P314")
-    def test_an_armed_device_falls_safe_with_a_fault_when_its_host_hangs_up(self, host: Host) -> None:
+    def test_an_armed_device_latches_a_fault_when_its_host_hangs_up(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease)
         host.act(host.latest_state(), host.setpoint(2))
         host = self.hang_up(host)
@@ -115,24 +117,24 @@ class FaultConformance:
         assert Status(state.status) & ~Status.FIRST == Status.FAULT | Status.SAFE
         assert (Fault(state.fault), state.u_end) == (Fault.LEASE, host.safe)
         assert host.result(Op.ARM) == Result.NOT_NOW
-        assert clears_all_faults(host)
+        assert clear_all_faults(host)
         host.close()
 
 
 def wait_for_fault(host: Host, fault: Fault) -> State:
-    """Return the first frame that reports a fault."""
+    """Wait for a fault and return the first frame that reports it."""
     for _ in range(_MAX_TRIES):
-        read = len(host.wire.states)
+        n_before = len(host.wire.states)
         host.fresh_state()
-        for state in host.wire.states[read:]:
+        for state in host.wire.states[n_before:]:
             if state.fault == fault:
                 assert Status(state.status) & ~Status.FIRST == Status.FAULT | Status.SAFE
                 return state
     raise AssertionError(f"no {fault.name} in {_MAX_TRIES} frames")
 
 
-def clears_all_faults(host: Host) -> bool:
-    """Whether CLEAR_FAULT releases all faults."""
+def clear_all_faults(host: Host) -> bool:
+    """Send CLEAR_FAULT; return whether it released all faults."""
     result = host.result(Op.CLEAR_FAULT) == Result.OK
     state = host.fresh_state()
     return result and state.fault == Fault.NONE and not state.status & (Status.FAULT | Status.ARMED)

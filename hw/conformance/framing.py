@@ -12,7 +12,7 @@ from onrig.hw.messages import CommandLayout, MessageType, Op, Result, Status
 
 
 class FramingConformance:
-    """Frames, garbage and corruption; part of every device's conformance."""
+    """Checks with garbage, corrupted and incomplete frames."""
 
     period_us: int
 
@@ -29,7 +29,7 @@ class FramingConformance:
         ],
         ids=["byte", "short", "long", "zeros", "cut-off request", "cut-off hello"],
     )
-    def test_garbage_before_a_frame_does_not_harm_it(self, host: Host, garbage: bytes) -> None:
+    def test_garbage_before_a_frame_is_skipped(self, host: Host, garbage: bytes) -> None:
         host.send_raw(garbage)
         assert host.result(Op.DESCRIBE, b"\0") == Result.OK
 
@@ -40,14 +40,14 @@ class FramingConformance:
         assert len(host.replies()) == 2
 
     @rules("P107")
-    def test_frames_in_pieces_are_put_together(self, host: Host) -> None:
+    def test_frames_in_pieces_are_reassembled(self, host: Host) -> None:
         wire = encode_frame(host.request(Op.DESCRIBE, b"\0"))
         for byte in wire:
             host.send_raw(bytes([byte]))
         assert len(host.replies()) == 1
 
     @rules("P109", "P110")
-    def test_a_damaged_frame_is_neither_obeyed_nor_answered(self, host: Host) -> None:
+    def test_a_corrupted_frame_is_neither_executed_nor_answered(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease, arm=False)
         wire = encode_frame(host.request(Op.ARM))
         for index in range(1, len(wire) - 1):
@@ -59,14 +59,14 @@ class FramingConformance:
         assert not host.sample().status & Status.ARMED
 
     @rules("P102", "P104", "P107")
-    def test_the_longest_body_is_heard_and_a_longer_run_of_bytes_is_thrown_away(self, host: Host) -> None:
+    def test_the_longest_body_is_accepted_and_an_overlong_run_is_discarded(self, host: Host) -> None:
         longest = host.request(99, bytes(MAX_BODY_BYTES - 4))
         assert len(longest) == MAX_BODY_BYTES
-        assert host.respond(longest).result == Result.UNKNOWN_OP
+        assert host.exchange(longest).result == Result.UNKNOWN_OP
         for size in (255, 256, 1000):
             host.send_raw(b"\0" + b"\x02" * size + b"\0")
             assert host.replies() == []
-        # The frame after the zero that ends an overlong run is received, but nothing of the run itself.
+        # An overlong run is discarded up to its terminating zero; the frame after that zero is received.
         frame = encode_frame(host.request(Op.DESCRIBE, b"\0"))
         host.send_raw(b"\x07" * 300 + frame[1:])
         assert host.replies() == []
@@ -74,13 +74,13 @@ class FramingConformance:
         assert len(host.replies()) == 1
 
     @rules("P103", "P104", "P109")
-    def test_what_the_page_says_must_be_refused_is_refused(self, host: Host) -> None:
+    def test_the_invalid_chunks_of_the_page_are_refused(self, host: Host) -> None:
         for chunk in refused_chunks():
             host.send_raw(b"\0" + chunk + b"\0")
         assert host.replies() == []
 
     @rules("P105", "P111", "P701")
-    def test_every_frame_stands_between_zeros_of_its_own(self, armed: Host) -> None:
+    def test_every_frame_is_enclosed_in_two_zeros(self, armed: Host) -> None:
         start = len(armed.wire.raw)
         for _ in range(5):
             armed.act(armed.latest_state(), armed.setpoint(2))

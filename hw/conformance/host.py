@@ -1,4 +1,4 @@
-"""Host side of a device under test: a session, and messages below it."""
+"""Host side of a device under test: a session, and raw messages on the same transport."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from onrig.hw import messages as m
 from onrig.hw.clock import Clock, VirtualClock
-from onrig.hw.conformance.wire import Wire
+from onrig.hw.conformance.wire import RecordingTransport
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status, contradicts_safe
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
@@ -21,28 +21,28 @@ _TIMEOUT_NS: Final = 20_000_000_000
 _POLL_INTERVAL_NS: Final = 2_000_000
 _MAX_TRIES: Final = 200
 _N_SETPOINTS: Final = 4
-_FIRST_CHECK_REQUEST_ID: Final = 0x7000
-"""First request id used by the checks themselves; a session counts from 1."""
+_CHECK_REQUEST_ID_BASE: Final = 0x7000
+"""Base of the request ids in checks; the session's ids start at 1."""
 
 
-def _share_of(counts: int, share: float) -> int:
-    """A fraction of a distance in counts, large enough to hold four different setpoints if the distance allows."""
+def _scaled_distance(counts: int, share: float) -> int:
+    """Scale a distance (counts), but to no less than four counts if it has as many: checks need four setpoints."""
     return min(counts, max(round(counts * share), _N_SETPOINTS))
 
 
 def _is_session_response(body: bytes) -> bool:
-    """Whether a frame answers a request of the session, as opposed to one of the checks."""
-    return body[0] == MessageType.RESPONSE and m.decode_response(body).id <= _FIRST_CHECK_REQUEST_ID
+    """Whether a frame answers a request of the session, not one sent by a check."""
+    return body[0] == MessageType.RESPONSE and m.decode_response(body).id <= _CHECK_REQUEST_ID_BASE
 
 
 class Host:
-    """Driver of one device that records and checks its messages closely."""
+    """Session with a device under test that records all frames and can also send raw messages."""
 
     def __init__(self, transport: Transport, rig: Rig, clock: Clock, share: float = 1.0) -> None:
         self.rig, self.share = rig, share
         self._transport, self._clock = transport, clock
         self._now_ns = clock.monotonic_ns
-        self.wire = Wire(transport, m.StateLayout(len(rig.sensors), len(rig.actuators)))
+        self.wire = RecordingTransport(transport, m.StateLayout(len(rig.sensors), len(rig.actuators)))
         self.session = DeviceSession(self.wire, rig, clock)
         try:
             self.hello: Hello = self.session.connect()
@@ -50,37 +50,37 @@ class Host:
             self.session.close()
             raise
         self.channels = self.session.channels
-        self._commands = m.CommandLayout(len(rig.actuators))
+        self._command_layout = m.CommandLayout(len(rig.actuators))
         self._n_waited = 0
-        self._request_id = _FIRST_CHECK_REQUEST_ID
+        self._request_id = _CHECK_REQUEST_ID_BASE
         self.period_us = 0
 
     # -- values ----------------------------------------------------------------------------------------------------
 
     @property
     def lockstep(self) -> bool:
-        """Whether the device waits for its commands."""
+        """Whether the device runs in lockstep, so that its time advances only with commands."""
         return self.hello.time_scale == 0.0
 
     @property
     def is_virtual(self) -> bool:
-        """Whether the clock is virtual: time advances only by waiting, so durations are exact."""
+        """Whether the host's clock is virtual: time advances only by waiting, so durations are exact."""
         return isinstance(self._clock, VirtualClock)
 
     @property
     def now_ns(self) -> int:
-        """Time of the host's clock."""
+        """Current time of the host's clock."""
         return self._now_ns()
 
     @property
     def period_ns(self) -> int:
-        """Period by the host's clock; by the device's own in lockstep, where the host's clock does not apply."""
+        """Period in ns of host time; in lockstep, where host time is irrelevant, in ns of device time."""
         return round(self.period_us * 1000 / (self.hello.time_scale or 1.0))
 
     @property
-    def last_before_configure(self) -> int:
+    def last_frame_before_configure(self) -> int:
         """Number of the last state frame before the last CONFIGURE."""
-        return self.wire.last_before_configure
+        return self.wire.last_frame_before_configure
 
     @property
     def can_reset(self) -> bool:
@@ -89,7 +89,7 @@ class Host:
 
     @property
     def actuators(self) -> tuple[m.Channel, ...]:
-        """The device's own description of its actuators."""
+        """Actuators as described by the device."""
         return self.channels[self.hello.n_sensors :]
 
     @property
@@ -99,21 +99,24 @@ class Host:
 
     @property
     def long_lease(self) -> int:
-        """A lease longer than any check, if the device accepts one."""
+        """Lease (periods) that outlasts any check, if the device accepts one of that length."""
         return min(_LONG_LEASE_PERIODS, self.hello.lease_max)
 
     @property
     def command_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Lowest and highest command of each actuator: a fraction of the way from its safe output to its limits."""
+        """Lowest and highest command (counts) per actuator: its limits, scaled by ``share`` around the safe output."""
         return tuple(
-            (a.safe - _share_of(a.safe - a.low, self.share), a.safe + _share_of(a.high - a.safe, self.share))
+            (
+                a.safe - _scaled_distance(a.safe - a.low, self.share),
+                a.safe + _scaled_distance(a.high - a.safe, self.share),
+            )
             for a in self.actuators
         )
 
     def setpoint(self, divisor: int) -> Counts:
         """A setpoint between the safe output and the farther end of the command range (2: half way)."""
-        reaches = zip(self.actuators, self.command_ranges, strict=True)
-        ends = [high if high - a.safe >= a.safe - low else low for a, (low, high) in reaches]
+        ranges = zip(self.actuators, self.command_ranges, strict=True)
+        ends = [high if high - a.safe >= a.safe - low else low for a, (low, high) in ranges]
         return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, ends, strict=True))
 
     def opposite_setpoint(self, divisor: int) -> Counts:
@@ -124,7 +127,7 @@ class Host:
     # -- driving ---------------------------------------------------------------------------------------------------
 
     def begin(self, period_us: int, lease: int, *, arm: bool = True) -> State:
-        """Bring the device from any state to its first sample after CONFIGURE (and ARM)."""
+        """Clear faults, configure the device and, by default, arm it; return the first sample."""
         self.session.clear_fault()
         self.period_us = period_us
         self.session.configure(period_us, lease)
@@ -133,7 +136,7 @@ class Host:
         return self.sample()
 
     def sample(self) -> State:
-        """Return the next sample without a command; in lockstep this takes a reset."""
+        """Return the next sample without sending a command; lockstep needs a reset for that."""
         if not self.lockstep:
             return self.wait()
         first = self.session.reset(1)
@@ -142,22 +145,22 @@ class Host:
         return state
 
     def wait(self) -> State:
-        """Return the newest state frame, waiting for one that has not been returned before."""
-        self._pump(lambda: self.wire.count > self._n_waited and bool(self.wire.states), "state frame")
-        self._n_waited = self.wire.count
+        """Wait for a state frame that ``wait`` has not yet returned, and return the newest one."""
+        self._pump(lambda: self.wire.n_states > self._n_waited and bool(self.wire.states), "state frame")
+        self._n_waited = self.wire.n_states
         return self.wire.states[-1]
 
     def fresh_state(self) -> State:
-        """Return a state frame sent after everything read so far, which reflects all answered requests."""
+        """Wait for one more state frame, which reflects all requests answered so far, and return it."""
         if self.lockstep:
             return self.sample()
-        start = self.wire.count
-        self._pump(lambda: self.wire.count > start and bool(self.wire.states), "state frame")
-        self._n_waited = self.wire.count
+        start = self.wire.n_states
+        self._pump(lambda: self.wire.n_states > start and bool(self.wire.states), "state frame")
+        self._n_waited = self.wire.n_states
         return self.wire.states[-1]
 
     def _pump(self, is_done: Callable[[], bool], subject: str) -> None:
-        """Read until ``is_done``; the session does the reading, so that it never starts in the middle of a frame."""
+        """Read until ``is_done()``.  The session reads, so that its decoder never misses part of a frame."""
         limit_ns = self._now_ns() + _TIMEOUT_NS
         while not is_done():
             assert self._now_ns() < limit_ns, f"no {subject} arrived"
@@ -183,15 +186,15 @@ class Host:
         raise AssertionError(f"none of {_MAX_TRIES} commands was accepted")
 
     def wait_for_reboot(self) -> None:
-        """Wait for a HELLO from another start, requesting one in each period without a frame, as the loop does."""
+        """Wait for a HELLO with another boot id; as in a run, request one after each period without a frame."""
         limit_ns = self._now_ns() + _TIMEOUT_NS
-        while not self.session.rebooted:
-            assert self._now_ns() < limit_ns, "no HELLO from another start arrived"
+        while not self.session.has_rebooted:
+            assert self._now_ns() < limit_ns, "no HELLO with another boot id arrived"
             if self.session.wait_state(self._now_ns() + self.period_ns) is None:
                 self.session.request_hello()
 
     def listen(self, periods: int) -> None:
-        """Read everything that arrives during a number of periods of ``period_us``, or of 10 ms if none was set."""
+        """Read all frames that arrive within a number of periods (of 10 ms each before `begin`)."""
         until_ns = self._now_ns() + periods * (self.period_ns or 10_000_000)
         while self._now_ns() < until_ns:
             self.session.wait_state(until_ns)
@@ -201,10 +204,10 @@ class Host:
         return self.wire.states[-1]
 
     def reconnect(self) -> Host:
-        """Return another host on the same connection, which has only just connected."""
+        """Start a new session on the same connection and return its host."""
         return Host(self._transport, self.rig, self._clock, self.share)
 
-    # -- below the session -----------------------------------------------------------------------------------------
+    # -- raw messages ----------------------------------------------------------------------------------------------
 
     def send(self, *bodies: bytes) -> None:
         """Send frames in one write."""
@@ -216,13 +219,13 @@ class Host:
 
     def command(self, answers: int, values: Counts) -> bytes:
         """Return the body of a COMMAND."""
-        return self._commands.encode(answers, values)
+        return self._command_layout.encode(answers, values)
 
     def replies(self) -> list[bytes]:
-        """Return all frames other than states that arrive before the answer to a HELLO_REQUEST sent now.
+        """Send a HELLO_REQUEST; return the other frames, except states, that arrive before its HELLO.
 
-        Answers arrive in order, so a message not answered by then has been ignored.  That HELLO itself is left out,
-        and so are answers to the session's requests, which are repeated when host or device is late.
+        Responses arrive in order, so a message without a response by then has been ignored.  HELLOs are omitted, and
+        so are responses to the session's requests, which the session repeats when host or device is late.
         """
         start = len(self.wire.bodies)
         self.send(bytes([MessageType.HELLO_REQUEST]))
@@ -233,8 +236,8 @@ class Host:
         self._pump(lambda: any(body[0] == MessageType.HELLO for body in other_bodies()), "HELLO")
         return [body for body in other_bodies() if body[0] != MessageType.HELLO and not _is_session_response(body)]
 
-    def respond(self, body: bytes) -> Response:
-        """Send the body of a REQUEST as it is, once, and return the response."""
+    def exchange(self, body: bytes) -> Response:
+        """Send the body of a REQUEST once, unchanged, and return the response."""
         start = len(self.wire.bodies)
         self.send(body)
 
@@ -245,20 +248,20 @@ class Host:
         return m.decode_response(responses()[0])
 
     def request(self, op: int, payload: bytes = b"") -> bytes:
-        """Return the body of a REQUEST with an id that the session does not use."""
+        """Return the body of a new REQUEST, whose id the session does not use."""
         self._request_id += 1
         return m.encode_request(m.Request(self._request_id, op, payload))
 
     def result(self, op: int, payload: bytes = b"") -> Result:
         """Send a request and return its result."""
         body = self.request(op, payload)
-        response = self.respond(body)
+        response = self.exchange(body)
         assert (response.id, response.op) == (self._request_id, op)
         assert response.result == Result.OK or not response.payload
         return Result(response.result)
 
     def close(self) -> None:
-        """Leave the device disarmed and close the connection."""
+        """Disarm the device and close the connection."""
         try:
             self.session.disarm()
         except (LinkError, RequestRefused):
@@ -268,10 +271,9 @@ class Host:
 
 
 def has_continuous_output(host: Host) -> bool:
-    """Whether each period starts with the output at the end of the previous one, or with the safe output if SAFE is
-    set.
+    """Whether each period starts with the last output of the previous one, or with the safe output after SAFE.
 
-    Frames that the host did not receive are skipped.
+    Periods next to a frame that the host did not receive are not compared.
     """
     return all(
         b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
@@ -281,16 +283,16 @@ def has_continuous_output(host: Host) -> bool:
 
 
 def reports_safe_truthfully(host: Host) -> bool:
-    """Whether no frame reports SAFE while it, or the next frame, reports another output."""
+    """Whether no frame with SAFE is contradicted by its outputs or by those of the next frame."""
     states = host.wire.states
     previous = {s.frame: s for s in states}
     return not any(contradicts_safe(s, previous.get(s.frame - 1), host.safe) for s in states)
 
 
-def rig_of(transport: Transport, clock: Clock, timeout_s: float = 5.0) -> Rig:
-    """Return the rig described by a device itself; raises LinkError, WireError or RequestRefused."""
+def read_rig(transport: Transport, clock: Clock, timeout_s: float = 5.0) -> Rig:
+    """Read a device's description of its rig; raises LinkError, WireError or RequestRefused."""
     session = DeviceSession(transport, Rig("", (), (), ()), clock)
-    hello = session.ask_hello(timeout_s)
+    hello = session.fetch_hello(timeout_s)
     indices = range(hello.n_sensors + hello.n_actuators)
     channels = [m.decode_channel(session.request(Op.DESCRIBE, bytes([index]))) for index in indices]
     sensors = tuple(Sensor(c.name, c.unit, c.resolution, c.wrap) for c in channels if not c.is_actuator)

@@ -10,9 +10,9 @@ from onrig.hw.messages import MessageType, Op, Result, Status
 
 
 class LockstepConformance(DeviceConformance):
-    """A twin whose time advances only when the host acts (§5)."""
+    """Checks of a twin in lockstep: its time advances only with commands, renewals and resets (§5)."""
 
-    def latch(self, host: Host) -> None:
+    def latch_fault(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease)
         self.press_estop(pressed=True)
         host.fresh_state()
@@ -24,7 +24,7 @@ class LockstepConformance(DeviceConformance):
         assert host.can_reset
 
     @rules("P503")
-    def test_each_command_acts_on_its_whole_period_and_brings_one_frame(self, armed: Host) -> None:
+    def test_each_command_acts_for_a_complete_period_and_yields_one_frame(self, armed: Host) -> None:
         start = armed.latest_state()
         for k in range(20):
             values: Counts = armed.setpoint(2 + k % 3)
@@ -36,7 +36,7 @@ class LockstepConformance(DeviceConformance):
         assert len([s for s in armed.wire.states if s.frame > start.frame]) == 20
 
     @rules("P267", "P502", "P504")
-    def test_nothing_else_moves_time(self, armed: Host) -> None:
+    def test_only_accepted_commands_advance_time(self, armed: Host) -> None:
         state = armed.act(armed.latest_state(), armed.setpoint(2))
         armed.send(armed.command(state.frame - 1, armed.setpoint(4)), armed.command(state.frame + 1, armed.setpoint(4)))
         for _ in range(armed.long_lease + 1):
@@ -47,25 +47,25 @@ class LockstepConformance(DeviceConformance):
         assert after.lease_left == armed.long_lease
 
     @rules("P506")
-    def test_each_renewal_brings_one_frame_of_the_policy(self, host: Host) -> None:
-        state = self.with_policy(host, host.long_lease)
+    def test_each_renewal_yields_one_frame_with_a_policy_action(self, host: Host) -> None:
+        state = self.configure_for_policy(host, host.long_lease)
         for _ in range(20):
-            host.send(self.renewal(state.frame))
+            host.send(self.renewal_body(state.frame))
             later = host.wait()
             assert (later.frame, later.t_us) == (state.frame + 1, state.t_us + self.policy_period_us)
             assert (later.answers, later.tau_us) == (state.frame, 0)
             state = later
 
     @rules("P505")
-    def test_the_response_to_a_reset_comes_before_its_frame(self, armed: Host) -> None:
+    def test_the_response_to_a_reset_precedes_its_frame(self, armed: Host) -> None:
         start = len(armed.wire.bodies)
-        response = armed.respond(armed.request(Op.RESET, m.RESET_LAYOUT.pack(1)))
+        response = armed.exchange(armed.request(Op.RESET, m.RESET_LAYOUT.pack(1)))
         state = armed.wait()
         assert [body[0] for body in armed.wire.bodies[start:]] == [MessageType.RESPONSE, MessageType.STATE]
         assert m.NEXT_FRAME_LAYOUT.unpack(response.payload) == (state.frame,)
 
     @rules("P309", "P503")
-    def test_a_disarmed_device_gives_the_first_frame_of_a_reset_and_no_other(self, host: Host) -> None:
+    def test_a_disarmed_device_sends_only_the_first_frame_of_a_reset(self, host: Host) -> None:
         state = host.begin(self.period_us, host.long_lease, arm=False)
         assert state.status & Status.FIRST
         host.session.send_command(state.frame, host.setpoint(2))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from onrig.hw import messages as m
 from onrig.hw.conformance.check import CheckSkipped, cases, rules
-from onrig.hw.conformance.device import DeviceConformance, flags
+from onrig.hw.conformance.device import DeviceConformance, status_without_clamped
 from onrig.hw.conformance.host import Host, reports_safe_truthfully
 from onrig.hw.conformance.states import valid_payload
 from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
@@ -16,12 +16,12 @@ _MAX_TRIES = 50
 
 
 class PacedConformance(DeviceConformance):
-    """Hardware, or a twin in real or scaled time."""
+    """Checks of a device with its own clock: hardware, or a twin in real or scaled time."""
 
     lease: int = 5
 
     @rules("P251", "P252", "P313")
-    def test_of_several_latched_faults_the_gravest_is_told_and_one_clearing_releases_them(self, host: Host) -> None:
+    def test_the_most_severe_fault_is_reported_and_one_clear_releases_all(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         self.wait_until_fault(host)
         self.press_estop(pressed=True)
@@ -37,7 +37,7 @@ class PacedConformance(DeviceConformance):
         host.wait()
         assert Fault(host.wait().fault) is Fault.NONE
 
-    def latch(self, host: Host) -> None:
+    def latch_fault(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         self.wait_until_fault(host)
 
@@ -48,7 +48,7 @@ class PacedConformance(DeviceConformance):
         return next(s for s in host.wire.states if s.fault)
 
     @rules("P003", "P401", "P501")
-    def test_samples_come_by_themselves(self, host: Host) -> None:
+    def test_samples_arrive_without_commands(self, host: Host) -> None:
         start = host.begin(self.period_us, 1, arm=False)
         while host.wait().frame < start.frame + 20:
             pass
@@ -60,7 +60,7 @@ class PacedConformance(DeviceConformance):
     @rules("P267")
     @cases("op", list(Op))
     def test_every_operation_is_answered_within_50_ms(self, host: Host, op: Op) -> None:
-        """Measured between the frame before the request and the one after the answer; a late host tries again."""
+        """Measure from the frame before the request to the frame after the response; retry if the host was late."""
         if op is Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
         durations_us: list[int] = []
@@ -83,10 +83,10 @@ class PacedConformance(DeviceConformance):
             armed.act(armed.latest_state(), armed.setpoint(2))
         for s in armed.wire.states:
             assert 0 <= s.tau_us <= self.period_us
-            assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # otherwise it holds its output
+            assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # otherwise the output is held
 
     @rules("P234", "P253", "P311", "P411", "P412", "P414", "P415")
-    def test_the_lease_runs_out_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
+    def test_the_lease_expires_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         read = len(host.wire.states) - 1
         host.act(host.latest_state(), host.setpoint(2))
@@ -96,41 +96,40 @@ class PacedConformance(DeviceConformance):
         after = [s for s in states if s.frame > reply_frame]
         assert len(after) == 1 + self.lease
         assert [s.lease_left for s in after[:-1]] == list(range(self.lease, 0, -1))
-        assert {flags(s) for s in after[:-1]} == {Status.ARMED}
+        assert {status_without_clamped(s) for s in after[:-1]} == {Status.ARMED}
         assert {s.u_end for s in after} == {host.setpoint(2)}  # held until the sample at which the lease expired
         assert Fault(fault.fault) is Fault.LEASE
-        assert flags(fault) == Status.FAULT | Status.SAFE
+        assert status_without_clamped(fault) == Status.FAULT | Status.SAFE
         host.wait()
         dead = next(s for s in host.wire.states if s.frame == fault.frame + 1)
         assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
-        assert (flags(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
+        assert (status_without_clamped(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
         assert reports_safe_truthfully(host)
 
     @rules("P422", "P423")
-    def test_without_renewals_the_policy_acts_until_the_lease_expires_and_no_longer(self, host: Host) -> None:
-        self.with_policy(host, self.lease)
-        acted = self.renew_until_active(host, host.latest_state())
+    def test_without_renewals_the_policy_acts_only_until_the_lease_expires(self, host: Host) -> None:
+        self.configure_for_policy(host, self.lease)
+        applied_state = self.renew_until_active(host, host.latest_state())
         fault = self.wait_until_fault(host)
-        since = [s for s in host.wire.states if acted.frame <= s.frame <= fault.frame]
-        assert len(since) <= 1 + self.lease
-        assert [s.lease_left for s in since[:-1]] == list(range(acted.lease_left, 0, -1))
-        assert max(s.answers for s in since) > acted.answers  # it acts on meanwhile
-        assert (Fault(fault.fault), flags(fault)) == (Fault.LEASE, Status.FAULT | Status.SAFE)
+        states = [s for s in host.wire.states if applied_state.frame <= s.frame <= fault.frame]
+        assert len(states) <= 1 + self.lease
+        assert [s.lease_left for s in states[:-1]] == list(range(applied_state.lease_left, 0, -1))
+        assert max(s.answers for s in states) > applied_state.answers  # the policy continues to act
+        assert (Fault(fault.fault), status_without_clamped(fault)) == (Fault.LEASE, Status.FAULT | Status.SAFE)
         dead = host.fresh_state()
         assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
         assert reports_safe_truthfully(host)
 
     @rules("P422")
     def test_a_late_renewal_counts_from_the_frame_that_it_answers(self, host: Host) -> None:
-        self.with_policy(host, self.lease)
+        self.configure_for_policy(host, self.lease)
         for _ in range(_MAX_TRIES):
-            acted = self.renew_until_active(host, host.latest_state())
-            seen = acted.frame
-            while host.latest_state().frame < seen + 2:
+            answered_frame = self.renew_until_active(host, host.latest_state()).frame
+            while host.latest_state().frame < answered_frame + 2:
                 host.wait()
-            host.send(self.renewal(seen))
+            host.send(self.renewal_body(answered_frame))
             later = host.fresh_state()
-            if later.frame == seen + 3:  # the host is in time with its late renewal
+            if later.frame == answered_frame + 3:  # otherwise the renewal arrived a period later than intended
                 assert later.lease_left == self.lease - 2
                 return
         raise AssertionError(f"the host was late {_MAX_TRIES} times")
@@ -161,7 +160,7 @@ class PacedConformance(DeviceConformance):
 
     @rules("P320", "P322", "P413")
     @cases("op", [Op.ARM, Op.RESET])
-    def test_some_requests_renew_the_lease(self, host: Host, op: Op) -> None:
+    def test_arm_and_reset_renew_the_lease(self, host: Host, op: Op) -> None:
         if op == Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
         host.begin(self.period_us, self.lease)
@@ -185,7 +184,7 @@ class PacedConformance(DeviceConformance):
         assert {s.fault for s in host.wire.states} == {0}
 
     @rules("P304", "P306", "P307", "P308", "P309", "P310", "P323")
-    def test_a_fault_stays_until_it_is_cleared_whatever_else_is_asked(self, host: Host) -> None:
+    def test_only_clear_fault_releases_a_fault(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         fault = self.wait_until_fault(host)
         assert host.result(Op.ARM) == Result.NOT_NOW
@@ -200,7 +199,7 @@ class PacedConformance(DeviceConformance):
             state = host.wait()
         later = [s for s in host.wire.states if s.frame > fault.frame]
         assert {Fault(s.fault) for s in later} == {Fault.LEASE}
-        assert {flags(s) & ~Status.FIRST for s in later} == {Status.FAULT | Status.SAFE}
+        assert {status_without_clamped(s) & ~Status.FIRST for s in later} == {Status.FAULT | Status.SAFE}
         assert {s.u_end for s in later} == {host.safe}
         assert host.result(Op.CLEAR_FAULT) == Result.OK
         read = host.fresh_state().frame
@@ -209,15 +208,15 @@ class PacedConformance(DeviceConformance):
         assert {(s.fault, bool(s.status & Status.FAULT)) for s in host.wire.states if s.frame >= read} == {(0, False)}
 
     @rules("P270")
-    def test_a_repeated_arm_is_answered_from_memory_and_does_not_arm_again(self, host: Host) -> None:
+    def test_a_repeated_arm_gets_the_stored_response_and_does_not_arm_again(self, host: Host) -> None:
         host.begin(self.period_us, self.lease, arm=False)
         arm = host.request(Op.ARM)
-        response = host.respond(arm)
+        response = host.exchange(arm)
         assert response.result == Result.OK
         fault = self.wait_until_fault(host)
-        assert host.respond(arm) == response  # although it could not be carried out now
+        assert host.exchange(arm) == response  # although ARM would now be refused
         assert host.replies() == []
-        assert host.respond(arm).result == Result.NOT_NOW  # the HELLO cleared its store
+        assert host.exchange(arm).result == Result.NOT_NOW  # the HELLO cleared the stored response
         host.wait()
         assert all(not s.status & Status.ARMED for s in host.wire.states if s.frame >= fault.frame)
 
@@ -242,7 +241,7 @@ class PacedConformance(DeviceConformance):
             assert {b - a for a, b in pairwise(times)} == {period_us}
 
     @rules("P409")
-    def test_of_two_switches_in_a_period_the_last_is_told(self, armed: Host) -> None:
+    def test_the_last_of_two_switches_in_a_period_is_reported(self, armed: Host) -> None:
         for _ in range(5):
             applied_state = armed.act(armed.latest_state(), armed.setpoint(2))
             state = armed.latest_state()
@@ -256,7 +255,7 @@ class PacedConformance(DeviceConformance):
             armed.begin(self.period_us, armed.long_lease)
 
     @rules("P236")
-    def test_to_put_the_safe_output_out_again_is_no_switch(self, host: Host) -> None:
+    def test_reapplying_the_safe_output_is_not_a_switch(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease, arm=False)
         for op in (Op.DISARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM):
             assert host.result(op) == Result.OK

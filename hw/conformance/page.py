@@ -1,4 +1,4 @@
-"""Content of the protocol page: rule numbers with their sentences, and bytes that must be refused."""
+"""Rules and examples read from the protocol page: rule numbers, rule texts, and chunks that must be refused."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from onrig import hw
 PAGE: Final = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
 
 
-def block(language: str) -> str:
-    """Return the page's only code block in a language."""
+def code_block(language: str) -> str:
+    """Return the content of the page's only code block marked with a language."""
     matches = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert len(matches) == 1, f"one block of {language} on the page"
+    assert len(matches) == 1, f"expected one code block in {language} on the page"
     return str(matches[0])
 
 
 def refused_chunks() -> list[bytes]:
-    """Return chunks between two zeros that a receiver must refuse."""
-    return [bytes.fromhex("".join(line.split()[1:])) for line in block("refused").splitlines()]
+    """Return the page's examples of chunks (bytes between two zeros) that a receiver must refuse."""
+    return [bytes.fromhex("".join(line.split()[1:])) for line in code_block("refused").splitlines()]
 
 
 def rules() -> list[str]:
@@ -28,7 +28,7 @@ def rules() -> list[str]:
     return re.findall(r"\[([PH]\d{3})\]", PAGE)
 
 
-def sentences() -> dict[str, str]:
+def rule_texts() -> dict[str, str]:
     """Return the text of each rule by its number: the sentence or table row that ends with the number."""
     matches: dict[str, str] = {}
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:\* |\d\. |\|))", PAGE):
@@ -40,7 +40,7 @@ def sentences() -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Strip a sentence of its markup."""
+    """Remove the Markdown of a sentence."""
     if text.startswith("|"):
         return " | ".join(cell for raw in text.strip("| ").split("|") if (cell := raw.strip()))
     sentence = re.split(r"(?<=[.:])\s+(?=[A-Z*`(])", text.strip())[-1]

@@ -1,4 +1,4 @@
-"""Runner of checks against a device, and the resulting verdict on each rule: holds, failed, not run."""
+"""Running checks against a device, and the resulting verdict on each rule: holds, failed or not run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Verdict = Literal["holds", "failed", "not run"]
 
 
 class Check(NamedTuple):
-    """One check in one of its cases."""
+    """A check with the arguments of one case."""
 
     name: str
     """Method name in words, with the case in brackets."""
     rules: tuple[str, ...]
     method: str
     arguments: dict[str, Any]
-    needs: tuple[str, ...]
-    """Required fixtures: ``host``, ``armed`` or both."""
+    fixtures: tuple[str, ...]
+    """Fixtures that the method takes: ``host``, ``armed`` or both."""
 
 
 class Outcome(NamedTuple):
@@ -41,11 +41,13 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-def checks_of(kind: type[DeviceConformance], only: Collection[str] = ()) -> list[Check]:
-    """Return the checks of a class in page order; with ``only``, those of rules whose numbers start with an entry."""
+def checks_of(kind: type[DeviceConformance], rule_prefixes: Collection[str] = ()) -> list[Check]:
+    """Return the checks of a conformance class in page order; with ``rule_prefixes``, only those of matching rules."""
     order = {number: position for position, number in enumerate(numbers())}
     checks = [check for name, method in inspect.getmembers(kind, callable) for check in _cases(name, method)]
-    selected = [check for check in checks if not only or any(n.startswith(tuple(only)) for n in check.rules)]
+    selected = [
+        check for check in checks if not rule_prefixes or any(n.startswith(tuple(rule_prefixes)) for n in check.rules)
+    ]
     return sorted(selected, key=lambda check: min(order[number] for number in check.rules))
 
 
@@ -53,21 +55,21 @@ def _cases(name: str, method: Callable[..., Any]) -> Iterator[Check]:
     if not name.startswith("test_") or not getattr(method, "rules", ()):
         return
     marks: tuple[Cases, ...] = getattr(method, "cases", ())
-    needs = tuple(n for n in inspect.signature(method).parameters if n in ("host", "armed"))
+    fixtures = tuple(n for n in inspect.signature(method).parameters if n in ("host", "armed"))
     for rows in itertools.product(*(zip(mark.rows, mark.ids, strict=True) for mark in marks)):
         marked_rows = zip(marks, rows, strict=True)
         arguments = {key: value for mark, (row, _) in marked_rows for key, value in zip(mark.names, row, strict=True)}
         case = ", ".join(word for _, word in rows)
         words = name.removeprefix("test_").replace("_", " ")
-        yield Check(f"{words} [{case}]" if case else words, method.rules, name, arguments, needs)  # type: ignore[attr-defined]
+        yield Check(f"{words} [{case}]" if case else words, method.rules, name, arguments, fixtures)  # type: ignore[attr-defined]
 
 
-def run(subject: DeviceConformance, check: Check) -> Outcome:
-    """Run one check; raises LinkError or DeviceMismatch if the device does not even connect."""
-    host = subject.connect()
+def run(device: DeviceConformance, check: Check) -> Outcome:
+    """Run one check; raises LinkError or DeviceMismatch if the connection to the device fails."""
+    host = device.connect()
     try:
-        fixtures = {"host": lambda: host, "armed": lambda: subject.armed_by(host)}
-        getattr(subject, check.method)(**{need: fixtures[need]() for need in check.needs}, **check.arguments)
+        fixtures = {"host": lambda: host, "armed": lambda: device.configure_and_arm(host)}
+        getattr(device, check.method)(**{need: fixtures[need]() for need in check.fixtures}, **check.arguments)
     except CheckSkipped as reason:
         return Outcome(check, "not run", str(reason))
     except AssertionError as error:
@@ -80,20 +82,20 @@ def run(subject: DeviceConformance, check: Check) -> Outcome:
 
 
 def _describe_failure(error: AssertionError) -> str:
-    """Describe the failed condition as written in the check, and its location."""
+    """Describe the failed condition: its source text, its short local values and its location."""
     steps = [
         step for step in traceback.walk_tb(error.__traceback__) if Path(step[0].f_code.co_filename).parent == _HERE
     ]
     frame, line = steps[-1]
     condition = linecache.getline(frame.f_code.co_filename, line).strip().removeprefix("assert ")
     message = f"{error}: " if str(error) and not str(error).startswith("assert ") else ""
-    values = ", ".join(_values(condition, frame.f_locals))
+    values = ", ".join(_describe_values(condition, frame.f_locals))
     suffix = f" with {values}" if values else ""
     return f"{message}{condition}{suffix} ({Path(frame.f_code.co_filename).name}:{line})"
 
 
-def _values(condition: str, local: dict[str, Any]) -> Iterator[str]:
-    """List values of the plain names in a condition if they are short."""
+def _describe_values(condition: str, local: dict[str, Any]) -> Iterator[str]:
+    """List the values of local variables that a condition mentions, except long ones."""
     for name, value in local.items():
         text = repr(value)
         if name in condition and name not in ("self", "host", "armed") and len(text) <= 400 and "<" not in text:
@@ -101,7 +103,7 @@ def _values(condition: str, local: dict[str, Any]) -> Iterator[str]:
 
 
 class Tally:
-    """Verdict on each rule, from the outcomes of the checks that cover it."""
+    """Verdicts on rules, from the outcomes of the checks that cover them."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
@@ -112,10 +114,10 @@ class Tally:
         return "failed" if "failed" in verdicts else "holds" if "holds" in verdicts else "not run"
 
     def rules_with(self, verdict: Verdict, among: Iterable[str]) -> list[str]:
-        """Return the rules with a verdict, in order."""
+        """Return those of the given rules that have a verdict, in the given order."""
         return [number for number in among if self.verdict(number) == verdict]
 
-    def reasons(self, rule_id: str) -> list[str]:
-        """Return the reasons why checks of a rule were not run, without duplicates."""
+    def skip_reasons(self, rule_id: str) -> list[str]:
+        """Return the reasons for which checks of a rule were not run, without duplicates."""
         all_reasons = [o.reason for o in self.outcomes if rule_id in o.check.rules and o.verdict == "not run"]
         return list(dict.fromkeys(all_reasons))

@@ -23,14 +23,14 @@ _STATE_AFTER: Final[dict[Op, tuple[DeviceState, DeviceState, DeviceState]]] = {
 
 
 def state_of(frame: State) -> DeviceState:
-    """Return the state of §3 shown by a frame."""
+    """Return the device state (§3) that a frame reports."""
     if frame.status & Status.FAULT:
         return "fault"
     return "armed" if frame.status & Status.ARMED else "disarmed"
 
 
 def valid_payload(op: Op, host: Host, period_us: int) -> bytes:
-    """Return a payload with which an operation is accepted; for LIMITS, the lowest output alone."""
+    """Return a payload that the device accepts for an operation; LIMITS allows only the lowest output."""
     low = host.actuators[0].low
     return {
         Op.DESCRIBE: b"\0",
@@ -41,24 +41,24 @@ def valid_payload(op: Op, host: Host, period_us: int) -> bytes:
 
 
 class StateConformance:
-    """Table of states; part of every device's conformance."""
+    """Checks of the state table."""
 
     period_us: int
 
-    def latch(self, host: Host) -> None:
-        """Bring a configured device to a latched fault whose cause is gone."""
+    def latch_fault(self, host: Host) -> None:
+        """Configure the device and latch a fault, then remove the cause of the fault."""
         raise NotImplementedError
 
     def bring_to(self, host: Host, state: DeviceState) -> None:
-        """Bring a device to one of its states."""
+        """Bring the device from any state to the given one."""
         if state == "fault":
-            self.latch(host)
+            self.latch_fault(host)
         else:
             host.begin(self.period_us, host.long_lease, arm=state == "armed")
 
     @rules("P212", "P303")
     @cases("state", STATES)
-    def test_hello_and_channels_are_told_in_every_state(self, host: Host, state: DeviceState) -> None:
+    def test_hello_and_describe_are_answered_in_every_state(self, host: Host, state: DeviceState) -> None:
         self.bring_to(host, state)
         assert host.replies() == []  # only a HELLO arrived
         for index in range(len(host.channels)):
@@ -68,7 +68,7 @@ class StateConformance:
     @rules("P304", "P305", "P306", "P307", "P308", "P309")
     @cases("state", STATES)
     @cases("op", list(_STATE_AFTER))
-    def test_each_operation_leads_where_the_table_says(self, host: Host, state: DeviceState, op: Op) -> None:
+    def test_each_operation_leads_to_the_tabulated_state(self, host: Host, state: DeviceState, op: Op) -> None:
         if op is Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
         self.bring_to(host, state)
@@ -79,7 +79,7 @@ class StateConformance:
 
     @rules("P302", "P310")
     @cases("state", ["disarmed", "fault"])
-    def test_only_an_armed_device_takes_commands(self, host: Host, state: DeviceState) -> None:
+    def test_only_an_armed_device_accepts_commands(self, host: Host, state: DeviceState) -> None:
         self.bring_to(host, state)
         for _ in range(3):
             host.send(host.command(host.latest_state().frame, host.setpoint(2)))
@@ -88,19 +88,19 @@ class StateConformance:
             assert state_after.status & Status.SAFE
 
     @rules("P267")
-    def test_requests_are_carried_out_in_the_order_of_their_arrival(self, host: Host) -> None:
+    def test_requests_are_executed_in_order_of_arrival(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease, arm=False)
         ops = [Op.ARM, Op.DISARM, Op.DESCRIBE, Op.ARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM]
         bodies = [host.request(op, b"\0" if op is Op.DESCRIBE else b"") for op in ops]
-        sent = len(host.wire.bodies)
+        n_before = len(host.wire.bodies)
         host.send(*bodies)
         assert [body[1:4] for body in host.replies()] == [body[1:4] for body in bodies]
-        results = [m.decode_response(b).result for b in host.wire.bodies[sent:] if b[0] == MessageType.RESPONSE]
+        results = [m.decode_response(b).result for b in host.wire.bodies[n_before:] if b[0] == MessageType.RESPONSE]
         assert results == [Result.OK] * len(ops)
         assert state_of(host.fresh_state()) == "disarmed"
 
     @rules("P221", "P222", "P223", "P282")
-    def test_periods_and_leases_are_taken_up_to_their_bounds_and_not_beyond(self, host: Host) -> None:
+    def test_periods_and_leases_are_accepted_only_within_their_bounds(self, host: Host) -> None:
         hello = host.hello
 
         def configure(period_us: int, lease: int) -> Result:

@@ -1,4 +1,4 @@
-"""Record of the traffic from a device under test."""
+"""Recording of the frames sent by a device under test."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from onrig.hw.messages import MessageType, Op, Result, State
 from onrig.hw.transport import Transport
 
 
-class Wire:
-    """A Transport that records the traffic to the host, frame by frame."""
+class RecordingTransport:
+    """A Transport that records all frames from the device to the host."""
 
     def __init__(self, transport: Transport, layout: m.StateLayout) -> None:
         self._transport, self.layout = transport, layout
         self._reader = FrameReader()
         self.states: list[State] = []
-        """Every state frame since the last CONFIGURE, in order."""
-        self.count = 0
-        """Number of state frames so far."""
+        """State frames since the last CONFIGURE, in order."""
+        self.n_states = 0
+        """Number of state frames received, also before the last CONFIGURE."""
         self.bodies: list[bytes] = []
-        """Every frame, state or not, in order."""
+        """Bodies of all frames, in order."""
         self.raw = bytearray()
         """All bytes received."""
-        self.last_before_configure = 0
-        """Number of the last frame before the last CONFIGURE."""
+        self.last_frame_before_configure = 0
+        """Number of the last state frame before the last CONFIGURE."""
 
-    def forget(self) -> None:
-        """Discard the record and start a new one."""
+    def clear(self) -> None:
+        """Discard the recorded frames and bytes."""
         self.states.clear()
         self.bodies.clear()
         self.raw.clear()
@@ -45,9 +45,9 @@ class Wire:
             self.bodies.append(body)
             if body[0] == MessageType.STATE:
                 self.states.append(self.layout.decode(body))
-                self.count += 1
+                self.n_states += 1
             elif body[0] == MessageType.RESPONSE and m.decode_response(body)[1:3] == (Op.CONFIGURE, Result.OK):
-                self.last_before_configure = self.states[-1].frame if self.states else 0
+                self.last_frame_before_configure = self.states[-1].frame if self.states else 0
                 self.states.clear()
         return data
 

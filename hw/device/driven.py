@@ -1,4 +1,4 @@
-"""A device written in Python: its description, its driver, and the protocol layer on top of them."""
+"""A device written in Python: its description, its driver, and the protocol layer above the driver."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class PythonDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Description of a device written in Python; a subclass adds its settings as fields and its name as the tag."""
 
     home: ClassVar[str] = ""
-    """``MODULE:NAME`` of its `Driver`, or ``:NAME`` for one in the description's module; constructed with the
-    description and the rig."""
+    """``MODULE:NAME`` of the device's `Driver` (``:NAME`` for one in the same module as the description), which is
+    constructed with the description and the rig."""
     watchdog_s: AboveZero | None = None
-    """Time without feeding after which the motor controller's watchdog makes it safe; null: it has no watchdog."""
+    """Time without feeding after which the motor controller's watchdog makes its outputs safe; null: no watchdog."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
-    """Delay from ``apply`` to the command's effect."""
+    """Delay from the call of ``apply`` to the effect of the command."""
     period_min_us: Annotated[int, msgspec.Meta(ge=100, le=2**32 - 1)] = 1_000
     """Shortest sampling period offered in the hello."""
     period_max_us: Annotated[int, msgspec.Meta(ge=100, le=2**32 - 1)] = 1_000_000
@@ -41,7 +41,7 @@ class SensorLost(Exception):
 
 
 class Driver:
-    """Hardware access of a device written in Python, called by one thread of its own process.
+    """Hardware access of a device written in Python, called by a single thread of the device's process.
 
     Each call must return within a fraction of the period.  After any exception other than SensorLost the driver is no
     longer used: ``safe`` is called, and INTERNAL latches.
@@ -74,27 +74,27 @@ class Driver:
 
 
 class DriverError(Exception):
-    """Driver that failed even to make its actuators safe; a message of one line."""
+    """Failure of a driver to make its actuators safe; the message is one line."""
 
 
 class DrivenDevice(ProtocolDevice):
-    """Protocol layer of a device, on top of a driver; the constructor has called ``safe``."""
+    """Protocol layer of a device above its driver; the constructor calls ``safe``."""
 
     def __init__(self, rig: Rig, settings: PythonDevice, driver: Driver, boot_id: int, clock: Clock = time) -> None:
         self._driver, self._settings, self._now_ns = driver, settings, clock.monotonic_ns
         self.failure: Exception | None = None
         """First exception raised by the driver."""
         self._resolutions = tuple(a.resolution for a in rig.actuators)
-        self._feeds = False
-        self._fed_ns = 0
+        self._is_feeding = False
+        self._last_feed_ns = 0
         """Time at which the controller's watchdog was last armed or fed."""
-        self._in_force: Setpoint | None = None
+        self._applied_setpoint: Setpoint | None = None
         offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _MAX_LEASE_PERIODS)
         super().__init__(rig, offer, settings.latency_us)
         self._update_output(0)
 
     def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
-        """Handle a message like ``ProtocolDevice.handle``, and apply its effect on the output before the answer."""
+        """Handle a message like ``ProtocolDevice.handle``, and update the output before the answer is sent."""
         self._check_watchdog()
         replies = super().handle(body, offset_us)
         self._update_output(offset_us)
@@ -136,8 +136,8 @@ class DrivenDevice(ProtocolDevice):
                 return None
             values = self._driver.sample()
             self._check_watchdog()
-            if self._feeds:
-                self._fed_ns = self._now_ns()
+            if self._is_feeding:
+                self._last_feed_ns = self._now_ns()
                 self._driver.feed_watchdog()
             if len(values) != len(self.rig.sensors):
                 raise ValueError(f"sample() returned {len(values)} values, the rig has {len(self.rig.sensors)} sensors")
@@ -151,13 +151,13 @@ class DrivenDevice(ProtocolDevice):
     def _check_watchdog(self) -> None:
         """Latch LEASE if the watchdog has expired: the motor controller has then made the actuators safe."""
         watchdog_s = self._settings.watchdog_s
-        if self._feeds and watchdog_s is not None and self._now_ns() - self._fed_ns >= watchdog_s * 1e9:
-            self._feeds = False
-            self._trip(Fault.LEASE)
+        if self._is_feeding and watchdog_s is not None and self._now_ns() - self._last_feed_ns >= watchdog_s * 1e9:
+            self._is_feeding = False
+            self._latch(Fault.LEASE)
             self._output.restart()
 
     def poll_estop(self, offset_us: int = 0) -> None:
-        """Poll the e-stop between samples; `sample` also polls it."""
+        """Poll the e-stop; `sample` does so too, so this is for the time between samples."""
         if self.failure is not None:
             return
         try:
@@ -172,10 +172,10 @@ class DrivenDevice(ProtocolDevice):
         """Counts of a sample; None if a value is non-finite or outside its sensor's limits."""
         counts = []
         for value, sensor in zip(values, self.rig.sensors, strict=True):
-            counts_of_sample = float(value) / sensor.resolution
-            if not math.isfinite(counts_of_sample):
+            exact_count = float(value) / sensor.resolution
+            if not math.isfinite(exact_count):
                 return None
-            count, (low, high) = round(counts_of_sample), self._range_of(sensor)
+            count, (low, high) = round(exact_count), self._range_of(sensor)
             if sensor.wrap:
                 count = (count - low) % (high - low + 1) + low
             if not low <= count <= high:
@@ -193,30 +193,30 @@ class DrivenDevice(ProtocolDevice):
         return super()._may_clear() and self.failure is None
 
     def _update_output(self, offset_us: int) -> None:
-        """Bring the driver's output and watchdog into line with what is in force, if that has changed."""
+        """Apply the setpoint in force and the arming state to the driver, if they have changed."""
         setpoint, settings = self._output.end, self._settings
         try:
-            if self.armed and not self._feeds and settings.watchdog_s is not None:
-                self._fed_ns = self._now_ns()
+            if self.armed and not self._is_feeding and settings.watchdog_s is not None:
+                self._last_feed_ns = self._now_ns()
                 self._driver.arm_watchdog(settings.watchdog_s)
-            self._feeds = self.armed and settings.watchdog_s is not None
-            if setpoint == self._in_force or self.failure is not None:
+            self._is_feeding = self.armed and settings.watchdog_s is not None
+            if setpoint == self._applied_setpoint or self.failure is not None:
                 return
             if setpoint.answers or (self.armed and not setpoint.released and self.rig.releases):
                 self._driver.apply([c * r for c, r in zip(setpoint.counts, self._resolutions, strict=True)])
             else:
                 self._driver.safe()
-            self._in_force = setpoint
+            self._applied_setpoint = setpoint
         except Exception as error:
             self._fail(error, offset_us)
 
     def _fail(self, error: Exception, offset_us: int = 0) -> None:
-        """Make the actuators safe after an exception of the driver, which is not used again; raises DriverError."""
-        self.failure, self._feeds = error, False
-        self._trip(Fault.INTERNAL)
-        self._output.fall_safe(self._within_period(offset_us))
+        """Make the actuators safe after an exception of the driver and stop using it; raises DriverError."""
+        self.failure, self._is_feeding = error, False
+        self._latch(Fault.INTERNAL)
+        self._output.apply_safe(self._within_period(offset_us))
         try:
             self._driver.safe()
-        except Exception as again:
-            raise DriverError(str(again)) from error
-        self._in_force = self._output.end
+        except Exception as safe_error:
+            raise DriverError(str(safe_error)) from error
+        self._applied_setpoint = self._output.end

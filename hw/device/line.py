@@ -21,7 +21,7 @@ class Line:
     def __init__(self, fd: int, path: str) -> None:
         self.path = path
         """Address at which the host reaches the device."""
-        self.hung_up = True
+        self.has_hung_up = True
         self._fd = fd
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
@@ -44,8 +44,8 @@ class Line:
         return cls(os.dup(open_port(path).fileno()), path)
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return available bytes, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
-        if self.hung_up:
+        """Return available bytes, waiting up to ``timeout_ns`` for the first; sets ``has_hung_up``."""
+        if self.has_hung_up:
             # After a hang-up, poll() returns immediately every time: read now, then sleep briefly.
             # Data sent before the host closed a pty is still readable; an unplugged port raises an error.
             events = self._poll.poll(0)
@@ -60,7 +60,7 @@ class Line:
             return b""
         except OSError:
             data = b""
-        self.hung_up = not data
+        self.has_hung_up = not data
         return data
 
     def write(self, data: bytes) -> None:
@@ -82,7 +82,7 @@ class SocketLine:
         """Listen at ``path`` for this user only; raises OSError if that fails."""
         self.path = str(path)
         """Address at which the host reaches the device."""
-        self.hung_up = True
+        self.has_hung_up = True
         self._host: socket.socket | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -95,7 +95,7 @@ class SocketLine:
         self._listener.setblocking(False)
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return available bytes, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
+        """Return available bytes, waiting up to ``timeout_ns`` for the first; sets ``has_hung_up``."""
         if timeout_ns > 0 and not select.select((self._host or self._listener,), (), (), timeout_ns * 1e-9)[0]:
             return b""
         if self._host is None:
@@ -109,8 +109,8 @@ class SocketLine:
             return b""
         except OSError:
             data = b""
-        self.hung_up = not data
-        if self.hung_up:
+        self.has_hung_up = not data
+        if self.has_hung_up:
             host.close()
             self._host = None
         return data

@@ -1,4 +1,4 @@
-"""Output of a device with clamping and switches, the lease, and the range of a sensor's counts."""
+"""Output of a device (clamping, switches within a period), its lease, and the range of a sensor's counts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Intervals = list[tuple[int, Counts | None]]
 
 
 class Setpoint(NamedTuple):
-    """A setpoint in force."""
+    """Setpoint of all actuators, after clamping."""
 
     counts: Counts
     answers: int
-    """Number of the frame that it answers; 0 for the safe output."""
+    """Number of the frame answered by the command; 0 for the safe output."""
     clamped: bool
     released: bool = False
 
@@ -29,15 +29,15 @@ class Output:
     """Output at the start of the period, and each switch during it."""
 
     def __init__(self, rig: Rig) -> None:
-        self.own_limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
-        self.limits = list(self.own_limits)
+        self.device_limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
+        self.limits = list(self.device_limits)
         driven = Setpoint(tuple(round(a.safe / a.resolution) for a in rig.actuators), 0, False)
-        self._driven, self._safe_setpoint = driven, driven._replace(released=rig.releases)
+        self._driven_setpoint, self._safe_setpoint = driven, driven._replace(released=rig.releases)
         self.restart()
 
     @property
     def safe(self) -> Counts:
-        return self._driven.counts
+        return self._driven_setpoint.counts
 
     def restart(self) -> None:
         """Begin a period with the safe output in force."""
@@ -47,16 +47,16 @@ class Output:
     def command(self, counts: Counts, answers: int, at_us: int, period_us: int) -> None:
         """Clamp a command and apply it from ``at_us`` into the period, or at the latest from the period's end.
 
-        In the latter case the frame that ends the period already reports it, so that the host knows the output from
-        then on.
+        Even then the frame that ends the period reports the command, so that the host knows the output of the next
+        period.
         """
         clamped_counts = tuple([min(max(c, low), high) for c, (low, high) in zip(counts, self.limits, strict=True)])
         setpoint = Setpoint(clamped_counts, answers, clamped_counts != counts)
         self._switches.append((min(at_us, period_us), setpoint))
         self.end = setpoint
 
-    def fall_safe(self, at_us: int) -> None:
-        """Output the safe value at once and discard a pending command."""
+    def apply_safe(self, at_us: int) -> None:
+        """Switch to the safe output at ``at_us`` and discard a pending command."""
         while self._switches and self._switches[-1][0] > at_us:
             self._switches.pop()
         in_force = self._switches[-1][1] if self._switches else self.start
@@ -65,7 +65,7 @@ class Output:
         self.end = self._safe_setpoint
 
     def tau_us(self, period_us: int) -> int:
-        """Offset of the value's last switch; the period's length if there was none."""
+        """Offset of the last switch of the output value in the period; the period's length without a switch."""
         predecessors = [self.start, *[setpoint for _, setpoint in self._switches]]
         switches = [
             at_us
@@ -76,20 +76,20 @@ class Output:
 
     def intervals(self, until_us: int) -> Intervals:
         """Intervals of constant output (duration in us, counts) from the period's start."""
-        pieces: Intervals = []
+        intervals: Intervals = []
         start_us, counts = 0, _effective(self.start)
         for at_us, setpoint in [*self._switches, (until_us, self.end)]:
             at_us = min(at_us, until_us)
             if at_us > start_us:
-                pieces.append((at_us - start_us, counts))
+                intervals.append((at_us - start_us, counts))
                 start_us = at_us
             counts = _effective(setpoint)
-        return pieces
+        return intervals
 
     def begin_period(self, *, armed: bool) -> None:
-        """Carry the output in force into the next period; a device armed by then drives its actuators."""
+        """Carry the output in force into the next period; released actuators are driven if the device is armed."""
         if self.end.released and armed:
-            self.end = self._driven
+            self.end = self._driven_setpoint
         self.start = self.end
         self._switches.clear()
 
@@ -99,7 +99,7 @@ def _effective(setpoint: Setpoint) -> Counts | None:
 
 
 class Lease:
-    """Counter of periods that end without an accepted command."""
+    """Lease: number of successive periods without an accepted command, and its limit."""
 
     def __init__(self) -> None:
         self.periods = 0
@@ -108,22 +108,22 @@ class Lease:
     def renew(self) -> None:
         """Start a fresh lease; the current, partial period does not count."""
         self._n_missed = 0
-        self._fresh = True
+        self._is_fresh = True
 
-    def end_period(self, answered: bool) -> bool:
+    def end_period(self, command_accepted: bool) -> bool:
         """Count a complete period; return True if the lease has expired."""
-        self._n_missed = 0 if answered or self._fresh else self._n_missed + 1
-        self._fresh = False
+        self._n_missed = 0 if command_accepted or self._is_fresh else self._n_missed + 1
+        self._is_fresh = False
         return self._n_missed >= self.periods
 
     @property
     def remaining_periods(self) -> int:
-        """Number of periods that may still end without a command, the current one included."""
+        """Number of periods, including the current one, that may pass without a command before the lease expires."""
         return max(0, self.periods - self._n_missed)
 
 
 def count_range(resolution: float, wrap: bool) -> tuple[int, int]:
-    """Lowest and highest count of a sensor: one turn around 0 for an angle, otherwise the range of the wire format."""
+    """Lowest and highest count of a sensor: one turn around 0 for an angle, otherwise the range of int32."""
     if not wrap:
         return INT32_MIN, INT32_MAX
     turn = round(2.0 * math.pi / resolution)

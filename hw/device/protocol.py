@@ -50,7 +50,7 @@ class ProtocolDevice:
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
         self._command_layout = m.CommandLayout(len(rig.actuators))
         self.configurations = 0
-        """Number of restarts of the sampling grid, with or without a reboot; the shell restarts its period on each."""
+        """Number of restarts of the sampling grid by CONFIGURE; the shell then also restarts its period."""
         self._boot()
 
     @property
@@ -93,39 +93,39 @@ class ProtocolDevice:
         self.t_us = 0
         """Device time of the latest sample."""
         self.period_us = 0
-        """0 until configured; until then the device takes no samples."""
+        """Sampling period; 0 before the first CONFIGURE, when the device takes no samples."""
         self.fault = Fault.NONE
         """The most severe latched fault."""
-        self._unnamed = False
+        self._has_fault_without_code = False
         self.armed = False
         self._lease = Lease()
         self._output = Output(self.rig)
-        self._answered = self._first = False
-        self._exchange = b"", b""
-        """Latest request and its response, which is repeated if the request is."""
+        self._is_frame_answered = self._is_first_sample = False
+        self._last_exchange = b"", b""
+        """Latest request, and its response, which is sent again if the request is repeated."""
 
     def reboot(self) -> None:
-        """Reboot as after a power dip: new boot id, all protocol state lost; the plant's state is kept."""
+        """Reboot as after a power dip: the boot id changes and all protocol state is lost, but not the plant's."""
         self.boot_id = (self.boot_id + 1) % 2**32
         self._boot()
         self.press_estop(pressed=self._estop_pressed)
 
     def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
-        """Set the e-stop input; while pressed it latches a fault and makes the output safe at once."""
+        """Set the e-stop input; pressing it latches a fault and switches to the safe output at once."""
         self._estop_pressed = pressed
         if pressed and self.fault < Fault.ESTOP:
-            self._trip(Fault.ESTOP)
-            self._output.fall_safe(self._within_period(offset_us))
+            self._latch(Fault.ESTOP)
+            self._output.apply_safe(self._within_period(offset_us))
 
-    def latch_without_code(self) -> None:
+    def latch_fault_without_code(self) -> None:
         """Latch a fault without a code, like firmware that sets only the bit (injected fault)."""
-        self._unnamed = True
+        self._has_fault_without_code = True
         self._disarm(0)
 
     @property
     def sample_due(self) -> bool:
-        """Whether, in lockstep, the next sample has its command or follows a reset."""
-        return self.period_us > 0 and (self._answered or self._first)
+        """Whether the next sample in lockstep may be taken: after a command or a reset."""
+        return self.period_us > 0 and (self._is_frame_answered or self._is_first_sample)
 
     @property
     def _next_frame(self) -> int:
@@ -138,12 +138,12 @@ class ProtocolDevice:
         offset_us = self._within_period(offset_us)
         kind = body[0] if body else 0
         if kind == MessageType.COMMAND:
-            self._command(body, offset_us)
+            self._handle_command(body, offset_us)
         elif kind == MessageType.REQUEST:
-            return self._request(body, offset_us)
+            return self._handle_request(body, offset_us)
         elif kind == MessageType.HELLO_REQUEST and len(body) == 1:
             # A new session may start its request ids at the last one of the previous session.
-            self._exchange = b"", b""
+            self._last_exchange = b"", b""
             return [m.encode_hello(self.hello())]
         return []
 
@@ -151,8 +151,8 @@ class ProtocolDevice:
         """Handle a connection closed by the host: an armed device goes safe at once and latches the lost-lease
         fault."""
         if self.armed:
-            self._trip(Fault.LEASE)
-            self._output.fall_safe(self._within_period(offset_us))
+            self._latch(Fault.LEASE)
+            self._output.apply_safe(self._within_period(offset_us))
 
     def _within_period(self, offset_us: int) -> int:
         return 0 if self._offer.time_scale == 0 else min(max(offset_us, 0), self.period_us)
@@ -160,10 +160,10 @@ class ProtocolDevice:
     def skip(self, periods: int) -> None:
         """Skip periods in which no sample could be taken; their frames are missing, as if lost in transmission."""
         for _ in range(min(periods, self._lease.periods + 1)):
-            if self.armed and self._lease.end_period(self._answered):
-                self._trip(Fault.LEASE)
+            if self.armed and self._lease.end_period(self._is_frame_answered):
+                self._latch(Fault.LEASE)
                 self._output.restart()
-            self._answered = False
+            self._is_frame_answered = False
         self.frame = (self.frame + periods - 1) % 0xFFFFFFFF + 1
         self.t_us += periods * self.period_us
         self._output.begin_period(armed=self.armed)
@@ -175,22 +175,22 @@ class ProtocolDevice:
         """
         if not self.period_us:
             raise RuntimeError("the device is not configured: send CONFIGURE first")
-        output, first = self._output, self._first
+        output, first = self._output, self._is_first_sample
         sensors = self._measure(first=first)
         self.frame = self._next_frame
         self.t_us += self.period_us
-        u_start, held, tau_us = output.start.counts, output.end, output.tau_us(self.period_us)
+        u_start, end_setpoint, tau_us = output.start.counts, output.end, output.tau_us(self.period_us)
         output.begin_period(armed=self.armed)
         if sensors is None:
-            self._trip(Fault.SENSOR)
+            self._latch(Fault.SENSOR)
             output.restart()
-        elif self.armed and self._lease.end_period(self._answered):
-            self._trip(Fault.LEASE)
+        elif self.armed and self._lease.end_period(self._is_frame_answered):
+            self._latch(Fault.LEASE)
             output.restart()
-        self._answered = self._first = False
+        self._is_frame_answered = self._is_first_sample = False
         status = (
             (Status.ARMED if self.armed else 0)
-            | (Status.FAULT if self.fault or self._unnamed else 0)
+            | (Status.FAULT if self.fault or self._has_fault_without_code else 0)
             | (0 if output.start.answers else Status.SAFE)
             | (Status.CLAMPED if output.start.clamped else 0)
             | (Status.FIRST if first else 0)
@@ -201,22 +201,22 @@ class ProtocolDevice:
             status=status,
             fault=self.fault,
             lease_left=self._lease.remaining_periods,
-            answers=held.answers,
+            answers=end_setpoint.answers,
             tau_us=tau_us,
             sensors=sensors or (0,) * len(self.rig.sensors),
             u_start=u_start,
-            u_end=held.counts,
+            u_end=end_setpoint.counts,
         )
         return self._state_layout.encode(state)
 
-    def _trip(self, fault: Fault) -> None:
+    def _latch(self, fault: Fault) -> None:
         # The codes are ordered by severity: the harder a fault is to clear, the higher its code.
         self.fault = max(self.fault, fault)
         self.armed = False
 
     def _disarm(self, offset_us: int) -> None:
         self.armed = False
-        self._output.fall_safe(offset_us)
+        self._output.apply_safe(offset_us)
         self._lease.renew()
 
     def hello(self) -> m.Hello:
@@ -235,33 +235,38 @@ class ProtocolDevice:
             time_scale=o.time_scale,
         )
 
-    def _command(self, body: bytes, offset_us: int) -> None:
+    def _handle_command(self, body: bytes, offset_us: int) -> None:
         try:
             command = self._command_layout.decode(body)
         except m.WireError:
             return
-        # One switch per period; a command that answers a frame other than the latest is late, or was meant for another
-        # boot.
-        if not self.armed or self._answered or self._first or not self.frame or command.answers != self.frame:
+        # One switch per period; a command that answers another frame is late, or dates from before a reboot.
+        if (
+            not self.armed
+            or self._is_frame_answered
+            or self._is_first_sample
+            or not self.frame
+            or command.answers != self.frame
+        ):
             return
-        self._answered = True
+        self._is_frame_answered = True
         at_us = 0 if self._offer.time_scale == 0 else offset_us + self._latency_us
         self._output.command(command.values, command.answers, at_us, self.period_us)
 
-    def _request(self, body: bytes, offset_us: int) -> list[bytes]:
-        latest, response = self._exchange
+    def _handle_request(self, body: bytes, offset_us: int) -> list[bytes]:
+        latest, response = self._last_exchange
         if body == latest:
             return [response]
         try:
             request = m.decode_request(body)
         except m.WireError:
             return []
-        result, payload = self._act(request, offset_us)
+        result, payload = self._execute(request, offset_us)
         response = m.encode_response(m.Response(request.id, request.op, result, payload))
-        self._exchange = body, response
+        self._last_exchange = body, response
         return [response]
 
-    def _act(self, request: m.Request, offset_us: int) -> tuple[Result, bytes]:
+    def _execute(self, request: m.Request, offset_us: int) -> tuple[Result, bytes]:
         try:
             op = Op(request.op)
         except ValueError:
@@ -285,7 +290,7 @@ class ProtocolDevice:
             case Op.CLEAR_FAULT if not self._may_clear():
                 return Result.NOT_NOW, b""
             case Op.CLEAR_FAULT:
-                self.fault, self._unnamed = Fault.NONE, False
+                self.fault, self._has_fault_without_code = Fault.NONE, False
                 self._disarm(offset_us)
                 return Result.OK, b""
             case Op.RESET:
@@ -301,7 +306,7 @@ class ProtocolDevice:
             low, high = self._range_of(s)
             return Result.OK, m.encode_channel(m.Channel(False, s.wrap, s.name, s.unit, s.resolution, low, high, 0))
         a = self.rig.actuators[index - n]
-        low, high = self._output.own_limits[index - n]
+        low, high = self._output.device_limits[index - n]
         safe = self._output.safe[index - n]
         return Result.OK, m.encode_channel(m.Channel(True, False, a.name, a.unit, a.resolution, low, high, safe))
 
@@ -317,7 +322,7 @@ class ProtocolDevice:
         self._output = Output(self.rig)
         self._lease = Lease()
         self._lease.periods = lease_periods
-        self._answered = False
+        self._is_frame_answered = False
         self.period_us = self._actual_period_us(period_us)
         self.configurations += 1
         return Result.OK
@@ -325,14 +330,14 @@ class ProtocolDevice:
     def _limit(self, index: int, low: int, high: int) -> Result:
         if index >= len(self._output.limits):
             return Result.OUT_OF_RANGE
-        own_low, own_high = self._output.own_limits[index]
-        if not own_low <= low <= high <= own_high:
+        device_low, device_high = self._output.device_limits[index]
+        if not device_low <= low <= high <= device_high:
             return Result.OUT_OF_RANGE
         self._output.limits[index] = (low, high)
         return Result.OK
 
     def _arm(self) -> Result:
-        if self.fault or self._unnamed or not self.period_us:
+        if self.fault or self._has_fault_without_code or not self.period_us:
             return Result.NOT_NOW
         self.armed = True
         self._lease.renew()
@@ -344,5 +349,5 @@ class ProtocolDevice:
         self._output.restart()
         self._reset_plant(seed)
         self._lease.renew()
-        self._answered, self._first = False, True
+        self._is_frame_answered, self._is_first_sample = False, True
         return Result.OK, m.NEXT_FRAME_LAYOUT.pack(self._next_frame)

@@ -22,11 +22,11 @@ HERE: Final = Path(__file__).resolve().parent
 
 
 class Source(NamedTuple):
-    """A C file, the macros to compile it with, and whether its products and sums may be fused."""
+    """A C file, its macro definitions, and whether the compiler may fuse multiplications and additions."""
 
     file: str
     defines: tuple[str, ...] = ()
-    fused: bool = False
+    may_fuse: bool = False
 
 
 SOURCES: Final = (
@@ -34,11 +34,11 @@ SOURCES: Final = (
     Source("order.c"),
     Source("sum_tree.c"),
     Source("minibatch.c"),
-    Source("network.c", fused=True),
+    Source("network.c", may_fuse=True),
     Source("python.c"),
     Source("returns.c"),
-    Source("tape.c", ("REAL=float", "INTEGER=int32_t"), fused=True),
-    Source("tape.c", ("REAL=double", "INTEGER=int64_t"), fused=True),
+    Source("tape.c", ("REAL=float", "INTEGER=int32_t"), may_fuse=True),
+    Source("tape.c", ("REAL=double", "INTEGER=int64_t"), may_fuse=True),
 )
 VARIANTS: Final = {
     "x86_64": {f"x86-64-v{level}": (f"-march=x86-64-v{level}",) for level in (2, 3, 4)},
@@ -51,8 +51,8 @@ FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"
 OPTIMISATION_FLAGS: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math")
 """Nothing may reorder sums or assume finite numbers: no -ffast-math, neither here nor when linking, where it would set
 flush-to-zero for the process.  Matrix products need the fused multiply-add (``Source.fused``); the build determines
-which expressions use it, so that a variant reproduces its own results bit for bit.  The other sources give the same
-bits as their Python forms."""
+which expressions use it, so that each variant is reproducible bit for bit.  The other sources give the same bits as
+their Python implementations."""
 SANITIZER_FLAGS: Final = (
     "-O1",
     "-g",
@@ -63,16 +63,16 @@ SANITIZER_FLAGS: Final = (
 
 
 class BuildError(Exception):
-    """Missing compiler, unknown architecture or failed compilation; one line."""
+    """Missing compiler, unknown architecture or failed compilation; the message is one line."""
 
 
 def compiler() -> list[str]:
     """Return the command of the C compiler; raises BuildError."""
-    if named := os.environ.get("CC"):
-        command = shlex.split(named)
+    if cc := os.environ.get("CC"):
+        command = shlex.split(cc)
         if command and shutil.which(command[0]):
             return command
-        raise BuildError(f"no C compiler: CC is '{named}', which is not on the path")
+        raise BuildError(f"no C compiler: CC is '{cc}', which is not on the path")
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
@@ -135,7 +135,7 @@ def compile_sources(
     objects = []
     for number, source in enumerate(sources):
         # A flag, because compilers disagree on pragmas for it.
-        contraction = f"-ffp-contract={'fast' if source.fused else 'off'}"
+        contraction = f"-ffp-contract={'fast' if source.may_fuse else 'off'}"
         source_flags = [contraction, *(f"-D{define}" for define in source.defines)]
         objects.append(f"{folder}/{number}.o")
         _run([*command, *flags, *source_flags, "-c", str(HERE / source.file), "-o", objects[-1]])

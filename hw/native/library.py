@@ -30,8 +30,8 @@ COST_WITHOUT_LIBRARY: Final = (
 """Cost of running without the library."""
 
 
-class State(NamedTuple):
-    """Loaded library, or the reason for its absence."""
+class LibraryState(NamedTuple):
+    """The loaded library, or the reason why none is loaded."""
 
     library: ctypes.CDLL | None
     variant: str
@@ -41,8 +41,8 @@ class State(NamedTuple):
 
 
 def library() -> ctypes.CDLL | None:
-    """Return the library, whose calls release the GIL, or None."""
-    return state().library
+    """Return the loaded library, whose calls release the GIL; None without one."""
+    return library_state().library
 
 
 _BUILTINS: Final = ("frame_encode", "frame_decode", "network_run")
@@ -50,7 +50,7 @@ _BUILTINS: Final = ("frame_encode", "frame_decode", "network_run")
 
 
 def builtin(name: str, bound: bytes | None = None) -> Callable[..., Any] | None:
-    """Return a library function as a built-in function, bound to its data; None without the library."""
+    """Return a library function as a Python built-in, bound to ``bound``; None without the library."""
     loaded = library()
     if loaded is None:
         return None
@@ -62,7 +62,7 @@ def builtin(name: str, bound: bytes | None = None) -> Callable[..., Any] | None:
 
 def variant() -> str:
     """Return the name of the loaded variant, ``none`` without one."""
-    return state().variant
+    return library_state().variant
 
 
 def torch_device() -> str:
@@ -71,16 +71,16 @@ def torch_device() -> str:
 
 
 @cache
-def state() -> State:
-    """Return the state of the library, which the first call loads."""
+def library_state() -> LibraryState:
+    """Return the state of the library; the first call loads it."""
     selected = os.environ.get("ONRIG_NATIVE", "")
     if selected == "off":
-        return State(None, "none", "switched off by ONRIG_NATIVE=off")
+        return LibraryState(None, "none", "switched off by ONRIG_NATIVE=off")
     folder = Path(selected) if "/" in selected else Path(__file__).parent
     variants = supported_variants(platform.machine(), cpu_flags())
     if selected and "/" not in selected:
         if selected not in variants:
-            return State(
+            return LibraryState(
                 None, "none", f"ONRIG_NATIVE={selected}: this processor runs {', '.join(variants) or 'no variant'}"
             )
         variants = [selected]
@@ -97,15 +97,15 @@ def state() -> State:
             reason = f"{path.name} cannot be loaded: {error}"
             continue
         if abi == ABI:
-            return State(loaded, name)
+            return LibraryState(loaded, name)
         reason = f"{path.name} was built from other sources (ABI {abi}, not {ABI})"
-    return State(None, "none", reason)
+    return LibraryState(None, "none", reason)
 
 
 def usable_variants() -> list[str]:
-    """Return the variants that this processor supports and that are built, best first."""
-    able = supported_variants(platform.machine(), cpu_flags())
-    return [name for name in able if (Path(__file__).parent / f"libonrig-{name}.so").is_file()]
+    """Return the built variants that this processor supports, best first."""
+    supported = supported_variants(platform.machine(), cpu_flags())
+    return [name for name in supported if (Path(__file__).parent / f"libonrig-{name}.so").is_file()]
 
 
 def supported_variants(machine: str, flags: Set[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Executor of updates and plain policies, as recorded in files, and whether results can be continued here.
+"""Executor of updates and plain policies, as recorded in files, and whether this process can continue its results.
 
 The C library's variants, numpy and torch differ in rounding, and each reproduces its own results bit for bit.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from onrig.hw.native.library import state, torch_device, usable_variants
+from onrig.hw.native.library import library_state, torch_device, usable_variants
 
 
 @dataclass(frozen=True)
 class Executor:
-    """The C library in one of its variants, or numpy; plus torch if that runs the updates instead."""
+    """Library that computes results: a variant of the C library or numpy, and torch if it runs the updates."""
 
     kind: str
     """``native`` or ``numpy``."""
@@ -28,13 +28,13 @@ class Executor:
 
 
 def executor_of(variant: str) -> Executor:
-    """Return the executor for a loaded variant, ``none`` for no library."""
+    """Return the executor of a process that has loaded a variant (``none``: no library)."""
     return Executor("numpy") if variant == "none" else Executor("native", variant)
 
 
 def executor() -> Executor:
     """Return the executor of this process."""
-    return replace(executor_of(state().variant), torch=torch_device())
+    return replace(executor_of(library_state().variant), torch=torch_device())
 
 
 def read_executor(field: object) -> Executor | None:
@@ -45,27 +45,37 @@ def read_executor(field: object) -> Executor | None:
     return Executor(kind, *more) if all(isinstance(value, str) for value in (kind, *more)) else None
 
 
-def difference(recorded: Executor, here: Executor, available: Collection[str], lacks: str = "") -> str | None:
+def describe_difference(
+    recorded: Executor, here: Executor, available: Collection[str], unavailable_reason: str = ""
+) -> str | None:
     """Describe in one line how results of ``recorded`` differ from those of ``here``, and the remedy; None if equal.
 
-    available: variants that this process could load; lacks: why it has none.
+    available: variants that this process can load; unavailable_reason: why it cannot load others.
     """
     if here == recorded:
         return None
-    wishes = [] if here.torch == recorded.torch else [f"ONRIG_TORCH={recorded.torch}"]
+    variables = [] if here.torch == recorded.torch else [f"ONRIG_TORCH={recorded.torch}"]
     if recorded.kind != here.kind or recorded.variant != here.variant:
-        wishes.append(f"ONRIG_NATIVE={recorded.variant or 'off'}")
-    remedy = f"put {' '.join(wishes)} before the command"
+        variables.append(f"ONRIG_NATIVE={recorded.variant or 'off'}")
+    remedy = f"put {' '.join(variables)} before the command"
     if recorded.variant and recorded.variant not in available:
-        remedy = f"only a machine with {recorded} gives the same{f' ({lacks})' if lacks else ''}"
+        remedy = (
+            f"only a machine with {recorded} gives the same{f' ({unavailable_reason})' if unavailable_reason else ''}"
+        )
     return f"computed by {recorded}; here it would be {here}, which rounds differently: {remedy}"
 
 
-def difference_here(recorded: Executor | None) -> str | None:
-    """Compare with this process; None if both are equal or nothing was recorded."""
-    return None if recorded is None else difference(recorded, executor(), usable_variants(), state().reason)
+def difference_from_this_process(recorded: Executor | None) -> str | None:
+    """Describe how a recorded executor differs from that of this process; None if equal or not recorded."""
+    return (
+        None
+        if recorded is None
+        else describe_difference(recorded, executor(), usable_variants(), library_state().reason)
+    )
 
 
 def evaluator_difference(variant: str) -> str | None:
-    """Compare the variant that evaluated policies with that of this process."""
-    return difference(executor_of(variant), executor_of(state().variant), usable_variants(), state().reason)
+    """Describe how the variant that evaluated policies differs from that of this process; None if equal."""
+    return describe_difference(
+        executor_of(variant), executor_of(library_state().variant), usable_variants(), library_state().reason
+    )

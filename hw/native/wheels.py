@@ -1,7 +1,7 @@
 """Wheels for x86-64 and aarch64 with the C library inside, built and tested: ``python hw/native/wheels.py``.
 
 Zig's C compiler (``pip install ziglang``) builds both for glibc 2.17, so that each serves every Python 3 on every Linux
-with glibc since 2013.  The wheel for this machine's architecture is tested in a fresh environment, the foreign one
+with glibc since 2013.  The wheel for this machine's architecture is tested in a fresh environment, the other one
 under QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is configured for.
 """
 
@@ -46,7 +46,7 @@ class MissingToolError(Exception):
 
 
 class StepError(Exception):
-    """Failed step; a message of one line."""
+    """Failed step of the build or test; the message is one line."""
 
 
 def compiler(architecture: str) -> str:
@@ -72,7 +72,15 @@ def build_wheels(architectures: Sequence[str], out: Path) -> dict[str, Path]:
         run([sys.executable, "-c", code], "the source distribution", quiet=True)
         (source,) = Path(folder).glob("*.tar.gz")
         for architecture in architectures:
-            pip = [*pip_of(sys.executable), "wheel", "--no-deps", "--no-build-isolation", "-w", folder, str(source)]
+            pip = [
+                *pip_command(sys.executable),
+                "wheel",
+                "--no-deps",
+                "--no-build-isolation",
+                "-w",
+                folder,
+                str(source),
+            ]
             run(pip, f"the wheel for {architecture}", {"CC": compiler(architecture)}, quiet=True)
             candidates = list(Path(folder).glob(f"*-py3-none-manylinux_{major}_{minor}_{architecture}.whl"))
             if not candidates:
@@ -86,15 +94,15 @@ def build_wheels(architectures: Sequence[str], out: Path) -> dict[str, Path]:
 BUILD: Final = "hw/native/build.py --out build/native"
 
 
-def own_python(wheel: Path, folder: Path) -> Path:
-    """Install a wheel for this architecture into a fresh environment; return its interpreter."""
+def install_natively(wheel: Path, folder: Path) -> Path:
+    """Install a wheel for this machine's architecture into a fresh environment; return its interpreter."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    run([*pip_of(python), "install", "--quiet", str(wheel), *TEST_PACKAGES], f"the installation of {wheel.name}")
+    run([*pip_command(python), "install", "--quiet", str(wheel), *TEST_PACKAGES], f"the installation of {wheel.name}")
     return python
 
 
-def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) -> Path:
+def install_emulated(architecture: str, wheel: Path, system: Path, folder: Path) -> Path:
     """Install a wheel next to the Python of an unpacked system; return a command that runs it under the emulator."""
     names = [f"qemu-{architecture}-static", f"qemu-{architecture}"]
     emulator = next((path for name in names if (path := shutil.which(name))), None)
@@ -118,9 +126,9 @@ def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) 
     major, minor, glibc = run([str(python), "-c", code], "Python under the emulator", quiet=True).split()
     platforms = [f"manylinux2014_{architecture}"]
     platforms += [f"manylinux_2_{k}_{architecture}" for k in range(OLDEST_GLIBC[1], int(glibc) + 1)]
-    foreign = ["--only-binary=:all:", "--python-version", f"{major}.{minor}", "--target", str(site)]
-    foreign += [word for name in platforms for word in ("--platform", name)]
-    install = [*pip_of(sys.executable), "install", "--quiet", *foreign, str(wheel), *TEST_PACKAGES]
+    target = ["--only-binary=:all:", "--python-version", f"{major}.{minor}", "--target", str(site)]
+    target += [word for name in platforms for word in ("--platform", name)]
+    install = [*pip_command(sys.executable), "install", "--quiet", *target, str(wheel), *TEST_PACKAGES]
     run(install, f"the installation of {wheel.name}")
     return python
 
@@ -128,7 +136,8 @@ def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) 
 def test_wheel(python: Path, architecture: str, tests: Sequence[str]) -> None:
     """Run the tree's tests against the installed wheel; raises StepError."""
     code = (
-        f"from onrig.hw.native import state; s = state(); assert s.variant in {list(VARIANTS[architecture])}, s.reason"
+        "from onrig.hw.native import library_state; s = library_state(); "
+        f"assert s.variant in {list(VARIANTS[architecture])}, s.reason"
     )
     run([str(python), "-P", "-c", code], "loading the library from the wheel", quiet=True)
     # The tree's folder `onrig` must not hide the wheel, neither here nor in processes started by a test.
@@ -141,8 +150,8 @@ def test_wheel(python: Path, architecture: str, tests: Sequence[str]) -> None:
     run(command, f"the tests of the wheel for {architecture}", environment)
 
 
-def pip_of(python: str | Path) -> list[str]:
-    """Return the command for an interpreter's pip."""
+def pip_command(python: str | Path) -> list[str]:
+    """Return the command that runs the pip of an interpreter."""
     return [str(python), "-m", "pip", "--disable-pip-version-check"]
 
 
@@ -174,10 +183,10 @@ def main(arguments: list[str]) -> int:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 if architecture == platform.machine():
-                    python = own_python(wheel, Path(folder, "environment"))
+                    python = install_natively(wheel, Path(folder, "environment"))
                 else:
                     system = (args.system or ROOT / "build" / f"system-{architecture}").resolve()
-                    python = emulated_python(architecture, wheel, system, Path(folder))
+                    python = install_emulated(architecture, wheel, system, Path(folder))
                 test_wheel(python, architecture, args.tests)
     except (MissingToolError, StepError) as error:
         print(f"wheels: {error}", file=sys.stderr)

@@ -347,7 +347,7 @@ class Arming:
         """Wait briefly; the interval grows with ``wait_s``.  Raises Stopped, or LinkFault if the device rebooted."""
         if self._requests.is_stop_requested:
             raise Stopped
-        if self._session.rebooted:
+        if self._session.has_rebooted:
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         state = self._pace.poll(wait_s)
         if state is not None:

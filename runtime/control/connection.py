@@ -102,7 +102,7 @@ class Reconnection:
         limit = time.monotonic() + self.limit_s
         while True:
             try:
-                self._session.use_line(self._open_line())
+                self._session.switch_transport(self._open_line())
                 hello = self._connect_before(limit)
             except LinkError as error:
                 self._session.close()

@@ -212,7 +212,7 @@ class FrameSource:
             silent_ns, stop = time.monotonic_ns() - start, self._stop()
             if stop >= AT_ONCE or (stop == GENTLY and silent_ns >= timeouts.fade_silence_ns):
                 raise Stopped
-            if session.rebooted:
+            if session.has_rebooted:
                 break
             if silent_ns > timeouts.silence_ns:
                 name = FaultName.LINK_SILENT
@@ -223,7 +223,7 @@ class FrameSource:
                 raise LinkFault(name, f"no state frame for {timeouts.silence_ns / 1e9:g} s")
             if timeouts.requests_hello and time.monotonic_ns() >= due_ns:
                 session.request_hello()
-        if session.rebooted or state is None:  # the hello takes precedence over any frames received with it
+        if session.has_rebooted or state is None:  # the hello takes precedence over any frames received with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._n_overtaken = counters.skipped - skipped
         received_ns, last_ns = session.received_ns, self._last_received_ns

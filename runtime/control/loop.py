@@ -120,7 +120,7 @@ class ControlLoop:
             arming.handle(Event.LINK_LOST, link_fault(error), str(error))
             raise
         except RequestRefused as error:
-            if self._session.was_rebooted():
+            if self._session.check_reboot():
                 # A rebooted device refuses all requests until it is configured again.
                 arming.handle(Event.LINK_LOST, FaultName.DEVICE_REBOOTED, str(error))
                 raise LinkFault(FaultName.DEVICE_REBOOTED, str(error)) from error

@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from msgspec import UNSET
 
-from onrig.hw.identity import DeviceMismatch, LimitsWider
+from onrig.hw.identity import DeviceMismatch, LimitMismatch
 from onrig.hw.line import Serial
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LinkError
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
         _run_loop(config, port, run_folder, shm, layout)
     except Stopped:
         return ExitCode.INTERRUPTED
-    except (LimitsTooWide, LimitsWider) as error:
+    except (LimitsTooWide, LimitMismatch) as error:
         report(_SOURCE, "error", f"{port}: {error}; tighten the configuration's limits to the device's")
         return ExitCode.CONFIGURATION
     except DeviceMismatch as error:

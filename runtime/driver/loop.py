@@ -40,9 +40,9 @@ class DriverLoop:
             return
         data = self._line.read(due_ns - now)
         offset_us = (self._now_ns() - self._sampled_ns) // 1000
-        if self._line.hung_up and self._connected:
+        if self._line.has_hung_up and self._connected:
             device.on_link_loss(offset_us)
-        self._connected = not self._line.hung_up
+        self._connected = not self._line.has_hung_up
         if not period_ns:
             device.poll_estop()
         for body in self._reader.feed(data) if data else ():

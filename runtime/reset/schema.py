@@ -13,7 +13,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
-from onrig.hw.roles import derivative_problem, place_problems, rate_problem, speed_problem
+from onrig.hw.roles import derivative_problem, magnet_problems, speed_problem, velocity_unit_problem
 from onrig.runtime import registry
 from onrig.runtime.braking import braking_problem
 from onrig.runtime.config.problem import describe_unknown_name
@@ -101,7 +101,7 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
         yield from (("actuator", brake) for brake in brakes if brake)
         if not self.push_s < self.timeout_s:
             yield "push_s", "must be less than timeout_s"
-        roles = [("velocity", rate_problem(rig, self.velocity))]
+        roles = [("velocity", velocity_unit_problem(rig, self.velocity))]
         roles.append(("full_at", speed_problem(rig, self.velocity, self.full_at)))
         yield from ((path, message) for path, message in roles if message is not None)
 
@@ -149,7 +149,7 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
                 yield f"coils.{name}", "must be a finite number"
         if not self.coils:
             yield "coils", "expected at least one"
-        yield from ((f"coils.{name}", message) for name, message in place_problems(rig, self.position, self.coils))
+        yield from ((f"coils.{name}", message) for name, message in magnet_problems(rig, self.position, self.coils))
         if message := derivative_problem(rig, self.position, self.velocity):
             yield "velocity", message
 

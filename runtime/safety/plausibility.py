@@ -12,12 +12,12 @@ from typing import Final
 
 from onrig.hw.roles import (
     derivative_problem,
-    lag_s,
+    magnet_problems,
     measured_range,
     observation_of,
-    place_problems,
-    rate_problem,
     speed_problem,
+    velocity_lag_s,
+    velocity_unit_problem,
 )
 from onrig.hw.units import same_unit
 from onrig.runtime.config.problem import Finding
@@ -74,7 +74,7 @@ def _fallback_findings(setting: Setting) -> Iterator[Finding]:
     match setting.fallback:
         case Damp(observation=velocity, full_at=full_at):
             problems = [
-                ("observation", rate_problem(rig, velocity)),
+                ("observation", velocity_unit_problem(rig, velocity)),
                 ("full_at", speed_problem(rig, velocity, full_at)),
             ]
         case Hold(position=place, velocity=velocity, magnets=magnets, brake_below=brake_below):
@@ -82,7 +82,7 @@ def _fallback_findings(setting: Setting) -> Iterator[Finding]:
                 ("velocity", derivative_problem(rig, place, velocity)),
                 ("brake_below", speed_problem(rig, velocity, brake_below)),
             ]
-            yield from (((*path, "magnets", name), message) for name, message in place_problems(rig, place, magnets))
+            yield from (((*path, "magnets", name), message) for name, message in magnet_problems(rig, place, magnets))
     yield from (((*path, field), message) for field, message in problems if message is not None)
 
 
@@ -101,7 +101,7 @@ def _prediction_findings(setting: Setting, box: PlantBox) -> Iterator[Finding]:
         if a not in driving_actuators and any(same_unit(a.unit, d.unit) for d in driving_actuators):
             message = f"'{a.name}' drives the plant as '{driving_actuators[0].name}' does, but the prediction omits it"
             yield path, f"{message}: add it to the prediction, or set limits.predicted: null"
-    for name, message in place_problems(rig, box.place, getattr(box, "magnets", {})):
+    for name, message in magnet_problems(rig, box.place, getattr(box, "magnets", {})):
         yield (*path, "magnets", name), message
 
 
@@ -114,7 +114,8 @@ def _estimate_findings(setting: Setting, box: PlantBox | None) -> Iterator[Findi
         o = observation_of(rig, name)
         if o is None or o.derivative_of is None:
             continue
-        lag, index = lag_s(rig, name, period_s), next(i for i, other in enumerate(rig.observations) if other is o)
+        lag = velocity_lag_s(rig, name, period_s)
+        index = next(i for i, other in enumerate(rig.observations) if other is o)
         if lag - 0.5 * period_s > _MAX_FILTER_LAG_S:
             message = f"the shield uses '{name}', which a low-pass filter of {o.cutoff_hz:g} Hz delays by {lag:.3g} s"
             yield ("rig", "observations", index, "cutoff_hz"), f"{message}: at most {_MAX_FILTER_LAG_S:g} s is allowed"

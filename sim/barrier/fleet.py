@@ -1,4 +1,4 @@
-"""Many drawn plants at once, under held commands, the fallback, and the safe output after a loss of the host."""
+"""Parallel simulation of drawn plants under a held command, the fallback, or the device's safe output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onrig.runtime.maths import BATCHED
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.fallback import Damp, Fallback
 from onrig.runtime.safety.sampled import SampledBox
-from onrig.sim.barrier.plants import Draw, nominal_plant, observed
+from onrig.sim.barrier.plants import Draw, nominal_plant, observation_indices
 from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
 
@@ -23,16 +23,16 @@ SUBSTEPS: Final = 2
 FLOOR: Final = -0.5
 """Smallest margin that is computed; plants below it are no longer simulated."""
 State = tuple[Array, ...]
-Law = Callable[[Array], Array]
+BatchedControlLaw = Callable[[Array], Array]
 """Function from observations (n, l), in the order of the plant's states, to commands (m, l)."""
 
 
-class Bounds(NamedTuple):
-    """Envelope of one state."""
+class StateBounds(NamedTuple):
+    """Envelope of one state: its index, and the centre and half-width of its interval."""
 
-    at: int
+    state_index: int
     centre: float
-    half: float
+    half_width: float
 
 
 class SharedSetup(NamedTuple):
@@ -41,49 +41,49 @@ class SharedSetup(NamedTuple):
     plant: Plant
     period_s: float
     held_periods: int
-    """Longest time for which a command is held after the loss of the host: the lease and a period."""
+    """Longest time for which a command remains in force after a loss of the host: the lease plus one period."""
     safe: tuple[float, ...]
     releases: bool
-    bounds: tuple[Bounds, ...]
-    law: Law
-    """The fallback."""
+    bounds: tuple[StateBounds, ...]
+    fallback_law: BatchedControlLaw
+    """Command of the fallback, by observations."""
 
     @classmethod
-    def of(cls, config: RunConfig, box: SampledBox) -> Self:
-        """The setup of a configuration; raises ValueError without a plant."""
+    def from_config(cls, config: RunConfig, box: SampledBox) -> Self:
+        """Return the setup of a configuration; raises ValueError without a plant."""
         rig, limits, plant = config.rig, config.limits, nominal_plant(config, box)
-        order = observed(rig, plant)
-        names = [rig.observations[at].name for at in order]
+        order = observation_indices(rig, plant)
+        names = [rig.observations[index].name for index in order]
         bounds = [
-            Bounds(names.index(name), 0.5 * (e.low + e.high), 0.5 * (e.high - e.low))
+            StateBounds(names.index(name), 0.5 * (e.low + e.high), 0.5 * (e.high - e.low))
             for name, e in limits.envelope.items()
         ]
         safe = tuple(a.safe for a in rig.actuators)
-        law = batched_fallback(limits.fallback, rig, names)
+        fallback_law = batched_fallback(limits.fallback, rig, names)
         period_s = config.period_us * 1e-6
-        return cls(plant, period_s, rig.lease_periods + 1, safe, rig.releases, tuple(bounds), law)
+        return cls(plant, period_s, rig.lease_periods + 1, safe, rig.releases, tuple(bounds), fallback_law)
 
     def margin(self, state: Sequence[Array]) -> Array:
-        """Least margin (l,) of states: 1 in the middle of every envelope, 0 at the edge of one, negative beyond."""
+        """Smallest margin (l,) of states over all envelopes: 1 at the centre, 0 at the edge, negative outside."""
         least: Any = 1.0
-        for at, centre, half in self.bounds:
-            least = np.minimum(least, 1.0 - np.abs(state[at] - centre) / half)
+        for state_index, centre, half_width in self.bounds:
+            least = np.minimum(least, 1.0 - np.abs(state[state_index] - centre) / half_width)
         return np.asarray(np.where(np.isfinite(least), least, 2.0 * FLOOR))
 
 
-def batched_fallback(fallback: Fallback, rig: Rig, names: Sequence[str]) -> Law:
+def batched_fallback(fallback: Fallback, rig: Rig, names: Sequence[str]) -> BatchedControlLaw:
     """``compile_fallback`` for many observations at once, in the order of ``names``."""
     safe = np.array([a.safe for a in rig.actuators])
     if not isinstance(fallback, Damp):
         return lambda seen: np.repeat(safe[:, None], seen.shape[1], axis=1)
-    braked = [a.name for a in rig.actuators].index(fallback.actuator)
-    observed_at, brake = names.index(fallback.observation), Brake(rig.actuators[braked])
-    up, down = brake.command(1.0) - safe[braked], safe[braked] - brake.command(-1.0)
+    braked_index = [a.name for a in rig.actuators].index(fallback.actuator)
+    observed_at, brake = names.index(fallback.observation), Brake(rig.actuators[braked_index])
+    up, down = brake.command(1.0) - safe[braked_index], safe[braked_index] - brake.command(-1.0)
 
     def damp(seen: Array) -> Array:
         share = np.clip(-seen[observed_at] / fallback.full_at, -1.0, 1.0)
         command = np.repeat(safe[:, None], seen.shape[1], axis=1)
-        command[braked] += np.where(share > 0.0, up * share, down * share)
+        command[braked_index] += np.where(share > 0.0, up * share, down * share)
         return command
 
     return damp
@@ -99,35 +99,37 @@ class Fleet:
     def _select(self, lanes: NDArray[np.integer[Any]]) -> Fleet:
         return Fleet(self._setup, self._draw.select(lanes))
 
-    def seen(self, state: State) -> Array:
-        """Observations (n, l) of states, with the sensors' errors."""
+    def observe(self, state: State) -> Array:
+        """Return the observations (n, l) of states, with the sensors' errors."""
         return np.stack(state) + self._draw.bias
 
-    def true(self, seen: Array) -> State:
-        """States whose observations are these (n, l)."""
+    def states_of(self, seen: Array) -> State:
+        """Return the states with these observations (n, l): the sensors' errors subtracted."""
         return tuple(seen - self._draw.bias)
 
-    def hold(self, state: State, command: Array, periods: int, *, late: Array | None = None) -> tuple[State, Array]:
-        """Return the states after ``periods`` under a command (m, l), and the least margin (l,) on the way.
+    def hold(
+        self, state: State, command: Array, periods: int, *, previous_command: Array | None = None
+    ) -> tuple[State, Array]:
+        """Return the states after ``periods`` under a command (m, l), and the smallest margin (l,) on the way.
 
-        ``late``: the command (m, l) that acts before the first one does.
+        ``previous_command`` (m, l) acts until the delay of the first period has passed.
         """
         setup, plant = self._setup, self._plant
         least = setup.margin(state)
         for k in range(periods):
-            left: Any = setup.period_s
-            if k == 0 and late is not None:
-                state = advance(plant, state, tuple(late), self._draw.late_s, 1)
-                left = setup.period_s - self._draw.late_s
+            remaining_s: Any = setup.period_s
+            if k == 0 and previous_command is not None:
+                state = advance(plant, state, tuple(previous_command), self._draw.late_s, 1)
+                remaining_s = setup.period_s - self._draw.late_s
             for _ in range(SUBSTEPS):
-                state = advance(plant, state, tuple(command), left / SUBSTEPS, 1)
+                state = advance(plant, state, tuple(command), remaining_s / SUBSTEPS, 1)
                 least = np.minimum(least, setup.margin(state))
             state = plant.constrain(BATCHED, state)
         return state, least
 
-    def first(self, state: State, command: Array, periods: int = 1) -> tuple[State, Array]:
-        """``hold``, after the command that was in force before."""
-        return self.hold(state, command, periods, late=self._draw.held)
+    def hold_after_delay(self, state: State, command: Array, periods: int = 1) -> tuple[State, Array]:
+        """Like ``hold``, with the drawn previous command acting during the delay."""
+        return self.hold(state, command, periods, previous_command=self._draw.held)
 
     def outlast(self, state: State, command: Array) -> tuple[State, Array]:
         """Return the states after the plants' delay, during which ``command`` still acts, and the least margin (l,)."""
@@ -137,52 +139,60 @@ class Fleet:
             least = np.minimum(least, setup.margin(state))
         return self._plant.constrain(BATCHED, state), least
 
-    def coast(self, state: State, periods: int) -> Array:
-        """Least margin (l,) under the device's safe output."""
+    def coast_margin(self, state: State, periods: int) -> Array:
+        """Smallest margin (l,) under the device's safe output."""
         setup, n = self._setup, len(state[0])
-        least, alive, fleet = setup.margin(state), np.arange(n), self
+        least, active_lanes, fleet = setup.margin(state), np.arange(n), self
         safe = np.repeat(np.array(setup.safe)[:, None], n, axis=1)
         plant = self._plant.released() if setup.releases else self._plant
         for _ in range(periods):
             for _ in range(SUBSTEPS):
                 state = advance(plant, state, tuple(safe), setup.period_s / SUBSTEPS, 1)
-                least[alive] = np.minimum(least[alive], setup.margin(state))
+                least[active_lanes] = np.minimum(least[active_lanes], setup.margin(state))
             state = plant.constrain(BATCHED, state)
-            keep = least[alive] > FLOOR
-            if keep.mean() < _MIN_FOLLOWED_SHARE:
-                alive, state, safe = alive[keep], tuple(x[keep] for x in state), safe[:, keep]
-                fleet = fleet._select(np.flatnonzero(keep))
+            is_active = least[active_lanes] > FLOOR
+            if is_active.mean() < _MIN_ACTIVE_SHARE:
+                active_lanes, state, safe = (
+                    active_lanes[is_active],
+                    tuple(x[is_active] for x in state),
+                    safe[:, is_active],
+                )
+                fleet = fleet._select(np.flatnonzero(is_active))
                 plant = fleet._plant.released() if setup.releases else fleet._plant
-                if not len(alive):
+                if not len(active_lanes):
                     break
         return np.maximum(least, FLOOR)
 
-    def brake(self, state: State, periods: int, host_loss: Callable[[Array, Array], Array]) -> Array:
-        """Least margin (l,) under the fallback.
+    def fallback_margin(self, state: State, periods: int, host_loss: Callable[[Array, Array], Array]) -> Array:
+        """Smallest margin (l,) under the fallback.
 
-        ``host_loss``: function from observations (n, l) and a command (m, l) to the margin if the host is lost then.
+        ``host_loss``: margin after a loss of the host, as a function of observations (n, l) and a command (m, l).
         """
         setup = self._setup
-        least, alive, fleet, before = setup.margin(state), np.arange(len(state[0])), self, self._draw.held
+        least, active_lanes, fleet, before = setup.margin(state), np.arange(len(state[0])), self, self._draw.held
         for k in range(periods):
-            seen = fleet.seen(state)
-            command = setup.law(seen)
+            seen = fleet.observe(state)
+            command = setup.fallback_law(seen)
             lost = fleet._draw.lost[k % len(fleet._draw.lost)]
             command = np.where(lost, before, command)
-            if k % _HOST_LOSS_PERIODS == 0:  # a lease counts from the last command
-                least[alive] = np.minimum(least[alive], np.where(lost, 1.0, host_loss(seen, command)))
-            state, now = fleet.hold(state, command, 1, late=before)
-            least[alive], before = np.minimum(least[alive], now), command
-            keep = least[alive] > FLOOR
-            if keep.mean() < _MIN_FOLLOWED_SHARE:
-                alive, state, before = alive[keep], tuple(x[keep] for x in state), before[:, keep]
-                fleet = fleet._select(np.flatnonzero(keep))
-                if not len(alive):
+            if k % _HOST_LOSS_PERIODS == 0:  # not after a lost frame: the lease counts from the last command
+                least[active_lanes] = np.minimum(least[active_lanes], np.where(lost, 1.0, host_loss(seen, command)))
+            state, margin = fleet.hold(state, command, 1, previous_command=before)
+            least[active_lanes], before = np.minimum(least[active_lanes], margin), command
+            is_active = least[active_lanes] > FLOOR
+            if is_active.mean() < _MIN_ACTIVE_SHARE:
+                active_lanes, state, before = (
+                    active_lanes[is_active],
+                    tuple(x[is_active] for x in state),
+                    before[:, is_active],
+                )
+                fleet = fleet._select(np.flatnonzero(is_active))
+                if not len(active_lanes):
                     break
         return np.maximum(least, FLOOR)
 
 
-_MIN_FOLLOWED_SHARE: Final = 0.8
-"""Share of simulated plants below which those no longer needed are removed from the arrays."""
+_MIN_ACTIVE_SHARE: Final = 0.8
+"""Share of plants above FLOOR below which the others are removed from the arrays."""
 _HOST_LOSS_PERIODS: Final = 2
-"""Number of periods between the simulated losses of the host."""
+"""Number of periods between simulated losses of the host."""

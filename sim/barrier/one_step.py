@@ -16,19 +16,20 @@ from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, error_bound, separate_parameters
 from onrig.runtime.safety.sampled import SampledBox
-from onrig.sim.barrier.plants import nominal_plant, observed
+from onrig.sim.barrier.plants import nominal_plant, observation_indices
 from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import simulated
 
-_CORNERS: Final = 64
+_MAX_CORNERS: Final = 64
 """Maximum number of corners of the uncertainty; with more, this many are drawn."""
-_NEAR: Final = 1.5
-"""Residual, in sensor errors, up to which the nominal plant explains a measurement: this sample's error and half of the
-last one's."""
+_MAX_NOMINAL_RESIDUAL: Final = 1.5
+"""Residual, in sensor errors, up to which the nominal plant explains a measurement: the error of this sample and half
+of that of the last one."""
 _SUBSTEPS: Final = 4
-_WIDER: Final = 0.05
-"""Share of its width by which the plants' interval is widened: between corners it need not be monotone."""
+_INTERVAL_WIDENING: Final = 0.05
+"""Widening of the interval over the corner plants, as a share of its width: predictions may not be monotone between
+corners."""
 State = tuple[Array, ...]
 
 
@@ -42,16 +43,16 @@ class Steps(NamedTuple):
     command: Array
     """Command in force at the end of the period, (m, l)."""
     switch_s: Array
-    """Time from the sample to the switch between them, (l,)."""
+    """Time from the sample to the switch between the two commands, (l,)."""
     following: Array
     """Observations of the next sample, (n, l)."""
 
 
-class OneStep:
-    """Interval of the next measurement over the plants that a promise covers, sensor errors included.
+class OneStepCheck:
+    """Comparison of measured steps with all plants that a promise covers, sensor errors included.
 
-    A sampled promise bounds its plants' motion on both sides; a proved box only bounds their speed, so that any
-    friction is covered.
+    A sampled promise bounds the next measurement on both sides; a proved box only bounds the speed from above, so that
+    any friction is covered.
     """
 
     def __init__(self, config: RunConfig, box: PlantBox) -> None:
@@ -63,62 +64,62 @@ class OneStep:
         observed_names = [o.sensor or o.name for o in rig.observations]
         if any(name not in observed_names for name in self._nominal.state_names):
             raise ValueError("not every state of the plant is observed")
-        self.order = observed(rig, self._nominal)
+        self.order = observation_indices(rig, self._nominal)
         """Index of the observation of each of the plant's states."""
         names = [rig.observations[at].name for at in self.order]
         self._velocity = names.index(box.velocity)
-        self._turns = np.array([rig.wraps(name) for name in names])
+        self._is_angle = np.array([rig.wraps(name) for name in names])
         self.errors = np.array([error_bound(box, rig, name) for name in names])
-        """Bound on the error of each of these observations."""
+        """Bound on the error of each observation in ``order``."""
         self._late_s = min(box.late_us * 1e-6, self._period_s)
-        self._plants = [*_corners(box, self._nominal)]
+        self._plants = [*_corner_plants(box, self._nominal)]
 
     def count(self, records: NDArray[np.void]) -> tuple[int, int]:
-        """Count the steps of an episode's consecutive records: those that no plant explains, and all."""
-        steps = steps_of(records, self._rig, self.order)
-        return (0, 0) if steps is None else (int(np.count_nonzero(self.outside(steps))), len(steps.switch_s))
+        """Return the number of unexplained steps and of all steps between an episode's consecutive records."""
+        steps = consecutive_steps(records, self._rig, self.order)
+        return (0, 0) if steps is None else (int(np.count_nonzero(self.unexplained_steps(steps))), len(steps.switch_s))
 
-    def outside(self, steps: Steps) -> NDArray[np.bool_]:
-        """Return which steps (l,) no plant explains; steps at a wall are excluded."""
+    def unexplained_steps(self, steps: Steps) -> NDArray[np.bool_]:
+        """Return the mask (l,) of steps that no covered plant explains; steps at a wall count as explained."""
         with np.errstate(over="ignore", invalid="ignore"):
-            nominal = self._next(self._nominal, tuple(steps.seen), steps, 0.0)
+            nominal = self._predict(self._nominal, tuple(steps.seen), steps, 0.0)
             residual = np.abs(self._difference(nominal, steps.following))
             unexplained = np.flatnonzero(
-                ~(residual <= _NEAR * self.errors[:, None]).all(axis=0)
+                ~(residual <= _MAX_NOMINAL_RESIDUAL * self.errors[:, None]).all(axis=0)
             )  # steps that the nominal plant does not explain
             found = np.zeros(len(steps.switch_s), bool)
             if len(unexplained):
                 some = Steps(*(values[..., unexplained] for values in steps))
-                found[unexplained] = self._unexplained(some, nominal[:, unexplained])
+                found[unexplained] = self._confirm_unexplained(some, nominal[:, unexplained])
         return found
 
-    def _unexplained(self, steps: Steps, nominal: Array) -> NDArray[np.bool_]:
+    def _confirm_unexplained(self, steps: Steps, nominal: Array) -> NDArray[np.bool_]:
         state: State = tuple(steps.seen)
         wide = self.errors[:, None] + self._sensor_effect(state, steps, nominal)
-        wide += np.abs(self._difference(self._next(self._nominal, state, steps, self._late_s), nominal))
-        found = np.stack([self._next(plant, state, steps, 0.0) for plant in self._plants])
-        free: Any = np.ones(len(steps.switch_s), bool)
+        wide += np.abs(self._difference(self._predict(self._nominal, state, steps, self._late_s), nominal))
+        found = np.stack([self._predict(plant, state, steps, 0.0) for plant in self._plants])
+        moves_freely_throughout: Any = np.ones(len(steps.switch_s), bool)
         for at_sample in (state, tuple(nominal), tuple(steps.following)):
-            free = free & self._nominal.moves_freely(at_sample)
+            moves_freely_throughout = moves_freely_throughout & self._nominal.moves_freely(at_sample)
         if self._one_sided:
             at = self._velocity
             speeds = np.abs(found[:, at])
-            fastest = speeds.max(axis=0) + wide[at] + _WIDER * np.ptp(speeds, axis=0)
-            return np.asarray(free & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9)))
+            fastest = speeds.max(axis=0) + wide[at] + _INTERVAL_WIDENING * np.ptp(speeds, axis=0)
+            return np.asarray(moves_freely_throughout & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9)))
         residual = self._difference(found, steps.following[None])
         low, high = residual.min(axis=0), residual.max(axis=0)
-        wide += _WIDER * (high - low) + 1e-9
-        return np.asarray(free & ~((low <= wide) & (high >= -wide)).all(axis=0))
+        wide += _INTERVAL_WIDENING * (high - low) + 1e-9
+        return np.asarray(moves_freely_throughout & ~((low <= wide) & (high >= -wide)).all(axis=0))
 
     def _sensor_effect(self, state: State, steps: Steps, nominal: Array) -> Array:
-        """Largest effect (n, l) of the present sample's errors on the next one."""
+        """Upper bound (n, l) of the effect of errors in this sample on the prediction of the next one."""
         total: Any = 0.0
         for i, error in enumerate(self.errors):
-            moved = tuple(x + error if j == i else x for j, x in enumerate(state))
-            total = total + np.abs(self._difference(self._next(self._nominal, moved, steps, 0.0), nominal))
+            perturbed = tuple(x + error if j == i else x for j, x in enumerate(state))
+            total = total + np.abs(self._difference(self._predict(self._nominal, perturbed, steps, 0.0), nominal))
         return np.asarray(total)
 
-    def _next(self, plant: Plant, state: State, steps: Steps, later_s: float) -> Array:
+    def _predict(self, plant: Plant, state: State, steps: Steps, later_s: float) -> Array:
         first_s = np.minimum(steps.switch_s + later_s, self._period_s)
         if first_s.any():
             state = advance(plant, state, tuple(steps.before), first_s, _SUBSTEPS)
@@ -128,40 +129,42 @@ class OneStep:
     def _difference(self, a: Array, b: Array) -> Array:
         """Difference of two states (..., n, l), angles within half a turn."""
         difference = a - b
-        turned = (difference + pi) % (2.0 * pi) - pi
-        return np.where(self._turns[:, None], turned, difference)
+        wrapped = (difference + pi) % (2.0 * pi) - pi
+        return np.where(self._is_angle[:, None], wrapped, difference)
 
 
-def _corners(box: PlantBox, nominal: Plant) -> Iterator[Plant]:
+def _corner_plants(box: PlantBox, nominal: Plant) -> Iterator[Plant]:
     """Plants at the corners of a box's uncertainty, and the nominal one."""
     yield nominal
     if isinstance(box, SampledBox):
-        yield from (nominal.varied(values) for values in _products(box.uncertainty))
+        yield from (nominal.varied(values) for values in _corner_values(box.uncertainty))
         return
-    lumped = {name: _around(value, box.spread) for name, value in box.nominal.items()}
-    others = {name: _around(value, spread) for name, (value, spread) in separate_parameters(box).items() if spread}
+    lumped = {name: _interval_around(value, box.spread) for name, value in box.nominal.items()}
+    others = {
+        name: _interval_around(value, spread) for name, (value, spread) in separate_parameters(box).items() if spread
+    }
     if band := dead_band_of(box):
         others["dead_band"] = (0.0, band)
-    for values in _products({**lumped, **others}):
+    for values in _corner_values({**lumped, **others}):
         plant = nominal.varied({name: values[name] for name in others})
         yield plant.with_lumped({name: values[name] for name in lumped})
 
 
-def _around(value: float, spread: float) -> tuple[float, float]:
+def _interval_around(value: float, spread: float) -> tuple[float, float]:
     return value * (1.0 - spread), value * (1.0 + spread)
 
 
-def _products(intervals: Mapping[str, tuple[float, float]]) -> Iterator[dict[str, float]]:
+def _corner_values(intervals: Mapping[str, tuple[float, float]]) -> Iterator[dict[str, float]]:
     names, ends = [*intervals], [*intervals.values()]
-    if 2 ** len(ends) <= _CORNERS:
+    if 2 ** len(ends) <= _MAX_CORNERS:
         yield from (dict(zip(names, corner, strict=True)) for corner in itertools.product(*ends))
         return
-    picks = np.random.default_rng(0).integers(2, size=(_CORNERS, len(ends)))
+    picks = np.random.default_rng(0).integers(2, size=(_MAX_CORNERS, len(ends)))
     yield from ({name: ends[i][pick[i]] for i, name in enumerate(names)} for pick in picks.tolist())
 
 
-def steps_of(records: NDArray[np.void], rig: Rig, order: tuple[int, ...]) -> Steps | None:
-    """Steps between an episode's consecutive records, without gaps; None without any."""
+def consecutive_steps(records: NDArray[np.void], rig: Rig, order: tuple[int, ...]) -> Steps | None:
+    """Return the steps between an episode's records that follow each other without a gap; None if there are none."""
     first, second = records[:-1], records[1:]
     consecutive = (
         (first["flags"] & (Flag.INVALID | Flag.NO_ACTION) == 0)

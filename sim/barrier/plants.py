@@ -20,9 +20,9 @@ from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import AnyPlant
 
 _ROUNDING: Final = 1e-9
-_LOSSES: Final = (0.0, 0.1, 0.5)
+_LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per plant."""
-_PATTERN: Final = 64
+_PATTERN_PERIODS: Final = 64
 """Periods after which a pattern of lost frames repeats."""
 
 
@@ -31,10 +31,10 @@ class _Described(msgspec.Struct):
 
 
 class Draw(NamedTuple):
-    """k plants, each with constant errors of its sensors and a constant delay."""
+    """k drawn plants, each with constant sensor errors, a constant delay and a pattern of lost frames."""
 
     parameters: dict[str, Array]
-    """Each (k,), by name."""
+    """Values (k,) of each parameter, by name."""
     bias: Array
     """Error of each observation in the order of the plant's states, (n, k)."""
     late_s: Array
@@ -42,9 +42,9 @@ class Draw(NamedTuple):
     plant_delay_s: Array
     """Part of ``late_s`` that passes after the device's output, (k,)."""
     held: Array
-    """Command in force before the first one, (m, k)."""
+    """Command in force before the first command of the simulation, (m, k)."""
     lost: NDArray[np.bool_]
-    """Whether a frame is lost, by period, repeated after p, (p, k); always fewer in a row than a lease."""
+    """Whether the frame of a period is lost, (p, k), repeated after p periods; never as many in a row as a lease."""
 
     def select(self, lanes: NDArray[np.integer[Any]]) -> Draw:
         """Select or repeat plants by their indices."""
@@ -54,25 +54,25 @@ class Draw(NamedTuple):
 
 
 def sampled_box(config: RunConfig) -> SampledBox | None:
-    """The sampled box of a configuration; None if it has another or none."""
+    """Return the plant box of a configuration if it is a sampled one, otherwise None."""
     box = config.limits.predicted
     return box if isinstance(box, SampledBox) else None
 
 
 def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
-    """Centre of the uncertainty: the box's plant, else the twin's; raises ValueError without either."""
+    """Return the plant at the centre of the uncertainty: the box's or else the twin's; raises ValueError without."""
     described: Any = box.plant
     if box.plant is msgspec.UNSET:
         if config.device.twin is None:
             raise ValueError("a device on a port needs the plant that the table is computed for (plant)")
         described = config.device.twin["plant"]
     if not isinstance(described, Plant):
-        described = _plant_of(described)
+        described = _build_plant(described)
     plant: Plant = described
     return plant
 
 
-def _plant_of(described: Any) -> Any:
+def _build_plant(described: Any) -> Any:
     from onrig.runtime.config.registered import build_registered
     from onrig.runtime.registry import PLANTS
 
@@ -80,7 +80,7 @@ def _plant_of(described: Any) -> Any:
 
 
 def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
-    """List (field below ``limits.predicted``, message) for a plant that no table covers."""
+    """List (field below ``limits.predicted``, message) for a plant that a table cannot cover."""
     try:
         plant = nominal_plant(config, box)
     except ValueError as error:
@@ -95,7 +95,7 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
     if len(config.rig.actuators) != plant.n_actions:
         yield "plant", f"the plant takes {plant.n_actions} actions, the rig has {len(config.rig.actuators)} actuators"
     if "backlash" in box.uncertainty or plant.backlash:
-        yield "uncertainty", "a table does not cover backlash, which the state does not show"
+        yield "uncertainty", "a table cannot cover backlash, because no state shows it"
     if "delay_s" in box.uncertainty:
         yield "uncertainty", "a table covers delays from 0 to plant_delay_us: state the largest one there, not delay_s"
     if box.plant is not msgspec.UNSET and (message := uncovered_delay(plant, box)):
@@ -119,8 +119,8 @@ def uncovered_delay(plant: Plant, box: SampledBox) -> str | None:
     return f"acts {delay_us:g} us after the device's output, the table covers {covered_us:g} us (plant_delay_us)"
 
 
-def deviations(plant: Plant, config: RunConfig, box: SampledBox) -> Iterator[str]:
-    """Parameters of a twin that the stated uncertainty does not cover."""
+def uncertainty_deviations(plant: Plant, config: RunConfig, box: SampledBox) -> Iterator[str]:
+    """Describe the parameters of a twin's plant that lie outside the configured uncertainty."""
     nominal = {p.name: float(p.value) for p in nominal_plant(config, box).parameters()}
     if message := uncovered_delay(plant, box):
         yield f"the twin's plant {message}"
@@ -133,16 +133,16 @@ def deviations(plant: Plant, config: RunConfig, box: SampledBox) -> Iterator[str
             yield f"the twin's plant has {p.name} {p.value:.6g}, the table covers {low:.6g} to {high:.6g}"
 
 
-def observed(rig: Rig, plant: Plant) -> tuple[int, ...]:
-    """Index of the observation of each of the plant's states."""
+def observation_indices(rig: Rig, plant: Plant) -> tuple[int, ...]:
+    """Return the index of the observation of each state of the plant."""
     names = [o.sensor or o.name for o in rig.observations]
     return tuple(names.index(name) for name in plant.state_names)
 
 
 def draw_plants(config: RunConfig, box: SampledBox, k: int, rng: np.random.Generator, *, corners: bool) -> Draw:
-    """Draw k plants uniformly from the intervals; ``corners``: up to k corners of the uncertainty come first.
+    """Draw k plants uniformly from the uncertainty; with ``corners``, up to k of them are corners, which come first.
 
-    Errors and delays are uniform within their bounds; at the corners they are at a bound.
+    Errors and delays are uniform within their bounds; those of the corners are at a bound.
     """
     plant, rig = nominal_plant(config, box), config.rig
     ends = [*box.uncertainty.values()]
@@ -156,31 +156,31 @@ def draw_plants(config: RunConfig, box: SampledBox, k: int, rng: np.random.Gener
         name: 0.5 * (low + high) + 0.5 * (high - low) * point
         for (name, (low, high)), point in zip(box.uncertainty.items(), points, strict=True)
     }
-    bounds = np.array([error_bound(box, rig, rig.observations[at].name) for at in observed(rig, plant)])
+    bounds = np.array([error_bound(box, rig, rig.observations[at].name) for at in observation_indices(rig, plant)])
     shares = rng.uniform(-1.0, 1.0, (len(bounds), k))
     shares = np.where(at_corner, np.sign(shares), shares)
     max_plant_delay_s = plant_delay_s_of(box)
     late_s = (box.late_us * 1e-6 - max_plant_delay_s) * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
     ranges = config.limits.setting(rig, config.period_us * 1e-6).ranges
     held = np.stack([rng.choice(ranges[a.name], k) for a in rig.actuators])
-    lost = _losses(k, rig.lease_periods, rng)
+    lost = _draw_losses(k, rig.lease_periods, rng)
     plant_delay_s = np.zeros(k)
     if max_plant_delay_s:
         plant_delay_s = max_plant_delay_s * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
     return Draw(parameters, bounds[:, None] * shares, late_s + plant_delay_s, plant_delay_s, held, lost)
 
 
-def _losses(k: int, lease: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _draw_losses(k: int, lease: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Patterns of lost frames (p, k)."""
-    lost = rng.random((_PATTERN, k)) < rng.choice(_LOSSES, k)
-    for i in range(_PATTERN):
+    lost = rng.random((_PATTERN_PERIODS, k)) < rng.choice(_LOSS_PROBABILITIES, k)
+    for i in range(_PATTERN_PERIODS):
         lost[i] &= ~lost[max(0, i - lease + 1) : i].all(axis=0) if i >= lease - 1 else True
     lost[0] = False
     return np.asarray(lost)
 
 
 def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
-    """Digest of each part of a configuration that a table depends on, by its name."""
+    """Return the digest, by name, of each part of a configuration on which its table depends."""
     limits = msgspec.to_builtins(msgspec.structs.replace(config.limits, predicted=None))
     limits.pop("on_withdrawn", None)
     plant = nominal_plant(config, box)
@@ -200,16 +200,16 @@ def _digest(part: Any) -> str:
 
 
 def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
-    """List (field below ``limits.predicted``, message) for a missing table, or one for another configuration."""
+    """List (field below ``limits.predicted``, message) for a table that is missing, untested or out of date."""
     try:
         header = box.barrier().header
     except ValueError as error:
         yield "table", str(error)
         return
     expected = made_for(config, box)
-    other = [name for name in expected if header.made_for.get(name) != expected[name]]
-    if other:
-        what = f"'{box.table}' was computed for another {', '.join(other)}"
-        yield "table", f"{what}: compute it again with `onrig safety CONFIG --barrier`"
+    changed_parts = [name for name in expected if header.made_for.get(name) != expected[name]]
+    if changed_parts:
+        mismatch = f"'{box.table}' was computed for another {', '.join(changed_parts)}"
+        yield "table", f"{mismatch}: compute it again with `onrig safety CONFIG --barrier`"
     elif header.tested is None:
         yield "table", f"'{box.table}' was not tested: compute it again with `onrig safety CONFIG --barrier`"

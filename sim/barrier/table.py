@@ -21,35 +21,35 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.barrier_file import FORMAT, Axis, Header, Values
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.fleet import FLOOR, Fleet, SharedSetup
-from onrig.sim.barrier.plants import Draw, draw_plants, made_for, observed
+from onrig.sim.barrier.plants import Draw, draw_plants, made_for, observation_indices
 from onrig.sim.plants.integrate import Array
 
-COASTS: Final = 2
+COAST_HORIZON_FACTOR: Final = 2
 """Factor on the horizon after a loss of the host: the safe output brakes less than the fallback."""
-_NODES: Final = {1: 101, 2: 61, 3: 31, 4: 15}
-"""Nodes of an axis by the number of states."""
-_LEVELS: Final = 5
-"""Nodes of a command."""
-_LANES: Final = 1 << 16
+_STATE_NODES: Final = {1: 101, 2: 61, 3: 31, 4: 15}
+"""Default number of nodes of a state's axis, by the number of states."""
+_COMMAND_NODES: Final = 5
+"""Default number of nodes of a command's axis."""
+_MAX_LANES: Final = 1 << 16
 """Number of plants simulated in parallel."""
-_REACH: Final = 2000
-_BEYOND: Final = 1.05
-_CHECKED: Final = 4000
-_NEAR: Final = 0.3
-"""Distance from 0 of the margins that determine the slack."""
-_COVERED: Final = 99.0
-_LEAST_SLACK: Final = 0.01
+_REACH_SAMPLES: Final = 2000
+_RANGE_WIDENING: Final = 1.05
+_SLACK_POINTS: Final = 4000
+_NEAR_BOUNDARY: Final = 0.3
+"""Maximum distance from 0 of the margins that determine the slack."""
+_SLACK_PERCENTILE: Final = 99.0
+_MIN_SLACK: Final = 0.01
 Progress = Callable[[float], None]
 
 
 class Grid(NamedTuple):
-    """A table (flat) over axes."""
+    """Flat table of values at the nodes of a product of axes."""
 
     axes: tuple[Axis, ...]
     values: Values
 
     def at(self, points: Array) -> Array:
-        """Interpolate at points (d, l); FLOOR beyond an axis."""
+        """Return interpolated values (l,) at points (d, l); FLOOR outside the axes."""
         base, inside, weights, strides = np.zeros(points.shape[1], np.int64), True, [], _strides(self.axes)
         for axis, step, x in zip(self.axes, strides, points, strict=True):
             t = (x - axis.low) * ((axis.nodes - 1) / (axis.high - axis.low))
@@ -63,7 +63,7 @@ class Grid(NamedTuple):
         return np.asarray(np.where(inside, found, FLOOR))
 
     def points(self, start: int, end: int) -> Array:
-        """Coordinates (d, end - start) of nodes."""
+        """Coordinates (d, end - start) of the nodes with flat indices [start, end)."""
         found = np.unravel_index(np.arange(start, end), [axis.nodes for axis in self.axes])
         return np.asarray(np.stack([_nodes(axis)[i] for axis, i in zip(self.axes, found, strict=True)]))
 
@@ -85,7 +85,7 @@ def _nodes(axis: Axis) -> Array:
 
 
 class Job(NamedTuple):
-    """Everything a stage of the computation needs."""
+    """Inputs of a stage of the computation: plants, axes, and the tables of earlier stages."""
 
     setup: SharedSetup
     draw: Draw
@@ -97,50 +97,55 @@ class Job(NamedTuple):
     brake: Values
 
     def fleet(self, points: int) -> tuple[Fleet, int]:
-        """Every plant at each of ``points``, points varying fastest, and the number of plants."""
+        """Return a fleet with every plant at each of ``points`` (points varying fastest), and the number of plants."""
         k = len(self.draw.late_s)
         return Fleet(self.setup, self.draw.select(np.repeat(np.arange(k), points))), k
 
     def host_loss(self, seen: Array, command: Array) -> Array:
-        """Smallest margin if the host is lost after this command."""
+        """Smallest margin if the host is lost after this command was sent."""
         return Grid((*self.states, *self.commands), self.hold).at(np.concatenate([seen, command]))
 
-    # Stages; each returns the least margin over the plants at nodes [start, end).
+    # Stages; each returns the smallest margin over all plants at the nodes [start, end).
 
-    def coasting(self, start: int, end: int) -> Array:
-        """Under the safe output."""
+    def coast_stage(self, start: int, end: int) -> Array:
+        """Margins under the safe output."""
         seen = Grid(self.states, self.coast).points(start, end)
         fleet, k = self.fleet(seen.shape[1])
-        return _min_over_plants(fleet.coast(fleet.true(np.tile(seen, k)), COASTS * self.periods), k)
+        return _min_over_plants(
+            fleet.coast_margin(fleet.states_of(np.tile(seen, k)), COAST_HORIZON_FACTOR * self.periods), k
+        )
 
-    def holding(self, start: int, end: int) -> Array:
-        """Under a command held for the lease and a period and acting for the plant's delay; then the safe output."""
-        return self._at_commands(start, end, self._held)
+    def hold_stage(self, start: int, end: int) -> Array:
+        """Margins after a loss of the host: the command is held for the lease and a period and acts for the plant's
+        delay, then the safe output."""
+        return self._at_commands(start, end, self._margin_when_held)
 
-    def _held(self, fleet: Fleet, seen: Array, command: Array) -> Array:
-        state, least = fleet.first(fleet.true(seen), command, self.setup.held_periods)
+    def _margin_when_held(self, fleet: Fleet, seen: Array, command: Array) -> Array:
+        state, least = fleet.hold_after_delay(fleet.states_of(seen), command, self.setup.held_periods)
         if self.draw.plant_delay_s.any():
             state, late = fleet.outlast(state, command)
             least = np.minimum(least, late)
-        return np.minimum(least, Grid(self.states, self.coast).at(fleet.seen(state)))
+        return np.minimum(least, Grid(self.states, self.coast).at(fleet.observe(state)))
 
-    def braking(self, start: int, end: int) -> Array:
-        """Under the fallback, losses of the host included."""
+    def fallback_stage(self, start: int, end: int) -> Array:
+        """Margins under the fallback, with a possible loss of the host."""
         seen = Grid(self.states, self.coast).points(start, end)
         fleet, k = self.fleet(seen.shape[1])
-        return _min_over_plants(fleet.brake(fleet.true(np.tile(seen, k)), self.periods, self.host_loss), k)
+        return _min_over_plants(
+            fleet.fallback_margin(fleet.states_of(np.tile(seen, k)), self.periods, self.host_loss), k
+        )
 
-    def commanding(self, start: int, end: int) -> Array:
-        """Under a command that is held while frames are lost, and then the fallback; losses of the host included."""
-        return np.minimum(self._at_commands(start, end, self._commanded), self.hold[start:end])
+    def command_stage(self, start: int, end: int) -> Array:
+        """Margins of a command that is held while frames are lost, followed by the fallback; the host may be lost."""
+        return np.minimum(self._at_commands(start, end, self._margin_without_loss), self.hold[start:end])
 
-    def _commanded(self, fleet: Fleet, seen: Array, command: Array) -> Array:
-        state, least = fleet.first(fleet.true(seen), command)
+    def _margin_without_loss(self, fleet: Fleet, seen: Array, command: Array) -> Array:
+        state, least = fleet.hold_after_delay(fleet.states_of(seen), command)
         for lost in range(self.setup.held_periods - 1):
             if lost:
                 state, now = fleet.hold(state, command, 1)
                 least = np.minimum(least, now)
-            least = np.minimum(least, Grid(self.states, self.brake).at(fleet.seen(state)))
+            least = np.minimum(least, Grid(self.states, self.brake).at(fleet.observe(state)))
         return least
 
     def _at_commands(self, start: int, end: int, margin: Callable[[Fleet, Array, Array], Array]) -> Array:
@@ -150,22 +155,22 @@ class Job(NamedTuple):
         return np.maximum(_min_over_plants(margin(fleet, points[:n], points[n:]), k), FLOOR)
 
     def simulated_margin(self, points: Array) -> Array:
-        """Margin (l,) at points (d, l) of states and commands, with the fallback simulated instead of interpolated."""
+        """Margin (l,) at points (d, l) of states and commands; the fallback is simulated, not interpolated."""
         fleet, k = self.fleet(points.shape[1])
         points, n = np.tile(points, k), len(self.states)
-        state, least = fleet.first(fleet.true(points[:n]), points[n:])
+        state, least = fleet.hold_after_delay(fleet.states_of(points[:n]), points[n:])
         least = np.minimum(least, self.host_loss(points[:n], points[n:]))
-        least = np.minimum(least, fleet.brake(state, self.periods, self.host_loss))
+        least = np.minimum(least, fleet.fallback_margin(state, self.periods, self.host_loss))
         return _min_over_plants(least, k)
 
 
 def _min_over_plants(margins: Array, plants: int) -> Array:
-    """Least margin at each point over the plants."""
+    """Smallest margin over the plants at each point."""
     return np.asarray(margins.reshape(plants, -1).min(axis=0))
 
 
 _job: Job | None = None
-"""The job of this process; workers are forked with it."""
+"""The job of this process, which forked workers inherit."""
 
 
 def _compute_part(stage: str, start: int, end: int) -> Values:
@@ -174,12 +179,12 @@ def _compute_part(stage: str, start: int, end: int) -> Values:
         return np.asarray(getattr(_job, stage)(start, end), np.float32)
 
 
-def axes_of(
+def choose_axes(
     config: RunConfig, box: SampledBox, setup: SharedSetup, draw: Draw
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """Axes of states and commands: as configured, or determined by simulating drawn plants."""
     rig, limits = config.rig, config.limits
-    observations = [rig.observations[at] for at in observed(rig, setup.plant)]
+    observations = [rig.observations[at] for at in observation_indices(rig, setup.plant)]
     rng, n = np.random.default_rng(0), len(observations)
     first = [box.range.get(o.name, (o.low, o.high)) for o in observations]
     for i, o in enumerate(observations):
@@ -188,65 +193,75 @@ def axes_of(
             first[i] = box.range.get(o.name, (-pi, pi))
         elif envelope is not None:
             first[i] = (envelope.low, envelope.high)
-    reached = _reach(setup, draw, first, rng)
+    reached = _reached_ranges(setup, draw, first, rng)
     states = []
     for i, o in enumerate(observations):
         fixed = o.name in box.range or o.name in limits.envelope or rig.wraps(o.name)
         low, high = first[i] if fixed else reached[i]
         turn = rig.wraps(o.name) and (low, high) == (-pi, pi)
-        states.append(Axis(o.name, float(low), float(high), box.nodes.get(o.name, _NODES[n]), turn))
+        states.append(Axis(o.name, float(low), float(high), box.nodes.get(o.name, _STATE_NODES[n]), turn))
     ranges = limits.setting(rig, config.period_us * 1e-6).ranges
-    commands = [Axis(a.name, *ranges[a.name], box.nodes.get(a.name, _LEVELS)) for a in rig.actuators]
+    commands = [Axis(a.name, *ranges[a.name], box.nodes.get(a.name, _COMMAND_NODES)) for a in rig.actuators]
     return tuple(states), tuple(commands)
 
 
-def _reach(
+def _reached_ranges(
     setup: SharedSetup, draw: Draw, first: list[tuple[float, float]], rng: np.random.Generator
 ) -> list[tuple[float, float]]:
-    """Range of each state that plants reach from anywhere in a box, under fallback and safe output in turn."""
+    """Ranges of the states reached from random starts within ``first``, under fallback and safe output in turn."""
     lows, highs = np.array(first).T
-    lanes = rng.integers(len(draw.late_s), size=_REACH)
+    lanes = rng.integers(len(draw.late_s), size=_REACH_SAMPLES)
     fleet = Fleet(setup, draw.select(lanes))
-    state = tuple(rng.uniform(lows[:, None], highs[:, None], (len(first), _REACH)))
+    state = tuple(rng.uniform(lows[:, None], highs[:, None], (len(first), _REACH_SAMPLES)))
     middle, half = 0.5 * (lows + highs), 0.5 * (highs - lows)
     found = half.copy()
     for k in range(round(1.0 / setup.period_s)):
-        command = setup.law(fleet.seen(state))
-        idle = np.repeat(np.array(setup.safe)[:, None], _REACH, axis=1)
+        command = setup.fallback_law(fleet.observe(state))
+        idle = np.repeat(np.array(setup.safe)[:, None], _REACH_SAMPLES, axis=1)
         state, least = fleet.hold(state, command if k % 2 else idle, 1)
         inside = least > FLOOR
         if not inside.any():
             break
         far = [np.abs(x[inside] - m).max() for x, m in zip(state, middle, strict=True)]
         found = np.maximum(found, np.nan_to_num(far, nan=0.0))
-    wide = np.where(found > half, _BEYOND * found, half)
+    wide = np.where(found > half, _RANGE_WIDENING * found, half)
     return [*zip((middle - wide).tolist(), (middle + wide).tolist(), strict=True)]
 
 
 def compute(
     config: RunConfig, box: SampledBox, plants: int, seed: int, progress: Progress, workers: int
 ) -> tuple[Header, Values]:
-    """Compute the table; ``progress`` receives the share done, from 0 to 1.  Raises ValueError if no state is safe."""
+    """Compute the table; ``progress`` receives the completed share.  Raises ValueError if no state is safe."""
     global _job
-    rng, setup = np.random.default_rng((seed, 0)), SharedSetup.of(config, box)
+    rng, setup = np.random.default_rng((seed, 0)), SharedSetup.from_config(config, box)
     draw = draw_plants(config, box, plants, rng, corners=True)
-    states, commands = axes_of(config, box, setup, draw)
+    states, commands = choose_axes(config, box, setup, draw)
     none = np.zeros(0, np.float32)
     job = Job(setup, draw, max(1, round(box.horizon_s / setup.period_s)), states, commands, none, none, none)
     nodes = prod(axis.nodes for axis in states)
     pairs = nodes * prod(axis.nodes for axis in commands)
     levels, held = pairs / nodes, setup.held_periods / job.periods
-    costs = {"coasting": 0.7 * COASTS, "holding": levels * held, "braking": 2.0, "commanding": levels / job.periods}
+    costs = {
+        "coast_stage": 0.7 * COAST_HORIZON_FACTOR,
+        "hold_stage": levels * held,
+        "fallback_stage": 2.0,
+        "command_stage": levels / job.periods,
+    }
     total, done = sum(costs.values()), 0.0
-    for stage, field in (("coasting", "coast"), ("holding", "hold"), ("braking", "brake"), ("commanding", "hold")):
+    for stage, field in (
+        ("coast_stage", "coast"),
+        ("hold_stage", "hold"),
+        ("fallback_stage", "brake"),
+        ("command_stage", "hold"),
+    ):
         size = nodes if field in ("coast", "brake") else pairs
         _job = job
         values = np.empty(size, np.float32)
-        for start, part in _compute_parts(stage, size, max(1, _LANES // plants), workers):
+        for start, part in _compute_parts(stage, size, max(1, _MAX_LANES // plants), workers):
             values[start : start + len(part)] = part
             progress(min(1.0, (done + costs[stage] * (start + len(part)) / size) / total))
         done += costs[stage]
-        if stage == "commanding":
+        if stage == "command_stage":
             break
         job = _with_values(job, field, values)
     if not (values > 0.0).any():
@@ -280,14 +295,14 @@ def _compute_parts(stage: str, size: int, chunk: int, workers: int) -> Iterator[
 
 
 def _slack(job: Job, table: Grid, rng: np.random.Generator) -> float:
-    """99th percentile, over points with margins near 0, of the excess of interpolated over simulated margins."""
+    """99th percentile of the excess of interpolated over simulated margins, at points with margins near 0."""
     lows, highs = (np.array([getattr(axis, end) for axis in table.axes])[:, None] for end in ("low", "high"))
-    points = rng.uniform(lows, highs, (len(table.axes), 20 * _CHECKED))
-    near = points[:, np.abs(table.at(points)) < _NEAR][:, :_CHECKED]
+    points = rng.uniform(lows, highs, (len(table.axes), 20 * _SLACK_POINTS))
+    near = points[:, np.abs(table.at(points)) < _NEAR_BOUNDARY][:, :_SLACK_POINTS]
     if not near.shape[1]:
-        return _LEAST_SLACK
-    excess, chunk = [], max(1, _LANES // len(job.draw.late_s))
+        return _MIN_SLACK
+    excess, chunk = [], max(1, _MAX_LANES // len(job.draw.late_s))
     for start in range(0, near.shape[1], chunk):
         some = near[:, start : start + chunk]
         excess.append(table.at(some) - job.simulated_margin(some))
-    return max(_LEAST_SLACK, float(np.percentile(np.concatenate(excess), _COVERED)))
+    return max(_MIN_SLACK, float(np.percentile(np.concatenate(excess), _SLACK_PERCENTILE)))

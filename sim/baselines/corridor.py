@@ -24,13 +24,13 @@ _NODES: Final = 9
 """Number of nodes per state dimension across the corridor; odd, so that the middle one is the trajectory."""
 _LEVELS: Final = 7
 """Levels of each actuator around the action taken; odd, to include the action itself."""
-_FINER_LEVELS: Final = 8
+_LEVEL_FACTOR: Final = 8
 """Factor on the number of levels when the result is run."""
-_SHARE: Final = 0.1
+_INITIAL_SHARE: Final = 0.1
 """Initial half-width of the corridor and of the actions in it, as a share of half the range."""
-_SHRINK: Final = 0.6
+_SHRINK_FACTOR: Final = 0.6
 """Factor on the corridor's width after a pass without improvement."""
-_OUTSIDE: Final = 10.0
+_OUTSIDE_COST: Final = 10.0
 """Cost of a state half a corridor's width outside, as a multiple of the polished episode's sum of rewards."""
 
 
@@ -38,94 +38,94 @@ class _Corridor(NamedTuple):
     """Small grids around the states of a trajectory."""
 
     centres: Values
-    """(T + 1, d)."""
-    half: Values
+    """States of the trajectory, (T + 1, d)."""
+    half_widths: Values
     """(d,): half-width."""
     period: Values
     """(d,): one turn for a periodic dimension, otherwise inf."""
-    outside: float
-    """Cost per half-width outside."""
+    outside_cost: float
+    """Cost per half-width of distance from the corridor."""
 
     def nodes(self) -> Values:
         """Offsets of the nodes of one grid from its centre, shape (n, d)."""
         across = np.linspace(-1.0, 1.0, _NODES)
-        return np.array(list(itertools.product(across, repeat=len(self.half)))) * self.half
+        return np.array(list(itertools.product(across, repeat=len(self.half_widths)))) * self.half_widths
 
-    def places(self, t: NDArray[np.intp], states: Values) -> tuple[Values, Values]:
-        """Return positions of states (n, d) in grids t (n,), counted in nodes from 0, and the cost (n,) of being
+    def grid_positions(self, t: NDArray[np.intp], states: Values) -> tuple[Values, Values]:
+        """Return the positions of states (n, d) in the grids t (n,), in nodes from 0, and the cost (n,) of being
         outside."""
         deviation = states - self.centres[t]
         for k, period in enumerate(self.period):
             if np.isfinite(period):
                 deviation[:, k] -= period * np.round(deviation[:, k] / period)
-        deviation /= self.half
+        deviation /= self.half_widths
         inside = np.clip(deviation, -1.0, 1.0)
-        return (inside + 1.0) * (0.5 * (_NODES - 1)), np.abs(deviation - inside).sum(axis=1) * self.outside
+        return (inside + 1.0) * (0.5 * (_NODES - 1)), np.abs(deviation - inside).sum(axis=1) * self.outside_cost
 
 
 def polish(
     model: TaskModel, trajectory: Trajectory, passes: int = PASSES, progress: Progress | None = None
 ) -> Trajectory:
-    """Trajectory with an equal or higher score; its mean reward is that on the exact plant."""
+    """Improve a trajectory; returns one with an equal or higher mean reward, as measured on the exact plant."""
     axes = partition_for(model, (4,) * len(model.plant.state_names)).axes
     span = np.array([a.period or a.nodes[-1] - a.nodes[0] for a in axes])
     period = np.array([a.period or np.inf for a in axes])
-    outside = _OUTSIDE * max(1.0, abs(trajectory.mean_reward) * model.steps)
-    share = _SHARE
+    outside_cost = _OUTSIDE_COST * max(1.0, abs(trajectory.mean_reward) * model.steps)
+    share = _INITIAL_SHARE
     for n_passes in range(passes):
-        corridor = _Corridor(trajectory.states, 0.5 * share * span, period, outside)
-        candidate = _run(model, trajectory, corridor, share, _induce(model, trajectory, corridor, share))
+        corridor = _Corridor(trajectory.states, 0.5 * share * span, period, outside_cost)
+        candidate = _look_ahead(model, trajectory, corridor, share, _induce(model, trajectory, corridor, share))
         if candidate.mean_reward > trajectory.mean_reward:
             trajectory = candidate
         else:
-            share *= _SHRINK
+            share *= _SHRINK_FACTOR
         if progress is not None:
             progress(n_passes + 1, passes)
     return trajectory
 
 
 def _actions_near(model: TaskModel, actions: Values, share: float, levels: int) -> Values:
-    """Actions (n, M, m) that differ from actions (n, m) in one actuator: by a share of its range, or at a limit or
-    rest."""
-    every = []
+    """Variants (n, M, m) of actions (n, m) in one actuator each: shifted by a share of its range, at a limit, or at
+    its safe value."""
+    variants_by_actuator = []
     for j, a in enumerate(model.rig.actuators):
         neighbours = actions[:, j : j + 1] + 0.5 * (a.high - a.low) * share * np.linspace(-1.0, 1.0, levels)
         fixed_levels = np.broadcast_to(np.array([a.low, a.safe, a.high]), (len(actions), 3))
         single = np.concatenate([np.clip(neighbours, a.low, a.high), fixed_levels], axis=1)
         variants = np.repeat(actions[:, None, :], single.shape[1], axis=1)
         variants[:, :, j] = single
-        every.append(variants)
-    return np.concatenate(every, axis=1)
+        variants_by_actuator.append(variants)
+    return np.concatenate(variants_by_actuator, axis=1)
 
 
 def _induce(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float) -> Values:
-    """Values (T + 1, n) at the nodes of each grid."""
+    """Return the values (T + 1, n) at the nodes of each grid, by backward induction."""
     offsets = corridor.nodes()
     n = len(offsets)
     values = np.zeros((model.steps + 1, n))
     for t in range(model.steps - 1, -1, -1):
         actions = _actions_near(model, trajectory.actions[t : t + 1], share, _LEVELS)[0]
         states = np.repeat(trajectory.states[t] + offsets, len(actions), axis=0)
-        gain = _gain(model, corridor, values[t + 1], t, states, np.tile(actions, (n, 1)))[1]
+        gain = _step_values(model, corridor, values[t + 1], t, states, np.tile(actions, (n, 1)))[1]
         values[t] = gain.reshape(n, len(actions)).max(axis=1)
     return values
 
 
-def _gain(
-    model: TaskModel, corridor: _Corridor, after: Values, t: int, states: Values, actions: Values
+def _step_values(
+    model: TaskModel, corridor: _Corridor, next_values: Values, t: int, states: Values, actions: Values
 ) -> tuple[Values, Values]:
-    """Return next states (n, d) of states at step t, and reward plus value of the next state (n,)."""
+    """Return the next states (n, d) after step t, and the rewards plus the values of these states (n,)."""
     following, reward = model.advance(states, actions)
-    place, cost = corridor.places(np.full(len(following), t + 1), following)
-    return following, reward + _interpolate(after, place) - cost
+    position, cost = corridor.grid_positions(np.full(len(following), t + 1), following)
+    return following, reward + _interpolate(next_values, position) - cost
 
 
-def _interpolate(values: Values, place: Values) -> Values:
-    lower = np.minimum(place.astype(np.intp), _NODES - 2)
-    share = place - lower
-    total = np.zeros(len(place))
-    for corner in itertools.product((0, 1), repeat=place.shape[1]):
-        index, weight = np.zeros(len(place), np.intp), np.ones(len(place))
+def _interpolate(values: Values, position: Values) -> Values:
+    lower = np.minimum(position.astype(np.intp), _NODES - 2)
+    share = position - lower
+    total = np.zeros(len(position))
+    for corner in itertools.product((0, 1), repeat=position.shape[1]):
+        index, weight = np.zeros(len(position), np.intp), np.ones(len(position))
         for k, upper in enumerate(corner):
             index = index * _NODES + (lower[:, k] + upper)
             weight = weight * (share[:, k] if upper else 1.0 - share[:, k])
@@ -133,13 +133,15 @@ def _interpolate(values: Values, place: Values) -> Values:
     return total
 
 
-def _run(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float, values: Values) -> Trajectory:
-    """Look ahead from the start with finer levels, using the values of the corridor."""
+def _look_ahead(
+    model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float, values: Values
+) -> Trajectory:
+    """Run one-step look-ahead from the start, with finer action levels and the values of the corridor."""
     state, actions_run = model.start, []
-    levels = _FINER_LEVELS * (_LEVELS - 1) + 1
+    levels = _LEVEL_FACTOR * (_LEVELS - 1) + 1
     for t in range(model.steps):
         actions = _actions_near(model, trajectory.actions[t : t + 1], share, levels)[0]
-        following, gain = _gain(model, corridor, values[t + 1], t, np.tile(state, (len(actions), 1)), actions)
+        following, gain = _step_values(model, corridor, values[t + 1], t, np.tile(state, (len(actions), 1)), actions)
         best = int(np.argmax(gain))
         state = following[best]
         actions_run.append(actions[best])

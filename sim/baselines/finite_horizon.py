@@ -19,9 +19,9 @@ from onrig.sim.baselines.fuzzy_q_iteration import Grid, Partition, discrete_acti
 from onrig.sim.baselines.task_model import TaskModel, Values
 from onrig.sim.plants.integrate import BATCHED
 
-FINER: Final = 8
+LEVEL_FACTOR: Final = 8
 """Factor on the induction's number of levels for look-ahead, where levels are cheap."""
-_BLOCK: Final = 1 << 15
+_BLOCK_PAIRS: Final = 1 << 15
 """State-action pairs per block, so that gathered data fits into the processor's cache."""
 
 Progress = Callable[[int, int], None]
@@ -40,7 +40,7 @@ class Trajectory(NamedTuple):
 
 
 class Induction(NamedTuple):
-    """Highest sum of rewards from each node to the end of the episode, before each step."""
+    """Highest sum of remaining rewards at each node and step."""
 
     partition: Partition
     values: NDArray[np.float32]
@@ -48,7 +48,7 @@ class Induction(NamedTuple):
     levels: int
 
     def start_mean(self, model: TaskModel) -> float:
-        """V_0 at the task's start per step: an estimate of the optimum, subject to interpolation error."""
+        """V_0 at the task's start, divided by the steps: an estimate of the optimum, subject to interpolation error."""
         index, weight = self.partition.memberships(model.start[None])
         return float((weight * self.values[0][index]).sum()) / model.steps
 
@@ -78,7 +78,7 @@ def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
         return np.broadcast_to(actions, (len(states), *actions.shape))
     low, high = model.action_low, model.action_high
     safe = np.array([a.safe for a in model.rig.actuators])
-    effect = _effects(model, states)
+    effect = _actuator_effects(model, states)
     s = np.linspace(-1.0, 1.0, levels)
     size = (s * s)[None, :, None]
     direction = np.where(s < 0.0, -1.0, 1.0)[None, :, None] * effect[:, None, :]
@@ -87,8 +87,8 @@ def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
     return np.concatenate([joint_actions, np.broadcast_to(corners, (len(states), *corners.shape))], axis=1)
 
 
-def _effects(model: TaskModel, states: Values) -> Values:
-    """Change of the last state component's rate (acceleration) per unit of each actuator, shape (n, m)."""
+def _actuator_effects(model: TaskModel, states: Values) -> Values:
+    """Acceleration (rate of the last state component) per unit of each actuator, shape (n, m)."""
     columns: tuple[Values, ...] = tuple(np.ascontiguousarray(x) for x in states.T)
     m = len(model.rig.actuators)
 
@@ -96,8 +96,8 @@ def _effects(model: TaskModel, states: Values) -> Values:
         columns_of_action: tuple[Values, ...] = tuple(np.full(len(states), a) for a in action)
         return model.plant.derivative(BATCHED, columns, columns_of_action)[-1]
 
-    none = acceleration(np.zeros(m))
-    return np.stack([acceleration(unit) - none for unit in np.eye(m)], axis=1)
+    free_acceleration = acceleration(np.zeros(m))
+    return np.stack([acceleration(unit) - free_acceleration for unit in np.eye(m)], axis=1)
 
 
 def induce(model: TaskModel, grid: Grid, progress: Progress | None = None) -> Induction:
@@ -118,9 +118,9 @@ def induce(model: TaskModel, grid: Grid, progress: Progress | None = None) -> In
 
 
 def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
-    """Run one episode on the exact plant; each action is the best of a finer set by its exact next state and V
-    there."""
-    levels = FINER * (induction.levels - 1) + 1
+    """Run one episode on the exact plant; each action is the best of a finer set, by reward plus V at the exact next
+    state."""
+    levels = LEVEL_FACTOR * (induction.levels - 1) + 1
     state, actions_run = model.start, []
     for t in range(model.steps):
         actions = candidate_actions(model, state[None], levels)[0]
@@ -133,7 +133,7 @@ def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
 
 
 def run(model: TaskModel, actions: Values) -> Trajectory:
-    """Apply actions (T, m) from the task's start; raises ValueError if their number is not that of the steps."""
+    """Apply actions (T, m) from the task's start; raises ValueError unless there is one action per step."""
     if len(actions) != model.steps:
         raise ValueError(f"needs one action for each of {model.steps} steps, got {len(actions)}")
     states, total = [model.start], 0.0
@@ -145,12 +145,15 @@ def run(model: TaskModel, actions: Values) -> Trajectory:
 
 
 def _blocks(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> list[_Block]:
-    many = candidate_actions(model, nodes[:1], levels).shape[1]
-    size = max(1, _BLOCK // many)
-    return [_block(model, partition, nodes[offset : offset + size], levels) for offset in range(0, len(nodes), size)]
+    n_actions = candidate_actions(model, nodes[:1], levels).shape[1]
+    size = max(1, _BLOCK_PAIRS // n_actions)
+    return [
+        _precompute_block(model, partition, nodes[offset : offset + size], levels)
+        for offset in range(0, len(nodes), size)
+    ]
 
 
-def _block(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> _Block:
+def _precompute_block(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> _Block:
     actions = candidate_actions(model, nodes, levels).swapaxes(0, 1)
     shape = actions.shape[:2]
     following, reward = model.advance(np.tile(nodes, (shape[0], 1)), actions.reshape(-1, actions.shape[2]))
@@ -178,7 +181,7 @@ def _pad(partition: Partition, values: Values) -> Values:
 
 
 def _corners(partition: Partition) -> list[int]:
-    """Offsets of a cell's corners from its lower one in the padded grid, the last axis fastest."""
+    """Flat offsets of a cell's corners from its lower corner in the padded grid, the last axis fastest."""
     shape = _padded_shape(partition)
     strides = [int(np.prod(shape[k + 1 :])) for k in range(len(shape))]
     return [sum(itertools.compress(strides, corner)) for corner in itertools.product((0, 1), repeat=len(shape))]

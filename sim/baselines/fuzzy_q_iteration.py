@@ -43,7 +43,7 @@ class Axis(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Product of axes; node k has the row-major index of its position on each."""
+    """Product of axes; nodes are numbered in row-major order."""
 
     axes: tuple[Axis, ...]
 
@@ -101,7 +101,7 @@ def partition_for(model: TaskModel, nodes: tuple[int, ...]) -> Partition:
 
 
 def _ramp(steps: int, spread: float) -> Values:
-    """``steps + 1`` values from 0 to 1, densest at 0."""
+    """Return ``steps + 1`` values from 0 to 1, densest at 0."""
     values: Values = np.sinh(spread * np.linspace(0.0, 1.0, steps + 1)) / math.sinh(spread)
     values[-1] = 1.0
     return values
@@ -110,9 +110,9 @@ def _ramp(steps: int, spread: float) -> Values:
 GAMMA: Final = 0.95
 """Discount of the learners (de Bruin et al. 2018, §4)."""
 EPSILON: Final = 1e-2
-"""Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward; if all rewards
-per step are below 1, at this fraction of the largest."""
-_CHUNK: Final = 4096
+"""Maximum |change of theta| at which the iteration stops, in units of reward (as in Busoniu's code); if all rewards per
+step are below 1, as a fraction of the largest."""
+_BLOCK_PAIRS: Final = 4096
 """State-action pairs per block, so that gathered data fits into the processor's cache."""
 
 
@@ -150,8 +150,8 @@ class Backup:
     def __call__(self, theta: Values) -> Values:
         """Return the next theta for one (n_nodes, M)."""
         best = np.empty(len(self._reward))
-        for offset in range(0, len(best), _CHUNK):
-            part = slice(offset, offset + _CHUNK)
+        for offset in range(0, len(best), _BLOCK_PAIRS):
+            part = slice(offset, offset + _BLOCK_PAIRS)
             best[part] = interpolate(theta, self._index[part], self._weight[part]).max(axis=1)
         return (self._reward + self._gamma * best).reshape(self.shape)
 
@@ -185,14 +185,14 @@ def discrete_actions(model: TaskModel, levels: int) -> Values:
     safe = np.array([a.safe for a in actuators])
     for j, a in enumerate(actuators):
         for s in np.linspace(0.0, 1.0, levels):
-            alone = safe.copy()
-            alone[j] = a.safe + (a.high - a.safe) * s * s
-            actions.append(alone)
+            single = safe.copy()
+            single[j] = a.safe + (a.high - a.safe) * s * s
+            actions.append(single)
     return np.unique(np.stack(actions), axis=0)
 
 
 def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = EPSILON) -> Solution:
-    """Iterate from zero until theta changes by less than ``epsilon`` (max norm); it ends, because it is a contraction.
+    """Iterate from zero until theta changes by less than ``epsilon`` (max norm); the iteration is a contraction.
 
     Raises ValueError if a step from a node gives a non-finite state.
     """
@@ -215,7 +215,7 @@ def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = E
 
 
 def look_ahead(model: TaskModel, solution: Solution, state: Values, gamma: float = GAMMA) -> Values:
-    """Action (m,) that is best by its exact next state and reward, with theta for the remaining steps."""
+    """Return the action (m,) with the highest reward plus discounted value (theta) of the exact next state."""
     actions = solution.actions
     following, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
     value = interpolate(solution.theta, *solution.partition.memberships(following)).max(axis=1)
@@ -232,7 +232,7 @@ def interpolate_action(solution: Solution, state: Values) -> Values:
 
 
 class PolicyScores(NamedTuple):
-    """Mean reward per step of one solution with either policy, from the task's start."""
+    """Mean rewards per step of a solution's two policies, from the task's start."""
 
     look_ahead: float
     interpolated: float

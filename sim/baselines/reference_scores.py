@@ -21,23 +21,27 @@ import numpy as np
 
 from onrig.runtime.files import open_file
 from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, sampling, under_noise
-from onrig.sim.baselines.finite_horizon import FINER, Progress
+from onrig.sim.baselines.finite_horizon import LEVEL_FACTOR, Progress
 from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, PolicyScores
 from onrig.sim.baselines.sampling import Effort
 from onrig.sim.baselines.task_model import EPISODES, Draws, Episodes, Estimate, TaskModel, random_reward
 
 Fineness = Literal["coarse", "fine"]
 
-_ONE_ACTUATOR: Final = tuple(Grid((n, n + 1), 9) for n in (30, 60, 120, 200, 300))
-_SEVERAL: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
-_COARSE: Final = 2
-_HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33)))
-_HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
+_GRIDS_ONE_ACTUATOR: Final = tuple(Grid((n, n + 1), 9) for n in (30, 60, 120, 200, 300))
+_GRIDS_SEVERAL_ACTUATORS: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
+_N_COARSE: Final = 2
+_HORIZON_GRIDS_ONE_ACTUATOR: Final = tuple(
+    Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33))
+)
+_HORIZON_GRIDS_SEVERAL_ACTUATORS: Final = tuple(
+    Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33))
+)
 _SAMPLES: Final[tuple[int, ...]] = (64, 128, 256, 512)
 _HORIZONS: Final = (15, 30, 75)
-"""Horizons: long for a swing, short to hold a position with few samples; the best one depends on the task."""
-_EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
-"""Efforts for plants that are not batched."""
+"""Horizons (periods): a swing needs a long one, holding a position with few samples a short one."""
+_UNBATCHED_EFFORTS: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
+"""Efforts for plants that are simulated one at a time."""
 _SOURCES: Final = (
     "sim/baselines",
     "sim/plants",
@@ -52,16 +56,16 @@ _SOURCES: Final = (
 )
 ATTEMPTS: Final = 8
 """Number of episodes of the sampling controller with the same start and targets, of which the best counts."""
-_ATTEMPTS_OF_MANY: Final = 2
-_DRAWN: Final = 8
-"""Number of starts and targets, if they vary; their scores have a standard error."""
-_EPISODES_IN_TURN: Final = 200
-"""Maximum number of episodes of the random controller on a plant that is not batched."""
+_ATTEMPTS_PER_START: Final = 2
+_N_STARTS: Final = 8
+"""Number of starts and targets if they vary between episodes."""
+_MAX_UNBATCHED_EPISODES: Final = 200
+"""Maximum number of episodes of the random controller on a plant that is simulated one at a time."""
 _ROOT: Final = Path(__file__).parents[2]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Result of one grid."""
+    """Scores of fuzzy Q-iteration on one grid."""
 
     grid: Grid
     iterations: int
@@ -77,28 +81,28 @@ class Optimum(msgspec.Struct, frozen=True):
     look_ahead: float
     """Score of the one-step look-ahead policy on the exact plant."""
     polished: float
-    """Score of that policy's polished actions on the exact plant: the reference, a lower bound on the optimum."""
+    """Score of the same episode after polishing, on the exact plant: the reference, a lower bound on the optimum."""
 
 
 def grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
     """Grids to solve, coarsest first: seconds for ``coarse``, under a minute for ``fine``."""
-    ladder = _ONE_ACTUATOR if model.plant.n_actions == 1 else _SEVERAL
-    return ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
+    ladder = _GRIDS_ONE_ACTUATOR if model.plant.n_actions == 1 else _GRIDS_SEVERAL_ACTUATORS
+    return ladder[:_N_COARSE] if fineness == "coarse" else ladder[_N_COARSE:]
 
 
 def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
     """Grids of the finite-horizon optimum, coarsest first: about a minute for ``coarse``, several for ``fine``."""
-    ladder = _HORIZON_ONE if model.plant.n_actions == 1 else _HORIZON_SEVERAL
-    return ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
+    ladder = _HORIZON_GRIDS_ONE_ACTUATOR if model.plant.n_actions == 1 else _HORIZON_GRIDS_SEVERAL_ACTUATORS
+    return ladder[:_N_COARSE] if fineness == "coarse" else ladder[_N_COARSE:]
 
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
     """Efforts of the sampling controller, fewest samples first: minutes for ``coarse``, more for ``fine``."""
-    part = slice(_COARSE) if fineness == "coarse" else slice(_COARSE, None)
+    part = slice(_N_COARSE) if fineness == "coarse" else slice(_N_COARSE, None)
     if model.plant.batched:
         efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[part] for horizon in _HORIZONS]
     else:
-        efforts = list(_EFFORTS_IN_TURN[part])
+        efforts = list(_UNBATCHED_EFFORTS[part])
     return tuple(dict.fromkeys(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in efforts))
 
 
@@ -110,7 +114,7 @@ def cache_folder() -> Path:
 
 def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) -> Estimate:
     """Mean reward of the random controller, cached."""
-    episodes = episodes if model.plant.batched else min(episodes, _EPISODES_IN_TURN)
+    episodes = episodes if model.plant.batched else min(episodes, _MAX_UNBATCHED_EPISODES)
     key = _key(model, "random", [episodes])
     return Estimate(*_cached(folder, key, 2, lambda: list(random_reward(model, episodes))))
 
@@ -123,8 +127,8 @@ def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
         return [solution.iterations, *fuzzy_q_iteration.mean_rewards(model, solution)]
 
     key = _key(model, fuzzy_q_iteration.__name__, [*grid.nodes, grid.levels, GAMMA, EPSILON])
-    iterations, ahead, between = _cached(folder, key, 3, compute)
-    return Row(grid, round(iterations), PolicyScores(ahead, between))
+    iterations, ahead, interpolated = _cached(folder, key, 3, compute)
+    return Row(grid, round(iterations), PolicyScores(ahead, interpolated))
 
 
 def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder: Path) -> Estimate:
@@ -145,7 +149,7 @@ def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progr
         trajectory = finite_horizon.look_ahead(model, induction)
         return [induction.start_mean(model), trajectory.mean_reward, corridor.polish(model, trajectory).mean_reward]
 
-    key = _key(model, finite_horizon.__name__, [*grid.nodes, grid.levels, FINER, corridor.PASSES])
+    key = _key(model, finite_horizon.__name__, [*grid.nodes, grid.levels, LEVEL_FACTOR, corridor.PASSES])
     return Optimum(grid, *_cached(folder, key, 3, compute))
 
 
@@ -153,11 +157,11 @@ def sampling_baseline(
     model: TaskModel, effort: Effort, cut_off_reward: float, folder: Path, progress: Progress | None = None
 ) -> Episodes:
     """Episodes under the sampling controller, the best attempt for each start and targets, cached."""
-    drawn, attempts = (_DRAWN, _ATTEMPTS_OF_MANY) if model.varies else (1, ATTEMPTS)
+    drawn, attempts = (_N_STARTS, _ATTEMPTS_PER_START) if model.has_varying_episodes else (1, ATTEMPTS)
 
     def compute() -> list[float]:
         draws = Draws(*(np.repeat(values, attempts, axis=0) for values in model.draw(drawn)))
-        episodes = sampling.play(model, effort, cut_off_reward, draws, progress=progress)
+        episodes = sampling.play_episodes(model, effort, cut_off_reward, draws, progress=progress)
         scores = episodes.mean_rewards(model.steps, cut_off_reward).reshape(drawn, attempts)
         best = np.arange(drawn) * attempts + scores.argmax(axis=1)
         return [*episodes.total[best].tolist(), *episodes.n_steps[best].tolist()]

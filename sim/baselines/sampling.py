@@ -16,28 +16,28 @@ import numpy as np
 
 from onrig.sim.baselines.task_model import Draws, Episodes, TaskModel, Values
 
-_ELITE: Final = 0.1
+_ELITE_SHARE: Final = 0.1
 """Share of the samples that define the next round's distribution."""
-_KEPT_ELITE: Final = 0.3
+_KEPT_ELITE_SHARE: Final = 0.3
 """Share of the elites that are kept among the next round's samples."""
-_WIDTH: Final = 0.6
+_INITIAL_STD: Final = 0.6
 """Standard deviation of a period's first round, for actions in [-1, 1]."""
-_MIN_WIDTH: Final = 0.03
+_MIN_STD: Final = 0.03
 _CORRELATIONS: Final = (0.5, 0.8, 0.95)
 """Correlations of a sample's deviations between periods, used in turn: fine corrections and long swings."""
-_SCALES: Final = (1.0, 0.1)
+_DEVIATION_SCALES: Final = (1.0, 0.1)
 """Factors on the deviations of samples, in turn."""
-_LENGTHS: Final = (None, None, 1, 4)
+_DEVIATION_LENGTHS: Final = (None, None, 1, 4)
 """Lengths of the deviations in periods, in turn (None: the horizon): a long plan near the optimum, above all of an
 unstable plant, is improved only by small and brief ones."""
-_STARTS: Final = 16
-"""Number of independent populations for the first plan, of which the best is kept."""
+_N_POPULATIONS: Final = 16
+"""Number of independent populations for the first plan; the best one is kept."""
 _FIRST_PERIOD_ROUNDS: Final = 3
 """Factor on the number of rounds in the first period, which has no previous plan."""
 
 
 class Effort(NamedTuple):
-    """Computation of the controller in each period."""
+    """Amount of computation per period of the controller."""
 
     samples: int
     """Plans per round."""
@@ -47,7 +47,7 @@ class Effort(NamedTuple):
     """Rounds per period."""
 
 
-def play(
+def play_episodes(
     model: TaskModel,
     effort: Effort,
     cut_off_reward: float,
@@ -126,31 +126,31 @@ def _plan_first_period(objective: _Objective, plans: Values, effort: Effort, rng
     """Return the best plan (E, H, m) of several populations, because a single one may end in a local optimum."""
     E = len(plans)
     many = objective._replace(
-        states=np.repeat(objective.states, _STARTS, axis=0),
-        previous=np.repeat(objective.previous, _STARTS, axis=0),
-        targets=np.repeat(objective.targets, _STARTS, axis=0),
+        states=np.repeat(objective.states, _N_POPULATIONS, axis=0),
+        previous=np.repeat(objective.previous, _N_POPULATIONS, axis=0),
+        targets=np.repeat(objective.targets, _N_POPULATIONS, axis=0),
     )
     populations = _improve(
-        many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST_PERIOD_ROUNDS, rng
+        many, np.repeat(plans, _N_POPULATIONS, axis=0), effort.samples, effort.rounds * _FIRST_PERIOD_ROUNDS, rng
     )
-    sums = many(populations[:, None]).reshape(E, _STARTS)
-    best: Values = populations.reshape(E, _STARTS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]
+    sums = many(populations[:, None]).reshape(E, _N_POPULATIONS)
+    best: Values = populations.reshape(E, _N_POPULATIONS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]
     return best
 
 
 def _improve(objective: _Objective, plans: Values, samples: int, rounds: int, rng: np.random.Generator) -> Values:
     """Return the best plan (E, H, m) after some rounds that start from ``plans``."""
     E, H, m = plans.shape
-    n_elite, rows = max(2, round(_ELITE * samples)), np.arange(E)[:, None]
-    mean, width = plans, np.full(plans.shape, _WIDTH)
+    n_elite, rows = max(2, round(_ELITE_SHARE * samples)), np.arange(E)[:, None]
+    mean, width = plans, np.full(plans.shape, _INITIAL_STD)
     elites = plans[:, None]
     for _ in range(rounds):
         samples_drawn = np.clip(mean[:, None] + width[:, None] * _draw_deviations(rng, (E, samples, H, m)), -1.0, 1.0)
         every = np.concatenate([elites, mean[:, None], samples_drawn], axis=1)
         order = np.argsort(-objective(every), axis=1, kind="stable")
         elite = every[rows, order[:, :n_elite]]
-        mean, width = elite.mean(axis=1), np.maximum(elite.std(axis=1), _MIN_WIDTH)
-        elites = elite[:, : max(1, round(_KEPT_ELITE * n_elite))]
+        mean, width = elite.mean(axis=1), np.maximum(elite.std(axis=1), _MIN_STD)
+        elites = elite[:, : max(1, round(_KEPT_ELITE_SHARE * n_elite))]
     best: Values = elites[:, 0]
     return best
 
@@ -162,7 +162,9 @@ def _draw_deviations(rng: np.random.Generator, shape: tuple[int, ...]) -> Values
     for k in range(1, shape[2]):
         noise[:, :, k] = rho * noise[:, :, k - 1] + np.sqrt(1.0 - rho**2) * noise[:, :, k]
     n = len(_CORRELATIONS)
-    scale = np.resize(np.repeat(_SCALES, n), shape[1])
-    lengths = np.repeat([shape[2] if length is None else length for length in _LENGTHS], n * len(_SCALES))
+    scale = np.resize(np.repeat(_DEVIATION_SCALES, n), shape[1])
+    lengths = np.repeat(
+        [shape[2] if length is None else length for length in _DEVIATION_LENGTHS], n * len(_DEVIATION_SCALES)
+    )
     within = np.arange(shape[2]) < np.resize(lengths, shape[1])[:, None]
     return np.asarray((scale[:, None] * within)[:, :, None] * noise)

@@ -23,7 +23,7 @@ Values = NDArray[np.float64]
 EPISODES: Final = 10_000
 """Number of episodes of the random controller."""
 _SEED: Final = 0
-"""Seed of the run whose evaluation episodes have the starts and targets drawn here."""
+"""Seed for the starts and targets: they are those of the evaluation episodes of a run with this seed."""
 
 
 class Draws(NamedTuple):
@@ -36,7 +36,7 @@ class Draws(NamedTuple):
 
 
 class TaskModel(msgspec.Struct, frozen=True):
-    """One period of a plant and the reward for it, in SI units and float64; no noise, no counts, no delay.
+    """One period of a plant and its reward, in SI units and float64, without noise, quantisation or delay.
 
     Requires a combination without :func:`task_model_problems`.
     """
@@ -57,7 +57,7 @@ class TaskModel(msgspec.Struct, frozen=True):
         return np.array([start[name] for name in self.plant.state_names])
 
     @property
-    def varies(self) -> bool:
+    def has_varying_episodes(self) -> bool:
         """Whether episodes have different starts or targets."""
         return bool(self.task.targets) or are_starts_random(self.task.all_starts)
 
@@ -125,8 +125,8 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
 
 
 def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
-    """Reasons why grids of two states (fuzzy Q-iteration, finite-horizon optimum) cannot solve a task; empty if they
-    can."""
+    """Reasons why the grid methods for two states (fuzzy Q-iteration, finite-horizon optimum) cannot solve a task;
+    empty if they can."""
     problems = [problem for problem in model_problems(rig, plant) if problem.startswith(UNSEEN)]
     if uses_previous_action(task.reward.terms, rig):
         problems.append("the reward depends on the previous action")

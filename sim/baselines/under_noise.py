@@ -13,7 +13,7 @@ from onrig.sim.baselines.task_model import Estimate, TaskModel, Values
 
 REPETITIONS: Final = 50
 EPISODES: Final = 1000
-"""Episodes per repetition, as in the paper, which takes the best of about that number for its learners."""
+"""Episodes per repetition; the paper also takes the best of about this number for its learners."""
 
 
 def best_under_noise(

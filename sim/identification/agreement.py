@@ -36,10 +36,10 @@ _MIN_DISPLACEMENT: Final = 0.2
 """Minimum displacement as a share of the path: motion with a period of about one window cancels."""
 _MAX_LAG_DISTANCE: Final = 0.75
 """Maximum distance of a lag from the shift of its fit, in periods."""
-_MIN_OUTLIER: Final = 0.05
+_MIN_OUTLIER_SHARE: Final = 0.05
 """Lower bound on the residual of an outlier, as a share of the displacements."""
 _ROUNDS: Final = 4
-_NEGLIGIBLE: Final = 1e-3
+_NEGLIGIBLE_SCALE_ERROR: Final = 1e-3
 """Error of a scale (or share of the half-range) below the quadrature's error, too small for a parameter."""
 
 
@@ -50,10 +50,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def within(self, low: float, high: float) -> bool:
+    def lies_within(self, low: float, high: float) -> bool:
         return low <= self.low and self.high <= high
 
-    def beyond(self, low: float, high: float) -> bool:
+    def lies_beyond(self, low: float, high: float) -> bool:
         return self.high < low or self.low > high
 
     def scaled(self, factor: float) -> Interval:
@@ -86,13 +86,13 @@ class Windows(NamedTuple):
     """Windows of one pair of sensors."""
 
     period_s: float
-    moved: Array
+    displacements: Array
     """(W,): displacement of the position."""
     velocity: Array
     """(W, n + 1 + 2 _MAX_LAG): readings from before to after the window."""
 
     def part(self, which: NDArray[np.intp]) -> Windows:
-        return Windows(self.period_s, self.moved[which], self.velocity[which])
+        return Windows(self.period_s, self.displacements[which], self.velocity[which])
 
 
 class Pair(NamedTuple):
@@ -111,7 +111,7 @@ class Pair(NamedTuple):
     """Agreement with the two sensors exchanged."""
 
 
-def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
+def sensor_pairs(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
     """Agreement of each measured velocity with its measured position, overall and in parts of the recording."""
     names = [s.name for s in rig.sensors]
     pairs = []
@@ -119,14 +119,14 @@ def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
         if place in names and velocity in names:
             p, v = names.index(place), names.index(velocity)
             windows = _windows(plant, rig, recorded, p, v)
-            parts = [windows.part(indices) for indices in np.array_split(np.arange(len(windows.moved)), _PARTS)]
+            parts = [windows.part(indices) for indices in np.array_split(np.arange(len(windows.displacements)), _PARTS)]
             swapped = agreement_of(_windows(plant, rig, recorded, v, p))
             noise = max(_noise(np.concatenate([s.readings[:, p] for s in recorded])), rig.sensors[p].resolution)
             stuck = next(
                 (
                     (p if indices else v, k)
                     for k, part in enumerate([windows, *parts])
-                    for indices in _stuck(part, noise)
+                    for indices in _find_stuck_sensor(part, noise)
                 ),
                 None,
             )
@@ -134,13 +134,13 @@ def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
     return pairs
 
 
-def _stuck(part: Windows, noise: float) -> Iterator[bool]:
+def _find_stuck_sensor(part: Windows, noise: float) -> Iterator[bool]:
     """Whether the position (True) or the velocity (False) is stuck while the other moves; empty if neither is."""
-    if not len(part.moved):
+    if not len(part.displacements):
         return
-    if np.ptp(part.velocity) == 0.0 and np.std(part.moved) > _TRIM * noise:
+    if np.ptp(part.velocity) == 0.0 and np.std(part.displacements) > _TRIM * noise:
         yield False
-    elif np.ptp(part.moved) == 0.0 and np.std(part.velocity) > _TRIM * _noise(part.velocity):
+    elif np.ptp(part.displacements) == 0.0 and np.std(part.velocity) > _TRIM * _noise(part.velocity):
         yield True
 
 
@@ -154,7 +154,7 @@ def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, ve
     """Disjoint windows of the stretches, except those near a wall according to the measurements."""
     period_s = recorded[0].period_s
     n = max(_MIN_PERIODS, round(_WINDOW_S / period_s))
-    moved, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _MAX_LAG))]
+    displacements, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _MAX_LAG))]
     for s in recorded:
         firsts = np.arange(_MAX_LAG, len(s.readings) - n - _MAX_LAG, n)
         indices = firsts[:, None] + np.arange(-_MAX_LAG, n + 1 + _MAX_LAG)
@@ -162,15 +162,15 @@ def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, ve
         for i, sensor in enumerate(rig.sensors):
             measured_states[plant.state_names.index(sensor.name)] = s.readings[indices, i]
         free = np.all(np.broadcast_to(plant.moves_freely(tuple(measured_states)), indices.shape), axis=1)
-        moved.append((s.readings[firsts + n, place] - s.readings[firsts, place])[free])
+        displacements.append((s.readings[firsts + n, place] - s.readings[firsts, place])[free])
         velocities.append(s.readings[indices, velocity][free])
-    return Windows(period_s, np.concatenate(moved), np.concatenate(velocities))
+    return Windows(period_s, np.concatenate(displacements), np.concatenate(velocities))
 
 
 def agreement_of(windows: Windows) -> Agreement | None:
     """Robust fit of gain, lag and zero; None if the signals do not determine them."""
     shifts = range(-_MAX_LAG, _MAX_LAG + 1)
-    fits = {shift: fit for shift in shifts if (fit := _at_shift(windows, shift)) is not None}
+    fits = {shift: fit for shift in shifts if (fit := _fit_at_shift(windows, shift)) is not None}
     if len(fits) <= _MAX_LAG:  # too little motion at most shifts
         return None
     # A sine can be explained at any shift, but with a wrong rate at those far from its lag.
@@ -180,22 +180,22 @@ def agreement_of(windows: Windows) -> Agreement | None:
     return min(consistent_fits, key=lambda fit: fit.scatter, default=None)
 
 
-def _at_shift(windows: Windows, shift: int) -> Agreement | None:
+def _fit_at_shift(windows: Windows, shift: int) -> Agreement | None:
     """Fit around a lag in whole periods."""
-    period_s, moved = windows.period_s, windows.moved
+    period_s, displacements = windows.period_s, windows.displacements
     v = windows.velocity[:, _MAX_LAG + shift : windows.velocity.shape[1] - _MAX_LAG + shift]
     span_s = (v.shape[1] - 1) * period_s
     integral = period_s * (v @ _weights(v.shape[1]))
     if np.std(integral) < _MIN_DISPLACEMENT * span_s * np.std(v):  # only the quadrature error remains
         return None
     design = np.stack([integral, v[:, -1] - v[:, 0], np.full(len(v), span_s)], axis=1)
-    inliers, min_residual = np.ones(len(v), bool), _MIN_OUTLIER * float(np.std(moved))
+    inliers, min_residual = np.ones(len(v), bool), _MIN_OUTLIER_SHARE * float(np.std(displacements))
     for _ in range(_ROUNDS):
         some = design[inliers]
         if len(some) < 3 * design.shape[1] or np.linalg.matrix_rank(some / (np.abs(some).max(axis=0) + 1e-300)) < 3:
             return None
-        rate, late, off = coefficients = np.linalg.lstsq(some, moved[inliers], rcond=None)[0]
-        residuals = moved - design @ coefficients
+        rate, late, off = coefficients = np.linalg.lstsq(some, displacements[inliers], rcond=None)[0]
+        residuals = displacements - design @ coefficients
         scale = 1.4826 * float(np.median(np.abs(residuals[inliers])))
         inliers = np.abs(residuals) <= max(_TRIM * scale, min_residual)
     covariance = _covariance(design[inliers], residuals[inliers])
@@ -203,7 +203,7 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
         return None
     scatter, outliers = float(np.sqrt(np.mean(residuals[inliers] ** 2))), float(np.mean(~inliers))
     if rate == 0.0:  # the position never changes
-        return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers, len(moved))
+        return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers, len(displacements))
     shift_s, dilution = shift * period_s, _dilution(windows, design[inliers])
     if dilution is None:
         return None
@@ -211,11 +211,11 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
     widths = stdtrit(int(inliers.sum()) - 3, _QUANTILE) * np.sqrt(np.einsum("ki,ij,kj->k", slopes, covariance, slopes))
     values = (rate, late / rate + shift_s, -off / rate)
     hidden = (float(abs(rate)) * dilution[0], float(abs(late / rate)) * dilution[1], 0.0)
-    rate_, lag, zero = (_interval(*parts) for parts in zip(values, widths, hidden, strict=True))
-    return Agreement(rate_, lag, zero, scatter, outliers, len(moved))
+    rate_, lag, zero = (_widened_interval(*parts) for parts in zip(values, widths, hidden, strict=True))
+    return Agreement(rate_, lag, zero, scatter, outliers, len(displacements))
 
 
-def _interval(value: float, width: float, hidden: float) -> Interval:
+def _widened_interval(value: float, width: float, hidden: float) -> Interval:
     """Interval of an estimate that noise may have reduced by up to ``hidden``."""
     value, width = float(value), float(width)
     low, high = value - width, value + width
@@ -250,7 +250,7 @@ def _covariance(design: Array, residuals: Array) -> Array | None:
     return np.asarray(inverse @ (scores.T @ scores) @ inverse)
 
 
-def found_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, float]:
+def significant_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, float]:
     """Scales, lags and zeros of velocity sensors that differ significantly from an exact sensor's, by name."""
     errors = {}
     for pair in pairs:
@@ -258,11 +258,11 @@ def found_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, 
         if overall is None:
             continue
         rate = overall.rate.scaled(1.0 if overall.rate.value > 0 else -1.0)
-        if rate.beyond(1.0 - _NEGLIGIBLE, 1.0 + _NEGLIGIBLE):
+        if rate.lies_beyond(1.0 - _NEGLIGIBLE_SCALE_ERROR, 1.0 + _NEGLIGIBLE_SCALE_ERROR):
             errors[SCALE + name] = 1.0 / rate.value
-        if overall.lag_s.beyond(-10 * _NEGLIGIBLE * period_s, 10 * _NEGLIGIBLE * period_s):
+        if overall.lag_s.lies_beyond(-10 * _NEGLIGIBLE_SCALE_ERROR * period_s, 10 * _NEGLIGIBLE_SCALE_ERROR * period_s):
             errors[LAG + name] = overall.lag_s.value
         half = sensor_half_range(rig, name) or 0.0
-        if overall.zero.beyond(-_NEGLIGIBLE * half, _NEGLIGIBLE * half):
+        if overall.zero.lies_beyond(-_NEGLIGIBLE_SCALE_ERROR * half, _NEGLIGIBLE_SCALE_ERROR * half):
             errors[ZERO + name] = overall.zero.value
     return errors

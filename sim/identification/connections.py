@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.fit import Fit, Shooting
+from onrig.sim.identification.fit import Fit, ShootingResiduals
 from onrig.sim.identification.model import Model, Signs, Unknown
 from onrig.sim.identification.recording import Windows
 from onrig.sim.plants import Plant
@@ -37,11 +37,11 @@ class Connection(NamedTuple):
     certain: bool
     """Whether each sign is certain."""
     mirrored: bool
-    """Whether reversing all of them explains the signals equally well."""
+    """Whether the signals are explained equally well with all signs reversed."""
 
 
-def most_excited(windows: Windows) -> Windows:
-    """Windows with the most motion, as many as needed to find the signs."""
+def most_excited_windows(windows: Windows) -> Windows:
+    """Select the windows with the most motion, as many as needed to find the signs."""
     motion = np.sum(np.std(windows.readings, axis=1) / (np.std(windows.readings, axis=(0, 1)) + 1e-300), axis=1)
     return windows.select(np.sort(np.argsort(-motion, kind="stable")[:_MAX_WINDOWS]))
 
@@ -50,7 +50,7 @@ def find_connection(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> Connection:
     """Connection with the best fit, over all signs and zeros in steps of an eighth of a turn."""
-    windows_used = most_excited(windows)
+    windows_used = most_excited_windows(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
     attempts, lowest_costs = _rank_hypotheses(plant, rig, unknowns, windows_used, sigma, substeps)
@@ -58,7 +58,7 @@ def find_connection(
 
     def fit(signs: Signs, coordinates: Array, free: NDArray[np.bool_]) -> Fit:
         model = Model(plant, rig, unknowns, usable, signs, substeps)
-        return Shooting(model, sigma, coordinates).solve(coordinates, free, _COARSE, _EVALUATIONS)
+        return ShootingResiduals(model, sigma, coordinates).solve(coordinates, free, _COARSE, _EVALUATIONS)
 
     def fit_connection(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
         """Fit all unknowns: without its dead band, a gently excited rig looks reversed."""
@@ -107,7 +107,7 @@ def _rank_hypotheses(
         model = Model(plant, rig, unknowns, windows, signs, substeps)
         hypotheses = []
         for coordinates in starts:
-            costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
+            costs = ShootingResiduals(model, sigma, coordinates).window_costs(coordinates)
             hypotheses.append((float(np.median(costs)), signs, coordinates))
             lowest_costs = np.minimum(lowest_costs, costs)
             if (
@@ -121,7 +121,7 @@ def _rank_hypotheses(
 
 
 def _hypotheses(n_sensors: int, bipolar: Sequence[bool]) -> Iterator[Signs]:
-    """All combinations of signs; single reversals only on rigs with many channels."""
+    """List all combinations of signs, or only single reversals on rigs with many channels."""
     reversible = [True] * n_sensors + list(bipolar)
     if sum(reversible) <= _MAX_COMBINED:
         combinations = list(itertools.product(*((1, -1) if can_reverse else (1,) for can_reverse in reversible)))

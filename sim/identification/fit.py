@@ -23,7 +23,7 @@ _DIVERGED_RESIDUAL: Final = 1e6
 
 
 class Fit(NamedTuple):
-    """Solution of a fit."""
+    """Least-squares solution, with its residuals and their derivatives."""
 
     coordinates: Array
     """(p,)."""
@@ -41,14 +41,14 @@ class Fit(NamedTuple):
     """Mean square of the weighted residuals."""
 
 
-class Shooting:
+class ShootingResiduals:
     """Residuals of a model for given standard deviations of its sensors' noise, as functions of the coordinates."""
 
     def __init__(self, model: Model, sigma: Array, coordinates: Array, starts: Array | None = None) -> None:
         self.model, self.sigma = model, sigma
         windows = model.windows
         self._n = len(model.plant.state_names)
-        self._starts = model.first_starts(coordinates) if starts is None else starts
+        self._starts = model.initial_starts(coordinates) if starts is None else starts
         self._last: tuple[Array, tuple[Array, Array, Array]] | None = None
         spread = np.std(windows.readings.reshape(-1, windows.readings.shape[-1]), axis=0)
         scale = np.ones(self._n)
@@ -150,9 +150,9 @@ class Shooting:
             xtol=tolerance,
             gtol=tolerance,
         )
-        return self.at(full_coordinates(solution.x))
+        return self.fit_at(full_coordinates(solution.x))
 
-    def at(self, coordinates: Array) -> Fit:
+    def fit_at(self, coordinates: Array) -> Fit:
         """Return the fit at given coordinates, with the best starts."""
         starts, residuals, slopes = self.best_starts(coordinates, self._starts, _LAST_ROUNDS)
         self._starts = starts

@@ -18,12 +18,12 @@ from onrig.sim.identification.fit import Fit
 from onrig.sim.identification.model import Unknown
 from onrig.sim.plants.integrate import Array
 
-THRESHOLD: Final = 0.7
+MAX_POSTERIOR_RATIO: Final = 0.7
 """Ratio of posterior to prior standard deviation from which a parameter or a combination counts as not identifiable.
 The prior of a parameter is a factor e, or a quarter of its bounds."""
 _MIN_COMPONENT: Final = 0.2
 """Minimum component of a combination's unit vector for a parameter to be reported as part of it."""
-_ALIKE: Final = 1e-3
+_EQUIVALENCE_TOLERANCE: Final = 1e-3
 """Difference of the shares in undetermined combinations below which two parameters are equivalent."""
 
 
@@ -37,7 +37,7 @@ class Identifiability(NamedTuple):
 
 
 def identifiable(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str]) -> Identifiability:
-    """Separate the unknowns that the fit determines from the others; ``declared``: names of fields of the plant."""
+    """Separate the unknowns that the fit determines from the others; ``declared``: names of the plant's parameters."""
     jacobian = fit.jacobian.reshape(-1, len(unknowns))
     information = jacobian.T @ jacobian
     prior = np.array([1.0 if u.logarithmic else 0.25 * (u.high - u.low) for u in unknowns])
@@ -48,7 +48,9 @@ def identifiable(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str
         covariance = np.linalg.inv(some + np.diag(prior[free] ** -2.0))
         posterior_ratio = np.sqrt(np.diag(covariance)) / prior[free]
         indices = np.flatnonzero(is_plant_field[free])
-        if posterior_ratio.max() >= THRESHOLD and not (len(indices) > 1 and posterior_ratio.argmax() in indices):
+        if posterior_ratio.max() >= MAX_POSTERIOR_RATIO and not (
+            len(indices) > 1 and posterior_ratio.argmax() in indices
+        ):
             free[free.nonzero()[0][posterior_ratio.argmax()]] = False
             continue
         combination = _undetermined(
@@ -69,17 +71,17 @@ def _undetermined(covariance: Array) -> tuple[int, list[int]] | None:
     if not len(covariance):
         return None
     variances, directions = np.linalg.eigh(covariance)
-    undetermined = directions[:, variances >= THRESHOLD**2]
+    undetermined = directions[:, variances >= MAX_POSTERIOR_RATIO**2]
     if not undetermined.shape[1]:
         return None
     shares = np.sum(undetermined**2, axis=1)
-    worst = int(np.flatnonzero(shares > shares.max() - _ALIKE)[-1])  # ties go to the one declared last
+    worst = int(np.flatnonzero(shares > shares.max() - _EQUIVALENCE_TOLERANCE)[-1])  # ties go to the one declared last
     along = undetermined @ undetermined[worst]
     along /= np.linalg.norm(along)
     return worst, [k for k in range(len(along)) if k != worst and abs(along[k]) > _MIN_COMPONENT]
 
 
-def with_held(fit: Fit, unknowns: Sequence[Unknown], free: NDArray[np.bool_]) -> Fit:
-    """Return the fit with the unknowns that are not free at their initial values (imperfections at 0)."""
+def hold_fixed(fit: Fit, unknowns: Sequence[Unknown], free: NDArray[np.bool_]) -> Fit:
+    """Return the fit after setting the unknowns that are not free to their initial values (imperfections to 0)."""
     initial = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]
     return fit._replace(coordinates=np.where(free, fit.coordinates, initial))

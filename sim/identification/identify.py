@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.agreement import found_errors, pairs_of
+from onrig.sim.identification.agreement import sensor_pairs, significant_errors
 from onrig.sim.identification.connections import Connection, find_connection
-from onrig.sim.identification.fit import Fit, Shooting
-from onrig.sim.identification.identifiability import identifiable, with_held
+from onrig.sim.identification.fit import Fit, ShootingResiduals
+from onrig.sim.identification.identifiability import hold_fixed, identifiable
 from onrig.sim.identification.model import Model, Unknown, unknowns_of
 from onrig.sim.identification.outcome import Identification, Implausible
-from onrig.sim.identification.plausibility import MODEL_ERROR, fit_problems
+from onrig.sim.identification.plausibility import MAX_MODEL_ERROR, fit_problems
 from onrig.sim.identification.recording import Stretch, Windows, windows_of
-from onrig.sim.identification.signals import certain_problems, signal_problems
+from onrig.sim.identification.signals import signal_problems, significant_problems
 from onrig.sim.identification.uncertainty import joint_of, noise_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, Array
@@ -39,7 +39,7 @@ _MIN_COST: Final = 1.0
 MAX_DECLARED: Final = 12
 """Maximum number of declared parameters that are estimated together."""
 _MAX_WINDOWS: Final = 400
-"""Longer recordings are thinned out evenly."""
+"""Maximum number of windows; longer recordings are thinned out evenly."""
 
 
 def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identification:
@@ -57,11 +57,11 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
         declared = f"the plant {type(plant).__name__} declares {len(plant.identifiable)} parameters"
         raise Implausible([f"{declared}: name up to {MAX_DECLARED} to estimate in its `separable`"])
     period_s = recorded[0].period_s
-    pairs = pairs_of(plant, rig, recorded)
+    pairs = sensor_pairs(plant, rig, recorded)
     if problems := signal_problems(rig, recorded, pairs):
         raise Implausible(problems)
     identified = _fit(
-        plant, rig, recorded, unknowns_of(plant, rig, period_s, found_errors(rig, pairs, period_s)), substeps
+        plant, rig, recorded, unknowns_of(plant, rig, period_s, significant_errors(rig, pairs, period_s)), substeps
     )
     if problems := fit_problems(identified, plant, rig):
         raise Implausible(problems)
@@ -75,7 +75,7 @@ def _fit(
     short_windows = _thin_out(windows_of(recorded, max(4, round(SHORT_S / period_s))))
     long_windows = _thin_out(windows_of(recorded, max(4, round(LONG_S / period_s))))
     resolutions = np.array([s.resolution for s in rig.sensors])
-    sigma = _rough_noise(recorded, resolutions)
+    sigma = _estimate_noise(recorded, resolutions)
     connection = find_connection(plant, rig, unknowns, short_windows, sigma, substeps)
     free = np.ones(len(unknowns), bool)
 
@@ -83,26 +83,26 @@ def _fit(
         windows: Windows, sigma: Array, coordinates: Array, tolerance: float
     ) -> tuple[Fit, Windows, NDArray[np.bool_]]:
         model = Model(plant, rig, unknowns, windows, connection.signs, substeps)
-        costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
+        costs = ShootingResiduals(model, sigma, coordinates).window_costs(coordinates)
         is_explained = costs <= _OUTLIER_FACTOR * max(float(np.median(costs)), _MIN_COST)
         centred_readings = (windows.readings - windows.readings.mean(axis=1, keepdims=True)) / sigma
-        contradicts = ~is_explained & (costs > MODEL_ERROR**2 * float(np.mean(centred_readings**2)))
-        clear, beyond = model.free_of_walls(coordinates), model.beyond_walls(coordinates)
+        contradicts = ~is_explained & (costs > MAX_MODEL_ERROR**2 * float(np.mean(centred_readings**2)))
+        clear, beyond = model.windows_free_of_walls(coordinates), model.windows_beyond_walls(coordinates)
         usable = windows.select(is_explained & clear)
         if not usable.size:
             raise Implausible(["no window both fits this plant and is free of wall contact"])
         model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
         return (
-            Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance),
+            ShootingResiduals(model, sigma, coordinates).solve(coordinates, free, tolerance),
             usable,
             (contradicts | beyond)[clear | beyond],
         )
 
     model = Model(plant, rig, unknowns, short_windows, connection.signs, substeps)
-    coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
+    coordinates = _choose_delay(model, sigma, connection.coordinates, period_s)
     fit, *_ = fit_windows(short_windows, sigma, coordinates, _COARSE)
     free, held = identifiable(fit, unknowns, set(plant.identifiable) - set(plant.lumped))
-    fit = with_held(fit, unknowns, free)
+    fit = hold_fixed(fit, unknowns, free)
     if not free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
     if held:  # the others compensate for the held ones
@@ -112,7 +112,9 @@ def _fit(
             long_windows, noise_of(fit, resolutions).total, fit.coordinates, tolerance
         )
     model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
-    fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
+    fit = ShootingResiduals(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).fit_at(
+        fit.coordinates
+    )
     noise = noise_of(fit, resolutions)
     joint = joint_of(fit, free)
     return Identification(
@@ -120,9 +122,9 @@ def _fit(
     )
 
 
-def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
-    """Significant defects of the sensors in a short, gentle recording, one line each."""
-    return certain_problems(rig, recorded, pairs_of(plant, rig, recorded)) if recorded else []
+def significant_defects(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
+    """List the significant sensor defects in a short, gentle recording, one line each."""
+    return significant_problems(rig, recorded, sensor_pairs(plant, rig, recorded)) if recorded else []
 
 
 def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Connection:
@@ -131,7 +133,7 @@ def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps:
         raise ValueError("nothing was recorded")
     period_s = recorded[0].period_s
     windows = windows_of(recorded, max(4, round(SHORT_S / period_s)))
-    sigma = _rough_noise(recorded, np.array([s.resolution for s in rig.sensors]))
+    sigma = _estimate_noise(recorded, np.array([s.resolution for s in rig.sensors]))
     return find_connection(plant, rig, unknowns_of(plant, rig, period_s), windows, sigma, substeps)
 
 
@@ -140,17 +142,19 @@ def _thin_out(windows: Windows) -> Windows:
     return windows.select(np.arange(keep) * windows.size // keep)
 
 
-def _rough_noise(recorded: Sequence[Stretch], resolutions: Array) -> Array:
+def _estimate_noise(recorded: Sequence[Stretch], resolutions: Array) -> Array:
     """Standard deviations (s,) from third differences, which suppress smooth motion; at least the rounding error."""
     differences = np.concatenate([np.diff(s.readings, 3, axis=0) for s in recorded if len(s.readings) > 3])
     return np.asarray(np.maximum(np.sqrt(np.mean(differences**2, axis=0) / 20.0), resolutions / np.sqrt(12.0)))
 
 
-def _with_likely_delay(model: Model, sigma: Array, coordinates: Array, period_s: float) -> Array:
+def _choose_delay(model: Model, sigma: Array, coordinates: Array, period_s: float) -> Array:
     index = next(i for i, u in enumerate(model.unknowns) if u.name == "delay_s")
     attempts = []
     for periods in _DELAYS:
         variant = coordinates.copy()
         variant[index] = periods * period_s
-        attempts.append((float(np.median(Shooting(model, sigma, variant).window_costs(variant))), periods, variant))
+        attempts.append(
+            (float(np.median(ShootingResiduals(model, sigma, variant).window_costs(variant))), periods, variant)
+        )
     return min(attempts, key=lambda t: t[:2])[2]

@@ -24,7 +24,7 @@ _MAX_FACTOR: Final = 1e3
 """Maximum factor between a positive parameter and its initial guess."""
 _MAX_BEYOND_WALL: Final = 0.05
 """Maximum distance beyond a wall that a zero or noise can explain, as a share of the half-range."""
-_SMALL: Final = 1e-6
+_KINK_STEP: Final = 1e-6
 _KINKED: Final = 2e-4
 """Difference step, as a share of the range, for parameters whose trajectories have kinks (stops, small commands)."""
 
@@ -76,7 +76,7 @@ def unknowns_of(
         parameter = declared.get(name)
         if parameter is not None:
             low, high = max(low, parameter.low), min(high, parameter.high)
-        unknowns.append(Unknown(name, parameter.unit if parameter else "", nominal, low, high, True, _SMALL))
+        unknowns.append(Unknown(name, parameter.unit if parameter else "", nominal, low, high, True, _KINK_STEP))
     reach = min(max(a.safe - a.low, a.high - a.safe) for a in rig.actuators)
     half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations}
     fastest = half_range.get(plant.velocities[-1], 1.0)
@@ -92,7 +92,7 @@ def unknowns_of(
         for name, guess in errors.items():
             reach = half_range.get(sensor.name, 1.0)
             if name == SCALE + sensor.name:
-                unknowns.append(Unknown(name, "", guess, 0.5, 2.0, True, _SMALL))
+                unknowns.append(Unknown(name, "", guess, 0.5, 2.0, True, _KINK_STEP))
             elif name == LAG + sensor.name:
                 unknowns.append(Unknown(name, "s", guess, -2 * period_s, 2 * period_s, False, 1e-6 * period_s))
             elif name == ZERO + sensor.name and name not in [u.name for u in unknowns]:
@@ -101,7 +101,7 @@ def unknowns_of(
 
 
 def kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
-    """Pairs of states (position, velocity) in which the second is the rate of the first, whatever the action."""
+    """Pairs of states (position, velocity) in which the second is the rate of the first under any action."""
     rng = np.random.default_rng(0)
     states = tuple(rng.uniform(0.1, 1.0, (len(plant.state_names), 8)))
     rates = plant.derivative(BATCHED, states, tuple(rng.uniform(0.1, 1.0, (plant.n_actions, 8))))
@@ -158,14 +158,14 @@ class Model:
                 readings[..., i] += coordinates[:, index, None, None]
         return np.asarray(readings * self._sensor_signs)
 
-    def free_of_walls(self, coordinates: Array) -> NDArray[np.bool_]:
-        """Mask (W,) of windows in which the plant moved freely throughout, according to the measurements."""
+    def windows_free_of_walls(self, coordinates: Array) -> NDArray[np.bool_]:
+        """Mask (W,) of windows without wall contact, according to the measurements."""
         measured_states = self._measured_states(coordinates)
         free = np.broadcast_to(self.plant.moves_freely(measured_states), measured_states[0].shape)
         return np.asarray(np.all(free, axis=1))
 
-    def beyond_walls(self, coordinates: Array) -> NDArray[np.bool_]:
-        """Mask (W,) of windows with a reading that the plant's walls make impossible, by more than a small error."""
+    def windows_beyond_walls(self, coordinates: Array) -> NDArray[np.bool_]:
+        """Mask (W,) of windows with a reading farther beyond a wall than a zero error or noise can explain."""
         measured_states = self._measured_states(coordinates)
         possible = self.plant.constrain(BATCHED, measured_states)
         beyond, velocities = np.zeros(self.windows.size, bool), velocities_of(self.plant)
@@ -183,7 +183,7 @@ class Model:
             measured_states[state] = self.windows.readings[..., i] * self._sensor_signs[i] - zero
         return tuple(measured_states)
 
-    def first_starts(self, coordinates: Array) -> Array:
+    def initial_starts(self, coordinates: Array) -> Array:
         """Initial starts (W, n): measured values; an unmeasured velocity from its position; anything else 0."""
         readings = self.windows.readings * self._sensor_signs
         starts = np.zeros((self.windows.size, len(self.plant.state_names)))

@@ -13,12 +13,12 @@ from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
 from onrig.sim.identification.model import Unknown
 from onrig.sim.identification.recording import Windows
-from onrig.sim.identification.uncertainty import Joint, Noise, half_widths
+from onrig.sim.identification.uncertainty import JointDistribution, Noise, half_widths
 from onrig.sim.plants.integrate import Array
 
 
 class Implausible(ValueError):
-    """Signals that contradict each other or the plant, or determine nothing; ``problems`` has one line per reason."""
+    """Raised for signals that contradict each other or the plant, or determine no parameter; ``problems`` lists why."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -35,11 +35,11 @@ class Identification(NamedTuple):
     excluded_windows: int
     """Number of windows excluded as outliers, such as contact with a wall or a hand."""
     noise: Noise
-    joint: Joint
+    joint: JointDistribution
     free: NDArray[np.bool_]
     """(p,): the identifiable parameters; the others keep their initial values."""
     unexplained: NDArray[np.bool_]
-    """Mask of unexplained windows, in order, among those clear of walls or impossibly far beyond them."""
+    """Mask of unexplained windows, in time order, among those without wall contact or impossibly far beyond a wall."""
     held: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """Parameters that the signals cannot distinguish from others, each with those others; they keep their initial
     values."""

@@ -12,17 +12,17 @@ from onrig.sim.identification.outcome import Identification
 from onrig.sim.plants import Plant
 from onrig.sim.twin.options import ZERO, sensor_half_range
 
-UNEXPLAINED: Final = 0.1
-"""Maximum share of the windows clear of walls that may contradict the fit, for example where a hand touched the rig."""
+MAX_UNEXPLAINED_SHARE: Final = 0.1
+"""Maximum share of windows away from walls that may contradict the fit, for example because a hand touched the rig."""
 _MAX_TOUCHED_WINDOWS: Final = 2
 """Number of windows that may contradict the fit in a recording of any length."""
-CORRELATION: Final = 0.3
-"""Lag-1 autocorrelation from which residuals count as non-white."""
-MODEL_ERROR: Final = 0.05
+MIN_CORRELATION: Final = 0.3
+"""Lag-1 autocorrelation above which residuals count as non-white."""
+MAX_MODEL_ERROR: Final = 0.05
 """Maximum non-white part of residuals, as a share of the motion within windows."""
-NOISE: Final = 0.05
+MAX_NOISE_SHARE: Final = 0.05
 """Maximum noise of a sensor, as a share of its half-range."""
-DRIFT: Final = 0.01
+MAX_DRIFT_SHARE: Final = 0.01
 """Maximum change of a zero during the recording, as a share of the half-range."""
 _FACTOR: Final = 30.0
 """Maximum factor between a parameter and its initial guess."""
@@ -46,14 +46,14 @@ class Residuals(NamedTuple):
 class Drift(NamedTuple):
     """Change of a sensor's zero during a recording (SI units)."""
 
-    most: float
-    """Upper bound of its distance from the average zero."""
-    certain: float
-    """Lower bound of the difference between two quarters."""
+    max_deviation: float
+    """Upper bound of the distance from the average zero in any quarter."""
+    min_change: float
+    """Lower bound of the largest difference between two quarters."""
 
 
 def fit_problems(identified: Identification, plant: Plant, rig: Rig) -> list[str]:
-    """Contradictions between signals and plant, one line each."""
+    """List contradictions between signals and plant, one line each."""
     return [
         *_connection_problems(identified),
         *_residual_problems(identified, rig),
@@ -75,7 +75,7 @@ def residuals_of(identified: Identification) -> list[Residuals]:
 
 
 def drift_of(identified: Identification, unknown: int) -> Drift:
-    """Drift of an unknown with the others held constant: one Gauss-Newton step in each quarter."""
+    """Estimate the drift of an unknown, the others held constant, by one Gauss-Newton step per quarter."""
     slopes, residuals = identified.fit.jacobian[:, :, unknown], identified.fit.projected
     moves, errors = [], []
     for part in np.array_split(np.arange(len(residuals)), _PARTS):
@@ -94,27 +94,28 @@ def _connection_problems(identified: Identification) -> Iterator[str]:
     if not identified.connection.certain and not identified.connection.mirrored:
         yield "signs: other signs explain the signals nearly as well: excite the plant longer or more strongly"
     unexplained, windows = np.flatnonzero(identified.unexplained), identified.unexplained.size
-    if len(unexplained) > max(UNEXPLAINED * windows, _MAX_TOUCHED_WINDOWS):
+    if len(unexplained) > max(MAX_UNEXPLAINED_SHARE * windows, _MAX_TOUCHED_WINDOWS):
         share, (first, last) = len(unexplained) / windows, np.quantile(unexplained / windows, [0.1, 0.9])
         yield (
-            f"the plant does not explain {share:.0%} of the windows (at most {UNEXPLAINED:.0%}), most of them from "
-            f"{first:.0%} to {last:.0%} of the recording: look for a changing sensor or actuator, a touch or a slip"
+            f"the plant does not explain {share:.0%} of the windows (at most {MAX_UNEXPLAINED_SHARE:.0%}), "
+            f"most of them from {first:.0%} to {last:.0%} of the recording: "
+            "look for a changing sensor or actuator, a touch or a slip"
         )
 
 
 def _residual_problems(identified: Identification, rig: Rig) -> Iterator[str]:
     for i, (sensor, character) in enumerate(zip(rig.sensors, residuals_of(identified), strict=True)):
-        if character.correlation > CORRELATION and character.model_error > MODEL_ERROR:
+        if character.correlation > MIN_CORRELATION and character.model_error > MAX_MODEL_ERROR:
             yield (
                 f"{sensor.name}: residuals are non-white (autocorrelation {character.correlation:.2f}, at most "
-                f"{CORRELATION:g}), the plant does not explain {character.model_error:.1%} of the motion (at most "
-                f"{MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
+                f"{MIN_CORRELATION:g}), the plant does not explain {character.model_error:.1%} of the motion (at most "
+                f"{MAX_MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
             )
         noise, half = float(identified.noise.total[i]), sensor_half_range(rig, sensor.name)
-        if half and noise > NOISE * half:
+        if half and noise > MAX_NOISE_SHARE * half:
             yield (
                 f"{sensor.name}: noise of {noise:.3g} {sensor.unit} is {noise / sensor.resolution:.3g} times its "
-                f"resolution (at most {NOISE * half:.3g} {sensor.unit}): check shielding and supply"
+                f"resolution (at most {MAX_NOISE_SHARE * half:.3g} {sensor.unit}): check shielding and supply"
             )
 
 
@@ -128,10 +129,10 @@ def _parameter_problems(identified: Identification, plant: Plant, rig: Rig) -> I
         value = float(u.value(coordinate))
         if u.name.startswith(ZERO):
             drift, half = drift_of(identified, i), half_range[u.name.removeprefix(ZERO)]
-            if half and drift.certain > DRIFT * half:
+            if half and drift.min_change > MAX_DRIFT_SHARE * half:
                 yield (
-                    f"{u.name.removeprefix(ZERO)}: its zero drifts by {drift.certain:.3g} {u.unit} or more during the "
-                    f"recording (at most {DRIFT * half:.3g}): check its mounting and supply"
+                    f"{u.name.removeprefix(ZERO)}: its zero drifts by {drift.min_change:.3g} {u.unit} or more during "
+                    f"the recording (at most {MAX_DRIFT_SHARE * half:.3g}): check its mounting and supply"
                 )
         elif u.name in plant.identifiable:
             if not 1.0 / _FACTOR <= value / u.start <= _FACTOR:

@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
     u_end: Array
     """(n - 1, m): the command in force at the end of each period."""
     tau_s: Array
-    """(n - 1,): time of the switch between them, from the sample on."""
+    """(n - 1,): time from the sample to the switch between the two commands."""
 
 
 class Windows(NamedTuple):

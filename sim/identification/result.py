@@ -20,7 +20,7 @@ from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.identification.model import LAG, SCALE, Unknown
 from onrig.sim.identification.outcome import Identification
-from onrig.sim.identification.plausibility import CORRELATION, residuals_of
+from onrig.sim.identification.plausibility import MIN_CORRELATION, residuals_of
 from onrig.sim.identification.sensor_errors import sensor_errors
 from onrig.sim.identification.uncertainty import half_widths
 from onrig.sim.plants import Plant
@@ -28,7 +28,7 @@ from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.options import NOISE, ZERO, sensor_half_range
 
 SAMPLES: Final = 200
-SHIELDED: Final = 0.999
+SHIELD_CONFIDENCE: Final = 0.999
 """Confidence level of the intervals covered by the shield."""
 _MIN_SPREAD: Final = 0.05
 """Minimum spread: a plant changes with temperature and wear."""
@@ -153,7 +153,7 @@ def _has_zero(parameter: Parameter) -> bool:
 
 
 def _significant_imperfections(identified: Identification) -> set[str]:
-    low = identified.fit.coordinates - half_widths(identified.joint, SHIELDED)
+    low = identified.fit.coordinates - half_widths(identified.joint, SHIELD_CONFIDENCE)
     return {
         u.name
         for u, lower_bound in zip(identified.unknowns, low, strict=True)
@@ -165,11 +165,11 @@ def _predicted(
     identified: Identification, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
 ) -> dict[str, Any]:
     """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of inaccurate sensors."""
-    wide = half_widths(identified.joint, SHIELDED)
+    wide = half_widths(identified.joint, SHIELD_CONFIDENCE)
     if isinstance(box, SampledBox):
         return {"uncertainty": identified_intervals(identified, wide, plant, box)}
     lumped = [i for i, u in enumerate(identified.unknowns) if u.name in plant.lumped]
-    model_errors = [r.model_error for r in residuals_of(identified) if r.correlation > CORRELATION]
+    model_errors = [r.model_error for r in residuals_of(identified) if r.correlation > MIN_CORRELATION]
     spread = max([_MIN_SPREAD, *model_errors, *(math.expm1(wide[i]) for i in lumped)])
     if box is not None and not all(
         identified.free[i] for i in lumped

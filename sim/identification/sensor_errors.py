@@ -18,9 +18,9 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
 from onrig.sim.twin.options import ZERO
 
-_SIGMAS: Final = 4.0
+_COVERED_SIGMAS: Final = 4.0
 """Number of standard deviations of a sensor's noise covered by the shield."""
-_DRAWN: Final = 20_000
+_N_SAMPLES: Final = 20_000
 """Number of sampled states, parameters and corners of the ranges for the largest acceleration."""
 
 
@@ -43,11 +43,11 @@ def sensor_errors(
             max_speed = max(abs(limits.low), abs(limits.high))
             fitted_index = {u.name: k for k, u in enumerate(identified.unknowns) if identified.free[k]}
             zero = _zero_error(identified, wide, fitted_index.get(ZERO + sensor.name))
-            noise_bound = _SIGMAS * float(identified.noise.alone[i])
+            noise_bound = _COVERED_SIGMAS * float(identified.noise.alone[i])
             if (k := fitted_index.get(SCALE + sensor.name)) is not None:
-                noise_bound += max_speed * math.expm1(_certain_size(identified, wide, k))
+                noise_bound += max_speed * math.expm1(_significant_magnitude(identified, wide, k))
             if (k := fitted_index.get(LAG + sensor.name)) is not None:
-                lag_s = _certain_size(identified, wide, k)
+                lag_s = _significant_magnitude(identified, wide, k)
                 noise_bound += lag_s * _fastest_change(identified, wide, plant, rig, max_speed) if lag_s else 0.0
             if zero or noise_bound:
                 half_count = 0.5 * sensor.resolution
@@ -55,7 +55,7 @@ def sensor_errors(
     return errors
 
 
-def _certain_size(identified: Identification, wide: Array, unknown: int) -> float:
+def _significant_magnitude(identified: Identification, wide: Array, unknown: int) -> float:
     """Upper bound of a coordinate's magnitude if it differs significantly from 0, otherwise 0."""
     size, width = abs(float(identified.fit.coordinates[unknown])), float(wide[unknown])
     return size + width if size > width else 0.0
@@ -68,7 +68,7 @@ def _zero_error(identified: Identification, wide: Array, unknown: int | None) ->
     off = abs(float(identified.fit.coordinates[unknown])) > identified.half_widths[unknown]
     drift = drift_of(identified, unknown)
     zero_bound = abs(float(identified.fit.coordinates[unknown])) + float(wide[unknown]) if off else 0.0
-    return zero_bound + (drift.most if drift.certain > 0.0 else 0.0)
+    return zero_bound + (drift.max_deviation if drift.min_change > 0.0 else 0.0)
 
 
 def _fastest_change(identified: Identification, wide: Array, plant: Plant, rig: Rig, max_speed: float) -> float:
@@ -76,12 +76,12 @@ def _fastest_change(identified: Identification, wide: Array, plant: Plant, rig: 
     end."""
     ranges = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
     rng = np.random.default_rng(0)
-    states = [rng.uniform(*ranges.get(name, (0.0, 0.0)), _DRAWN) for name in plant.state_names[:-1]]
-    states.append(max_speed * rng.choice([-1.0, 1.0], _DRAWN))
-    actions = tuple(np.where(rng.random(_DRAWN) < 0.5, a.low, a.high) for a in rig.actuators)
+    states = [rng.uniform(*ranges.get(name, (0.0, 0.0)), _N_SAMPLES) for name in plant.state_names[:-1]]
+    states.append(max_speed * rng.choice([-1.0, 1.0], _N_SAMPLES))
+    actions = tuple(np.where(rng.random(_N_SAMPLES) < 0.5, a.low, a.high) for a in rig.actuators)
     values = {}
     for u, c, w in zip(identified.unknowns, identified.fit.coordinates, wide, strict=True):
         if u.name in plant.identifiable:
-            values[u.name] = np.clip(u.value(c + rng.choice([-1.0, 1.0], _DRAWN) * w), u.low, u.high)
+            values[u.name] = np.clip(u.value(c + rng.choice([-1.0, 1.0], _N_SAMPLES) * w), u.low, u.high)
     rates = plant.with_identifiable(values).derivative(BATCHED, tuple(states), actions)
     return float(np.max(np.abs(rates[-1])))

@@ -10,7 +10,7 @@ from scipy.special import chdtrc, ndtr
 
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.result import IMPERFECTIONS, Result
-from onrig.sim.identification.uncertainty import Joint
+from onrig.sim.identification.uncertainty import JointDistribution
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 
@@ -124,7 +124,7 @@ def _combined(prior: _Prior, found: Identification) -> Identification:
     held = {name: others for name, others in found.held.items() if not free[_index(found, name)]}
     return found._replace(
         fit=found.fit._replace(coordinates=coordinates),
-        joint=Joint(full, found.joint.inflation),
+        joint=JointDistribution(full, found.joint.inflation),
         free=free,
         held=held,
     )

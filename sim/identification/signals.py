@@ -22,32 +22,32 @@ STEP_TOLERANCE: Final = 0.02
 _OUTLIERS: Final = 0.1
 """Maximum share of windows that may contradict the majority."""
 _TOUCHED: Final = 4
-"""Number of windows that may do so in a recording of any length, such as at a wall."""
+"""Number of windows that may contradict the majority in a recording of any length, for example at a wall."""
 
 _DEGREES: Final = 180.0 / np.pi
 _RATES: Final = (1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE))
-"""Rates of the position per unit of velocity within the tolerance of the gain."""
+"""Interval of rates of the position per unit of velocity that the gain's tolerance allows."""
 
 
 def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
-    """Contradictions and gaps in the signals: stuck or coarse sensors, velocities that are not rates."""
+    """List defects of the signals: stuck or coarse sensors, velocities that are not rates, undetermined aspects."""
     return [
         *_reading_problems(rig, recorded, [pair.stuck[0] for pair in pairs if pair.stuck]),
         *(
             line
             for pair in pairs
-            for line in certain_problems(rig, recorded, [pair]) or _open_questions(rig, recorded, pair)
+            for line in significant_problems(rig, recorded, [pair]) or _undetermined_aspects(rig, recorded, pair)
         ),
     ]
 
 
-def certain_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
+def significant_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
     """Velocities that are significantly different from the rates of their positions, even in a short, gentle
     recording."""
     return [line for pair in pairs for line in _pair_problems(rig, recorded[0].period_s, pair)]
 
 
-def steps_of(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
+def reading_steps(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
     """Smallest step between readings of each sensor (SI units), one count for a correct one; 0 for a single reading."""
     steps = []
     for i, sensor in enumerate(rig.sensors):
@@ -57,7 +57,7 @@ def steps_of(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
 
 
 def _reading_problems(rig: Rig, recorded: Sequence[Stretch], reported: Sequence[int]) -> Iterator[str]:
-    for i, (sensor, step) in enumerate(zip(rig.sensors, steps_of(rig, recorded), strict=True)):
+    for i, (sensor, step) in enumerate(zip(rig.sensors, reading_steps(rig, recorded), strict=True)):
         half = sensor_half_range(rig, sensor.name)
         if step == 0.0 and i not in reported:
             yield f"{sensor.name} never changes its reading: check its supply and wiring"
@@ -68,13 +68,13 @@ def _reading_problems(rig: Rig, recorded: Sequence[Stretch], reported: Sequence[
             )
 
 
-def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
+def _undetermined_aspects(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
     """Aspects that the signals do not determine."""
     both = f"{rig.sensors[pair.velocity].name} and {rig.sensors[pair.place].name}"
     more = "excite the plant longer or more strongly, clear of walls"
     if pair.overall is None:
         yield f"{both} cannot be compared: {more}"
-    elif _follows(pair.overall.rate) is None:
+    elif _matches_rate(pair.overall.rate) is None:
         rate = pair.overall.rate
         yield f"{both}: the rate is {rate.low:.3g} to {rate.high:.3g} times the velocity, too uncertain: {more}"
     elif pair.overall.lag_s.high - pair.overall.lag_s.low > 2.0 * recorded[0].period_s:
@@ -90,9 +90,11 @@ def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
         stuck, moving = names[pair.stuck[0]]
         when = f" in quarter {pair.stuck[1]} of the recording" if pair.stuck[1] else ""
         yield f"{stuck} is stuck{when} while {moving} moves: check its supply and wiring"
-    elif pair.swapped is not None and _follows(pair.swapped.rate) and not (overall and _follows(overall.rate)):
+    elif (
+        pair.swapped is not None and _matches_rate(pair.swapped.rate) and not (overall and _matches_rate(overall.rate))
+    ):
         yield f"{both} are swapped: exchange their wires"
-    elif overall is not None and _follows(overall.rate) is False:
+    elif overall is not None and _matches_rate(overall.rate) is False:
         yield _wrong_scale(place.name, velocity.name, overall.rate)
     elif change := _changed_part(pair):
         low, high = sorted(change[1][1:])
@@ -111,7 +113,7 @@ def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
 def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, overall: Agreement) -> Iterator[str]:
     place, velocity = rig.sensors[pair.place], rig.sensors[pair.velocity]
     lag = overall.lag_s.scaled(1.0 / period_s)
-    if lag.beyond(-LAG_TOLERANCE, LAG_TOLERANCE):
+    if lag.lies_beyond(-LAG_TOLERANCE, LAG_TOLERANCE):
         yield (
             f"{velocity.name} lags {place.name} by {lag.value:.2f} periods ({lag.low:.2f} to {lag.high:.2f}; limit "
             f"{LAG_TOLERANCE:g}): sample both at the same time, or shorten the filter"
@@ -119,19 +121,19 @@ def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, overall: Agreement) 
     max_zero = ZERO_TOLERANCE * (sensor_half_range(rig, velocity.name) or np.inf)
     zeros = [overall.zero, *(part.zero for part in pair.parts if part is not None)]
     worst = max(zeros, key=lambda zero: max(zero.low, -zero.high))
-    if worst.beyond(-max_zero, max_zero):
+    if worst.lies_beyond(-max_zero, max_zero):
         yield (
             f"{velocity.name} reads {worst.value:.3g} ({worst.low:.3g} to {worst.high:.3g}) {velocity.unit} at rest "
             f"(at most {max_zero:.3g}): calibrate its zero"
         )
 
 
-def _follows(rate: Interval) -> bool | None:
-    """Whether the velocity is the rate of the position up to its sign; None if the interval allows either."""
+def _matches_rate(rate: Interval) -> bool | None:
+    """Whether the velocity is the rate of the position, up to its sign; None if the interval does not decide."""
     size = rate if rate.value > 0 else rate.scaled(-1.0)
-    if size.within(*_RATES):
+    if size.lies_within(*_RATES):
         return True
-    return False if size.beyond(*_RATES) else None
+    return False if size.lies_beyond(*_RATES) else None
 
 
 def _wrong_scale(place: str, velocity: str, rate: Interval) -> str:
@@ -147,10 +149,10 @@ def _wrong_scale(place: str, velocity: str, rate: Interval) -> str:
 
 
 def _changed_part(pair: Pair) -> tuple[int, Interval] | None:
-    """First quarter in which the pair behaves significantly differently than before, and its rate."""
-    usual = next((part for part in pair.parts if part is not None and _follows(part.rate)), pair.overall)
+    """Return the first quarter whose rate differs significantly from that of earlier ones, and that rate."""
+    usual = next((part for part in pair.parts if part is not None and _matches_rate(part.rate)), pair.overall)
     sign = 1.0 if usual is None or usual.rate.value > 0 else -1.0
     for k, part in enumerate(pair.parts, 1):
-        if part is not None and part.rate.scaled(sign).beyond(*_RATES):
+        if part is not None and part.rate.scaled(sign).lies_beyond(*_RATES):
             return k, part.rate
     return None

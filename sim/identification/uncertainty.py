@@ -36,7 +36,7 @@ class Noise(NamedTuple):
     """Standard error of the logarithm of ``total``."""
 
 
-class Joint(NamedTuple):
+class JointDistribution(NamedTuple):
     """Joint normal distribution of the coordinates around the fit."""
 
     covariance: Array
@@ -60,7 +60,7 @@ def noise_of(fit: Fit, resolutions: Array) -> Noise:
     return Noise(np.sqrt(variance), np.where(hidden, 0.0, np.sqrt(np.maximum(alone, 0.0))), 0.5 * scatter)
 
 
-def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
+def joint_of(fit: Fit, free: NDArray[np.bool_]) -> JointDistribution:
     """Joint distribution of the free coordinates; raises LinAlgError if the problem is singular."""
     jacobian = fit.jacobian[:, :, free]
     information = np.swapaxes(jacobian, 1, 2) @ jacobian
@@ -76,9 +76,9 @@ def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
     indices = np.flatnonzero(free)
     full_covariance[np.ix_(indices, indices)] = covariance
     inflation[indices] = np.diag(covariance) / np.diag(white)
-    return Joint(full_covariance, inflation)
+    return JointDistribution(full_covariance, inflation)
 
 
-def half_widths(joint: Joint, level: float = 0.95) -> Array:
+def half_widths(joint: JointDistribution, level: float = 0.95) -> Array:
     """Half-width of each coordinate's interval (p,)."""
     return np.asarray(ndtri(0.5 + 0.5 * level) * np.sqrt(np.diag(joint.covariance)))

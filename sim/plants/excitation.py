@@ -20,7 +20,7 @@ class Excitation(NamedTuple):
     command: CommandLaw
 
 
-def rest(rig: Rig, duration_s: float) -> Excitation:
+def hold_safe(rig: Rig, duration_s: float) -> Excitation:
     """Hold the safe output."""
     safe = tuple(a.safe for a in rig.actuators)
     return Excitation("rest", duration_s, lambda t, observation: safe)
@@ -48,7 +48,7 @@ def chirp(
     return Excitation(f"chirp of {name}, {share:.0%}", duration_s, command)
 
 
-def square(
+def square_wave(
     rig: Rig,
     ranges: Mapping[str, tuple[float, float]],
     actuator: int,
@@ -70,8 +70,8 @@ def square(
 
 def chirps(rig: Rig, ranges: Mapping[str, tuple[float, float]], chirp_s: float, rest_s: float) -> list[Excitation]:
     """Chirps of each actuator in turn from 0.1 to 4 Hz, gentle ones first, with rests in between."""
-    experiment = [rest(rig, 0.5 * rest_s)]
+    experiment = [hold_safe(rig, 0.5 * rest_s)]
     for share in (0.15, 0.5, 1.0):
         for i in range(len(rig.actuators)):
-            experiment += [chirp(rig, ranges, i, share, (0.1, 4.0), chirp_s), rest(rig, rest_s)]
+            experiment += [chirp(rig, ranges, i, share, (0.1, 4.0), chirp_s), hold_safe(rig, rest_s)]
     return experiment

@@ -20,7 +20,7 @@ __all__ = [
     "V",
     "advance",
     "apply_backlash",
-    "effective",
+    "effective_action",
     "maths_for",
     "rk4",
     "step",
@@ -28,7 +28,7 @@ __all__ = [
 
 _OFF: Final = msgspec.UNSET
 SUBSTEPS: Final = 2
-"""Steps per control period: two of Ts/2, as in the paper's code; near a magnet one is not enough."""
+"""Steps per control period: two, as in the paper's code, because one is not accurate enough near a magnet."""
 
 
 class Dynamics(Protocol):
@@ -82,7 +82,7 @@ def advance(
     """
     xp = maths_for(state[0])
     h = dt / substeps
-    action = effective(xp, plant, action)
+    action = effective_action(xp, plant, action)
     friction = plant.dry_friction
     for _ in range(substeps):
         after = plant.integrate(xp, state, action, h)
@@ -90,7 +90,7 @@ def advance(
     return state
 
 
-def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
+def effective_action(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
     """Action after the plant's dead band and saturation."""
     if plant.dead_band is not _OFF:
         action = tuple([_excess(xp, u, plant.dead_band) for u in action])
@@ -124,8 +124,8 @@ def step(
 def _after_dry_friction(
     xp: Maths[V], plant: Dynamics, before: tuple[V, ...], after: tuple[V, ...], reduction: V | float
 ) -> tuple[V, ...]:
-    """State after dry friction has reduced each velocity by ``reduction``; a plant at rest in all velocities does not
-    creep."""
+    """State after dry friction has reduced each velocity by ``reduction``; a plant that remains at rest keeps its
+    complete state, so that it does not creep."""
     velocities: list[Any] = list(after)
     stuck: Any = True
     for index in plant.velocities_at:

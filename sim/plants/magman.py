@@ -14,7 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
-from onrig.sim.plants.excitation import CommandLaw, Excitation, rest
+from onrig.sim.plants.excitation import CommandLaw, Excitation, hold_safe
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrow_box, unit
 
@@ -51,7 +51,8 @@ class Magman(Plant, frozen=True, tag="magman"):
     wall_speed: Annotated[NotNegative, unit("m/s")] = 0.01
     """Rebound speed at a wall."""
     magnets: tuple[Quantity, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Centre of each coil (m), if they are not four at equal distances; the two fields above are then ignored."""
+    """Centre of each coil (m), for other than four equidistant coils; overrides ``first_magnet`` and
+    ``magnet_spacing``."""
 
     state_names: ClassVar[tuple[str, ...]] = ("position", "velocity")
     separable: ClassVar[tuple[str, ...]] = ("c2",)
@@ -109,7 +110,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         """Neighbouring coils in turn, from one end to the other and back, weakly and strongly."""
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return super().excitations(rig, ranges)
-        excitations_of_coils = [rest(rig, 1.0)]
+        excitations_of_coils = [hold_safe(rig, 1.0)]
         last = len(rig.actuators) - 1
         there_and_back = [(i, i + 1) for i in range(last)] + [(i, i - 1) for i in range(last, 0, -1)]
         highest = tuple(ranges[a.name][1] for a in rig.actuators)
@@ -117,7 +118,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         for share in (0.15, 1.0, 0.3, 0.15, 0.6, 0.2):
             for pair in there_and_back:
                 names = " and ".join(rig.actuators[i].name for i in pair)
-                law = _to_and_fro(pair, share, highest, self.centres, position)
+                law = _alternate_coils(pair, share, highest, self.centres, position)
                 excitations_of_coils.append(Excitation(f"{names}, {share:.0%}", 3.2, law))
         return excitations_of_coils
 
@@ -180,7 +181,7 @@ class Magman(Plant, frozen=True, tag="magman"):
 
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
-        """Speeds at which some commands can pass, along the track."""
+        """Curves, along the track, of the highest speeds at which some commands can pass."""
         box, rig = narrow_box(box, MagmanBox), setting.rig
         prediction, envelope = box.prediction(setting), setting.envelope[box.velocity]
         names = [o.name for o in rig.observations]
@@ -218,10 +219,10 @@ class Magman(Plant, frozen=True, tag="magman"):
         return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)
 
 
-def _to_and_fro(
+def _alternate_coils(
     pair: tuple[int, int], share: float, highest: Command, centres: tuple[float, ...], position: int
 ) -> CommandLaw:
-    """Two alternating coils; a ball that leaves their reach is first drawn back."""
+    """Energise two coils alternately; a ball beyond their reach is first pulled back."""
     ends = centres.index(min(centres)), centres.index(max(centres))
     low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M
 

@@ -14,7 +14,7 @@ from onrig.runtime.safety.pendulum import PendulumBox, side_cases
 from onrig.runtime.safety.phase_plane import N_LEVELS, N_NODES, upper_side
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
-from onrig.sim.plants.excitation import Excitation, chirp, rest, square
+from onrig.sim.plants.excitation import Excitation, chirp, hold_safe, square_wave
 from onrig.sim.plants.integrate import Array, Maths, V, step
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrow_box, unit, wrapped
 
@@ -127,14 +127,14 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         swings = [Excitation("pumped, then free", 8.0, swing)] * 3
         band_hz = self._band_hz(0.2, 3.0)
         gentle, middle, full = (chirp(rig, ranges, 0, share, band_hz, 16.0) for share in (0.15, 0.5, 1.0))
-        steps = square(rig, ranges, 0, 1.0, 0.4, 16.0)
-        return [rest(rig, 2.0), gentle, middle, *swings, steps, full]
+        steps = square_wave(rig, ranges, 0, 1.0, 0.4, 16.0)
+        return [hold_safe(rig, 2.0), gentle, middle, *swings, steps, full]
 
     def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """A gentle chirp, which overcomes a large dead band, then strong ones, which show the damping best."""
+        """A gentle chirp beyond a large dead band, strong ones, which determine the damping best, and a square wave."""
         gentle = chirp(rig, ranges, 0, 0.3, self._band_hz(0.5, 2.0), 4.0)
         full = chirp(rig, ranges, 0, 1.0, self._band_hz(0.2, 3.0), 4.0)
-        return [rest(rig, 0.5), gentle, full, full, full, square(rig, ranges, 0, 1.0, 0.4, 4.0)]
+        return [hold_safe(rig, 0.5), gentle, full, full, full, square_wave(rig, ranges, 0, 1.0, 0.4, 4.0)]
 
     def _band_hz(self, low: float, high: float) -> tuple[float, float]:
         """Band around the natural frequency, from multiples of it."""

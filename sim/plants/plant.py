@@ -88,14 +88,14 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     dry_friction: Annotated[NotNegative, unit("unit/s^2")] | msgspec.UnsetType = msgspec.UNSET
     """Deceleration by dry friction; it stops the velocity within an integration step but does not reverse it."""
     dead_band: Annotated[NotNegative, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
-    """Actions up to this size have no effect; larger ones act by the excess."""
+    """Largest action without effect; of a larger one, only the excess acts."""
     delay_s: Annotated[Seconds, unit("s")] | msgspec.UnsetType = msgspec.UNSET
     """Delay from an actuator's output to its effect; invisible to the device."""
     backlash: Annotated[NotNegative, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
     """Play between an actuator and the plant: after a reversal, an action takes effect once it has changed by this
     width."""
     saturation: Annotated[Positive, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
-    """Largest effective action, such as a torque limit; larger ones act like this one."""
+    """Largest effective action, such as a torque limit; larger ones are clipped to it."""
 
     separable: ClassVar[tuple[str, ...]] = ()
     """Fields that are identifiable in addition to the lumped parameters (``onrig identify``)."""
@@ -195,7 +195,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     # -- safety and identification -------------------------------------------------------------------------------------
 
     def box_deviations(self, box: PlantBox, rig: Rig) -> Iterator[str]:
-        """Describe deviations from a box's plants in other than the lumped parameters."""
+        """Describe where parameters other than the lumped ones differ from a box's plants."""
         yield from ()
 
     @property
@@ -205,7 +205,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
         """Copy with other lumped parameters, each a number or an array over trials."""
-        raise _needs_family(self)
+        raise _missing_family_error(self)
 
     @property
     def identifiable(self) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
         """Excitations for an experiment that may end early (`onrig identify --until`), the gentlest first.
 
-        By default short chirps; for a plant with its own excitations, those.
+        By default short chirps, or the plant's own `excitations` if it defines any.
         """
         own = type(self).excitations is not Plant.excitations
         return self.excitations(rig, ranges) if own else chirps(rig, ranges, chirp_s=4.0, rest_s=0.5)
@@ -240,24 +240,24 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
         """The nominal plant of a box; raises ValueError if the box belongs to another family."""
-        raise _needs_family(cls)
+        raise _missing_family_error(cls)
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
         """Adversarial policies for testing the shield."""
-        raise _needs_family(cls)
+        raise _missing_family_error(cls)
 
     @classmethod
     def safe_states(
         cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Draw n positions, and the lowest and highest safe velocity at each."""
-        raise _needs_family(cls)
+        raise _missing_family_error(cls)
 
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
         """Plot of the safe set."""
-        raise _needs_family(cls)
+        raise _missing_family_error(cls)
 
     def sketch(self, rig: Rig) -> Sketch | None:
         """Drawing instructions with the rig's signal names; None for bars, or if the rig does not match."""
@@ -278,7 +278,7 @@ def narrow_box(box: PlantBox, family: type[Box]) -> Box:
     return box
 
 
-def _needs_family(plant: object) -> ValueError:
+def _missing_family_error(plant: object) -> ValueError:
     kind = plant if isinstance(plant, type) else type(plant)
     return ValueError(f"{kind.__name__} does not define the members required to test a shield")
 

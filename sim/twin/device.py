@@ -17,7 +17,7 @@ from onrig.runtime.starts import Starts, are_starts_random, draw_start, start_li
 from onrig.sim.plants.integrate import SCALAR, advance, apply_backlash
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Sensing
-from onrig.sim.twin.options import TwinOptions, drawn_options, twin_problems
+from onrig.sim.twin.options import TwinOptions, draw_options, twin_problems
 
 
 class TwinDevice(ProtocolDevice):
@@ -89,7 +89,7 @@ class TwinDevice(ProtocolDevice):
 
     def _reset_plant(self, seed: int) -> None:
         if self._configured_options.samples is not msgspec.UNSET:
-            self._apply_options(drawn_options(self._configured_options, seed), self.rig)
+            self._apply_options(draw_options(self._configured_options, seed), self.rig)
         self._sensing.reseed(seed)
         if are_starts_random(self._starts):
             self._start_state = self._draw_start(seed)

@@ -21,7 +21,7 @@ _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FaultRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Probability of each fault per wire frame in one direction."""
 
     drop: _Probability = 0.0
@@ -34,7 +34,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Duplicate arrival."""
 
 
-class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScheduledFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One fault at a known time: from state frame ``frame`` on, for ``frames`` frames."""
 
     kind: Kind
@@ -55,8 +55,8 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Seed of the random faults."""
-    to_host: Rates = Rates()
-    to_device: Rates = Rates()
+    to_host: FaultRates = FaultRates()
+    to_device: FaultRates = FaultRates()
     stall: _Probability = 0.0
     """Per state frame: the connection holds everything for ``stall_frames``, then delivers it in one burst."""
     stall_frames: _Count = 5
@@ -68,7 +68,7 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unset."""
     delay_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 5_000
     """Delay of a delayed frame, in device time."""
-    scheduled: tuple[Scheduled, ...] = ()
+    scheduled: tuple[ScheduledFault, ...] = ()
 
 
 class FaultInjector:
@@ -79,12 +79,12 @@ class FaultInjector:
         device, to_host, to_device = np.random.SeedSequence(plan.seed).spawn(3)
         self._device = np.random.default_rng(device)
         self._line = {"to_host": np.random.default_rng(to_host), "to_device": np.random.default_rng(to_device)}
-        self._rates: dict[str, Rates] = {"to_host": plan.to_host, "to_device": plan.to_device}
+        self._rates: dict[str, FaultRates] = {"to_host": plan.to_host, "to_device": plan.to_device}
         self._held_frames: dict[str, list[bytes]] = {"to_host": [], "to_device": []}
-        self._active: dict[Kind, list[Scheduled]] = {}
+        self._active: dict[Kind, list[ScheduledFault]] = {}
         self._stalled_until = 0
         self._count = 0
-        self._last = b""
+        self._last_state_frame = b""
 
     def active(self, kind: Kind) -> bool:
         """Whether a scheduled fault of this kind is active since the latest ``begin_frame``."""
@@ -96,10 +96,10 @@ class FaultInjector:
         return any(fault.frame == self._count for fault in self._active.get("unnamed", ()))
 
     def state_frame(self, data: bytes) -> bytes:
-        """Wire frame to send for a state frame: itself, or during a freeze the last one before it."""
-        if "freeze" in self._active and self._last:
-            return self._last
-        self._last = data
+        """Return the wire frame to send for a state frame: itself, or during a freeze the last one before it."""
+        if "freeze" in self._active and self._last_state_frame:
+            return self._last_state_frame
+        self._last_state_frame = data
         return data
 
     def begin_frame(self) -> bool:

@@ -79,7 +79,7 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
         ]
 
 
-def drawn_options(options: TwinOptions, reset_seed: int) -> TwinOptions:
+def draw_options(options: TwinOptions, reset_seed: int) -> TwinOptions:
     """Options of the episode whose reset has this seed (``onrig.runtime.random_streams.device_seed``)."""
     if options.samples is msgspec.UNSET:
         return options

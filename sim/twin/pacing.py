@@ -139,11 +139,11 @@ class TwinLoop:
         connected = False
         while not self._stop_requested():
             data = line.read(_IDLE_NS)
-            if line.hung_up and connected:
+            if line.has_hung_up and connected:
                 device.on_link_loss()
-            connected = not line.hung_up
+            connected = not line.has_hung_up
             self._apply_injected_faults(0)
-            for body in self._incoming(data, 0):
+            for body in self._bodies_due(data, 0):
                 self._answer(body, 0)
                 if device.sample_due:
                     self._emit()
@@ -174,11 +174,11 @@ class TwinLoop:
                 due_ns = min(due_ns, self._delayed[0][0])
             data = line.read(due_ns - now)
             offset_us = int((now_ns() - sampled_ns) * scale) // 1000
-            if line.hung_up and connected:
+            if line.has_hung_up and connected:
                 device.on_link_loss(offset_us)
-            connected = not line.hung_up
+            connected = not line.has_hung_up
             self._apply_injected_faults(offset_us)
-            for body in self._incoming(data, now_ns()):
+            for body in self._bodies_due(data, now_ns()):
                 self._answer(body, offset_us)
 
     def _emit(self, not_before_ns: int = 0) -> None:
@@ -193,10 +193,10 @@ class TwinLoop:
         wire = encode_frame(device.sample())
         if injector is not None:
             wire = injector.state_frame(wire)
-            # Takes effect after this sample: the frame just taken is the last one without it.
+            # The fault takes effect after this sample, so the frame just sent is the last one without it.
             device.press_estop(pressed=self._pressed or injector.active("estop"))
             if injector.latches_without_code:
-                device.latch_without_code()
+                device.latch_fault_without_code()
             if injector.active("stranger"):
                 hello = device.hello()
                 wire += encode_frame(encode_hello(hello._replace(boot_id=hello.boot_id ^ 1)))
@@ -232,12 +232,12 @@ class TwinLoop:
             return
         for delay_us, data in self._injector.transform("to_host", wire):
             if delay_us and self._device.time_scale:
-                self._defer(delay_us, True, data)
+                self._delay(delay_us, True, data)
             else:
                 self._line.write(data)
 
-    def _incoming(self, data: bytes, now_ns: int) -> list[bytes]:
-        """Bodies that reach the device now: those just read, after injected faults, and delayed ones that are due."""
+    def _bodies_due(self, data: bytes, now_ns: int) -> list[bytes]:
+        """Return the bodies that reach the device now: those just read (after injected faults), and delayed ones."""
         bodies = self._reader.feed(data) if data else []
         if self._injector is None:
             return bodies
@@ -251,13 +251,13 @@ class TwinLoop:
         for body in bodies:
             for delay_us, wire in self._injector.transform("to_device", encode_frame(body)):
                 if delay_us and self._device.time_scale:
-                    self._defer(delay_us, False, wire)
+                    self._delay(delay_us, False, wire)
                 else:
                     received += wire
         bodies = self._faulty_reader.feed(bytes(received)) if received else []
         return [body for body in bodies if not _is_disarm_request(body)] if self._injector.active("deaf") else bodies
 
-    def _defer(self, delay_us: int, to_host: bool, wire: bytes) -> None:
+    def _delay(self, delay_us: int, to_host: bool, wire: bytes) -> None:
         self._n_delayed += 1
         due_ns = self._now_ns() + round(delay_us * 1000 / self._device.time_scale)
         heapq.heappush(self._delayed, (due_ns, self._n_delayed, to_host, wire))

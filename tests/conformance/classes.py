@@ -21,13 +21,15 @@ class _AsTests(DeviceConformance):
 
     @pytest.fixture
     def armed(self, host: Host) -> Host:
-        return self.armed_by(host)
+        return self.configure_and_arm(host)
 
 
 def of_the_policy(test_class: type[DeviceConformance]) -> type[DeviceConformance]:
     """Leave a class only the tests of a device's own policy; another class shows the other rules."""
     for name in dir(test_class):
-        if name.startswith("test_") and "self.with_policy(" not in inspect.getsource(getattr(test_class, name)):
+        if name.startswith("test_") and "self.configure_for_policy(" not in inspect.getsource(
+            getattr(test_class, name)
+        ):
             setattr(test_class, name, None)
     return test_class
 

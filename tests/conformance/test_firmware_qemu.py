@@ -34,7 +34,7 @@ class OnQemu:
 
     def connect(self) -> Host:
         host = Host(open_port(str(self.board.line)), self.rig, time)
-        host.wire.forget()  # stale bytes from before anybody read from the socket
+        host.wire.clear()  # stale bytes from before anybody read from the socket
         return host
 
     def press_estop(self, *, pressed: bool) -> None:

@@ -37,7 +37,7 @@ _HOOKS: Final = {
     "press_estop": ("press_estop",),
     "kill_sensors": ("kill_sensors",),
     "hang_up": ("hang_up",),
-    "reboot": ("reboot", "switched_on"),
+    "reboot": ("reboot", "power_cycle"),
 }
 """Hooks that a device may lack, and what tests call that need them."""
 _TESTS: Final = Path(__file__).parents[1]

@@ -102,8 +102,8 @@ def test_memory_stays_bounded_even_if_every_point_is_on_the_hull() -> None:
     sync = ClockSync(window=100)
     for k in range(1, 5000):
         sync.add(k * 1000, k * k * 100)
-    assert len(sync._old.xs) <= 200
-    assert len(sync._young.xs) <= 200
+    assert len(sync._older_hull.xs) <= 200
+    assert len(sync._younger_hull.xs) <= 200
 
 
 def test_a_reset_map_starts_from_the_next_sample() -> None:

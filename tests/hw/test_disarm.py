@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onrig.hw.clock import VirtualClock
-from onrig.hw.disarm import Disarmed, disarm
+from onrig.hw.disarm import DisarmConfirmation, disarm
 from onrig.hw.messages import Op, Result, State, Status
 from onrig.hw.transport import LinkError
 from onrig.sim.twin.device import TwinDevice
@@ -42,14 +42,14 @@ def stream(device: FakeDevice, *states: State) -> None:
 def test_a_frame_that_is_no_longer_armed_shows_it(device: FakeDevice, clock: VirtualClock) -> None:
     device.before_response = [state_of(7)]
     stream(device, state_of(8), safe(9))
-    assert disarm(device.line, clock) == Disarmed("pendulum", configured=False)
+    assert disarm(device.line, clock) == DisarmConfirmation("pendulum", was_configured=False)
     assert [op for op, _ in device.acted] == ASKED
 
 
 @pytest.mark.rules("H202", "H610")
 def test_an_answer_without_a_frame_that_shows_it_is_not_believed(device: FakeDevice, clock: VirtualClock) -> None:
     stream(device, *(state_of(n) for n in range(1, 500)))
-    with pytest.raises(LinkError, match="answered DISARM, but of its state frames, none showed its outputs safe"):
+    with pytest.raises(LinkError, match="answered DISARM, but no state frame shows its safe output in force"):
         disarm(device.line, clock)
     assert [op for op, _ in device.acted] == ASKED
 
@@ -67,14 +67,14 @@ def test_a_device_whose_outputs_contradict_its_status_is_not_safe_and_says_so(
 
 def test_disarmed_with_another_than_the_safe_output_is_not_safe(device: FakeDevice, clock: VirtualClock) -> None:
     stream(device, *(state_of(n)._replace(status=0) for n in range(1, 500)))
-    with pytest.raises(LinkError, match="none showed its outputs safe"):
+    with pytest.raises(LinkError, match="no state frame shows its safe output in force"):
         disarm(device.line, clock)
 
 
 def test_a_device_that_was_just_powered_up_is_configured_to_send_the_frame(clock: VirtualClock) -> None:
     config = load("pendulum")
     device = TwinDevice(config.rig, twin_options(config), config.task.start)
-    assert disarm(LoopbackDevice(device, clock).transport, clock) == Disarmed("pendulum", configured=True)
+    assert disarm(LoopbackDevice(device, clock).transport, clock) == DisarmConfirmation("pendulum", was_configured=True)
     assert not device.armed
 
 
@@ -82,11 +82,11 @@ def test_a_device_that_was_just_powered_up_is_configured_to_send_the_frame(clock
 def test_so_is_a_simulator_whose_time_stands_still(clock: VirtualClock) -> None:
     config = load("pendulum")
     device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=0.0)
-    assert disarm(LoopbackDevice(device, clock).transport, clock) == Disarmed("pendulum", configured=True)
+    assert disarm(LoopbackDevice(device, clock).transport, clock) == DisarmConfirmation("pendulum", was_configured=True)
 
 
 def test_a_device_that_sends_no_frame_for_all_that_is_unconfirmed(device: FakeDevice, clock: VirtualClock) -> None:
-    with pytest.raises(LinkError, match="of its state frames, none arrived"):
+    with pytest.raises(LinkError, match="but no state frame arrived"):
         disarm(device.line, clock)
     assert [op for op, _ in device.acted] == [*ASKED, Op.CONFIGURE]
 

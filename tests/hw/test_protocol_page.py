@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.hw import messages as m
-from onrig.hw.conformance.page import PAGE, block
+from onrig.hw.conformance.page import PAGE, code_block
 from onrig.hw.framing import (
     MAX_BODY_BYTES,
     MAX_CHUNK_BYTES,
@@ -58,7 +58,7 @@ class Vector(NamedTuple):
 
 def vectors() -> list[Vector]:
     found: list[Vector] = []
-    for line in block("vectors").splitlines():
+    for line in code_block("vectors").splitlines():
         head, *words = line.split()
         if line.startswith(" "):
             found[-1].raw[head] = bytes.fromhex("".join(words))
@@ -129,7 +129,7 @@ def test_the_channel_vectors_are_the_payloads_of_the_describe_responses() -> Non
     assert [bytes.fromhex(v.fields["payload"]) for v in responses] == channels
 
 
-@pytest.mark.parametrize("line", block("refused").splitlines())
+@pytest.mark.parametrize("line", code_block("refused").splitlines())
 @pytest.mark.rules("H802")
 def test_each_chunk_to_be_refused_is_refused_for_its_reason(line: str) -> None:
     reason, *words = line.split()
@@ -229,7 +229,7 @@ def firmware(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("no C compiler here")
     folder = tmp_path_factory.mktemp("firmware")
     source, library = folder / "framing.c", folder / "framing.so"
-    source.write_text(block("c"))
+    source.write_text(code_block("c"))
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC"]
     subprocess.run([C_COMPILER, *flags, "-o", str(library), str(source)], check=True, timeout=60)
     loaded = ctypes.CDLL(str(library))
@@ -261,6 +261,6 @@ def test_the_c_code_frames_as_python_does(firmware: ctypes.CDLL, body: bytes, wh
 
 
 def test_the_c_code_refuses_what_must_be_refused(firmware: ctypes.CDLL) -> None:
-    for line in block("refused").splitlines():
+    for line in code_block("refused").splitlines():
         assert c_decode(firmware, bytes.fromhex("".join(line.split()[1:]))) is None
     assert c_decode(firmware, b"\x02" * 255) is None

@@ -109,7 +109,7 @@ def test_the_host_stops_it_and_sees_that_it_is_safe() -> None:
 
 
 def test_a_device_without_a_policy_or_with_another_one_is_named() -> None:
-    with pytest.raises(PolicyStopped, match="no policy of its own"):
+    with pytest.raises(PolicyStopped, match="no built-in policy"):
         next(Bench(policy=False).renewed())
     with pytest.raises(PolicyStopped, match="no renewal of policy 0000000000000000 at 20000 us: it was built with an"):
         list(islice(Bench().renewed(bytes(8)), 20))

@@ -339,11 +339,11 @@ def test_a_command_that_a_clogged_line_does_not_take_is_counted_not_repeated() -
 def test_a_hello_with_another_boot_id_reveals_a_reboot(connected: Bench) -> None:
     connected.session.request_hello()
     connected.session.wait_state(connected.deadline())
-    assert not connected.session.rebooted
+    assert not connected.session.has_rebooted
     connected.device.hello = connected.device.hello._replace(boot_id=2)
     connected.session.request_hello()
     connected.session.wait_state(connected.deadline())
-    assert connected.session.rebooted
+    assert connected.session.has_rebooted
     assert connected.session.counters.reboots == 1
 
 
@@ -353,24 +353,24 @@ def test_connecting_anew_after_a_reboot_accepts_frames_from_number_one(connected
     connected.device.hello = connected.device.hello._replace(boot_id=2)
     connected.session.request_hello()
     connected.session.wait_state(connected.deadline())
-    assert connected.session.rebooted
+    assert connected.session.has_rebooted
     connected.session.connect()
     connected.device.send(state_of(1))
     assert connected.session.wait_state(connected.deadline()) == state_of(1)
-    assert not connected.session.rebooted
+    assert not connected.session.has_rebooted
 
 
 def test_a_device_says_when_asked_whether_it_was_started_anew(connected: Bench) -> None:
-    assert not connected.session.was_rebooted()
+    assert not connected.session.check_reboot()
     connected.device.hello = connected.device.hello._replace(boot_id=2)
-    assert connected.session.was_rebooted()
+    assert connected.session.check_reboot()
 
 
 @pytest.mark.rules("H608")
 def test_an_unasked_hello_before_connecting_is_no_reboot(bench: Bench) -> None:
     bench.device.send_raw(encode_frame(encode_hello(bench.device.hello)))
     bench.session.wait_state(bench.deadline())
-    assert not bench.session.rebooted
+    assert not bench.session.has_rebooted
 
 
 def test_a_closed_line_is_an_error_everywhere(connected: Bench) -> None:

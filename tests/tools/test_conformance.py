@@ -15,7 +15,7 @@ from onrig.hw import messages as m
 from onrig.hw.clock import VirtualClock
 from onrig.hw.conformance.host import Host
 from onrig.hw.conformance.paced import PacedConformance
-from onrig.hw.conformance.page import rules, sentences
+from onrig.hw.conformance.page import rule_texts, rules
 from onrig.hw.conformance.runner import Tally, checks_of, run
 from onrig.hw.line import Serial
 from onrig.hw.messages import Result
@@ -50,18 +50,18 @@ class Patient(TwinDevice):
 class Obliging(TwinDevice):
     """Takes commands that are too late."""
 
-    def _command(self, body: bytes, offset_us: int) -> None:
+    def _handle_command(self, body: bytes, offset_us: int) -> None:
         command = self._command_layout.decode(body)
         if command.answers:
-            super()._command(self._command_layout.encode(self.frame, command.values), offset_us)
+            super()._handle_command(self._command_layout.encode(self.frame, command.values), offset_us)
 
 
 class Forgetful(TwinDevice):
     """Carries a repeated request out again."""
 
-    def _request(self, body: bytes, offset_us: int) -> list[bytes]:
-        self._exchange = b"", b""
-        return super()._request(body, offset_us)
+    def _handle_request(self, body: bytes, offset_us: int) -> list[bytes]:
+        self._last_exchange = b"", b""
+        return super()._handle_request(body, offset_us)
 
 
 class Loose(TwinDevice):
@@ -159,17 +159,17 @@ def test_an_answer_that_cannot_be_decoded_fails_its_rule_and_the_others_are_trie
 
 def test_the_verdicts_are_told_with_the_rules_own_sentences(capsys: pytest.CaptureFixture[str]) -> None:
     found = tally(Patient, "P414", "P601")
-    wanted = {number: sentences()[number] for number in ("P414", "P601")}
+    wanted = {number: rule_texts()[number] for number in ("P414", "P601")}
     assert print_verdicts(found, wanted) == ExitCode.HARDWARE
     said = capsys.readouterr().out
-    assert f"P414 FAILED: {sentences()['P414']}" in said
+    assert f"P414 FAILED: {rule_texts()['P414']}" in said
     assert "P601 not run (the sensors' cable must be unplugged by hand): Sensor limits" in said
     assert "2 rules: 0 hold, 1 failed, 1 not run" in said
 
 
 def test_every_rule_has_a_sentence() -> None:
-    assert list(sentences()) == rules()
-    assert all(len(sentence) >= 4 for sentence in sentences().values())
+    assert list(rule_texts()) == rules()
+    assert all(len(sentence) >= 4 for sentence in rule_texts().values())
 
 
 def test_a_device_on_a_port_says_itself_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +224,7 @@ def test_the_list_names_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "--list", "--only", "P50"]) == ExitCode.OK
     said = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in said] == ["P501", "P502", "P503", "P504", "P505", "P506"]
-    assert said[3].endswith(sentences()["P504"])
+    assert said[3].endswith(rule_texts()["P504"])
 
 
 def test_a_configurations_twin_is_started_for_it(capsys: pytest.CaptureFixture[str]) -> None:

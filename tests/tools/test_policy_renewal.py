@@ -97,7 +97,7 @@ def test_what_cannot_be_driven_is_named_in_one_line(
         (line,) = capsys.readouterr().err.splitlines()
         return line.removeprefix("onrig policy: ")
 
-    assert "no policy of its own" in refusal(4, Bench(policy=False))
+    assert "no built-in policy" in refusal(4, Bench(policy=False))
     other = tmp_path / "other.onnx"
     other.write_bytes(policies.sound())
     assert "was built with another" in refusal(5, Bench(), other)
@@ -114,4 +114,4 @@ def test_what_cannot_be_driven_is_named_in_one_line(
 def test_the_verb_reaches_a_twin_which_has_no_policy(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--set", "device.pace=realtime", "--duration", "1"]
     assert main(["policy", "renew", str(SWING_UP), "pendulum", *arguments]) == 4
-    assert "no policy of its own" in capsys.readouterr().err
+    assert "no built-in policy" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.hw.native import State, executor, executor_of, library, provenance, variant
+from onrig.hw.native import LibraryState, executor, executor_of, library, provenance, variant
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.log import mcap_log
 from onrig.runtime.log.steps import StepMessages
@@ -197,7 +197,9 @@ def test_native_policies_are_not_replayed_without_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", native=True).run()
-    monkeypatch.setattr(provenance, "state", lambda: State(None, "none", "switched off by ONRIG_NATIVE=off"))
+    monkeypatch.setattr(
+        provenance, "library_state", lambda: LibraryState(None, "none", "switched off by ONRIG_NATIVE=off")
+    )
     assert cli.main(["replay", str(run.folder)]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == (
         f"onrig replay: the policies' actions were computed by {executor_of(variant())}; here it would be numpy, which "

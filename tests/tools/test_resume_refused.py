@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.hw.native import State, difference, executor, executor_of, provenance
+from onrig.hw.native import LibraryState, describe_difference, executor, executor_of, provenance
 from onrig.learner.states import States
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.checksums import measure, write_list
@@ -93,7 +93,7 @@ def computed_by(folder: Path, meta: dict[str, object], variant: str | None) -> N
 def test_a_run_that_something_else_computed(
     folder: Path, variant: str, resumed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(provenance, "state", lambda: State(None, "x86-64-v3"))
+    monkeypatch.setattr(provenance, "library_state", lambda: LibraryState(None, "x86-64-v3"))
     monkeypatch.setattr(provenance, "usable_variants", lambda: ["x86-64-v4", "x86-64-v3"])
     executor = executor_of(variant)
     computed_by(
@@ -101,7 +101,7 @@ def test_a_run_that_something_else_computed(
     )
     before = content(folder)
     said = refused(capsys, "--resume", str(folder))
-    what = difference(executor, executor_of("x86-64-v3"), ["x86-64-v4", "x86-64-v3"])
+    what = describe_difference(executor, executor_of("x86-64-v3"), ["x86-64-v4", "x86-64-v3"])
     assert said == f"--resume: the run in '{folder}' was {what}"
     assert content(folder) == before
 

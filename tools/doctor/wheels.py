@@ -171,7 +171,7 @@ def examine_python(machine: Machine, needs: Needs) -> Iterator[Check]:
     yield from check_python(sys.version_info[:2], platform.python_version(), gil=bool(gil), isolated=isolated)
 
 
-def check_native(library: native.State, python: str) -> Check:
+def check_native(library: native.LibraryState, python: str) -> Check:
     """Finding on the loaded variant of the C library."""
     if library.library is not None:
         return passed("c-library", library.variant)
@@ -184,4 +184,4 @@ def check_native(library: native.State, python: str) -> Check:
 
 def examine_native(machine: Machine, needs: Needs) -> Iterator[Check]:
     """Read the facts about the C library, and check them."""
-    yield check_native(native.state(), sys.executable)
+    yield check_native(native.library_state(), sys.executable)

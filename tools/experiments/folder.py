@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from onrig.hw.native import Executor, difference_here
+from onrig.hw.native import Executor, difference_from_this_process
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.folder_access import check_folder as check_own
 from onrig.runtime.run_state.folder_access import check_path, try_lock
@@ -76,7 +76,7 @@ def check_executor(folder: Path) -> Executor | None:
     one.
     """
     recorded = find_executor(read_fields(folder / META), _RESUMED)
-    if difference_ := difference_here(recorded):
+    if difference_ := difference_from_this_process(recorded):
         raise Unsuitable(f"the trials in '{folder}' were {difference_}; or choose another folder")
     return recorded
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.native import Executor, difference_here, executor
+from onrig.hw.native import Executor, difference_from_this_process, executor
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS, StepRun
 from onrig.runtime.config.pieces import register_resolved
@@ -134,7 +134,7 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
 
     ``on_episode`` receives the number of finished episodes (evaluations, in a world) after each.
     """
-    if difference := difference_here(job.executor):
+    if difference := difference_from_this_process(job.executor):
         raise Unavailable(f"the worker on {platform.node()} is unsuitable: trials are {difference}")
     if isinstance(job, Job):
         settings = learner_settings(job.config.learner)

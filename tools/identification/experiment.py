@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from onrig.runtime.record import Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.rules import Ranges
-from onrig.sim.identification.identify import connection_of, contradictions, identify
+from onrig.sim.identification.identify import connection_of, identify, significant_defects
 from onrig.sim.identification.outcome import Identification, Implausible
 from onrig.sim.identification.recording import stretches
 from onrig.sim.identification.result import result_of
@@ -88,7 +88,7 @@ def _check_signs(experiment: Experiment, steps: Sequence[Step]) -> bool:
     signs."""
     config, plant = experiment.config, experiment.plant
     recorded = list(stretches(steps, config.rig, config.period_us))
-    if problems := contradictions(plant, config.rig, recorded):
+    if problems := significant_defects(plant, config.rig, recorded):
         raise Implausible(problems)
     try:
         connection = connection_of(plant, config.rig, recorded)

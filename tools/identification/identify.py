@@ -244,7 +244,7 @@ def _identify_twin(experiment: Experiment, seed: int, out: Path) -> IdentifiedPl
 
 
 def _identify_device(experiment: Experiment, out: Path, confirm: ConfirmationPrompt) -> IdentifiedPlant:
-    from onrig.hw.identity import DeviceMismatch, LimitsWider
+    from onrig.hw.identity import DeviceMismatch, LimitMismatch
     from onrig.hw.line import Serial
     from onrig.hw.messages import Capability
     from onrig.hw.session import DeviceSession, RequestRefused
@@ -274,7 +274,7 @@ def _identify_device(experiment: Experiment, out: Path, confirm: ConfirmationPro
                 return _drive_with_progress(config, session, parts, piece if resets else None)
 
             return _run_experiment(experiment, drive, out, f"device on {address}")
-    except (LimitsTooWide, LimitsWider) as error:
+    except (LimitsTooWide, LimitMismatch) as error:
         raise Failure(f"{address}: {error}; tighten the limits in the configuration to those of the device") from None
     except (LinkError, DeviceMismatch, RequestRefused) as error:
         raise Failure(f"{address}: {error}", ExitCode.HARDWARE) from None

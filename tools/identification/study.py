@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.identification.identify import contradictions, identify
+from onrig.sim.identification.identify import identify, significant_defects
 from onrig.sim.identification.outcome import Identification, Implausible
 from onrig.sim.identification.recording import Stretch, stretches
 from onrig.sim.identification.result import result_of
@@ -90,7 +90,9 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | RefusedTwin:
     steps = drive(config, session, excitations, seed=int(rng.integers(2**63)))
     recorded = list(stretches(steps, config.rig, config.period_us))
     gentle = round(sum(e.duration_s for e in excitations[:N_GENTLE_EXCITATIONS]) * config.rate_hz)
-    if problems := contradictions(nominal, config.rig, list(stretches(steps[:gentle], config.rig, config.period_us))):
+    if problems := significant_defects(
+        nominal, config.rig, list(stretches(steps[:gentle], config.rig, config.period_us))
+    ):
         return RefusedTwin(tuple(problems))
     bipolar = [a.low < a.safe < a.high for a in config.rig.actuators]
     inverted = rng.random() < 0.5 and any(bipolar)

@@ -19,7 +19,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.record import Rule
 from onrig.runtime.safety.plant_box import PlantBox, Prediction, Setting
 from onrig.sim.plants import Plant
-from onrig.sim.plants.integrate import BATCHED, Array, effective, rk4
+from onrig.sim.plants.integrate import BATCHED, Array, effective_action, rk4
 from onrig.sim.plants.plant import Command
 from onrig.sim.plants.registry import simulated
 from onrig.tools.terminal import align
@@ -136,7 +136,7 @@ def advance(
 ) -> tuple[State, Array]:
     """Return the states after each duration (n,) under a held command, and the largest |velocity| (n,) reached."""
     h = duration_s / substeps
-    command = effective(BATCHED, plant, command)
+    command = effective_action(BATCHED, plant, command)
     peak = np.abs(state[-1])
     for _ in range(substeps):
         state = rk4(BATCHED, plant, state, command, h)

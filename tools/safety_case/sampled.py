@@ -21,9 +21,9 @@ from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.sampled import SampledBox, SampledPrediction
 from onrig.runtime.task import episode_steps
 from onrig.sim.barrier.fleet import SharedSetup
-from onrig.sim.barrier.one_step import OneStep, Steps
+from onrig.sim.barrier.one_step import OneStepCheck, Steps
 from onrig.sim.barrier.plants import Draw, draw_plants
-from onrig.sim.barrier.table import COASTS
+from onrig.sim.barrier.table import COAST_HORIZON_FACTOR
 from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
 from onrig.tools.safety_case.campaign import Campaign, Law, Proposal, Tally, strongest_passing_command
@@ -102,11 +102,11 @@ def run_sampled(
     factors on parameters of the drawn plants, by name; the plants may thus exceed the range of the table.
     """
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    prediction, setup = box.prediction(setting), SharedSetup.of(config, box)
+    prediction, setup = box.prediction(setting), SharedSetup.from_config(config, box)
     laws, ticks = adversarial_policies(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
     names, n_done, unexplained = list(laws), 0, []
-    residuals = OneStep(config, box)
+    residuals = OneStepCheck(config, box)
     frames = min(episode_steps(config.task, config.rate_hz), round(MAX_TIME_TO_DEATH_S * config.rate_hz))
     while n_done < episodes:
         n = min(len(ticks), episodes - n_done)
@@ -130,7 +130,7 @@ def run_sampled(
             )
         state = safe_starts(prediction, setup, residuals.order, n, rng)
         batch = _Batch(config, setup, draw, lanes, residuals)
-        aftermath = round(COASTS * box.horizon_s * config.rate_hz)
+        aftermath = round(COAST_HORIZON_FACTOR * box.horizon_s * config.rate_hz)
         margins, share = batch.run(tuple(state - draw.bias), frames, aftermath, campaign)
         for lane, margin in zip(lanes, margins.tolist(), strict=True):
             campaign[lane.name].add(margin)
@@ -165,7 +165,7 @@ class _Batch:
     """Batch of episodes, each with a plant and a tick."""
 
     def __init__(
-        self, config: RunConfig, setup: SharedSetup, draw: Draw, lanes: list[Lane], residuals: OneStep
+        self, config: RunConfig, setup: SharedSetup, draw: Draw, lanes: list[Lane], residuals: OneStepCheck
     ) -> None:
         self._config, self._setup, self._draw, self._lanes = config, setup, draw, lanes
         self._residuals = residuals
@@ -210,7 +210,7 @@ class _Batch:
                     draw.late_s,
                     self._to_observations(self._read_sensors(state)),
                 )
-                unexplained += is_alive & self._residuals.outside(steps)
+                unexplained += is_alive & self._residuals.unexplained_steps(steps)
                 n_steps += is_alive
         for _ in range(aftermath):
             state, margin = self._advance(state, command, command)

@@ -68,7 +68,7 @@ def main(options: Options) -> int:
         advice = f"unconfirmed: {lease_note}inspect the rig"
         sys.stderr.write(f"onrig disarm: {cause}; {advice}\n")
         return ExitCode.HARDWARE
-    remark = "; it had sent no frames, and was configured first" if result.configured else ""
+    remark = "; it had sent no frames, and was configured first" if result.was_configured else ""
     print(f"{line.address}: device '{result.rig}' is disarmed, confirmed by a state frame{remark}")
     return ExitCode.OK
 

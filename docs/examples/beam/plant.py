@@ -15,10 +15,10 @@ class Beam(Plant, frozen=True, tag="beam"):
     """State (position in m, tilt in rad, velocity in m/s), action (servo's angle in rad,); stops at both ends."""
 
     half_length: Annotated[Positive, unit("m")] = 0.2
-    """From the middle to a stop."""
+    """Distance from the middle of the beam to a stop."""
     gravity: Annotated[Positive, unit("m/s^2")] = 9.81
     rolling: Annotated[NotNegative, unit("1/s")] = 0.1
-    """Deceleration of the rolling ball per velocity."""
+    """Deceleration of the rolling ball per unit of velocity."""
     servo_s: Annotated[Positive, unit("s")] = 0.05
     """Time constant of the servo."""
 
@@ -30,7 +30,7 @@ class Beam(Plant, frozen=True, tag="beam"):
         return 1
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of the state; of a rolling ball's inertia 2/7 turn it."""
+        """Time derivative of the state; the rotation of a rolling ball takes 2/7 of the accelerating force."""
         _, tilt, velocity = state
         acceleration = -(5.0 / 7.0) * self.gravity * xp.sin(tilt) - self.rolling * velocity
         return (velocity, (action[0] - tilt) / self.servo_s, acceleration)

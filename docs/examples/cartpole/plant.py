@@ -19,7 +19,7 @@ class CartPole(Plant, frozen=True, tag="cartpole"):
     pole: Annotated[Positive, unit("kg")] = 0.1
     """Mass of the pole."""
     half_length: Annotated[Positive, unit("m")] = 0.5
-    """From the pivot to the middle of the pole."""
+    """Distance from the pivot to the middle of the pole."""
     gravity: Annotated[Positive, unit("m/s^2")] = 9.81
     damping: Annotated[NotNegative, unit("N s/m")] = 0.5
     """Friction of the cart on its track."""
@@ -37,7 +37,7 @@ class CartPole(Plant, frozen=True, tag="cartpole"):
         return (2, 3)
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of the state under a force; ``xp`` has the functions for floats and for arrays."""
+        """Time derivative of the state under a force; ``xp`` provides functions for floats or arrays."""
         _, angle, speed, rate = state
         sin, cos, total = xp.sin(angle), xp.cos(angle), self.cart + self.pole
         moment = self.pole * self.half_length
@@ -46,7 +46,7 @@ class CartPole(Plant, frozen=True, tag="cartpole"):
         return (speed, rate, push - moment * turn * cos / total, turn)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """The angle within its turn, as the rig's encoder wraps."""
+        """Wrap the angle into one turn, like the rig's encoder."""
         position, angle, speed, rate = state
         return (position, wrapped(xp, angle), speed, rate)
 

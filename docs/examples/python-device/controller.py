@@ -25,14 +25,14 @@ class Controller:
         self.timeout_s = self.fed_s = 0.0
 
     def run(self, now_s: float, step_s: float) -> None:
-        """Let time pass."""
+        """Advance the motor by ``step_s``; an expired watchdog releases it."""
         if self.timeout_s and now_s - self.fed_s > self.timeout_s:
             self.torque = self.timeout_s = 0.0
         self.velocity += (self.torque - FRICTION * self.velocity) / INERTIA * step_s
         self.position += self.velocity * step_s
 
     def answer(self, line: str, now_s: float) -> str:
-        """Carry out a line, and answer it; a motor whose watchdog is not armed stays released."""
+        """Execute one command line and answer it; without an armed watchdog the motor remains released."""
         match line.split():
             case ["state"]:
                 return f"{self.position:.6f} {self.velocity:.6f}"
@@ -50,7 +50,7 @@ class Controller:
 
 
 def serve(master: int, log: TextIO) -> None:
-    """Serve one driver after another on the master's side of a pseudo terminal, for ever."""
+    """Serve one driver after another on the master side of a pseudo terminal."""
     controller, rest, pause_s, torque = Controller(), b"", 0.0, 0.0
     then_s = time.monotonic()
     while True:

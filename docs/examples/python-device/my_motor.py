@@ -1,4 +1,4 @@
-"""A motor behind a controller with a text protocol on a serial port, which has a watchdog of its own."""
+"""A motor behind a controller with a text protocol on a serial port and a built-in watchdog."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Motor(PythonDevice, frozen=True, forbid_unknown_fields=True, kw_only=True,
     """Serial port of the controller; $NAME for an environment variable."""
     baud: int = 921_600
     answer_s: float = 0.05
-    """Longest time for an answer; without one the sensors count as lost."""
+    """Timeout for an answer, after which the sensors count as lost."""
     watchdog_s: float | None = 0.1
-    """Time after which the controller releases the motor if it is no longer fed."""
+    """Time without feeding after which the controller releases the motor."""
 
 
 class MotorDriver(Driver):
-    """What the runtime calls: one thread, every call well within a period."""
+    """Driver, called by a single thread; each call must return within a fraction of the period."""
 
     def __init__(self, settings: Motor, rig: Rig) -> None:
         port = os.path.expandvars(settings.port)
@@ -37,14 +37,14 @@ class MotorDriver(Driver):
         return self._port.readline().decode().strip()
 
     def sample(self) -> Sequence[float]:
-        """Position (rad) and velocity (rad/s), in the order of the rig's sensors."""
+        """Read position (rad) and velocity (rad/s), in the order of the rig's sensors."""
         words = self._ask("state").split()
         if len(words) != 2:
             raise SensorLost(f"the controller answered {words}")
         return [float(word) for word in words]
 
     def apply(self, command: Sequence[float]) -> None:
-        """Torque (N m)."""
+        """Output a torque (N m)."""
         self._ask(f"torque {command[0]:.6f}")
 
     def safe(self) -> None:

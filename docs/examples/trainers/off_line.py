@@ -1,4 +1,4 @@
-"""TD3 off line, from the experiences that a run has kept: python off_line.py RUN_FOLDER POLICY.onnx [UPDATES]."""
+"""TD3 off line, from the stored experiences of a run: python off_line.py RUN_FOLDER POLICY.onnx [UPDATES]."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ BATCH = 64
 
 
 def main(folder, out, updates=5000):
-    """Learn, and write the policy with the rig's contract; return the agent."""
+    """Train, export the policy with the rig's contract, and return the agent."""
     run, rng = onrig.open_run(folder), np.random.default_rng(0)
     kept = run.experiences
     fields = [np.asarray(kept[name]) for name in ("observation", "action", "reward", "next_observation", "terminated")]

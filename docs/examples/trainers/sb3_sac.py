@@ -11,7 +11,7 @@ import onrig
 
 
 class Lateness(BaseCallback):
-    """Counts the steps in which the action of the period before was held."""
+    """Callback that counts the steps in which the action of the previous period was held."""
 
     held = 0
 
@@ -21,7 +21,7 @@ class Lateness(BaseCallback):
 
 
 def main(config: str = "pendulum", steps: int = 20_000, pace: str = "realtime", folder: str | None = None) -> float:
-    """Train, and return the mean reward per step of a last episode without noise."""
+    """Train; return the mean reward per step of a final episode without noise."""
     torch.set_num_threads(1)  # networks this small gain nothing from more, and the loop needs a core
     env = onrig.make(config, pace=pace, run_dir=folder)
     scaled = gymnasium.wrappers.TransformReward(

@@ -47,12 +47,12 @@ def read(line: Line | SocketLine, size: int) -> bytes:
 
 
 def test_a_new_line_has_no_host_until_one_writes(line: Line) -> None:
-    assert line.hung_up
+    assert line.has_hung_up
     assert line.read(0) == b""
     host = open_port(line.path)
     host.write(b"hello")
     assert read(line, 5) == b"hello"
-    assert not line.hung_up
+    assert not line.has_hung_up
     line.write(b"answer")
     assert host.read(SECOND_NS) == b"answer"
     host.close()
@@ -63,9 +63,9 @@ def test_what_the_host_sent_before_it_hung_up_is_read_first(line: Line) -> None:
     host.write(b"last words")
     host.close()
     assert read(line, 10) == b"last words"
-    assert not line.hung_up
+    assert not line.has_hung_up
     assert line.read(0) == b""
-    assert line.hung_up
+    assert line.has_hung_up
 
 
 def test_the_next_host_finds_the_line_as_the_first_did(line: Line) -> None:
@@ -75,7 +75,7 @@ def test_the_next_host_finds_the_line_as_the_first_did(line: Line) -> None:
         assert read(line, len(word)) == word
         host.close()
         assert line.read(0) == b""
-        assert line.hung_up
+        assert line.has_hung_up
 
 
 def test_without_a_host_each_look_sleeps_a_little_and_no_longer_than_asked(line: Line, waits: list[float]) -> None:
@@ -89,12 +89,12 @@ def test_a_port_whose_other_end_is_gone_for_good_counts_as_hung_up_and_is_not_sp
     tty.setraw(slave)
     line = Line.serial(os.ttyname(slave))
     os.write(other_end, b"x")
-    line.hung_up = False
+    line.has_hung_up = False
     os.close(slave)
     os.close(other_end)
     assert line.read(0) in (b"", b"x")
     assert line.read(0) == b""
-    assert line.hung_up
+    assert line.has_hung_up
     waits.clear()
     for _ in range(3):
         assert line.read(SECOND_NS) == b""

@@ -24,13 +24,13 @@ def line(socket_folder: Path) -> Iterator[SocketLine]:
 
 
 def test_a_new_line_has_no_host_until_one_writes(line: SocketLine) -> None:
-    assert line.hung_up
+    assert line.has_hung_up
     assert line.read(0) == b""
     line.write(b"into the void")
     host = open_port(line.path)
     host.write(b"hello")
     assert read(line, 5) == b"hello"
-    assert not line.hung_up
+    assert not line.has_hung_up
     line.write(b"answer")
     assert host.read(SECOND_NS) == b"answer"
     host.close()
@@ -43,7 +43,7 @@ def test_a_host_that_hangs_up_is_noticed_and_the_next_one_heard(line: SocketLine
         assert read(line, 5) == b"hello"
         host.close()
         assert line.read(SECOND_NS) == b""
-        assert line.hung_up
+        assert line.has_hung_up
 
 
 def test_what_a_host_sent_before_it_hung_up_is_still_read(line: SocketLine) -> None:

@@ -70,7 +70,7 @@ def test_a_board_that_restarts_says_so_by_itself_and_needs_arming(socket_folder:
         host.begin(PERIOD_US, 250)
         host.act(host.latest_state(), host.setpoint(2))
         board.restart()
-        host._pump(lambda: host.session.rebooted, "HELLO of a restarted device")
+        host._pump(lambda: host.session.has_rebooted, "HELLO of a restarted device")
         assert host.result(Op.ARM) == Result.NOT_NOW
         assert host.reconnect().hello.boot_id != host.hello.boot_id
 
@@ -95,7 +95,7 @@ def test_the_stack_of_a_board_stays_within_four_kilobytes(socket_folder: Path) -
         host.begin(2_000, 250)
         for _ in range(100):
             for op in (Op.DESCRIBE, Op.LIMITS, Op.RESET, Op.ARM):
-                host.respond(
+                host.exchange(
                     host.request(op, {Op.DESCRIBE: b"\2", Op.LIMITS: bytes(9), Op.RESET: bytes(8)}.get(op, b""))
                 )
             host.send(host.command(host.latest_state().frame, host.setpoint(2)))

@@ -15,7 +15,7 @@ import pytest
 from onrig.hw import messages as m
 from onrig.hw.clock import VirtualClock
 from onrig.hw.conformance.host import Host
-from onrig.hw.conformance.page import block
+from onrig.hw.conformance.page import code_block
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import Fault, MessageType, Op, Status
 from onrig.hw.rig import Rig
@@ -47,7 +47,7 @@ def rig_of(name: str) -> Rig:
 
 
 def test_the_page_s_code_is_the_core_s() -> None:
-    page = block("c").split("\n\n", 1)[1].strip()
+    page = code_block("c").split("\n\n", 1)[1].strip()
     assert page in (SOURCES / "core" / "framing.c").read_text()
 
 

@@ -21,7 +21,7 @@ V4 = VARIANT_CPU_FLAGS["x86-64-v4"]
 
 def loaded(**environment: str) -> tuple[str, str]:
     """Variant and reason in a process of its own: a process loads the library once."""
-    code = "import json; from onrig.hw.native import state; print(json.dumps(state()[1:]))"
+    code = "import json; from onrig.hw.native import library_state; print(json.dumps(library_state()[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=True
     )

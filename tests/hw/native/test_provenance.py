@@ -7,7 +7,15 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from onrig.hw.native import Executor, difference, evaluator_difference, executor, executor_of, read_executor, variant
+from onrig.hw.native import (
+    Executor,
+    describe_difference,
+    evaluator_difference,
+    executor,
+    executor_of,
+    read_executor,
+    variant,
+)
 
 V3, V4, ARM, NUMPY = (executor_of(name) for name in ("x86-64-v3", "x86-64-v4", "aarch64", "none"))
 BY_TORCH = replace(V3, torch="cuda")
@@ -84,7 +92,7 @@ LACKS = "not built: no libonrig-x86-64-v4.so in /there"
 def test_a_difference_is_named_with_the_way_to_the_same(
     recorded: Executor, here: Executor, available: list[str], said: str | None
 ) -> None:
-    assert difference(recorded, here, available, "" if available else LACKS) == said
+    assert describe_difference(recorded, here, available, "" if available else LACKS) == said
 
 
 @pytest.mark.parametrize("one", [V3, ARM, NUMPY, BY_TORCH])

@@ -87,7 +87,7 @@ def test_a_missing_tool_is_one_line_with_what_to_install(present: bool, tmp_path
         "missing = names['MissingToolError']\n"
         "other = [a for a in names['VARIANTS'] if a != names['platform'].machine()][0]\n"
         "try:\n"
-        "    names['emulated_python'](other, folder / 'x.whl', folder / 'none', folder)\n"
+        "    names['install_emulated'](other, folder / 'x.whl', folder / 'none', folder)\n"
         "except missing as reason:\n"
         "    print(reason)"
     )

@@ -41,7 +41,7 @@ class Cable:
         virtual = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._pass)
         monkeypatch.setattr(connection, "time", virtual)
         session = loop._session
-        session.use_line(self._line())
+        session.switch_transport(self._line())
         config = msgspec.structs.replace(loop._config, device=Device(port=Port(PORT), reconnect_s=limit_s))
         loop.arming._reconnection = Reconnection(config, session, loop._requests, PORT, self._open)
 

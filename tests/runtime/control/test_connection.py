@@ -286,7 +286,7 @@ def test_a_cable_pulled_during_homing_is_followed_by_another_homing(
 
 def test_connecting_leaves_the_device_configured_and_disarmed(bench: Bench) -> None:
     bench.device.reboot()
-    bench.session.use_line(LoopbackDevice(bench.device, bench.clock).transport)
+    bench.session.switch_transport(LoopbackDevice(bench.device, bench.clock).transport)
     hello = connect(bench.config, bench.session)
     assert hello.boot_id == bench.device.boot_id
     assert (bench.device.period_us, bench.device.armed) == (bench.config.period_us, False)

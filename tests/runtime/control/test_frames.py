@@ -76,7 +76,7 @@ class Punctual:
 
     def __init__(self, period_ns: int, takes_ns: int) -> None:
         self.now_ns = self.received_ns = self.due_ns = 1000 * period_ns
-        self.rebooted = False
+        self.has_rebooted = False
         self.counters = SimpleNamespace(skipped=0, not_advancing=0, bytes_dropped=0)
         self.started_ns: list[int] = []
         """How long before the next frame each rehearsal began."""
@@ -130,7 +130,7 @@ class Silent:
 
     def __init__(self) -> None:
         self.now_ns = 0
-        self.rebooted = False
+        self.has_rebooted = False
         self.counters = SimpleNamespace(skipped=0, not_advancing=0, bytes_dropped=0)
 
     def wait_state(self, limit_ns: int) -> None:

@@ -212,7 +212,7 @@ def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_
 
 def test_a_device_with_an_internal_fault_is_re_armed_by_nobody_also_after_an_emergency_stop(paced: Bench) -> None:
     def person() -> None:
-        paced.device._trip(Fault.INTERNAL)
+        paced.device._latch(Fault.INTERNAL)
         paced.device.press_estop(pressed=False)
         for _ in range(3):
             paced.session.wait_state(paced.clock.monotonic_ns() + 50_000_000)
@@ -286,7 +286,7 @@ def test_an_estop_that_no_frame_has_told_of_yet_is_found_when_arming(paced: Benc
     def arm_late() -> None:
         if not refused:
             refused.append(True)
-            state = session.wait_state(session._now() + 10**9)
+            state = session.wait_state(session._now_ns() + 10**9)
             assert state is not None
             session._intake.newest = state
             paced.device.press_estop(pressed=True)
@@ -377,7 +377,7 @@ def test_a_dead_line_confirms_nothing(paced: Bench, monkeypatch: pytest.MonkeyPa
         if n == 10:
             paced.device.handle = dead  # type: ignore[method-assign]
             paced.session._transport.read = nothing  # type: ignore[method-assign]
-            paced.session._now = lambda: waited_ns
+            paced.session._now_ns = lambda: waited_ns
             paced.session._retry_s = 0.001
             paced.board[Word.STOP_NOW_OUTSIDE] = 1
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.barrier.one_step import OneStep, Steps
+from onrig.sim.barrier.one_step import OneStepCheck, Steps
 from onrig.sim.plants.integrate import Array, step
 from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import simulated
@@ -43,31 +43,31 @@ def test_every_corner_of_a_box_is_explained_and_a_stronger_plant_is_not(name: st
     low, high = [0.0, 0.0], [0.0, 0.0]
     o, e = config.rig.observations[place], config.limits.envelope[box.velocity]
     low[place], high[place], low[velocity], high[velocity] = 0.8 * o.low, 0.8 * o.high, e.low, e.high
-    check = OneStep(config, box)
+    check = OneStepCheck(config, box)
     for share in (-1.0, 0.0, 1.0):
         plant = nominal.with_lumped({n: v * (1.0 + share * box.spread) for n, v in box.nominal.items()})
-        assert not check.outside(steps_of_plant(config, plant, low, high)).any()
+        assert not check.unexplained_steps(steps_of_plant(config, plant, low, high)).any()
     slow = nominal.varied({"dry_friction": 5.0})
-    assert not check.outside(steps_of_plant(config, slow, low, high)).any(), "friction only takes energy"
+    assert not check.unexplained_steps(steps_of_plant(config, slow, low, high)).any(), "friction only takes energy"
     strong = nominal.with_lumped({n: v * (2.5 if "damping" not in n else 1.0) for n, v in box.nominal.items()})
-    assert check.outside(steps_of_plant(config, strong, low, high)).mean() > 0.1
+    assert check.unexplained_steps(steps_of_plant(config, strong, low, high)).mean() > 0.1
 
 
 @pytest.mark.parametrize(("factor", "beyond"), [(0.91, False), (1.0, False), (1.09, False), (1.43, True), (0.63, True)])
 def test_a_sampled_promise_is_two_sided(bench: Path, factor: float, beyond: bool) -> None:
     config, box = with_table(bench)
-    check = OneStep(config, box)
+    check = OneStepCheck(config, box)
     plant = check._nominal.varied({"B_velocity_tilt": 7.0 * factor})
-    share = check.outside(steps_of_plant(config, plant, [-0.3, -0.5], [0.3, 0.5])).mean()
+    share = check.unexplained_steps(steps_of_plant(config, plant, [-0.3, -0.5], [0.3, 0.5])).mean()
     assert share > 0.5 if beyond else share == 0.0
 
 
 def test_a_switch_within_the_period_is_followed(bench: Path) -> None:
     config, box = beam(bench)
-    check = OneStep(config, box)
+    check = OneStepCheck(config, box)
     zero, full = np.zeros((1, 1)), np.full((1, 1), 0.2)
     start = np.zeros((2, 1))
     half = 7.0 * 0.2 * 0.01  # the tilt acts for half a period
     after = np.array([[0.5 * half * 0.01], [half]])
-    assert not check.outside(Steps(start, zero, full, np.array([0.01]), after))[0]
-    assert check.outside(Steps(start, zero, full, np.array([0.0]), after))[0]
+    assert not check.unexplained_steps(Steps(start, zero, full, np.array([0.01]), after))[0]
+    assert check.unexplained_steps(Steps(start, zero, full, np.array([0.0]), after))[0]

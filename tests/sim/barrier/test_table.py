@@ -103,13 +103,13 @@ def test_a_delay_behind_the_device_lets_the_last_command_of_a_dead_host_act_long
     config, box = beam(bench, [*coarse, "limits.predicted.late_us=20000", "limits.predicted.plant_delay_us=20000"])
     draw = draw_plants(config, box, 6, np.random.default_rng(1), corners=True)
     assert draw.plant_delay_s == pytest.approx(draw.late_s), "no time passes before the device's output"
-    fleet, tilt = Fleet(SharedSetup.of(config, box), draw), np.full((1, 6), 0.2)
-    start = fleet.true(np.zeros((2, 6)))
-    held, least = fleet.first(start, tilt, 6)
+    fleet, tilt = Fleet(SharedSetup.from_config(config, box), draw), np.full((1, 6), 0.2)
+    start = fleet.states_of(np.zeros((2, 6)))
+    held, least = fleet.hold_after_delay(start, tilt, 6)
     later, least_later = fleet.outlast(held, tilt)
     assert (later[1] - held[1] > 0.5 * 7.0 * 0.2 * draw.plant_delay_s).all()
     assert (least_later < least).all()
-    at_once = fleet.__class__(SharedSetup.of(config, box), draw._replace(plant_delay_s=np.zeros(6)))
+    at_once = fleet.__class__(SharedSetup.from_config(config, box), draw._replace(plant_delay_s=np.zeros(6)))
     assert at_once.outlast(held, tilt)[0][1] == pytest.approx(held[1])
 
 
@@ -135,13 +135,13 @@ def test_workers_compute_the_same_table(bench: Path) -> None:
 def test_plants_that_were_dropped_do_not_change_the_others(bench: Path) -> None:
     config, box = beam(bench)
     draw = draw_plants(config, box, 6, np.random.default_rng(1), corners=True)
-    shared = SharedSetup.of(config, box)
+    shared = SharedSetup.from_config(config, box)
     starts = np.array([[0.0, 0.3, 0.0, 0.35, 0.1, 0.0], [0.0, 0.5, 0.1, 0.6, 0.0, -0.2]])
     fleet = Fleet(shared, draw)
-    together = fleet.coast(fleet.true(starts), 100)
+    together = fleet.coast_margin(fleet.states_of(starts), 100)
     for i in range(6):
         alone = Fleet(shared, draw.select(np.array([i])))
-        assert alone.coast(alone.true(starts[:, [i]]), 100)[0] == pytest.approx(together[i])
+        assert alone.coast_margin(alone.states_of(starts[:, [i]]), 100)[0] == pytest.approx(together[i])
 
 
 def test_losses_never_last_for_a_lease(bench: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from onrig.runtime.run_loading import load_run
 from onrig.sim.baselines.reference_scores import ATTEMPTS, cache_folder, horizon_grids_for, optimum_baseline
-from onrig.sim.baselines.sampling import Effort, play
+from onrig.sim.baselines.sampling import Effort, play_episodes
 from onrig.sim.baselines.task_model import TaskModel, random_reward
 from tests.sim.baselines.models import MAGMAN, PENDULUM, with_task
 
@@ -19,7 +19,7 @@ SMALL = Effort(24, 10, 2)
 
 def test_a_seed_gives_the_same_episodes_and_episodes_differ() -> None:
     short = msgspec.structs.replace(MAGMAN, steps=30)
-    once, again = (play(short, SMALL, 0.0, short.draw(2), seed=3) for _ in range(2))
+    once, again = (play_episodes(short, SMALL, 0.0, short.draw(2), seed=3) for _ in range(2))
     assert np.array_equal(once.total, again.total)
     assert once.total[0] != once.total[1]
     assert once.n_steps.tolist() == [30.0, 30.0]
@@ -27,14 +27,14 @@ def test_a_seed_gives_the_same_episodes_and_episodes_differ() -> None:
 
 def test_it_earns_more_than_random_actions_with_several_actuators() -> None:
     short = msgspec.structs.replace(MAGMAN, steps=40)
-    found = play(short, SMALL, 0.0, short.draw(2)).mean_rewards(short.steps, 0.0).mean()
+    found = play_episodes(short, SMALL, 0.0, short.draw(2)).mean_rewards(short.steps, 0.0).mean()
     assert found > random_reward(short, 50).mean + 0.1 * abs(found)
 
 
 @pytest.mark.parametrize(("cut_off_reward", "ends"), [(-1e4, False), (0.0, True)])
 def test_it_ends_an_episode_early_only_where_that_pays(cut_off_reward: float, ends: bool) -> None:
     model = msgspec.structs.replace(with_task(PENDULUM, terminate={"velocity": (-0.8, 0.8)}), steps=15)
-    played = play(model, Effort(48, 10, 2), cut_off_reward, model.draw(2))
+    played = play_episodes(model, Effort(48, 10, 2), cut_off_reward, model.draw(2))
     assert (played.n_steps < 15).tolist() == [ends, ends]
 
 
@@ -51,7 +51,7 @@ def test_it_knows_where_an_episode_starts_and_what_its_targets_will_be() -> None
     model = TaskModel(run.rig, run.task, PENDULUM.plant, 0.02, 30)
     draws = model.draw(3)
     assert len(np.unique(draws.starts[:, 0])) == len(np.unique(draws.targets[:, 0])) == 3
-    found = play(model, SMALL, 0.0, draws).mean_rewards(model.steps, 0.0)
+    found = play_episodes(model, SMALL, 0.0, draws).mean_rewards(model.steps, 0.0)
     assert (found > -0.3).all()
     assert random_reward(model, 50).mean < -1.0
 
@@ -65,12 +65,12 @@ def optimum(model: TaskModel) -> float:
 @pytest.mark.study
 @pytest.mark.parametrize("seed", range(3))
 def test_on_the_pendulum_it_is_within_2_percent_of_the_finite_horizon_optimum(seed: int) -> None:
-    played = play(PENDULUM, Effort(512, 75, 3), 0.0, PENDULUM.draw(ATTEMPTS), seed)
+    played = play_episodes(PENDULUM, Effort(512, 75, 3), 0.0, PENDULUM.draw(ATTEMPTS), seed)
     assert played.mean_rewards(PENDULUM.steps, 0.0).max() > 1.02 * optimum(PENDULUM)
 
 
 @pytest.mark.study
 @pytest.mark.parametrize("seed", range(3))
 def test_on_the_magman_it_is_within_3_percent_of_the_finite_horizon_optimum(seed: int) -> None:
-    played = play(MAGMAN, Effort(64, 15, 3), 0.0, MAGMAN.draw(ATTEMPTS), seed)
+    played = play_episodes(MAGMAN, Effort(64, 15, 3), 0.0, MAGMAN.draw(ATTEMPTS), seed)
     assert played.mean_rewards(MAGMAN.steps, 0.0).max() > 1.03 * optimum(MAGMAN)

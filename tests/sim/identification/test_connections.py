@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.sim.identification.connections import most_excited
+from onrig.sim.identification.connections import most_excited_windows
 from onrig.sim.identification.identify import connection_of, identify
 from onrig.sim.identification.outcome import Implausible
 from onrig.sim.identification.recording import Stretch, windows_of
@@ -55,5 +55,5 @@ def test_a_sensor_that_slips_is_refused(rolled: Stretch) -> None:
 
 def test_windows_with_motion_are_preferred(rolled: Stretch) -> None:
     still = rolled._replace(readings=np.repeat(rolled.readings[:1], len(rolled.readings), axis=0))
-    chosen = most_excited(windows_of([still] * 4 + [rolled] * 4, 10))
+    chosen = most_excited_windows(windows_of([still] * 4 + [rolled] * 4, 10))
     assert np.mean(np.std(chosen.readings[..., 0], axis=1) > 0) > 0.9

@@ -19,7 +19,7 @@ from onrig.sim.identification.model import Signs, unknowns_of
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.recording import windows_of
 from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result
-from onrig.sim.identification.uncertainty import Joint, Noise
+from onrig.sim.identification.uncertainty import JointDistribution, Noise
 from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.twin.options import TwinOptions, uncovered_zeros
@@ -61,7 +61,7 @@ def identified(free: bool = True, mirrored: bool = True) -> Identification:
     noise = Noise(np.array([0.0063, 0.06]), np.array([0.00628, 0.0]), np.array([0.01, 0.01]))
     connection = Connection(Signs((1, 1), (-1,)), coordinates, True, mirrored)
     return Identification(
-        unknowns, connection, fit, windows, 0, noise, Joint(covariance, np.ones(7)), told, np.zeros(0, bool)
+        unknowns, connection, fit, windows, 0, noise, JointDistribution(covariance, np.ones(7)), told, np.zeros(0, bool)
     )
 
 
@@ -113,7 +113,7 @@ def test_the_shield_covers_the_width_of_the_coils_as_well_as_their_strength() ->
     found = one._replace(
         unknowns=unknowns,
         fit=one.fit._replace(coordinates=coordinates),
-        joint=Joint(covariance, np.ones(len(unknowns))),
+        joint=JointDistribution(covariance, np.ones(len(unknowns))),
         free=np.ones(len(unknowns), bool),
         connection=one.connection._replace(signs=Signs((1, 1), (1,) * 4)),
     )

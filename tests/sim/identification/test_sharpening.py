@@ -9,7 +9,7 @@ import pytest
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.result import Result, result_of
 from onrig.sim.identification.sharpening import DEPARTED, sharpen
-from onrig.sim.identification.uncertainty import Joint
+from onrig.sim.identification.uncertainty import JointDistribution
 from onrig.sim.plants import Pendulum
 from onrig.sim.plants.integrate import Array
 from tests.runtime.samples import PENDULUM
@@ -22,7 +22,7 @@ def moved(found: Identification, by: Array, scale: float = 1.0) -> Identificatio
     """The same estimate with its coordinates moved ``by`` standard deviations, and these scaled."""
     deviations = np.sqrt(np.diag(found.joint.covariance))
     fit = found.fit._replace(coordinates=found.fit.coordinates + by * deviations)
-    return found._replace(fit=fit, joint=Joint(scale**2 * found.joint.covariance, found.joint.inflation))
+    return found._replace(fit=fit, joint=JointDistribution(scale**2 * found.joint.covariance, found.joint.inflation))
 
 
 def result(found: Identification) -> Result:
@@ -53,7 +53,7 @@ def test_correlated_estimates_weigh_each_other() -> None:
     a, b = index("gravity_per_s2"), index("gain_per_v_s2")
     covariance = before.joint.covariance.copy()
     covariance[a, b] = covariance[b, a] = 0.99 * np.sqrt(covariance[a, a] * covariance[b, b])
-    before = before._replace(joint=Joint(covariance, before.joint.inflation))
+    before = before._replace(joint=JointDistribution(covariance, before.joint.inflation))
     sharpened = sharpen(result(before), now, Pendulum())
     found = np.ix_([a, b], [a, b])
     precision = np.linalg.inv(covariance[found]) + np.linalg.inv(now.joint.covariance[found])
@@ -73,7 +73,9 @@ def test_what_the_newer_signals_do_not_show_remains_as_it_was() -> None:
     before, now = identified(), identified(free=False)
     covariance = now.joint.covariance.copy()
     covariance[1] = covariance[:, 1] = 0.0
-    now = now._replace(joint=Joint(covariance, now.joint.inflation), held={"damping_per_s": ("gravity_per_s2",)})
+    now = now._replace(
+        joint=JointDistribution(covariance, now.joint.inflation), held={"damping_per_s": ("gravity_per_s2",)}
+    )
     now = now._replace(fit=now.fit._replace(coordinates=now.fit.coordinates + np.eye(7)[1]))
     sharpened = sharpen(result(before), now, Pendulum()).identified
     assert sharpened.fit.coordinates[1] == pytest.approx(before.fit.coordinates[1])

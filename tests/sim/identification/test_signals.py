@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.agreement import found_errors, pairs_of
-from onrig.sim.identification.identify import contradictions
+from onrig.sim.identification.agreement import sensor_pairs, significant_errors
+from onrig.sim.identification.identify import significant_defects
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.identification.signals import signal_problems
 from onrig.sim.plants import Magman, Pendulum, Plant
@@ -42,7 +42,7 @@ def changed(swung: Stretch, angle: Callable[[Array], Array], velocity: Callable[
 
 
 def problems(seen: Stretch, plant: Plant | None = None, rig: Rig = RIG) -> list[str]:
-    return signal_problems(rig, [seen], pairs_of(plant or Pendulum(), rig, [seen]))
+    return signal_problems(rig, [seen], sensor_pairs(plant or Pendulum(), rig, [seen]))
 
 
 def same(readings: Array) -> Array:
@@ -51,13 +51,13 @@ def same(readings: Array) -> Array:
 
 def test_honest_signals_agree(swung: Stretch) -> None:
     assert problems(swung) == []
-    assert contradictions(Pendulum(), RIG, [swung]) == []
-    (pair,) = pairs_of(Pendulum(), RIG, [swung])
+    assert significant_defects(Pendulum(), RIG, [swung]) == []
+    (pair,) = sensor_pairs(Pendulum(), RIG, [swung])
     assert pair.overall is not None
     assert pair.overall.rate.low < 1.0 < pair.overall.rate.high
     assert pair.overall.rate.high - pair.overall.rate.low < 0.03
     assert abs(pair.overall.lag_s.value) < 0.05 * PERIOD_S
-    assert found_errors(RIG, [pair], PERIOD_S) == {}
+    assert significant_errors(RIG, [pair], PERIOD_S) == {}
 
 
 @pytest.mark.parametrize("noise", [0.001, 0.005])
@@ -72,7 +72,7 @@ def test_rest_and_fast_motion_are_no_contradiction(noise: float, seed: int) -> N
 
     plant = Pendulum(inertia="hardware", dry_friction=rng.uniform(0.4, 1.5), dead_band=rng.uniform(0.03, 0.15))
     told = record(TwinOptions(plant=plant, sensor_noise=noise), 900, gentle)
-    assert contradictions(Pendulum(inertia="hardware"), RIG, [told]) == []
+    assert significant_defects(Pendulum(inertia="hardware"), RIG, [told]) == []
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_a_reversed_velocity_is_left_to_the_signs(swung: Stretch) -> None:
 
 
 def test_small_errors_are_estimated(swung: Stretch) -> None:
-    (pair,) = pairs_of(Pendulum(), RIG, [changed(swung, same, lambda v: 1.03 * (0.6 * v + 0.4 * late(v, 1)) + 0.3)])
-    found = found_errors(RIG, [pair], PERIOD_S)
+    (pair,) = sensor_pairs(Pendulum(), RIG, [changed(swung, same, lambda v: 1.03 * (0.6 * v + 0.4 * late(v, 1)) + 0.3)])
+    found = significant_errors(RIG, [pair], PERIOD_S)
     assert found["scale_velocity"] == pytest.approx(1.03, abs=0.01)
     assert found["lag_velocity"] == pytest.approx(0.4 * PERIOD_S, abs=0.05 * PERIOD_S)
     assert found["zero_velocity"] == pytest.approx(0.3, abs=0.02)
@@ -122,7 +122,7 @@ def test_small_errors_are_estimated(swung: Stretch) -> None:
 
 def test_a_velocity_that_is_no_sensor_has_no_pair(swung: Stretch) -> None:
     blind = Rig(name="blind", sensors=RIG.sensors[:1], actuators=RIG.actuators, observations=RIG.observations[:1])
-    assert pairs_of(Pendulum(), blind, [swung._replace(readings=swung.readings[:, :1])]) == []
+    assert sensor_pairs(Pendulum(), blind, [swung._replace(readings=swung.readings[:, :1])]) == []
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), Magman(), Spring()])
@@ -131,5 +131,5 @@ def test_pairs_follow_from_a_plant_s_equations(plant: Plant) -> None:
     sensors = tuple(type(RIG.sensors[0])(name=n, unit="", resolution=1e-4) for n in (velocity, place))
     rig = Rig(name="turned", sensors=sensors, actuators=RIG.actuators, observations=())
     seen = Stretch(PERIOD_S, np.zeros((60, 2)), np.zeros((59, 1)), np.zeros((59, 1)), np.zeros(59))
-    (pair,) = pairs_of(plant, rig, [seen])
+    (pair,) = sensor_pairs(plant, rig, [seen])
     assert (pair.place, pair.velocity) == (1, 0)

@@ -19,7 +19,7 @@ from onrig.sim.plants.integrate import SCALAR, advance
 from onrig.sim.twin.channels import DelayLine
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultPlan
-from onrig.sim.twin.options import TwinOptions, drawn_options, twin_problems
+from onrig.sim.twin.options import TwinOptions, draw_options, twin_problems
 from tests.sim.twin.bench import AT_REST, PERIOD_US, RESOLUTION, RIG, Bench
 
 PLANT = Pendulum()
@@ -793,7 +793,7 @@ def test_a_twin_without_reset_does_not_advertise_it_and_knows_no_such_operation(
 def test_of_two_latched_faults_the_graver_one_is_told(first: Fault, second: Fault) -> None:
     bench = Bench().ready()
     for fault in (first, second):
-        bench.device._trip(fault)
+        bench.device._latch(fault)
     assert Fault(bench.sample().fault) is max(first, second)
     assert bench.request(Op.CLEAR_FAULT).result == Result.OK
     assert Fault(bench.sample().fault) is Fault.NONE
@@ -820,7 +820,7 @@ def test_sensors_that_stick_repeat_their_last_reading_while_the_plant_goes_on() 
 
 def test_a_fault_without_a_code_sets_the_bit_alone_and_is_cleared_as_any_other() -> None:
     bench = Bench().ready()
-    bench.device.latch_without_code()
+    bench.device.latch_fault_without_code()
     state = bench.sample()
     assert (state.status, state.fault) == (Status.FAULT | Status.SAFE, 0)
     assert bench.request(Op.ARM).result == Result.NOT_NOW
@@ -875,7 +875,7 @@ def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> N
     seen = set()
     for seed in (*range(8), 3):
         bench.reset(seed)
-        drawn = drawn_options(options, seed)
+        drawn = draw_options(options, seed)
         assert bench.device.options == drawn
         second = drawn.plant.lumped["gain_per_v_s2"] > 1.1 * PLANT.lumped["gain_per_v_s2"]
         angle, _ = m.StateLayout(2, 1).decode(bench.device.sample()).sensors

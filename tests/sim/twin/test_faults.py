@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.hw.framing import FrameReader, encode_frame
-from onrig.sim.twin.faults import Delivery, Direction, FaultInjector, FaultPlan, Kind, Rates, Scheduled
+from onrig.sim.twin.faults import Delivery, Direction, FaultInjector, FaultPlan, FaultRates, Kind, ScheduledFault
 from onrig.sim.twin.options import TwinOptions
 
 DIRECTIONS: tuple[Direction, Direction] = ("to_host", "to_device")
@@ -23,7 +23,7 @@ def deliveries(plan: FaultPlan, frames: int, direction: Direction = "to_host") -
 
 
 def scheduled(kind: Kind, frame: int, frames: int = 1, direction: Direction | None = None) -> FaultPlan:
-    return FaultPlan(scheduled=(Scheduled(kind, frame, frames, direction or "both"),))
+    return FaultPlan(scheduled=(ScheduledFault(kind, frame, frames, direction or "both"),))
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -38,9 +38,9 @@ def test_without_a_plan_everything_passes(direction: Direction, data: bytes) -> 
 def test_a_certain_fault_happens_to_every_frame_of_its_direction_only(direction: Direction) -> None:
     other: Direction = "to_device" if direction == "to_host" else "to_host"
     for rates, expected in (
-        (Rates(drop=1.0), []),
-        (Rates(delay=1.0), [(700, b"frame 1")]),
-        (Rates(duplicate=1.0), [(0, b"frame 1"), (0, b"frame 1")]),
+        (FaultRates(drop=1.0), []),
+        (FaultRates(delay=1.0), [(700, b"frame 1")]),
+        (FaultRates(duplicate=1.0), [(0, b"frame 1"), (0, b"frame 1")]),
     ):
         plan = msgspec.structs.replace(FaultPlan(delay_us=700), **{direction: rates})
         assert deliveries(plan, 1, direction) == [expected]
@@ -49,7 +49,7 @@ def test_a_certain_fault_happens_to_every_frame_of_its_direction_only(direction:
 
 @given(st.binary(min_size=1, max_size=50), st.integers(0, 1000))
 def test_corruption_alters_exactly_one_byte(data: bytes, seed: int) -> None:
-    injector = FaultInjector(FaultPlan(seed=seed, to_host=Rates(corrupt=1.0)))
+    injector = FaultInjector(FaultPlan(seed=seed, to_host=FaultRates(corrupt=1.0)))
     ((delay_us, damaged),) = injector.transform("to_host", data)
     assert delay_us == 0
     assert len(damaged) == len(data)
@@ -57,7 +57,7 @@ def test_corruption_alters_exactly_one_byte(data: bytes, seed: int) -> None:
 
 
 def test_a_corrupted_frame_never_arrives_as_another() -> None:
-    injector = FaultInjector(FaultPlan(to_host=Rates(corrupt=1.0)))
+    injector = FaultInjector(FaultPlan(to_host=FaultRates(corrupt=1.0)))
     for n in range(200):
         body = b"\x11" + n.to_bytes(4, "little")
         ((_, damaged),) = injector.transform("to_host", encode_frame(body))
@@ -65,26 +65,26 @@ def test_a_corrupted_frame_never_arrives_as_another() -> None:
 
 
 def test_the_seed_decides_what_happens() -> None:
-    rates = Rates(drop=0.2, corrupt=0.2, delay=0.2, duplicate=0.2)
+    rates = FaultRates(drop=0.2, corrupt=0.2, delay=0.2, duplicate=0.2)
     plan = FaultPlan(seed=3, to_host=rates)
     assert deliveries(plan, 50) == deliveries(plan, 50)
     assert deliveries(plan, 50) != deliveries(msgspec.structs.replace(plan, seed=4), 50)
 
 
 def test_probabilities_are_kept() -> None:
-    lost = sum(not d for d in deliveries(FaultPlan(to_host=Rates(drop=0.25)), 4000))
+    lost = sum(not d for d in deliveries(FaultPlan(to_host=FaultRates(drop=0.25)), 4000))
     # Four standard deviations of a binomial count.
     assert abs(lost - 1000) < 4 * (4000 * 0.25 * 0.75) ** 0.5
 
 
 def test_one_kind_of_fault_does_not_shift_another() -> None:
-    dropping = deliveries(FaultPlan(to_host=Rates(drop=0.3)), 100)
-    both = deliveries(FaultPlan(to_host=Rates(drop=0.3, corrupt=1.0)), 100)
+    dropping = deliveries(FaultPlan(to_host=FaultRates(drop=0.3)), 100)
+    both = deliveries(FaultPlan(to_host=FaultRates(drop=0.3, corrupt=1.0)), 100)
     assert [bool(d) for d in dropping] == [bool(d) for d in both]
 
 
 def test_the_directions_have_streams_of_their_own() -> None:
-    plan = FaultPlan(to_host=Rates(drop=0.5), to_device=Rates(drop=0.5))
+    plan = FaultPlan(to_host=FaultRates(drop=0.5), to_device=FaultRates(drop=0.5))
     alone = deliveries(plan, 60)
     injector = FaultInjector(plan)
     interleaved = []
@@ -144,7 +144,7 @@ def test_a_plan_comes_from_yaml_as_part_of_the_twin() -> None:
     }
     plan = msgspec.convert(section, TwinOptions).faults
     assert plan.to_host.drop == 0.1
-    assert plan.scheduled == (Scheduled("stall", 100, 5),)
+    assert plan.scheduled == (ScheduledFault("stall", 100, 5),)
 
 
 @pytest.mark.parametrize(

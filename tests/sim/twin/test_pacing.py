@@ -17,7 +17,7 @@ from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import Op
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
-from onrig.sim.twin.faults import FaultPlan, Kind, Scheduled
+from onrig.sim.twin.faults import FaultPlan, Kind, ScheduledFault
 from onrig.sim.twin.options import TwinOptions
 from onrig.sim.twin.pacing import TraceReader, TraceWriter, TwinLoop, hand_over_ns
 from tests.sim.twin.bench import AT_REST, RIG
@@ -39,7 +39,7 @@ class Line:
     """The host's bytes come at given times; notes when the device's are written.  Sleepers are woken late."""
 
     def __init__(self, clock: Clock, incoming: list[tuple[int, bytes]], wakes_late_ns: list[int]) -> None:
-        self.hung_up = False
+        self.has_hung_up = False
         self.path = "nowhere"
         self.written: list[tuple[int, bytes]] = []
         self._clock, self._incoming, self._late = clock, incoming, wakes_late_ns
@@ -158,7 +158,7 @@ def test_its_trace_tells_when_each_frame_was_due_and_sent(tmp_path: Path) -> Non
 
 
 def scheduled(kind: Kind, frame: int, frames: int = 1) -> FaultPlan:
-    return FaultPlan(scheduled=(Scheduled(kind, frame, frames),))
+    return FaultPlan(scheduled=(ScheduledFault(kind, frame, frames),))
 
 
 def test_a_stranger_s_hello_comes_beside_the_frames() -> None:

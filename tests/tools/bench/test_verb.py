@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.hw.native import State, library
+from onrig.hw.native import LibraryState, library
 from onrig.tools.bench import policy
 from onrig.tools.bench.report import describe_machine
 from onrig.tools.cli import main
@@ -19,7 +19,9 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_library_is_said_with_its_cost(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("onrig.hw.native.state", lambda: State(None, "none", "switched off by ONRIG_NATIVE=off"))
+    monkeypatch.setattr(
+        "onrig.hw.native.library_state", lambda: LibraryState(None, "none", "switched off by ONRIG_NATIVE=off")
+    )
     assert main(["bench", "policy"]) == 0
     assert capsys.readouterr().err == (
         "onrig bench: no C library (switched off by ONRIG_NATIVE=off): Python and numpy replace it: updates take 5 to "

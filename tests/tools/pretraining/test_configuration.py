@@ -12,7 +12,7 @@ from onrig.runtime.exit_codes import Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.identification.result import Result
 from onrig.sim.twin.main import twin_options
-from onrig.sim.twin.options import drawn_options
+from onrig.sim.twin.options import draw_options
 from onrig.tools.load import load_for_rig, rig_findings
 from onrig.tools.pretrained import N_HELD_OUT_PLANTS
 from onrig.tools.pretraining.configuration import piece_episodes, pretraining_config, split_samples
@@ -48,7 +48,7 @@ def test_each_episode_of_the_twin_has_a_plant_of_the_posterior(config: RunConfig
     first = pretraining_config(config, result, plants.learned, 10)
     assert not [*rig_findings(first)]
     options = twin_options(first)
-    gains = [drawn_options(options, seed).plant.lumped["gain_per_v_s2"] for seed in range(300)]
+    gains = [draw_options(options, seed).plant.lumped["gain_per_v_s2"] for seed in range(300)]
     assert np.std(np.log(gains)) == pytest.approx(STD, rel=0.2)
     assert set(np.round(gains, 9)) <= set(np.round(plants.learned["gain_per_v_s2"], 9))
 

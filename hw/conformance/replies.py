@@ -1,4 +1,4 @@
-"""Replies of a device: results, repeated requests, reserved zeros (``hw/PROTOCOL.md`` §2)."""
+"""Conformance of a device's replies: results, repeated requests, unused bits (``hw/PROTOCOL.md`` §2)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ _STATUS_BITS = sum(Status)
 _CAPABILITY_BITS = sum(m.Capability)
 
 
-def sent_states(host: Host) -> list[State]:
-    """Return every state frame received, those from before the last CONFIGURE included."""
+def received_states(host: Host) -> list[State]:
+    """Return all state frames received, including those before the last CONFIGURE."""
     return [host.wire.layout.decode(body) for body in host.wire.bodies if body[0] == MessageType.STATE]
 
 
-class RefusalConformance:
-    """Order of results, unused bits, numbering and repetition; part of every device's conformance."""
+class ReplyConformance:
+    """Checks of result precedence, unused bits, frame numbers and repeated requests."""
 
     period_us: int
 
     @rules("P274")
     @cases("op", list(Op))
     @cases("arm", [False, True], ids=["disarmed", "armed"])
-    def test_a_payload_of_another_length_is_refused_before_anything_else(self, host: Host, op: Op, arm: bool) -> None:
+    def test_a_payload_of_the_wrong_length_is_refused_before_all_other_checks(
+        self, host: Host, op: Op, arm: bool
+    ) -> None:
         host.begin(self.period_us, host.long_lease, arm=arm)
         unknown = op is Op.RESET and not host.can_reset
         assert host.result(op, bytes(30)) == (Result.UNKNOWN_OP if unknown else Result.BAD_LENGTH)
 
     @rules("P219", "P274")
-    def test_an_unknown_operation_has_no_right_length(self, armed: Host) -> None:
+    def test_an_unknown_operation_is_refused_at_any_length(self, armed: Host) -> None:
         for payload in (b"", bytes(4), bytes(200)):
             assert armed.result(200, payload) == Result.UNKNOWN_OP
 
@@ -41,21 +43,21 @@ class RefusalConformance:
         for _ in range(5):
             armed.act(armed.latest_state(), armed.setpoint(2))
         assert not armed.hello.capabilities & ~_CAPABILITY_BITS
-        for state in sent_states(armed):
+        for state in received_states(armed):
             assert not state.status & ~_STATUS_BITS
 
     @rules("P232", "P233", "P247", "P248")
-    def test_the_fault_bit_and_the_code_go_together_and_exclude_armed(self, armed: Host) -> None:
+    def test_the_fault_bit_matches_the_code_and_excludes_armed(self, armed: Host) -> None:
         armed.act(armed.latest_state(), armed.setpoint(2))
-        for state in sent_states(armed):
+        for state in received_states(armed):
             assert bool(state.status & Status.FAULT) == (state.fault != Fault.NONE)
             assert not (state.status & Status.FAULT and state.status & Status.ARMED)
-            assert state.status & (Status.ARMED | Status.SAFE), "disarmed, with another than the safe output"
+            assert state.status & (Status.ARMED | Status.SAFE), "disarmed without the safe output"
 
     @rules("P205", "P290", "P291")
     def test_flags_of_a_channel_are_0_or_1(self, host: Host) -> None:
         for index in range(len(host.channels)):
-            payload = host.respond(host.request(Op.DESCRIBE, bytes([index]))).payload
+            payload = host.exchange(host.request(Op.DESCRIBE, bytes([index]))).payload
             assert set(payload[:2]) <= {0, 1}
 
     @rules("P243")
@@ -63,7 +65,7 @@ class RefusalConformance:
         for period_us in (self.period_us, 2 * self.period_us, self.period_us):
             host.begin(period_us, host.long_lease)
             host.act(host.latest_state(), host.setpoint(2))
-        states = sent_states(host)
+        states = received_states(host)
         assert {(b.frame - a.frame) % 0xFFFF_FFFF for a, b in pairwise(states)} == {1}
         assert all(b.t_us > a.t_us for a, b in pairwise(states))
 
@@ -79,26 +81,26 @@ class RefusalConformance:
         if not armed.can_reset:
             raise CheckSkipped("observable only through RESET")
         reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
-        response = armed.respond(reset)
+        response = armed.exchange(reset)
         armed.wait()
         armed.act(armed.latest_state(), armed.setpoint(2))
         return reset, response
 
     @rules("P260", "P270")
-    def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
+    def test_a_repeated_request_gets_the_same_response_and_is_not_executed_again(self, armed: Host) -> None:
         reset, response = self.reset_and_command(armed)
         resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
-        assert armed.respond(reset) == response
-        assert armed.respond(reset) == response
+        assert armed.exchange(reset) == response
+        assert armed.exchange(reset) == response
         armed.act(armed.latest_state(), armed.setpoint(4))
         assert has_continuous_output(armed)
         assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == resets
 
     @rules("P213", "P271")
-    def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
+    def test_after_a_hello_the_same_request_is_executed_again(self, armed: Host) -> None:
         reset, response = self.reset_and_command(armed)
         assert armed.replies() == []
-        repeated = armed.respond(reset)
+        repeated = armed.exchange(reset)
         assert repeated.result == Result.OK
         (number,) = m.NEXT_FRAME_LAYOUT.unpack(repeated.payload)
         assert number > m.NEXT_FRAME_LAYOUT.unpack(response.payload)[0]
@@ -107,7 +109,7 @@ class RefusalConformance:
         assert next(s for s in armed.wire.states if s.frame == number).status & Status.FIRST
 
     @rules("P263", "P271")
-    def test_a_refusal_is_stored_too(self, host: Host) -> None:
+    def test_a_refusal_is_also_stored(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease, arm=False)
         request = host.request(99)
-        assert host.respond(request) == host.respond(request)
+        assert host.exchange(request) == host.exchange(request)

@@ -1,4 +1,4 @@
-"""Behaviour of a device before it is configured."""
+"""Conformance of a device between power-on and its first configuration."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Fault, Op, Result, State
 
 
-class FreshConformance:
-    """Behaviour after power-on; part of every device's conformance, as far as a test can power-cycle it."""
+class PowerOnConformance:
+    """Checks after power-on; skipped if the test cannot power-cycle the device."""
 
     period_us: int
 
@@ -21,8 +21,8 @@ class FreshConformance:
         """Power-cycle the device."""
         raise NotImplementedError
 
-    def switched_on(self, host: Host) -> Host:
-        """Power-cycle a device that has been in use; return a new host on its connection."""
+    def power_cycle(self, host: Host) -> Host:
+        """Use the device, power-cycle it, and return a new host on the same connection."""
         host.begin(self.period_us, host.long_lease)
         host.act(host.latest_state(), host.setpoint(2))
         self.reboot()
@@ -30,8 +30,8 @@ class FreshConformance:
         return host.reconnect()
 
     @rules("P301", "P306", "P309")
-    def test_before_its_first_configuration_a_device_neither_arms_nor_resets_nor_samples(self, host: Host) -> None:
-        fresh = self.switched_on(host)
+    def test_an_unconfigured_device_neither_arms_nor_resets_nor_samples(self, host: Host) -> None:
+        fresh = self.power_cycle(host)
         assert fresh.result(Op.ARM) == Result.NOT_NOW
         assert fresh.result(Op.RESET, bytes(8)) == (Result.NOT_NOW if fresh.can_reset else Result.UNKNOWN_OP)
         for op in (Op.DISARM, Op.CLEAR_FAULT):
@@ -40,8 +40,8 @@ class FreshConformance:
         assert fresh.wire.states == []
 
     @rules("P003", "P220", "P301")
-    def test_each_start_has_another_boot_id_and_forgets_everything(self, host: Host) -> None:
-        fresh = self.switched_on(host)
+    def test_each_start_changes_the_boot_id_and_clears_all_state(self, host: Host) -> None:
+        fresh = self.power_cycle(host)
         assert fresh.hello.boot_id != host.hello.boot_id
         assert fresh.hello._replace(boot_id=0) == host.hello._replace(boot_id=0)
         fresh.begin(self.period_us, fresh.long_lease)
@@ -50,8 +50,8 @@ class FreshConformance:
         assert first.t_us < 60_000_000
 
     @rules("P212", "P303", "P305", "P307", "P308")
-    def test_what_an_unconfigured_device_answers(self, host: Host) -> None:
-        fresh = self.switched_on(host)
+    def test_an_unconfigured_device_answers_requests(self, host: Host) -> None:
+        fresh = self.power_cycle(host)
         assert fresh.replies() == []  # only a HELLO arrived
         assert fresh.result(Op.DESCRIBE, b"\0") == Result.OK
         a = fresh.actuators[0]
@@ -62,7 +62,7 @@ class FreshConformance:
 
     @rules("P302", "P310")
     def test_an_unconfigured_device_drops_commands(self, host: Host) -> None:
-        fresh = self.switched_on(host)
+        fresh = self.power_cycle(host)
         for number in (0, 1, 0xFFFFFFFF):
             fresh.send(fresh.command(number, fresh.setpoint(2)))
         state = fresh.begin(self.period_us, fresh.long_lease)
@@ -70,7 +70,7 @@ class FreshConformance:
 
     @rules("P304", "P313")
     def test_the_estop_latches_before_any_configuration(self, host: Host) -> None:
-        fresh = self.switched_on(host)
+        fresh = self.power_cycle(host)
         self.press_estop(pressed=True)
         assert fresh.result(Op.CLEAR_FAULT) == Result.NOT_NOW
         configure = m.CONFIGURE_LAYOUT.pack(self.period_us, fresh.long_lease)
