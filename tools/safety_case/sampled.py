@@ -2,7 +2,7 @@
 computation's sample.
 
 Each episode has one freshly drawn plant with its own sensor errors and delay, begins in the safe set, and ends with the
-host's death.
+host's death or a stop of the device.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, Death,
 MAX_TIME_TO_DEATH_S: Final = 4.0
 """Longest time before the host dies."""
 N_SUBSTEPS: Final = 4
+_STOP_SHARE: Final = 0.3
+"""Share of episodes that end with a stop of the device instead of the host's death."""
 _MAX_ROUNDS: Final = 400
 """Maximum number of rounds in which starts are drawn."""
 State = tuple[Array, ...]
@@ -125,7 +127,7 @@ def run_sampled(
                     laws[name](generator),
                     name,
                     generator.choice(LOSS_PROBABILITIES),
-                    Death(frames, generator),
+                    Death(frames, generator, stops_at_once=generator.random() < _STOP_SHARE),
                     generator,
                 )
             )
