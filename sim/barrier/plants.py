@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig, with_targets
+from onrig.runtime.registry import PLANTS, is_third_party, origin_of
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import error_bound, plant_delay_s_of
 from onrig.runtime.safety.sampled import SampledBox
@@ -74,7 +75,6 @@ def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
 
 def _plant_of(described: Any) -> Any:
     from onrig.runtime.config.registered import build_registered
-    from onrig.runtime.registry import PLANTS
 
     return build_registered(PLANTS, msgspec.to_builtins(described))
 
@@ -185,12 +185,16 @@ def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
     limits.pop("on_withdrawn", None)
     plant = nominal_plant(config, box)
     delays = [] if box.plant_delay_us is msgspec.UNSET else [box.plant_delay_us]
+    code = []
+    if is_third_party(plant):
+        origin = origin_of(PLANTS, str(plant.__struct_config__.tag))
+        code = [] if origin is None else [origin.sha256]
     parts = {
         "rig": with_targets(config.rig, ()),
         "task": [config.task.name, config.task.episode_s],
         "rate": config.period_us,
         "limits": [limits, box.range, box.nodes, box.horizon_s, box.late_us, box.sensor_error, *delays],
-        "plant": [plant, sorted(box.uncertainty.items())],
+        "plant": [plant, sorted(box.uncertainty.items()), *code],
     }
     return {name: _digest(part) for name, part in parts.items()}
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.maths import BATCHED
+from onrig.runtime.replay.promise_watch import MIN_STEPS
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.sampled import SampledBox, SampledPrediction
@@ -44,7 +45,7 @@ class Outcome(NamedTuple):
 
     campaign: Campaign
     outside: Array
-    """Share of steps of each episode that no computed plant explains."""
+    """Share of steps of each episode that no computed plant explains; 0 for an episode too short to count."""
 
     @property
     def breaches(self) -> int:
@@ -211,7 +212,7 @@ class _Batch:
         for _ in range(aftermath):
             state, margin = self._move(state, command, command)
             margins = np.minimum(margins, margin)
-        return margins, outside / np.maximum(n_steps, 1.0)
+        return margins, np.where(n_steps >= MIN_STEPS, outside / np.maximum(n_steps, 1.0), 0.0)
 
     def _read(self, state: State) -> NDArray[np.int64]:
         """Counts (sensors, l) of states."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+from onrig.runtime import registry
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.safety.barrier_file import decode, encode
-from onrig.sim.barrier.plants import draw_plants
-from onrig.tools.load import load, load_for_rig, replace_device
+from onrig.runtime.safety.sampled import SampledBox
+from onrig.sim.barrier.plants import draw_plants, made_for
+from onrig.tools.load import load, load_for_rig, load_without_table, replace_device
 from tests.sim.barrier.beam import BEAM, beam, computed, with_table
 
 
@@ -42,6 +46,21 @@ def test_a_table_of_something_else_is_refused_by_name(bench: Path, part: str, ch
     )
 
 
+def test_a_table_of_a_plant_whose_code_was_edited_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, found = tmp_path / "beam", []
+    shutil.copytree(Path(__file__).parents[3] / "docs/examples/beam", folder)
+    plant = folder / "plant.py"
+    box = "{kind: sampled, table: none, place: position, velocity: velocity, uncertainty: {rolling: [0, 1]}}"
+    for edited in (plant.read_text(), plant.read_text().replace("5.0 / 7.0", "3.0 / 5.0")):
+        plant.write_text(edited)
+        monkeypatch.setenv("ONRIG_TRUST", hashlib.sha256(edited.encode()).hexdigest())
+        monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+        config = load_without_table(str(folder / "run.yaml"), [f"limits.predicted={box}"])
+        assert isinstance(config.limits.predicted, SampledBox)
+        found.append(made_for(config, config.limits.predicted))
+    assert {name for name in found[0] if found[0][name] != found[1][name]} == {"plant"}
+
+
 def test_a_table_that_fits_is_accepted_and_its_hash_is_recorded(bench: Path) -> None:
     with_table(bench)
     config = load_for_rig(str(bench / "beam.yaml"), ["episodes=3", "seed=4"])
@@ -58,7 +77,7 @@ def test_a_missing_an_untested_and_a_damaged_table_are_refused(bench: Path, tmp_
     header, values = computed(bench)
     data = encode(header, values)
     assert decode(data).header == header
-    for wrong in (data[:-1], data[:-4], data[1:], b"", data.replace(b"onrig-barrier-1", b"onrig-barrier-9")):
+    for wrong in (data[:-1], data[:-4], data[1:], b"", data.replace(b"onrig-barrier-2", b"onrig-barrier-9")):
         with pytest.raises(ValueError, match=r"not a table|compute it again"):
             decode(wrong)
     odd = values.copy()
