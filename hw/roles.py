@@ -69,13 +69,15 @@ def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterat
             )
 
 
-def lag_s(rig: Rig, name: str, period_s: float) -> float:
+def lag_s(rig: Rig, name: str, period_s: float, gap_periods: int = 1) -> float:
     """Delay (s) with which an estimated velocity follows a steady change; 0 for a measured observation.
 
-    Half a period for the difference quotient, plus the delay of its low-pass as discretised.
+    Half the time between two samples for the difference quotient, plus the delay of its low-pass as discretised.
+    ``gap_periods``: periods between two samples, more than 1 if frames are lost.
     """
     o = observation_of(rig, name)
     if o is None or o.derivative_of is None:
         return 0.0
-    pole = 0.0 if o.cutoff_hz <= 0 else math.exp(-2.0 * math.pi * o.cutoff_hz * period_s)
-    return period_s * (0.5 + (pole / (1.0 - pole) if pole < 1.0 else math.inf))
+    gap_s = gap_periods * period_s
+    pole = 0.0 if o.cutoff_hz <= 0 else math.exp(-2.0 * math.pi * o.cutoff_hz * gap_s)
+    return gap_s * (0.5 + (pole / (1.0 - pole) if pole < 1.0 else math.inf))

@@ -21,6 +21,8 @@ from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import AnyPlant
 
 _ROUNDING: Final = 1e-9
+_MAX_RATE: Final = 0.1
+"""Largest upper bound on the rate of breaches in a table's test with which it may guard a run."""
 _LOSSES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per plant."""
 _PATTERN: Final = 64
@@ -217,3 +219,7 @@ def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
         yield "table", f"{what}: compute it again with `onrig safety CONFIG --barrier`"
     elif header.tested is None:
         yield "table", f"'{box.table}' was not tested: compute it again with `onrig safety CONFIG --barrier`"
+    elif header.tested.rate > _MAX_RATE:
+        counts = f"{header.tested.breaches} of {header.tested.plants} hostile episodes breached '{box.table}'"
+        remedy = "test it on more (--tests), widen the envelope, or state less uncertainty"
+        yield "table", f"{counts}: at most {_MAX_RATE:.0%} is accepted, at its confidence; {remedy}"

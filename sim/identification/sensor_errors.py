@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from onrig.hw.rig import Rig
-from onrig.runtime.safety.plant_box import PlantBox
+from onrig.runtime.safety.plant_box import PlantBox, evaluated_observations
 from onrig.runtime.safety.rules import Envelope
 from onrig.sim.identification.model import LAG, SCALE
 from onrig.sim.identification.outcome import Identification
@@ -37,7 +37,7 @@ def sensor_errors(
         for o in rig.observations:
             if o.derivative_of is not None or (o.sensor or o.name) != sensor.name:
                 continue
-            if o.name not in (box.place, box.velocity):
+            if o.name not in evaluated_observations(box, rig):
                 continue
             limits = envelope.get(o.name, o)
             max_speed = max(abs(limits.low), abs(limits.high))

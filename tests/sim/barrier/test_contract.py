@@ -16,7 +16,7 @@ from onrig.runtime.safety.barrier_file import decode, encode
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import draw_plants, made_for
 from onrig.tools.load import load, load_for_rig, load_without_table, replace_device
-from tests.sim.barrier.beam import BEAM, beam, computed, with_table
+from tests.sim.barrier.beam import BEAM, TESTED, beam, computed, with_table
 
 
 def problem(folder: Path, *overrides: str) -> str:
@@ -74,6 +74,9 @@ def test_a_missing_an_untested_and_a_damaged_table_are_refused(bench: Path, tmp_
     assert "`onrig safety CONFIG --barrier` computes it" in problem(tmp_path)
     with_table(bench, tested=None)
     assert "was not tested" in problem(bench)
+    with_table(bench, tested=msgspec.structs.replace(TESTED, plants=1, rate=0.95))
+    assert "0 of 1 hostile episodes breached" in problem(bench)
+    assert "at most 10% is accepted" in problem(bench)
     header, values = computed(bench)
     data = encode(header, values)
     assert decode(data).header == header

@@ -13,6 +13,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
 from onrig.sim.identification.model import Signs, unknowns_of
@@ -171,6 +172,14 @@ def test_the_shield_covers_a_sensor_that_is_off(result: Result) -> None:
     assert more == {"angle": pytest.approx(0.0586, abs=1e-4)}, "zero on top; noise beyond the bound that was there"
     (message,) = uncovered_zeros(twin, PENDULUM.rig, box)
     assert "angle is up to 0.0302 rad off, which sensor_error does not cover" in message
+
+
+def test_a_table_covers_the_delay_the_friction_and_the_sensor_that_is_off() -> None:
+    box = SampledBox(table="none", place="angle", velocity="velocity", uncertainty={"mass": (0.04, 0.06)})
+    found = result_of(identified(), Pendulum(), PENDULUM.rig, box, "a test").predicted
+    assert found["uncertainty"] == {"mass": [0.04, 0.06], "dry_friction": pytest.approx([0.434, 0.566], abs=1e-3)}
+    assert (found["late_us"], found["plant_delay_us"]) == (1000 + 10_400, 10_400)
+    assert found["sensor_error"]["angle"] > 0.03
 
 
 def test_what_could_not_be_known_is_said() -> None:
