@@ -114,6 +114,10 @@ def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench:
             "'damp' or 'safe'",
         ),
         ("limits.envelope={}", "expected an envelope to guarantee"),
+        (
+            "rig.observations[1]={name: velocity, unit: m/s, low: -1.0, high: 1.0, derivative_of: position}",
+            "a table needs every state measured",
+        ),
         ("limits.predicted.late_us=30000", "expected 0 to one period"),
         ("limits.predicted.plant_delay_us=1001", "expected 0 to 1000 us (late_us), got 1001"),
     ],
