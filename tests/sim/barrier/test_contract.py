@@ -15,6 +15,8 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.safety.barrier_file import decode, encode
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import draw_plants, made_for
+from onrig.sim.identification.result import Result
+from onrig.tools.identification.refusal import conflicts_of
 from onrig.tools.load import load, load_for_rig, load_without_table, replace_device
 from tests.sim.barrier.beam import BEAM, TESTED, beam, computed, with_table
 
@@ -44,6 +46,19 @@ def test_a_table_of_something_else_is_refused_by_name(bench: Path, part: str, ch
     assert f"computed for another {part}: compute it again with `onrig safety CONFIG --barrier`" in problem(
         bench, change
     )
+
+
+def test_an_identification_whose_table_must_be_computed_again_is_not_unpredictable(bench: Path) -> None:
+    with_table(bench)
+    config = load_for_rig(str(bench / "beam.yaml"))
+    narrow = {"uncertainty": {"A_velocity_velocity": [0.5, 0.7], "B_velocity_tilt": [6.5, 7.5]}}
+    result = Result(
+        rig="beam", source="", twin={}, predicted=narrow, parameters=(), noise={}, signs={}, not_known=(),
+        covariance=(), samples=(),
+    )  # fmt: skip
+    found = conflicts_of(config, result)
+    assert not found.unpredictable
+    assert "computed for another plant: compute it again" in found.settings[0]
 
 
 def test_a_table_of_a_plant_whose_code_was_edited_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
