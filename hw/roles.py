@@ -70,13 +70,15 @@ def magnet_problems(rig: Rig, position: str, magnets: Mapping[str, float]) -> It
             )
 
 
-def velocity_lag_s(rig: Rig, name: str, period_s: float) -> float:
+def velocity_lag_s(rig: Rig, name: str, period_s: float, gap_periods: int = 1) -> float:
     """Delay (s) of an estimated velocity during constant acceleration; 0 for a measured observation.
 
-    It is half a period for the difference quotient, plus the delay of the discretised low-pass.
+    It is half the time between two samples for the difference quotient, plus the delay of the discretised low-pass.
+    ``gap_periods``: periods between two samples, more than 1 if frames are lost.
     """
     o = observation_of(rig, name)
     if o is None or o.derivative_of is None:
         return 0.0
-    pole = 0.0 if o.cutoff_hz <= 0 else math.exp(-2.0 * math.pi * o.cutoff_hz * period_s)
-    return period_s * (0.5 + (pole / (1.0 - pole) if pole < 1.0 else math.inf))
+    gap_s = gap_periods * period_s
+    pole = 0.0 if o.cutoff_hz <= 0 else math.exp(-2.0 * math.pi * o.cutoff_hz * gap_s)
+    return gap_s * (0.5 + (pole / (1.0 - pole) if pole < 1.0 else math.inf))

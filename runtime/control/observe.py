@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import pi
 from typing import Final
 
+from onrig.hw.intake import frames_between
 from onrig.hw.messages import State
 from onrig.hw.rig import Rig, targets_of
 from onrig.runtime.inputs import TransformGuard, build_composition
@@ -41,7 +42,9 @@ class _Derivative:
             if self.wrap:
                 change = wrap_angle(change)
             quotient = change / (self.period_s * periods)
-            self.value += self.gain * (quotient - self.value)
+            # After lost frames the filter has had more than one period.
+            gain = self.gain if periods == 1 else 1.0 - (1.0 - self.gain) ** periods
+            self.value += gain * (quotient - self.value)
         self.previous_reading = reading
         return self.value
 
@@ -160,7 +163,7 @@ class EpisodeObserver:
 
     def observe(self, state: State) -> tuple[float, ...]:
         """Return the observation (n,), in SI units, of the next frame."""
-        periods = state.frame - self.last_frame if self.last_frame else 1
+        periods = frames_between(state.frame, self.last_frame) if self.last_frame else 1
         self.last_frame = state.frame
         observation = self._sensors.observe(state.sensors, max(periods, 1))
         if self._extra_signals is not None:

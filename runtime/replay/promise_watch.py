@@ -26,8 +26,8 @@ WINDOW: Final = 10
 NEEDED: Final = 3
 MIN_SHARE: Final = 0.02
 """Minimum claimed share, so that one or two sensor glitches in an episode do not withdraw the promise."""
-_MIN_STEPS: Final = 20
-"""Minimum number of steps of an episode that counts."""
+MIN_STEPS: Final = 20
+"""Minimum number of steps of an episode that counts, here and in the test of a table."""
 _CHUNK_RECORDS: Final = 256
 """Number of records compared together."""
 
@@ -54,7 +54,7 @@ class SlidingWindowTest:
 
     def add(self, n_unexplained: int, n_steps: int) -> bool:
         """Add an episode; returns whether the claim is contradicted."""
-        if n_steps >= _MIN_STEPS:
+        if n_steps >= MIN_STEPS:
             self._exceeds.append(n_unexplained > self.claimed * n_steps)
         return self.exceeded >= NEEDED
 

@@ -19,7 +19,7 @@ from onrig.hw.bounds import Quantity
 from onrig.runtime.config.pieces import MAX_BARRIER_BYTES
 from onrig.runtime.files import read_file, replace_file
 
-FORMAT: Final = "onrig-barrier-1"
+FORMAT: Final = "onrig-barrier-2"
 MAX_STATES: Final = 4
 MAX_COMMANDS: Final = 2
 _MAX_HEADER_BYTES: Final = 1 << 16

@@ -7,6 +7,7 @@ different plants.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -119,12 +120,25 @@ def _estimate_findings(setting: Setting, box: PlantBox | None) -> Iterator[Findi
         if lag - 0.5 * period_s > _MAX_FILTER_LAG_S:
             message = f"the shield uses '{name}', which a low-pass filter of {o.cutoff_hz:g} Hz delays by {lag:.3g} s"
             yield ("rig", "observations", index, "cutoff_hz"), f"{message}: at most {_MAX_FILTER_LAG_S:g} s is allowed"
-        elif box is not None and max_acceleration is not None and name == box.velocity and name in box.sensor_error:
-            count = next(s.resolution for s in rig.sensors if s.name == o.derivative_of)
-            required, configured = max_acceleration * lag + count / period_s, error_bound(box, rig, name)
+            continue
+        if box is None:
+            continue
+        sensor = next(s for s in rig.sensors if s.name == o.derivative_of)
+        envelope, gap_s = setting.envelope.get(name), rig.lease_periods * period_s
+        if sensor.wrap and envelope is not None and max(-envelope.low, envelope.high) * gap_s >= math.pi:
+            message = f"the angle from which '{name}' is estimated may turn by half a turn in a lease of {gap_s:g} s"
+            yield (
+                ("rig", "lease_periods"),
+                f"{message}, whose frames may be lost, so that the estimate has the wrong sign: measure it, or "
+                "shorten the lease",
+            )
+        elif max_acceleration is not None and name == box.velocity and name in box.sensor_error:
+            lag = velocity_lag_s(rig, name, period_s, rig.lease_periods)
+            required, configured = max_acceleration * lag + sensor.resolution / period_s, error_bound(box, rig, name)
             if configured < required:
                 message = (
-                    f"'{name}' lags {lag:.3g} s: these plants change it by up to {required:.3g} {o.unit} meanwhile"
+                    f"'{name}' lags {lag:.3g} s while frames are lost: these plants change it by up to {required:.3g} "
+                    f"{o.unit} meanwhile"
                 )
                 yield (
                     ("limits", "predicted", "sensor_error", name),

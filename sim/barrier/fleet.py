@@ -13,6 +13,7 @@ from onrig.runtime.braking import Brake
 from onrig.runtime.maths import BATCHED
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.fallback import Damp, Fallback
+from onrig.runtime.safety.rules import Ranges
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import Draw, nominal_plant, observation_indices
 from onrig.sim.plants.integrate import Array, advance
@@ -59,9 +60,9 @@ class SharedSetup(NamedTuple):
             for name, e in limits.envelope.items()
         ]
         safe = tuple(a.safe for a in rig.actuators)
-        fallback_law = batched_fallback(limits.fallback, rig, names)
         period_s = config.period_us * 1e-6
-        return cls(plant, period_s, rig.lease_periods + 1, safe, rig.releases, tuple(bounds), fallback_law)
+        law = batched_fallback(limits.fallback, rig, names, limits.setting(rig, period_s).ranges)
+        return cls(plant, period_s, rig.lease_periods + 1, safe, rig.releases, tuple(bounds), law)
 
     def margin(self, state: Sequence[Array]) -> Array:
         """Smallest margin (l,) of states over all envelopes: 1 at the centre, 0 at the edge, negative outside."""
@@ -71,19 +72,22 @@ class SharedSetup(NamedTuple):
         return np.asarray(np.where(np.isfinite(least), least, 2.0 * FLOOR))
 
 
-def batched_fallback(fallback: Fallback, rig: Rig, names: Sequence[str]) -> BatchedControlLaw:
-    """``compile_fallback`` for many observations at once, in the order of ``names``."""
+def batched_fallback(fallback: Fallback, rig: Rig, names: Sequence[str], ranges: Ranges) -> BatchedControlLaw:
+    """``compile_fallback`` for many observations at once, in the order of ``names``; commands within ``ranges``."""
     safe = np.array([a.safe for a in rig.actuators])
     if not isinstance(fallback, Damp):
         return lambda seen: np.repeat(safe[:, None], seen.shape[1], axis=1)
     braked_index = [a.name for a in rig.actuators].index(fallback.actuator)
     observed_at, brake = names.index(fallback.observation), Brake(rig.actuators[braked_index])
     up, down = brake.command(1.0) - safe[braked_index], safe[braked_index] - brake.command(-1.0)
+    low, high = ranges[fallback.actuator]
 
     def damp(seen: Array) -> Array:
         share = np.clip(-seen[observed_at] / fallback.full_at, -1.0, 1.0)
         command = np.repeat(safe[:, None], seen.shape[1], axis=1)
-        command[braked_index] += np.where(share > 0.0, up * share, down * share)
+        command[braked_index] = np.clip(
+            command[braked_index] + np.where(share > 0.0, up * share, down * share), low, high
+        )
         return command
 
     return damp
@@ -166,7 +170,8 @@ class Fleet:
     def fallback_margin(self, state: State, periods: int, host_loss: Callable[[Array, Array], Array]) -> Array:
         """Smallest margin (l,) under the fallback.
 
-        ``host_loss``: margin after a loss of the host, as a function of observations (n, l) and a command (m, l).
+        ``host_loss``: margin after a loss of the host or a stop of the device, as a function of observations (n, l) and
+        a command (m, l).
         """
         setup = self._setup
         least, active_lanes, fleet, before = setup.margin(state), np.arange(len(state[0])), self, self._draw.held

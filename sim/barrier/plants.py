@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig, with_targets
+from onrig.runtime.registry import PLANTS, is_third_party, plugin_origin
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import error_bound, plant_delay_s_of
 from onrig.runtime.safety.sampled import SampledBox
@@ -20,6 +21,8 @@ from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import AnyPlant
 
 _ROUNDING: Final = 1e-9
+_MAX_RATE: Final = 0.1
+"""Largest upper bound on the rate of breaches in a table's test with which it may guard a run."""
 _LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per plant."""
 _PATTERN_PERIODS: Final = 64
@@ -74,7 +77,6 @@ def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
 
 def _build_plant(described: Any) -> Any:
     from onrig.runtime.config.registered import build_registered
-    from onrig.runtime.registry import PLANTS
 
     return build_registered(PLANTS, msgspec.to_builtins(described))
 
@@ -185,12 +187,16 @@ def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
     limits.pop("on_withdrawn", None)
     plant = nominal_plant(config, box)
     delays = [] if box.plant_delay_us is msgspec.UNSET else [box.plant_delay_us]
+    code = []
+    if is_third_party(plant):
+        origin = plugin_origin(PLANTS, str(plant.__struct_config__.tag))
+        code = [] if origin is None else [origin.sha256]
     parts = {
         "rig": with_targets(config.rig, ()),
         "task": [config.task.name, config.task.episode_s],
         "rate": config.period_us,
         "limits": [limits, box.range, box.nodes, box.horizon_s, box.late_us, box.sensor_error, *delays],
-        "plant": [plant, sorted(box.uncertainty.items())],
+        "plant": [plant, sorted(box.uncertainty.items()), *code],
     }
     return {name: _digest(part) for name, part in parts.items()}
 
@@ -213,3 +219,7 @@ def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
         yield "table", f"{mismatch}: compute it again with `onrig safety CONFIG --barrier`"
     elif header.tested is None:
         yield "table", f"'{box.table}' was not tested: compute it again with `onrig safety CONFIG --barrier`"
+    elif header.tested.rate > _MAX_RATE:
+        counts = f"{header.tested.breaches} of {header.tested.plants} hostile episodes breached '{box.table}'"
+        remedy = "test it on more (--tests), widen the envelope, or state less uncertainty"
+        yield "table", f"{counts}: at most {_MAX_RATE:.0%} is accepted, at its confidence; {remedy}"

@@ -1,9 +1,9 @@
 """Computation of a sampled barrier over a grid of states and commands.
 
 The margin of a state and a command is the smallest over all drawn plants and two continuations.  Either the command
-acts for a period, or for as many as frames may be lost, and then the fallback.  Or the host is lost, now or at any
-later time under the fallback: the last command is held for the lease and a period, acts for the plant's delay after
-them, and is followed by the device's safe output.
+acts for a period, or for as many as frames may be lost, and then the fallback.  Or the device goes to its safe output,
+now or at any later time under the fallback: at once (a stop, an e-stop, the end of an episode), or after the host's
+death, when the last command is held for up to the lease and a period; the last command acts for the plant's delay.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Job(NamedTuple):
         return Fleet(self.setup, self.draw.select(np.repeat(np.arange(k), points))), k
 
     def host_loss(self, seen: Array, command: Array) -> Array:
-        """Smallest margin if the host is lost after this command was sent."""
+        """Smallest margin if the host is lost or the device stops after this command was sent."""
         return Grid((*self.states, *self.commands), self.hold).at(np.concatenate([seen, command]))
 
     # Stages; each returns the smallest margin over all plants at the nodes [start, end).
@@ -116,16 +116,21 @@ class Job(NamedTuple):
         )
 
     def hold_stage(self, start: int, end: int) -> Array:
-        """Margins after a loss of the host: the command is held for the lease and a period and acts for the plant's
-        delay, then the safe output."""
+        """Margins after a loss of the host or a stop of the device: the command is held until any sample, at most for
+        the lease and a period, and acts for the plant's delay; then the safe output."""
         return self._at_commands(start, end, self._margin_when_held)
 
     def _margin_when_held(self, fleet: Fleet, seen: Array, command: Array) -> Array:
-        state, least = fleet.hold_after_delay(fleet.states_of(seen), command, self.setup.held_periods)
-        if self.draw.plant_delay_s.any():
-            state, late = fleet.outlast(state, command)
-            least = np.minimum(least, late)
-        return np.minimum(least, Grid(self.states, self.coast).at(fleet.observe(state)))
+        coast, state = Grid(self.states, self.coast), fleet.states_of(seen)
+        least = coast.at(seen)
+        for k in range(self.setup.held_periods):
+            state, now = fleet.hold(state, command, 1) if k else fleet.hold_after_delay(state, command)
+            least, fallen = np.minimum(least, now), state
+            if self.draw.plant_delay_s.any():
+                fallen, now = fleet.outlast(state, command)
+                least = np.minimum(least, now)
+            least = np.minimum(least, coast.at(fleet.observe(fallen)))
+        return least
 
     def fallback_stage(self, start: int, end: int) -> Array:
         """Margins under the fallback, with a possible loss of the host."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -164,10 +164,30 @@ def _significant_imperfections(identified: Identification) -> set[str]:
 def _predicted(
     identified: Identification, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
 ) -> dict[str, Any]:
-    """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of inaccurate sensors."""
-    wide = half_widths(identified.joint, SHIELD_CONFIDENCE)
+    """Plants to cover, the longest delay, and errors of inaccurate sensors."""
+    wide, significant = half_widths(identified.joint, SHIELD_CONFIDENCE), _significant_imperfections(identified)
+    upper_bounds = {
+        u.name: float(c + w) for u, c, w in zip(identified.unknowns, identified.fit.coordinates, wide, strict=True)
+    }
+    section: dict[str, Any]
     if isinstance(box, SampledBox):
-        return {"uncertainty": identified_intervals(identified, wide, plant, box)}
+        uncertain = (plant.identifiable.keys() - plant.lumped.keys()) | (significant - {"delay_s"})
+        section = {"uncertainty": identified_intervals(identified, wide, uncertain, box)}
+    else:
+        section = _lumped_parameters(identified, wide, plant, box)
+        if "dead_band" in significant and (box is None or hasattr(box, "dead_band")):
+            section["dead_band"] = upper_bounds["dead_band"]
+    if "delay_s" in significant:
+        delay_us = math.ceil(1e4 * upper_bounds["delay_s"]) * 100
+        section["late_us"] = (0 if box is None else box.late_us) + delay_us
+        if hasattr(box, "plant_delay_us"):
+            section["plant_delay_us"] = delay_us
+    errors = {} if box is None else sensor_errors(identified, wide, plant, rig, box, envelope)
+    return section | ({"sensor_error": errors} if errors else {})
+
+
+def _lumped_parameters(identified: Identification, wide: Array, plant: Plant, box: PlantBox | None) -> dict[str, Any]:
+    """Nominal values of the lumped parameters and their spread, and those of the other parameters of a box."""
     lumped = [i for i, u in enumerate(identified.unknowns) if u.name in plant.lumped]
     model_errors = [r.model_error for r in residuals_of(identified) if r.correlation > MIN_CORRELATION]
     spread = max([_MIN_SPREAD, *model_errors, *(math.expm1(wide[i]) for i in lumped)])
@@ -179,33 +199,20 @@ def _predicted(
         identified.unknowns[i].name: float(identified.unknowns[i].value(identified.fit.coordinates[i])) for i in lumped
     }
     section["spread"] = math.ceil(100.0 * spread) / 100.0
-    section |= {} if box is None else _separate_parameters(identified, wide, box)
-    significant = _significant_imperfections(identified)
-    upper_bounds = {
-        u.name: float(c + w) for u, c, w in zip(identified.unknowns, identified.fit.coordinates, wide, strict=True)
-    }
-    if "dead_band" in significant and (box is None or hasattr(box, "dead_band")):
-        section["dead_band"] = upper_bounds["dead_band"]
-    if "delay_s" in significant:
-        delay_us = math.ceil(1e4 * upper_bounds["delay_s"]) * 100
-        section["late_us"] = (0 if box is None else box.late_us) + delay_us
-        if hasattr(box, "plant_delay_us"):
-            section["plant_delay_us"] = delay_us
-    errors = {} if box is None else sensor_errors(identified, wide, plant, rig, box, envelope)
-    return section | ({"sensor_error": errors} if errors else {})
+    return section | ({} if box is None else _separate_parameters(identified, wide, box))
 
 
 def identified_intervals(
-    identified: Identification, wide: Array, plant: Plant, box: SampledBox
+    identified: Identification, wide: Array, uncertain: Collection[str], box: SampledBox
 ) -> dict[str, list[float]]:
-    """Parameter intervals of a sampled barrier: identified ones if determined, otherwise those of the box.
+    """Intervals of the ``uncertain`` parameters for a sampled barrier: identified if determined, else the box's.
 
     None is narrower than the minimum spread, because a plant changes with temperature and wear.
     """
     intervals = {name: [*ends] for name, ends in box.uncertainty.items()}
     coordinates, free = identified.fit.coordinates, identified.free.tolist()
     for u, c, w, is_free in zip(identified.unknowns, coordinates, wide, free, strict=True):
-        if is_free and u.name in plant.identifiable and u.name not in plant.lumped:
+        if is_free and u.name in uncertain:
             value, *ends = (float(u.value(coordinate)) for coordinate in (c, c - w, c + w))
             reach = max(_MIN_SPREAD * abs(value), *(abs(end - value) for end in ends))
             intervals[u.name] = [max(value - reach, u.low), min(value + reach, u.high)]

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from onrig.hw.rig import Rig
-from onrig.runtime.safety.plant_box import PlantBox
+from onrig.hw.rig import Observation, Rig
+from onrig.runtime.safety.plant_box import PlantBox, evaluated_observations
 from onrig.runtime.safety.rules import Envelope
 from onrig.sim.identification.model import LAG, SCALE
 from onrig.sim.identification.outcome import Identification
@@ -29,15 +29,19 @@ def sensor_errors(
 ) -> dict[str, float]:
     """``sensor_error`` of the measured observations used by the shield, for sensors that are inaccurate.
 
-    A zero and its drift are added to the current bound; noise, scale and lag only as far as it does not cover them.
+    A zero, its drift, and the noise of an estimated velocity are added to the current bound; noise, scale and lag of a
+    measured one only as far as it does not cover them.
     ``wide`` (p,): half-widths to cover.
     """
     errors = {}
     for i, sensor in enumerate(rig.sensors):
         for o in rig.observations:
-            if o.derivative_of is not None or (o.sensor or o.name) != sensor.name:
+            if o.name not in evaluated_observations(box, rig):
                 continue
-            if o.name not in (box.place, box.velocity):
+            if o.derivative_of == sensor.name and identified.noise.alone[i]:
+                noise = _COVERED_SIGMAS * float(identified.noise.alone[i]) * _noise_gain(o, identified.windows.period_s)
+                errors[o.name] = box.sensor_error.get(o.name, 0.0) + noise
+            if o.derivative_of is not None or (o.sensor or o.name) != sensor.name:
                 continue
             limits = envelope.get(o.name, o)
             max_speed = max(abs(limits.low), abs(limits.high))
@@ -53,6 +57,12 @@ def sensor_errors(
                 half_count = 0.5 * sensor.resolution
                 errors[o.name] = zero + max(box.sensor_error.get(o.name, half_count), half_count + noise_bound)
     return errors
+
+
+def _noise_gain(observation: Observation, period_s: float) -> float:
+    """Standard deviation of an estimated velocity per standard deviation (white) of its sensor, 1/s."""
+    pole = math.exp(-2.0 * math.pi * observation.cutoff_hz * period_s) if observation.cutoff_hz > 0 else 0.0
+    return (1.0 - pole) / period_s * math.sqrt(2.0 / (1.0 + pole))
 
 
 def _significant_magnitude(identified: Identification, wide: Array, unknown: int) -> float:

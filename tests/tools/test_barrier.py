@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Rule
@@ -14,6 +17,7 @@ from onrig.runtime.replay.promise_watch import WINDOW, SlidingWindowTest, claime
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.barrier_file import read_barrier, write_barrier
 from onrig.runtime.safety.sampled import SampledBox
+from onrig.sim.barrier.one_step import OneStepCheck, Steps
 from onrig.sim.barrier.table import compute
 from onrig.tools import barrier
 from onrig.tools.barrier import upper_bound
@@ -85,6 +89,19 @@ def test_thirty_percent_beyond_the_uncertainty_are_noticed_within_ten_episodes(f
         strong = msgspec.structs.replace(config, limits=limits)
         outcome = run_sampled(strong, box, 3 * WINDOW, seed=5, scaled={"B_velocity_tilt": share})
         assert withdrawn(outcome, box) == (share > 1.0)
+
+
+def test_an_episode_too_short_to_count_does_not_raise_the_share_that_a_promise_claims(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, box = loaded(folder)
+    calls = itertools.count()
+
+    def one_in_ten(self: OneStepCheck, steps: Steps) -> NDArray[np.bool_]:
+        return np.full(len(steps.switch_s), next(calls) % 10 == 0)
+
+    monkeypatch.setattr(OneStepCheck, "unexplained_steps", one_in_ten)
+    assert run_sampled(config, box, 40, seed=3).outside.max() <= 0.15
 
 
 def test_a_table_covers_a_delay_behind_the_device_after_the_hosts_death(tmp_path: Path) -> None:

@@ -80,7 +80,12 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "an estimate's error": (
         "pendulum",
         [DERIVED.format(10), ERROR.format(0.5)],
-        "these plants change it by up to 1.11 rad/s meanwhile, more than 0.5",
+        "while frames are lost: these plants change it by up to 3.08 rad/s meanwhile, more than 0.5",
+    ),
+    "an estimate's sign": (
+        "pendulum",
+        [DERIVED.format(0), ERROR.format(3), "rig.lease_periods=11"],
+        "may turn by half a turn in a lease of 0.22 s, whose frames may be lost: the estimate then has the wrong sign",
     ),
     "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s; the maximum is 10 s"),
     "lease without a prediction": (

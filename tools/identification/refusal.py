@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,9 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.result import Result
 from onrig.tools.load import rig_findings
+
+_TABLE: Final = ("limits", "predicted", "table")
+"""A table that must be computed again for the result."""
 
 
 def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
@@ -48,11 +51,8 @@ def find_conflicts(config: RunConfig, result: Result) -> Conflicts:
     conflicts = Conflicts([], [])
     for path, message in chain(findings(updated), rig_findings(updated)):
         if message not in known_messages:
-            kind = (
-                conflicts.unpredictable
-                if path[:2] in (("limits", "predicted"), ("device", "twin"))
-                else conflicts.settings
-            )
+            is_of_plant = path[:2] in (("limits", "predicted"), ("device", "twin")) and path != _TABLE
+            kind = conflicts.unpredictable if is_of_plant else conflicts.settings
             kind.append(f"a run of this configuration would refuse the result: {message}")
     return conflicts
 

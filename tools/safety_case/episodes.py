@@ -78,7 +78,10 @@ class SensorModel(NamedTuple):
 class HostDeath:
     """Time of the host's death: after its reply to a random frame, or to the next frame with a small margin."""
 
-    def __init__(self, frames: int, rng: random.Random) -> None:
+    def __init__(self, frames: int, rng: random.Random, *, stops_at_once: bool = False) -> None:
+        """``stops_at_once``: the device goes to its safe output at the next sample (a stop, an e-stop, the end of an
+        episode) instead of after its lease."""
+        self.stops_at_once = stops_at_once
         self._first, self._last = rng.randint(1, frames), frames
         self._at_small_margin = rng.random() < _SMALL_MARGIN_DEATH_SHARE
 
@@ -115,7 +118,7 @@ class Lane:
             self.unanswered = 0
             return False
         self.unanswered += 1
-        if self.unanswered > lease_periods:
+        if self.unanswered > lease_periods or (self.death.stops_at_once and not self.is_alive):
             self.lease_expired, self.before, self.command = True, self._safe, self._safe
         return True
 

@@ -2,7 +2,7 @@
 computation.
 
 Each episode has a newly drawn plant, sensor errors and delay; it begins in the safe set, and ends with the host's
-death.
+death or a stop of the device.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.maths import BATCHED
+from onrig.runtime.replay.promise_watch import MIN_STEPS
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.sampled import SampledBox, SampledPrediction
@@ -32,6 +33,8 @@ from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, HostDe
 MAX_TIME_TO_DEATH_S: Final = 4.0
 """Maximum time before the host dies."""
 N_SUBSTEPS: Final = 4
+_STOP_SHARE: Final = 0.3
+"""Share of episodes that end with a stop of the device instead of the host's death."""
 _MAX_ROUNDS: Final = 400
 """Maximum number of attempts to draw safe starts."""
 State = tuple[Array, ...]
@@ -42,7 +45,7 @@ class Outcome(NamedTuple):
 
     campaign: Campaign
     outside: Array
-    """Share of steps, by episode, that no plant of the computation explains."""
+    """Share of steps, by episode, that no plant of the computation explains; 0 for an episode too short to count."""
 
     @property
     def breaches(self) -> int:
@@ -124,7 +127,7 @@ def run_sampled(
                     laws[name](generator),
                     name,
                     generator.choice(LOSS_PROBABILITIES),
-                    HostDeath(frames, generator),
+                    HostDeath(frames, generator, stops_at_once=generator.random() < _STOP_SHARE),
                     generator,
                 )
             )
@@ -215,7 +218,7 @@ class _Batch:
         for _ in range(aftermath):
             state, margin = self._advance(state, command, command)
             margins = np.minimum(margins, margin)
-        return margins, unexplained / np.maximum(n_steps, 1.0)
+        return margins, np.where(n_steps >= MIN_STEPS, unexplained / np.maximum(n_steps, 1.0), 0.0)
 
     def _read_sensors(self, state: State) -> NDArray[np.int64]:
         """Return the sensor counts (sensors, n) of states."""

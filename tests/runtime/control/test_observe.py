@@ -84,6 +84,14 @@ def test_the_low_pass_approaches_a_constant_velocity_at_its_cutoff() -> None:
         assert velocity == pytest.approx(100.0 * (1 - left), rel=1e-9, abs=1e-9)
 
 
+def test_the_low_pass_of_a_sample_after_lost_frames_has_had_all_their_periods() -> None:
+    filtered = Observation("v", "m/s", -1, 1, derivative_of="position", cutoff_hz=5.0)
+    one, lossy = (Observer(rig(filtered), PERIOD_S) for _ in range(2))
+    lossy.observe((0, 0))
+    (steady,) = [one.observe((0, 2 * k)) for k in range(6)][-1]
+    assert lossy.observe((0, 10), 5) == pytest.approx((steady,))
+
+
 def test_one_sensor_may_feed_several_observations_measured_and_derived() -> None:
     observer = Observer(rig(ANGLE, ANGULAR_VELOCITY, POSITION, VELOCITY), PERIOD_S)
     observer.observe((0, 0))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+from onrig.runtime import registry
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.safety.barrier_file import decode_barrier, encode_barrier
-from onrig.sim.barrier.plants import draw_plants
-from onrig.tools.load import load, load_for_rig, replace_device
-from tests.sim.barrier.beam import BEAM, beam, computed, with_table
+from onrig.runtime.safety.sampled import SampledBox
+from onrig.sim.barrier.plants import draw_plants, made_for
+from onrig.sim.identification.result import Result
+from onrig.tools.identification.refusal import find_conflicts
+from onrig.tools.load import load, load_for_rig, load_without_table, replace_device
+from tests.sim.barrier.beam import BEAM, TESTED, beam, computed, with_table
 
 
 def problem(folder: Path, *overrides: str) -> str:
@@ -42,6 +48,34 @@ def test_a_table_of_something_else_is_refused_by_name(bench: Path, part: str, ch
     )
 
 
+def test_an_identification_whose_table_must_be_computed_again_is_not_unpredictable(bench: Path) -> None:
+    with_table(bench)
+    config = load_for_rig(str(bench / "beam.yaml"))
+    narrow = {"uncertainty": {"A_velocity_velocity": [0.5, 0.7], "B_velocity_tilt": [6.5, 7.5]}}
+    result = Result(
+        rig="beam", source="", twin={}, predicted=narrow, parameters=(), noise={}, signs={}, not_known=(),
+        covariance=(), samples=(),
+    )  # fmt: skip
+    found = find_conflicts(config, result)
+    assert not found.unpredictable
+    assert "computed for another plant: compute it again" in found.settings[0]
+
+
+def test_a_table_of_a_plant_whose_code_was_edited_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, found = tmp_path / "beam", []
+    shutil.copytree(Path(__file__).parents[3] / "docs/examples/beam", folder)
+    plant = folder / "plant.py"
+    box = "{kind: sampled, table: none, place: position, velocity: velocity, uncertainty: {rolling: [0, 1]}}"
+    for edited in (plant.read_text(), plant.read_text().replace("5.0 / 7.0", "3.0 / 5.0")):
+        plant.write_text(edited)
+        monkeypatch.setenv("ONRIG_TRUST", hashlib.sha256(edited.encode()).hexdigest())
+        monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+        config = load_without_table(str(folder / "run.yaml"), [f"limits.predicted={box}"])
+        assert isinstance(config.limits.predicted, SampledBox)
+        found.append(made_for(config, config.limits.predicted))
+    assert {name for name in found[0] if found[0][name] != found[1][name]} == {"plant"}
+
+
 def test_a_table_that_fits_is_accepted_and_its_hash_is_recorded(bench: Path) -> None:
     with_table(bench)
     config = load_for_rig(str(bench / "beam.yaml"), ["episodes=3", "seed=4"])
@@ -55,10 +89,13 @@ def test_a_missing_an_untested_and_a_damaged_table_are_refused(bench: Path, tmp_
     assert "`onrig safety CONFIG --barrier` computes it" in problem(tmp_path)
     with_table(bench, tested=None)
     assert "was not tested" in problem(bench)
+    with_table(bench, tested=msgspec.structs.replace(TESTED, plants=1, rate=0.95))
+    assert "0 of 1 hostile episodes breached" in problem(bench)
+    assert "at most 10% is accepted" in problem(bench)
     header, values = computed(bench)
     data = encode_barrier(header, values)
     assert decode_barrier(data).header == header
-    for wrong in (data[:-1], data[:-4], data[1:], b"", data.replace(b"onrig-barrier-1", b"onrig-barrier-9")):
+    for wrong in (data[:-1], data[:-4], data[1:], b"", data.replace(b"onrig-barrier-2", b"onrig-barrier-9")):
         with pytest.raises(ValueError, match=r"not a table|compute it again"):
             decode_barrier(wrong)
     odd = values.copy()
@@ -92,6 +129,10 @@ def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench:
             "'damp' or 'safe'",
         ),
         ("limits.envelope={}", "expected an envelope to guarantee"),
+        (
+            "rig.observations[1]={name: velocity, unit: m/s, low: -1.0, high: 1.0, derivative_of: position}",
+            "a table needs every state measured",
+        ),
         ("limits.predicted.late_us=30000", "expected 0 to one period"),
         ("limits.predicted.plant_delay_us=1001", "expected 0 to 1000 us (late_us), got 1001"),
     ],

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.safety.fallback import Damp, SafeOutput, compile_fallback
+from onrig.runtime.safety.fallback import Damp, SafeOutput
+from onrig.runtime.safety.limits import Limits
+from onrig.runtime.safety.shield import Shield
 from onrig.sim.barrier.fleet import FLOOR, Fleet, SharedSetup, batched_fallback
 from onrig.sim.barrier.plants import draw_plants
 from onrig.sim.barrier.table import Grid, compute
@@ -22,10 +24,12 @@ from tests.sim.barrier.beam import beam, computed, with_table
 @given(st.lists(st.floats(-40, 40), min_size=1, max_size=8))
 def test_the_batched_fallback_is_that_of_the_tick(velocities: list[float]) -> None:
     seen = np.array([[0.0] * len(velocities), velocities])
-    for fallback in (Damp(actuator="voltage", observation="velocity", full_at=2.0), SafeOutput()):
-        one = compile_fallback(fallback, PENDULUM.rig)
-        many = batched_fallback(fallback, PENDULUM.rig, ["angle", "velocity"])(seen)
-        assert many[0].tolist() == pytest.approx([one((0.0, v))[0] for v in velocities])
+    for low, high in ((-3.0, 3.0), (-0.5, 1.0)):
+        for fallback in (Damp(actuator="voltage", observation="velocity", full_at=2.0), SafeOutput()):
+            shield = Shield(Limits(range={"voltage": (low, high)}, fallback=fallback), PENDULUM.rig, 0.02)
+            many = batched_fallback(fallback, PENDULUM.rig, ["angle", "velocity"], {"voltage": (low, high)})(seen)
+            one = [shield.decide((0.0, v), None, (0.0,)).action[0] for v in velocities]
+            assert many[0].tolist() == pytest.approx(one)
 
 
 def test_a_rig_at_rest_in_the_middle_is_safe_and_one_that_runs_for_the_end_is_not(bench: Path) -> None:
@@ -111,6 +115,19 @@ def test_a_delay_behind_the_device_lets_the_last_command_of_a_dead_host_act_long
     assert (least_later < least).all()
     at_once = fleet.__class__(SharedSetup.from_config(config, box), draw._replace(plant_delay_s=np.zeros(6)))
     assert at_once.outlast(held, tilt)[0][1] == pytest.approx(held[1])
+
+
+def test_a_command_that_passes_may_be_followed_by_the_safe_output_at_any_sample(bench: Path) -> None:
+    config, box = beam(bench)
+    header, values = computed(bench)
+    lows, highs = (np.array([getattr(axis, end) for axis in header.axes])[:, None] for end in ("low", "high"))
+    points = np.random.default_rng(1).uniform(lows, highs, (3, 20_000))
+    points = points[:, Grid(header.axes, values).at(points) >= header.slack]
+    draw = draw_plants(config, box, points.shape[1], np.random.default_rng(9), corners=False)
+    fleet = Fleet(SharedSetup.from_config(config, box), draw)
+    for periods in (0, 1, 3):  # a stop, an e-stop, the end of an episode
+        state = fleet.hold(fleet.states_of(points[:2]), points[2:], periods)[0]
+        assert (fleet.coast_margin(state, 200) > 0.0).all()
 
 
 def test_a_brake_with_the_wrong_sign_leaves_no_safe_state(bench: Path) -> None:

@@ -9,10 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.hw.rig import Observation
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.control.observe import Observer
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
 from onrig.sim.identification.model import Signs, unknowns_of
@@ -171,6 +174,27 @@ def test_the_shield_covers_a_sensor_that_is_off(result: Result) -> None:
     assert more == {"angle": pytest.approx(0.0586, abs=1e-4)}, "zero on top; noise beyond the bound that was there"
     (message,) = uncovered_zeros(twin, PENDULUM.rig, box)
     assert "angle is up to 0.0302 rad off, which sensor_error does not cover" in message
+
+
+@pytest.mark.parametrize("cutoff_hz", [0.0, 5.0])
+def test_the_shield_covers_the_noise_of_an_estimated_velocity(cutoff_hz: float) -> None:
+    estimated = Observation("velocity", "rad/s", -30, 30, derivative_of="angle", cutoff_hz=cutoff_hz)
+    rig = msgspec.structs.replace(PENDULUM.rig, observations=(PENDULUM.rig.observations[0], estimated))
+    box = PENDULUM.limits.predicted
+    assert isinstance(box, PendulumBox)
+    coarse = msgspec.structs.replace(box, sensor_error={"velocity": 3.0})
+    found = result_of(identified(), Pendulum(), rig, coarse, "a test").predicted["sensor_error"]["velocity"]
+    observer, noise = Observer(rig, PERIOD_S), np.random.default_rng(0).normal(0.0, 0.00628, 4000)
+    estimates = [observer.observe((round(n / rig.sensors[0].resolution), 0))[1] for n in noise]
+    assert found == pytest.approx(3.0 + 4.0 * np.std(estimates), rel=0.05)
+
+
+def test_a_table_covers_the_delay_the_friction_and_the_sensor_that_is_off() -> None:
+    box = SampledBox(table="none", place="angle", velocity="velocity", uncertainty={"mass": (0.04, 0.06)})
+    found = result_of(identified(), Pendulum(), PENDULUM.rig, box, "a test").predicted
+    assert found["uncertainty"] == {"mass": [0.04, 0.06], "dry_friction": pytest.approx([0.434, 0.566], abs=1e-3)}
+    assert (found["late_us"], found["plant_delay_us"]) == (1000 + 10_400, 10_400)
+    assert found["sensor_error"]["angle"] > 0.03
 
 
 def test_what_could_not_be_known_is_said() -> None:
