@@ -71,7 +71,7 @@ class Setting(NamedTuple):
 _T = TypeVar("_T")
 
 
-def settings(cells: Sequence[Cell]) -> list[Setting]:
+def cell_settings(cells: Sequence[Cell]) -> list[Setting]:
     """Return the setting of every cell; raises msgspec.ValidationError or ValueError for configurations of another
     version."""
     learners = [learner_settings(cell.config.learner) for cell in cells]
@@ -82,24 +82,24 @@ def settings(cells: Sequence[Cell]) -> list[Setting]:
         for cell, learner, strategy in zip(cells, learners, strategies, strict=True)
     ]
     _relax_base_rate(conditions)
-    found = []
+    settings = []
     for strategy, exponent, condition in zip(strategies, exponents, conditions, strict=True):
-        name = _drawing_sampling(strategy)
-        exponents_of_name = {e for s, e in zip(strategies, exponents, strict=True) if _drawing_sampling(s) == name}
-        found.append(_setting(strategy, name, exponent if len(exponents_of_name) > 1 else None, condition))
-    _add_distinguishing_axes(cells, found)
-    return found
+        name = _innermost_sampling(strategy)
+        exponents_of_name = {e for s, e in zip(strategies, exponents, strict=True) if _innermost_sampling(s) == name}
+        settings.append(_setting(strategy, name, exponent if len(exponents_of_name) > 1 else None, condition))
+    _add_distinguishing_axes(cells, settings)
+    return settings
 
 
-def varying_conditions(found: Iterable[Setting]) -> list[str]:
+def varying_conditions(settings: Iterable[Setting]) -> list[str]:
     """Conditions that differ between the settings, in the order of display."""
-    return differing_axes([setting.conditions for setting in found])
+    return differing_axes([setting.conditions for setting in settings])
 
 
-def describe_common(found: Sequence[Setting]) -> str:
+def describe_common(settings: Sequence[Setting]) -> str:
     """Name the conditions that all settings share, except for unremarkable ones."""
-    varying_axes = varying_conditions(found)
-    first = found[0].conditions
+    varying_axes = varying_conditions(settings)
+    first = settings[0].conditions
     unremarkable = {"kept": "all kept", "discount": f"γ {BASE_GAMMA:g}", "noise": 0.0, "fraction": 0.0, "refresh": 1.0}
     axes = [
         axis
@@ -115,10 +115,10 @@ def differing_axes(conditions: Sequence[Mapping[str, Value]]) -> list[str]:
     for mapping in conditions:
         for axis, value in mapping.items():
             values.setdefault(axis, set()).add(value)
-    several = {axis for axis, of_axis in values.items() if len(of_axis - {None}) > 1}
-    if "fraction" in several:
-        several.add("synthetic")
-    return [axis for axis in values if axis in several]
+    varying = {axis for axis, axis_values in values.items() if len(axis_values - {None}) > 1}
+    if "fraction" in varying:
+        varying.add("synthetic")
+    return [axis for axis in values if axis in varying]
 
 
 def group_by_axes(
@@ -177,14 +177,14 @@ def _compatible(key: tuple[Value, ...], group: tuple[Value, ...]) -> bool:
     return all(a is None or a == b for a, b in zip(key, group, strict=True))
 
 
-def _drawing_sampling(strategy: Strategy) -> str:
+def _innermost_sampling(strategy: Strategy) -> str:
     """Name of the innermost sampling."""
     *_, part = parse_sampling(strategy.sampling).each
     return part.name
 
 
 def _exponent(learner: LearnerSettings, strategy: Strategy) -> float | None:
-    sampling = sampling_class(_drawing_sampling(strategy))
+    sampling = sampling_class(_innermost_sampling(strategy))
     assert issubclass(sampling, SamplerSettings)
     return learner.sampler_section(sampling).exponent(learner)
 
@@ -214,7 +214,7 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
         "rate": float(config.rate_hz),
         "discount": _describe_discount(selected.gamma, config.rate_hz),
         "kept": _describe_kept_share(selection.write_probability, config.rate_hz),
-        "noise": _noise(sensor, actuator),
+        "noise": _noise_condition(sensor, actuator),
         "synthetic": kind if fraction else None,
         "fraction": round(fraction, 9),
         "refresh": float(synthetic.refresh) if synthetic and fraction else None,
@@ -224,7 +224,7 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
     return {axis: values[axis] for axis in AXES}
 
 
-def _noise(sensors: float | dict[str, float], actuators: float) -> Value:
+def _noise_condition(sensors: float | dict[str, float], actuators: float) -> Value:
     """Noise of sensors and actuators, as one number if they are equal."""
     if sensors == actuators:
         return float(actuators)
@@ -273,18 +273,18 @@ def _relax_base_rate(conditions: Sequence[dict[str, Value]]) -> None:
                 c[axis] = None
 
 
-def _add_distinguishing_axes(cells: Sequence[Cell], found: list[Setting]) -> None:
+def _add_distinguishing_axes(cells: Sequence[Cell], settings: list[Setting]) -> None:
     """Add unknown axes of the grid if cells would otherwise seem to differ only in their strategy, or not at all."""
-    certain = [axis for axis in AXES if all(setting.conditions[axis] is not None for setting in found)]
+    known_axes = [axis for axis in AXES if all(setting.conditions[axis] is not None for setting in settings)]
     for axis in dict.fromkeys(key for cell in cells for key in cell.label):
         values_by_setting: dict[tuple[object, ...], set[str | float | int | None]] = {}
-        for cell, setting in zip(cells, found, strict=True):
-            same: tuple[object, ...] = tuple(setting.conditions[a] for a in certain)
+        for cell, setting in zip(cells, settings, strict=True):
+            key: tuple[object, ...] = tuple(setting.conditions[a] for a in known_axes)
             if axis.rpartition(".")[2] in _COVERED_AXES or is_sampling_option(axis):
-                same = (setting.strategy, *sorted(setting.conditions.items()))
-            values_by_setting.setdefault(same, set()).add(cell.label.get(axis))
+                key = (setting.strategy, *sorted(setting.conditions.items()))
+            values_by_setting.setdefault(key, set()).add(cell.label.get(axis))
         if any(len(values) > 1 for values in values_by_setting.values()):
             for i, cell in enumerate(cells):
                 value = cell.label.get(axis)
                 number = float(value) if isinstance(value, int | float) else value
-                found[i] = found[i]._replace(conditions={**found[i].conditions, axis: number})
+                settings[i] = settings[i]._replace(conditions={**settings[i].conditions, axis: number})

@@ -33,13 +33,13 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
             if measures is not None:
                 columns.extend(measures.swapaxes(0, 1))
                 kinds.extend(names)
-        heads = (f"{kind} {seed}" for kind in kinds for seed in trials.seeds)
-        lines = [",".join(("step" if in_world else "episode", *heads))]
+        header = (f"{kind} {seed}" for kind in kinds for seed in trials.seeds)
+        lines = [",".join(("step" if in_world else "episode", *header))]
         for index, row in enumerate(np.concatenate(columns).T.tolist(), 1):
             lines.append(",".join((str(interval * index), *("" if value != value else repr(value) for value in row))))
-        write_atomically(folder / CURVES_FOLDER / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
+        write_atomically(folder / CURVES_FOLDER / f"{_file_stem(cell)}.csv", ("\n".join(lines) + "\n").encode())
 
 
-def _name(cell: AnyCell) -> str:
+def _file_stem(cell: AnyCell) -> str:
     label = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", str(value)).strip("-") for value in cell.label.values())
     return f"{label[:80]}-{cell.id}"

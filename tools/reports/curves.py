@@ -14,7 +14,7 @@ import numpy as np
 from onrig.learner.trials.intervals import Bounds, curve_bounds
 from onrig.learner.trials.measures import moving_average
 from onrig.tools.reports.conditions import BASE_RATE_HZ, Value, describe_conditions, group_by_axes, varying_conditions
-from onrig.tools.reports.results import BASELINE, Estimate, Group, Result, baseline, estimate, groups
+from onrig.tools.reports.results import BASELINE, Estimate, Group, Result, baseline, estimate, group_by_conditions
 from onrig.tools.reports.style import (
     FINAL,
     HIGHEST,
@@ -30,9 +30,9 @@ from onrig.tools.reports.style import (
     format_trial_counts,
     new_figure,
     ordinal_look,
-    save,
+    save_figure,
+    set_title,
     strategy_look,
-    title,
 )
 
 if TYPE_CHECKING:
@@ -96,22 +96,22 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
             continue
         # With importance sampling, samplings are to be compared (de Bruin et al. 2018, §8.4).
         weighted = any("+" in r.setting.sampling for r in members)
-        for part in dict.fromkeys(_panel_part(r, by_retention=weighted) for r in members):
-            selected = [r for r in members if _panel_part(r, by_retention=weighted) == part]
+        for subset in dict.fromkeys(_panel_subset(r, by_retention=weighted) for r in members):
+            selected = [r for r in members if _panel_subset(r, by_retention=weighted) == subset]
             if len(selected) <= _MAX_LINES:
-                yield Panel(_title(name, part), _strategy_lines(selected))
+                yield Panel(_panel_title(name, subset), _strategy_lines(selected))
                 continue
             for family in dict.fromkeys(r.setting.family for r in selected):
                 same_family = [r for r in selected if r.setting.family == family]
-                yield Panel(_title(name, family), _strategy_lines(same_family))
+                yield Panel(_panel_title(name, family), _strategy_lines(same_family))
 
 
-def _panel_part(result: Result, *, by_retention: bool) -> str:
+def _panel_subset(result: Result, *, by_retention: bool) -> str:
     setting = result.setting
     return f"{setting.retention} retention" if by_retention else f"{setting.sampling} sampling"
 
 
-def _title(conditions: str, addition: str) -> str:
+def _panel_title(conditions: str, addition: str) -> str:
     return f"{conditions}, {addition}" if conditions else addition
 
 
@@ -142,9 +142,9 @@ def _strategy_lines(members: Sequence[Result]) -> list[Line]:
     lines = []
     for r in members:
         look = strategy_look(r.setting.retention, r.setting.sampling)
-        alike = [k for k, family in enumerate(families) if family == r.setting.family]
-        if len(alike) > 1:  # exponents of one family
-            look = ordinal_look(alike.index(members.index(r)), len(alike), graded=True)
+        same_family = [k for k, family in enumerate(families) if family == r.setting.family]
+        if len(same_family) > 1:  # exponents of one family
+            look = ordinal_look(same_family.index(members.index(r)), len(same_family), graded=True)
         lines.append(Line(r.setting.strategy, look, r))
     return lines
 
@@ -153,8 +153,8 @@ def _draw_pages(panels: Sequence[Panel], folder: Path, number: int, heading: str
     plots = []
     pages = [panels[i : i + _PANELS_PER_FIGURE] for i in range(0, len(panels), _PANELS_PER_FIGURE)]
     for page, selected in enumerate(pages, 1):
-        end = f"-{page}" if len(pages) > 1 else ""
-        path = folder / f"figure-{number:02d}-learning-curves{end}.png"
+        suffix = f"-{page}" if len(pages) > 1 else ""
+        path = folder / f"figure-{number:02d}-learning-curves{suffix}.png"
         name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
         plots.append(Plot(name, _caption(selected), number=number, path=_draw(selected, path)))
     return plots
@@ -164,19 +164,19 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
     columns = 1 if len(panels) == 1 else 2
     rows = -(-len(panels) // columns)
     figure, grid = new_figure(rows, columns, 4.4 if rows * columns == 1 else 0.3 + 2.9 * rows)
-    flat: list[Axes] = [axes for row in grid for axes in row]
-    for axes in flat[len(panels) :]:
+    panel_axes: list[Axes] = [axes for row in grid for axes in row]
+    for axes in panel_axes[len(panels) :]:
         axes.set_visible(False)
-    ends = [_draw_panel(axes, panel) for axes, panel in zip(flat, panels, strict=False)]
-    for k, axes in enumerate(flat[: len(panels)]):
+    labels_by_panel = [_draw_panel(axes, panel) for axes, panel in zip(panel_axes, panels, strict=False)]
+    for k, axes in enumerate(panel_axes[: len(panels)]):
         if k % columns == 0:
             axes.set_ylabel(NORMALIZED if _is_normalised(panels[k]) else "mean reward per step (raw units)")
         if k + columns >= len(panels):
             axes.set_xlabel("training episode")
     figure.draw_without_rendering()
-    for axes, labels in zip(flat, ends, strict=False):
+    for axes, labels in zip(panel_axes, labels_by_panel, strict=False):
         direct_labels(axes, labels)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
@@ -199,7 +199,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
     if normalised:
         axes.set_ylim(max(_MIN_SHOWN, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
     axes.set_xlim(0, max(line.result.episodes[-1] for line in panel.lines))
-    title(axes, panel.title)
+    set_title(axes, panel.title)
     return labels
 
 
@@ -211,7 +211,7 @@ def _caption(panels: Sequence[Panel]) -> str:
     results = [line.result for panel in panels for line in panel.lines]
     episodes_text = (
         "the noise-free evaluation episode for each training episode"
-        if all(r.evaluated for r in results)
+        if all(r.is_evaluated for r in results)
         else "each episode (the training episode if none was evaluated)"
     )
     return (
@@ -223,7 +223,7 @@ def _caption(panels: Sequence[Panel]) -> str:
     )
 
 
-TITLES: Final = {
+STRATEGY_FIGURE_TITLES: Final = {
     12: "Strategies under the default conditions",
     13: "Strategies at higher control frequencies",
     14: "Strategies with sensor and actuator noise",
@@ -241,18 +241,22 @@ def draw_dots(results: Sequence[Result], folder: Path) -> list[Plot]:
         pages = [
             groups_of_figure[i : i + _GROUPS_PER_FIGURE] for i in range(0, len(groups_of_figure), _GROUPS_PER_FIGURE)
         ]
-        for page, on_page in enumerate(pages, 1):
-            end = f"-{page}" if len(pages) > 1 else ""
-            path = _draw_dots(on_page, folder / f"figure-{number:02d}-strategies{end}.png")
-            name = f"{TITLES[number]} ({page} of {len(pages)})" if len(pages) > 1 else TITLES[number]
-            plots.append(Plot(name, _dots_caption(on_page), number=number, path=path))
+        for page, selected in enumerate(pages, 1):
+            suffix = f"-{page}" if len(pages) > 1 else ""
+            path = _draw_dots(selected, folder / f"figure-{number:02d}-strategies{suffix}.png")
+            name = (
+                f"{STRATEGY_FIGURE_TITLES[number]} ({page} of {len(pages)})"
+                if len(pages) > 1
+                else STRATEGY_FIGURE_TITLES[number]
+            )
+            plots.append(Plot(name, _dots_caption(selected), number=number, path=path))
     return plots
 
 
 def group_by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:
     """Groups by number of the figure, which depends on their noise, rate and sampling."""
     figures: dict[int, list[Group]] = {}
-    for group in groups(results):
+    for group in group_by_conditions(results):
         families = [r.setting.family for r in group.results]
         members = [r for r in group.results if families.count(r.setting.family) < _MIN_SWEEP]
         plain = [r for r in members if "+" not in r.setting.sampling]
@@ -283,7 +287,7 @@ def _draw_dots(groups_shown: Sequence[Group], path: Path) -> Path:
         _draw_row(row, group)
     for axes, name in zip(grid[-1], (FINAL, HIGHEST, RISE), strict=True):
         axes.set_xlabel(name)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_row(row: list[Axes], group: Group) -> None:
@@ -297,9 +301,9 @@ def _draw_row(row: list[Axes], group: Group) -> None:
             if np.isfinite(bounds.low):
                 axes.plot((bounds.low, bounds.high), (y, y), color=look.colour, lw=2.2, solid_capstyle="butt")
             axes.plot(bounds.value, y, look.marker, ms=6.5, mfc=look.face, mec=look.colour, mew=1.5)
-            if k == 2 and e.never:
+            if k == 2 and e.n_never_rose:
                 axes.annotate(
-                    f"{e.never} never",
+                    f"{e.n_never_rose} never",
                     (np.nanmax(bounds), y),
                     xytext=(6, 0),
                     textcoords="offset points",
@@ -310,14 +314,14 @@ def _draw_row(row: list[Axes], group: Group) -> None:
         axes.margins(x=0.08)
         axes.grid(axis="y", lw=0)
         axes.locator_params(axis="x", nbins=5)
-    if any(e.never for e in estimates):
+    if any(e.n_never_rose for e in estimates):
         low, high = row[2].get_xlim()
         row[2].set_xlim(low, high + 0.22 * (high - low))
     row[0].set_ylim(len(group.results) - 0.5, -0.5)
     row[0].set_yticks(range(len(group.results)), [r.setting.strategy for r in group.results])
     for axes in row[1:]:
         axes.tick_params(axis="y", length=0)
-    title(row[0], group.conditions)
+    set_title(row[0], group.conditions)
 
 
 def _measure(e: Estimate, k: int) -> Bounds:
@@ -332,13 +336,15 @@ def _draw_reference(axes: Axes, bounds: Bounds) -> None:
 
 def _dots_caption(groups_shown: Sequence[Group]) -> str:
     members = [r for group in groups_shown for r in group.results]
-    against = BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups_shown) else "the first strategy"
-    never = any(not r.rise.risen.all() for r in members)
+    reference = (
+        BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups_shown) else "the first strategy"
+    )
+    some_never_rose = any(not r.rise.risen.all() for r in members)
     return (
         f"Medians over {format_trial_counts([len(r.seeds) for r in members])} trials with 95 % intervals; "
-        f"grey: {against}. "
+        f"grey: {reference}. "
         "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
         "time the first episode with a normalised performance of 0.8 or more"
-        + (" (trials that never reached it count with their last episode)." if never else ".")
+        + (" (trials that never reached it count with their last episode)." if some_never_rose else ".")
         + " Overlapping intervals do not settle a difference; see the paired table."
     )

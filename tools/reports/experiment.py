@@ -25,14 +25,21 @@ from onrig.tools.reports.results import (
     compare_with_baseline,
     compare_with_plainer_sampling,
     read_experiment,
-    warn_of_few,
+    warn_of_few_trials,
 )
 from onrig.tools.reports.scores import score_run, scores_sheets
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Plot, no_plots_reason
 from onrig.tools.reports.sweeps import draw_sweeps
-from onrig.tools.reports.tables import ESTIMATES_NOTE, baselines, cells_sheet, claims, differences_sheet, noise_sheets
-from onrig.tools.reports.worlds import content_of
+from onrig.tools.reports.tables import (
+    ESTIMATES_NOTE,
+    baselines,
+    cells_sheet,
+    describe_differences,
+    differences_sheet,
+    noise_sheets,
+)
+from onrig.tools.reports.worlds import build_world_findings
 from onrig.tools.terminal import complain, draw_or_report
 
 FIGURES_FOLDER: Final = "figures"
@@ -64,8 +71,8 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     try:
         spec, cells = read_spec(folder), read_cells(folder)
         source = folder if pages is None else _archive_trials(folder, pages / DATA / spec.name, cells)
-        in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
-        experiment = None if in_world else read_experiment(source)
+        world_cells = [cell for cell in cells if isinstance(cell, WorldCell)]
+        experiment = None if world_cells else read_experiment(source)
         costs = read_costs(folder)
     except ConfigError as error:
         return explain(error)
@@ -74,23 +81,23 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     except ValueError as error:
         return complain("report", str(error) if str(folder) in str(error) else f"'{folder}' cannot be read: {error}")
     if experiment is not None and not experiment.results:
-        problem = "no trial with finite rewards" if experiment.trials else "no finished trials yet"
+        problem = "no trial with finite rewards" if experiment.n_trials else "no finished trials yet"
         return complain("report", f"'{folder}' has {problem}")
     try:
         (folder / FIGURES_FOLDER).mkdir(exist_ok=True)
         if experiment is not None:
             plots, warnings = _draw_plots(folder / FIGURES_FOLDER, experiment)
-            content = _content(experiment, plots, [*_result_warnings(experiment), *warnings], costs)
+            content = _build_findings(experiment, plots, [*_result_warnings(experiment), *warnings], costs)
         else:
-            world_content = content_of(source, folder / FIGURES_FOLDER, spec, in_world)
+            world_content = build_world_findings(source, folder / FIGURES_FOLDER, spec, world_cells)
             if world_content is None:
                 return complain("report", f"'{folder}' has no finished trial with finite returns")
             content = world_content
         _write_report(folder, content, cells)
-        page = None if pages is None else _write_page(pages, spec.name, content, _revisions(folder))
+        page = None if pages is None else _write_page(pages, spec.name, content, _revisions_sentence(folder))
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
-    _print(folder, content)
+    _print_summary(folder, content)
     if page is not None:
         print(f"see {page}")
     return ExitCode.OK
@@ -103,7 +110,7 @@ def _archive_trials(folder: Path, archive: Path, cells: list[AnyCell]) -> Path:
     return archive
 
 
-def _revisions(folder: Path) -> str:
+def _revisions_sentence(folder: Path) -> str:
     """Sentence with the revisions of an experiment's runs, from its first start; empty if unknown."""
     meta = read_fields(folder / META)
     resumed = meta.get("resumed")
@@ -162,10 +169,10 @@ def _draw_plots(folder: Path, experiment: Experiment) -> tuple[list[Plot], list[
     plots.sort(key=lambda plot: plot.number)
     present_numbers = {plot.number for plot in plots}
     has_noise = any(r.noise is not None for r in results)
-    return plots, [*notes, *missing_figures(experiment.spec.figures, present_numbers, has_noise=has_noise)]
+    return plots, [*notes, *missing_figure_notes(experiment.spec.figures, present_numbers, has_noise=has_noise)]
 
 
-def missing_figures(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
+def missing_figure_notes(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
     """One line for every figure or table that the spec names but that has no data."""
     lines = []
     for name in wanted:
@@ -185,28 +192,30 @@ def missing_figures(wanted: Sequence[int | str], drawn: set[int], *, has_noise: 
 def _result_warnings(experiment: Experiment) -> list[str]:
     """Caveats on the figures."""
     lines, results = [], experiment.results
-    planned = experiment.cells * experiment.spec.trials
-    if not experiment.finished:
+    planned = experiment.n_cells * experiment.spec.trials
+    if not experiment.is_finished:
         lines.append(
-            f"Unfinished: {experiment.trials} of {planned} trials, in {len(results)} of {experiment.cells} cells; "
+            f"Unfinished: {experiment.n_trials} of {planned} trials, in {len(results)} of {experiment.n_cells} cells; "
             "the results below are from these."
         )
-    spoilt = sum(r.spoilt for r in results)
-    if spoilt:
-        lines.append(f"{spoilt} trials are omitted because of non-finite rewards: see the table of all cells.")
-    lines += [f"No trial of {shown(lost.cell)} is finite: it has no row below." for lost in experiment.lost]
-    lines += warn_of_few(min(len(r.seeds) for r in results))
+    n_non_finite = sum(r.n_non_finite for r in results)
+    if n_non_finite:
+        lines.append(f"{n_non_finite} trials are omitted because of non-finite rewards: see the table of all cells.")
+    lines += [f"No trial of {shown(result.cell)} is finite: it has no row below." for result in experiment.unusable]
+    lines += warn_of_few_trials(min(len(r.seeds) for r in results))
     if any(r.cell.config.task.normalization is None for r in results):
         lines.append(
             "Some tasks have no references (task.normalization): their μ are mean rewards per step in raw units, and "
             "their rise times are unknown."
         )
-    if not all(r.evaluated for r in results):
+    if not all(r.is_evaluated for r in results):
         lines.append("Some cells were not evaluated without noise: their performance is that of training.")
     return lines
 
 
-def _content(experiment: Experiment, plots: list[Plot], warnings: list[str], costs: Mapping[str, Cost]) -> Findings:
+def _build_findings(
+    experiment: Experiment, plots: list[Plot], warnings: list[str], costs: Mapping[str, Cost]
+) -> Findings:
     spec, results = experiment.spec, experiment.results
     first, others = compare_with_baseline(results), compare_with_plainer_sampling(results)
     sheets: list[Sheet] = []
@@ -224,10 +233,10 @@ def _content(experiment: Experiment, plots: list[Plot], warnings: list[str], cos
         sheets[:0] = scores_sheets(list(map(score_run, names, results)), costs)
     sheets.append(cells_sheet(experiment))
     lead = (
-        f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
+        f"{spec.name}: {experiment.n_cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
         f"{describe_common([r.setting for r in results])}. {ESTIMATES_NOTE}"
     )
-    return Findings(spec.title or spec.name, lead, warnings, claims(first), plots, sheets)
+    return Findings(spec.title or spec.name, lead, warnings, describe_differences(first), plots, sheets)
 
 
 def _read_text(path: Path) -> str:
@@ -237,7 +246,7 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-def _print(folder: Path, content: Findings) -> None:
+def _print_summary(folder: Path, content: Findings) -> None:
     print(f"{content.title}\n\n{content.sheets[-1].text()}")
     for warning in content.warnings:
         print(f"\n{warning}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, anchor, escape, heading, prose
+from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, anchor, escape, escape_prose, heading
 from onrig.tools.reports.style import Plot, palette
 
 _CONTENT_SECURITY_POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -71,7 +71,7 @@ class Page(NamedTuple):
 
     def html(self) -> str:
         """The complete file; raises OSError if a plot cannot be read."""
-        head = (f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{prose(self.lead)}</p>')
+        head = (f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{escape_prose(self.lead)}</p>')
         foot = f"<footer>{escape(self.footer)}</footer>" if self.footer else ""
         body = (*head, *(part.html() for part in self.parts), foot)
         return (
@@ -93,10 +93,10 @@ class Badge(NamedTuple):
     """Outcome in a few words."""
 
     text: str
-    good: bool
+    is_good: bool
 
     def html(self) -> str:
-        return f'<p><span class="badge {"good" if self.good else "bad"}">{escape(self.text)}</span></p>'
+        return f'<p><span class="badge {"is_good" if self.is_good else "bad"}">{escape(self.text)}</span></p>'
 
 
 class Tile(NamedTuple):
@@ -104,10 +104,10 @@ class Tile(NamedTuple):
 
     value: str
     label: str
-    alarming: bool = False
+    is_alarming: bool = False
 
     def html(self) -> str:
-        alarming = " alarming" if self.alarming else ""
+        alarming = " alarming" if self.is_alarming else ""
         return f'<div class="tile{alarming}"><b>{escape(self.value)}</b><span>{escape(self.label)}</span></div>'
 
 
@@ -127,7 +127,9 @@ class Warnings(NamedTuple):
 
     def html(self) -> str:
         return (
-            f'<div class="warn">{"".join(f"<p>{prose(line)}</p>" for line in self.lines)}</div>' if self.lines else ""
+            f'<div class="warn">{"".join(f"<p>{escape_prose(line)}</p>" for line in self.lines)}</div>'
+            if self.lines
+            else ""
         )
 
     def markdown(self) -> str:
@@ -142,8 +144,8 @@ class Claims(NamedTuple):
 
     def html(self) -> str:
         lists = (
-            (f"<h3>{escape(conditions)}</h3>" if conditions else "") + f"<ul>{''.join(map(_claim, told))}</ul>"
-            for conditions, told in self.by_conditions.items()
+            (f"<h3>{escape(conditions)}</h3>" if conditions else "") + f"<ul>{''.join(map(_claim, lines))}</ul>"
+            for conditions, lines in self.by_conditions.items()
         )
         return "\n".join((heading(self.heading), *lists))
 
@@ -157,7 +159,11 @@ class Claims(NamedTuple):
 
 def _claim(line: str) -> str:
     kind = {BETTER: ' class="better"', WORSE: ' class="worse"'}.get(line[:1])
-    return f"<li>{prose(line)}</li>" if kind is None else f"<li><span{kind}>{line[:1]}</span>{prose(line[1:])}</li>"
+    return (
+        f"<li>{escape_prose(line)}</li>"
+        if kind is None
+        else f"<li><span{kind}>{line[:1]}</span>{escape_prose(line[1:])}</li>"
+    )
 
 
 class Figures(NamedTuple):
@@ -180,7 +186,7 @@ def _figure(plot: Plot) -> str:
     alt = escape(plot.alt or plot.title)
     return (
         f'<figure><h3>{escape(plot.heading)}</h3><img alt="{alt}" src="{plot.uri}">'
-        f"<figcaption>{prose(plot.caption)}</figcaption></figure>"
+        f"<figcaption>{escape_prose(plot.caption)}</figcaption></figure>"
     )
 
 
@@ -204,7 +210,7 @@ class Incidents(NamedTuple):
     def html(self) -> str:
         last = len(self.incidents) - 1
         folded = (_incident(incident, is_open=i in (0, last)) for i, incident in enumerate(self.incidents))
-        return "\n".join((heading(self.heading), f'<p class="note">{prose(self.note)}</p>', *folded))
+        return "\n".join((heading(self.heading), f'<p class="note">{escape_prose(self.note)}</p>', *folded))
 
 
 def _incident(incident: Incident, *, is_open: bool) -> str:
@@ -212,7 +218,7 @@ def _incident(incident: Incident, *, is_open: bool) -> str:
     plot = f'<figure><img alt="last moments" src="{uri}"></figure>' if uri else ""
     return (
         f"<details{' open' if is_open else ''}><summary>{escape(incident.name)}</summary>"
-        f'<p>{prose(incident.cause)}</p><p class="note">{prose(incident.hint)}</p>{plot}'
+        f'<p>{escape_prose(incident.cause)}</p><p class="note">{escape_prose(incident.hint)}</p>{plot}'
         f'<p class="note">{escape(incident.files)}</p></details>'
     )
 
@@ -224,7 +230,7 @@ class Properties(NamedTuple):
     rows: Sequence[tuple[str, str]]
 
     def html(self) -> str:
-        rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{prose(v)}</td></tr>' for k, v in self.rows)
+        rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{escape_prose(v)}</td></tr>' for k, v in self.rows)
         return f'{heading(self.heading)}<div class="prose"><table><tbody>{rows}</tbody></table></div>'
 
 

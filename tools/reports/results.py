@@ -32,7 +32,13 @@ from onrig.learner.trials.measures import (
 )
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import Cell, CellTrials, finite_trials, read_cells, read_spec, read_trials, scores_of
-from onrig.tools.reports.conditions import Setting, describe_conditions, group_by_axes, settings, varying_conditions
+from onrig.tools.reports.conditions import (
+    Setting,
+    cell_settings,
+    describe_conditions,
+    group_by_axes,
+    varying_conditions,
+)
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Source, Warnings
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Plot
@@ -59,9 +65,9 @@ class Result(NamedTuple):
     rise: RiseTime
     noise: NDArray[np.float64] | None
     """(T, d) mean absolute noise in the mini-batches, normalised units."""
-    spoilt: int
+    n_non_finite: int
     """Number of trials omitted because of non-finite performance."""
-    evaluated: bool
+    is_evaluated: bool
     """Whether performance is from noise-free episodes; without any, it is from training."""
 
 
@@ -93,19 +99,19 @@ class Experiment(NamedTuple):
     """Available results of an experiment."""
 
     spec: Spec
-    cells: int
+    n_cells: int
     """Number of cells in the grid, with or without finished trials."""
-    trials: int
+    n_trials: int
     """Number of finished trials, including spoilt ones; for each cell at most the number in the spec."""
     results: list[Result]
     """Cells with at least one usable trial, in the grid's order."""
-    lost: list[Result]
+    unusable: list[Result]
     """Cells without any usable trial."""
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether every trial of every cell is finished."""
-        return self.trials >= self.cells * self.spec.trials
+        return self.n_trials >= self.n_cells * self.spec.trials
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -116,44 +122,46 @@ def read_experiment(folder: Path) -> Experiment:
     spec, cells = read_spec(folder), [cell for cell in read_cells(folder) if isinstance(cell, Cell)]
     finished = 0
     results: list[Result] = []
-    lost: list[Result] = []
-    for cell, setting in zip(cells, settings(cells), strict=True):
+    unusable: list[Result] = []
+    for cell, setting in zip(cells, cell_settings(cells), strict=True):
         trials = read_trials(folder, cell)
         finished += min(len(trials.seeds), spec.trials)
         if len(trials.seeds):
-            result = measure(cell, setting, trials)
-            (results if len(result.seeds) else lost).append(result)
-    return Experiment(spec, len(cells), finished, results, lost)
+            result = measure_cell(cell, setting, trials)
+            (results if len(result.seeds) else unusable).append(result)
+    return Experiment(spec, len(cells), finished, results, unusable)
 
 
-def measure(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
+def measure_cell(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
     """Normalise and measure a cell, without episodes that no trial was evaluated in and non-finite trials."""
-    evaluated = not np.isnan(trials.evaluation).all()
+    is_evaluated = not np.isnan(trials.evaluation).all()
     raw, evaluated_episodes = scores_of(trials)
     numbers = np.flatnonzero(evaluated_episodes) + 1
     usable = finite_trials(cell, trials)
     mu = normalized_curves(cell.config.task, raw[usable][:, evaluated_episodes])
-    spoilt = int(np.count_nonzero(~usable))
+    n_non_finite = int(np.count_nonzero(~usable))
     noise = None if trials.batch_noise is None else trials.batch_noise[usable]
     seeds = trials.seeds[usable]
     if not len(seeds):
         empty = np.zeros(0)
         rise = RiseTime(np.zeros(0, np.int64), np.zeros(0, np.bool_))
-        return Result(cell, setting, seeds, numbers, mu, empty, empty, rise, noise, spoilt, evaluated)
+        return Result(cell, setting, seeds, numbers, mu, empty, empty, rise, noise, n_non_finite, is_evaluated)
     last = int(np.count_nonzero(numbers > raw.shape[1] - FINAL_EPISODES))
     level = LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no such level
     rise = rise_time(mu, numbers, level)
-    return Result(cell, setting, seeds, numbers, mu, mu_final(mu, last), mu_max(mu), rise, noise, spoilt, evaluated)
+    return Result(
+        cell, setting, seeds, numbers, mu, mu_final(mu, last), mu_max(mu), rise, noise, n_non_finite, is_evaluated
+    )
 
 
-def warn_of_few(trials: int) -> list[str]:
+def warn_of_few_trials(trials: int) -> list[str]:
     """Warn if the cell with the fewest trials has only ``trials``; empty if they are enough."""
     if trials >= MIN_TRIALS:
         return []
     return [f"Some medians are of {trials} trials: fewer than {MIN_TRIALS} have no 95 % interval and settle nothing."]
 
 
-def common_rows(a: Result, b: Result) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def rows_of_common_seeds(a: Result, b: Result) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of the trials of the same seed."""
     return matching_rows(a.seeds, b.seeds)
 
@@ -170,9 +178,9 @@ class Estimate(NamedTuple):
     highest: Bounds
     rise: Bounds
     """Rise time in episodes."""
-    never: int
+    n_never_rose: int
     """Number of trials that did not rise."""
-    censored: bool
+    is_censored: bool
     """Whether so many trials did not rise that the median rise time is a lower bound."""
 
 
@@ -184,14 +192,14 @@ class Difference(NamedTuple):
 
     conditions: str
     strategy: str
-    against: str
-    pairs: int
+    reference: str
+    n_pairs: int
     final: Paired
     """Difference of mu_final; positive if the strategy is better."""
     highest: Paired
     rise: Paired
     """Ratio of the rise times; below 1 if the strategy is faster."""
-    censored: bool
+    is_censored: bool
     """Whether trials of either strategy did not rise, so that some ratios are computed from lower bounds."""
 
 
@@ -209,7 +217,7 @@ def estimate(result: Result) -> Estimate:
     return Estimate(final, highest, risen, rise.never, rise.censored)
 
 
-def groups(results: Sequence[Result]) -> list[Group]:
+def group_by_conditions(results: Sequence[Result]) -> list[Group]:
     """Group cells by conditions, in the grid's order."""
     axes = varying_conditions(r.setting for r in results)
     by_conditions = group_by_axes([(r.setting.conditions, r) for r in results], axes)
@@ -225,7 +233,7 @@ def compare_with_baseline(results: Sequence[Result]) -> list[Difference]:
     """Compare every strategy with the baseline under its conditions."""
     return [
         difference
-        for group in groups(results)
+        for group in group_by_conditions(results)
         for difference in _differences(
             group.conditions, [(r, baseline(group)) for r in group.results if r is not baseline(group)]
         )
@@ -240,7 +248,7 @@ def compare_with_plainer_sampling(results: Sequence[Result]) -> list[Difference]
     """
     return [
         difference
-        for group in groups(results)
+        for group in group_by_conditions(results)
         for difference in _differences(
             group.conditions, [(r, other) for r in group.results for other in _plainer_results(r, group)]
         )
@@ -249,7 +257,7 @@ def compare_with_plainer_sampling(results: Sequence[Result]) -> list[Difference]
 
 def _differences(conditions: str, pairs: Sequence[tuple[Result, Result]]) -> list[Difference]:
     """Compare the pairs of cells that have seeds in common."""
-    differences = [_difference(conditions, a, b) for a, b in pairs if len(common_rows(a, b)[0])]
+    differences = [_difference(conditions, a, b) for a, b in pairs if len(rows_of_common_seeds(a, b)[0])]
     measures = (
         holm([d.final for d in differences]),
         holm([d.highest for d in differences]),
@@ -262,7 +270,7 @@ def _differences(conditions: str, pairs: Sequence[tuple[Result, Result]]) -> lis
 
 
 def _difference(conditions: str, a: Result, b: Result) -> Difference:
-    i, j = common_rows(a, b)
+    i, j = rows_of_common_seeds(a, b)
     return Difference(
         conditions,
         a.setting.strategy,
@@ -280,7 +288,15 @@ def _plainer_results(result: Result, group: Group) -> Iterator[Result]:
     samplings = dict.fromkeys(("Uniform", sampling.partition("+")[0]))
     samplings.pop(sampling, None)
     for other in group.results:
-        same = (other.setting.retention, other.setting.alpha) == (result.setting.retention, result.setting.alpha)
+        has_same_retention = (other.setting.retention, other.setting.alpha) == (
+            result.setting.retention,
+            result.setting.alpha,
+        )
         exponents = {other.setting.exponent, result.setting.exponent} - {None}
-        if same and other.setting.sampling in samplings and len(exponents) <= 1 and other is not baseline(group):
+        if (
+            has_same_retention
+            and other.setting.sampling in samplings
+            and len(exponents) <= 1
+            and other is not baseline(group)
+        ):
             yield other

@@ -24,7 +24,7 @@ from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell
 from onrig.tools.quantity import format_estimate, format_share
 from onrig.tools.reports.results import Result
-from onrig.tools.reports.sheet import Sheet, without_empty
+from onrig.tools.reports.sheet import Sheet, drop_empty_columns
 from onrig.tools.reports.world_results import WorldResult
 
 _TASK_AXES: Final = ("inertia", "task", "rig")
@@ -113,63 +113,63 @@ def scores_sheets(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> li
 def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> Sheet:
     """Scores by group; the columns at equal compute are empty without the costs of the group's first cell."""
     first: dict[str, ScoredCell] = {}
-    for one in scored:
-        first.setdefault(one.group, one)
+    for entry in scored:
+        first.setdefault(entry.group, entry)
     rows = []
-    for one in scored:
-        budget_s = _compute_s(first[one.group], costs)
-        cost = costs.get(one.cell.id)
+    for entry in scored:
+        budget_s = _compute_s(first[entry.group], costs)
+        cost = costs.get(entry.cell.id)
         equal_compute = ("", "", "", "", "")
         if budget_s is not None and cost is not None:
-            equal_compute = _equal_compute_columns(one, cost.update_s, budget_s)
-        final, area = _final_and_area(one.performance)
-        rise = rise_time(one.performance, one.evaluated_at)
-        T = len(one.performance)
+            equal_compute = _equal_compute_columns(entry, cost.update_s, budget_s)
+        final, area = _final_and_area(entry.performance)
+        rise = rise_time(entry.performance, entry.evaluated_at)
+        T = len(entry.performance)
         rise_cells = (
             format_estimate(median_bounds(rise.episode), 0, at_least=rise.censored),
             format_share(T - rise.never, T),
         )
         scores = (
             str(T),
-            str(updates_of(one.cell)),
+            str(updates_of(entry.cell)),
             final,
-            f"{final_mean(one.performance).min():.3f}",
+            f"{final_mean(entry.performance).min():.3f}",
             area,
             *rise_cells,
         )
-        rows.append((one.group, one.name, *scores, *equal_compute, f"{memory_bytes(one.cell) / 1e3:.0f}"))
+        rows.append((entry.group, entry.name, *scores, *equal_compute, f"{memory_bytes(entry.cell) / 1e3:.0f}"))
     compute_heads = ("update, ms", "compute, s", "steps at equal compute", "final there", "area there")
     measures = ("trials", "updates", "final", "lowest", "area", f"{LEVEL} at", "reached")
-    heads = ("task", "cell", *measures, *compute_heads, "memory, kB")
+    header = ("task", "cell", *measures, *compute_heads, "memory, kB")
     notes = (_SCORES_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_SCORES_NOTE,)
-    return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
+    return drop_empty_columns(Sheet("Scores", 2, header, tuple(rows), notes))
 
 
 def best_sheet(scored: Sequence[ScoredCell]) -> Sheet:
     """Best cell of each group of three or more, and the others that may be as good."""
     groups: dict[str, list[ScoredCell]] = {}
-    for one in scored:
-        groups.setdefault(one.group, []).append(one)
+    for entry in scored:
+        groups.setdefault(entry.group, []).append(entry)
     rows = []
     for group, members in groups.items():
         if len(members) < _MIN_CELLS:
             continue
         for measure, measure_of in _MEASURES.items():
-            first, *rest = sorted(members, key=lambda one: -float(np.median(measure_of(one.performance))))
+            best, *rest = sorted(members, key=lambda entry: -float(np.median(measure_of(entry.performance))))
             pairs = {}
             for other in rest:
-                i, j = matching_rows(first.seeds, other.seeds)
+                i, j = matching_rows(best.seeds, other.seeds)
                 if len(i):
                     pairs[other.name] = paired_difference(
-                        measure_of(first.performance)[i], measure_of(other.performance)[j]
+                        measure_of(best.performance)[i], measure_of(other.performance)[j]
                     )
             differences = dict(zip(pairs, holm(list(pairs.values())), strict=True))
-            unsettled = [name for name, by in differences.items() if not (by.significant and by.value > 0)]
+            unsettled = [name for name, lead in differences.items() if not (lead.significant and lead.value > 0)]
             runner_up = next(iter(differences.items()), None)
-            by = f"{runner_up[0]}, {format_estimate(runner_up[1], 4, signed=True)}" if runner_up else ""
-            rows.append((group, measure, first.name, by, "; ".join(unsettled) or "none"))
-    heads = ("task", "measure", "best", "next best, and the lead over it", "not settled against")
-    return Sheet("Best of each task", 5, heads, tuple(rows), (_BEST_NOTE,))
+            lead = f"{runner_up[0]}, {format_estimate(runner_up[1], 4, signed=True)}" if runner_up else ""
+            rows.append((group, measure, best.name, lead, "; ".join(unsettled) or "none"))
+    header = ("task", "measure", "best", "next best, and the lead over it", "not settled against")
+    return Sheet("Best of each task", 5, header, tuple(rows), (_BEST_NOTE,))
 
 
 def memory_bytes(cell: AnyCell) -> float:
@@ -197,10 +197,10 @@ def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
     return run_of(run.task, options), options
 
 
-def _compute_s(one: ScoredCell, costs: Mapping[str, Cost]) -> float | None:
+def _compute_s(entry: ScoredCell, costs: Mapping[str, Cost]) -> float | None:
     """Processor time of all updates of a trial (s)."""
-    cost = costs.get(one.cell.id)
-    return None if cost is None else cost.update_s * updates_of(one.cell)
+    cost = costs.get(entry.cell.id)
+    return None if cost is None else cost.update_s * updates_of(entry.cell)
 
 
 def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
@@ -208,9 +208,9 @@ def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
     return final, area
 
 
-def _equal_compute_columns(one: ScoredCell, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
-    spent_s = one.updates * update_s
+def _equal_compute_columns(entry: ScoredCell, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
+    spent_s = entry.updates * update_s
     points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
     share = f"{100 * points / len(spent_s):.0f} %"
-    reached = _final_and_area(one.performance[:, :points]) if points else ("none", "none")
-    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(one.cell):.1f}", share, *reached
+    reached = _final_and_area(entry.performance[:, :points]) if points else ("none", "none")
+    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(entry.cell):.1f}", share, *reached

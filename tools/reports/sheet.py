@@ -21,7 +21,7 @@ def escape(text: str) -> str:
     return escape_markup(printable_lines(text))
 
 
-def prose(text: str) -> str:
+def escape_prose(text: str) -> str:
     """Escape a sentence for HTML; text in backticks becomes code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
@@ -51,35 +51,37 @@ class Sheet(NamedTuple):
     """Rows of equal length with heads; the first ``names`` columns identify a row."""
 
     title: str
-    names: int
-    heads: tuple[str, ...]
+    n_name_columns: int
+    header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Aligned columns of plain text."""
-        rows = (self.heads, *self.rows)
-        text = align([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
+        rows = (self.header, *self.rows)
+        text = align(
+            [(", ".join(filter(None, row[: self.n_name_columns])), *row[self.n_name_columns :]) for row in rows]
+        )
         return text.replace("\u2009", " ")
 
     def markdown(self) -> str:
         """Markdown with title and notes."""
-        table = markdown_table((self.heads, *self.rows), self.names)
+        table = markdown_table((self.header, *self.rows), self.n_name_columns)
         return "\n".join((f"## {self.title}", "", table, *(f"\n{note}" for note in self.notes), ""))
 
     def html(self) -> str:
         """HTML section; repeated values in the first column are shown once, and tables without figures wrap."""
-        kinds = (' class="name"' if k < self.names else "" for k in range(len(self.heads)))
-        head = "".join(f'<th scope="col"{kind}>{escape(h)}</th>' for kind, h in zip(kinds, self.heads, strict=True))
+        kinds = (' class="name"' if k < self.n_name_columns else "" for k in range(len(self.header)))
+        head = "".join(f'<th scope="col"{kind}>{escape(h)}</th>' for kind, h in zip(kinds, self.header, strict=True))
         body, previous = [], None
         for row in self.rows:
-            first = "" if self.names > 1 and row[0] == previous else row[0]
-            start = ' class="start"' if self.names > 1 and row[0] != previous else ""
+            first = "" if self.n_name_columns > 1 and row[0] == previous else row[0]
+            start = ' class="start"' if self.n_name_columns > 1 and row[0] != previous else ""
             previous = row[0]
-            cells = "".join(self._cell(k, cell) for k, cell in enumerate((first, *row[1:])))
+            cells = "".join(self._cell_html(k, cell) for k, cell in enumerate((first, *row[1:])))
             body.append(f"<tr{start}>{cells}</tr>")
-        notes = "".join(f'<p class="note">{prose(note)}</p>' for note in self.notes)
-        kind = "prose" if self.names == len(self.heads) else "wide"
+        notes = "".join(f'<p class="note">{escape_prose(note)}</p>' for note in self.notes)
+        kind = "prose" if self.n_name_columns == len(self.header) else "wide"
         return (
             f"{heading(self.title)}\n"
             f'<div class="{kind}"><table><thead><tr>{head}</tr></thead>\n<tbody>\n'
@@ -87,16 +89,16 @@ class Sheet(NamedTuple):
             + f"\n</tbody></table></div>\n{notes}"
         )
 
-    def _cell(self, column: int, cell: str) -> str:
-        if column < self.names:
-            return f'<th scope="row">{prose(cell)}</th>'
+    def _cell_html(self, column: int, cell: str) -> str:
+        if column < self.n_name_columns:
+            return f'<th scope="row">{escape_prose(cell)}</th>'
         mark = _CLASSES.get(cell[:1])
         return f'<td class="{mark}">{escape(cell)}</td>' if mark else f"<td>{escape(cell)}</td>"
 
 
-def without_empty(sheet: Sheet) -> Sheet:
+def drop_empty_columns(sheet: Sheet) -> Sheet:
     """Remove the columns that are empty in every row."""
-    keep = [k for k in range(len(sheet.heads)) if any(row[k] for row in sheet.rows)]
-    names = sum(k < sheet.names for k in keep)
+    keep = [k for k in range(len(sheet.header)) if any(row[k] for row in sheet.rows)]
+    n_name_columns = sum(k < sheet.n_name_columns for k in keep)
     rows = tuple(tuple(row[k] for k in keep) for row in sheet.rows)
-    return sheet._replace(names=names, heads=tuple(sheet.heads[k] for k in keep), rows=rows)
+    return sheet._replace(n_name_columns=n_name_columns, header=tuple(sheet.header[k] for k in keep), rows=rows)

@@ -215,7 +215,7 @@ def apply_style(axes: Axes) -> Axes:
     return axes
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure in the format of its suffix, without dates, so that the same results give the same file.
 
     Raises OSError, and ValueError for an unknown suffix.
@@ -227,7 +227,7 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def title(axes: Axes, text: str) -> None:
+def set_title(axes: Axes, text: str) -> None:
     """Write a title above a panel, left-aligned."""
     axes.set_title(text, fontsize=10.5, loc="left", color="0.1")
 

@@ -22,18 +22,18 @@ from onrig.tools.reports.style import (
     graded_axis,
     new_figure,
     ordinal_look,
-    save,
+    save_figure,
+    set_title,
     strategy_look,
-    title,
 )
 from onrig.tools.reports.world_results import (
     Values,
     WorldResult,
+    buffer_size_by_rule,
     describe_cell,
-    full_memory,
+    full_memory_result,
     group_by_world,
     labels_without_strategy,
-    size_by_rule,
 )
 
 STEPS_LABEL: Final = "environment steps"
@@ -41,7 +41,7 @@ _MIN_CAPACITIES: Final = 3
 """Minimum number of memory sizes in a figure."""
 
 
-def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
+def cell_looks(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
     """Looks of the cells of these tasks by their distinguishing names (`describe_cell`), equal in each task."""
     names = dict.fromkeys(describe_cell(result, members) for members in worlds.values() for result in members)
     return {name: ordinal_look(k, len(names), graded=False) for k, name in enumerate(names)}
@@ -115,19 +115,19 @@ def _draw_curves(
             axes.fill_between(
                 result.steps, band.low, band.high, color=look.colour, alpha=band_alpha(len(members)), lw=0
             )
-            dot = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
-            axes.plot(result.steps, band.median, color=look.colour, ls=look.line, lw=1.5, marker=dot)
+            marker = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
+            axes.plot(result.steps, band.median, color=look.colour, ls=look.line, lw=1.5, marker=marker)
             if np.isfinite(band.median[-1]):
                 ends.append(Label(float(band.median[-1]), name_of, look.colour, look.line))
         axes.set_xlim(0, max(result.steps[-1] for result in members))
         axes.set_ylabel(name)
         labels.append(ends)
     grid[-1][0].set_xlabel(STEPS_LABEL)
-    title(grid[0][0], world)
+    set_title(grid[0][0], world)
     figure.draw_without_rendering()
     for (axes,), ends in zip(grid, labels, strict=True):
         direct_labels(axes, ends)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
@@ -139,13 +139,13 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
     worlds = {
         world: members
         for world, members in group_by_world(results).items()
-        if any(map(_has_enough, _lines(members).values()))
+        if any(map(_has_enough_capacities, _lines(members).values()))
     }
     if not worlds:
         return []
     figure, grid = new_figure(len(worlds), 3, 0.4 + 2.6 * len(worlds))
     for row, (world, members) in zip(grid, worlds.items(), strict=True):
-        lines, size, full = _lines(members), size_by_rule(members), full_memory(members)
+        lines, size, full = _lines(members), buffer_size_by_rule(members), full_memory_result(members)
         measures = {"highest return": "highest", "final return": "final", "mean return": "area"}
         for axes, (name, measure) in zip(row, measures.items(), strict=True):
             for retention, points in lines.items():
@@ -161,7 +161,7 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
             graded_axis(axes, [x for points in lines.values() for x in points])
             axes.tick_params(axis="x", labelrotation=90)
             axes.set_ylabel(name)
-        title(row[0], world)
+        set_title(row[0], world)
     for axes in grid[-1]:
         axes.set_xlabel("capacity (experiences)")
     handles, names = grid[0][0].get_legend_handles_labels()
@@ -172,7 +172,12 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
         "FULL[Uniform] needed for 90 % of its final performance, above the return of its first evaluation."
     )
     return [
-        Plot("Retention and the size of the memory", caption, number=16, path=save(figure, folder / "capacities.png"))
+        Plot(
+            "Retention and the size of the memory",
+            caption,
+            number=16,
+            path=save_figure(figure, folder / "capacities.png"),
+        )
     ]
 
 
@@ -190,5 +195,5 @@ def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
     return {retention: dict(sorted(points.items())) for retention, points in by_retention.items()}
 
 
-def _has_enough(points: Mapping[int, WorldResult]) -> bool:
+def _has_enough_capacities(points: Mapping[int, WorldResult]) -> bool:
     return len(points) >= _MIN_CAPACITIES

@@ -26,7 +26,7 @@ class WorldResult(NamedTuple):
     """(T,)"""
     returns: Values
     """(T, P) mean return of each evaluation."""
-    finished: int
+    n_finished: int
     """Number of finished trials, including non-finite ones."""
     replayed: Values | None
     """(T, k, P) measures ``REPLAYED``."""
@@ -101,7 +101,7 @@ def labels_without_strategy(result: WorldResult) -> dict[str, str | float | int]
     return {k: v for k, v in result.cell.label.items() if k != "strategy" and not is_sampling_option(k)}
 
 
-def full_memory(members: Sequence[WorldResult]) -> WorldResult | None:
+def full_memory_result(members: Sequence[WorldResult]) -> WorldResult | None:
     """The cell of a task that keeps everything and replays it uniformly; None without one.
 
     Algorithms that learn from batches of their own policies do not replay, and are excluded.
@@ -110,10 +110,10 @@ def full_memory(members: Sequence[WorldResult]) -> WorldResult | None:
     return next((result for result in replaying if str(result.strategy) == "FULL[Uniform]"), None)
 
 
-def size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
+def buffer_size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
     """Size of the memory by the rule of thumb (de Bruin et al. 2018, §8.5); None if it does not apply.
 
     Returns are relative to the first evaluation's, since 90 % of a negative return is meaningless.
     """
-    full = full_memory(members)
+    full = full_memory_result(members)
     return None if full is None else rule_of_thumb(full.steps, full.returns - full.returns[:, :1].mean())

@@ -19,19 +19,19 @@ from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell
 from onrig.tools.quantity import format_estimate
-from onrig.tools.reports.results import Findings, warn_of_few
+from onrig.tools.reports.results import Findings, warn_of_few_trials
 from onrig.tools.reports.scores import score_world, scores_sheets
-from onrig.tools.reports.sheet import Sheet, without_empty
+from onrig.tools.reports.sheet import Sheet, drop_empty_columns
 from onrig.tools.reports.style import Plot, no_plots_reason
 from onrig.tools.reports.tables import ESTIMATES_NOTE, TEST_NOTE, difference_mark
-from onrig.tools.reports.world_plots import STEPS_LABEL, draw_capacities, draw_world, looks_of
+from onrig.tools.reports.world_plots import STEPS_LABEL, cell_looks, draw_capacities, draw_world
 from onrig.tools.reports.world_results import (
     WorldResult,
+    buffer_size_by_rule,
     describe_cell,
     group_by_world,
     labels_without_strategy,
     read_results,
-    size_by_rule,
 )
 from onrig.tools.terminal import draw_or_report
 
@@ -57,23 +57,23 @@ _DEPARTURE_NOTE: Final = (
 )
 
 
-def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
+def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
     """Draw and compare the finished trials; None without any.  Raises OSError."""
     results = read_results(folder, cells)
     usable = [result for result in results if len(result.seeds)]
     if not usable:
         return None
     warnings = []
-    finished, planned = sum(min(result.finished, spec.trials) for result in results), len(cells) * spec.trials
+    finished, planned = sum(min(result.n_finished, spec.trials) for result in results), len(cells) * spec.trials
     if finished < planned:
         warnings.append(f"Unfinished: {finished} of {planned} trials; the results below are from these.")
-    spoilt = sum(result.finished - len(result.seeds) for result in results)
-    if spoilt:
-        warnings.append(f"{spoilt} trials are omitted because their networks diverged.")
+    n_non_finite = sum(result.n_finished - len(result.seeds) for result in results)
+    if n_non_finite:
+        warnings.append(f"{n_non_finite} trials are omitted because their networks diverged.")
     for world, members in group_by_world(results).items():
         lost = [describe_cell(result, members) for result in members if not len(result.seeds)]
         warnings += [f"No trial of {world}, {name} is finite: it has no row below." for name in lost]
-    warnings += warn_of_few(min(len(result.seeds) for result in usable))
+    warnings += warn_of_few_trials(min(len(result.seeds) for result in usable))
     has_scores = any(map(_has_scores, usable))
     worlds = group_by_world(usable)
     plots: list[Plot] = []
@@ -81,7 +81,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         warnings.append(reason)
     else:
         plots = draw_or_report("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
-        looks = looks_of(worlds)
+        looks = cell_looks(worlds)
         for world, members in worlds.items():
             draw = partial(draw_world, figures, world, members, looks, scores=has_scores)
             plots += draw_or_report(world, draw, warnings.append) or []
@@ -138,7 +138,7 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Table of the memory size of each task by the rule of thumb."""
-    sizes = {world: size_by_rule(members) for world, members in group_by_world(results).items()}
+    sizes = {world: buffer_size_by_rule(members) for world, members in group_by_world(results).items()}
     rows = tuple(
         (world, str(size.experiences), "" if size.converged else "still rising: more may be needed")
         for world, size in sizes.items()
@@ -148,7 +148,7 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
         "Experiences that FULL[Uniform] needed for 90 % of its final return above that of its first evaluation "
         "(figure 17 of de Bruin et al. 2018)."
     )
-    return without_empty(Sheet("Rule of thumb", 1, ("world", "capacity", "remark"), rows, (note,)))
+    return drop_empty_columns(Sheet("Rule of thumb", 1, ("world", "capacity", "remark"), rows, (note,)))
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -166,7 +166,7 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
             rows.append(
                 (world, *named, *(difference_mark(of) + format_estimate(of, 1, signed=True) for of in measures))
             )
-    return without_empty(
+    return drop_empty_columns(
         Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (TEST_NOTE,))
     )
 
@@ -189,15 +189,15 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
                 final_mean(result.measure(measure), share)
                 for measure, share in zip(DIVERGENCES, (0.1, 0.2), strict=True)
             )
-            known = np.isfinite(divergence) & np.isfinite(far)
-            if known.any():
+            finite = np.isfinite(divergence) & np.isfinite(far)
+            if finite.any():
                 cells = (
-                    format_estimate(median_bounds(divergence[known]), 4),
-                    format_estimate(median_bounds(far[known]), 3),
+                    format_estimate(median_bounds(divergence[finite]), 4),
+                    format_estimate(median_bounds(far[finite]), 3),
                 )
-                rows.append((world, describe_cell(result, members), str(np.count_nonzero(known)), *cells))
-    heads = ("world", "cell", "trials", "KL divergence", "share of far experiences")
-    return Sheet("Distance from the policies that acted", 2, heads, tuple(rows), (_DEPARTURE_NOTE,))
+                rows.append((world, describe_cell(result, members), str(np.count_nonzero(finite)), *cells))
+    header = ("world", "cell", "trials", "KL divergence", "share of far experiences")
+    return Sheet("Distance from the policies that acted", 2, header, tuple(rows), (_DEPARTURE_NOTE,))
 
 
 def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -207,16 +207,16 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
         for result in members:
             if result.shield is None or not result.cell.config.options.get("shield"):
                 continue
-            counted = np.isfinite(result.shield).all(axis=(1, 2))
-            per_1000 = result.shield[counted] * 1000.0 / result.cell.config.evaluation.every
+            finite = np.isfinite(result.shield).all(axis=(1, 2))
+            per_1000 = result.shield[finite] * 1000.0 / result.cell.config.evaluation.every
             cells = [
                 format_estimate(median_bounds(of(counts)), 1)
                 for counts in per_1000.swapaxes(0, 1)
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
-            rows.append((world, describe_cell(result, members), str(np.count_nonzero(counted)), *cells))
-    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD_COUNTS for part in ("", ", last tenth")))
-    return Sheet("Shield", 2, heads, tuple(rows), (_SHIELD_NOTE,))
+            rows.append((world, describe_cell(result, members), str(np.count_nonzero(finite)), *cells))
+    header = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD_COUNTS for part in ("", ", last tenth")))
+    return Sheet("Shield", 2, header, tuple(rows), (_SHIELD_NOTE,))
 
 
 def _has_scores(result: WorldResult) -> bool:
@@ -239,5 +239,5 @@ def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
                 share = f"{100 * below.mean():.0f} %" if all(cells) else ""
                 if any(cells):
                     rows.append((world, describe_cell(result, members), reading, *cells, share))
-    heads = ("world", "cell", "σ as", *ORIGINS, "random below present")
-    return without_empty(Sheet("KLPER's score by origin", 3, heads, tuple(rows), (_SCORES_NOTE,)))
+    header = ("world", "cell", "σ as", *ORIGINS, "random below present")
+    return drop_empty_columns(Sheet("KLPER's score by origin", 3, header, tuple(rows), (_SCORES_NOTE,)))

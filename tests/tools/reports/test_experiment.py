@@ -7,7 +7,7 @@ import pytest
 
 from onrig.tools.cli import main
 from onrig.tools.experiments.store import Cell, Trial
-from onrig.tools.reports.experiment import missing_figures
+from onrig.tools.reports.experiment import missing_figure_notes
 from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -125,7 +125,7 @@ def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
 def test_what_is_wanted_and_not_drawn_has_a_line(
     wanted: list[int | str], drawn: set[int], noisy: bool, lines: list[str]
 ) -> None:
-    found = missing_figures(wanted, drawn, has_noise=noisy)
+    found = missing_figure_notes(wanted, drawn, has_noise=noisy)
     assert len(found) == len(lines)
     assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))
 

@@ -71,7 +71,7 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     # 500 updates of 1 ms; 1000 of 2 ms, of which a quarter fits; 5 iterations of 0.05 s: all of them.
     costs = {c.id: Cost(0.0, s, 0.0, 1) for c, s in zip(cells, (1e-3, 2e-3, 0.05), strict=True)}
     sheet = scores_sheet([one for one in scored if one is not None], costs)
-    found = [dict(zip(sheet.heads, row, strict=True)) for row in sheet.rows]
+    found = [dict(zip(sheet.header, row, strict=True)) for row in sheet.rows]
     assert [row["steps at equal compute"] for row in found] == ["100 %", "20 %", "100 %"]
     assert [row["updates"] for row in found] == ["500", "1000", "5"]
     assert [row["compute, s"] for row in found] == ["0.5", "2.0", "0.2"]
@@ -82,7 +82,7 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     assert found[1]["final there"] == "0.150 [0.100, 0.200]"
     assert found[1]["area there"] == "0.100 [0.050, 0.150]"
     assert found[2]["final there"] == found[2]["final"]
-    assert "final there" not in scores_sheet([one for one in scored if one is not None], {}).heads
+    assert "final there" not in scores_sheet([one for one in scored if one is not None], {}).header
 
 
 def test_the_best_is_ahead_of_those_that_it_beats_in_pairs() -> None:

@@ -18,8 +18,8 @@ from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.reports import style
-from onrig.tools.reports.world_plots import draw_capacities, looks_of
-from onrig.tools.reports.world_results import WorldResult, size_by_rule
+from onrig.tools.reports.world_plots import cell_looks, draw_capacities
+from onrig.tools.reports.world_results import WorldResult, buffer_size_by_rule
 from tests.tools.experiments.specs import written
 
 
@@ -68,7 +68,7 @@ def test_the_rule_of_thumb_is_of_an_algorithm_that_replays_all(algorithm: str, a
     returns = np.array([[-900.0, -100.0]])
     result = WorldResult(WorldCell("id", {"world": "pendulum"}, run), np.arange(1), returns, 1, None, None)
     assert str(result.strategy) == "FULL[Uniform]"
-    assert (size_by_rule([result]) is not None) is applies
+    assert (buffer_size_by_rule([result]) is not None) is applies
 
 
 def test_sizes_are_compared_where_nothing_else_differs(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_cell_looks_the_same_in_each_task() -> None:
         return WorldResult(cell, np.arange(1), np.zeros((1, 2)), 1, None, None)
 
     of_one, of_other = [of("pendulum", name) for name in ("DDPG", "DQN", "NAF")], [of("magman", "DDPG")]
-    looks = looks_of({"pendulum": of_one, "magman": [*of_other, of("magman", "NAF")]})
+    looks = cell_looks({"pendulum": of_one, "magman": [*of_other, of("magman", "NAF")]})
     assert [*looks] == ["DDPG", "DQN", "NAF"]
     assert len(set(looks.values())) == 3
 

@@ -29,7 +29,7 @@ from onrig.tools.bench.loop.tally import (
 from onrig.tools.bench.report import Check, Fact, Report, Row, check_at_most, format_number
 from onrig.tools.bench.timing import Ratio, ratio
 from onrig.tools.quantity import duration
-from onrig.tools.reports.style import BLACK, PALETTE, RED, new_figure, save, title
+from onrig.tools.reports.style import BLACK, PALETTE, RED, new_figure, save_figure, set_title
 from onrig.tools.terminal import align
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ def plot(measured: Sequence[RateResults], path: Path) -> None:
     for (left, right), results in zip(grid, measured, strict=True):
         _plot_lateness(left, results)
         _plot_stages(right, results)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def _plot_lateness(axes: Axes, results: RateResults) -> None:
@@ -322,7 +322,7 @@ def _plot_lateness(axes: Axes, results: RateResults) -> None:
         axes.stairs(share_in_bins(histogram, edges), edges, color=colour, lw=1.3, label=label)
         axes.axvline(p99, color=colour, lw=1, ls=":")
     axes.set(xscale="log", yscale="log", xlabel="lateness in µs (dotted: p99)", ylabel="share of wake-ups per bin")
-    title(axes, f"{results.rate_hz:g} Hz: lateness")
+    set_title(axes, f"{results.rate_hz:g} Hz: lateness")
     axes.legend(frameon=False, fontsize=8)
 
 
@@ -337,5 +337,5 @@ def _plot_stages(axes: Axes, results: RateResults) -> None:
     axes.set(xscale="log", yscale="log", xlabel="µs", ylabel="share of slower ticks")
     axes.set_xlim(left=0.5)
     axes.set_ylim(0.5 / max(base.ticks, 2), 1.1)
-    title(axes, f"{results.rate_hz:g} Hz: the tick and its stages")
+    set_title(axes, f"{results.rate_hz:g} Hz: the tick and its stages")
     axes.legend(frameon=False, fontsize=8, ncols=2)

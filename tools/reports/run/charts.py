@@ -29,8 +29,8 @@ from onrig.tools.reports.style import (
     new_figure,
     page_colour,
     put_legend_outside,
-    save,
-    title,
+    save_figure,
+    set_title,
     use_integer_ticks,
 )
 
@@ -68,14 +68,14 @@ def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
     _performance(panels[0], m)
     _exploration(panels[1], m)
     if interventions.any():
-        title(panels[2], "ticks in which the shield acted, per episode")
+        set_title(panels[2], "ticks in which the shield acted, per episode")
         panels[2].bar(m.train["episode"], interventions, width=1.0, color=page_colour("warn"), alpha=0.7)
         panels[2].set_ylim(0, max(1.0, 1.1 * float(interventions.max())))
         use_integer_ticks(panels[2])
     _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
     parts = (config.rig.name, config.task.name, config.selection.strategy, f"{config.rate_hz:g} Hz")
     figure.suptitle(f"{', '.join(parts)}, seed {config.seed}", x=0.01, ha="left", fontsize=11)
-    return save(figure, folder / "learning_curve.png")
+    return save_figure(figure, folder / "learning_curve.png")
 
 
 def episodes_chart(m: RunFiles) -> Plot | None:
@@ -96,7 +96,7 @@ def episodes_chart(m: RunFiles) -> Plot | None:
     _exploration(panels[1], m)
     for axes, (counts, colours, name) in zip(panels[2:], stacks, strict=True):
         _stacked(axes, counts, colours, m.train["episode"])
-        title(axes, name)
+        set_title(axes, name)
     _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
     normalised = "Normalised reward: 0 for random actions, 1 for the reference controller"
     if m.config.task.may_terminate:
@@ -139,7 +139,7 @@ def smooth(values: Values, window: int = _WINDOW) -> Values:
 def _performance(axes: Axes, m: RunFiles) -> None:
     """Draw the performance: single episodes outside the axis at its edge, means always inside."""
     measure, has_scale = measure_of(m.config.task), m.config.task.normalization is not None
-    title(axes, measure.title if has_scale else f"{measure.title} ({measure.scale})")
+    set_title(axes, measure.title if has_scale else f"{measure.title} ({measure.scale})")
     if has_scale:
         draw_yardsticks(axes)
     shown = []
@@ -162,7 +162,7 @@ def _performance(axes: Axes, m: RunFiles) -> None:
 
 
 def _exploration(axes: Axes, m: RunFiles) -> None:
-    title(axes, "exploration")
+    set_title(axes, "exploration")
     x = m.train["episode"]
     axes.plot(x, m.train["exploration"], ".", ms=2.5, color=page_colour("violet"), alpha=0.5)
     axes.plot(
@@ -209,7 +209,7 @@ def policies_chart(m: RunFiles) -> Plot | None:
     span = max(e.t_unix_s for e in m.events) - start
     unit, scale = ("h", 3600.0) if span > 7200 else ("min", 60.0) if span > 180 else ("s", 1.0)
     figure, [[axes]] = new_figure(1, 1, 2.5)
-    title(axes, "policy id")
+    set_title(axes, "policy id")
     for kind, (word, colour, mark, size) in VERDICTS.items():
         of_kind = [e for e in events if e.kind == kind]
         if of_kind:

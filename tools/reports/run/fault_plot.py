@@ -22,7 +22,18 @@ from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, find_pos
 from onrig.runtime.tracking import followers
 from onrig.runtime.view.run_view import to_number
 from onrig.tools.quantity import axis_label
-from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, RED, RULE_COLOURS, new_figure, page_colour, save, title
+from onrig.tools.reports.style import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    RED,
+    RULE_COLOURS,
+    new_figure,
+    page_colour,
+    save_figure,
+    set_title,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,14 +116,14 @@ def read_last_moments(folder: Path) -> LastMoments:
 
 
 def _records(path: Path) -> tuple[dict[str, Values], dict[str, list[str]]]:
-    heads: list[str] = []
+    header: list[str] = []
     rows: list[list[str]] = []
     with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error):
         reader = csv.reader(read_file(path, MAX_TABLE_BYTES).decode().splitlines())
-        heads = next(reader, [])
-        rows = [row for row in reader if len(row) == len(heads)]
+        header = next(reader, [])
+        rows = [row for row in reader if len(row) == len(header)]
     words, columns = {}, {}
-    for i, head in enumerate(heads):
+    for i, head in enumerate(header):
         cells = [row[i] for row in rows]
         if head in _WORDS:
             words[head] = cells
@@ -171,7 +182,7 @@ def draw_post_mortem(moments: LastMoments, config: RunConfig, path: Path) -> Pat
     _line(column[-1], moments, 1e3 / _wall_rate_hz(config))
     _share_time(column, moments)
     figure.suptitle(_headline(moments), x=0.01, ha="left", fontsize=11)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _wall_rate_hz(config: RunConfig) -> float:
@@ -199,7 +210,7 @@ def _target(axes: Axes, moments: LastMoments, name: str | None) -> None:
 
 def _signal(axes: Axes, moments: LastMoments, name: str, unit: str, wraps: float) -> None:
     values = moments.columns.get(f"observation.{name}")
-    title(axes, axis_label(name, unit))
+    set_title(axes, axis_label(name, unit))
     if values is None:
         return
     t = moments.seconds()
@@ -208,7 +219,7 @@ def _signal(axes: Axes, moments: LastMoments, name: str, unit: str, wraps: float
 
 
 def _commands(axes: Axes, moments: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
-    title(axes, axis_label(name, unit))
+    set_title(axes, axis_label(name, unit))
     t = moments.seconds()
     for field, colour, width, label in (
         ("policy", "faint", 1.0, "policy"),
@@ -239,7 +250,7 @@ def _commands(axes: Axes, moments: LastMoments, name: str, unit: str, limits: tu
 
 
 def _timing(axes: Axes, moments: LastMoments) -> None:
-    title(axes, "ticks (ms, logarithmic)")
+    set_title(axes, "ticks (ms, logarithmic)")
     t = moments.seconds()
     tick = moments.columns.get("tick_ns")
     late = moments.columns.get("lateness_ns")
@@ -260,7 +271,7 @@ def _timing(axes: Axes, moments: LastMoments) -> None:
 
 def _line(axes: Axes, moments: LastMoments, period_ms: float) -> None:
     """Draw the gaps between state frames, missing and repeated numbers, and the device's status."""
-    title(axes, "gap between state frames (ms)")
+    set_title(axes, "gap between state frames (ms)")
     states = [f for f in moments.frames if f.type == "state" and f.frame is not None]
     if not states:
         axes.text(0.5, 0.5, "no state frame was recorded", transform=axes.transAxes, ha="center", color=INK)

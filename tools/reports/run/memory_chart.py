@@ -13,7 +13,7 @@ from onrig.hw.rig import Actuator, Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import RunView
 from onrig.tools.quantity import axis_label, unit_text
-from onrig.tools.reports.style import INK, Plot, inline_plot, new_figure, surface_colours, title
+from onrig.tools.reports.style import INK, Plot, inline_plot, new_figure, set_title, surface_colours
 from onrig.tools.web.coverage import surface_actions
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
         axes.set_xlim(contents.x.low, contents.x.high)
         axes.set_ylim(contents.y.low, contents.y.high)
         axes.set_xlabel(axis_label(contents.x.name, contents.x.unit), fontsize=9.5)
-        title(axes, f"by {label.split(' (')[0]}")
+        set_title(axes, f"by {label.split(' (')[0]}")
     left.set_ylabel(axis_label(contents.y.name, contents.y.unit), fontsize=9.5)
     caption = (
         f"{contents.stored} experiences are stored, of at most {contents.capacity} (strategy "
@@ -169,7 +169,7 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Plot:
     figure, [panels] = new_figure(1, n, 3.0 if n > 1 else 3.6, sharey="row")
     for i, axes in enumerate(panels):
         _background(axes, config, surface, i, figure)
-        title(axes, axis_label(config.rig.actuators[i].name, config.rig.actuators[i].unit))
+        set_title(axes, axis_label(config.rig.actuators[i].name, config.rig.actuators[i].unit))
         axes.set_xlabel(config.signals[0].name, fontsize=9.5)
     panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
     caption = f"Action of policy {surface.policy_id} before exploration and shield{_held(surface)}."

@@ -157,8 +157,8 @@ def counts_sheet(m: RunFiles) -> Sheet | None:
     rules.pop("fallback", None)
     rows = [("intervention", rule, str(sum(n.values())), str(len(n))) for rule, n in sorted(rules.items())]
     rows += [("missed ticks", cause, str(sum(n.values())), str(len(n))) for cause, n in sorted(causes.items())]
-    heads = ("event", "cause", "times", "number of episodes")
-    return Sheet("Interventions and misses", 2, heads, tuple(rows)) if rows else None
+    header = ("event", "cause", "times", "number of episodes")
+    return Sheet("Interventions and misses", 2, header, tuple(rows)) if rows else None
 
 
 def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
