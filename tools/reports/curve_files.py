@@ -1,4 +1,4 @@
-"""Raw curves of an experiment as CSV, with a file for each cell and a column for each trial."""
+"""Raw curves of an experiment as CSV, one file per cell."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CURVES_FOLDER: Final = "curves"
 
 
 def write_curves(folder: Path, cells: list[AnyCell]) -> None:
-    """Write ``curves/LABEL-ID.csv`` of every cell with finished trials; raises OSError.
+    """Write ``curves/LABEL-ID.csv`` for each cell with finished trials. Raises OSError.
 
-    A row is an episode, or in a world an evaluation with its number of steps.  Columns are the trials' evaluations, by
-    seed, then their training: mean raw rewards per step, or in a world mean returns; then the measures of replay
-    (``REPLAYED``) and the shield's counts (``SHIELD_COUNTS``) before each evaluation.
+    Each row is an episode or, in a world, an evaluation with its number of environment steps. For each seed, there is a
+    column of evaluations and one of training (mean raw reward per step; in a world, mean return), followed by the
+    replay measures (``REPLAYED``) and the shield's counts (``SHIELD_COUNTS``) before each evaluation.
     """
     (folder / CURVES_FOLDER).mkdir(exist_ok=True)
     for cell in cells:

@@ -1,6 +1,6 @@
-"""Learning curves and final measures with intervals of their medians, after de Bruin et al. 2018.
+"""Learning curves and final measures with intervals of the median, after de Bruin et al. 2018.
 
-Curves: figure 3, and 19 if networks differ.  The three measures of every strategy as dots: figures 12 to 15.
+Curves correspond to figure 3 (figure 19 if networks differ), dot plots of the three measures to figures 12 to 15.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from onrig.learner.trials.measures import moving_average
 from onrig.tools.reports.conditions import BASE_RATE_HZ, Value, describe_conditions, group_by_axes, varying_conditions
 from onrig.tools.reports.results import BASELINE, Estimate, Group, Result, baseline, estimate, group_by_conditions
 from onrig.tools.reports.style import (
-    FINAL,
-    HIGHEST,
+    FINAL_LABEL,
+    HIGHEST_LABEL,
     INK,
-    NORMALIZED,
-    RISE,
+    PERFORMANCE_LABEL,
+    RISE_LABEL,
     Label,
     Look,
     Plot,
     band_alpha,
-    direct_labels,
-    draw_yardsticks,
+    draw_curve_labels,
+    draw_reference_lines,
     format_trial_counts,
     new_figure,
     ordinal_look,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 SMOOTHING_WINDOW: Final = 20
-"""Number of averaged episodes, which makes lines distinguishable."""
+"""Number of episodes in the moving average, which makes lines distinguishable."""
 _MAX_POINTS: Final = 240
 _PANELS_PER_FIGURE: Final = 6
 _MAX_LINES: Final = 6
@@ -64,7 +64,8 @@ class Panel(NamedTuple):
 
 
 def draw_curves(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw every cell, with six panels per figure.  Raises OSError, and ImportError without matplotlib."""
+    """Draw the learning curves of all cells, six panels per figure. Raises OSError, and ImportError without
+    matplotlib."""
     plots = _draw_pages(list(_panels(results)), folder, 3, "Learning curves")
     if networks := list(_network_panels(results)):
         plots += _draw_pages(networks, folder, 19, "Learning curves by network size")
@@ -94,7 +95,7 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
         if len(members) <= _MAX_LINES:
             yield Panel(name, _strategy_lines(members))
             continue
-        # With importance sampling, samplings are to be compared (de Bruin et al. 2018, §8.4).
+        # With importance weights, a panel compares samplings (de Bruin et al. 2018, §8.4).
         weighted = any("+" in r.setting.sampling for r in members)
         for subset in dict.fromkeys(_panel_subset(r, by_retention=weighted) for r in members):
             selected = [r for r in members if _panel_subset(r, by_retention=weighted) == subset]
@@ -116,13 +117,13 @@ def _panel_title(conditions: str, addition: str) -> str:
 
 
 def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
-    """Condition with the most values, for grids in which a panel for each value would contain a single line."""
+    """Axis with the most values, used for the lines if each panel would otherwise contain only one."""
     values = {axis: {r.setting.conditions[axis] for r in results} for axis in axes if axis != "plant"}
     return max(values, key=lambda axis: len(values[axis])) if values else None
 
 
 def _network_panels(results: Sequence[Result]) -> Iterator[Panel]:
-    """Yield panels of cells that differ only in their network; other algorithms have other networks."""
+    """Yield one panel for each group of cells that differ only in their network."""
     rest = [axis for axis in varying_conditions(r.setting for r in results) if axis != "network"]
     networks = list(dict.fromkeys(r.setting.conditions["network"] for r in results))
     for key, members in group_by_axes([(r.setting.conditions, r) for r in results], rest).items():
@@ -143,7 +144,7 @@ def _strategy_lines(members: Sequence[Result]) -> list[Line]:
     for r in members:
         look = strategy_look(r.setting.retention, r.setting.sampling)
         same_family = [k for k, family in enumerate(families) if family == r.setting.family]
-        if len(same_family) > 1:  # exponents of one family
+        if len(same_family) > 1:  # one family at several exponents
             look = ordinal_look(same_family.index(members.index(r)), len(same_family), graded=True)
         lines.append(Line(r.setting.strategy, look, r))
     return lines
@@ -170,12 +171,12 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
     labels_by_panel = [_draw_panel(axes, panel) for axes, panel in zip(panel_axes, panels, strict=False)]
     for k, axes in enumerate(panel_axes[: len(panels)]):
         if k % columns == 0:
-            axes.set_ylabel(NORMALIZED if _is_normalised(panels[k]) else "mean reward per step (raw units)")
+            axes.set_ylabel(PERFORMANCE_LABEL if _is_normalised(panels[k]) else "mean reward per step (raw units)")
         if k + columns >= len(panels):
             axes.set_xlabel("training episode")
     figure.draw_without_rendering()
     for axes, labels in zip(panel_axes, labels_by_panel, strict=False):
-        direct_labels(axes, labels)
+        draw_curve_labels(axes, labels)
     return save_figure(figure, path)
 
 
@@ -183,7 +184,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
     """Draw one panel; returns the labels for the ends of its lines."""
     normalised = _is_normalised(panel)
     if normalised:
-        draw_yardsticks(axes)
+        draw_reference_lines(axes)
     labels, lows, highs = [], [0.0] if normalised else [], [1.02] if normalised else []
     for line in panel.lines:
         smooth = moving_average(line.result.mu, SMOOTHING_WINDOW)
@@ -215,11 +216,11 @@ def _caption(panels: Sequence[Panel]) -> str:
         else "each episode (the training episode if none was evaluated)"
     )
     return (
-        f"Normalised performance of {episodes_text}: 0 is the random controller, 1 the reference; the dotted line is "
-        "the level of the rise time, 0.8. Lines: median over the trials of the mean of the last "
-        f"{SMOOTHING_WINDOW} episodes; bands: its pointwise 95 % interval; "
-        f"{format_trial_counts([len(r.seeds) for r in results])} trials per line. "
-        f"Values below {_MIN_SHOWN:g} are cut off."
+        f"Normalised performance of {episodes_text}: 0 for the random controller, 1 for the reference; the dotted "
+        "line marks 0.8, the level of the rise time. Lines: median over the trials of the mean of the last "
+        f"{SMOOTHING_WINDOW} episodes; bands: pointwise 95 % interval; "
+        f"{format_trial_counts([len(r.seeds) for r in results])} trials per line. Values below {_MIN_SHOWN:g} are cut "
+        "off."
     )
 
 
@@ -231,11 +232,11 @@ STRATEGY_FIGURE_TITLES: Final = {
 }
 _GROUPS_PER_FIGURE: Final = 4
 _MIN_SWEEP: Final = 3
-"""Minimum number of exponents of a family that is drawn as a sweep in another figure."""
+"""Minimum number of exponents with which a family is drawn as a sweep in another figure."""
 
 
 def draw_dots(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw every group of at least two strategies.  Raises OSError, and ImportError without matplotlib."""
+    """Draw dot plots of all groups with at least two strategies. Raises OSError, and ImportError without matplotlib."""
     plots = []
     for number, groups_of_figure in sorted(group_by_figure(results).items()):
         pages = [
@@ -254,7 +255,7 @@ def draw_dots(results: Sequence[Result], folder: Path) -> list[Plot]:
 
 
 def group_by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:
-    """Groups by number of the figure, which depends on their noise, rate and sampling."""
+    """Group by the paper's figure number, which depends on noise, rate and sampling."""
     figures: dict[int, list[Group]] = {}
     for group in group_by_conditions(results):
         families = [r.setting.family for r in group.results]
@@ -285,7 +286,7 @@ def _draw_dots(groups_shown: Sequence[Group], path: Path) -> Path:
     figure.axes[0].get_gridspec().set_height_ratios(heights)  # type: ignore[union-attr]
     for row, group in zip(grid, groups_shown, strict=True):
         _draw_row(row, group)
-    for axes, name in zip(grid[-1], (FINAL, HIGHEST, RISE), strict=True):
+    for axes, name in zip(grid[-1], (FINAL_LABEL, HIGHEST_LABEL, RISE_LABEL), strict=True):
         axes.set_xlabel(name)
     return save_figure(figure, path)
 
@@ -341,10 +342,9 @@ def _dots_caption(groups_shown: Sequence[Group]) -> str:
     )
     some_never_rose = any(not r.rise.risen.all() for r in members)
     return (
-        f"Medians over {format_trial_counts([len(r.seeds) for r in members])} trials with 95 % intervals; "
-        f"grey: {reference}. "
-        "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
-        "time the first episode with a normalised performance of 0.8 or more"
-        + (" (trials that never reached it count with their last episode)." if some_never_rose else ".")
-        + " Overlapping intervals do not settle a difference; see the paired table."
+        f"Medians over {format_trial_counts([len(r.seeds) for r in members])} trials with 95 % intervals; grey: "
+        f"{reference}. μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a "
+        "trial, and the rise time the first episode with a normalised performance of 0.8 or more"
+        + (" (or the last episode of trials that never reached it)." if some_never_rose else ".")
+        + " Overlapping intervals are inconclusive; see the table of paired differences."
     )

@@ -67,7 +67,10 @@ _TABLE_6: Final = "table-6"
 
 
 def report_experiment(folder: Path, pages: Path | None = None) -> int:
-    """Report an experiment, into ``pages`` also as Markdown with plots and the trials; returns the exit code."""
+    """Write an experiment's report; with ``pages``, also publish it there as Markdown with plots and archived trials.
+
+    Returns the exit code.
+    """
     try:
         spec, cells = read_spec(folder), read_cells(folder)
         source = folder if pages is None else _archive_trials(folder, pages / DATA / spec.name, cells)
@@ -104,14 +107,14 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
 
 
 def _archive_trials(folder: Path, archive: Path, cells: list[AnyCell]) -> Path:
-    """Archive an experiment's trials, from which a published page is drawn to the last digit."""
+    """Archive the trials from which a published page can be regenerated exactly."""
     if not (archive.exists() and archive.samefile(folder)):
         write_archive(folder, archive, cells)
     return archive
 
 
 def _revisions_sentence(folder: Path) -> str:
-    """Sentence with the revisions of an experiment's runs, from its first start; empty if unknown."""
+    """Sentence that lists the Git revisions of an experiment's starts; empty if unknown."""
     meta = read_fields(folder / META)
     resumed = meta.get("resumed")
     starts = [meta, *(resumed if isinstance(resumed, list) else [])]
@@ -154,7 +157,7 @@ def _write_report(folder: Path, content: Findings, cells: list[AnyCell]) -> None
 
 
 def _draw_plots(folder: Path, experiment: Experiment) -> tuple[list[Plot], list[str]]:
-    """Draw all plots, by number; returns them and notes on missing ones that the spec names."""
+    """Draw all plots; returns them by figure number, and notes on those that the spec names but that are missing."""
     results = experiment.results
     if reason := no_plots_reason():
         return [], [reason]
@@ -173,43 +176,46 @@ def _draw_plots(folder: Path, experiment: Experiment) -> tuple[list[Plot], list[
 
 
 def missing_figure_notes(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
-    """One line for every figure or table that the spec names but that has no data."""
+    """Explain each figure or table that the spec names but that is missing."""
     lines = []
     for name in wanted:
         number = int(name) if isinstance(name, int) or name.isdecimal() else None
         if number is not None and not drawn.intersection(_ALTERNATIVE_FIGURES.get(number, (number,))):
             required = _REQUIRED_TRIALS.get(next(iter(_ALTERNATIVE_FIGURES.get(number, (number,)))))
             needs = f"it needs finished trials of {required}, all other conditions being equal"
-            reason = needs if required else "no report draws it"
+            reason = needs if required else "no report includes it"
             lines.append(f"Figure {number} is not drawn: {reason}.")
         elif number is None and name != _TABLE_6:
-            lines.append(f"'{name}' is missing: expected the number of a figure, or '{_TABLE_6}'.")
+            lines.append(f"Unknown figure '{name}' in the spec: expected the number of a figure, or '{_TABLE_6}'.")
         elif name == _TABLE_6 and not has_noise:
-            lines.append("Table 6 is missing: no finished trial has noise to measure in its mini-batches.")
+            lines.append("Table 6 is missing: no finished trial measured noise in its mini-batches.")
     return lines
 
 
 def _result_warnings(experiment: Experiment) -> list[str]:
-    """Caveats on the figures."""
+    """Warnings shown above the results."""
     lines, results = [], experiment.results
     planned = experiment.n_cells * experiment.spec.trials
     if not experiment.is_finished:
         lines.append(
             f"Unfinished: {experiment.n_trials} of {planned} trials, in {len(results)} of {experiment.n_cells} cells; "
-            "the results below are from these."
+            "the results below cover only these."
         )
     n_non_finite = sum(r.n_non_finite for r in results)
     if n_non_finite:
         lines.append(f"{n_non_finite} trials are omitted because of non-finite rewards: see the table of all cells.")
-    lines += [f"No trial of {shown(result.cell)} is finite: it has no row below." for result in experiment.unusable]
+    lines += [
+        f"No trial of {shown(result.cell)} has finite rewards: the tables omit this cell."
+        for result in experiment.unusable
+    ]
     lines += warn_of_few_trials(min(len(r.seeds) for r in results))
     if any(r.cell.config.task.normalization is None for r in results):
         lines.append(
-            "Some tasks have no references (task.normalization): their μ are mean rewards per step in raw units, and "
+            "Some tasks have no reference scores (task.normalization): their μ is the mean raw reward per step, and "
             "their rise times are unknown."
         )
     if not all(r.is_evaluated for r in results):
-        lines.append("Some cells were not evaluated without noise: their performance is that of training.")
+        lines.append("Some cells have no noise-free evaluations: their performance was measured during training.")
     return lines
 
 
@@ -220,12 +226,12 @@ def _build_findings(
     first, others = compare_with_baseline(results), compare_with_plainer_sampling(results)
     sheets: list[Sheet] = []
     if first:
-        sheets.append(differences_sheet(f"Differences to {' or '.join(baselines(results))}", first))
+        sheets.append(differences_sheet(f"Differences from {' or '.join(baselines(results))}", first))
     if others:
-        sheets.append(differences_sheet("Ways of sampling, with the same retention", others))
+        sheets.append(differences_sheet("Sampling methods with the same retention", others))
     sheets += noise_sheets(results)
     if costs:
-        axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "plant"]  # the task says it
+        axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "plant"]  # part of the task
         conditions = [describe_conditions(axes, [r.setting.conditions[axis] for axis in axes]) for r in results]
         names = [
             ", ".join(filter(None, (text, r.setting.strategy))) for text, r in zip(conditions, results, strict=True)

@@ -1,6 +1,6 @@
-"""Reports as Markdown, and as one self-contained HTML file without scripts, with inlined plots.
+"""Report pages in Markdown and as self-contained HTML without scripts, with inlined plots.
 
-A page consists of a title and its parts, in order; its colours are those of the live page.
+A page is a title followed by parts, in the colours of the live page.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, anchor, escape, escape_prose, heading
-from onrig.tools.reports.style import Plot, palette
+from onrig.tools.reports.style import Plot, palette_css
 
 _CONTENT_SECURITY_POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE: Final = """
@@ -55,7 +55,7 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 
 
 class Part(Protocol):
-    """Part of a page; the parts of a Markdown page also have ``markdown()``."""
+    """Part of a page; parts that also appear in Markdown have ``markdown()``."""
 
     def html(self) -> str:
         """Escaped HTML."""
@@ -78,7 +78,7 @@ class Page(NamedTuple):
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escape(self.title)}</title>\n<style>{palette()}{_STYLE}</style></head>\n<body>\n"
+            f"<title>{escape(self.title)}</title>\n<style>{palette_css()}{_STYLE}</style></head>\n<body>\n"
             + "\n".join(filter(None, body))
             + "\n</body></html>\n"
         )
@@ -90,7 +90,7 @@ class Page(NamedTuple):
 
 
 class Badge(NamedTuple):
-    """Outcome in a few words."""
+    """Coloured badge with the outcome in a few words."""
 
     text: str
     is_good: bool
@@ -121,7 +121,7 @@ class Tiles(NamedTuple):
 
 
 class Warnings(NamedTuple):
-    """Caveats; empty without any."""
+    """Block of warnings; empty without any."""
 
     lines: Sequence[str]
 
@@ -137,7 +137,7 @@ class Warnings(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """Findings in sentences, by conditions; an initial ``▲`` or ``▼`` means better or worse."""
+    """List of findings under each condition; a line that begins with ``▲`` or ``▼`` is marked as better or worse."""
 
     heading: str
     by_conditions: Mapping[str, Sequence[str]]
@@ -171,7 +171,7 @@ class Figures(NamedTuple):
 
     plots: Sequence[Plot]
     names: Mapping[Plot, str] = MappingProxyType({})
-    """File names next to a Markdown page; plots without one are omitted from it."""
+    """Plot files next to a Markdown page; plots without a file are omitted there."""
 
     def html(self) -> str:
         return "\n".join((heading("Figures"), *map(_figure, self.plots))) if self.plots else ""
@@ -201,7 +201,7 @@ class Incident(NamedTuple):
 
 
 class Incidents(NamedTuple):
-    """Faults; the first and the last are expanded."""
+    """Collapsible list of faults; the first and the last are expanded."""
 
     heading: str
     note: str
@@ -215,7 +215,7 @@ class Incidents(NamedTuple):
 
 def _incident(incident: Incident, *, is_open: bool) -> str:
     uri = incident.plot_uri
-    plot = f'<figure><img alt="last moments" src="{uri}"></figure>' if uri else ""
+    plot = f'<figure><img alt="last moments before the fault" src="{uri}"></figure>' if uri else ""
     return (
         f"<details{' open' if is_open else ''}><summary>{escape(incident.name)}</summary>"
         f'<p>{escape_prose(incident.cause)}</p><p class="note">{escape_prose(incident.hint)}</p>{plot}'
@@ -224,7 +224,7 @@ def _incident(incident: Incident, *, is_open: bool) -> str:
 
 
 class Properties(NamedTuple):
-    """Names and values."""
+    """Table of names and values."""
 
     heading: str
     rows: Sequence[tuple[str, str]]
@@ -235,7 +235,7 @@ class Properties(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Preformatted text, folded if it has a summary."""
+    """Preformatted text, collapsed if it has a summary."""
 
     heading: str
     text: str

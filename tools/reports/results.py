@@ -1,4 +1,4 @@
-"""Finished trials of an experiment, cell by cell: measures (de Bruin et al. 2018, §5.1), medians, differences."""
+"""Results of an experiment by cell: measures (de Bruin et al. 2018, §5.1), medians, differences."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Plot
 
 BASELINE: Final = "FIFO[Uniform]"
-"""Default method of de Bruin et al. 2018, with which others are compared if it is present."""
+"""Default strategy of de Bruin et al. 2018; the others are compared with it if it is present."""
 
 
 class Result(NamedTuple):
@@ -68,22 +68,23 @@ class Result(NamedTuple):
     n_non_finite: int
     """Number of trials omitted because of non-finite performance."""
     is_evaluated: bool
-    """Whether performance is from noise-free episodes; without any, it is from training."""
+    """Whether performance is measured in noise-free evaluations rather than during training."""
 
 
 class Findings(NamedTuple):
-    """Complete content of a report, in order."""
+    """Content of a report in page order."""
 
     title: str
     lead: str
     warnings: Sequence[str]
     claims: Mapping[str, Sequence[str]]
-    """Sentences by their conditions."""
+    """Sentences by conditions."""
     plots: Sequence[Plot]
     sheets: Sequence[Sheet]
 
     def page(self, *sources: Source, files: Mapping[Plot, str] = MappingProxyType({})) -> Page:
-        """Build the page, with sources at its end; ``files``: names of the plots next to a Markdown page."""
+        """Build the page, ending with ``sources``; ``files`` contains the names of plot files next to a Markdown
+        page."""
         claims = [Claims("At a glance", self.claims)] if self.claims else []
         parts: tuple[Part, ...] = (
             Warnings(self.warnings),
@@ -102,7 +103,7 @@ class Experiment(NamedTuple):
     n_cells: int
     """Number of cells in the grid, with or without finished trials."""
     n_trials: int
-    """Number of finished trials, including spoilt ones; for each cell at most the number in the spec."""
+    """Number of finished trials, including non-finite ones; at most the number in the spec for each cell."""
     results: list[Result]
     """Cells with at least one usable trial, in the grid's order."""
     unusable: list[Result]
@@ -117,7 +118,8 @@ class Experiment(NamedTuple):
 def read_experiment(folder: Path) -> Experiment:
     """Read all results of an experiment.
 
-    Raises ConfigError, OSError, ValueError or msgspec.ValidationError if the folder's files are not an experiment's.
+    Raises ConfigError, OSError, ValueError or msgspec.ValidationError if the folder does not contain a valid
+    experiment.
     """
     spec, cells = read_spec(folder), [cell for cell in read_cells(folder) if isinstance(cell, Cell)]
     finished = 0
@@ -133,7 +135,7 @@ def read_experiment(folder: Path) -> Experiment:
 
 
 def measure_cell(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
-    """Normalise and measure a cell, without episodes that no trial was evaluated in and non-finite trials."""
+    """Normalise and measure a cell, excluding non-finite trials and episodes that no trial was evaluated in."""
     is_evaluated = not np.isnan(trials.evaluation).all()
     raw, evaluated_episodes = scores_of(trials)
     numbers = np.flatnonzero(evaluated_episodes) + 1
@@ -155,14 +157,19 @@ def measure_cell(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
 
 
 def warn_of_few_trials(trials: int) -> list[str]:
-    """Warn if the cell with the fewest trials has only ``trials``; empty if they are enough."""
+    """Warn if ``trials``, the smallest number of trials of a cell, is too small for an interval; empty otherwise."""
     if trials >= MIN_TRIALS:
         return []
-    return [f"Some medians are of {trials} trials: fewer than {MIN_TRIALS} have no 95 % interval and settle nothing."]
+    return [
+        (
+            f"Some medians are of {trials} trials: with fewer than {MIN_TRIALS}, they have no 95 % interval and are "
+            "inconclusive."
+        )
+    ]
 
 
 def rows_of_common_seeds(a: Result, b: Result) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the trials of the same seed."""
+    """Row indices in ``a`` and ``b`` of trials with the same seed."""
     return matching_rows(a.seeds, b.seeds)
 
 
@@ -172,22 +179,22 @@ def strategies(results: Sequence[Result]) -> list[str]:
 
 
 class Estimate(NamedTuple):
-    """The three measures of one cell, over its trials."""
+    """Medians of a cell's three measures, with their intervals."""
 
     final: Bounds
     highest: Bounds
     rise: Bounds
     """Rise time in episodes."""
     n_never_rose: int
-    """Number of trials that did not rise."""
+    """Number of trials that never reached the level of the rise time."""
     is_censored: bool
-    """Whether so many trials did not rise that the median rise time is a lower bound."""
+    """Whether the median rise time is a lower bound because too few trials reached the level."""
 
 
 class Difference(NamedTuple):
-    """Comparison of two strategies under the same conditions, over the trials' common seeds.
+    """Paired comparison of two strategies under the same conditions, over their common seeds.
 
-    Tests are corrected for the comparisons of one measure under the same conditions.
+    Tests are corrected for all comparisons of the same measure under the same conditions.
     """
 
     conditions: str
@@ -200,7 +207,7 @@ class Difference(NamedTuple):
     rise: Paired
     """Ratio of the rise times; below 1 if the strategy is faster."""
     is_censored: bool
-    """Whether trials of either strategy did not rise, so that some ratios are computed from lower bounds."""
+    """Whether some trials never reached the level, which makes some ratios bounds."""
 
 
 class Group(NamedTuple):
@@ -218,7 +225,7 @@ def estimate(result: Result) -> Estimate:
 
 
 def group_by_conditions(results: Sequence[Result]) -> list[Group]:
-    """Group cells by conditions, in the grid's order."""
+    """Group cells by conditions, in grid order."""
     axes = varying_conditions(r.setting for r in results)
     by_conditions = group_by_axes([(r.setting.conditions, r) for r in results], axes)
     return [Group(describe_conditions(axes, key), members) for key, members in by_conditions.items()]
@@ -241,10 +248,10 @@ def compare_with_baseline(results: Sequence[Result]) -> list[Difference]:
 
 
 def compare_with_plainer_sampling(results: Sequence[Result]) -> list[Difference]:
-    """Compare each sampling with uniform sampling and with the same sampling without its correction, for equal
+    """Compare each sampling with uniform sampling and with the same sampling without its correction, at equal
     retention.
 
-    Pairs in :func:`compare_with_baseline` are omitted.
+    Pairs already covered by :func:`compare_with_baseline` are omitted.
     """
     return [
         difference

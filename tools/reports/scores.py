@@ -1,4 +1,4 @@
-"""Normalised scores on our plants at equal experience and at equal compute, and the bytes of the memory."""
+"""Normalised scores on the built-in plants at equal experience and at equal compute, and sizes of the memory."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from onrig.tools.reports.sheet import Sheet, drop_empty_columns
 from onrig.tools.reports.world_results import WorldResult
 
 _TASK_AXES: Final = ("inertia", "task", "rig")
-"""Axes that change the measure of performance."""
+"""Axes that change how performance is measured."""
 _SCORES_NOTE: Final = (
-    "Normalised performance of noise-free evaluations (0 random, 1 reference), medians over the trials with 95 % "
-    "intervals. Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
-    f"{LEVEL} at: environment steps or episodes up to a trial's first evaluation with that performance, or its last "
-    "evaluation without one (≥ if half of the trials have none); reached: trials that have one, with the one-sided "
-    "95 % lower bound on their share. Memory: size on a rig when full, of storage, keeper, checkpoints and the "
-    "learner's data about experiences; for algorithms that learn from batches of their own policies, of a batch and "
-    "the rest of its last episode."
+    "Normalised performance in noise-free evaluations (0 random, 1 reference): medians over the trials with 95 % "
+    "intervals. Final: mean of the last tenth of the evaluations; lowest: final performance of the worst trial; area: "
+    f"mean of all evaluations; {LEVEL} at: environment steps or episodes until a trial first reaches this "
+    "performance, or until its last evaluation if it never does (≥ if half of the trials never do); reached: trials "
+    "that reach it, with the one-sided 95 % lower bound on their share. Memory: size on a rig when full, including "
+    "storage, keeper, checkpoints and the learner's data about experiences; for algorithms that learn from batches of "
+    "their own policies, size of a batch and the rest of its last episode."
 )
 _COMPUTE_NOTE: Final = (
-    "At equal computing: results of a trial within the computing time of the first cell of its group, which is the "
-    "number of updates times the processor time of one, for a single trial on one thread (costs.json); at most all "
-    "steps. An iteration of algorithms that learn from batches counts as one update."
+    "At equal compute: results of a trial within the compute time of the first cell of its group, at most over all "
+    "steps. Compute time is the number of updates times the processor time of one, for a single trial on one thread "
+    "(costs.json). An iteration of algorithms that learn from batches counts as one update."
 )
 _BEST_NOTE: Final = (
-    "Best by the median; differences of normalised performance are medians over pairs by seed with 95 % intervals. "
-    "Settled by an exact sign test, corrected for the number of other cells (Holm, p < 0.05). The best is chosen by "
-    "the same trials, which biases its score slightly upwards."
+    "Best by the median; differences of normalised performance are medians over pairs of equal seed, with 95 % "
+    "intervals. Settled by an exact sign test, corrected for the number of other cells (Holm, p < 0.05). The best is "
+    "chosen on the same trials, which biases its score slightly upwards."
 )
 _MIN_CELLS: Final = 3
-"""Minimum number of cells in a choice of the best; two are compared by their difference."""
+"""Minimum number of cells for a choice of the best; two cells are compared by their difference."""
 _MEASURES: Final[dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
     "final": final_mean,
     "area": lambda performance: np.asarray(performance.mean(axis=1)),
@@ -60,7 +60,7 @@ class ScoredCell(NamedTuple):
     """Performance of one cell's T trials at P evaluations."""
 
     group: str
-    """Cells of one group have the same task."""
+    """Name of the group; all of its cells have the same task."""
     name: str
     cell: AnyCell
     seeds: NDArray[np.int64]
@@ -74,9 +74,10 @@ class ScoredCell(NamedTuple):
 
 
 def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None:
-    """Scores in a world; None in one from gymnasium, where episodes may end early, and without references.
+    """Score the trials of a cell in a world.
 
-    Raises NoSuchTask if the world's run configuration is missing or has changed.
+    None for a world from gymnasium, one whose episodes may end early, or one without references. Raises NoSuchTask if
+    the world's run configuration is missing or has changed.
     """
     run = result.cell.config
     if not run.world.startswith(PLANT):
@@ -94,7 +95,7 @@ def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None
 
 
 def score_run(name: str, result: Result) -> ScoredCell:
-    """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
+    """Score the trials of a run; an episode is evaluated with the policy before that episode's updates."""
     updates = np.round((result.episodes - 1) * result.cell.updates_by(1)).astype(np.int64)
     group = ", ".join(
         str(value) if axis == "config" else f"{axis} {value}"
@@ -138,7 +139,13 @@ def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> She
             *rise_cells,
         )
         rows.append((entry.group, entry.name, *scores, *equal_compute, f"{memory_bytes(entry.cell) / 1e3:.0f}"))
-    compute_heads = ("update, ms", "compute, s", "steps at equal compute", "final there", "area there")
+    compute_heads = (
+        "update, ms",
+        "compute, s",
+        "steps at equal compute",
+        "final at equal compute",
+        "area at equal compute",
+    )
     measures = ("trials", "updates", "final", "lowest", "area", f"{LEVEL} at", "reached")
     header = ("task", "cell", *measures, *compute_heads, "memory, kB")
     notes = (_SCORES_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_SCORES_NOTE,)
@@ -168,12 +175,12 @@ def best_sheet(scored: Sequence[ScoredCell]) -> Sheet:
             runner_up = next(iter(differences.items()), None)
             lead = f"{runner_up[0]}, {format_estimate(runner_up[1], 4, signed=True)}" if runner_up else ""
             rows.append((group, measure, best.name, lead, "; ".join(unsettled) or "none"))
-    header = ("task", "measure", "best", "next best, and the lead over it", "not settled against")
+    header = ("task", "measure", "best", "runner-up, and lead over it", "not settled against")
     return Sheet("Best of each task", 5, header, tuple(rows), (_BEST_NOTE,))
 
 
 def memory_bytes(cell: AnyCell) -> float:
-    """Maximum memory of a rig for the cell, in bytes, with the learner's bookkeeping per experience."""
+    """Maximum size of the cell's memory on a rig, including the learner's data per experience (bytes)."""
     if isinstance(cell, Cell):
         config = cell.config
         learner, selection = learner_settings(config.learner), config.selection

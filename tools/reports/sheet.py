@@ -17,7 +17,7 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 
 
 def escape(text: str) -> str:
-    """Escape a text for HTML, without markup, control characters and reversed text."""
+    """Escape text for HTML; markup, control characters and bidirectional overrides have no effect."""
     return escape_markup(printable_lines(text))
 
 
@@ -32,13 +32,13 @@ def anchor(text: str) -> str:
 
 
 def heading(text: str) -> str:
-    """Heading of a section."""
+    """HTML heading of a section, with an anchor."""
     return f'<h2 id="{anchor(text)}">{escape(text)}</h2>'
 
 
-def markdown_table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
-    """Format rows, the first one with the heads; the first ``names`` columns are text, the others figures."""
-    rule = ["---"] * names + ["---:"] * (len(rows[0]) - names)
+def markdown_table(rows: Sequence[Sequence[str]], n_name_columns: int = 1) -> str:
+    """Format rows, header first, as Markdown; the first ``n_name_columns`` columns are text, the others numbers."""
+    rule = ["---"] * n_name_columns + ["---:"] * (len(rows[0]) - n_name_columns)
     return "\n".join(map(_markdown_row, (rows[0], rule, *rows[1:])))
 
 
@@ -48,7 +48,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 class Sheet(NamedTuple):
-    """Rows of equal length with heads; the first ``names`` columns identify a row."""
+    """Table with a header; the first ``n_name_columns`` columns identify a row."""
 
     title: str
     n_name_columns: int
@@ -70,7 +70,7 @@ class Sheet(NamedTuple):
         return "\n".join((f"## {self.title}", "", table, *(f"\n{note}" for note in self.notes), ""))
 
     def html(self) -> str:
-        """HTML section; repeated values in the first column are shown once, and tables without figures wrap."""
+        """HTML section; repeated values in the first column are shown once, and tables of text only are wrapped."""
         kinds = (' class="name"' if k < self.n_name_columns else "" for k in range(len(self.header)))
         head = "".join(f'<th scope="col"{kind}>{escape(h)}</th>' for kind, h in zip(kinds, self.header, strict=True))
         body, previous = [], None

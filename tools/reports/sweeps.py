@@ -12,19 +12,19 @@ from onrig.learner.trials.intervals import Bounds
 from onrig.tools.reports.conditions import Setting, Value, describe_conditions, differing_axes, group_by_axes
 from onrig.tools.reports.results import Estimate, Result, estimate
 from onrig.tools.reports.style import (
-    FINAL,
-    HIGHEST,
+    FINAL_LABEL,
+    HIGHEST_LABEL,
     INK,
     Label,
     Look,
     Plot,
     band_alpha,
-    direct_labels,
+    draw_curve_labels,
     format_trial_counts,
-    graded_axis,
     new_figure,
     ordinal_look,
     save_figure,
+    set_swept_ticks,
     set_title,
     strategy_look,
 )
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MIN_POINTS: Final = 3
-"""Minimum number of swept values of a line in a figure."""
+"""Number of swept values that at least one line of a figure must have."""
 _MAX_LINES: Final = 6
 _ROWS_PER_FIGURE: Final = 4
 _LINE_AXES: Final = ("strategy", "algorithm", "capacity", "synthetic", "kept", "discount", "network")
-_RISE_LABEL: Final = "rise time 0.8\n(episodes)"
+_TWO_LINE_RISE_LABEL: Final = "rise time 0.8\n(episodes)"
 
 
 class Sweep(NamedTuple):
-    """One parameter over which a grid is shown."""
+    """A parameter for the horizontal axis."""
 
     slug: str
     axis: str
@@ -72,7 +72,7 @@ SWEEPS: Final = (
 
 
 def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw each sweep in the grid.  Raises OSError, and ImportError without matplotlib."""
+    """Draw each sweep that the grid contains. Raises OSError, and ImportError without matplotlib."""
     plots = []
     for sweep in SWEEPS:
         lines = sweep_lines(sweep, results)
@@ -90,7 +90,7 @@ def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Plot]:
 
 
 def sweep_lines(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
-    """Lines of at least two points, if any of them has three; empty otherwise."""
+    """Lines with at least two points; empty if none has ``MIN_POINTS``."""
     items: list[tuple[Mapping[str, Value], tuple[float, Result]]] = []
     for r in results:
         x = sweep.value(r.setting)
@@ -134,8 +134,7 @@ def _varying_axes(lines: Sequence[Line]) -> list[str]:
 
 
 def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Look, Line]]]]:
-    """Distribute lines over panels: one per plant if there are not too many lines, else by the first of the usual
-    axes."""
+    """Distribute lines over panels: one per plant for few lines, otherwise each with lines along a single axis."""
     axes = _varying_axes(lines)
     line_axes = [axis for axis in axes if axis != "plant"]
     plants = {line.key.get("plant") for line in lines}
@@ -158,7 +157,8 @@ def _describe_line(axes: Sequence[str], key: Sequence[Value]) -> str:
 
 
 def _line_looks(lines: Sequence[Line], line_axes: Sequence[str]) -> dict[tuple[Value, ...], Look]:
-    """Looks of the lines: by strategy for strategies, graded for a quantity."""
+    """Looks of the lines by their values on ``line_axes``: that of the strategy, otherwise ordinal, graded for a
+    quantity."""
     keys = list(dict.fromkeys(tuple(line.key[axis] for axis in line_axes) for line in lines))
     if line_axes and line_axes[0] == "strategy":
         others = list(dict.fromkeys(key[1:] for key in keys))
@@ -180,15 +180,15 @@ def _draw(sweep: Sweep, panels: Sequence[tuple[str, list[tuple[str, Look, Line]]
     for row, (name, entries) in zip(grid, panels, strict=True):
         for k, axes in enumerate(row):
             _draw_panel(axes, entries, k)
-            graded_axis(axes, [x for _, _, line in entries for x in line.x])
-            axes.set_ylabel((FINAL, HIGHEST, _RISE_LABEL)[k])
+            set_swept_ticks(axes, [x for _, _, line in entries for x in line.x])
+            axes.set_ylabel((FINAL_LABEL, HIGHEST_LABEL, _TWO_LINE_RISE_LABEL)[k])
         set_title(row[0], name)
     for axes in grid[-1]:
         axes.set_xlabel(sweep.axis)
     figure.draw_without_rendering()
     for row, (_, entries) in zip(grid, panels, strict=True):
         if len(entries) > 1 or entries[0][0]:
-            direct_labels(
+            draw_curve_labels(
                 row[2], [Label(line.estimates[-1].rise.value, text, look.colour) for text, look, line in entries]
             )
     return save_figure(figure, path)
@@ -218,9 +218,8 @@ def _measure(e: Estimate, k: int) -> Bounds:
 def _caption(panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]]) -> str:
     lines = [line for _, entries in panels for _, _, line in entries]
     return (
-        f"Medians over {format_trial_counts([n for line in lines for n in line.trials])} trials "
-        "with 95 % intervals (bands). "
-        "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
-        "time the first episode with 0.8 or more; ↑ marks points where some trials never reached it and count with "
-        "their last episode. Labels at the ends of the right-hand lines apply to the row."
+        f"Medians over {format_trial_counts([n for line in lines for n in line.trials])} trials with 95 % intervals "
+        "(bands). μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, "
+        "and the rise time the first episode with 0.8 or more; ↑ marks points where some trials never reached it, for "
+        "which their last episode is used. Labels at the ends of the right-hand lines apply to the complete row."
     )

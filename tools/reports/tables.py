@@ -33,15 +33,16 @@ _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
 ESTIMATES_NOTE: Final = "Medians over the trials with 95 % intervals; differences are paired by seed."
 TEST_NOTE: Final = (
-    f"Medians over pairs by seed, with 95 % intervals that are not corrected for multiple comparisons. {BETTER} better "
-    f"and {WORSE} worse by an exact sign test, corrected for all comparisons of a column under the same conditions "
-    "(Holm, p < 0.05); without a mark: not settled."
+    f"Medians over pairs of equal seed, with 95 % intervals that are not corrected for multiple comparisons. {BETTER} "
+    f"better and {WORSE} worse by an exact sign test, corrected for all comparisons of a column under the same "
+    "conditions (Holm, p < 0.05); no mark: not settled."
 )
 _NOISE_NOTE: Final = (
-    "Mean absolute noise per state-action dimension of the replayed experiences, in 1e-2 of the normalised units, over "
-    "a trial: median with 95 % interval, mean, and the mean in table 6 of de Bruin et al. 2018 (pendulum, σ = 0.02), "
-    "without bounds; paired differences to the first strategy (↑ more, ↓ less noise by an exact sign test, corrected "
-    "for all comparisons of a column under the same conditions). The mean absolute value without selection is 0.798 σ."
+    "Mean absolute noise of the replayed experiences per state-action dimension, over a trial, in 1e-2 normalised "
+    "units: median with 95 % interval, mean, and the mean in table 6 of de Bruin et al. 2018 (pendulum, σ = 0.02), "
+    "which has no bounds; paired differences from the first strategy (↑ more, ↓ less noise by an exact sign test, "
+    "corrected for all comparisons of a column under the same conditions). Without selection, the mean absolute noise "
+    "is 0.798 σ."
 )
 
 
@@ -69,8 +70,8 @@ def cells_sheet(experiment: Experiment) -> Sheet:
     header = ("conditions", "strategy", "trials", *measures)
     note = (
         "Medians over the trials with 95 % intervals; normalised performance (0 random, 1 reference), rise time in "
-        "episodes. Mean and lowest: of μ_final, over the trials. Rose: trials that did, with the one-sided 95 % "
-        "lower bound on their share; the others count with their last episode (≥ if they are half)."
+        "episodes. Mean and lowest: of μ_final, over the trials. Rose: trials that reached 0.8, with the one-sided 95 "
+        "% lower bound on their share; the others have their last episode as rise time (≥ if they are half)."
     )
     return drop_empty_columns(Sheet("All cells", 2, header, tuple(rows), (note,)))
 
@@ -91,15 +92,20 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
     header = ("conditions", "difference", "pairs", "μ_final", "μ_max", "ratio of rise times")
     notes = [TEST_NOTE]
     if any(d.is_censored for d in differences):
-        notes.append("* Some trials never rose and count with their last episode, which may move the ratio towards 1.")
+        notes.append(
+            "* The rise time of trials that never rose is their last episode, which may move the ratio towards 1."
+        )
     return drop_empty_columns(Sheet(title, 2, header, rows, tuple(notes)))
 
 
-def difference_mark(pairs: Paired, none: float = 0.0) -> str:
-    """Mark with a space for a significant difference (more is better), or ratio with ``none`` = 1 (less is better)."""
+def difference_mark(pairs: Paired, neutral: float = 0.0) -> str:
+    """Mark of a significant difference, followed by a space; empty if it is not significant.
+
+    A larger difference is better; for ratios, ``neutral`` is 1 and smaller is better.
+    """
     if not pairs.significant:
         return ""
-    return f"{BETTER if (pairs.value > none) == (none == 0.0) else WORSE} "
+    return f"{BETTER if (pairs.value > neutral) == (neutral == 0.0) else WORSE} "
 
 
 def _describe_rise(result: Result) -> str:
@@ -182,20 +188,20 @@ def _dimensions(result: Result) -> list[str]:
 
 
 def describe_differences(differences: Sequence[Difference]) -> dict[str, list[str]]:
-    """Differences in mu_final and rise time, in words, by conditions."""
+    """Describe differences of mu_final and rise time in sentences, by conditions."""
     sentences: dict[str, list[str]] = {}
     for d in differences:
         lines = sentences.setdefault(d.conditions, [])
         findings = []
         if d.final.significant:
-            direction = "above" if d.final.value > 0 else "below"
-            findings.append(f"{direction} in μ_final by {_format_magnitude(d.final)}")
+            direction = "higher" if d.final.value > 0 else "lower"
+            findings.append(f"μ_final {direction} by {_format_magnitude(d.final)}")
         if d.rise.significant:
             speed = "faster" if d.rise.value < 1 else "slower"
-            findings.append(f"{speed} to rise, {format_estimate(d.rise, 3)} times as many episodes")
+            findings.append(f"rise {speed}, in {format_estimate(d.rise, 3)} times as many episodes")
         text = " and ".join(findings) if findings else "not settled"
         mark = difference_mark(d.final).strip() or "·"
-        lines.append(f"{mark} {d.strategy} against {d.reference}: {text} ({d.n_pairs} pairs)")
+        lines.append(f"{mark} {d.strategy} compared with {d.reference}: {text} ({d.n_pairs} pairs)")
     return sentences
 
 

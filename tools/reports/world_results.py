@@ -1,4 +1,4 @@
-"""Finished trials of an experiment in worlds, cell by cell."""
+"""Results of an experiment in worlds, by cell."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def labels_without_strategy(result: WorldResult) -> dict[str, str | float | int]
 
 
 def full_memory_result(members: Sequence[WorldResult]) -> WorldResult | None:
-    """The cell of a task that keeps everything and replays it uniformly; None without one.
+    """Result of the world's cell that stores every experience and samples uniformly, FULL[Uniform]; None without one.
 
-    Algorithms that learn from batches of their own policies do not replay, and are excluded.
+    Algorithms that learn from batches of their own policies do not replay and are excluded.
     """
     replaying = (result for result in members if not result.cell.config.learner.selected.batch_steps)
     return next((result for result in replaying if str(result.strategy) == "FULL[Uniform]"), None)

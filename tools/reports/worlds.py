@@ -40,25 +40,25 @@ _MEASURES_NOTE: Final = (
     "tenth of them. Medians over the trials with 95 % intervals; lowest and mean: of final, over the trials."
 )
 _SCORES_NOTE: Final = (
-    "Mean score κ over the last half of the evaluations, under the policy at that time, of minibatches drawn from the "
-    "random experiences at the start, from those of the first half of learning, and from the most recent ones; KLPER "
-    "replays the smallest. Last column: share of these evaluations in which the random experiences score below the "
-    "present ones. Medians over the trials with 95 % intervals."
+    "Mean score κ, under the policy at that time, over the last half of the evaluations, for mini-batches drawn from "
+    "the random experiences at the start, from those of the first half of learning, and from the most recent ones; "
+    "KLPER replays those with the smallest score. Last column: share of these evaluations in which the random "
+    "experiences score below the present ones. Medians over the trials with 95 % intervals."
 )
 _SHIELD_NOTE: Final = (
     "Per 1000 training steps: steps in which the shield changed the action, and entries into its fallback, over the "
     "complete trial and over its last tenth; medians over the trials with 95 % intervals. Trials of versions that did "
-    "not count them are omitted."
+    "not record these counts are omitted."
 )
 _DEPARTURE_NOTE: Final = (
-    "Over the memory: mean KL divergence of the current policy from those that acted, averaged over the last tenth of "
-    "the evaluations, and share of far experiences, averaged over the last fifth; medians over the trials with 95 % "
-    "intervals. Trials with non-finite values are omitted."
+    "Over the memory: mean KL divergence of the current policy from the behaviour policies, averaged over the last "
+    "tenth of the evaluations, and share of far experiences, averaged over the last fifth; medians over the trials "
+    "with 95 % intervals. Trials with non-finite values are omitted."
 )
 
 
 def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
-    """Draw and compare the finished trials; None without any.  Raises OSError."""
+    """Draw and compare the finished trials; None if there are none. Raises OSError."""
     results = read_results(folder, cells)
     usable = [result for result in results if len(result.seeds)]
     if not usable:
@@ -66,13 +66,13 @@ def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequenc
     warnings = []
     finished, planned = sum(min(result.n_finished, spec.trials) for result in results), len(cells) * spec.trials
     if finished < planned:
-        warnings.append(f"Unfinished: {finished} of {planned} trials; the results below are from these.")
+        warnings.append(f"Unfinished: {finished} of {planned} trials; the results below cover only these.")
     n_non_finite = sum(result.n_finished - len(result.seeds) for result in results)
     if n_non_finite:
         warnings.append(f"{n_non_finite} trials are omitted because their networks diverged.")
     for world, members in group_by_world(results).items():
         lost = [describe_cell(result, members) for result in members if not len(result.seeds)]
-        warnings += [f"No trial of {world}, {name} is finite: it has no row below." for name in lost]
+        warnings += [f"No trial of {world}, {name} has finite returns: the tables omit this cell." for name in lost]
     warnings += warn_of_few_trials(min(len(result.seeds) for result in usable))
     has_scores = any(map(_has_scores, usable))
     worlds = group_by_world(usable)
@@ -111,7 +111,7 @@ def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequenc
         sheets[:0] = scores_sheets(scored, read_costs(folder))
     lead = (
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS_LABEL}, an evaluation of "
-        f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. {ESTIMATES_NOTE}"
+        f"{spec.evaluation.episodes} episodes every {spec.evaluation.every} steps. {ESTIMATES_NOTE}"
     )
     return Findings(spec.title or spec.name, lead, warnings, {}, plots, sheets)
 
@@ -152,7 +152,8 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Compare each cell with earlier ones that differ only in their strategy, else with the first of its task."""
+    """Compare each cell with earlier ones that differ only in strategy or, without any, with the first cell of its
+    world."""
     rows = []
     for world, members in group_by_world(results).items():
         names, areas, finals = [], [], []
@@ -181,7 +182,7 @@ def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldR
 
 
 def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Table of the distance of Gaussian policies from those that acted."""
+    """Table of the distance of Gaussian policies from the behaviour policies."""
     rows = []
     for world, members in group_by_world(results).items():
         for result in members:
@@ -197,7 +198,7 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
                 )
                 rows.append((world, describe_cell(result, members), str(np.count_nonzero(finite)), *cells))
     header = ("world", "cell", "trials", "KL divergence", "share of far experiences")
-    return Sheet("Distance from the policies that acted", 2, header, tuple(rows), (_DEPARTURE_NOTE,))
+    return Sheet("Distance from the behaviour policies", 2, header, tuple(rows), (_DEPARTURE_NOTE,))
 
 
 def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -220,7 +221,7 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def _has_scores(result: WorldResult) -> bool:
-    """Whether a cell replays by KLPER or sets its options, and its score is known."""
+    """Whether the score of KLPER is known for a cell that samples by KLPER or sets its options."""
     configured = result.cell.config.learner.klper is not UNSET
     uses_klper = configured or parse_sampling(result.strategy.sampling).name == "KLPER"
     return uses_klper and bool(np.isfinite(result.measure("kl std")).any())

@@ -79,10 +79,10 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     assert [row["lowest"] for row in found] == ["0.900"] * 3
     assert [row["0.8 at"] for row in found] == ["900 [800, 900]"] * 3
     assert [row["reached"] for row in found] == ["5 of 5 (at least 55 %)"] * 3
-    assert found[1]["final there"] == "0.150 [0.100, 0.200]"
-    assert found[1]["area there"] == "0.100 [0.050, 0.150]"
-    assert found[2]["final there"] == found[2]["final"]
-    assert "final there" not in scores_sheet([one for one in scored if one is not None], {}).header
+    assert found[1]["final at equal compute"] == "0.150 [0.100, 0.200]"
+    assert found[1]["area at equal compute"] == "0.100 [0.050, 0.150]"
+    assert found[2]["final at equal compute"] == found[2]["final"]
+    assert "final at equal compute" not in scores_sheet([one for one in scored if one is not None], {}).header
 
 
 def test_the_best_is_ahead_of_those_that_it_beats_in_pairs() -> None:

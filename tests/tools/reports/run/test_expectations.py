@@ -10,7 +10,7 @@ import pytest
 
 from onrig.runtime.view.run_view import RunFiles, read_run
 from onrig.tools.advised import Advice, advice_facts
-from onrig.tools.reports.run.expectations import advice_sheet, unexpected
+from onrig.tools.reports.run.expectations import advice_sheet, warn_of_unexpected_scores
 from onrig.tools.reports.run.tables import warnings
 from onrig.tools.run_facts import facts_from_files
 from tests.tools.reports.run.folders import write_run
@@ -46,7 +46,7 @@ def test_a_run_is_compared_with_what_the_twin_led_to_expect(
     assert sheet is not None
     assert sheet.rows[1] == ("this run", verdict)
     said = [line for line in warnings(m, facts_from_files(m), []) if "onrig advise" in line]
-    assert said == ([] if "within the expected range" in verdict else [*unexpected(m)])
+    assert said == ([] if "within the expected range" in verdict else [*warn_of_unexpected_scores(m)])
     assert not said or "identify it again" in said[0]
 
 
@@ -55,14 +55,14 @@ def test_a_run_is_not_judged_before_its_end(tmp_path: Path) -> None:
     sheet = advice_sheet(m)
     assert sheet is not None
     assert sheet.rows[1] == ("this run", "not yet known")
-    assert not [*unexpected(m)]
+    assert not [*warn_of_unexpected_scores(m)]
 
 
 @pytest.mark.parametrize("meta", [{}, {"advised": "all will be well"}, {"advised": {"best": 1}}])
 def test_a_run_without_an_advice_has_no_such_table(meta: dict[str, object], tmp_path: Path) -> None:
     m = files(tmp_path / "run", meta)
     assert advice_sheet(m) is None
-    assert not [*unexpected(m)]
+    assert not [*warn_of_unexpected_scores(m)]
 
 
 def test_an_advice_is_written_with_the_run_and_read_back() -> None:
