@@ -36,7 +36,7 @@ def test_figures_keep_their_unit() -> None:
     assert values["tcp: snapshot of 1000 experiences"] == ("s", 0.5)
     assert values["tcp: snapshot"] == ("experiences_per_s", 2000.0)
     assert values["tcp: on the wire"] == ("bytes_per_experience", 45.0)
-    assert "tcp: following" in rows_table(report.rows)
+    assert "tcp: replication" in rows_table(report.rows)
 
 
 def test_nothing_is_said_of_a_wire_that_there_is_not() -> None:

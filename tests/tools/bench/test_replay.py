@@ -92,7 +92,7 @@ def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypat
 def test_the_gate_catches_a_law_with_another_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[PropPER+IS]")
     declared = buffer.probabilities
-    monkeypatch.setattr(buffer, "law", lambda td: declared(td**1.5))
+    monkeypatch.setattr(buffer, "probabilities", lambda td: declared(td**1.5))
     assert not judge(buffer).passed
 
 
