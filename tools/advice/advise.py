@@ -24,17 +24,24 @@ from onrig.tools.advice.candidates import candidates, mutants
 from onrig.tools.advice.field import RECIPES, Field, Subject, curves_of, enter, spec_of, trips_beyond
 from onrig.tools.advice.plants import PLANTS, Drawn, drawn_plants
 from onrig.tools.advice.race import RUNGS, Budget, Rules, State, race, separable, standings, statistic_of
-from onrig.tools.experiments.cost import Cost, costs_of
+from onrig.tools.experiments.cost import Cost, estimate_costs
 from onrig.tools.experiments.folder import (
-    Unsuitable,
+    UnsuitableFolder,
     check_executor,
     last_folder,
     lock_folder,
     next_folder,
     record_start,
 )
-from onrig.tools.experiments.options import ExperimentOptions, check_cluster, workers_of
-from onrig.tools.experiments.runner import AT_ONCE, at_once_of, missing_units, new_display, run_units, split
+from onrig.tools.experiments.options import ExperimentOptions, check_cluster, start_workers
+from onrig.tools.experiments.runner import (
+    MAX_JOINT_TRIALS,
+    max_joint_trials,
+    missing_units,
+    new_display,
+    run_units,
+    split_units,
+)
 from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers
 from onrig.tools.load import explain, load_for_rig
@@ -68,7 +75,7 @@ class AdviseOptions(NamedTuple):
         for name, value in (("minutes", self.minutes), ("trials", self.trials)):
             words += [] if value is None else [f"--{name}", f"{value:g}"]
         words += [word for text in self.subject.overrides for word in ("--set", text)]
-        return f"continue with `{shlex.join([*words, *self.manner.words, '--resume'])}`"
+        return f"continue with `{shlex.join([*words, *self.manner.command_line_words, '--resume'])}`"
 
 
 class Plan(msgspec.Struct):
@@ -90,7 +97,7 @@ def show_advice(options: AdviseOptions) -> int:
             return race_.run()
     except ConfigError as error:
         return explain(error)
-    except Unsuitable as error:
+    except UnsuitableFolder as error:
         return complain("advise", str(error))
     except Failure as failure:
         return complain("advise", str(failure), failure.code)
@@ -135,10 +142,12 @@ def _check(config: RunConfig) -> None:
 def _check_folder(folder: Path, *, resume: bool) -> None:
     """Raise Unsuitable for a folder of something else; a race without trials is begun anew."""
     if resume and not (folder / PLAN).is_file():
-        raise Unsuitable(f"'{folder}' holds no race; leave out --resume to start one")
+        raise UnsuitableFolder(f"'{folder}' holds no race; leave out --resume to start one")
     if not resume and folder.exists():
         if {path.name for path in folder.iterdir()} - {RECIPES, PLAN, SPEC, CELLS, META}:
-            raise Unsuitable(f"'{folder}' is not empty; add --resume to continue a race, or choose another folder")
+            raise UnsuitableFolder(
+                f"'{folder}' is not empty; add --resume to continue a race, or choose another folder"
+            )
         (folder / PLAN).unlink(missing_ok=True)
 
 
@@ -156,7 +165,7 @@ class _Race:
 
     def run(self) -> int:
         """Run to the end of the budget, and print the answer; returns the exit code."""
-        with workers_of(self._options.manner, self._folder, self._again) as workers:
+        with start_workers(self._options.manner, self._folder, self._again) as workers:
             self._slots = workers.slots
             self._check_budget()
             record_start(self._folder, "trials", third_party_plugins(*(cell.config for cell in self._field.cells())))
@@ -178,11 +187,11 @@ class _Race:
         if path.exists():
             plan = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Plan)
             if plan.cells != ids:
-                raise Unsuitable(f"'{self._folder}' holds a race of other candidates; choose another folder")
+                raise UnsuitableFolder(f"'{self._folder}' holds a race of other candidates; choose another folder")
         else:
             plan = Plan(ids)
         if self._options.trials is None and not plan.costs:
-            plan.costs = costs_of(self._field.cells(), RUNGS[0])
+            plan.costs = estimate_costs(self._field.cells(), RUNGS[0])
         _save(self._folder, plan)
         if self._config.device.pace != "lockstep":
             self._refuse_slow(plan.costs)
@@ -274,10 +283,12 @@ class _Race:
         todo = [unit for n, cell in cells.items() for unit in missing_units(self._folder, [cell], range(wanted[n]))]
         total, left = sum(wanted.values()), sum(len(unit.seeds) for unit in todo)
         print(f"{max(wanted.values())} pairs of {len(wanted)} candidates: {left} of {total} trials to run", flush=True)
-        at_once = AT_ONCE if self._options.manner.cluster else at_once_of([*cells.values()], workers.slots)
+        at_once = (
+            MAX_JOINT_TRIALS if self._options.manner.cluster else max_joint_trials([*cells.values()], workers.slots)
+        )
         display, started_s = new_display(), time.monotonic()
         try:
-            outcome = run_units(self._folder, split(todo, workers.slots, at_once), total - left, workers, display)
+            outcome = run_units(self._folder, split_units(todo, workers.slots, at_once), total - left, workers, display)
         finally:
             display.close()
         if outcome.lost:

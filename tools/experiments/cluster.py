@@ -23,10 +23,10 @@ from onrig.tools.experiments.jobs import (
     ENGINE,
     JobWorker,
     Unit,
-    engine_named,
-    job_of,
+    create_job,
+    load_engine,
 )
-from onrig.tools.experiments.workers import Event, Lost, NoWorkers, outcome
+from onrig.tools.experiments.workers import Event, NoWorkers, UnitLost, outcome_event
 from onrig.tools.workers import Answer, execute_call
 
 PROBE_S: Final = 5.0
@@ -68,7 +68,7 @@ class ClusterWorkers:
         """See ``Workers``."""
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run_remotely)
         for unit in units:
-            job = msgspec.json.encode(job_of(unit))
+            job = msgspec.json.encode(create_job(unit))
             self._pending[task.remote(job, ENGINE, allowed_contents())] = unit
         while self._pending:
             finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=_POLL_S)
@@ -92,16 +92,16 @@ def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
     ``files``: contents of the Python files in the job's configuration, which the node does not have.
     """
     receive(files)
-    worker = JobWorker(engine_named(engine), lambda episodes: None)
-    return msgspec.json.encode(execute_call(worker.do, [msgspec.Raw(job)]))
+    worker = JobWorker(load_engine(engine), lambda episodes: None)
+    return msgspec.json.encode(execute_call(worker.run_job, [msgspec.Raw(job)]))
 
 
 def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
     try:
         answer: Answer = msgspec.json.decode(ray.get(reference), type=Answer)
     except ray.exceptions.RayError as error:
-        return Lost(unit, f"lost on the cluster: {_last_line(str(error))}")
-    return outcome(unit, answer)
+        return UnitLost(unit, f"lost on the cluster: {_last_line(str(error))}")
+    return outcome_event(unit, answer)
 
 
 def _probe(address: str) -> None:

@@ -107,7 +107,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     shield: bytes | None = None
 
 
-def job_of(unit: Unit) -> AnyJob:
+def create_job(unit: Unit) -> AnyJob:
     """Return the job of a unit for a worker."""
     cell = unit.cell
     by = executor()
@@ -116,20 +116,20 @@ def job_of(unit: Unit) -> AnyJob:
     )
 
 
-def job_in(line: bytes | msgspec.Raw) -> AnyJob:
+def decode_job(line: bytes | msgspec.Raw) -> AnyJob:
     """Decode a job, and register the plugins in files of its configuration; raises ValueError."""
     register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
     job: AnyJob = _JOB.decode(line)
     return job
 
 
-def engine_named(module: str) -> Engine:
+def load_engine(module: str) -> Engine:
     """Return the trials engine in a module."""
     engine: Engine = importlib.import_module(module).run_trials
     return engine
 
 
-def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[TrialResult, ...]:
+def run_job(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[TrialResult, ...]:
     """Run a job's trials, in the order of its seeds; raises Unavailable if this process has another executor.
 
     ``on_episode`` receives the number of finished episodes (evaluations, in a world) after each.
@@ -138,7 +138,9 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
         raise Unavailable(f"the worker on {platform.node()} is unsuitable: trials are {difference}")
     if isinstance(job, Job):
         settings = learner_settings(job.config.learner)
-        return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
+        return _advance_and_gather(
+            engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode
+        )
     from onrig.learner.trials.engine import world_trials
     from onrig.learner.trials.worlds.factory import run_of_world
 
@@ -146,12 +148,12 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
         raise ValueError(f"'{job.config.world}' has changed since the experiment began")
     trials = world_trials(job.config, job.seeds)
     try:
-        return _scored(trials.advance, job.config.points, len(job.seeds), on_episode)
+        return _advance_and_gather(trials.advance, job.config.points, len(job.seeds), on_episode)
     finally:
         trials.close()
 
 
-def _scored(
+def _advance_and_gather(
     advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]
 ) -> tuple[TrialResult, ...]:
     """Advance S trials E times, and gather their scores."""
@@ -187,7 +189,7 @@ def _scored(
     )
 
 
-def trials_of(trials: Sequence[TrialResult]) -> list[Trial]:
+def decode_trials(trials: Sequence[TrialResult]) -> list[Trial]:
     """Return the trials of a finished job as arrays."""
     return [
         Trial(
@@ -206,13 +208,13 @@ class JobWorker:
 
     def __init__(self, engine: Engine, note: Callable[[int], None]) -> None:
         self._engine: Final = engine
-        self._note: Final = note
+        self._report_progress: Final = note
 
-    def do(self, job: msgspec.Raw) -> tuple[TrialResult, ...]:
+    def run_job(self, job: msgspec.Raw) -> tuple[TrialResult, ...]:
         """Run a job's trials, and report the number of finished episodes."""
-        return do(job_in(job), self._engine, self._note)
+        return run_job(decode_job(job), self._engine, self._report_progress)
 
 
 if __name__ == "__main__":
     channel = Channel()
-    channel.serve(lambda: JobWorker(engine_named(sys.argv[1]), channel.note))
+    channel.serve(lambda: JobWorker(load_engine(sys.argv[1]), channel.note))

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple, Protocol
 
 from onrig.runtime.memory.settings import machine_bytes
 from onrig.runtime.printable import printable
-from onrig.tools.experiments.grid import shown
+from onrig.tools.experiments.grid import cell_text
 from onrig.tools.experiments.jobs import Unit
 from onrig.tools.experiments.store import AnyCell, WorldCell, missing_seeds, write_trial
-from onrig.tools.experiments.workers import Advanced, Done, Lost, Workers
+from onrig.tools.experiments.workers import UnitDone, UnitLost, UnitProgress, Workers
 from onrig.tools.quantity import duration
 from onrig.tools.terminal import drawing_stream
 
-AT_ONCE: Final = 16
+MAX_JOINT_TRIALS: Final = 16
 """Number of jointly trained trials: per trial about as fast as 50, with a third of the memory."""
 
 
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     trials: int
     """Number of finished trials, including earlier ones."""
     total: int
-    lost: list[Lost]
+    lost: list[UnitLost]
 
 
 def missing_units(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> list[Unit]:
@@ -41,29 +41,29 @@ def missing_units(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) 
     return [unit for unit in units if unit.seeds]
 
 
-def split(units: Sequence[Unit], slots: int, at_once: int = AT_ONCE) -> list[Unit]:
+def split_units(units: Sequence[Unit], slots: int, n_joint_trials: int = MAX_JOINT_TRIALS) -> list[Unit]:
     """Split units into about equal parts of at most ``at_once`` trials, enough for every slot.
 
     The first seeds of all cells come first, so that an unfinished experiment covers all cells.
     """
     trials = sum(len(unit.seeds) for unit in units)
-    largest = max(1, min(at_once, math.ceil(trials / slots)))
+    max_trials = max(1, min(n_joint_trials, math.ceil(trials / slots)))
     rounds: dict[int, list[Unit]] = {}
     for unit in units:
-        n = math.ceil(len(unit.seeds) / largest)
+        n = math.ceil(len(unit.seeds) / max_trials)
         for i in range(n):
             first, end = (len(unit.seeds) * k // n for k in (i, i + 1))
             rounds.setdefault(i, []).append(Unit(unit.cell, unit.seeds[first:end]))
     return [unit for i in sorted(rounds) for unit in rounds[i]]
 
 
-def at_once_of(cells: Sequence[AnyCell], slots: int) -> int:
+def max_joint_trials(cells: Sequence[AnyCell], slots: int) -> int:
     """Number of trials to train jointly: ``AT_ONCE``, or fewer if all concurrent trials would not fit into memory."""
     from onrig.learner.trials.supported import trial_bytes
 
     max_bytes = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
     n = _EXPERIENCE_SHARE * machine_bytes() / max(1, slots * max_bytes)
-    return max(1, int(min(AT_ONCE, n)))
+    return max(1, int(min(MAX_JOINT_TRIALS, n)))
 
 
 def run_units(folder: Path, units: Sequence[Unit], n_finished: int, workers: Workers, display: Display) -> Outcome:
@@ -73,20 +73,20 @@ def run_units(folder: Path, units: Sequence[Unit], n_finished: int, workers: Wor
     kept, and the others can be run later.
     """
     tally = Tally(units, n_finished)
-    lost: list[Lost] = []
+    lost: list[UnitLost] = []
     for event in workers.run(units):
         match event:
-            case Advanced(unit, episodes):
+            case UnitProgress(unit, episodes):
                 tally.advance(unit, episodes)
-            case Done(unit, trials):
+            case UnitDone(unit, trials):
                 for seed, trial in zip(unit.seeds, trials, strict=True):
                     write_trial(folder, unit.cell, seed, trial)
                 tally.finish_unit(unit, done=True)
-            case Lost(unit, reason):
+            case UnitLost(unit, reason):
                 lost.append(event)
                 tally.finish_unit(unit, done=False)
                 seeds = f"seeds {unit.seeds[0]} to {unit.seeds[-1]}" if len(unit.seeds) > 1 else f"seed {unit.seeds[0]}"
-                display.warn(f"lost: {shown(unit.cell)}, {seeds} ({unit.cell.id}): {reason}")
+                display.warn(f"lost: {cell_text(unit.cell)}, {seeds} ({unit.cell.id}): {reason}")
         display.show(tally)
     return Outcome(tally.trials, tally.total, lost)
 

@@ -213,16 +213,16 @@ def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | No
     return f"unknown axis '{name}' ({hint if hint.startswith('did') else f'paths of the configuration, and {hint}'})"
 
 
-def paths_of(name: str, algorithm: str | None = None) -> tuple[str, ...]:
+def paths_set_by(name: str, algorithm: str | None = None) -> tuple[str, ...]:
     """Configuration paths that a value with this name sets in cells of ``algorithm`` (None: of any algorithm)."""
     field = field_of_algorithm(name)
     if field is None:
         return axes().get(name, (name,))
     sections = algorithm_names() if algorithm is None else dict.fromkeys((*ALWAYS, algorithm))
-    return tuple(f"learner.{s}.{field}" for s in sections if algorithm is None or field in fields_of(s))
+    return tuple(f"learner.{s}.{field}" for s in sections if algorithm is None or field in algorithm_fields(s))
 
 
-def fields_of(algorithm: str) -> tuple[str, ...]:
+def algorithm_fields(algorithm: str) -> tuple[str, ...]:
     """Settings of an algorithm; none for an unknown one."""
     return defaults_of(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
 
@@ -237,7 +237,7 @@ def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, 
     if name == "inertia" and base and base.rig.name in pendulums and base.task.name.startswith("swingup"):
         preset = _INERTIA.get(value) if isinstance(value, str) else None
         yield from (Setting(path, preset_value, at) for path, preset_value in (preset or {}).items())
-    yield from (Setting(path, value, at) for path in paths_of(name, algorithm))
+    yield from (Setting(path, value, at) for path in paths_set_by(name, algorithm))
 
 
 def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
@@ -247,20 +247,20 @@ def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
     ignored, so that a later version with more settings can resume an experiment; `equal_settings` finds changed
     defaults, except in a world's run.
     """
-    parts = [_without_defaults(part) for part in _parts(config)]
+    parts = [_without_defaults(part) for part in _identifying_parts(config)]
     if plant is not None:
-        world_parts = (plant.rig, plant.task, plant.limits, _parts(plant)[-1], plant.rate_hz)
+        world_parts = (plant.rig, plant.task, plant.limits, _identifying_parts(plant)[-1], plant.rate_hz)
         parts += [_without_defaults(part) for part in world_parts]
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:12]
 
 
 def equal_settings(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
     """Return whether two resolved configurations, including defaults, are equal except for the seed."""
-    return _parts(a) == _parts(b)
+    return _identifying_parts(a) == _identifying_parts(b)
 
 
-def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
-    config = msgspec.structs.replace(config, python=_without_folders(config.python))
+def _identifying_parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
+    config = msgspec.structs.replace(config, python=_drop_folders(config.python))
     if isinstance(config, StepRun):
         return (msgspec.structs.replace(config, world=PLANT) if config.world.startswith(PLANT) else config,)
     twin, learner = config.device.twin, learner_settings(config.learner)
@@ -269,11 +269,11 @@ def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
     return bare, learner, None if twin is None else msgspec.convert(twin, TwinOptions)
 
 
-def _without_folders(pieces: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
+def _drop_folders(plugin_files: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
     """Plugin files without their folders, so that the digest is independent of their location."""
-    if pieces is msgspec.UNSET:
-        return pieces
-    return {key: {name: Path(path).name for name, path in files.items()} for key, files in pieces.items()}
+    if plugin_files is msgspec.UNSET:
+        return plugin_files
+    return {key: {name: Path(path).name for name, path in files.items()} for key, files in plugin_files.items()}
 
 
 def _without_defaults(value: object) -> object:

@@ -31,7 +31,7 @@ SPEC: Final = "spec.yaml"
 CELLS: Final = "cells.json"
 META: Final = "meta.json"
 TRIALS: Final = "trials"
-CALLED: Final = "called"
+CALLED_KEY: Final = "called"
 """Key of a label: name of the cell instead of its block's values."""
 _UNFINISHED: Final = ".unfinished"
 

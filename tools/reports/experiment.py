@@ -10,9 +10,9 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
-from onrig.tools.experiments.archive import DATA, write_archive
+from onrig.tools.experiments.archive import DATA_FOLDER, write_archive
 from onrig.tools.experiments.cost import Cost, read_costs
-from onrig.tools.experiments.grid import shown
+from onrig.tools.experiments.grid import cell_text
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_atomically
 from onrig.tools.load import explain
 from onrig.tools.reports.conditions import describe_common, describe_conditions, varying_conditions
@@ -73,7 +73,7 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     """
     try:
         spec, cells = read_spec(folder), read_cells(folder)
-        source = folder if pages is None else _archive_trials(folder, pages / DATA / spec.name, cells)
+        source = folder if pages is None else _archive_trials(folder, pages / DATA_FOLDER / spec.name, cells)
         world_cells = [cell for cell in cells if isinstance(cell, WorldCell)]
         experiment = None if world_cells else read_experiment(source)
         costs = read_costs(folder)
@@ -134,11 +134,11 @@ def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Pa
         write_atomically(pages / file, plot.path.read_bytes())
     page = pages / f"{name}.md"
     sources = (
-        f"The trials are in [{DATA}/{name}]({DATA}/{name}). The first command regenerates this page from them; the "
-        "others rerun them:"
+        f"The trials are in [{DATA_FOLDER}/{name}]({DATA_FOLDER}/{name}). The first command regenerates this page from "
+        "them; the others rerun them:"
     )
     commands = (
-        f"onrig report {pages}/{DATA}/{name} --pages {pages}",
+        f"onrig report {pages}/{DATA_FOLDER}/{name} --pages {pages}",
         f"onrig experiment {name} --out runs/{name}",
         f"onrig report runs/{name} --pages {pages}",
     )
@@ -205,7 +205,7 @@ def _result_warnings(experiment: Experiment) -> list[str]:
     if n_non_finite:
         lines.append(f"{n_non_finite} trials are omitted because of non-finite rewards: see the table of all cells.")
     lines += [
-        f"No trial of {shown(result.cell)} has finite rewards: the tables omit this cell."
+        f"No trial of {cell_text(result.cell)} has finite rewards: the tables omit this cell."
         for result in experiment.unusable
     ]
     lines += warn_of_few_trials(min(len(r.seeds) for r in results))

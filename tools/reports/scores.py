@@ -19,7 +19,7 @@ from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.strategy import Strategy, bytes_of, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.task import episode_steps
-from onrig.tools.experiments.cost import Cost, updates_of
+from onrig.tools.experiments.cost import Cost, count_updates
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell
 from onrig.tools.quantity import format_estimate, format_share
@@ -89,7 +89,7 @@ def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None
     if cell_id(run, config) != result.cell.id:
         raise NoSuchTask(f"'{run.task}' has changed since its trials were run")
     horizon = run.horizon or episode_steps(config.task, config.rate_hz)
-    updates = np.array([updates_of(result.cell, int(steps)) for steps in result.steps])
+    updates = np.array([count_updates(result.cell, int(steps)) for steps in result.steps])
     performance = normalized_curves(config.task, result.returns / horizon)
     return ScoredCell(world, name, result.cell, result.seeds, performance, result.steps, updates)
 
@@ -132,7 +132,7 @@ def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> She
         )
         scores = (
             str(T),
-            str(updates_of(entry.cell)),
+            str(count_updates(entry.cell)),
             final,
             f"{final_mean(entry.performance).min():.3f}",
             area,
@@ -207,7 +207,7 @@ def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
 def _compute_s(entry: ScoredCell, costs: Mapping[str, Cost]) -> float | None:
     """Processor time of all updates of a trial (s)."""
     cost = costs.get(entry.cell.id)
-    return None if cost is None else cost.update_s * updates_of(entry.cell)
+    return None if cost is None else cost.update_s * count_updates(entry.cell)
 
 
 def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
@@ -220,4 +220,4 @@ def _equal_compute_columns(entry: ScoredCell, update_s: float, budget_s: float) 
     points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
     share = f"{100 * points / len(spent_s):.0f} %"
     reached = _final_and_area(entry.performance[:, :points]) if points else ("none", "none")
-    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(entry.cell):.1f}", share, *reached
+    return f"{1e3 * update_s:.2f}", f"{update_s * count_updates(entry.cell):.1f}", share, *reached

@@ -13,7 +13,7 @@ from onrig.learner.trials.measures import BufferSize, final_mean, rule_of_thumb
 from onrig.learner.trials.step_run import REPLAYED
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from onrig.tools.experiments.spec import is_sampling_option
-from onrig.tools.experiments.store import CALLED, WorldCell, finite_trials, read_trials
+from onrig.tools.experiments.store import CALLED_KEY, WorldCell, finite_trials, read_trials
 
 Values = NDArray[np.float64]
 
@@ -92,7 +92,7 @@ def describe_cell(result: WorldResult, members: Sequence[WorldResult]) -> str:
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
     distinguishing = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
     values = {k.removeprefix("learner."): v for k, v in (distinguishing or label).items()}
-    words = [str(v) if k in (CALLED, "strategy", "algorithm") else f"{k} {v}" for k, v in values.items()]
+    words = [str(v) if k in (CALLED_KEY, "strategy", "algorithm") else f"{k} {v}" for k, v in values.items()]
     return ", ".join(words) or "trials"
 
 

@@ -14,7 +14,7 @@ from onrig.runtime.config.document import find_config, shipped_names
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import cell_id, equal_settings, load_spec
 from onrig.tools.experiments.store import Cell
 from tests.tools.experiments import specs
@@ -225,7 +225,7 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
 
     path = specs.written(tmp_path, HEAD + "  - {config: pendulum, grid: {algorithm: [ddpg, dqn]}}\n")
     with pytest.raises(ConfigError) as refused:
-        cells_of(load_spec(path), no_dqn)
+        expand_spec(load_spec(path), no_dqn)
     assert str(refused.value) == f"{path}:6:49: no dqn today"
 
 
@@ -247,7 +247,7 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
     file = load_spec(find_config(name, "experiments"))
     assert file.spec.name == name
     assert file.spec.figures or file.spec.steps
-    found = cells_of(
+    found = expand_spec(
         file, trials_problems, lambda run: list(step_problems(run))
     )  # the tasks themselves may need an extra
     assert len(found) > 1

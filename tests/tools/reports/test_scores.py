@@ -14,7 +14,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import Selection
 from onrig.tools.cli import main
 from onrig.tools.experiments.cost import COSTS, Cost, write_costs
-from onrig.tools.experiments.grid import cells_of, shown
+from onrig.tools.experiments.grid import cell_text, expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.load import load
@@ -41,7 +41,7 @@ TASK = load("pendulum").task.normalization
 
 
 def _cells(folder: Path, text: str = SPEC) -> list[WorldCell]:
-    found = cells_of(load_spec(written(folder, text, "spec.yaml")), lambda config, settings: [])
+    found = expand_spec(load_spec(written(folder, text, "spec.yaml")), lambda config, settings: [])
     return [cell for cell in found if isinstance(cell, WorldCell)]
 
 
@@ -53,7 +53,7 @@ def _returns(performance: np.ndarray) -> np.ndarray:
 def test_a_block_may_say_what_its_cells_are_called(tmp_path: Path) -> None:
     cheap, dear, _ = _cells(tmp_path)
     assert cheap.label == {"world": "pendulum", "called": "cheap"}
-    assert shown(dear) == "pendulum, dear"
+    assert cell_text(dear) == "pendulum, dear"
     with pytest.raises(ConfigError, match="two cells are both pendulum, cheap"):
         _cells(tmp_path, SPEC.replace("called: dear", "called: cheap"))
 
