@@ -1,9 +1,9 @@
 """Published trials of an experiment: one compressed file per cell, small enough for the repository.
 
-The folder has the layout of an experiment's (``onrig.tools.experiments.store``), but with ``trials/CELL.npz`` in place
-of ``trials/CELL/SEED.npz``; ``onrig report`` reads it like any other, and a copy of it can be resumed.
-The two scores of every episode of a run are rounded to 16 bits of their range in the cell, by at most 8e-6 of it;
-everything else is exact.
+The folder has the layout of an experiment's folder (``onrig.tools.experiments.store``), with ``trials/CELL.npz`` in
+place of ``trials/CELL/SEED.npz``. ``onrig report`` reads it like any other, and a copy of it can be resumed. The two
+scores of every episode of a run are rounded to 16 bits of their range in the cell, an error of at most 8e-6 of the
+range; everything else is exact.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ _PRIVATE_FIELDS: Final = frozenset({"command"})
 
 
 def write_archive(folder: Path, target: Path, cells: Sequence[AnyCell]) -> None:
-    """Write all finished trials of an experiment's folder to another, replacing its archives.
-
-    Raises OSError.
-    """
+    """Write all finished trials of an experiment's folder to ``target``, replacing archives there. Raises OSError."""
     (target / TRIALS).mkdir(parents=True, exist_ok=True)
     for name in (SPEC, CELLS, COSTS):
         if (folder / name).exists():
@@ -77,7 +74,7 @@ def pack(trials: CellTrials, *, keep_exact: bool) -> dict[str, Any]:
 
 
 def _to_16_bits(values: NDArray[np.float64]) -> Mapping[str, NDArray[np.generic]] | None:
-    """Codes 0 to 65534 over the range of the values, 65535 for NaN; None without a finite range."""
+    """Encode values as 0 to 65534 over their range, NaN as 65535; None without a finite range."""
     missing = np.isnan(values)
     low, high = (float(f(values, where=~missing, initial=i)) for f, i in ((np.min, np.inf), (np.max, -np.inf)))
     if not np.isfinite(high - low):

@@ -21,11 +21,11 @@ from onrig.tools.load import load
 
 REUSE: Final = 8
 """Average number of replays of an experience (de Bruin et al. 2018, App. B.1), which determines the number of updates
-unless that is set."""
+unless the spec sets it."""
 _UPDATES: Final = "learner.updates_per_episode"
 UNLIMITED: Final = Setting("limits", {}, ())
-"""Setting for trials, which have no shield (as in de Bruin et al. 2018): a rig's limits on rate and lease must not stop
-them."""
+"""Setting that removes limits from trials, which have no shield (as in de Bruin et al. 2018); a rig's limits on rate
+and lease would stop them."""
 _PLACEHOLDER_TEXT: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
@@ -33,7 +33,7 @@ EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
 WorldProblems = Callable[[StepRun], list[tuple[str, str]]]
 """Reasons why trials cannot run in their world: ``onrig.learner.trials.supported.world_problems``."""
 Values = dict[str, tuple[object, NodePath]]
-"""Values that a cell sets, by short name, with their position in the spec; later ones win."""
+"""Values that a cell sets, by short name, with their positions in the spec; later ones take precedence."""
 
 
 class CellProblem(NamedTuple):
@@ -47,7 +47,7 @@ class CellProblem(NamedTuple):
 def world_config(
     world: str, at: NodePath, spec: Spec, find_world_problems: WorldProblems, values: Values
 ) -> tuple[StepRun | None, list[CellProblem]]:
-    """Return the configuration of one cell in a world, or a problem."""
+    """Return the configuration of one cell in a world, and problems with it."""
     world_values = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
     document = parse_document(msgspec.json.encode(world_values).decode(), "")
     try:
@@ -76,7 +76,7 @@ def world_config(
 def run_config_of(
     path: str, base: RunConfig, spec: Spec, find_engine_problems: EngineProblems, values: Values
 ) -> tuple[RunConfig | None, list[CellProblem]]:
-    """Return the configuration of one cell, or a problem."""
+    """Return the configuration of one cell, and problems with it."""
     try:
         settings = [Setting("episodes", spec.episodes, ("episodes",)), UNLIMITED, *_plugin_settings(spec)]
         settings += _fill_placeholders(base, values)
@@ -105,7 +105,7 @@ def run_config_of(
     problems = [CellProblem(message, None) for message in find_engine_problems(config, learner)]
     problems += _unused_axes(values, learner)
     if config.episodes * steps < learner.batch:
-        message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
+        message = f"{config.episodes} episodes of {steps} steps do not fill a batch of {learner.batch} at episodes"
         problems.append(CellProblem(message, ("episodes",)))
     return config, problems
 
@@ -126,7 +126,7 @@ def _unused_axes(values: Values, learner: LearnerSettings) -> Iterator[CellProbl
 
 
 def _algorithm(base: RunConfig | None, values: Values) -> str:
-    """Name of a cell's algorithm, which may not exist."""
+    """Return the name of a cell's algorithm, which may be unknown."""
     learner, _ = values.get("learner", (None, ()))
     in_section = learner.get("algorithm") if isinstance(learner, Mapping) else None
     in_base = None if base is None else base.learner.get("algorithm")
@@ -135,7 +135,7 @@ def _algorithm(base: RunConfig | None, values: Values) -> str:
 
 
 def _plugin_settings(spec: Spec) -> Iterator[Setting]:
-    """Yield the settings of the spec's plugins in files."""
+    """Yield the settings for the plugin files of the spec."""
     for key, files in ({} if spec.python is msgspec.UNSET else spec.python).items():
         for name, path in files.items():
             yield Setting(f"python.{key}.{name}", path, ("python", key, name))
@@ -150,7 +150,7 @@ class _AlphaMismatch(ValueError):
 
 
 def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Setting]:
-    """Return a cell's settings, with filled placeholders, in the order of ``values``; later ones win."""
+    """Return a cell's settings in the order of ``values``, with placeholders filled; later ones take precedence."""
     filler = values.get(PLACEHOLDER)
     settings: list[Setting] = []
     algorithm = _algorithm(base, values)
@@ -165,7 +165,7 @@ def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Setting]:
 
 
 def as_label(value: object) -> str | float | int:
-    """Convert a value for a cell's label: numbers and text are unchanged, others become JSON."""
+    """Convert a value for a cell's label: numbers and text are unchanged, other values become JSON."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     return msgspec.json.encode(value).decode()

@@ -1,6 +1,6 @@
 """Units as tasks on a Ray cluster, whose nodes need the same version of Onrig and the packages that a spec uses.
 
-Ray sends the function by name and its arguments as bytes: nothing is pickled by value.
+Ray transfers the function by name and its arguments as bytes: nothing is pickled by value.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from onrig.tools.workers import Answer, execute_call
 
 PROBE_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 60.0
-"""Connection timeout: a driver on a busy machine takes several seconds, and another program's port never answers."""
+"""Connection timeout: a driver on a busy machine takes several seconds, and an unrelated program at the port never
+answers."""
 _POLL_S: Final = 0.5
 _RETRIES: Final = 2
-"""Retries of a unit whose node is lost."""
+"""Number of retries of a unit whose node is lost."""
 _ADDRESS: Final = re.compile(r"(?P<scheme>ray://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 _PROBE_CODE: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False); ray.shutdown()"
 
 
 def address_problem(address: str) -> str | None:
-    """Problem with the form of an address, or None."""
+    """Return what is wrong with the format of an address, or None."""
     match = _ADDRESS.fullmatch(address)
     if address == "auto" or (match is not None and 0 < int(match["port"]) < 1 << 16):
         return None
@@ -48,7 +49,7 @@ def address_problem(address: str) -> str | None:
 
 
 class ClusterWorkers:
-    """The CPUs of a Ray cluster."""
+    """Workers on the CPUs of a Ray cluster."""
 
     def __init__(self, address: str) -> None:
         """Connect; raises NoWorkers within about a minute if there is no cluster."""
@@ -87,9 +88,9 @@ class ClusterWorkers:
 
 
 def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
-    """Run a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`.
+    """Run a job on a node of the cluster; takes a `Job` and returns an `Answer`, both encoded as bytes.
 
-    ``files``: contents of the Python files in the job's configuration, which the node does not have.
+    ``files``: contents of the Python files named in the job's configuration, which the node does not have.
     """
     receive(files)
     worker = JobWorker(load_engine(engine), lambda episodes: None)

@@ -1,4 +1,4 @@
-"""Estimate of the processor time of trials from a few updates of each kind of cell."""
+"""Estimate of the processor time of trials, from a few updates of each kind of cell."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ COSTS: Final = "costs.json"
 PROBE_S: Final = 0.3
 _MAX_EPISODE_STEPS: Final = 1000
 _N_EPISODES: Final = 4
-"""Number of episodes of a run's probe, which bounds its memory."""
+"""Number of episodes in the probe of a run, which limits its memory."""
 _MAX_GROUPS: Final = 50
 """Maximum number of timed groups of updates."""
 _N_PARTS: Final = (16, 8, 5, 4, 2, 1)
-"""Numbers of equal parts of a PPO batch, of which one is timed."""
+"""Possible numbers of equal parts of a PPO batch, of which one is timed."""
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Processor time of a cell's jointly trained trials, in s on one thread."""
+    """Processor time of a cell's jointly trained trials (s, on one thread)."""
 
     acting_s: float
     """Time of a training step in a world, or of an episode of a run with its evaluation and one update."""
@@ -50,30 +50,30 @@ class Cost(msgspec.Struct, frozen=True):
     """Number of timed updates or iterations."""
 
     def trial_s(self, cell: AnyCell) -> float:
-        """Time of a trial of the cell, or of all jointly timed trials."""
+        """Return the time of a trial of the cell, or of all jointly timed trials (s)."""
         cost_s = self.acting_s * _steps_or_episodes(cell) + self.update_s * count_updates(cell)
         return cost_s + self.evaluation_s * cell.points * isinstance(cell, WorldCell)
 
 
 def count_updates(cell: AnyCell, steps: int | None = None) -> int:
-    """Number of updates or iterations of a trial, or of its first ``steps`` in a world."""
+    """Return the number of updates or iterations of a trial or, in a world, of its first ``steps``."""
     if not isinstance(cell, WorldCell):
         return round(cell.updates_by(cell.points))
     return cell.config.updates_until(cell.config.steps if steps is None else steps)
 
 
 def estimate_costs(cells: Sequence[AnyCell], n_joint_trials: int) -> dict[str, Cost]:
-    """Cost of ``at_once`` jointly trained trials of each cell, by the cell's id; cells of one kind share a probe.
+    """Measure the cost of ``n_joint_trials`` jointly trained trials of each cell; returns it by the cell's id.
 
-    Shows the progress on stderr.  Probes are untrained and have small memories: evaluations that end early, and updates
-    that scan the memory, take longer later.
+    Cells of one kind share a probe. Progress is shown on stderr. Probes are untrained and have small memories; later,
+    evaluations that end early and updates that scan the memory take longer.
     """
     kinds = {cost_key(cell.config): cell for cell in reversed(cells)}
     progress = progress_for(len(kinds))
     costs = {}
     try:
         for kind, cell in reversed(kinds.items()):
-            progress.begin_step(f"trying {cell_text(cell)}")
+            progress.begin_step(f"measuring {cell_text(cell)}")
             if isinstance(cell, WorldCell):
                 costs[kind] = _world_cost(cell.config, n_joint_trials)
             else:
@@ -85,13 +85,14 @@ def estimate_costs(cells: Sequence[AnyCell], n_joint_trials: int) -> dict[str, C
 
 
 def write_costs(folder: Path, costs: Mapping[str, Cost]) -> None:
-    """Write costs of single trials, by the cell's id.  Raises OSError."""
+    """Write the costs of single trials by the id of the cell. Raises OSError."""
     write_atomically(folder / COSTS, msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
 
 
 def read_costs(folder: Path) -> dict[str, Cost]:
-    """Read costs of single trials, by the cell's id; empty if none were measured. Raises OSError, and ValueError for a
-    damaged file.
+    """Read the costs of single trials by the id of the cell; empty if none were measured.
+
+    Raises OSError, and ValueError for a damaged file.
     """
     path = folder / COSTS
     try:
@@ -103,14 +104,15 @@ def read_costs(folder: Path) -> dict[str, Cost]:
 
 
 def describe_basis(cells: Sequence[AnyCell], costs: Mapping[str, Cost], n_joint_trials: int) -> str:
-    """Describe the basis of an estimate."""
+    """Describe what an estimate is based on."""
     kinds = len({cost_key(cell.config) for cell in cells})
     min_updates = min(cost.updates for cost in costs.values())
     return f"estimated from {min_updates} or more updates of {n_joint_trials} trials of each of {kinds} kinds of cells"
 
 
 def cost_key(run: StepRun | RunConfig) -> bytes:
-    """Key of cells with equal update cost, which is independent of fractions (rates, exponents) and memory size."""
+    """Return a key that is equal for cells with equal update cost, which depends neither on fractions (rates,
+    exponents) nor on memory size."""
     document = msgspec.to_builtins(run)
     for sampling in registry.loadable(registry.SAMPLERS).values():
         options = document["learner"].get(sampling.section)
@@ -216,10 +218,10 @@ def _run_cost(config: RunConfig, n_joint_trials: int) -> Cost:
 
 
 def _time_updates(act: Callable[[int], Any], learn: Callable[[int], Any], max_group: int) -> tuple[float, int]:
-    """Time of an update in groups of at most ``max_group``, and the number of timed updates.
+    """Return the median time of an update in groups of at most ``max_group``, and the number of timed updates.
 
     ``act`` receives the size of the group, since some algorithms first evaluate new experiences. The first update is
-    discarded; the result is the median over groups.
+    discarded.
     """
     learn(1)
     once_s = _time_call(lambda: learn(1))

@@ -1,4 +1,4 @@
-"""Run of an experiment: its missing trials, their cost, and the command to continue."""
+"""Run of an experiment: its missing trials, their cost, and the command that continues it."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from onrig.tools.terminal import StreamLost, complain, warn_missing_library
 
 
 class Trials(NamedTuple):
-    """Trials of an experiment, in its folder."""
+    """Numbers of trials in the folder of an experiment."""
 
     folder: Path
     finished: int
     total: int
     lost: int
-    """Trials whose workers failed; resume the experiment to repeat them."""
+    """Number of trials whose workers failed; resume the experiment to repeat them."""
     diverged: int
-    """Finished trials with non-finite rewards."""
+    """Number of finished trials with non-finite rewards."""
 
 
 def experiment(
@@ -91,7 +91,7 @@ def experiment(
 
 
 class _Plan(NamedTuple):
-    """An experiment that can start."""
+    """An experiment that is ready to start."""
 
     spec: str
     file: SpecFile
@@ -103,7 +103,7 @@ class _Plan(NamedTuple):
 
     @property
     def resume_advice(self) -> str:
-        """Advice at the end of a stopped experiment's message."""
+        """Advice on how to continue, for messages of a stopped experiment."""
         option_words = [
             *self.manner.command_line_words,
             *(word for choice in self.manner.only for word in ("--only", choice)),
@@ -137,7 +137,7 @@ def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: boo
 
 @contextlib.contextmanager
 def _check_folder(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
-    """Check the folder; yields the executor of the existing trials, and converts errors in the context to Failure."""
+    """Check the folder; yields the executor of existing trials, and converts errors in the context to Failure."""
     folder = plan.folder
     try:
         check_folder(folder, plan.cells, resume=resume or (costs and folder.exists()))
@@ -162,8 +162,10 @@ def _lock(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executo
 def run_experiment_command(
     spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool, dry_run: bool
 ) -> int:
-    """Run an experiment in a terminal, or list (``dry_run``) or measure (``costs``) its cells; returns the exit
-    code."""
+    """Run an experiment in a terminal; with ``dry_run`` only list its cells, with ``costs`` only measure their costs.
+
+    Returns the exit code.
+    """
     try:
         plan = _plan(spec, out, manner, resume=resume, costs=costs)
         if dry_run:
@@ -205,7 +207,7 @@ def _run_interruptibly(plan: _Plan, recorded_executor: Executor | None) -> Trial
 
 
 def _run(plan: _Plan, recorded_executor: Executor | None, create_display: Callable[[], Display]) -> Trials:
-    """Run the missing trials in an open folder; ``recorded``: executor of the existing ones, if known."""
+    """Run the missing trials in a locked folder; ``recorded_executor``: executor of the existing ones, if known."""
     folder, cells, manner = plan.folder, plan.selected, plan.manner
     missing = missing_units(folder, cells, plan.seeds)
     total = len(cells) * len(plan.seeds)
@@ -237,16 +239,19 @@ def _measure_costs(folder: Path, cells: Sequence[AnyCell]) -> int:
     record_start(folder, "costs", third_party_plugins(*(cell.config for cell in cells)))
     for cell in cells:
         print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {cell_text(cell)}")
-    print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal compute")
+    print(
+        f"{folder / COSTS} contains the time per update of {len(cells)} cells; `onrig report {folder}` then compares "
+        "at equal compute"
+    )
     return ExitCode.OK
 
 
 def _report_outcome(trials: Trials, resume_advice: str) -> int:
-    """Report lost and diverged trials; returns the exit code, which is a failure if all have diverged."""
+    """Report lost and diverged trials; returns the exit code, which indicates failure if all have diverged."""
     folder = trials.folder
-    print(f"{trials.finished} of {trials.total} trials are in {folder}; `onrig report {folder}` draws them")
+    print(f"{trials.finished} of {trials.total} trials are in {folder}; report them with `onrig report {folder}`")
     if trials.lost:
-        return complain("experiment", f"{trials.lost} trials were lost, see above; {resume_advice}", ExitCode.INTERNAL)
+        return complain("experiment", f"{trials.lost} trials were lost (see above); {resume_advice}", ExitCode.INTERNAL)
     if not trials.diverged:
         return ExitCode.OK
     all_diverged = trials.diverged == trials.finished
@@ -265,12 +270,12 @@ def _load(name: str) -> SpecFile:
         return load_spec(find_config(name, "experiments"))
     except FileNotFoundError as error:
         is_run = name in shipped_names() or (Path(name) / "run.yaml").is_file()
-        message = f"this is a run; run it with onrig run {name}" if is_run else str(error)
+        message = f"this is a run; use `onrig run {name}`" if is_run else str(error)
         raise ConfigError([Problem(name, START, message)]) from None
 
 
 def _count_busy_cpus(workers: int | None) -> float:
-    """Number of CPUs that local workers keep busy."""
+    """Return the number of CPUs that local workers use."""
     available = Machine().cpus_to_use()
     return available if workers is None else min(workers, available)
 

@@ -41,18 +41,18 @@ class UnsuitableFolder(Exception):
 
 
 def next_folder(name: str) -> Path:
-    """Folder for a new run of an experiment: ``runs/NAME-1`` and so on."""
+    """Return the folder for a new run of an experiment: ``runs/NAME-1`` and so on."""
     return RUNS / f"{name}-{max(_run_numbers(name), default=0) + 1}"
 
 
 def last_folder(name: str) -> Path | None:
-    """Folder of the latest run of an experiment; None if there is none."""
+    """Return the folder of the latest run of an experiment; None without one."""
     number = max(_run_numbers(name), default=None)
     return None if number is None else RUNS / f"{name}-{number}"
 
 
 def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> None:
-    """Raise Unsuitable if these cells cannot be run in a folder."""
+    """Check that these cells can be run in a folder; raises UnsuitableFolder."""
     if not folder.exists():
         if resume:
             raise UnsuitableFolder(f"'{folder}' does not exist; omit --resume to start it")
@@ -63,7 +63,7 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     if not names:
         return
     if not names & {SPEC, CELLS, TRIALS}:
-        raise UnsuitableFolder(f"'{folder}' is not empty and contains no experiment; choose another folder")
+        raise UnsuitableFolder(f"'{folder}' is not empty but contains no experiment; choose another folder")
     if not resume:
         raise UnsuitableFolder(
             f"'{folder}' already contains an experiment; add --resume to continue it, or choose another"
@@ -74,8 +74,9 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
 
 
 def check_executor(folder: Path) -> Executor | None:
-    """Return the executor of the trials in a folder; None if unknown. Raises Unsuitable if this process has another
-    one.
+    """Return the executor of the trials in a folder; None if unknown.
+
+    Raises UnsuitableFolder if it differs from the executor of this process.
     """
     recorded = find_executor(read_fields(folder / META), _RESUMED)
     if difference_ := difference_here(recorded):
@@ -85,8 +86,9 @@ def check_executor(folder: Path) -> Executor | None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str = "experiment") -> Iterator[None]:
-    """Lock a folder that passed `check_folder`, and write spec and cells. Raises OSError if it cannot be written, and
-    Unsuitable while another process has locked it.
+    """Lock a folder that passed `check_folder`, and write spec and cells.
+
+    Raises OSError if it cannot be written, and UnsuitableFolder while another process holds the lock.
     """
     check_path(folder)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -94,7 +96,7 @@ def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str =
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not try_lock(fd):
-            raise UnsuitableFolder(f"'{folder}': in use by another `onrig {verb}`")
+            raise UnsuitableFolder(f"'{folder}' is in use by another `onrig {verb}`")
         remove_unfinished(folder)
         write_atomically(folder / SPEC, spec)
         write_cells(folder, cells)
@@ -136,8 +138,11 @@ def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
 
 
 def record_start(folder: Path, subject: Literal["trials", "costs"], plugins: list[Plugin]) -> None:
-    """Record machine, versions and time in ``meta.json``: for the first trials at the top level, later under
-    ``resumed``, for measured costs under ``costs``.  Raises OSError."""
+    """Record machine, versions and time in ``meta.json``. Raises OSError.
+
+    The record is at the top level for the first trials, under ``resumed`` for later ones, and under ``costs`` for
+    measured costs.
+    """
     facts, meta = {**environment_facts(), **plugin_records(plugins)}, read_fields(folder / META)
     if subject == "trials" and not meta.keys() & facts.keys():
         meta = {**facts, **meta}

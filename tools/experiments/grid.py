@@ -1,4 +1,4 @@
-"""Expansion of a spec into its cells: every combination is resolved and checked before anything runs."""
+"""Expansion of a spec into cells: every combination is resolved and checked before any trial runs."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ Label = dict[str, str | float | int]
 
 
 _CellResolver = Callable[[Values], tuple[RunConfig | StepRun | None, list[CellProblem]]]
-"""Maps the values of a cell to its configuration, or to a problem."""
+"""Function that maps the values of a cell to its configuration, or to problems."""
 
 
 def expand_spec(
     file: SpecFile, find_engine_problems: EngineProblems, find_world_problems: WorldProblems = world_problems
 ) -> Sequence[AnyCell]:
-    """Every cell of a spec; raises ConfigError with every problem and its line.
+    """Return every cell of a spec; raises ConfigError with every problem and its line.
 
-    Unless the spec sets it, the number of batch updates after an episode is such that every experience is replayed
+    Unless the spec sets it, the number of batch updates after an episode is chosen so that every experience is replayed
     eight times on average (de Bruin et al. 2018, App. B.1): 100 for 200 steps and batches of 16, proportionally more at
-    higher rates, and fewer if experiences are dropped before storage ([DE], which compensates a higher rate; §6.4).
+    higher rates, and fewer if experiences are dropped before storage ([DE], which compensates for a higher rate; §6.4).
     """
     problems: list[Problem] = []
     cells: dict[str, AnyCell] = {}
@@ -104,12 +104,13 @@ def _name_problems(
     names_by_path: dict[str, str],
     config: type[RunConfig] | type[StepRun],
 ) -> Iterator[Problem]:
-    """List problems of names to set; ``taken`` maps the paths already set to their names, and is extended."""
+    """Yield problems with the names to set; ``names_by_path`` maps paths already set to their names, and is
+    extended."""
     for name in names:
         message = name_problem(name, config)
         for target in paths_set_by(name) or (name,):
             if target in names_by_path:
-                message = f"'{name}' sets {target}, as '{names_by_path[target]}' does already"
+                message = f"'{name}' sets {target}, which '{names_by_path[target]}' already sets"
             names_by_path[target] = name
         if message is not None:
             yield problem_at(file.document, (*path, name), message, at_key=True)
@@ -128,7 +129,7 @@ def _duplicates(file: SpecFile, block: Block, path: NodePath) -> Iterator[Proble
     for values in block.grid.values():
         count *= len(values)
     if count > MAX_CELLS:
-        yield _problem_at(file, (*path, "grid"), f"{count} combinations are more than {MAX_CELLS}")
+        yield _problem_at(file, (*path, "grid"), f"{count} combinations exceed the maximum of {MAX_CELLS}")
 
 
 def _block_cells(
@@ -160,7 +161,7 @@ def _block_cells(
     problems: dict[str, Problem] = {}
     for combination in itertools.product(*axes):
         block_values: Values = {**block_set_values, **dict(combination)}
-        # Values of the spec that the block replaces are dropped, so that the block's come last and win.
+        # Later values take precedence, so values of the spec that the block replaces are removed first.
         values: Values = {
             **{name: value for name, value in spec_values.items() if name not in block_values},
             **block_values,
@@ -181,7 +182,7 @@ def _block_cells(
 
 
 def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig]:
-    """Return a block's run, with the settings of trials."""
+    """Return the path and the configuration of a block's run, without limits."""
     try:
         path = find_config(str(block.config), base=file.path.parent)
         return path, load(str(path), [UNLIMITED.assignment])
@@ -211,7 +212,7 @@ def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
 
 
 def _culprit(resolve: _CellResolver, values: Values, problem: CellProblem) -> NodePath | None:
-    """Find the value that causes the problem; axes are tried first."""
+    """Find the position of the value that causes the problem; axes are tried first."""
     for name in reversed(values):
         other_values = {n: v for n, v in values.items() if n != name}
         if problem.message not in {t.message for t in resolve(other_values)[1]}:
@@ -220,7 +221,7 @@ def _culprit(resolve: _CellResolver, values: Values, problem: CellProblem) -> No
 
 
 def _normalise(value: object) -> object:
-    """Normalise a value: 1 and 1.0 are equal."""
+    """Normalise a value, so that 1 and 1.0 are equal."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

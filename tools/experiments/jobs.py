@@ -1,4 +1,4 @@
-"""A job (some trials of one cell) and its execution, equal in a local worker and on a cluster."""
+"""A job (some trials of one cell) and its execution, identical in a local worker and on a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onrig.tools.experiments.store import AnyCell, Cell, Trial
 from onrig.tools.workers import Channel, Unavailable
 
 ENGINE: Final = "onrig.learner.trials.engine"
-"""Module whose ``run_trials`` creates the trials of a run, and ``world_trials`` those in a world."""
+"""Module of the trials engine: its ``run_trials`` creates the trials of a run, ``world_trials`` those in a world."""
 
 
 class Scores(Protocol):
@@ -67,7 +67,7 @@ class Unit(NamedTuple):
 
     @property
     def work(self) -> float:
-        """Number of batch updates of all trials of the unit, which dominate its time."""
+        """Number of batch updates of all trials of the unit, which take most of its time."""
         return self.work_by(self.cell.points)
 
     def work_by(self, points: int) -> float:
@@ -76,7 +76,7 @@ class Unit(NamedTuple):
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):
-    """A unit of a run, as sent to a worker."""
+    """A unit of a run, in the format sent to a worker."""
 
     executor: Executor
     """Required executor."""
@@ -85,7 +85,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorldJob(msgspec.Struct, frozen=True, tag=True):
-    """A unit in a world; ``cell`` is the cell's digest, which depends on the run of a plant's world."""
+    """A unit in a world; ``cell`` is the digest of the cell, which depends on the run of a plant's world."""
 
     executor: Executor
     cell: str
@@ -98,7 +98,7 @@ _JOB: Final = msgspec.json.Decoder(AnyJob)
 
 
 class TrialResult(msgspec.Struct, frozen=True):
-    """A trial, as returned by a worker: arrays of float64 as bytes, which preserves every bit."""
+    """A trial in the format that a worker returns: float64 arrays as bytes, which preserve every bit."""
 
     train: bytes
     evaluation: bytes
@@ -130,9 +130,10 @@ def load_engine(module: str) -> Engine:
 
 
 def run_job(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[TrialResult, ...]:
-    """Run a job's trials, in the order of its seeds; raises Unavailable if this process has another executor.
+    """Run the trials of a job in the order of its seeds.
 
-    ``on_episode`` receives the number of finished episodes (evaluations, in a world) after each.
+    ``on_episode`` receives the number of finished episodes (in a world, evaluations) after each. Raises Unavailable if
+    this process has a different executor.
     """
     if difference := difference_here(job.executor):
         raise Unavailable(f"the worker on {platform.node()} is unsuitable: trials are {difference}")
@@ -156,7 +157,7 @@ def run_job(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> t
 def _advance_and_gather(
     advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]
 ) -> tuple[TrialResult, ...]:
-    """Advance S trials E times, and gather their scores."""
+    """Advance S trials E times and collect their scores."""
     train, evaluation = np.empty((S, E)), np.empty((S, E))
     noise: NDArray[np.float64] | None = None
     noisy_episodes = 0
@@ -204,7 +205,7 @@ def decode_trials(trials: Sequence[TrialResult]) -> list[Trial]:
 
 
 class JobWorker:
-    """Calls of a local worker."""
+    """Methods that a local worker offers."""
 
     def __init__(self, engine: Engine, note: Callable[[int], None]) -> None:
         self._engine: Final = engine

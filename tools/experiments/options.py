@@ -1,4 +1,4 @@
-"""Options of an experiment: which trials run, and the workers that run them."""
+"""Options of an experiment: which trials to run, on which workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
 
 
 class ExperimentOptions(NamedTuple):
-    """Options that select trials and how they run; None if not given."""
+    """Options for selecting and running trials; None if not given."""
 
     workers: int | None = None
     cluster: str | None = None
@@ -29,12 +29,12 @@ class ExperimentOptions(NamedTuple):
 
     @property
     def command_line_words(self) -> list[str]:
-        """The options as typed, without ``only``."""
+        """The options as words of a command line, without ``only``."""
         options = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
         return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
     def problem(self, *, costs: bool) -> str | None:
-        """Problem with the options, or None."""
+        """Return what is wrong with the options, or None."""
         if costs and self.command_line_words:
             return (
                 f"--costs measures one trial of each cell on this machine: omit {shlex.join(self.command_line_words)}"
@@ -44,12 +44,12 @@ class ExperimentOptions(NamedTuple):
             if value is not None and not 1 <= value <= MAX_TRIALS:
                 return f"--{name}: expected 1 to {MAX_TRIALS}, got {value}"
         if self.cluster is not None and self.workers is not None:
-            return "--workers is for this machine; a cluster has its own CPUs: omit --workers or --cluster"
+            return "--workers applies to this machine, not to a cluster: omit --workers or --cluster"
         return None
 
 
 def check_cluster(address: str) -> None:
-    """Raise Failure for a malformed address, or without Ray."""
+    """Check that Ray is installed and the address well-formed; raises Failure."""
     if find_spec("ray") is None:
         raise Failure(_NO_RAY, ExitCode.PREFLIGHT)
     from onrig.tools.experiments.cluster import address_problem
@@ -61,7 +61,10 @@ def check_cluster(address: str) -> None:
 
 @contextlib.contextmanager
 def start_workers(manner: ExperimentOptions, folder: Path, resume_advice: str) -> Iterator[Workers]:
-    """Workers for trials of a folder; raises Failure for errors of either, with a message that ends with ``again``."""
+    """Start workers for trials of a folder.
+
+    Errors of workers or folder raise Failure, with a message that ends with ``resume_advice``.
+    """
     workers: Workers | None = None
     try:
         workers = _create_workers(manner)

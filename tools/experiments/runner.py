@@ -1,4 +1,4 @@
-"""Execution of the missing trials of an experiment in units, and storage of the results."""
+"""Execution of the missing trials of an experiment in units, and storage of their results."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from onrig.tools.quantity import duration
 from onrig.tools.terminal import drawing_stream
 
 MAX_JOINT_TRIALS: Final = 16
-"""Number of jointly trained trials: per trial about as fast as 50, with a third of the memory."""
+"""Maximum number of jointly trained trials: a trial takes about as long as with 50, at a third of the memory."""
 
 
 _EXPERIENCE_SHARE: Final = 0.6
-"""Share of the machine's memory for experiences; the rest is for networks and other processes."""
+"""Share of the machine's memory that experiences may use; networks and other processes need the remaining part."""
 
 
 class Outcome(NamedTuple):
-    """Result of a run of the experiment."""
+    """Result of running an experiment."""
 
     trials: int
     """Number of finished trials, including earlier ones."""
@@ -36,13 +36,13 @@ class Outcome(NamedTuple):
 
 
 def missing_units(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> list[Unit]:
-    """Return the missing trials of each cell."""
+    """Return the missing trials, one unit per cell."""
     units = [Unit(cell, tuple(missing_seeds(folder, cell, seeds))) for cell in cells]
     return [unit for unit in units if unit.seeds]
 
 
 def split_units(units: Sequence[Unit], slots: int, n_joint_trials: int = MAX_JOINT_TRIALS) -> list[Unit]:
-    """Split units into about equal parts of at most ``at_once`` trials, enough for every slot.
+    """Split units into about equal parts of at most ``n_joint_trials`` trials, at least one for each slot.
 
     The first seeds of all cells come first, so that an unfinished experiment covers all cells.
     """
@@ -58,7 +58,8 @@ def split_units(units: Sequence[Unit], slots: int, n_joint_trials: int = MAX_JOI
 
 
 def max_joint_trials(cells: Sequence[AnyCell], slots: int) -> int:
-    """Number of trials to train jointly: ``AT_ONCE``, or fewer if all concurrent trials would not fit into memory."""
+    """Return how many trials to train jointly: at most ``MAX_JOINT_TRIALS``, and as many as fit into memory in all
+    slots."""
     from onrig.learner.trials.supported import trial_bytes
 
     max_bytes = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
@@ -67,9 +68,9 @@ def max_joint_trials(cells: Sequence[AnyCell], slots: int) -> int:
 
 
 def run_units(folder: Path, units: Sequence[Unit], n_finished: int, workers: Workers, display: Display) -> Outcome:
-    """Execute units and store their trials; ``n_finished`` trials are already finished.
+    """Execute units and store their trials; ``n_finished`` trials already exist.
 
-    Raises OSError if results cannot be written, NoWorkers, OtherExecutor, and KeyboardInterrupt; finished trials are
+    Raises OSError if results cannot be written, NoWorkers, ExecutorMismatch, and KeyboardInterrupt; finished trials are
     kept, and the others can be run later.
     """
     tally = Tally(units, n_finished)
@@ -97,7 +98,8 @@ _LINE_EVERY_S: Final = 10.0
 class Tally:
     """Progress of the units, with the remaining time.
 
-    Work is counted in batch updates, which take most of the time; with costlier samplers this is a rough estimate.
+    Work is measured in batch updates, which take most of the time; with more expensive samplers, the remaining time is
+    a rough estimate.
     """
 
     def __init__(self, units: Sequence[Unit], n_finished: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -114,7 +116,7 @@ class Tally:
         self.total = n_finished + sum(len(unit.seeds) for unit in units)
 
     def advance(self, unit: Unit, episodes: int) -> None:
-        """Record the progress of a unit in episodes, or in evaluations in a world."""
+        """Record the progress of a unit in episodes or, in a world, in evaluations."""
         self._running[_key(unit)] = (unit, episodes)
 
     def finish_unit(self, unit: Unit, *, done: bool) -> None:
@@ -139,7 +141,7 @@ class Tally:
         return min(1.0, (self._settled_work + running) / self._total_work) if self._total_work else 1.0
 
     def line(self) -> str:
-        """Format trials, episodes per second and remaining time in one line."""
+        """Format finished trials, episodes per second and remaining time as one line."""
         elapsed = max(self._clock() - self._start_s, 1e-9)
         rate, fraction = self.episodes / elapsed, self.fraction
         digits = 0 if rate >= 10 or self._unit_name == "episodes" else 2
@@ -161,7 +163,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """Occasional progress lines, and every warning."""
+    """Display that prints a progress line now and then, and every warning."""
 
     def __init__(self) -> None:
         self._last_line_s = time.monotonic()
@@ -185,7 +187,7 @@ class PlainDisplay:
 
 
 class RichDisplay:
-    """A progress bar followed by the figures."""
+    """Display with a progress bar followed by numbers."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -210,7 +212,7 @@ class RichDisplay:
 
 
 def new_display() -> Display:
-    """Return a bar on a terminal with rich installed, otherwise lines."""
+    """Return a progress bar on a terminal if rich is installed, otherwise plain lines."""
     if sys.stdout.isatty():
         try:
             return RichDisplay()

@@ -17,21 +17,21 @@ _POLL_S: Final = 0.5
 
 
 class UnitProgress(NamedTuple):
-    """Progress of a unit in episodes."""
+    """Number of episodes that each trial of a unit has finished."""
 
     unit: Unit
     episodes: int
 
 
 class UnitDone(NamedTuple):
-    """A unit's trials, in the order of its seeds."""
+    """The finished trials of a unit, in the order of its seeds."""
 
     unit: Unit
     trials: list[Trial]
 
 
 class UnitLost(NamedTuple):
-    """An unfinished unit; the others continue."""
+    """A unit that was lost; the others continue."""
 
     unit: Unit
     reason: str
@@ -56,8 +56,9 @@ class Workers(Protocol):
         """Number of concurrent units."""
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
-        """Execute units in order and yield events; yields None at intervals without events. Raises NoWorkers and
-        OtherExecutor.
+        """Execute units in order and yield their events; yields None at intervals without events.
+
+        Raises NoWorkers and ExecutorMismatch.
         """
 
     def close(self) -> None:
@@ -120,7 +121,7 @@ class LocalWorkers:
                             if pending_units and process.is_ready:
                                 start()
                             elif pending_units and not self._processes:
-                                raise NoWorkers(f"the workers do not start: {reason}")
+                                raise NoWorkers(f"the workers could not start: {reason}")
                     if process.is_ready and process.unit is None and process in self._processes:
                         if pending_units:
                             process.assign(pending_units.popleft())
@@ -154,7 +155,7 @@ def _event(process: _Process, reply: Reply) -> Iterator[Event]:
 
 
 def outcome_event(unit: Unit, answer: Answer) -> Event:
-    """Convert a worker's answer for a unit to an event; raises OtherExecutor."""
+    """Convert the answer of a worker to the event of its unit; raises ExecutorMismatch."""
     match answer:
         case Value(value):
             return UnitDone(unit, decode_trials(msgspec.json.decode(value, type=tuple[TrialResult, ...])))

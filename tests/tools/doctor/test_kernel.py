@@ -52,7 +52,7 @@ def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "gil", "verdict"),
+    ("version", "has_gil", "verdict"),
     [
         ((3, 10), True, "FAIL"),
         ((3, 11), True, "PASS"),

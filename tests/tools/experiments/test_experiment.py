@@ -207,7 +207,7 @@ def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest
     ("arguments", "message"),
     [
         (["--out", "tiny.yaml"], "'tiny.yaml' is not a folder"),
-        (["--out", "full"], "'full' is not empty and contains no experiment; choose another folder"),
+        (["--out", "full"], "'full' is not empty but contains no experiment; choose another folder"),
         (["--out", "tiny.yaml/deeper"], "'tiny.yaml/deeper' cannot be written: Not a directory"),
         (["--out", "none", "--resume"], "'none' does not exist; omit --resume to start it"),
         (["--resume"], "--resume: no folder runs/tiny-N; omit --resume to start the experiment"),
@@ -311,7 +311,7 @@ def test_two_at_once_in_one_folder_are_kept_apart(
     fcntl.flock(fd, fcntl.LOCK_EX)
     assert experiment(spec, "--out", folder) == 2
     os.close(fd)
-    assert capsys.readouterr().err == f"onrig experiment: '{folder}': in use by another `onrig experiment`\n"
+    assert capsys.readouterr().err == f"onrig experiment: '{folder}' is in use by another `onrig experiment`\n"
     assert list(folder.iterdir()) == []
 
 

@@ -165,7 +165,7 @@ def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: P
         ("{config: pendulum, grid: {learner.ddpg.tau: [much]}}", "much", "expected a number, such as 0.5, got 'much'"),
         ("{config: pendulum, grid: {learner.ddpg.gama: [0.9]}}", "0.9", "unknown field 'gama'"),
         ("{config: pendulum, grid: {alpha: [1, 2]}}", "{alpha", "the cell pendulum, alpha 2 is the same as pendulum,"),
-        ("{config: pendulum, set: {seed: 3}}", "seed", "'seed' is set by the spec's own 'first_seed'"),
+        ("{config: pendulum, set: {seed: 3}}", "seed", "'seed' is set by the key 'first_seed'"),
         (
             "{config: pendulum, set: {capacity: 99}, grid: {selection.capacity: [50]}}",
             "selection",
@@ -207,7 +207,7 @@ def test_a_bad_spec_is_refused_at_its_line(tmp_path: Path, old: str, new: str, e
 def test_too_few_episodes_for_a_single_batch_are_refused(tmp_path: Path) -> None:
     head = HEAD.replace("episodes: 100", "episodes: 2\nset: {task.episode_s: 0.1, strategy: 'FIFO[Uniform]'}")
     assert problems(tmp_path, "- config: pendulum", head) == [
-        "4:11: 2 episodes of 5 steps are too few for a batch of 16 at episodes"
+        "4:11: 2 episodes of 5 steps do not fill a batch of 16 at episodes"
     ]
 
 
