@@ -58,7 +58,7 @@ def few(config: Any) -> Iterator[Candidate]:
 def workers() -> Iterator[Here]:
     here = Here(10_000)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(advise, "workers_of", lambda manner, folder, again: contextlib.nullcontext(here))
+        patched.setattr(advise, "start_workers", lambda manner, folder, again: contextlib.nullcontext(here))
         patched.setattr(advise, "candidates", few)
         yield here
 

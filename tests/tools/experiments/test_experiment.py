@@ -181,7 +181,7 @@ def test_a_worker_that_computes_with_something_else_ends_it_with_2(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("onrig.tools.experiments.options._workers", lambda args: Workers())
+    monkeypatch.setattr("onrig.tools.experiments.options._create_workers", lambda args: Workers())
     assert experiment(spec) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("onrig experiment: the worker on node7 does not fit; continue with `onrig experiment ")
