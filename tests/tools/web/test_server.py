@@ -245,7 +245,7 @@ def test_stop_gets_through_past_those_that_do_not_read(served: Served) -> None:
 
 
 def test_where_everybody_watches_the_next_is_told_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PER_ADDRESS", 2)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS_PER_ADDRESS", 2)
     with stalled_readers(served.port, 2, "/api/stream") as readers:
         for line in readers.members:
             line.settimeout(60)
