@@ -80,12 +80,12 @@ def _check_experiment(name: str, path: Path, *, for_run: object) -> int:
     if for_run:
         return complain("check", f"'{name}' is an experiment: --explain, --plot and --set are for runs")
     from onrig.learner.trials.supported import trials_problems
-    from onrig.tools.experiments.grid import cells_of
+    from onrig.tools.experiments.grid import expand_spec
     from onrig.tools.experiments.spec import load_spec
 
     try:
         file = load_spec(path)
-        cells = cells_of(file, trials_problems)
+        cells = expand_spec(file, trials_problems)
     except ConfigError as error:
         return print_problems(error)
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"

@@ -43,8 +43,8 @@ from onrig.tools.reports.style import (
     VIOLET,
     apply_style,
     new_figure,
-    save,
-    title,
+    save_figure,
+    set_title,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def plot_explanation(config: RunConfig, path: Path) -> bool:
     draw_limits(grid[-1][0], bars)
     parts = (config.rig.name, config.task.name, f"{config.rate_hz:g} Hz", f"seed {config.seed}")
     figure.suptitle(", ".join(parts), fontsize=11)
-    save(figure, path)
+    save_figure(figure, path)
     return True
 
 
@@ -138,7 +138,7 @@ def _draw_schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -
     axes.set_xlabel(_UNITS[exploration.over], labelpad=1)
     quiet = exploration.quiet
     suffix = "" if quiet is None else f"; the last {quiet.episodes} of every {quiet.every} episodes without noise"
-    title(axes, f"exploration over the run{suffix}")
+    set_title(axes, f"exploration over the run{suffix}")
 
 
 def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
@@ -178,7 +178,7 @@ def _draw_noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> N
     axes.set_xlim(0, time_s[-1] if n_shown > 1 else 1)
     axes.set_xlabel("time in the episode (s)", labelpad=1)
     axes.set_ylabel("the policy's input" if own else "added, normalised")
-    title(axes, f"noise on {names[0]}")
+    set_title(axes, f"noise on {names[0]}")
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=3, frameon=False, borderaxespad=0.2)
 
 
@@ -206,7 +206,7 @@ def _draw_budget(axes: Axes, warn: float) -> None:
 
 
 def _prepare_factor_axes(axes: Axes, heading: str, x: str) -> None:
-    title(axes, heading)
+    set_title(axes, heading)
     axes.set_xlabel(x, labelpad=1, fontsize=9)
     axes.set_ylabel("times", labelpad=1)
     axes.set_ylim(0, 1.1)

@@ -11,7 +11,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.starts import extreme_starts
 from onrig.tools.explain import release_bounds
 from onrig.tools.quantity import axis_label
-from onrig.tools.reports.style import BLUE, ORANGE, RED, WINE, title
+from onrig.tools.reports.style import BLUE, ORANGE, RED, WINE, set_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,7 +157,7 @@ def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
     axes.set_xlim(-reach, reach)
     axes.set_xticks([-1, 0, 1], ["-1", "0\nnormalised", "1"])
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=3.4, ncols=4, fontsize=8, frameon=False)
-    title(axes, "limits and reference values")
+    set_title(axes, "limits and reference values")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(left=False)

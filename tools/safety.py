@@ -12,7 +12,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
 from onrig.tools.load import load, print_problems
 from onrig.tools.progress import show_progress
-from onrig.tools.reports.style import RED, new_figure, save, title
+from onrig.tools.reports.style import RED, new_figure, save_figure, set_title
 from onrig.tools.terminal import complain, file_problem, plot_problem, reason
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def draw_safe_set(configs: list[RunConfig], path: Path) -> None:
     figure, [panels] = new_figure(1, len(configs), 5.2, width_in=6.2 * len(configs))
     for config, axes in zip(configs, panels, strict=True):
         _panel(config, axes)
-        title(axes, config.rig.name)
-    save(figure, path)
+        set_title(axes, config.rig.name)
+    save_figure(figure, path)
 
 
 def _panel(config: RunConfig, ax: Axes) -> None:

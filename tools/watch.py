@@ -94,14 +94,14 @@ def _run_screen(watcher: Watcher, run: Running, keys: Keyboard, alive: Callable[
     from rich.console import Console
     from rich.live import Live
 
-    from onrig.tools.watching.rig_text import sketch_of
+    from onrig.tools.watching.rig_text import create_sketch
     from onrig.tools.watching.screen import screen
 
     console = Console(file=drawing_stream(sys.stdout))
     unicode = "utf" in (console.encoding or "").lower()
     stop_keys = StopKeys(run)
     snapshot = watcher.snapshot()
-    sketch = sketch_of(snapshot.config)
+    sketch = create_sketch(snapshot.config)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while alive():
             width, height = console.size

@@ -106,18 +106,18 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
 
         def each() -> None:
             nonlocal made
-            if wire.is_cut and wire.rejected >= 2:
+            if wire.is_cut and wire.n_rejected >= 2:
                 wire.restore()
-                wire.rejected = 0
-                if wire.cuts < cuts:
+                wire.n_rejected = 0
+                if wire.n_cuts < cuts:
                     wire.cut_after(20_000)
             if made < total:
                 end.fill(10)
                 made += 10
-            end.desk.feed.is_ending = made >= total and wire.cuts >= cuts and not wire.is_cut
+            end.desk.feed.is_ending = made >= total and wire.n_cuts >= cuts and not wire.is_cut
 
         rig.serve_until_idle(each)
-        assert wire.cuts >= cuts
+        assert wire.n_cuts >= cuts
         assert link.mirror is not None
         assert link.mirror.storage.inserted == end.memory.storage.inserted
         assert link.mirror.storage.digest() == end.memory.storage.digest()
@@ -154,12 +154,12 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
             if len(taken) >= seen + 10 and not wire.is_cut:
                 seen += 10
                 wire.cut()
-            if wire.is_cut and wire.rejected:
+            if wire.is_cut and wire.n_rejected:
                 wire.restore()
-                wire.rejected = 0
+                wire.n_rejected = 0
 
         rig.serve_until_idle(each)
-        assert wire.cuts >= 3
+        assert wire.n_cuts >= 3
         assert taken == [float(n) for n in range(1, 61)]
         link._client.close()
 

@@ -69,7 +69,7 @@ def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_p
             run.until(lambda: run.word(Word.POLICY) >= 2, "the second policy to act")
             last, ticks = run.word(Word.POLICY), run.word(Word.TICK)
             wire.cut()
-            run.until(lambda: wire.rejected >= 3, "it to try again")
+            run.until(lambda: wire.n_rejected >= 3, "it to try again")
             run.until_ticks(100)
             assert run.word(Word.TICK) > ticks, "the loop goes on"
             wire.restore()

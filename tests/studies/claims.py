@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onrig.learner.trials.intervals import PairedComparison, holm, paired_difference, paired_ratio
 from onrig.learner.trials.measures import moving_average
 from onrig.tools.quantity import format_estimate
-from onrig.tools.reports.results import Result, common_rows, read_experiment
+from onrig.tools.reports.results import Result, read_experiment, rows_of_common_seeds
 
 DATA: Final = Path("docs/experiments/data/de-bruin-2018")
 PAGE: Final = Path("docs/experiments/de-bruin-2018-claims.md")
@@ -186,7 +186,7 @@ def _outcome(judged: Judged) -> str:
 
 def _estimate(comparison: Comparison, results: Sequence[Result]) -> Judged:
     a, b = (_cell(comparison, strategy, results) for strategy in (comparison.strategy, comparison.against))
-    if a is None or b is None or not len((rows := common_rows(a, b))[0]):
+    if a is None or b is None or not len((rows := rows_of_common_seeds(a, b))[0]):
         return Judged(comparison, None, 0)
     x, y = (_values(r, comparison.measure)[i] for r, i in zip((a, b), rows, strict=True))
     estimate = paired_ratio(x, y) if comparison.measure == _RATIO else paired_difference(x, y)

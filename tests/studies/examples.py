@@ -33,7 +33,7 @@ from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.evaluate import admission_verdict, play
-from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import WorldCell
 from onrig.tools.load import load
@@ -117,7 +117,7 @@ def trials(example: str, seeds: range, settings: list[str]) -> Iterator[list[Epi
     given = dict(setting.split("=", 1) for setting in settings)
     values = {**spec.spec.set, **{name: yaml.safe_load(value) for name, value in given.items()}}
     changed = msgspec.structs.replace(spec.spec, set=values)
-    (cell,) = cells_of(spec._replace(spec=changed), trials_problems)
+    (cell,) = expand_spec(spec._replace(spec=changed), trials_problems)
     if isinstance(cell, WorldCell):
         trained = world_trials(cell.config, seeds)
         trained.train(cell.config.steps)

@@ -21,7 +21,7 @@ from onrig.tools.advice.field import Subject, curves_of, enter_candidates, spec_
 from onrig.tools.advice.plants import draw_plants
 from onrig.tools.advice.race import RUNGS, Budget, Rules, race, standings, statistic_for
 from onrig.tools.experiments.folder import lock_folder
-from onrig.tools.experiments.runner import PlainDisplay, missing_units, run_units, split
+from onrig.tools.experiments.runner import PlainDisplay, missing_units, run_units, split_units
 from onrig.tools.experiments.workers import LocalWorkers
 from onrig.tools.load import load_for_rig
 
@@ -89,7 +89,7 @@ def main() -> None:
         if todo:
             workers, there = LocalWorkers(args.workers), len(cells) * len(seeds) - sum(len(u.seeds) for u in todo)
             try:
-                run_units(args.out, split(todo, args.workers, 16), there, workers, PlainDisplay())
+                run_units(args.out, split_units(todo, args.workers, 16), there, workers, PlainDisplay())
             finally:
                 workers.close()
     curves = {name: curves_of(args.out, entry, len(seeds)) for name, entry in field.entrants.items()}

@@ -10,8 +10,8 @@ from onrig.runtime.config.registered import build_registered
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import Drawing
-from onrig.tools.watching.rig_text import Part, Sketch, placed, rig_rows
-from onrig.tools.watching.snapshot import Now
+from onrig.tools.watching.rig_text import Part, Sketch, rig_rows, transform_point
+from onrig.tools.watching.snapshot import LastStep
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 Settings = dict[str, object]
@@ -45,11 +45,11 @@ def mark(config: RunConfig, settings: Settings, *observation: float) -> tuple[fl
         if shape.colour == "accent" and (shape.slid_by or shape.moved_by or shape.turned_by)
     ]
     part: Part = sketch.shapes[at]
-    return placed(part.points[0], part, state(config, *observation))
+    return transform_point(part.points[0], part, state(config, *observation))
 
 
-def state(config: RunConfig, *observation: float) -> Now:
-    return Now(observation, (0.0,) * len(config.rig.actuators), 0.0, 0.0, Rule.NONE)
+def state(config: RunConfig, *observation: float) -> LastStep:
+    return LastStep(observation, (0.0,) * len(config.rig.actuators), 0.0, 0.0, Rule.NONE)
 
 
 @pytest.mark.parametrize(("config", "settings"), KINDS, ids=[str(s["kind"]) for _, s in KINDS])

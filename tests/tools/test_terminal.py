@@ -62,11 +62,11 @@ def test_no_display_reads_markup_in_what_others_say(kind: str, capsys: pytest.Ca
 
 def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
     rich = pytest.importorskip("rich.console")
-    from onrig.tools.watching.screen import _events, _panel
+    from onrig.tools.watching.screen import _event_lines, _panel
     from onrig.tools.watching.snapshot import EventLine
 
     console = rich.Console(file=io.StringIO(), width=120)
-    console.print(_events([EventLine("12:00:00", EVIL, "bad")]))
+    console.print(_event_lines([EventLine("12:00:00", EVIL, "bad")]))
     console.print(_panel("rig", [EVIL]))
     said = console.file.getvalue()
     assert said.count("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e") == 2

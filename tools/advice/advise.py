@@ -32,17 +32,24 @@ from onrig.tools.advice.field import (
 )
 from onrig.tools.advice.plants import N_PLANTS, DrawnPlants, draw_plants
 from onrig.tools.advice.race import RUNGS, Budget, Rules, State, predict_eliminations, race, standings, statistic_for
-from onrig.tools.experiments.cost import Cost, costs_of
+from onrig.tools.experiments.cost import Cost, estimate_costs
 from onrig.tools.experiments.folder import (
-    Unsuitable,
+    UnsuitableFolder,
     check_executor,
     last_folder,
     lock_folder,
     next_folder,
     record_start,
 )
-from onrig.tools.experiments.options import ExperimentOptions, check_cluster, workers_of
-from onrig.tools.experiments.runner import AT_ONCE, at_once_of, missing_units, new_display, run_units, split
+from onrig.tools.experiments.options import ExperimentOptions, check_cluster, start_workers
+from onrig.tools.experiments.runner import (
+    MAX_JOINT_TRIALS,
+    max_joint_trials,
+    missing_units,
+    new_display,
+    run_units,
+    split_units,
+)
 from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers
 from onrig.tools.load import load_for_rig, print_problems
@@ -76,7 +83,7 @@ class AdviseOptions(NamedTuple):
         for name, value in (("minutes", self.minutes), ("trials", self.trials)):
             words += [] if value is None else [f"--{name}", f"{value:g}"]
         words += [word for text in self.subject.overrides for word in ("--set", text)]
-        return f"continue with `{shlex.join([*words, *self.manner.words, '--resume'])}`"
+        return f"continue with `{shlex.join([*words, *self.manner.command_line_words, '--resume'])}`"
 
 
 class Plan(msgspec.Struct):
@@ -98,7 +105,7 @@ def show_advice(options: AdviseOptions) -> int:
             return race_.run()
     except ConfigError as error:
         return print_problems(error)
-    except Unsuitable as error:
+    except UnsuitableFolder as error:
         return complain("advise", str(error))
     except Failure as failure:
         return complain("advise", str(failure), failure.code)
@@ -141,12 +148,14 @@ def _check(config: RunConfig) -> None:
 
 
 def _check_folder(folder: Path, *, resume: bool) -> None:
-    """Raise Unsuitable if the folder contains anything but a race; restart a race that has no trials yet."""
+    """Raise UnsuitableFolder if the folder contains anything but a race; restart a race that has no trials yet."""
     if resume and not (folder / PLAN_FILE).is_file():
-        raise Unsuitable(f"'{folder}' contains no race; leave out --resume to start one")
+        raise UnsuitableFolder(f"'{folder}' contains no race; leave out --resume to start one")
     if not resume and folder.exists():
         if {path.name for path in folder.iterdir()} - {RECIPES, PLAN_FILE, SPEC, CELLS, META}:
-            raise Unsuitable(f"'{folder}' is not empty; add --resume to continue a race, or choose another folder")
+            raise UnsuitableFolder(
+                f"'{folder}' is not empty; add --resume to continue a race, or choose another folder"
+            )
         (folder / PLAN_FILE).unlink(missing_ok=True)
 
 
@@ -166,7 +175,7 @@ class _Race:
 
     def run(self) -> int:
         """Race until the budget is used up, and print the answer; returns the exit code."""
-        with workers_of(self._options.manner, self._folder, self._resume_hint) as workers:
+        with start_workers(self._options.manner, self._folder, self._resume_hint) as workers:
             self._slots = workers.slots
             self._check_budget()
             record_start(self._folder, "trials", third_party_plugins(*(cell.config for cell in self._field.cells())))
@@ -188,11 +197,11 @@ class _Race:
         if path.exists():
             plan = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Plan)
             if plan.cells != ids:
-                raise Unsuitable(f"'{self._folder}' contains a race of other candidates; choose another folder")
+                raise UnsuitableFolder(f"'{self._folder}' contains a race of other candidates; choose another folder")
         else:
             plan = Plan(ids)
         if self._options.trials is None and not plan.costs:
-            plan.costs = costs_of(self._field.cells(), RUNGS[0])
+            plan.costs = estimate_costs(self._field.cells(), RUNGS[0])
         _save(self._folder, plan)
         if self._config.device.pace != "lockstep":
             self._refuse_slow_candidates(plan.costs)
@@ -291,10 +300,14 @@ class _Race:
             f"{max(next_pairs.values())} pairs of {len(next_pairs)} candidates: {n_missing} of {total} trials to run",
             flush=True,
         )
-        at_once = AT_ONCE if self._options.manner.cluster else at_once_of([*cells.values()], workers.slots)
+        at_once = (
+            MAX_JOINT_TRIALS if self._options.manner.cluster else max_joint_trials([*cells.values()], workers.slots)
+        )
         display, started_s = new_display(), time.monotonic()
         try:
-            outcome = run_units(self._folder, split(units, workers.slots, at_once), total - n_missing, workers, display)
+            outcome = run_units(
+                self._folder, split_units(units, workers.slots, at_once), total - n_missing, workers, display
+            )
         finally:
             display.close()
         if outcome.lost:

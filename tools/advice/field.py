@@ -23,7 +23,7 @@ from onrig.runtime.task import episode_steps
 from onrig.tools.advice.candidates import Candidate
 from onrig.tools.advice.translation import Untranslatable, to_trial
 from onrig.tools.experiments.spec import cell_id
-from onrig.tools.experiments.store import CALLED, WorldCell, read_trials, write_atomically
+from onrig.tools.experiments.store import CALLED_KEY, WorldCell, read_trials, write_atomically
 from onrig.tools.load import load_for_rig
 
 RECIPES: Final = "candidates"
@@ -97,7 +97,7 @@ def enter_candidates(subject: Subject, folder: Path, plants: Mapping[str, Any], 
         except Untranslatable as error:
             field.refused[candidate.name] = str(error)
         else:
-            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": subject.name, CALLED: candidate.name}, run)
+            cell = WorldCell(cell_id(run, run_of_world(run)), {"world": subject.name, CALLED_KEY: candidate.name}, run)
             if cell.id in ids:
                 field.refused[candidate.name] = f"the same as {ids[cell.id]}"
                 continue
@@ -115,7 +115,7 @@ def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
         world = settings.pop("world")
         for trial_setting in ("steps", "evaluation", "python"):
             settings.pop(trial_setting, None)
-        blocks.append({"world": world, "called": cell.label[CALLED], "set": settings})
+        blocks.append({"world": world, "called": cell.label[CALLED_KEY], "set": settings})
     spec = {
         "name": name,
         "title": f"Candidates of a race: {name}",

@@ -1,4 +1,4 @@
-"""Benchmark of policies: evaluation time in a tick, and build time in its slack."""
+"""Benchmark of policies: time of an evaluation in a tick, and of building a policy between ticks."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ _VERB: Final = "bench policy"
 HIDDEN_LAYER_SIZES: Final = ("50,20", "64,64", "128,128", "400,300")
 _N_LSTM_CELLS: Final = 32
 _TIME_LIMIT_NS: Final = 300_000_000
-"""Time limit of one kind of measurement in a round."""
-_CACHE_BYTES: Final = 32 << 20
-"""Number of bytes read between two evaluations: more than the caches of small boards hold."""
+"""Time limit of each kind of measurement in a round."""
+_CACHE_FILLER_BYTES: Final = 32 << 20
+"""Number of bytes read between two evaluations to flush the caches; more than the caches of small boards."""
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
-Ask = Callable[[Sequence[float]], object]
+PolicyFunction = Callable[[Sequence[float]], object]
 
 
 class Plan(NamedTuple):
     """Repetitions of the measurements."""
 
     rounds: int
-    """Number of rounds over all subjects; slow drift then affects them alike."""
+    """Number of rounds over all subjects; with several, slow drift affects all alike."""
     runs: int
-    cold: int
+    cold_runs: int
     builds: int
 
 
@@ -61,13 +61,13 @@ FULL: Final = Plan(10, 1000, 40, 5)
 QUICK: Final = Plan(2, 200, 10, 2)
 
 
-class Policy(NamedTuple):
-    """A measured policy."""
+class MeasuredPolicy(NamedTuple):
+    """A policy to be measured."""
 
     name: str
     model: bytes
-    peers: dict[str, Ask]
-    """Evaluation of the same network in other libraries."""
+    peers: dict[str, PolicyFunction]
+    """The same network evaluated by other libraries."""
 
 
 def benchmark(
@@ -79,7 +79,10 @@ def benchmark(
     *,
     quick: bool,
 ) -> int:
-    """Measure policies from files, or random ones with the hidden layers ``hidden``; returns the exit code."""
+    """Measure policies from files, or random ones with the hidden layers ``hidden``.
+
+    Prints a table and checks; returns the exit code.
+    """
     if problem := file_problem("json", json):
         return complain(_VERB, problem)
     sizes = []
@@ -101,8 +104,8 @@ def benchmark(
         verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
         if isinstance(model, Refused) or isinstance(verdict, Refused):
             assert isinstance(verdict, Refused)
-            return complain(_VERB, f"--file: '{path}' is refused at {verdict.stage}: {verdict.reason}")
-        policies.append(Policy(path.name, model, {}))
+            return complain(_VERB, f"--file: '{path}' was refused at {verdict.stage}: {verdict.reason}")
+        policies.append(MeasuredPolicy(path.name, model, {}))
     if not policies or hidden:
         if find_spec("onnx") is None:
             return complain(_VERB, "onnx is not installed: pip install onnx, or use --file", ExitCode.PREFLIGHT)
@@ -112,7 +115,7 @@ def benchmark(
     return ExitCode.OK
 
 
-def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[Policy]:
+def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[MeasuredPolicy]:
     """Create random networks for the rig: deterministic ones of the given sizes, a Gaussian one, and one with LSTM
     cells."""
     from onrig.learner.export import export_gaussian_policy, export_policy, export_recurrent_policy
@@ -138,51 +141,54 @@ def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[P
     for hidden in sizes:
         network = layers(list(itertools.pairwise((n, *hidden, m))))
         name = "-".join(map(str, hidden))
-        policies.append(Policy(name, export_policy(network, contract(DETERMINISTIC)), _peers(network)))
+        policies.append(MeasuredPolicy(name, export_policy(network, contract(DETERMINISTIC)), _build_peers(network)))
     std = np.full(m, 0.2, np.float32)
     hidden = sizes[0]
     network = layers(list(itertools.pairwise((n, *hidden, m))))
     name = f"{'-'.join(map(str, hidden))}, Gaussian"
-    policies.append(Policy(name, export_gaussian_policy(network, std, contract(GAUSSIAN), bounded=True), {}))
+    policies.append(MeasuredPolicy(name, export_gaussian_policy(network, std, contract(GAUSSIAN), bounded=True), {}))
     cells = layers([(n + _N_LSTM_CELLS, 4 * _N_LSTM_CELLS), (2 * _N_LSTM_CELLS, 4 * _N_LSTM_CELLS), (_N_LSTM_CELLS, m)])
     policies.append(
-        Policy(f"LSTM {_N_LSTM_CELLS}-{_N_LSTM_CELLS}", export_recurrent_policy(cells, std, contract(GAUSSIAN)), {})
+        MeasuredPolicy(
+            f"LSTM {_N_LSTM_CELLS}-{_N_LSTM_CELLS}", export_recurrent_policy(cells, std, contract(GAUSSIAN)), {}
+        )
     )
     return policies
 
 
-def _peers(network: Layers) -> dict[str, Ask]:
-    """Return the same network in numpy, and in torch if installed."""
+def _build_peers(network: Layers) -> dict[str, PolicyFunction]:
+    """Return functions that evaluate the network in numpy and, if it is installed, in torch."""
 
-    def by_numpy(observation: Sequence[float]) -> object:
+    def evaluate_in_numpy(observation: Sequence[float]) -> object:
         x = np.array(observation, np.float32)
         for weight, bias in network[:-1]:
             x = np.maximum(x @ weight + bias, 0.0)
         return np.tanh(x @ network[-1][0] + network[-1][1]).tolist()
 
-    peers: dict[str, Ask] = {"numpy": by_numpy}
+    peers: dict[str, PolicyFunction] = {"numpy": evaluate_in_numpy}
     if find_spec("torch") is not None:
         import torch
 
         torch.set_num_threads(1)
-        parts: list[Any] = []
+        modules: list[Any] = []
         for weight, bias in network:
             linear = torch.nn.Linear(*weight.shape)
             linear.load_state_dict({"weight": torch.from_numpy(weight.T.copy()), "bias": torch.from_numpy(bias)})
-            parts += [linear, torch.nn.ReLU()]
-        module = torch.nn.Sequential(*parts[:-1], torch.nn.Tanh())
+            modules += [linear, torch.nn.ReLU()]
+        module = torch.nn.Sequential(*modules[:-1], torch.nn.Tanh())
 
-        def by_torch(observation: Sequence[float]) -> object:
+        def evaluate_in_torch(observation: Sequence[float]) -> object:
             with torch.inference_mode():
                 return module(torch.tensor(observation)).tolist()
 
-        peers["torch"] = by_torch
+        peers["torch"] = evaluate_in_torch
     return peers
 
 
-def measure_policies(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Report:
-    """Measure all subjects in turn, and check them against the rig's admission limit at its rate."""
-    filler = np.ones(_CACHE_BYTES // 8)
+def measure_policies(policies: Sequence[MeasuredPolicy], plan: Plan, config: RunConfig) -> Report:
+    """Measure all policies in turn, and check Onrig's times against the latency limit of admission at the rig's
+    rate."""
+    cache_filler = np.ones(_CACHE_FILLER_BYTES // 8)
     subjects = []
     for policy in policies:
         session = PolicySession(policy.model)
@@ -198,8 +204,8 @@ def measure_policies(policies: Sequence[Policy], plan: Plan, config: RunConfig) 
             for policy, library, run in subjects:
                 progress.begin_step(f"{policy.name}, {library}")
                 times[policy.name, library, "run"] += measure(run, range(plan.runs), _TIME_LIMIT_NS)
-                cold = measure(run, range(plan.cold), _TIME_LIMIT_NS, lambda i: filler.sum())
-                times[policy.name, library, "run, caches cold"] += cold
+                cold_times = measure(run, range(plan.cold_runs), _TIME_LIMIT_NS, lambda i: cache_filler.sum())
+                times[policy.name, library, "run, caches cold"] += cold_times
                 if library == "onrig":
                     build = partial(_build, policy.model)
                     times[policy.name, library, "build"] += measure(build, range(plan.builds), _TIME_LIMIT_NS)
@@ -219,8 +225,8 @@ def measure_policies(policies: Sequence[Policy], plan: Plan, config: RunConfig) 
     return Report(describe_machine(), 0.0, rows, checks)
 
 
-def _evaluate(ask: Ask, question: Sequence[float], i: int) -> object:
-    return ask(question)
+def _evaluate(ask: PolicyFunction, observation: Sequence[float], i: int) -> object:
+    return ask(observation)
 
 
 def _build(model: bytes, i: int) -> object:

@@ -1,7 +1,7 @@
-"""Processes of a benchmark: subjects, one per process and measured in turns, and background companions.
+"""Processes of a benchmark: subjects, which are measured in turn, and background companions.
 
-Every subject is measured in a separate process, so that threads, allocator and garbage of one library do not disturb
-another's times.
+Each subject has a separate process, so that threads, allocator and garbage collector of one library do not disturb the
+measurement of another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class Worker(WorkerProcess):
-    """One subject's process."""
+    """Process of one subject."""
 
     def __init__(self, subject: str, module: str) -> None:
         """Run ``module`` with ``subject`` as its argument; raises ``Unavailable`` if it does not start."""
@@ -46,16 +46,16 @@ class Worker(WorkerProcess):
 
 
 class ProcessGroup:
-    """Subjects that are measured in turn; a subject whose library fails is dropped with the reason."""
+    """Processes of the subjects; a subject whose library fails is skipped, with the reason."""
 
     def __init__(self, progress: Progress, module: str) -> None:
         self._progress: Final = progress
         self._module: Final = module
         self.unavailable: Final[dict[tuple[str, str], str]] = {}
-        """Reasons by subject and kind; an empty kind means that the library itself failed."""
+        """Reasons by subject and kind; the kind is empty if the library itself failed."""
 
     def start(self, subjects: Iterable[str], stack: ExitStack) -> list[Worker]:
-        """Start a process for each subject that has not failed; ``stack`` ends it."""
+        """Start a process for each subject that has not failed, to be ended by ``stack``."""
         workers = []
         for subject in subjects:
             self._progress.begin_step(f"starting {subject}")
@@ -68,7 +68,7 @@ class ProcessGroup:
         return workers
 
     def ask(self, worker: Worker, kind: str, method: str, *arguments: object, returns: type[R]) -> R | None:
-        """Call a method; None if the library does not support ``kind``."""
+        """Call a method in the subject's process; None if the library does not support ``kind``."""
         if worker.has_ended or (worker.subject, kind) in self.unavailable:
             return None
         try:
@@ -80,14 +80,14 @@ class ProcessGroup:
 
 def round_robin(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
     """Yield the workers in turn, with a rotating start, so that disturbances affect all alike."""
-    for turn in range(rounds):
-        first = turn % max(len(workers), 1)
+    for round_index in range(rounds):
+        first = round_index % max(len(workers), 1)
         yield from (*workers[first:], *workers[:first])
 
 
 @contextlib.contextmanager
 def restrict_to_cpus(cpus: Sequence[int]) -> Iterator[None]:
-    """Context that restricts this process and its children to these CPUs."""
+    """Restrict this process and its children to these CPUs, as a context manager."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -100,7 +100,7 @@ def restrict_to_cpus(cpus: Sequence[int]) -> Iterator[None]:
 
 
 class Companion:
-    """Background process until the context ends; shielded from Ctrl-C."""
+    """Background process, ended by its context manager; Ctrl-C does not reach it."""
 
     def __init__(self, module: str, *arguments: str, piped: bool = False) -> None:
         pipe = subprocess.PIPE if piped else subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""Report of a benchmark: rows, checks and facts about the machine, as tables and as JSON."""
+"""Report of a benchmark: percentiles, checks and facts about the machine, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onrig.tools.bench.timing import clock_cost_us, quantiles_us
 from onrig.tools.terminal import align
 
 Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
-"""Facts about the machine."""
+"""Value of a fact about the machine."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -36,12 +36,12 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def percentiles(case: str, subject: str, unit: str, values: Sequence[float] | NDArray[np.float64]) -> Row:
-    """Return the row for these values."""
+    """Return the percentiles of ``values`` as a row."""
     return Row(case, subject, unit, *np.quantile(values, [0.5, 0.99, 0.999, 1.0]).round(3).tolist())
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A figure and its bound; the name gives the direction."""
+    """A figure and its bound; the name says whether the bound is upper or lower."""
 
     name: str
     value: float
@@ -50,11 +50,11 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Complete result of a benchmark."""
+    """Results of a benchmark."""
 
     machine: dict[str, Fact]
     stall_floor_us: float
-    """p99.99 of spans of clock reads, each as long as the median measured duration."""
+    """p99.99 of spans of clock reads, each as long as the median call."""
     rows: list[Row]
     checks: list[Check]
 
@@ -111,7 +111,7 @@ def describe_machine() -> dict[str, Fact]:
 def describe_subjects(
     versions: Mapping[str, str], spans_ns: Sequence[int], unavailable: Mapping[tuple[str, str], str]
 ) -> tuple[dict[str, Fact], float]:
-    """Describe machine and libraries; returns the facts, and the stall floor in us (0 if not measured)."""
+    """Describe machine and libraries; returns the facts, and the stall floor (µs, 0 if not measured)."""
     machine = describe_machine() | {"packages": dict(versions)}
     floor_us = 0.0
     if spans_ns:
@@ -136,12 +136,9 @@ def format_number(value: float) -> str:
 
 
 def checks_table(checks: Iterable[Check]) -> str:
-    """Table of the checks, failed ones marked."""
+    """Table of the checks, in which failed ones are marked."""
     rows = [["check", "value", "bound", ""]]
-    rows += [
-        [c.name, format_number(c.value), format_number(c.bound), "holds" if c.holds else "DOES NOT HOLD"]
-        for c in checks
-    ]
+    rows += [[c.name, format_number(c.value), format_number(c.bound), "holds" if c.holds else "FAILED"] for c in checks]
     return align(rows)
 
 
@@ -150,7 +147,7 @@ _UNITS: Final = {"us": "µs"}
 
 
 def rows_table(rows: Iterable[Row]) -> str:
-    """Table of the rows."""
+    """Table of the percentiles."""
     head = ["case", "subject", "unit", "p50", "p99", "p99.9", "max"]
     cells = [
         [r.case, r.subject, _UNITS.get(r.unit, r.unit), *(format_number(v) for v in (r.p50, r.p99, r.p999, r.max))]

@@ -16,7 +16,7 @@ import numpy as np
 Call = Callable[[int], object]
 
 SKIPPED: Final = object()
-"""Returned by a call that did not perform the measured operation; its time is discarded."""
+"""Returned by a call that did not perform the measured operation, so that its duration is discarded."""
 
 _wall_clock_ns: Final = time.perf_counter_ns
 _cpu_clock_ns: Final = time.thread_time_ns
@@ -37,13 +37,13 @@ def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
     """Return the percentiles in microseconds; raises ValueError without durations."""
     if not durations_ns:
         raise ValueError("no durations")
-    us = np.asarray(durations_ns, np.float64) / 1e3
-    p50, p99, p999, p9999 = np.quantile(us, [0.5, 0.99, 0.999, 0.9999]).tolist()
-    return Quantiles(p50, p99, p999, p9999, float(us.max()))
+    durations_us = np.asarray(durations_ns, np.float64) / 1e3
+    p50, p99, p999, p9999 = np.quantile(durations_us, [0.5, 0.99, 0.999, 0.9999]).tolist()
+    return Quantiles(p50, p99, p999, p9999, float(durations_us.max()))
 
 
 def disable_collector() -> None:
-    """Collect garbage, freeze the rest, and disable the collector, as in the rig's processes."""
+    """Collect garbage, freeze the remaining objects and disable the collector, as in the processes of a rig."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -56,20 +56,20 @@ def measure(
     before: Call | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are exhausted; returns ns by ``clock``.
+    """Time ``call(i)`` for each of ``indices`` in turn, for at most ``limit_ns``; returns ns by ``clock``.
 
-    ``before(i)`` runs before each call and is not timed.  The first calls, for at most a tenth of the limit, are a
-    warm-up and not counted. Every duration includes two clock reads and one Python call.
+    ``before(i)`` runs before each call and is not timed. The first calls, for at most a tenth of the limit, are a
+    warm-up and not counted. Each duration includes two clock reads and one Python call.
     """
-    end = _wall_clock_ns() + limit_ns // 10
+    deadline_ns = _wall_clock_ns() + limit_ns // 10
     for i in indices[:_N_WARM_UP_CALLS]:
         if before is not None:
             before(i)
         call(i)
-        if _wall_clock_ns() > end:
+        if _wall_clock_ns() > deadline_ns:
             break
     durations = []
-    end = _wall_clock_ns() + limit_ns
+    deadline_ns = _wall_clock_ns() + limit_ns
     for i in indices:
         if before is not None:
             before(i)
@@ -78,13 +78,13 @@ def measure(
         stop = clock()
         if result is not SKIPPED:
             durations.append(stop - start)
-        if _wall_clock_ns() > end:
+        if _wall_clock_ns() > deadline_ns:
             break
     return durations
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Durations of calls, and of any spans of clock reads between them, in ns."""
+    """Durations (ns) of calls and, if measured, of spans of clock reads between them."""
 
     calls: list[int]
     spans: list[int] = []
@@ -94,15 +94,15 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 def measure_with_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Timings:
-    """Time ``call`` like :func:`measure`, and after each call a span of clock reads: the machine's stall floor.
+    """Time ``call`` like :func:`measure`, and after each call a span of clock reads that shows the machine's stalls.
 
-    A span lasts as long as the median call, so that a stall is equally likely in either; they alternate, so that the
-    conditions are equal.
+    A span lasts as long as the median call, so that a stall is equally likely in either; the two alternate under equal
+    conditions.
     """
     warm_up = measure(call, indices[:_N_WARM_UP_CALLS], limit_ns // 10)
-    span = int(statistics.median(warm_up)) if warm_up else 1000
-    out = Timings([], [], [], [])
-    end = _wall_clock_ns() + limit_ns
+    span_ns = int(statistics.median(warm_up)) if warm_up else 1000
+    timings = Timings([], [], [], [])
+    deadline_ns = _wall_clock_ns() + limit_ns
     for i in indices:
         busy_start = _cpu_clock_ns()
         start = _wall_clock_ns()
@@ -110,20 +110,20 @@ def measure_with_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Ti
         stop = _wall_clock_ns()
         busy_stop = _cpu_clock_ns()
         if result is not SKIPPED:
-            out.calls.append(stop - start)
-            out.busy_calls.append(busy_stop - busy_start)
+            timings.calls.append(stop - start)
+            timings.busy_calls.append(busy_stop - busy_start)
         busy_start = _cpu_clock_ns()
         start = _wall_clock_ns()
-        end_ns = start + span
+        end_ns = start + span_ns
         while (read_ns := _wall_clock_ns()) < end_ns:
             pass
         busy_stop = _cpu_clock_ns()
         if result is not SKIPPED:
-            out.spans.append(read_ns - start)
-            out.busy_spans.append(busy_stop - busy_start)
-        if read_ns > end:
+            timings.spans.append(read_ns - start)
+            timings.busy_spans.append(busy_stop - busy_start)
+        if read_ns > deadline_ns:
             break
-    return out
+    return timings
 
 
 def clock_cost_us() -> float:
@@ -149,9 +149,10 @@ class Ratio(NamedTuple):
         return self.low <= 1.0 <= self.high
 
 
-def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-    """Ratio of geometric means with Welch's t interval on the logarithms; the interval is infinite for single slices,
-    NaN without slices.
+def ratio_of_means(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
+    """Ratio of geometric means with Welch's t interval on the logarithms.
+
+    The interval is infinite for single slices and NaN without slices.
     """
     if not (numerators and denominators):
         return Ratio(math.nan, math.nan, math.nan)
@@ -161,9 +162,9 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
         return Ratio(math.exp(difference), 0.0, math.inf)
     parts = [statistics.variance(values) / len(values) for values in logs]
     error = math.sqrt(sum(parts))
-    freedom = 1.0
+    degrees_of_freedom = 1.0
     if error > 0:
-        freedom = error**4 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, logs, strict=True))
-    # Degrees of freedom are rounded down; beyond the table the interval is nearly normal.
-    t = _T_975[max(0, int(freedom) - 1)] if int(freedom) <= len(_T_975) else 2.12
+        degrees_of_freedom = error**4 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, logs, strict=True))
+    # Degrees of freedom are rounded down; beyond the table, t is nearly constant.
+    t = _T_975[max(0, int(degrees_of_freedom) - 1)] if int(degrees_of_freedom) <= len(_T_975) else 2.12
     return Ratio(*(math.exp(difference + k * t * error) for k in (0, -1, 1)))

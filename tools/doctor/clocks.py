@@ -9,15 +9,15 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, failed, passed, warned
+from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, report_failure, report_pass, report_warning
 from onrig.tools.machine import Machine
 
 _SLOW_SOURCES: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
-"""Clock sources that take a microsecond or more per read, or tick in milliseconds."""
+"""Clock sources whose reads take a microsecond or more, or that tick in milliseconds."""
 _CLOCKSOURCE_FOLDER: Final = "sys/devices/system/clocksource/clocksource0"
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
-"""Size of a buffer larger than ``struct timex`` on any system."""
+"""Buffer size that exceeds ``struct timex`` on any system."""
 
 
 class ClockFacts(NamedTuple):
@@ -42,7 +42,7 @@ def read_clocks(machine: Machine) -> ClockFacts:
 
 
 def _query_synchronisation() -> bool | None:
-    """Query the kernel (adjtimex(2), read-only), which chrony, ntpd and systemd-timesyncd inform."""
+    """Query the kernel (adjtimex(2), read-only), whose status chrony, ntpd and systemd-timesyncd set."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
@@ -54,28 +54,30 @@ def _query_synchronisation() -> bool | None:
 def check_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
     """Findings on the clock source, its resolution and the time of day."""
     if facts.source is None:
-        yield passed("clocksource", "this machine does not show it")
+        yield report_pass("clocksource", "this machine does not report it")
     elif facts.source in _SLOW_SOURCES:
         better = [s for s in facts.available.split() if s not in _SLOW_SOURCES]
         path = f"/{_CLOCKSOURCE_FOLDER}/current_clocksource"
         remedy = (
-            f"echo {better[0]} | sudo tee {path}" if better else "see in `dmesg` why the kernel rejected a better one"
+            f"echo {better[0]} | sudo tee {path}"
+            if better
+            else "see `dmesg` for why the kernel rejected a better clock source"
         )
-        yield warned("clocksource", f"{facts.source}: reading the clock is slow", remedy)
+        yield report_warning("clocksource", f"{facts.source}: reading the clock is slow", remedy)
     else:
-        yield passed("clocksource", facts.source)
+        yield report_pass("clocksource", facts.source)
     if facts.resolution_s > 1e-6:
         found = f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e3:g} ms"
-        yield needs.punctuality("clock-resolution", found, "boot a kernel with high-resolution timers (highres=on)")
+        yield needs.timing_finding("clock-resolution", found, "boot a kernel with high-resolution timers (highres=on)")
     else:
-        yield passed("clock-resolution", f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e9:g} ns")
+        yield report_pass("clock-resolution", f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e9:g} ns")
     if facts.synchronised is None:
-        yield passed("time-sync", "unknown to the kernel; only dates in the run folder depend on it")
+        yield report_pass("time-sync", "unknown; only dates in the run folder depend on it")
     elif facts.synchronised:
-        yield passed("time-sync", "the time of day is synchronised")
+        yield report_pass("time-sync", "the time of day is synchronised")
     else:
         found = "the time of day is not synchronised: dates in run folders may be wrong (ticks do not depend on it)"
-        yield warned("time-sync", found, "sudo timedatectl set-ntp true")
+        yield report_warning("time-sync", found, "sudo timedatectl set-ntp true")
 
 
 def examine_clocks(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -84,14 +86,14 @@ def examine_clocks(machine: Machine, needs: Needs) -> Iterator[Check]:
 
 
 _PI_FLAGS: Final = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
-"""On a Raspberry Pi 5 the bus name has an address: ``soc@107c000000``."""
+"""The name of the bus contains an address on a Raspberry Pi 5: ``soc@107c000000``."""
 _THROTTLE_FLAGS: Final = {
     0: "the supply voltage is too low",
     1: "the frequency is capped",
     2: "the processor is throttled",
     3: "the soft temperature limit is active",
 }
-"""Bits of get_throttled; 16 bits higher: happened since boot."""
+"""Meaning of the bits of get_throttled; 16 bits higher, the same has happened since boot."""
 _THROTTLE_TEMPERATURE_C: Final = 80.0
 """Temperature at which a Raspberry Pi starts to throttle."""
 _SUPPLY_REMEDY: Final = (
@@ -107,7 +109,7 @@ class FrequencyFacts(NamedTuple):
     pi_flags: int | None
     """Bits of get_throttled; None on other boards."""
     throttle_counts: int | None
-    """x86: number of thermal throttling events since boot."""
+    """Number of thermal throttling events since boot (x86)."""
     hottest_c: float | None
 
 
@@ -152,27 +154,31 @@ def check_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
     yield _check_governor(facts, needs)
     yield _check_throttling(facts)
     if facts.hottest_c is None:
-        yield passed("temperature", "this machine shows none")
+        yield report_pass("temperature", "this machine shows none")
     elif facts.hottest_c >= _THROTTLE_TEMPERATURE_C:
-        yield warned(
-            "temperature", f"{facts.hottest_c:.0f} °C: about to slow down", "cool the board: a fan, a heat sink"
+        yield report_warning(
+            "temperature",
+            f"{facts.hottest_c:.0f} °C: close to thermal throttling",
+            "cool the board with a fan or a heat sink",
         )
     else:
-        yield passed("temperature", f"{facts.hottest_c:.0f} °C")
+        yield report_pass("temperature", f"{facts.hottest_c:.0f} °C")
 
 
 def _check_governor(facts: FrequencyFacts, needs: Needs) -> Check:
     if not facts.governors:
-        return passed("governor", "no frequency scaling is visible (virtual machine, or the firmware decides)")
+        return report_pass("governor", "no frequency scaling is visible (virtual machine, or controlled by firmware)")
     others = sorted(set(facts.governors.values()) - {"performance"})
     if not others:
-        return passed("governor", f"performance on all {len(facts.governors)} CPUs")
+        return report_pass("governor", f"performance on all {len(facts.governors)} CPUs")
     slow = sorted(cpu for cpu, governor in facts.governors.items() if governor != "performance")
-    found = f"{', '.join(others)} on CPU {', '.join(map(str, slow))}: it slows down between ticks"
+    found = f"{', '.join(others)} on CPU {', '.join(map(str, slow))}: the CPU slows down between ticks"
     if not needs.realtime:
-        return passed("governor", f"{', '.join(others)}; lockstep has no deadlines")
+        return report_pass("governor", f"{', '.join(others)}; lockstep has no deadlines")
     command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
-    return warned("governor", found, f"{command}    (until the next boot; for good: {REAL_TIME_PAGE}, 'The governor')")
+    return report_warning(
+        "governor", found, f"{command}    (until the next boot; permanently: {REAL_TIME_PAGE}, 'The governor')"
+    )
 
 
 def _check_throttling(facts: FrequencyFacts) -> Check:
@@ -180,14 +186,16 @@ def _check_throttling(facts: FrequencyFacts) -> Check:
         active = [text for bit, text in _THROTTLE_FLAGS.items() if facts.pi_flags >> bit & 1]
         past = [text for bit, text in _THROTTLE_FLAGS.items() if facts.pi_flags >> (bit + 16) & 1]
         if active:
-            return failed("throttling", f"{', '.join(active)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY)
+            return report_failure("throttling", f"{', '.join(active)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY)
         if past:
-            return warned("throttling", f"since boot: {', '.join(past)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY)
-        return passed("throttling", "none since boot")
+            return report_warning(
+                "throttling", f"since boot: {', '.join(past)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY
+            )
+        return report_pass("throttling", "none since boot")
     if facts.throttle_counts:
-        found = f"cores were slowed down by heat {facts.throttle_counts} times since boot"
-        return warned("throttling", found, "cool the machine; clean its fan")
-    return passed("throttling", "none since boot" if facts.throttle_counts == 0 else "this machine shows none")
+        found = f"cores were throttled by heat {facts.throttle_counts} times since boot"
+        return report_warning("throttling", found, "improve cooling; clean the fan")
+    return report_pass("throttling", "none since boot" if facts.throttle_counts == 0 else "this machine shows none")
 
 
 def examine_frequency(machine: Machine, needs: Needs) -> Iterator[Check]:

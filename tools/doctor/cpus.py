@@ -1,4 +1,4 @@
-"""Check of the loop's CPU and its competitors: isolcpus, nohz_full, cpuset, affinity mask, interrupts."""
+"""Checks of the loop's CPU and what competes for it: isolcpus, nohz_full, cpuset, affinity mask, interrupts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from onrig.runtime.control.realtime import (
     read_interrupts,
     uptime_s,
 )
-from onrig.tools.doctor.finding import Check, Needs, passed, warned
+from onrig.tools.doctor.finding import Check, Needs, report_pass, report_warning
 from onrig.tools.machine import Machine, cpus_as_text, kernel_argument_command
 
 _N_PROCESSES: Final = 4
-"""Processes of a run: device or its twin, control, replay, learner."""
+"""Number of processes of a run: device or its twin, control, replay, learner."""
 
 
 class CpuFacts(NamedTuple):
-    """CPUs of the machine, and the available ones."""
+    """CPUs of the machine, and those available to a run."""
 
     online: set[int]
     allowed: set[int]
@@ -33,10 +33,10 @@ class CpuFacts(NamedTuple):
     """CPUs allowed by the control group; None if not reported."""
     isolated: set[int]
     nohz_full: set[int]
-    interrupted_hz: Mapping[int, float] = MappingProxyType({})
-    """Rate of device interrupts by CPU; 0 for missing ones."""
+    interrupt_rates_hz: Mapping[int, float] = MappingProxyType({})
+    """Rate of device interrupts by CPU; 0 for a CPU that is not listed."""
     quota: float | None = None
-    """CPU quota of the control group, in CPUs; None without a limit."""
+    """CPU quota of the control group, as a number of CPUs; None without a limit."""
 
 
 def read_cpus(machine: Machine) -> CpuFacts:
@@ -58,21 +58,24 @@ def read_cpus(machine: Machine) -> CpuFacts:
 
 
 def check_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
-    """Findings on the share of processor time; none without an effective limit."""
+    """Findings on the CPU quota; none if it does not limit a run."""
     quota = facts.quota
     if quota is None or quota >= len(facts.allowed):
         return
     found = f"the control group grants {quota:.2g} of {len(facts.allowed)} CPUs"
-    remedy = "CPUQuota= of the unit, --cpus of the container: remove it, or grant all"
+    remedy = "remove the limit or grant all CPUs (CPUQuota= of the unit, --cpus of the container)"
     if needs.realtime:
-        stops = (
-            "once exhausted, all processes stop for the rest of the quota's period (often 100 ms), the loop included"
+        effect = (
+            "once it is exhausted, all processes, including the loop, stop for the rest of the quota's period (often "
+            "100 ms)"
         )
-        yield needs.punctuality("cpu-quota", f"{found}; {stops}", remedy)
+        yield needs.timing_finding("cpu-quota", f"{found}; {effect}", remedy)
     elif quota < _N_PROCESSES:
-        yield warned("cpu-quota", f"{found}; a run has {_N_PROCESSES} processes, and slows down accordingly", remedy)
+        yield report_warning(
+            "cpu-quota", f"{found}; a run has {_N_PROCESSES} processes and slows down accordingly", remedy
+        )
     else:
-        yield passed("cpu-quota", found)
+        yield report_pass("cpu-quota", found)
 
 
 def _read_cpuset(machine: Machine) -> set[int] | None:
@@ -85,10 +88,10 @@ def _read_cpuset(machine: Machine) -> set[int] | None:
 
 
 def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
-    """CPU of the loop, as chosen by ``onrig.runtime.control.realtime.loop_cpu`` for this mask."""
+    """CPU that ``onrig.runtime.control.realtime.loop_cpu`` chooses for the loop with this affinity mask."""
     if needs.cpu != "auto":
         return needs.cpu
-    return quietest_cpu(facts.allowed, facts.interrupted_hz)
+    return quietest_cpu(facts.allowed, facts.interrupt_rates_hz)
 
 
 def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:
@@ -96,18 +99,22 @@ def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Chec
     cpu = loop_cpu(facts, needs)
     online = f"this machine has CPU {cpus_as_text(facts.online)}"
     if not needs.realtime:
-        yield passed("cpu", f"{online}; in lockstep the loop runs on any")
+        yield report_pass("cpu", f"{online}; in lockstep, the loop may run on any of them")
         return
     if cpu is None:
         reason = "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed)} is available"
-        yield warned("cpu", f"{reason}: the loop shares it with all", "give the loop its own CPU: realtime: {cpu: N}")
+        yield report_warning(
+            "cpu",
+            f"{reason}: the loop shares it with all other programs",
+            "give the loop its own CPU: realtime: {cpu: N}",
+        )
         return
     if cpu not in facts.online:
-        yield needs.punctuality("cpu", f"realtime.cpu is {cpu}, but {online}", "set realtime: {cpu: auto}")
+        yield needs.timing_finding("cpu", f"realtime.cpu is {cpu}, but {online}", "set realtime: {cpu: auto}")
         return
     if facts.cpuset is not None and cpu not in facts.cpuset:
         found = f"realtime.cpu is {cpu}, but the control group allows {cpus_as_text(facts.cpuset)}"
-        yield needs.punctuality("cpu", found, f"realtime: {{cpu: {max(facts.cpuset)}}}, or AllowedCPUs= of the unit")
+        yield needs.timing_finding("cpu", found, f"realtime: {{cpu: {max(facts.cpuset)}}}, or AllowedCPUs= of the unit")
         return
     yield _check_isolation(facts, cpu, machine)
 
@@ -115,17 +122,17 @@ def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Chec
 def _check_isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
     shown = cpus_as_text(facts.isolated)
     if cpu in facts.isolated:
-        ticks = " and without the scheduler's clock (nohz_full)" if cpu in facts.nohz_full else ""
-        return passed("cpu", f"the loop gets CPU {cpu}, isolated{ticks}")
+        ticks = " and without scheduler ticks (nohz_full)" if cpu in facts.nohz_full else ""
+        return report_pass("cpu", f"the loop runs on CPU {cpu}, isolated{ticks}")
     if facts.isolated:
-        found = f"the loop gets CPU {cpu}, but CPU {shown} is the isolated one (auto never takes an isolated one)"
-        return warned("cpu", found, f"set it in the configuration: realtime: {{cpu: {max(facts.isolated)}}}")
-    found = f"the loop gets CPU {cpu} of {cpus_as_text(facts.online)}; other programs may run there, too"
+        found = f"the loop runs on CPU {cpu}, although CPU {shown} is isolated (auto never selects an isolated CPU)"
+        return report_warning("cpu", found, f"select it in the configuration: realtime: {{cpu: {max(facts.isolated)}}}")
+    found = f"the loop runs on CPU {cpu} of {cpus_as_text(facts.online)}; other programs may run there, too"
     if len(facts.online) < 3:
-        return passed("cpu", f"{found} (too few CPUs to isolate one)")
-    last = max(facts.online)
-    command = kernel_argument_command(machine, f"isolcpus={last} nohz_full={last} rcu_nocbs={last}")
-    return warned("cpu", found, f"{command}; then realtime: {{cpu: {last}}}")
+        return report_pass("cpu", f"{found} (too few CPUs to isolate one)")
+    last_cpu = max(facts.online)
+    command = kernel_argument_command(machine, f"isolcpus={last_cpu} nohz_full={last_cpu} rcu_nocbs={last_cpu}")
+    return report_warning("cpu", found, f"{command}; then realtime: {{cpu: {last_cpu}}}")
 
 
 def examine_cpus(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -139,26 +146,26 @@ _MAX_NAMED_INTERRUPTS: Final = 4
 
 
 def check_interrupts(
-    interrupts: Sequence[Interrupt], uptime_s: float, cpu: int, others: set[int], machine: Machine
+    interrupts: Sequence[Interrupt], uptime_s: float, cpu: int, other_cpus: set[int], machine: Machine
 ) -> Iterator[Check]:
-    """Findings on interrupts of the loop's ``cpu`` that ``others`` could handle."""
+    """Findings on interrupts of the loop's ``cpu`` that ``other_cpus`` could handle."""
     if not interrupts or uptime_s <= 0:
         return
     rates = [(i.counts.get(cpu, 0) / uptime_s, i) for i in interrupts if cpu in i.served_by]
     frequent = sorted(((rate, i) for rate, i in rates if rate >= MIN_COUNTED_RATE_HZ), key=lambda found: -found[0])
     if not frequent:
-        yield passed("interrupts", f"no device interrupts CPU {cpu} once a second or more")
+        yield report_pass("interrupts", f"no device interrupts CPU {cpu} once a second or more")
         return
     names = ", ".join(
         f"{i.device or 'a device'} ({i.number}): {rate:.3g}/s" for rate, i in frequent[:_MAX_NAMED_INTERRUPTS]
     )
-    more = f" and {len(frequent) - _MAX_NAMED_INTERRUPTS} more" if len(frequent) > _MAX_NAMED_INTERRUPTS else ""
+    omitted = f" and {len(frequent) - _MAX_NAMED_INTERRUPTS} more" if len(frequent) > _MAX_NAMED_INTERRUPTS else ""
     numbers = " ".join(str(i.number) for _, i in frequent)
-    allowed = cpus_as_text(others)
+    allowed = cpus_as_text(other_cpus)
     command = f"for n in {numbers}; do echo {allowed} | sudo tee /proc/irq/$n/smp_affinity_list; done"
-    found = f"devices interrupt the loop's CPU {cpu}: {names}{more}"
+    found = f"devices interrupt the loop's CPU {cpu}: {names}{omitted}"
     permanent = kernel_argument_command(machine, f"irqaffinity={allowed}")
-    yield warned("interrupts", found, f"{command} (until the next boot); for good: {permanent}")
+    yield report_warning("interrupts", found, f"{command} (until the next boot); permanently: {permanent}")
 
 
 def examine_interrupts(machine: Machine, needs: Needs) -> Iterator[Check]:

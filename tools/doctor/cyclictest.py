@@ -29,7 +29,7 @@ def find() -> str | None:
 
 
 def command(program: str, *, cpu: int | None, priority: int, period_us: int, seconds: float) -> list[str]:
-    """Command line: one thread at the loop's priority, period and CPU, memory locked, absolute deadlines."""
+    """Return the command: one thread at the loop's priority, period and CPU, locked memory, absolute deadlines."""
     affinity = [] if cpu is None else ["-a", str(cpu)]
     options = ["-m", "-q", "-t", "1", "-p", str(priority), "-i", str(period_us)]
     return [program, *options, *affinity, "-D", f"{max(1, round(seconds))}s", "-h", str(_MAX_LATENESS_US)]
@@ -43,14 +43,14 @@ def run(arguments: Sequence[str], seconds: float) -> DurationHistogram:
         raise CyclictestFailed(str(error)) from None
     if result.returncode != 0:
         output = (result.stderr or result.stdout).strip().splitlines()
-        raise CyclictestFailed(output[-1] if output else f"it ended with code {result.returncode}")
+        raise CyclictestFailed(output[-1] if output else f"cyclictest ended with code {result.returncode}")
     return parse(result.stdout)
 
 
 def parse(text: str) -> DurationHistogram:
     """Parse the histogram of one thread: latencies in whole microseconds.
 
-    Latencies beyond its end are counted at the maximum. Raises CyclictestFailed without a histogram.
+    Latencies beyond the last bin are counted at the maximum. Raises CyclictestFailed without a histogram.
     """
     histogram = DurationHistogram()
     max_us = overflows = 0
@@ -62,9 +62,9 @@ def parse(text: str) -> DurationHistogram:
             max_us = int(found[1])
         elif found := _OVERFLOWS_LINE.match(line):
             overflows = int(found[1])
-    us, counts = np.array(bins, np.int64).reshape(-1, 2).T
-    histogram.add(np.repeat(us * 1000, counts))
+    latencies_us, counts = np.array(bins, np.int64).reshape(-1, 2).T
+    histogram.add(np.repeat(latencies_us * 1000, counts))
     histogram.add(np.full(overflows, max_us * 1000, np.int64))
     if not histogram.count:
-        raise CyclictestFailed("it printed no histogram")
+        raise CyclictestFailed("cyclictest printed no histogram")
     return histogram

@@ -1,6 +1,6 @@
-"""Examination of this machine's fitness for a rig, with remedies.
+"""Examination of whether this machine is suitable for a rig, with remedies.
 
-Wheels are checked first, each in a separate process; only then are they imported.
+Wheels are checked first, each in a separate process; only working ones are imported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
-from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
+from onrig.tools.doctor.finding import Check, Needs, Verdict, exit_code, report_data, report_warning
 from onrig.tools.doctor.wheels import (
     WheelFacts,
     check_wheels,
@@ -27,14 +27,14 @@ from onrig.tools.doctor.wheels import (
 from onrig.tools.machine import Machine
 from onrig.tools.terminal import complain, drawing_stream, file_problem, write_json
 
-Subject = Callable[[Machine, Needs], Iterable[Check]]
+Examination = Callable[[Machine, Needs], Iterable[Check]]
 
-_FIRST_SUBJECTS: Final[tuple[tuple[str, Subject], ...]] = (
+_FIRST_EXAMINATIONS: Final[tuple[tuple[str, Examination], ...]] = (
     ("kernel", kernel.examine_kernel),
     ("python", examine_python),
     ("c-library", examine_native),
 )
-_LATER_SUBJECTS: Final[tuple[tuple[str, Subject], ...]] = (
+_LATER_EXAMINATIONS: Final[tuple[tuple[str, Examination], ...]] = (
     ("sched-fifo", kernel.examine_scheduling),
     ("cpu", cpus.examine_cpus),
     ("interrupts", cpus.examine_interrupts),
@@ -45,7 +45,7 @@ _LATER_SUBJECTS: Final[tuple[tuple[str, Subject], ...]] = (
     ("ports", ports.examine_ports),
 )
 _CORE_WHEELS: Final = ("numpy", "onnxruntime", "pyyaml", "msgspec", "pyzmq", "pyserial")
-"""Wheels without which no configuration can be read."""
+"""Wheels required to read a configuration."""
 _COLOURS: Final = {Verdict.PASS: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
 _NAME_WIDTH: Final = 17
 
@@ -53,12 +53,14 @@ _NAME_WIDTH: Final = 17
 def examine_machine(
     name: str | None, overrides: Sequence[str], device: str | None, run_dir: Path, json_file: str | None, *, quick: bool
 ) -> int:
-    """Examine the machine, and print the findings or write them as JSON (``-``: to standard output); returns the exit
-    code."""
+    """Examine the machine; print the findings or write them as JSON (``-``: to standard output).
+
+    Returns the exit code.
+    """
     wheels = read_wheels(required_wheels(None))
-    ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
+    core_wheels_work = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
     needs = Needs(folder=run_dir, port=device)
-    if name is not None and ready:
+    if name is not None and core_wheels_work:
         from onrig.runtime.config.problem import ConfigError
         from onrig.tools.doctor.run_needs import determine_needs
         from onrig.tools.load import load_for_rig, print_problems
@@ -70,16 +72,16 @@ def examine_machine(
         needs = determine_needs(config, name, run_dir, device)
     if json_file not in (None, "-") and (problem := file_problem("json", Path(json_file))):
         return complain("doctor", problem)
-    lines = _Lines(quiet=json_file == "-")
+    printer = _FindingPrinter(quiet=json_file == "-")
     checks = []
-    for check in examine(Machine(), needs, wheels, quick=quick, on_progress=lines.show_remaining):
+    for check in examine(Machine(), needs, wheels, quick=quick, on_progress=printer.show_remaining):
         checks.append(check)
-        lines.show(check)
-    lines.close(checks)
+        printer.show(check)
+    printer.close(checks)
     code = exit_code(checks)
     if json_file is None:
         return code
-    return write_json("doctor", json.dumps(as_data(Machine().describe(), checks), indent=1), json_file) or code
+    return write_json("doctor", json.dumps(report_data(Machine().describe(), checks), indent=1), json_file) or code
 
 
 def examine(
@@ -90,17 +92,17 @@ def examine(
     quick: bool,
     on_progress: Callable[[float], None] = lambda remaining_s: None,
 ) -> Iterator[Check]:
-    """Findings of all subjects; a check that crashes is reported and does not stop the others."""
-    ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
-    for name, subject in _FIRST_SUBJECTS:
-        yield from _run_guarded(name, partial(subject, machine, needs))
-    shown = {w.package for w in required_wheels(needs.learner)}
-    yield from check_wheels(f for f in wheels if f.wheel.package in shown)
-    for name, subject in _LATER_SUBJECTS:
-        yield from _run_guarded(name, partial(subject, machine, needs))
-    if not ready:
-        found = "keys, loop and configuration were not checked: a required library does not work"
-        yield warned("loop", found, "repair the wheels above first")
+    """Yield the findings of all examinations; one that crashes is reported and does not stop the others."""
+    core_wheels_work = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
+    for name, examination in _FIRST_EXAMINATIONS:
+        yield from _run_guarded(name, partial(examination, machine, needs))
+    reported_packages = {w.package for w in required_wheels(needs.learner)}
+    yield from check_wheels(f for f in wheels if f.wheel.package in reported_packages)
+    for name, examination in _LATER_EXAMINATIONS:
+        yield from _run_guarded(name, partial(examination, machine, needs))
+    if not core_wheels_work:
+        found = "keys, loop and configuration were not checked, because a required library does not work"
+        yield report_warning("loop", found, "repair the wheels above first")
         return
     yield from _run_guarded("keys", partial(ports.examine_keys, machine, needs))
 
@@ -113,27 +115,27 @@ def examine(
     yield from _run_guarded("loop", loop)
 
 
-def _run_guarded(name: str, subject: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+def _run_guarded(name: str, examination: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     try:
-        yield from subject()
-    except Exception as error:  # an unknown board must not hide other findings
-        yield warned(name, f"could not be checked: {type(error).__name__}: {error}", "please report this line")
+        yield from examination()
+    except Exception as error:  # a check that fails on an unknown board must not hide other findings
+        yield report_warning(name, f"could not be checked: {type(error).__name__}: {error}", "please report this line")
 
 
-class _Lines:
-    """Report on a terminal (coloured) or in a pipe."""
+class _FindingPrinter:
+    """Printer of findings, in colour on a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._terminal = sys.stdout.isatty()
         self._coloured = self._terminal and "NO_COLOR" not in os.environ
-        self._waiting = False
+        self._shows_progress = False
 
     def show(self, check: Check) -> None:
         """Print a finding: verdict, name and observation; the remedy on the next line."""
         if self._quiet:
             return
-        self._wipe()
+        self._clear_progress()
         verdict = check.verdict.value
         coloured_verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m" if self._coloured else verdict
         drawing_stream(sys.stdout).write(coloured_verdict)
@@ -146,24 +148,24 @@ class _Lines:
         if self._terminal and not self._quiet:
             drawing_stream(sys.stdout).write(f"\r      measuring the loop: {remaining_s:.0f} s left ")
             sys.stdout.flush()
-            self._waiting = True
+            self._shows_progress = True
 
-    def _wipe(self) -> None:
-        if self._waiting:
+    def _clear_progress(self) -> None:
+        if self._shows_progress:
             drawing_stream(sys.stdout).write("\r\033[K")
-            self._waiting = False
+            self._shows_progress = False
 
     def close(self, checks: Sequence[Check]) -> None:
         """Print the totals."""
         if self._quiet:
             return
-        self._wipe()
+        self._clear_progress()
         counts = {v: sum(c.verdict is v for c in checks) for v in Verdict}
         print(f"{counts[Verdict.PASS]} pass, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} fail", flush=True)
 
 
 def looks_like_configuration(word: str) -> bool:
-    """Return whether the name of an output file suggests that the configuration was meant."""
+    """Return whether the name given for the output file looks like a configuration's."""
     if word.endswith((".yaml", ".yml")):
         return True
     return (Path(__file__).parents[2] / "configs" / f"{word}.yaml").is_file()

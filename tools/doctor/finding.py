@@ -9,11 +9,11 @@ from typing import Final, Literal, NamedTuple
 
 
 class Verdict(enum.Enum):
-    """Verdict on a check."""
+    """Verdict of a check."""
 
     PASS = "PASS"
     WARN = "WARN"
-    """The rig works, but not as well as possible, or a problem may appear later."""
+    """The rig works, but not as well as it could, or a problem may appear later."""
     FAIL = "FAIL"
     """The requested run cannot work."""
 
@@ -27,40 +27,45 @@ class Check(NamedTuple):
     remedy: str = ""
     """A command to paste, or a page to read; empty for PASS."""
     figures: dict[str, float] | None = None
-    """Measured figures, for the JSON."""
+    """Measured values, for the JSON."""
 
 
-def passed(name: str, found: str) -> Check:
-    """A PASS finding."""
+def report_pass(name: str, found: str) -> Check:
+    """Return a PASS finding."""
     return Check(name, Verdict.PASS, found)
 
 
-def warned(name: str, found: str, remedy: str) -> Check:
-    """A WARN finding."""
+def report_warning(name: str, found: str, remedy: str) -> Check:
+    """Return a WARN finding."""
     return Check(name, Verdict.WARN, found, remedy)
 
 
-def failed(name: str, found: str, remedy: str) -> Check:
-    """A FAIL finding."""
+def report_failure(name: str, found: str, remedy: str) -> Check:
+    """Return a FAIL finding."""
     return Check(name, Verdict.FAIL, found, remedy)
 
 
 def exit_code(checks: Iterable[Check]) -> int:
     """Return 3 (preflight) if anything failed, else 0."""
-    return 3 if any(c.verdict is Verdict.FAIL for c in checks) else 0
+    return 3 if any(check.verdict is Verdict.FAIL for check in checks) else 0
 
 
-def as_data(machine: dict[str, object], checks: Iterable[Check]) -> dict[str, object]:
+def report_data(machine: dict[str, object], checks: Iterable[Check]) -> dict[str, object]:
     """Return the report as plain data: ``{machine, checks: [{name, verdict, found, remedy[, figures]}]}``."""
     rows = []
-    for c in checks:
-        row: dict[str, object] = {"name": c.name, "verdict": c.verdict.value, "found": c.found, "remedy": c.remedy}
-        rows.append(row if c.figures is None else {**row, "figures": c.figures})
+    for check in checks:
+        row: dict[str, object] = {
+            "name": check.name,
+            "verdict": check.verdict.value,
+            "found": check.found,
+            "remedy": check.remedy,
+        }
+        rows.append(row if check.figures is None else {**row, "figures": check.figures})
     return {"machine": machine, "checks": rows}
 
 
 REAL_TIME_PAGE: Final = str(Path(__file__).parents[2] / "docs" / "real-time.md")
-"""Page that remedies refer to; installed with the package."""
+"""Documentation page to which remedies refer; installed with the package."""
 
 
 class Needs(NamedTuple):
@@ -69,9 +74,9 @@ class Needs(NamedTuple):
     config: str | None = None
     """Name of the configuration as given; None for a general examination."""
     realtime: bool = True
-    """Whether the run has deadlines (not in lockstep)."""
+    """Whether the run has deadlines; false in lockstep."""
     rate_hz: float = 200.0
-    """Ticks per second of the wall clock."""
+    """Ticks per second of wall-clock time."""
     priority: int = 50
     cpu: int | Literal["auto"] | None = "auto"
     lock_memory: bool = True
@@ -92,6 +97,10 @@ class Needs(NamedTuple):
         """Period of a tick on the wall clock."""
         return 1e6 / self.rate_hz
 
-    def punctuality(self, name: str, found: str, remedy: str) -> Check:
-        """A finding on timing: FAIL if a configured run needs real time, otherwise WARN."""
-        return failed(name, found, remedy) if self.config is not None and self.realtime else warned(name, found, remedy)
+    def timing_finding(self, name: str, found: str, remedy: str) -> Check:
+        """Return a finding on timing: FAIL if a configured run needs real time, otherwise WARN."""
+        return (
+            report_failure(name, found, remedy)
+            if self.config is not None and self.realtime
+            else report_warning(name, found, remedy)
+        )

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, failed, passed, warned
+from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, report_failure, report_pass, report_warning
 from onrig.tools.machine import Machine
 
 _PREEMPTION_MODELS = ("PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT")
 _LATENCY_EVIDENCE = (
-    "on a Raspberry Pi 5 under stress cyclictest shows up to 37 ms without it, 0.12 ms with it (OSPERT 2024)"
+    "on a Raspberry Pi 5 under load, cyclictest measured up to 37 ms without PREEMPT_RT and 0.12 ms with it (OSPERT "
+    "2024)"
 )
 
 
@@ -26,7 +27,7 @@ class KernelFacts(NamedTuple):
     release: str
     version: str
     realtime_flag: int | None
-    """/sys/kernel/realtime; missing for an ordinary kernel."""
+    """Content of /sys/kernel/realtime, which only a PREEMPT_RT kernel has."""
     architecture: str
 
 
@@ -45,21 +46,25 @@ def check_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
     """Findings on the kernel."""
     found = f"{facts.system} {facts.release} on {facts.architecture}"
     if facts.system != "Linux":
-        yield warned("kernel", found, "a rig needs Linux; other systems run only its twin, without real time")
+        yield report_warning(
+            "kernel", found, "a rig needs Linux; other systems can run only its twin, without real time"
+        )
         return
     if facts.architecture.startswith(("armv6", "armv7", "i386", "i586", "i686")):
-        yield failed("kernel", f"{found}: 32 bits", "install a 64-bit system: onnxruntime has no 32-bit wheels")
+        yield report_failure(
+            "kernel", f"{found}: 32-bit system", "install a 64-bit system: onnxruntime has no 32-bit wheels"
+        )
     else:
-        yield passed("kernel", found)
+        yield report_pass("kernel", found)
     model = next((m for m in _PREEMPTION_MODELS if m in facts.version.split()), "no kernel preemption")
     if facts.realtime_flag == 1 or model == "PREEMPT_RT":
-        yield passed("preempt-rt", "PREEMPT_RT")
+        yield report_pass("preempt-rt", "PREEMPT_RT")
     elif needs.realtime:
-        yield warned(
+        yield report_warning(
             "preempt-rt", f"an ordinary kernel ({model}); {_LATENCY_EVIDENCE}", f"see {REAL_TIME_PAGE}, 'A kernel'"
         )
     else:
-        yield passed("preempt-rt", f"an ordinary kernel ({model}); in lockstep nothing is ever late")
+        yield report_pass("preempt-rt", f"an ordinary kernel ({model}); lockstep has no deadlines")
 
 
 def examine_kernel(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -70,26 +75,26 @@ def examine_kernel(machine: Machine, needs: Needs) -> Iterator[Check]:
 _PROBE_CODE: Final = """
 import ctypes, json, os, sys
 priority = int(sys.argv[1])
-said = {}
+errors = {}
 try:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
-    said["fifo"] = ""
+    errors["fifo"] = ""
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 except (OSError, AttributeError) as error:
-    said["fifo"] = getattr(error, "strerror", None) or str(error)
+    errors["fifo"] = getattr(error, "strerror", None) or str(error)
 libc = ctypes.CDLL(None, use_errno=True)
-said["lock"] = "" if libc.mlockall(3) == 0 else os.strerror(ctypes.get_errno())
-print(json.dumps(said))
+errors["lock"] = "" if libc.mlockall(3) == 0 else os.strerror(ctypes.get_errno())
+print(json.dumps(errors))
 """
 _PROBE_TIMEOUT_S: Final = 10.0
 _LOOP_LOCKED_BYTES: Final = 256 << 20
-"""Memory locked by the control process, with a margin; it does not grow while ticking."""
+"""Upper bound on the memory that the control process locks; it does not grow while ticking."""
 _CAP_IPC_LOCK: Final = 14
 _UNLIMITED: Final = -1
 
 
 class SchedulingFacts(NamedTuple):
-    """Results of the attempt, and the limits."""
+    """Results of requesting real-time scheduling and locked memory, and the limits of both."""
 
     fifo_error: str
     """Reason why SCHED_FIFO was not granted; empty if granted."""
@@ -97,15 +102,16 @@ class SchedulingFacts(NamedTuple):
     """Reason why locking all memory of a small process failed; empty if it succeeded."""
     rtprio: int
     memlock_bytes: int
-    """-1: no limit."""
-    may_lock_anything: bool
+    """-1 without a limit."""
+    may_lock_all: bool
     """Whether the process has CAP_IPC_LOCK."""
     throttle_runtime_us: int | None
     throttle_period_us: int | None
 
 
 def try_scheduling(priority: int) -> tuple[str, str]:
-    """Request SCHED_FIFO and locked memory in a child; returns the reasons for refusal, empty if granted."""
+    """Request SCHED_FIFO and locked memory in a child process; returns the reason for each refusal, empty if
+    granted."""
     try:
         result = subprocess.run(
             [sys.executable, "-P", "-c", _PROBE_CODE, str(priority)],
@@ -116,11 +122,11 @@ def try_scheduling(priority: int) -> tuple[str, str]:
         reasons = json.loads(result.stdout)
         return str(reasons["fifo"]), str(reasons["lock"])
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
-        return (f"the attempt itself failed: {error}",) * 2
+        return (f"the request could not be made: {error}",) * 2
 
 
 def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
-    """Read the limits of this process, and attempt real-time scheduling in a child."""
+    """Read the limits of this process, and request real-time scheduling in a child process."""
     fifo, lock = try_scheduling(max(1, needs.priority))
     rtprio, memlock = _read_limit(machine, "Max realtime priority"), _read_limit(machine, "Max locked memory")
     return SchedulingFacts(
@@ -135,7 +141,7 @@ def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
 
 
 def grant_command(user: str, item: str, value: str) -> str:
-    """Return the command that grants a limit to a user from the next login."""
+    """Return the command that raises a limit of a user from the next login on."""
     line = f"{user} - {item} {value}"
     return f"echo '{line}' | sudo tee -a /etc/security/limits.d/onrig.conf, then log out and in again"
 
@@ -149,54 +155,58 @@ def check_scheduling(facts: SchedulingFacts, needs: Needs, user: str) -> Iterato
 
 def _check_fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if needs.priority <= 0:
-        return passed("sched-fifo", "not requested (realtime.priority 0)")
+        return report_pass("sched-fifo", "not requested (realtime.priority 0)")
     if not facts.fifo_error:
-        return passed("sched-fifo", f"SCHED_FIFO {needs.priority} granted to a child")
+        return report_pass("sched-fifo", f"SCHED_FIFO {needs.priority} granted to a test process")
     limit = "no limit" if facts.rtprio == _UNLIMITED else facts.rtprio
-    found = f"SCHED_FIFO {needs.priority} refused ({facts.fifo_error}; rtprio limit {limit}): late ticks under load"
+    found = (
+        f"SCHED_FIFO {needs.priority} refused ({facts.fifo_error}; rtprio limit {limit}): ticks will be late under load"
+    )
     if facts.throttle_runtime_us == 0:
-        return needs.punctuality("sched-fifo", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
+        return needs.timing_finding("sched-fifo", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
     if facts.rtprio == _UNLIMITED or facts.rtprio >= needs.priority:
-        remedy = "a control group or container prevents it: start outside it, or grant it real-time bandwidth"
-        return needs.punctuality("sched-fifo", found, remedy)
-    return needs.punctuality("sched-fifo", found, grant_command(user, "rtprio", "99"))
+        remedy = "a control group or container prevents it: start Onrig outside, or grant the group real-time bandwidth"
+        return needs.timing_finding("sched-fifo", found, remedy)
+    return needs.timing_finding("sched-fifo", found, grant_command(user, "rtprio", "99"))
 
 
 def _check_throttling(facts: SchedulingFacts, needs: Needs) -> Check:
     runtime, period = facts.throttle_runtime_us, facts.throttle_period_us
     if runtime is None or not period:
-        return passed("rt-throttling", "this kernel shows no limit for real-time processes")
+        return report_pass("rt-throttling", "this kernel reports no limit for real-time processes")
     if runtime < 0:
-        return warned(
+        return report_warning(
             "rt-throttling",
-            "off (sched_rt_runtime_us -1): a runaway real-time process blocks its CPU",
+            "off (sched_rt_runtime_us -1): a runaway real-time process would block its CPU",
             "sudo sysctl kernel.sched_rt_runtime_us=950000",
         )
     share = runtime / period
-    found = f"real-time processes get {runtime / 1000:g} ms of each {period / 1000:g} ms; the loop sleeps between ticks"
+    found = (
+        f"real-time processes may use {runtime / 1000:g} ms of each {period / 1000:g} ms; the loop sleeps between ticks"
+    )
     if share < 0.5:
-        return needs.punctuality("rt-throttling", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
-    return passed("rt-throttling", found)
+        return needs.timing_finding("rt-throttling", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
+    return report_pass("rt-throttling", found)
 
 
 def _check_lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if not needs.lock_memory:
-        return passed("memory-lock", "not requested (realtime.lock_memory false)")
+        return report_pass("memory-lock", "not requested (realtime.lock_memory false)")
     limit = facts.memlock_bytes
-    enough = limit == _UNLIMITED or limit >= _LOOP_LOCKED_BYTES
-    if facts.may_lock_anything and not facts.lock_error:
-        return passed("memory-lock", "granted (CAP_IPC_LOCK)")
+    is_sufficient = limit == _UNLIMITED or limit >= _LOOP_LOCKED_BYTES
+    if facts.may_lock_all and not facts.lock_error:
+        return report_pass("memory-lock", "granted (CAP_IPC_LOCK)")
     size = "no limit" if limit == _UNLIMITED else f"limit {limit / 2**20:.0f} MiB"
-    if enough and not facts.lock_error:
-        return passed("memory-lock", f"granted ({size})")
-    # A finite limit is worse than none: locking succeeds first, and later allocations fail.
+    if is_sufficient and not facts.lock_error:
+        return report_pass("memory-lock", f"granted ({size})")
+    # Locking succeeds at first under a finite limit, but later allocations fail.
     found = f"{size}, the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
     found += f" ({facts.lock_error})" if facts.lock_error else ""
-    return needs.punctuality("memory-lock", found, grant_command(user, "memlock", "unlimited"))
+    return needs.timing_finding("memory-lock", found, grant_command(user, "memlock", "unlimited"))
 
 
 def _read_limit(machine: Machine, name: str) -> int:
-    """Soft limit of this process by its name in /proc/self/limits; -1 if unlimited, 0 if missing."""
+    """Read a soft limit of this process by its name in /proc/self/limits; -1 if unlimited, 0 if missing."""
     for line in (machine.text("proc/self/limits") or "").splitlines():
         if line.startswith(name):
             words = line.removeprefix(name).split()

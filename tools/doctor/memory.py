@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
+from onrig.tools.doctor.finding import Check, Needs, report_failure, report_pass, report_warning
 from onrig.tools.machine import Machine
 
 _SHM_FOLDER: Final = "dev/shm"
@@ -17,63 +17,70 @@ _SHM_FOLDER: Final = "dev/shm"
 class MemoryFacts(NamedTuple):
     """Memory and swap in bytes."""
 
-    available: int | None
-    swaps: dict[str, int]
-    """Used bytes by device, without compressed memory (zram)."""
-    shm_free: int | None
-    shm_size: int
-    shm_writable: bool
+    available_bytes: int | None
+    swap_used_bytes: dict[str, int]
+    """Swap space in use by device, except for compressed memory (zram)."""
+    shm_free_bytes: int | None
+    shm_size_bytes: int
+    is_shm_writable: bool
 
 
 def read_memory(machine: Machine) -> MemoryFacts:
     """Read the facts about memory, swap and shared memory."""
-    available = None
+    available_bytes = None
     for line in (machine.text("proc/meminfo") or "").splitlines():
         if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) << 10
+            available_bytes = int(line.split()[1]) << 10
     swaps = {}
     for line in (machine.text("proc/swaps") or "").splitlines()[1:]:
         name, _, _, used, *_ = line.split()
         if "zram" not in name:
             swaps[name] = int(used) << 10
-    free, size, writable = None, 0, False
+    free, size, is_writable = None, 0, False
     folder = machine.path(_SHM_FOLDER)
     if folder.is_dir():
         status = os.statvfs(folder)
         free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
-        writable = os.access(folder, os.W_OK)
-    return MemoryFacts(available, swaps, free, size, writable)
+        is_writable = os.access(folder, os.W_OK)
+    return MemoryFacts(available_bytes, swaps, free, size, is_writable)
 
 
 def check_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
     """Findings on memory, swap and shared memory."""
     required = needs.memory_bytes
-    if facts.available is None:
-        yield passed("memory", "this machine does not report free memory")
-    elif facts.available < required:
-        found = f"{_mib(facts.available)} available, a run takes about {_mib(required)}"
-        yield warned("memory", found, "end other programs, or bound the run's memory: selection: {capacity_bytes: N}")
+    if facts.available_bytes is None:
+        yield report_pass("memory", "this machine does not report free memory")
+    elif facts.available_bytes < required:
+        found = f"{_mib(facts.available_bytes)} available, a run needs about {_mib(required)}"
+        yield report_warning(
+            "memory", found, "end other programs, or limit the run's memory: selection: {capacity_bytes: N}"
+        )
     else:
-        yield passed("memory", f"{_mib(facts.available)} available, a run takes about {_mib(required)}")
-    used = sum(facts.swaps.values())
-    if facts.swaps and (used or not needs.lock_memory):
-        found = f"swap on {', '.join(facts.swaps)}, {_mib(used)} in use: replay and learner may wait for it"
-        yield warned("swap", found, "sudo swapoff -a")
+        yield report_pass("memory", f"{_mib(facts.available_bytes)} available, a run needs about {_mib(required)}")
+    used = sum(facts.swap_used_bytes.values())
+    if facts.swap_used_bytes and (used or not needs.lock_memory):
+        found = (
+            f"swap on {', '.join(facts.swap_used_bytes)}, {_mib(used)} in use: replay and learner may have to wait "
+            "for it"
+        )
+        yield report_warning("swap", found, "sudo swapoff -a")
     else:
-        yield passed("swap", f"{', '.join(facts.swaps)}, none in use" if facts.swaps else "none")
+        yield report_pass(
+            "swap", f"{', '.join(facts.swap_used_bytes)}, none in use" if facts.swap_used_bytes else "none"
+        )
     yield _check_shm(facts, needs)
 
 
 def _check_shm(facts: MemoryFacts, needs: Needs) -> Check:
-    if facts.shm_free is None:
+    if facts.shm_free_bytes is None:
         found = "/dev/shm is missing: the loop's ring would be on a disk"
-        return needs.punctuality("shared-memory", found, "sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
-    if not facts.shm_writable:
-        return failed("shared-memory", "/dev/shm is not writable by this user", "sudo chmod 1777 /dev/shm")
-    size = f"{_mib(facts.shm_free)} free of {_mib(facts.shm_size)}, a run takes {_mib(needs.shm_bytes)}"
-    if facts.shm_free < needs.shm_bytes:
-        return failed("shared-memory", size, "sudo mount -o remount,size=256M /dev/shm")
-    return passed("shared-memory", size)
+        return needs.timing_finding("shared-memory", found, "sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
+    if not facts.is_shm_writable:
+        return report_failure("shared-memory", "/dev/shm is not writable by this user", "sudo chmod 1777 /dev/shm")
+    size = f"{_mib(facts.shm_free_bytes)} free of {_mib(facts.shm_size_bytes)}, a run needs {_mib(needs.shm_bytes)}"
+    if facts.shm_free_bytes < needs.shm_bytes:
+        return report_failure("shared-memory", size, "sudo mount -o remount,size=256M /dev/shm")
+    return report_pass("shared-memory", size)
 
 
 def _mib(n: int) -> str:
@@ -91,21 +98,24 @@ _REMOTE_KINDS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph
 
 
 class DiskFacts(NamedTuple):
-    """Facts about the file system of the folder, or of its nearest existing parent."""
+    """File system of the run folder, or of its nearest existing parent."""
 
     folder: Path
     mount: str
     kind: str
-    read_only: bool
-    writable: bool
+    is_read_only: bool
+    is_writable: bool
     free_bytes: int
     size_bytes: int
     obstacle: Path | None = None
-    """File in place of the folder or one of its parents."""
+    """File at the path of the folder or of one of its parents."""
 
 
 def find_mount(mounts: str, path: Path) -> tuple[str, str, bool]:
-    """Find (mount point, kind, read-only) of ``path`` (absolute) in the text of /proc/mounts; the last entry wins."""
+    """Find (mount point, kind, read-only) of the absolute ``path`` in the text of /proc/mounts.
+
+    The last of several entries for a mount point counts.
+    """
     found = ("/", "?", False)
     for line in mounts.splitlines():
         fields = line.split()
@@ -124,10 +134,10 @@ def read_disk(machine: Machine, needs: Needs) -> DiskFacts:
     while not existing.exists():
         existing = existing.parent
     status = os.statvfs(existing)
-    mount, kind, read_only = find_mount(machine.text("proc/mounts") or "", existing.resolve())
+    mount, kind, is_read_only = find_mount(machine.text("proc/mounts") or "", existing.resolve())
     free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
     obstacle = None if existing.is_dir() else existing
-    return DiskFacts(folder, mount, kind, read_only, os.access(existing, os.W_OK), free, size, obstacle)
+    return DiskFacts(folder, mount, kind, is_read_only, os.access(existing, os.W_OK), free, size, obstacle)
 
 
 def check_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
@@ -135,24 +145,24 @@ def check_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
     required = needs.disk_bytes or _DEFAULT_DISK_BYTES
     location = f"{facts.folder} ({facts.kind} on {facts.mount})"
     space = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
-    elsewhere = "run elsewhere: onrig run ... --run-dir DIR"
+    run_elsewhere = "run elsewhere: onrig run ... --run-dir DIR"
     estimate = f"a run may take {_gb(required)}" if needs.disk_bytes else "a long run needs more"
     if facts.obstacle is not None:
-        yield failed("disk", f"{facts.folder} cannot be a folder: {facts.obstacle} is a file", elsewhere)
-    elif facts.read_only:
-        yield failed("disk", f"{location} is read-only", f"sudo mount -o remount,rw {facts.mount}")
-    elif not facts.writable:
-        yield failed("disk", f"{location} is not writable by this user", elsewhere)
+        yield report_failure("disk", f"{facts.folder} cannot be created: {facts.obstacle} is a file", run_elsewhere)
+    elif facts.is_read_only:
+        yield report_failure("disk", f"{location} is read-only", f"sudo mount -o remount,rw {facts.mount}")
+    elif not facts.is_writable:
+        yield report_failure("disk", f"{location} is not writable by this user", run_elsewhere)
     elif facts.free_bytes < required:
-        yield failed("disk", f"{location}: {space}, {estimate}", f"remove old runs, or {elsewhere}")
+        yield report_failure("disk", f"{location}: {space}, {estimate}", f"remove old runs, or {run_elsewhere}")
     elif facts.kind in _VOLATILE_KINDS:
-        yield warned("disk", f"{location}: {space}, lost at the next boot", elsewhere)
+        yield report_warning("disk", f"{location}: {space}; its content is lost at the next boot", run_elsewhere)
     elif facts.kind in _REMOTE_KINDS:
-        yield warned("disk", f"{location}: {space}, over the network, which slows down checkpoints", elsewhere)
+        yield report_warning("disk", f"{location}: {space}; the network slows down checkpoints", run_elsewhere)
     elif facts.free_bytes < 2 * required:
-        yield warned("disk", f"{location}: {space}, {estimate}", f"remove old runs, or {elsewhere}")
+        yield report_warning("disk", f"{location}: {space}, {estimate}", f"remove old runs, or {run_elsewhere}")
     else:
-        yield passed("disk", f"{location}: {space}" + (f", {estimate}" if needs.disk_bytes else ""))
+        yield report_pass("disk", f"{location}: {space}" + (f", {estimate}" if needs.disk_bytes else ""))
 
 
 def _gb(n: int) -> str:

@@ -1,4 +1,4 @@
-"""Serial port checks: persistent names, permissions, holders, FTDI latency timer."""
+"""Checks of serial ports (persistent names, permissions, holders, latency timer of FTDI adapters) and of the keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from onrig.tools.doctor.finding import Check, Needs, Verdict, failed, passed, warned
+from onrig.tools.doctor.finding import Check, Needs, Verdict, report_failure, report_pass, report_warning
 from onrig.tools.machine import Machine
 from onrig.tools.ports import UDEV_COMMAND, PortFacts, interfering_programs, read_port, read_ports
 
@@ -18,29 +18,32 @@ def check_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
     """Findings on the configured port."""
     path = facts.path
     if not facts.device:
-        yield failed("port", f"{path}: no such port", "plug the device in; `onrig ports` lists the ports")
+        yield report_failure("port", f"{path}: no such port", "connect the device; `onrig ports` lists the ports")
         return
     port = path if path == facts.device else f"{path} ({facts.device})"
     if not facts.is_terminal:
-        yield failed("port", f"{port}: not a serial port", "name the port itself at device.port.path")
+        yield report_failure("port", f"{port}: not a serial port", "set device.port.path to a serial port")
         return
     if not facts.accessible:
         remedy = f"sudo usermod -aG {facts.group} {user}, then log out and in again"
-        yield failed("port", f"{port}: no permission (group {facts.group})", remedy)
+        yield report_failure("port", f"{port}: no permission (group {facts.group})", remedy)
     elif facts.console:
-        remedy = "sudo raspi-config: Interface, Serial Port, no login shell; or remove console= from the command line"
-        yield failed("port", f"{port}: the kernel's console uses this port", remedy)
+        remedy = (
+            "sudo raspi-config: Interface, Serial Port, no login shell; or remove console= from the kernel's command "
+            "line"
+        )
+        yield report_failure("port", f"{port}: the kernel's console uses this port", remedy)
     elif facts.persistent_path and path != facts.persistent_path and path == facts.device:
-        remedy = f"write device: {{port: {{path: {facts.persistent_path}}}}}"
-        yield warned("port", f"{port}: the name may change when it is plugged in again", remedy)
+        remedy = f"set device: {{port: {{path: {facts.persistent_path}}}}}"
+        yield report_warning("port", f"{port}: the name may change when the device is reconnected", remedy)
     else:
-        yield passed("port", port)
+        yield report_pass("port", port)
     yield from _check_latency(facts)
     if facts.holders:
-        remedy = "end it first: onrig stop, or the program itself"
-        yield failed("port-holder", f"{port} is open in {', '.join(facts.holders)}", remedy)
+        remedy = "end that program first; a run with `onrig stop`"
+        yield report_failure("port-holder", f"{port} is open in {', '.join(facts.holders)}", remedy)
     else:
-        yield passed("port-holder", "not open in any process visible to this user")
+        yield report_pass("port-holder", "not open in any process visible to this user")
 
 
 def _check_latency(facts: PortFacts) -> Iterator[Check]:
@@ -50,15 +53,15 @@ def _check_latency(facts: PortFacts) -> Iterator[Check]:
     if facts.latency_ms > _MAX_LATENCY_MS:
         command = f"echo 1 | sudo tee /sys/bus/usb-serial/devices/{name}/latency_timer"
         found = f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms (Onrig requests less)"
-        yield warned("port-latency", found, f"{command}    (for good, by a udev rule: {UDEV_COMMAND})")
+        yield report_warning("port-latency", found, f"{command}    (permanently, by a udev rule: {UDEV_COMMAND})")
     else:
-        yield passed("port-latency", f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms")
+        yield report_pass("port-latency", f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms")
 
 
 def summarise_ports(ports: list[PortFacts]) -> Check:
-    """Summary of a machine's ports, without a configured one."""
+    """Summarise all ports of a machine in one finding, for use without a configured port."""
     if not ports:
-        return passed("ports", "no USB or board serial ports (a twin needs none)")
+        return report_pass("ports", "no USB or board serial ports (a twin needs none)")
     lines = []
     verdict, remedy = Verdict.PASS, ""
     for port in ports:
@@ -81,19 +84,19 @@ def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
         for port in found:
             yield from _check_latency(port)
     for rival in interfering_programs(machine):
-        yield warned(rival.name, rival.does, rival.remedy)
+        yield report_warning(rival.name, rival.does, rival.remedy)
 
 
 def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Findings on the keys, as checked by a run; needs zmq."""
+    """Findings on the keys, by the same checks as in a run; needs zmq."""
     if needs.config is None:
         return
     if not needs.listens:
-        yield passed("keys", "none needed: the rig accepts no remote connections")
+        yield report_pass("keys", "none needed: the rig accepts no remote connections")
         return
     if needs.keys is None:
-        found = "plain loopback: any user of this machine may connect, unencrypted"
-        yield warned("keys", found, "onrig keys K, then link: {keys: K/rig}")
+        found = "loopback without keys: any user of this machine may connect, unencrypted"
+        yield report_warning("keys", found, "onrig keys K, then link: {keys: K/rig}")
         return
     from onrig.runtime.link.keys import KeyFault, load_rig_keys, pair_fingerprint
 
@@ -101,7 +104,7 @@ def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
         keys = load_rig_keys(needs.keys)
     except KeyFault as fault:
         found, _, remedy = str(fault).rpartition("; ")
-        yield failed("keys", found or remedy, remedy if found else "onrig keys DIR")
+        yield report_failure("keys", found or remedy, remedy if found else "onrig keys DIR")
         return
     names = ", ".join(sorted(keys.allowed.values()))
-    yield passed("keys", f"{needs.keys}: rig {pair_fingerprint(keys.pair)}, admitted: {names}")
+    yield report_pass("keys", f"{needs.keys}: rig {pair_fingerprint(keys.pair)}, admitted: {names}")

@@ -1,4 +1,4 @@
-"""Wake-up latency of a loop on this machine at the configured rate, priority and CPU."""
+"""Measurement of wake-up latency on this machine, at the configured rate, priority and CPU of the loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onrig.runtime.control.realtime import die_with_parent, enter_realtime, free
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.process_settings import RealTime
 from onrig.tools.doctor import cyclictest
-from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, Verdict, warned
+from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, Verdict, report_warning
 from onrig.tools.machine import Machine
 
 LONG_DURATION_S: Final = 10.0
@@ -26,10 +26,10 @@ QUICK_DURATION_S: Final = 1.0
 _START_TIMEOUT_S: Final = 30.0
 _TICK_COUNT_RANGE: Final = (20, 100_000)
 _MAX_LATE_SHARE: Final = 0.1
-"""Share of the period above which p99.9 gives a warning: the rest must suffice for policy and transmission."""
+"""p99.9 as a share of the period that gives a warning; policy and transmission need the remaining time."""
 
 OnProgress = Callable[[float], None]
-"""Receives the remaining seconds."""
+"""Function that receives the remaining time (s)."""
 
 
 class Latency(NamedTuple):
@@ -44,11 +44,11 @@ class Latency(NamedTuple):
 class LoopFacts(NamedTuple):
     """Results of the measurement."""
 
-    answer: Measurement | None
+    measurement: Measurement | None
     problem: str
-    """Reason why there is no answer."""
+    """Reason for a missing measurement."""
     cyclictest: Latency | None
-    """Simultaneous result of cyclictest; None if it is not installed or fails."""
+    """Result of cyclictest, run at the same time; None if it is not installed or fails."""
     preempt_rt: bool
 
 
@@ -59,7 +59,7 @@ def tick_count(seconds: float, rate_hz: float) -> int:
 
 
 def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> LoopFacts:
-    """Measure the loop, simultaneously with cyclictest if it is installed."""
+    """Measure a loop and, if it is installed, cyclictest at the same time."""
     settings = RealTime(needs.priority, needs.cpu, needs.lock_memory)
     ticks = tick_count(seconds, needs.rate_hz)
     seconds = ticks / needs.rate_hz
@@ -86,7 +86,7 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
                 remaining_s = deadline_s - time.monotonic()
                 if remaining_s <= 0:
                     return LoopFacts(
-                        None, f"the loop did not end in {seconds + _START_TIMEOUT_S:.0f} s", None, preempt_rt
+                        None, f"the loop did not end within {seconds + _START_TIMEOUT_S:.0f} s", None, preempt_rt
                     )
                 on_progress(max(0.0, remaining_s - _START_TIMEOUT_S))
         latency = None if cyclictest_process is None else _read_latency(cyclictest_process)
@@ -103,52 +103,62 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
 
 
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the first line; if it is missing, later output gives the reason."""
+    """Wait for the line before the first tick; if there is none, the process reports why at its end."""
     if process.stdout is not None and select.select((process.stdout,), (), (), _START_TIMEOUT_S)[0]:
-        os.read(process.stdout.fileno(), len(READY))
+        os.read(process.stdout.fileno(), len(READY_LINE))
 
 
 def _read_latency(process: subprocess.Popen[str]) -> Latency | None:
     try:
-        us = cyclictest.parse(process.communicate(timeout=_START_TIMEOUT_S)[0]).summary_us()
+        percentiles_us = cyclictest.parse(process.communicate(timeout=_START_TIMEOUT_S)[0]).summary_us()
     except (subprocess.TimeoutExpired, cyclictest.CyclictestFailed):
         return None
-    return Latency(*(us[name] or 0.0 for name in Latency._fields))
+    return Latency(*(percentiles_us[name] or 0.0 for name in Latency._fields))
 
 
 def check_loop(facts: LoopFacts, needs: Needs) -> Check:
-    """Check the latencies: at most WARN for a stock kernel, which guarantees nothing; PREEMPT_RT can FAIL."""
-    answer = facts.answer
-    if answer is None:
-        return warned(
-            "loop", f"could not be measured: {facts.problem}", "run `onrig doctor` again; if it recurs, report it"
+    """Check the latencies.
+
+    A stock kernel guarantees nothing and gets a WARN at most; with PREEMPT_RT, missed ticks of a configured run are a
+    FAIL.
+    """
+    measurement = facts.measurement
+    if measurement is None:
+        return report_warning(
+            "loop", f"could not be measured: {facts.problem}", "run `onrig doctor` again; if this recurs, report it"
         )
     period = needs.period_us
-    scheduler = f"SCHED_FIFO {needs.priority}" if answer.fifo else "the ordinary scheduler"
+    scheduler = f"SCHED_FIFO {needs.priority}" if measurement.has_fifo else "the ordinary scheduler"
     found = (
-        f"{answer.ticks} ticks at {needs.rate_hz:g} Hz under {scheduler}: late by p50 {answer.p50:.0f}, "
-        f"p99 {answer.p99:.0f}, p99.9 {answer.p999:.0f}, max {answer.max:.0f} us; missed {answer.missed}"
+        f"{measurement.ticks} ticks at {needs.rate_hz:g} Hz under {scheduler}: late by p50 {measurement.p50:.0f}, "
+        f"p99 {measurement.p99:.0f}, p99.9 {measurement.p999:.0f}, max {measurement.max:.0f} us; "
+        f"missed {measurement.missed}"
     )
-    figures = {"p50_us": answer.p50, "p99_us": answer.p99, "p999_us": answer.p999, "max_us": answer.max}
-    figures |= {"ticks": float(answer.ticks), "missed": float(answer.missed), "period_us": period}
+    figures = {
+        "p50_us": measurement.p50,
+        "p99_us": measurement.p99,
+        "p999_us": measurement.p999,
+        "max_us": measurement.max,
+    }
+    figures |= {"ticks": float(measurement.ticks), "missed": float(measurement.missed), "period_us": period}
     if facts.cyclictest is not None:
         p50, p99, p999, maximum = facts.cyclictest
         found += f" (cyclictest: p50 {p50:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}, max {maximum:.0f} us)"
         figures |= {"cyclictest_p50_us": p50, "cyclictest_p99_us": p99, "cyclictest_p999_us": p999}
         figures["cyclictest_max_us"] = maximum
-    if not answer.missed and answer.p999 <= _MAX_LATE_SHARE * period:
+    if not measurement.missed and measurement.p999 <= _MAX_LATE_SHARE * period:
         return Check("loop", Verdict.PASS, found, "", figures)
     if not needs.realtime:
-        return Check("loop", Verdict.PASS, f"{found}; in lockstep nothing is ever late", "", figures)
+        return Check("loop", Verdict.PASS, f"{found}; lockstep has no deadlines", "", figures)
     machine_stalls = facts.cyclictest is not None and facts.cyclictest.p999 > _MAX_LATE_SHARE * period
     if machine_stalls:
-        remedy = f"the machine itself stalls (cyclictest as well): end other programs; {REAL_TIME_PAGE}"
-    elif not answer.fifo:
+        remedy = f"the machine stalls (cyclictest is late, too): end other programs; {REAL_TIME_PAGE}"
+    elif not measurement.has_fifo:
         remedy = f"grant SCHED_FIFO (see sched-fifo above); {REAL_TIME_PAGE}"
     else:
         remedy = f"end other programs, or lower rate_hz; {REAL_TIME_PAGE}"
-    broken = facts.preempt_rt and answer.fifo and answer.missed and needs.config is not None
-    return Check("loop", Verdict.FAIL if broken else Verdict.WARN, found, remedy, figures)
+    realtime_fails = facts.preempt_rt and measurement.has_fifo and measurement.missed and needs.config is not None
+    return Check("loop", Verdict.FAIL if realtime_fails else Verdict.WARN, found, remedy, figures)
 
 
 def examine_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> Iterator[Check]:
@@ -156,8 +166,11 @@ def examine_loop(machine: Machine, needs: Needs, seconds: float, on_progress: On
     yield check_loop(read_loop(machine, needs, seconds, on_progress), needs)
 
 
-READY: Final = b"ready\n"
-"""Line printed before the first tick: locking memory keeps a CPU busy, so concurrent measurements start after it."""
+READY_LINE: Final = b"ready\n"
+"""Line printed before the first tick.
+
+Locking memory keeps a CPU busy, so concurrent measurements must not start earlier.
+"""
 _WARM_UP_TICKS: Final = 20
 _WARM_UP_NS: Final = 300_000_000
 
@@ -171,7 +184,7 @@ class MeasurementRequest(msgspec.Struct, frozen=True):
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """Results; times in microseconds."""
+    """Results of the measurement; times in microseconds."""
 
     ticks: int
     missed: int
@@ -180,18 +193,18 @@ class Measurement(msgspec.Struct, frozen=True):
     p99: float
     p999: float
     max: float
-    fifo: bool
+    has_fifo: bool
     warnings: list[str]
 
 
-def pace(period_ns: int, ticks: int) -> tuple[array[int], int]:
+def time_wake_ups(period_ns: int, ticks: int) -> tuple[array[int], int]:
     """Wake up ``ticks`` times; returns the lateness of each (ns) and the number of missed periods."""
     lateness_ns = array("q", bytes(8 * ticks))
     now, sleep = time.monotonic_ns, time.sleep
     missed = 0
     due_ns = now() + period_ns
     for i in range(-max(_WARM_UP_TICKS, _WARM_UP_NS // period_ns), ticks):
-        # Python's absolute sleep rounds; a second sleep covers the remainder.
+        # Python rounds its sleeps; a second one covers the remainder.
         while (remaining_ns := due_ns - now()) > 0:
             sleep(remaining_ns * 1e-9)
         delay_ns = now() - due_ns
@@ -207,19 +220,28 @@ def measure(request: MeasurementRequest, on_ready: Callable[[], None] = lambda: 
     warnings = enter_realtime(request.realtime)
     freeze_collector()
     on_ready()
-    lateness_ns, missed = pace(request.period_ns, request.ticks)
-    fifo = hasattr(os, "SCHED_FIFO") and os.sched_getscheduler(0) == os.SCHED_FIFO
+    lateness_ns, missed = time_wake_ups(request.period_ns, request.ticks)
+    has_fifo = hasattr(os, "SCHED_FIFO") and os.sched_getscheduler(0) == os.SCHED_FIFO
     histogram = DurationHistogram()
     histogram.add(np.frombuffer(lateness_ns, np.int64))
-    us = {name: value or 0.0 for name, value in histogram.summary_us().items()}
-    return Measurement(request.ticks, missed, us["p50"], us["p99"], us["p999"], us["max"], fifo, warnings)
+    percentiles_us = {name: value or 0.0 for name, value in histogram.summary_us().items()}
+    return Measurement(
+        request.ticks,
+        missed,
+        percentiles_us["p50"],
+        percentiles_us["p99"],
+        percentiles_us["p999"],
+        percentiles_us["max"],
+        has_fifo,
+        warnings,
+    )
 
 
 def _print_ready() -> None:
-    os.write(1, READY)
+    os.write(1, READY_LINE)
 
 
 if __name__ == "__main__":
     die_with_parent()
-    answer = measure(msgspec.json.decode(sys.argv[1], type=MeasurementRequest), _print_ready)
-    os.write(1, msgspec.json.encode(answer) + b"\n")
+    measurement = measure(msgspec.json.decode(sys.argv[1], type=MeasurementRequest), _print_ready)
+    os.write(1, msgspec.json.encode(measurement) + b"\n")

@@ -1,4 +1,4 @@
-"""Requirements of a configured run; imports the configuration packages, which need working wheels."""
+"""Requirements of a configured run; imports configuration packages, which need working wheels."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from onrig.runtime.task import episode_steps
 from onrig.tools.doctor.finding import Needs
 
 _CHECKPOINT_GROWTH: Final = 3.5
-"""Maximum size of a memory's rows on disk, as a multiple of the memory (``onrig.runtime.replay.checkpoint``)."""
+"""Maximum size of the rows on disk, as a multiple of the memory (``onrig.runtime.replay.checkpoint``)."""
 _ORDER_BYTES_PER_SLOT: Final = 3 * 16
 """Bytes of order segments on disk, per slot."""
 _STAMP_BYTES_PER_SLOT: Final = 12
 _SOCKETS_BYTES: Final = 64 << 10
 _LOG_BYTES_PER_RECORD_BYTE: Final = 2.0
-"""Bytes of log per byte of a record, including names and time stamps; a generous estimate."""
+"""Bytes of log per byte of a record, including names and time stamps; a high estimate."""
 _POLICY_BYTES: Final = 64 << 10
-"""Bytes of a policy, one per training episode; more than those of the shipped networks."""
+"""Size of a policy, one per training episode; larger than with the shipped networks."""
 _RIG_BYTES: Final = 300 << 20
-"""Memory of control, replay and supervisor (locked), measured on a small x86 machine."""
+"""Memory of control, replay and supervisor processes (locked), measured on a small x86 machine."""
 _LEARNER_BYTES: Final = 300 << 20
 
 
 def determine_needs(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
-    """Determine the requirements; ``port`` replaces the configured device."""
+    """Determine the requirements of a run; ``port`` replaces the configured device."""
     record = record_layout(config)
     memory = capacity_of(config) * (layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT)
     if port is None and config.device.port is not None:
@@ -63,12 +63,12 @@ def learner_bytes(config: RunConfig) -> int:
 
 
 def complete_run_bytes(config: RunConfig) -> int:
-    """Estimate the disk space of a complete run, generously."""
+    """Estimate the maximum disk space of a complete run."""
     return disk_bytes(config, record_layout(config).size)
 
 
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:
-    """Estimate the size of a complete run's folder, generously: memory, policies, log."""
+    """Estimate the maximum size of the folder of a complete run: memory, policies and log."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     ticks = (config.episodes + evaluations) * (episode_steps(config.task, config.rate_hz) + 1)
     row = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT
@@ -78,7 +78,7 @@ def disk_bytes(config: RunConfig, record_bytes: int) -> int:
 
 
 def _log_bytes(config: RunConfig, record_bytes: int) -> float:
-    """Size of the log, including the space that it leaves for the memory."""
+    """Estimate the size of the log, including the space that it keeps free for the memory."""
     if config.log.mcap is False:
         return 0.0
     total = record_bytes * _LOG_BYTES_PER_RECORD_BYTE / config.log.decimation

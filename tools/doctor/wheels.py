@@ -1,7 +1,7 @@
 """Library checks: each library is imported and exercised in a separate process.
 
-A wheel built for a newer processor kills the process (SIGILL): onnxruntime 1.21 and several torch releases do so on a
-Raspberry Pi 4. The crash is reported here instead of ending the run.
+A wheel built for a newer processor kills its process (SIGILL), as onnxruntime 1.21 and several torch releases do on a
+Raspberry Pi 4. The crash is thus reported here before it can end a run.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.hw import native
-from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
+from onrig.tools.doctor.finding import Check, Needs, report_failure, report_pass, report_warning
 from onrig.tools.machine import Machine
 
 _EXERCISE_TIMEOUT_S: Final = 120.0
-"""Timeout of a library; the first import of torch from an SD card takes a while."""
+"""Timeout for exercising a library; the first import of torch from an SD card takes long."""
 GEMM_MODEL: Final = (
     b"c-rIOusX}c#m~i9!NpiE#8|1s;+~qDE5w+t)x*RA1OkjsjOAVpObiSR_9Gcb2?K*jh>wehgHecsi;05~h&hsgf|clkPApsu0=xip_8Nl"
 )
@@ -29,14 +29,14 @@ GEMM_MODEL: Final = (
 
 
 class Wheel(NamedTuple):
-    """A library, and a short exercise of it."""
+    """A library with a short exercise of it."""
 
     package: str
-    """Name for pip."""
+    """Name of the package for pip."""
     code: str
     """Python code that succeeds only if the library works."""
     torch: bool = False
-    """Whether only algorithms written in torch need it."""
+    """Whether the library is needed only by algorithms written in torch."""
 
 
 WHEELS: Final = (
@@ -97,26 +97,26 @@ def read_wheels(wheels: Iterable[Wheel], reader: Callable[[Wheel], WheelFacts] =
 
 
 def required_wheels(needs_learner: bool | None) -> list[Wheel]:
-    """Return the libraries that a run needs; torch only if a learner may run."""
+    """Return the libraries that a run needs, including torch unless no learner runs."""
     return [w for w in WHEELS if not w.torch or needs_learner is not False]
 
 
 def is_importable(facts: WheelFacts) -> bool:
-    """Return whether the library can be imported here."""
+    """Return whether the library is installed and its exercise succeeded."""
     return facts.version is not None and facts.code == 0
 
 
 def check_wheel(facts: WheelFacts) -> Check:
-    """Finding on one library."""
+    """Return the finding on one library."""
     wheel, version = facts.wheel, facts.version
     name = f"wheel-{wheel.package}"
     pip = f"{sys.executable} -m pip install"
     if version is None:
         if wheel.torch:
-            return passed(name, "not installed; only algorithms written in torch need it")
-        return failed(name, "not installed", f"{pip} {wheel.package}")
+            return report_pass(name, "not installed; only algorithms written in torch need it")
+        return report_failure(name, "not installed", f"{pip} {wheel.package}")
     if is_importable(facts):
-        return passed(name, version)
+        return report_pass(name, version)
     remedy = f"{pip} '{wheel.package}<{version.partition('+')[0]}'"
     if facts.code is None:
         found, remedy = (
@@ -129,17 +129,17 @@ def check_wheel(facts: WheelFacts) -> Check:
         except ValueError:
             cause = f"signal {-facts.code}"
         hint = ": it uses instructions that this processor lacks" if cause == "SIGILL" else ""
-        found = f"{version}: dies with {cause}{hint}"
+        found = f"{version}: crashes with {cause}{hint}"
     else:
         found = f"{version}: {facts.last_line or f'ends with code {facts.code}'}"
         remedy = f"{pip} --force-reinstall {wheel.package}"
-    return warned(name, found, remedy) if wheel.torch else failed(name, found, remedy)
+    return report_warning(name, found, remedy) if wheel.torch else report_failure(name, found, remedy)
 
 
 def check_wheels(facts: Iterable[WheelFacts]) -> Iterator[Check]:
     """Findings on all exercised libraries."""
-    for one in facts:
-        yield check_wheel(one)
+    for wheel_facts in facts:
+        yield check_wheel(wheel_facts)
 
 
 _OLDEST_PYTHON = (3, 11)
@@ -147,39 +147,43 @@ _NEWEST_PYTHON = (3, 13)
 """Newest Python version tested."""
 
 
-def check_python(version: tuple[int, int], full: str, *, gil: bool, isolated: bool) -> Iterator[Check]:
+def check_python(version: tuple[int, int], full: str, *, has_gil: bool, isolated: bool) -> Iterator[Check]:
     """Findings on the Python version, the interpreter lock, and the virtual environment."""
     environment = "in a virtual environment" if isolated else "the system's own"
     found = f"Python {full}, {environment}"
     if version < _OLDEST_PYTHON:
-        yield failed("python", f"{found}: too old", "sudo apt install python3.11 python3.11-venv, then make setup")
+        yield report_failure(
+            "python", f"{found}: too old", "sudo apt install python3.11 python3.11-venv, then make setup"
+        )
     elif version > _NEWEST_PYTHON:
         newest = ".".join(map(str, _NEWEST_PYTHON))
-        yield warned(
+        yield report_warning(
             "python", f"{found}: newer than the versions that Onrig is tested with", f"use Python 3.11 to {newest}"
         )
-    elif not gil:
-        yield warned("python", f"{found}: without interpreter lock, not tested", "use an ordinary build of Python")
+    elif not has_gil:
+        yield report_warning(
+            "python", f"{found}: without interpreter lock, not tested", "use an ordinary build of Python"
+        )
     else:
-        yield passed("python", found)
+        yield report_pass("python", found)
 
 
 def examine_python(machine: Machine, needs: Needs) -> Iterator[Check]:
     """Read the facts about this Python, and check them."""
-    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     isolated = sys.prefix != sys.base_prefix
-    yield from check_python(sys.version_info[:2], platform.python_version(), gil=bool(gil), isolated=isolated)
+    yield from check_python(sys.version_info[:2], platform.python_version(), has_gil=bool(has_gil), isolated=isolated)
 
 
 def check_native(library: native.LibraryState, python: str) -> Check:
-    """Finding on the loaded variant of the C library."""
+    """Return the finding on the loaded variant of the C library."""
     if library.library is not None:
-        return passed("c-library", library.variant)
+        return report_pass("c-library", library.variant)
     reason = f"none: {library.reason}; {native.COST_WITHOUT_LIBRARY}"
     if "ONRIG_NATIVE" in library.reason:
-        return warned("c-library", reason, "unset ONRIG_NATIVE")
+        return report_warning("c-library", reason, "unset ONRIG_NATIVE")
     build = f"sudo apt install gcc libc6-dev, then {python} {Path(native.__file__).parent / 'build.py'}"
-    return warned("c-library", reason, build)
+    return report_warning("c-library", reason, build)
 
 
 def examine_native(machine: Machine, needs: Needs) -> Iterator[Check]:

@@ -1,9 +1,9 @@
 """Published trials of an experiment: one compressed file per cell, small enough for the repository.
 
-The folder has the layout of an experiment's (``onrig.tools.experiments.store``), but with ``trials/CELL.npz`` in place
-of ``trials/CELL/SEED.npz``; ``onrig report`` reads it like any other, and a copy of it can be resumed.
-The two scores of every episode of a run are rounded to 16 bits of their range in the cell, by at most 8e-6 of it;
-everything else is exact.
+The folder has the layout of an experiment's folder (``onrig.tools.experiments.store``), with ``trials/CELL.npz`` in
+place of ``trials/CELL/SEED.npz``. ``onrig report`` reads it like any other, and a copy of it can be resumed. The two
+scores of every episode of a run are rounded to 16 bits of their range in the cell, an error of at most 8e-6 of the
+range; everything else is exact.
 """
 
 from __future__ import annotations
@@ -33,51 +33,48 @@ from onrig.tools.experiments.store import (
     write_atomically,
 )
 
-DATA: Final = "data"
+DATA_FOLDER: Final = "data"
 """Folder of the archives next to the published pages."""
 _ROUNDED_ARRAYS: Final = ("train", "evaluation")
 _PRIVATE_FIELDS: Final = frozenset({"command"})
 """Fields of ``meta.json`` that contain local paths."""
 
 
-def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
-    """Write all finished trials of an experiment's folder to another, replacing its archives.
-
-    Raises OSError.
-    """
-    (into / TRIALS).mkdir(parents=True, exist_ok=True)
+def write_archive(folder: Path, target: Path, cells: Sequence[AnyCell]) -> None:
+    """Write all finished trials of an experiment's folder to ``target``, replacing archives there. Raises OSError."""
+    (target / TRIALS).mkdir(parents=True, exist_ok=True)
     for name in (SPEC, CELLS, COSTS):
         if (folder / name).exists():
-            shutil.copyfile(folder / name, into / name)
+            shutil.copyfile(folder / name, target / name)
     meta = msgspec.json.encode(_without_private(read_fields(folder / META)))
-    write_atomically(into / META, msgspec.json.format(meta, indent=1) + b"\n")
+    write_atomically(target / META, msgspec.json.format(meta, indent=1) + b"\n")
     written = set()
     for cell in cells:
         trials = read_trials(folder, cell)
         if len(trials.seeds):
             content = io.BytesIO()
-            np.savez_compressed(content, **pack(trials, exact=isinstance(cell, WorldCell)))
-            path = archive_path(into, cell)
+            np.savez_compressed(content, **pack(trials, keep_exact=isinstance(cell, WorldCell)))
+            path = archive_path(target, cell)
             write_atomically(path, content.getvalue())
             written.add(path)
-    for path in (into / TRIALS).glob("*.npz"):
+    for path in (target / TRIALS).glob("*.npz"):
         if path not in written:
             path.unlink()
 
 
-def pack(trials: CellTrials, *, exact: bool) -> dict[str, Any]:
+def pack(trials: CellTrials, *, keep_exact: bool) -> dict[str, Any]:
     """Arrays of an archive by name, with rounded scores as ``NAME.codes``, ``NAME.low`` and ``NAME.step``."""
     arrays: dict[str, Any] = {}
     for name, values in trials._asdict().items():
         if values is None:
             continue
-        rounded = None if exact or name not in _ROUNDED_ARRAYS else _to_16_bits(values)
+        rounded = None if keep_exact or name not in _ROUNDED_ARRAYS else _to_16_bits(values)
         arrays |= {name: values} if rounded is None else {f"{name}.{part}": array for part, array in rounded.items()}
     return arrays
 
 
 def _to_16_bits(values: NDArray[np.float64]) -> Mapping[str, NDArray[np.generic]] | None:
-    """Codes 0 to 65534 over the range of the values, 65535 for NaN; None without a finite range."""
+    """Encode values as 0 to 65534 over their range, NaN as 65535; None without a finite range."""
     missing = np.isnan(values)
     low, high = (float(f(values, where=~missing, initial=i)) for f, i in ((np.min, np.inf), (np.max, -np.inf)))
     if not np.isfinite(high - low):

@@ -16,24 +16,24 @@ from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.tools.experiments.spec import PLACEHOLDER, Setting, Spec, field_of_algorithm, fields_of, settings_of
+from onrig.tools.experiments.spec import PLACEHOLDER, Setting, Spec, algorithm_fields, field_of_algorithm, settings_of
 from onrig.tools.load import load
 
 REUSE: Final = 8
 """Average number of replays of an experience (de Bruin et al. 2018, App. B.1), which determines the number of updates
-unless that is set."""
+unless the spec sets it."""
 _UPDATES: Final = "learner.updates_per_episode"
 UNLIMITED: Final = Setting("limits", {}, ())
-"""Setting for trials, which have no shield (as in de Bruin et al. 2018): a rig's limits on rate and lease must not stop
-them."""
-_FILLED: Final = f"{{{PLACEHOLDER}}}"
+"""Setting that removes limits from trials, which have no shield (as in de Bruin et al. 2018); a rig's limits on rate
+and lease would stop them."""
+_PLACEHOLDER_TEXT: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
 """Reasons why the trials engine cannot run a configuration: ``onrig.learner.trials.supported.trials_problems``."""
 WorldProblems = Callable[[StepRun], list[tuple[str, str]]]
 """Reasons why trials cannot run in their world: ``onrig.learner.trials.supported.world_problems``."""
 Values = dict[str, tuple[object, NodePath]]
-"""Values that a cell sets, by short name, with their position in the spec; later ones win."""
+"""Values that a cell sets, by short name, with their positions in the spec; later ones take precedence."""
 
 
 class CellProblem(NamedTuple):
@@ -45,14 +45,14 @@ class CellProblem(NamedTuple):
 
 
 def world_config(
-    world: str, at: NodePath, spec: Spec, in_world: WorldProblems, values: Values
+    world: str, at: NodePath, spec: Spec, find_world_problems: WorldProblems, values: Values
 ) -> tuple[StepRun | None, list[CellProblem]]:
-    """Return the configuration of one cell in a world, or a problem."""
+    """Return the configuration of one cell in a world, and problems with it."""
     world_values = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
     document = parse_document(msgspec.json.encode(world_values).decode(), "")
     try:
-        settings = [*_pieces(spec), *_fill_placeholders(None, values)]
-    except _Unfilled as error:
+        settings = [*_plugin_settings(spec), *_fill_placeholders(None, values)]
+    except _AlphaMismatch as error:
         return None, [CellProblem(str(error), error.at)]
     origins = {override_origin(setting.assignment): setting.at for setting in settings}
     try:
@@ -63,7 +63,9 @@ def world_config(
         return None, [CellProblem(problem.message, origins.get(problem.file)) for problem in error.problems]
     origins_by_path = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
     origins_by_path |= {setting.path: setting.at for setting in settings}
-    problems = [CellProblem(f"{message} at {path}", origins_by_path.get(path)) for path, message in in_world(run)]
+    problems = [
+        CellProblem(f"{message} at {path}", origins_by_path.get(path)) for path, message in find_world_problems(run)
+    ]
     problems += _unused_axes(values, run.learner)
     if not problems:
         strategy = str(parse_strategy(run.selection.strategy))
@@ -72,13 +74,13 @@ def world_config(
 
 
 def run_config_of(
-    path: str, base: RunConfig, spec: Spec, engine_problems: EngineProblems, values: Values
+    path: str, base: RunConfig, spec: Spec, find_engine_problems: EngineProblems, values: Values
 ) -> tuple[RunConfig | None, list[CellProblem]]:
-    """Return the configuration of one cell, or a problem."""
+    """Return the configuration of one cell, and problems with it."""
     try:
-        settings = [Setting("episodes", spec.episodes, ("episodes",)), UNLIMITED, *_pieces(spec)]
+        settings = [Setting("episodes", spec.episodes, ("episodes",)), UNLIMITED, *_plugin_settings(spec)]
         settings += _fill_placeholders(base, values)
-    except _Unfilled as error:
+    except _AlphaMismatch as error:
         return None, [CellProblem(str(error), error.at)]
     origins = {f"--set {setting.assignment}": setting.at for setting in settings}
     try:
@@ -100,10 +102,10 @@ def run_config_of(
         selection=selection,
         learner=msgspec.json.decode(msgspec.json.encode(learner)),  # lists instead of tuples, as from `load`
     )
-    problems = [CellProblem(message, None) for message in engine_problems(config, learner)]
+    problems = [CellProblem(message, None) for message in find_engine_problems(config, learner)]
     problems += _unused_axes(values, learner)
     if config.episodes * steps < learner.batch:
-        message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
+        message = f"{config.episodes} episodes of {steps} steps do not fill a batch of {learner.batch} at episodes"
         problems.append(CellProblem(message, ("episodes",)))
     return config, problems
 
@@ -119,12 +121,12 @@ def _unused_axes(values: Values, learner: LearnerSettings) -> Iterator[CellProbl
     """Yield a problem for each axis whose setting the algorithm does not have."""
     for name, (_, at) in values.items():
         field = field_of_algorithm(name)
-        if field is not None and field not in fields_of(learner.algorithm):
+        if field is not None and field not in algorithm_fields(learner.algorithm):
             yield CellProblem(f"'{name}' sets learner.{learner.algorithm}.{field}, which does not exist", at)
 
 
 def _algorithm(base: RunConfig | None, values: Values) -> str:
-    """Name of a cell's algorithm, which may not exist."""
+    """Return the name of a cell's algorithm, which may be unknown."""
     learner, _ = values.get("learner", (None, ()))
     in_section = learner.get("algorithm") if isinstance(learner, Mapping) else None
     in_base = None if base is None else base.learner.get("algorithm")
@@ -132,14 +134,14 @@ def _algorithm(base: RunConfig | None, values: Values) -> str:
     return str(chosen)
 
 
-def _pieces(spec: Spec) -> Iterator[Setting]:
-    """Yield the settings of the spec's plugins in files."""
+def _plugin_settings(spec: Spec) -> Iterator[Setting]:
+    """Yield the settings for the plugin files of the spec."""
     for key, files in ({} if spec.python is msgspec.UNSET else spec.python).items():
         for name, path in files.items():
             yield Setting(f"python.{key}.{name}", path, ("python", key, name))
 
 
-class _Unfilled(ValueError):
+class _AlphaMismatch(ValueError):
     """A strategy and the axis ``alpha`` do not match."""
 
     def __init__(self, message: str, at: NodePath) -> None:
@@ -148,22 +150,22 @@ class _Unfilled(ValueError):
 
 
 def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Setting]:
-    """Return a cell's settings, with filled placeholders, in the order of ``values``; later ones win."""
+    """Return a cell's settings in the order of ``values``, with placeholders filled; later ones take precedence."""
     filler = values.get(PLACEHOLDER)
     settings: list[Setting] = []
     algorithm = _algorithm(base, values)
     for name, (value, at) in values.items():
-        if name == "strategy" and isinstance(value, str) and _FILLED in value:
+        if name == "strategy" and isinstance(value, str) and _PLACEHOLDER_TEXT in value:
             if filler is None:
                 message = f"'{value}' has a placeholder for the missing axis '{PLACEHOLDER}' at strategy"
-                raise _Unfilled(message, at)
-            value = value.replace(_FILLED, str(as_label(filler[0])))
+                raise _AlphaMismatch(message, at)
+            value = value.replace(_PLACEHOLDER_TEXT, str(as_label(filler[0])))
         settings += settings_of(name, value, at, base, algorithm)
     return settings
 
 
 def as_label(value: object) -> str | float | int:
-    """Convert a value for a cell's label: numbers and text are unchanged, others become JSON."""
+    """Convert a value for a cell's label: numbers and text are unchanged, other values become JSON."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     return msgspec.json.encode(value).decode()

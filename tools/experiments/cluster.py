@@ -1,6 +1,6 @@
 """Units as tasks on a Ray cluster, whose nodes need the same version of Onrig and the packages that a spec uses.
 
-Ray sends the function by name and its arguments as bytes: nothing is pickled by value.
+Ray transfers the function by name and its arguments as bytes: nothing is pickled by value.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from onrig.tools.experiments.jobs import (
     ENGINE,
     JobWorker,
     Unit,
-    engine_named,
-    job_of,
+    create_job,
+    load_engine,
 )
-from onrig.tools.experiments.workers import Event, Lost, NoWorkers, outcome
+from onrig.tools.experiments.workers import Event, NoWorkers, UnitLost, outcome_event
 from onrig.tools.workers import Answer, execute_call
 
 PROBE_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 60.0
-"""Connection timeout: a driver on a busy machine takes several seconds, and another program's port never answers."""
+"""Connection timeout: a driver on a busy machine takes several seconds, and an unrelated program at the port never
+answers."""
 _POLL_S: Final = 0.5
 _RETRIES: Final = 2
-"""Retries of a unit whose node is lost."""
+"""Number of retries of a unit whose node is lost."""
 _ADDRESS: Final = re.compile(r"(?P<scheme>ray://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 _PROBE_CODE: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False); ray.shutdown()"
 
 
 def address_problem(address: str) -> str | None:
-    """Problem with the form of an address, or None."""
+    """Return what is wrong with the format of an address, or None."""
     match = _ADDRESS.fullmatch(address)
     if address == "auto" or (match is not None and 0 < int(match["port"]) < 1 << 16):
         return None
@@ -48,7 +49,7 @@ def address_problem(address: str) -> str | None:
 
 
 class ClusterWorkers:
-    """The CPUs of a Ray cluster."""
+    """Workers on the CPUs of a Ray cluster."""
 
     def __init__(self, address: str) -> None:
         """Connect; raises NoWorkers within about a minute if there is no cluster."""
@@ -68,7 +69,7 @@ class ClusterWorkers:
         """See ``Workers``."""
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run_remotely)
         for unit in units:
-            job = msgspec.json.encode(job_of(unit))
+            job = msgspec.json.encode(create_job(unit))
             self._pending[task.remote(job, ENGINE, allowed_contents())] = unit
         while self._pending:
             finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=_POLL_S)
@@ -87,21 +88,21 @@ class ClusterWorkers:
 
 
 def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
-    """Run a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`.
+    """Run a job on a node of the cluster; takes a `Job` and returns an `Answer`, both encoded as bytes.
 
-    ``files``: contents of the Python files in the job's configuration, which the node does not have.
+    ``files``: contents of the Python files named in the job's configuration, which the node does not have.
     """
     receive(files)
-    worker = JobWorker(engine_named(engine), lambda episodes: None)
-    return msgspec.json.encode(execute_call(worker.do, [msgspec.Raw(job)]))
+    worker = JobWorker(load_engine(engine), lambda episodes: None)
+    return msgspec.json.encode(execute_call(worker.run_job, [msgspec.Raw(job)]))
 
 
 def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
     try:
         answer: Answer = msgspec.json.decode(ray.get(reference), type=Answer)
     except ray.exceptions.RayError as error:
-        return Lost(unit, f"lost on the cluster: {_last_line(str(error))}")
-    return outcome(unit, answer)
+        return UnitLost(unit, f"lost on the cluster: {_last_line(str(error))}")
+    return outcome_event(unit, answer)
 
 
 def _probe(address: str) -> None:

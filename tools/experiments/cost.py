@@ -1,4 +1,4 @@
-"""Estimate of the processor time of trials from a few updates of each kind of cell."""
+"""Estimate of the processor time of trials, from a few updates of each kind of cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.tools.experiments.grid import shown
+from onrig.tools.experiments.grid import cell_text
 from onrig.tools.experiments.store import AnyCell, WorldCell, write_atomically
 from onrig.tools.progress import progress_for
 
@@ -30,15 +30,15 @@ COSTS: Final = "costs.json"
 PROBE_S: Final = 0.3
 _MAX_EPISODE_STEPS: Final = 1000
 _N_EPISODES: Final = 4
-"""Number of episodes of a run's probe, which bounds its memory."""
+"""Number of episodes in the probe of a run, which limits its memory."""
 _MAX_GROUPS: Final = 50
 """Maximum number of timed groups of updates."""
 _N_PARTS: Final = (16, 8, 5, 4, 2, 1)
-"""Numbers of equal parts of a PPO batch, of which one is timed."""
+"""Possible numbers of equal parts of a PPO batch, of which one is timed."""
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Processor time of a cell's jointly trained trials, in s on one thread."""
+    """Processor time of a cell's jointly trained trials (s, on one thread)."""
 
     acting_s: float
     """Time of a training step in a world, or of an episode of a run with its evaluation and one update."""
@@ -50,48 +50,49 @@ class Cost(msgspec.Struct, frozen=True):
     """Number of timed updates or iterations."""
 
     def trial_s(self, cell: AnyCell) -> float:
-        """Time of a trial of the cell, or of all jointly timed trials."""
-        cost_s = self.acting_s * _length(cell) + self.update_s * updates_of(cell)
+        """Return the time of a trial of the cell, or of all jointly timed trials (s)."""
+        cost_s = self.acting_s * _steps_or_episodes(cell) + self.update_s * count_updates(cell)
         return cost_s + self.evaluation_s * cell.points * isinstance(cell, WorldCell)
 
 
-def updates_of(cell: AnyCell, steps: int | None = None) -> int:
-    """Number of updates or iterations of a trial, or of its first ``steps`` in a world."""
+def count_updates(cell: AnyCell, steps: int | None = None) -> int:
+    """Return the number of updates or iterations of a trial or, in a world, of its first ``steps``."""
     if not isinstance(cell, WorldCell):
         return round(cell.updates_by(cell.points))
     return cell.config.updates_until(cell.config.steps if steps is None else steps)
 
 
-def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
-    """Cost of ``at_once`` jointly trained trials of each cell, by the cell's id; cells of one kind share a probe.
+def estimate_costs(cells: Sequence[AnyCell], n_joint_trials: int) -> dict[str, Cost]:
+    """Measure the cost of ``n_joint_trials`` jointly trained trials of each cell; returns it by the cell's id.
 
-    Shows the progress on stderr.  Probes are untrained and have small memories: evaluations that end early, and updates
-    that scan the memory, take longer later.
+    Cells of one kind share a probe. Progress is shown on stderr. Probes are untrained and have small memories; later,
+    evaluations that end early and updates that scan the memory take longer.
     """
-    kinds = {kind_of(cell.config): cell for cell in reversed(cells)}
+    kinds = {cost_key(cell.config): cell for cell in reversed(cells)}
     progress = progress_for(len(kinds))
     costs = {}
     try:
         for kind, cell in reversed(kinds.items()):
-            progress.begin_step(f"trying {shown(cell)}")
+            progress.begin_step(f"measuring {cell_text(cell)}")
             if isinstance(cell, WorldCell):
-                costs[kind] = _in_world(cell.config, at_once)
+                costs[kind] = _world_cost(cell.config, n_joint_trials)
             else:
-                costs[kind] = _of_run(cell.config, at_once)
+                costs[kind] = _run_cost(cell.config, n_joint_trials)
             progress.finish_step(1)
     finally:
         progress.close()
-    return {cell.id: costs[kind_of(cell.config)] for cell in cells}
+    return {cell.id: costs[cost_key(cell.config)] for cell in cells}
 
 
 def write_costs(folder: Path, costs: Mapping[str, Cost]) -> None:
-    """Write costs of single trials, by the cell's id.  Raises OSError."""
+    """Write the costs of single trials by the id of the cell. Raises OSError."""
     write_atomically(folder / COSTS, msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
 
 
 def read_costs(folder: Path) -> dict[str, Cost]:
-    """Read costs of single trials, by the cell's id; empty if none were measured. Raises OSError, and ValueError for a
-    damaged file.
+    """Read the costs of single trials by the id of the cell; empty if none were measured.
+
+    Raises OSError, and ValueError for a damaged file.
     """
     path = folder / COSTS
     try:
@@ -102,15 +103,16 @@ def read_costs(folder: Path) -> dict[str, Cost]:
         raise ValueError(f"'{path}' is damaged ({error}): delete it and measure again with --costs") from None
 
 
-def describe_basis(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once: int) -> str:
-    """Describe the basis of an estimate."""
-    kinds = len({kind_of(cell.config) for cell in cells})
+def describe_basis(cells: Sequence[AnyCell], costs: Mapping[str, Cost], n_joint_trials: int) -> str:
+    """Describe what an estimate is based on."""
+    kinds = len({cost_key(cell.config) for cell in cells})
     min_updates = min(cost.updates for cost in costs.values())
-    return f"estimated from {min_updates} or more updates of {at_once} trials of each of {kinds} kinds of cells"
+    return f"estimated from {min_updates} or more updates of {n_joint_trials} trials of each of {kinds} kinds of cells"
 
 
-def kind_of(run: StepRun | RunConfig) -> bytes:
-    """Key of cells with equal update cost, which is independent of fractions (rates, exponents) and memory size."""
+def cost_key(run: StepRun | RunConfig) -> bytes:
+    """Return a key that is equal for cells with equal update cost, which depends neither on fractions (rates,
+    exponents) nor on memory size."""
     document = msgspec.to_builtins(run)
     for sampling in registry.load_available(registry.SAMPLERS).values():
         options = document["learner"].get(sampling.section)
@@ -128,22 +130,26 @@ def _without_fractions(value: object) -> object:
     return None if isinstance(value, float) else value
 
 
-def _length(cell: AnyCell) -> int:
+def _steps_or_episodes(cell: AnyCell) -> int:
     """Number of steps of a trial in a world, or of episodes of a run."""
     return cell.config.steps if isinstance(cell, WorldCell) else cell.config.episodes
 
 
-def _timed(call: Callable[[], Any]) -> float:
+def _time_call(call: Callable[[], Any]) -> float:
     start = time.process_time()
     call()
     return time.process_time() - start
 
 
-def _in_world(run: StepRun, at_once: int) -> Cost:
-    return _of_batches(run, at_once) if run.learner.selected.batch_steps else _of_steps(run, at_once)
+def _world_cost(run: StepRun, n_joint_trials: int) -> Cost:
+    return (
+        _on_policy_cost(run, n_joint_trials)
+        if run.learner.selected.batch_steps
+        else _off_policy_cost(run, n_joint_trials)
+    )
 
 
-def _of_steps(run: StepRun, at_once: int) -> Cost:
+def _off_policy_cost(run: StepRun, n_joint_trials: int) -> Cost:
     """Cost of an off-policy algorithm."""
     from onrig.learner.trials.engine import world_trials
 
@@ -152,24 +158,24 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
     # Acting without learning, and capacity for the experiences that the probe adds.
     steps = run.steps + fill + _MAX_GROUPS * run.update_every
     # Randomly dropped experiences would fill memories slowly; FULL must also hold the probe's experiences.
-    full, capacity = parse_strategy(run.selection.strategy).keeper.keeps_all, run.selection.capacity
-    capacity = steps if full and capacity is not None else capacity
+    keeps_all, capacity = parse_strategy(run.selection.strategy).keeper.keeps_all, run.selection.capacity
+    capacity = steps if keeps_all and capacity is not None else capacity
     selection = msgspec.structs.replace(run.selection, write_probability=1.0, capacity=capacity)
     evaluation = msgspec.structs.replace(run.evaluation, every=steps)
-    probed = {"steps": steps, "random_steps": run.steps, "evaluation": evaluation, "selection": selection}
-    trials = world_trials(msgspec.structs.replace(run, **probed), range(at_once))
+    probe_settings = {"steps": steps, "random_steps": run.steps, "evaluation": evaluation, "selection": selection}
+    trials = world_trials(msgspec.structs.replace(run, **probe_settings), range(n_joint_trials))
     try:
-        acting_s = _timed(lambda: trials.train(fill)) / fill
+        acting_s = _time_call(lambda: trials.train(fill)) / fill
         steps_per_update = run.update_every / run.updates
-        update_s, times = _update(
+        update_s, n_updates = _time_updates(
             lambda k: trials.train(math.ceil(k * steps_per_update)), trials.replay.learn, run.updates
         )
-        return Cost(acting_s, update_s, _timed(trials.evaluate), times)
+        return Cost(acting_s, update_s, _time_call(trials.evaluate), n_updates)
     finally:
         trials.close()
 
 
-def _of_batches(run: StepRun, at_once: int) -> Cost:
+def _on_policy_cost(run: StepRun, n_joint_trials: int) -> Cost:
     """Cost of an on-policy algorithm; for PPO, a part of a batch is timed."""
     from onrig.learner.trials.engine import world_trials
 
@@ -181,18 +187,18 @@ def _of_batches(run: StepRun, at_once: int) -> Cost:
         selected, batches = msgspec.structs.replace(selected, steps=selected.steps // parts), max(2, selected.depth)
         run = msgspec.structs.replace(run, learner=msgspec.structs.replace(run.learner, ppo=selected))
     n_gathered, n_parallel = selected.batch_steps - selected.parallel, selected.parallel
-    trials = world_trials(run, range(at_once))
+    trials = world_trials(run, range(n_joint_trials))
     try:
         for _ in range(batches - 1):
             trials.train(selected.batch_steps)
-        acting_s = _timed(lambda: trials.train(n_gathered)) / max(1, n_gathered)
-        update_s = max(0.0, _timed(lambda: trials.train(n_parallel)) - acting_s * n_parallel) * parts
-        return Cost(acting_s, update_s, _timed(trials.evaluate), 1)
+        acting_s = _time_call(lambda: trials.train(n_gathered)) / max(1, n_gathered)
+        update_s = max(0.0, _time_call(lambda: trials.train(n_parallel)) - acting_s * n_parallel) * parts
+        return Cost(acting_s, update_s, _time_call(trials.evaluate), 1)
     finally:
         trials.close()
 
 
-def _of_run(config: RunConfig, at_once: int) -> Cost:
+def _run_cost(config: RunConfig, n_joint_trials: int) -> Cost:
     from onrig.learner.trials.engine import run_trials
 
     selection = msgspec.structs.replace(config.selection, capacity=None)
@@ -200,26 +206,28 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
     trials = run_trials(
         msgspec.structs.replace(config, episodes=_N_EPISODES, selection=selection),
         msgspec.structs.replace(learner, updates_per_episode=1),
-        range(at_once),
+        range(n_joint_trials),
     )
     trials.advance()
-    episode_s = _timed(trials.advance)
+    episode_s = _time_call(trials.advance)
     trials.replay.n_consecutive_updates = 0
-    update_s, times = _update(lambda k: trials.advance(), trials.replay.learn, learner.updates_per_episode or 1)
-    return Cost(episode_s, update_s, 0.0, times)
+    update_s, n_updates = _time_updates(
+        lambda k: trials.advance(), trials.replay.learn, learner.updates_per_episode or 1
+    )
+    return Cost(episode_s, update_s, 0.0, n_updates)
 
 
-def _update(act: Callable[[int], Any], learn: Callable[[int], Any], max_group: int) -> tuple[float, int]:
-    """Time of an update in groups of at most ``max_group``, and the number of timed updates.
+def _time_updates(act: Callable[[int], Any], learn: Callable[[int], Any], max_group: int) -> tuple[float, int]:
+    """Return the median time of an update in groups of at most ``max_group``, and the number of timed updates.
 
     ``act`` receives the size of the group, since some algorithms first evaluate new experiences. The first update is
-    discarded; the result is the median over groups.
+    discarded.
     """
     learn(1)
-    once_s = _timed(lambda: learn(1))
+    once_s = _time_call(lambda: learn(1))
     k = max(1, min(max_group, round(0.5 * PROBE_S / max(once_s, 1e-9))))
     durations: list[float] = []
     while not durations or (sum(durations) < PROBE_S and len(durations) < _MAX_GROUPS):
         act(k)
-        durations.append(_timed(lambda: learn(k)))
+        durations.append(_time_call(lambda: learn(k)))
     return statistics.median(durations) / k, len(durations) * k

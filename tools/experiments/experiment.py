@@ -1,4 +1,4 @@
-"""Run of an experiment: its missing trials, their cost, and the command to continue."""
+"""Run of an experiment: its missing trials, their cost, and the command that continues it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import read_file
 from onrig.tools.experiments.folder import (
-    Unsuitable,
+    UnsuitableFolder,
     check_executor,
     check_folder,
     last_folder,
@@ -25,17 +25,17 @@ from onrig.tools.experiments.folder import (
     next_folder,
     record_start,
 )
-from onrig.tools.experiments.grid import cells_of, shown
-from onrig.tools.experiments.options import ExperimentOptions, check_cluster, workers_of
+from onrig.tools.experiments.grid import cell_text, expand_spec
+from onrig.tools.experiments.options import ExperimentOptions, check_cluster, start_workers
 from onrig.tools.experiments.runner import (
-    AT_ONCE,
+    MAX_JOINT_TRIALS,
     Display,
     Tally,
-    at_once_of,
+    max_joint_trials,
     missing_units,
     new_display,
     run_units,
-    split,
+    split_units,
 )
 from onrig.tools.experiments.spec import SpecFile, load_spec
 from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, finite_trials, read_trials, select_cells
@@ -47,15 +47,15 @@ from onrig.tools.terminal import StreamLost, complain, warn_missing_library
 
 
 class Trials(NamedTuple):
-    """Trials of an experiment, in its folder."""
+    """Numbers of trials in the folder of an experiment."""
 
     folder: Path
     finished: int
     total: int
     lost: int
-    """Trials whose workers failed; resume the experiment to repeat them."""
+    """Number of trials whose workers failed; resume the experiment to repeat them."""
     diverged: int
-    """Finished trials with non-finite rewards."""
+    """Number of finished trials with non-finite rewards."""
 
 
 def experiment(
@@ -86,12 +86,12 @@ def experiment(
             pass
 
     plan = _plan(str(spec), None if out is None else Path(out), manner, resume=resume, costs=False)
-    with _lock(plan, resume=resume) as recorded:
-        return _run(plan, recorded, ProgressDisplay)
+    with _lock(plan, resume=resume) as recorded_executor:
+        return _run(plan, recorded_executor, ProgressDisplay)
 
 
 class _Plan(NamedTuple):
-    """An experiment that can start."""
+    """An experiment that is ready to start."""
 
     spec: str
     file: SpecFile
@@ -103,9 +103,12 @@ class _Plan(NamedTuple):
 
     @property
     def resume_advice(self) -> str:
-        """Advice at the end of a stopped experiment's message."""
-        part = [*self.manner.words, *(word for choice in self.manner.only for word in ("--only", choice))]
-        words = ["onrig", "experiment", self.spec, "--out", str(self.folder), *part, "--resume"]
+        """Advice on how to continue, for messages of a stopped experiment."""
+        option_words = [
+            *self.manner.command_line_words,
+            *(word for choice in self.manner.only for word in ("--only", choice)),
+        ]
+        words = ["onrig", "experiment", self.spec, "--out", str(self.folder), *option_words, "--resume"]
         return f"continue with `{shlex.join(words)}`"
 
 
@@ -120,7 +123,7 @@ def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: boo
 
     try:
         file = _load(spec)
-        cells = cells_of(file, trials_problems)
+        cells = expand_spec(file, trials_problems)
         selected = select_cells(cells, manner.only)
     except NoSuchCells as error:
         raise Failure(f"--only: {error}") from None
@@ -134,12 +137,12 @@ def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: boo
 
 @contextlib.contextmanager
 def _check_folder(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
-    """Check the folder; yields the executor of the existing trials, and converts errors in the context to Failure."""
+    """Check the folder; yields the executor of existing trials, and converts errors in the context to Failure."""
     folder = plan.folder
     try:
         check_folder(folder, plan.cells, resume=resume or (costs and folder.exists()))
         yield None if costs else check_executor(folder)
-    except Unsuitable as error:
+    except UnsuitableFolder as error:
         raise Failure(str(error)) from None
     except OSError as error:
         full = resume or error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -150,47 +153,51 @@ def _check_folder(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator
 @contextlib.contextmanager
 def _lock(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
     with (
-        _check_folder(plan, resume=resume, costs=costs) as recorded,
+        _check_folder(plan, resume=resume, costs=costs) as recorded_executor,
         lock_folder(plan.folder, read_file(plan.file.path, MAX_BYTES), plan.cells),
     ):
-        yield recorded
+        yield recorded_executor
 
 
-def experiment_shown(
+def run_experiment_command(
     spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool, dry_run: bool
 ) -> int:
-    """Run an experiment in a terminal, or list (``dry_run``) or measure (``costs``) its cells; returns the exit
-    code."""
+    """Run an experiment in a terminal; with ``dry_run`` only list its cells, with ``costs`` only measure their costs.
+
+    Returns the exit code.
+    """
     try:
         plan = _plan(spec, out, manner, resume=resume, costs=costs)
         if dry_run:
-            cpus = None if manner.cluster else _cpus(manner.workers)
+            cpus = None if manner.cluster else _count_busy_cpus(manner.workers)
             with _check_folder(plan, resume=resume, costs=costs):
-                return _list(plan.file, plan.selected, plan.seeds, plan.folder, manner.chunk or AT_ONCE, cpus)
-        with _lock(plan, resume=resume, costs=costs) as recorded:
+                return _print_cells(
+                    plan.file, plan.selected, plan.seeds, plan.folder, manner.chunk or MAX_JOINT_TRIALS, cpus
+                )
+        with _lock(plan, resume=resume, costs=costs) as recorded_executor:
             if costs:
-                return _measure(plan.folder, plan.selected)
-            return _conclude(_run_interruptibly(plan, recorded), plan.resume_advice)
+                return _measure_costs(plan.folder, plan.selected)
+            return _report_outcome(_run_interruptibly(plan, recorded_executor), plan.resume_advice)
     except ConfigError as error:
         return print_problems(error)
     except Failure as failure:
         return complain("experiment", str(failure), failure.code)
 
 
-def _run_interruptibly(plan: _Plan, recorded: Executor | None) -> Trials:
+def _run_interruptibly(plan: _Plan, recorded_executor: Executor | None) -> Trials:
     """Run the missing trials; SIGTERM interrupts them like Ctrl-C."""
     missing = missing_units(plan.folder, plan.selected, plan.seeds)
     total = len(plan.selected) * len(plan.seeds)
     n_finished = total - sum(len(unit.seeds) for unit in missing)
     print(f"{plan.folder}: {len(plan.selected)} cells of {len(plan.seeds)} trials, {n_finished} finished", flush=True)
-    if missing and n_finished and recorded is None:
+    if missing and n_finished and recorded_executor is None:
         reason = f"'{plan.folder / META}' does not record the executor of its trials"
         complain("experiment", f"{reason}; the missing trials are computed by {executor()}")
     if missing:
         warn_missing_library("experiment")
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _run(plan, recorded, new_display)
+        return _run(plan, recorded_executor, new_display)
     except StreamLost as error:
         raise Failure(f"stopped because {error}; {plan.resume_advice}", ExitCode.PREFLIGHT) from None
     except KeyboardInterrupt:
@@ -199,49 +206,52 @@ def _run_interruptibly(plan: _Plan, recorded: Executor | None) -> Trials:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _run(plan: _Plan, recorded: Executor | None, display_of: Callable[[], Display]) -> Trials:
-    """Run the missing trials in an open folder; ``recorded``: executor of the existing ones, if known."""
+def _run(plan: _Plan, recorded_executor: Executor | None, create_display: Callable[[], Display]) -> Trials:
+    """Run the missing trials in a locked folder; ``recorded_executor``: executor of the existing ones, if known."""
     folder, cells, manner = plan.folder, plan.selected, plan.manner
     missing = missing_units(folder, cells, plan.seeds)
     total = len(cells) * len(plan.seeds)
     n_finished = total - sum(len(unit.seeds) for unit in missing)
     if not missing:
-        return Trials(folder, n_finished, total, 0, _diverged(folder, cells))
+        return Trials(folder, n_finished, total, 0, _count_diverged(folder, cells))
     record_start(folder, "trials", third_party_plugins(*(cell.config for cell in cells)))
-    with workers_of(manner, folder, plan.resume_advice) as workers:
-        chunk = manner.chunk or (AT_ONCE if manner.cluster else at_once_of(cells, workers.slots))
-        display = display_of()
+    with start_workers(manner, folder, plan.resume_advice) as workers:
+        chunk = manner.chunk or (MAX_JOINT_TRIALS if manner.cluster else max_joint_trials(cells, workers.slots))
+        display = create_display()
         try:
-            outcome = run_units(folder, split(missing, workers.slots, chunk), n_finished, workers, display)
+            outcome = run_units(folder, split_units(missing, workers.slots, chunk), n_finished, workers, display)
         finally:
             display.close()
-    lost = sum(len(one.unit.seeds) for one in outcome.lost)
-    return Trials(folder, outcome.trials, outcome.total, lost, _diverged(folder, cells))
+    lost = sum(len(lost_unit.unit.seeds) for lost_unit in outcome.lost)
+    return Trials(folder, outcome.trials, outcome.total, lost, _count_diverged(folder, cells))
 
 
-def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
+def _measure_costs(folder: Path, cells: Sequence[AnyCell]) -> int:
     """Measure the cost of a single trial of each cell."""
-    from onrig.tools.experiments.cost import COSTS, costs_of, read_costs, write_costs
+    from onrig.tools.experiments.cost import COSTS, estimate_costs, read_costs, write_costs
 
     try:
-        measured = read_costs(folder)
+        earlier_costs = read_costs(folder)
     except ValueError as error:
         return complain("experiment", str(error))
-    costs = costs_of(cells, 1)
-    write_costs(folder, measured | costs)
+    costs = estimate_costs(cells, 1)
+    write_costs(folder, earlier_costs | costs)
     record_start(folder, "costs", third_party_plugins(*(cell.config for cell in cells)))
     for cell in cells:
-        print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {shown(cell)}")
-    print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal compute")
+        print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {cell_text(cell)}")
+    print(
+        f"{folder / COSTS} contains the time per update of {len(cells)} cells; `onrig report {folder}` then compares "
+        "at equal compute"
+    )
     return ExitCode.OK
 
 
-def _conclude(trials: Trials, resume_advice: str) -> int:
-    """Report lost and diverged trials; returns the exit code, which is a failure if all have diverged."""
+def _report_outcome(trials: Trials, resume_advice: str) -> int:
+    """Report lost and diverged trials; returns the exit code, which indicates failure if all have diverged."""
     folder = trials.folder
-    print(f"{trials.finished} of {trials.total} trials are in {folder}; `onrig report {folder}` draws them")
+    print(f"{trials.finished} of {trials.total} trials are in {folder}; report them with `onrig report {folder}`")
     if trials.lost:
-        return complain("experiment", f"{trials.lost} trials were lost, see above; {resume_advice}", ExitCode.INTERNAL)
+        return complain("experiment", f"{trials.lost} trials were lost (see above); {resume_advice}", ExitCode.INTERNAL)
     if not trials.diverged:
         return ExitCode.OK
     all_diverged = trials.diverged == trials.finished
@@ -250,7 +260,7 @@ def _conclude(trials: Trials, resume_advice: str) -> int:
     return code if all_diverged else ExitCode.OK
 
 
-def _diverged(folder: Path, cells: Sequence[AnyCell]) -> int:
+def _count_diverged(folder: Path, cells: Sequence[AnyCell]) -> int:
     """Number of trials with non-finite rewards."""
     return sum(int((~finite_trials(cell, read_trials(folder, cell))).sum()) for cell in cells)
 
@@ -260,25 +270,27 @@ def _load(name: str) -> SpecFile:
         return load_spec(find_config(name, "experiments"))
     except FileNotFoundError as error:
         is_run = name in shipped_names() or (Path(name) / "run.yaml").is_file()
-        message = f"this is a run; run it with onrig run {name}" if is_run else str(error)
+        message = f"this is a run; use `onrig run {name}`" if is_run else str(error)
         raise ConfigError([Problem(name, START, message)]) from None
 
 
-def _cpus(workers: int | None) -> float:
-    """Number of CPUs that local workers keep busy."""
+def _count_busy_cpus(workers: int | None) -> float:
+    """Return the number of CPUs that local workers use."""
     available = Machine().usable_cpu_count()
     return available if workers is None else min(workers, available)
 
 
-def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int, cpus: float | None) -> int:
-    from onrig.tools.experiments.cost import costs_of, describe_basis
+def _print_cells(
+    file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int, cpus: float | None
+) -> int:
+    from onrig.tools.experiments.cost import describe_basis, estimate_costs
 
-    at_once = min(chunk, len(seeds))
-    costs = costs_of(cells, at_once)
+    n_joint_trials = min(chunk, len(seeds))
+    costs = estimate_costs(cells, n_joint_trials)
     n_missing = {unit.cell.id: len(unit.seeds) for unit in missing_units(folder, cells, seeds)}
-    cell_s = [costs[cell.id].trial_s(cell) * n_missing.get(cell.id, 0) / at_once for cell in cells]
+    cell_s = [costs[cell.id].trial_s(cell) * n_missing.get(cell.id, 0) / n_joint_trials for cell in cells]
     for cell, cost_s in zip(cells, cell_s, strict=True):
-        print(f"{cell.id}  {duration(cost_s):>11}  {shown(cell)}")
+        print(f"{cell.id}  {duration(cost_s):>11}  {cell_text(cell)}")
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
     on_machine = (
         "" if cpus is None else f", {duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs available to this process"
@@ -287,7 +299,7 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
     print(
         f"{len(cells)} cells of {len(seeds)} trials, {length} each"
         f"{f', {n_finished} trials are finished' * bool(n_finished)}, about {duration(sum(cell_s))} of one core"
-        f"{on_machine} ({describe_basis(cells, costs, at_once)}); would run in {folder}"
+        f"{on_machine} ({describe_basis(cells, costs, n_joint_trials)}); would run in {folder}"
     )
     return ExitCode.OK
 

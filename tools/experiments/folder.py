@@ -16,7 +16,7 @@ from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.folder_access import check_folder as check_own
 from onrig.runtime.run_state.folder_access import check_path, try_lock
 from onrig.runtime.supervise.run_folder import environment_facts, find_executor
-from onrig.tools.experiments.grid import shown
+from onrig.tools.experiments.grid import cell_text
 from onrig.tools.experiments.spec import equal_settings
 from onrig.tools.experiments.store import (
     CELLS,
@@ -36,55 +36,59 @@ RUNS: Final = Path("runs")
 _RESUMED: Final = "resumed"
 
 
-class Unsuitable(Exception):
+class UnsuitableFolder(Exception):
     """The folder cannot be used for this experiment; the message gives the reason and the remedy."""
 
 
 def next_folder(name: str) -> Path:
-    """Folder for a new run of an experiment: ``runs/NAME-1`` and so on."""
-    return RUNS / f"{name}-{max(_numbers(name), default=0) + 1}"
+    """Return the folder for a new run of an experiment: ``runs/NAME-1`` and so on."""
+    return RUNS / f"{name}-{max(_run_numbers(name), default=0) + 1}"
 
 
 def last_folder(name: str) -> Path | None:
-    """Folder of the latest run of an experiment; None if there is none."""
-    number = max(_numbers(name), default=None)
+    """Return the folder of the latest run of an experiment; None without one."""
+    number = max(_run_numbers(name), default=None)
     return None if number is None else RUNS / f"{name}-{number}"
 
 
 def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> None:
-    """Raise Unsuitable if these cells cannot be run in a folder."""
+    """Check that these cells can be run in a folder; raises UnsuitableFolder."""
     if not folder.exists():
         if resume:
-            raise Unsuitable(f"'{folder}' does not exist; omit --resume to start it")
+            raise UnsuitableFolder(f"'{folder}' does not exist; omit --resume to start it")
         return
     if not folder.is_dir():
-        raise Unsuitable(f"'{folder}' is not a folder")
+        raise UnsuitableFolder(f"'{folder}' is not a folder")
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if not names:
         return
     if not names & {SPEC, CELLS, TRIALS}:
-        raise Unsuitable(f"'{folder}' is not empty and contains no experiment; choose another folder")
+        raise UnsuitableFolder(f"'{folder}' is not empty but contains no experiment; choose another folder")
     if not resume:
-        raise Unsuitable(f"'{folder}' already contains an experiment; add --resume to continue it, or choose another")
+        raise UnsuitableFolder(
+            f"'{folder}' already contains an experiment; add --resume to continue it, or choose another"
+        )
     _check_cells(folder, {cell.id: cell for cell in cells})
     if changed := plugin_difference(read_fields(folder / META), third_party_plugins(*(cell.config for cell in cells))):
-        raise Unsuitable(f"'{folder}': {changed}")
+        raise UnsuitableFolder(f"'{folder}': {changed}")
 
 
 def check_executor(folder: Path) -> Executor | None:
-    """Return the executor of the trials in a folder; None if unknown. Raises Unsuitable if this process has another
-    one.
+    """Return the executor of the trials in a folder; None if unknown.
+
+    Raises UnsuitableFolder if it differs from the executor of this process.
     """
     recorded = find_executor(read_fields(folder / META), _RESUMED)
     if difference_ := difference_from_this_process(recorded):
-        raise Unsuitable(f"the trials in '{folder}' were {difference_}; or choose another folder")
+        raise UnsuitableFolder(f"the trials in '{folder}' were {difference_}; or choose another folder")
     return recorded
 
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str = "experiment") -> Iterator[None]:
-    """Lock a folder that passed `check_folder`, and write spec and cells. Raises OSError if it cannot be written, and
-    Unsuitable while another process has locked it.
+    """Lock a folder that passed `check_folder`, and write spec and cells.
+
+    Raises OSError if it cannot be written, and UnsuitableFolder while another process holds the lock.
     """
     check_path(folder)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -92,7 +96,7 @@ def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str =
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not try_lock(fd):
-            raise Unsuitable(f"'{folder}': in use by another `onrig {verb}`")
+            raise UnsuitableFolder(f"'{folder}' is in use by another `onrig {verb}`")
         remove_unfinished(folder)
         write_atomically(folder / SPEC, spec)
         write_cells(folder, cells)
@@ -112,31 +116,34 @@ def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
         trials = folder / TRIALS
         unknown = [path.name for path in trials.iterdir() if path.name not in cells] if trials.is_dir() else []
         if unknown:
-            raise Unsuitable(
+            raise UnsuitableFolder(
                 f"'{folder}' contains trials of a cell {unknown[0]} that is not in this spec; {remedy}"
             ) from None
         return
-    cells_by_name = {shown(cell): cell for cell in cells.values()}
+    cells_by_name = {cell_text(cell): cell for cell in cells.values()}
     for cell in existing:
         if cell.id not in cells:
-            same_name = cells_by_name.get(shown(cell))
+            same_name = cells_by_name.get(cell_text(cell))
             if (
                 isinstance(same_name, WorldCell)
                 and isinstance(cell, WorldCell)
                 and equal_settings(same_name.config, cell.config)
             ):
                 problem = f"'{folder}' was started with other settings in the run of '{same_name.config.world}'"
-                raise Unsuitable(f"{problem}; restore it, or choose another folder")
-            raise Unsuitable(f"'{folder}' contains a cell that is not in this spec ({shown(cell)}); {remedy}")
+                raise UnsuitableFolder(f"{problem}; restore it, or choose another folder")
+            raise UnsuitableFolder(f"'{folder}' contains a cell that is not in this spec ({cell_text(cell)}); {remedy}")
         if not equal_settings(cell.config, cells[cell.id].config):
-            problem = f"'{folder}' was written by a version of Onrig with other defaults for {shown(cell)}"
-            raise Unsuitable(f"{problem}; choose another folder")
+            problem = f"'{folder}' was written by a version of Onrig with other defaults for {cell_text(cell)}"
+            raise UnsuitableFolder(f"{problem}; choose another folder")
 
 
-def record_start(folder: Path, subject: Literal["trials", "costs"], pieces: list[Plugin]) -> None:
-    """Record machine, versions and time in ``meta.json``: for the first trials at the top level, later under
-    ``resumed``, for measured costs under ``costs``.  Raises OSError."""
-    facts, meta = {**environment_facts(), **plugin_records(pieces)}, read_fields(folder / META)
+def record_start(folder: Path, subject: Literal["trials", "costs"], plugins: list[Plugin]) -> None:
+    """Record machine, versions and time in ``meta.json``. Raises OSError.
+
+    The record is at the top level for the first trials, under ``resumed`` for later ones, and under ``costs`` for
+    measured costs.
+    """
+    facts, meta = {**environment_facts(), **plugin_records(plugins)}, read_fields(folder / META)
     if subject == "trials" and not meta.keys() & facts.keys():
         meta = {**facts, **meta}
     else:
@@ -146,7 +153,7 @@ def record_start(folder: Path, subject: Literal["trials", "costs"], pieces: list
     write_atomically(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
-def _numbers(name: str) -> Iterator[int]:
+def _run_numbers(name: str) -> Iterator[int]:
     pattern = re.compile(rf"{re.escape(name)}-(\d{{1,9}})")
     for path in RUNS.iterdir() if RUNS.is_dir() else ():
         match = pattern.fullmatch(path.name)

@@ -1,4 +1,4 @@
-"""Expansion of a spec into its cells: every combination is resolved and checked before anything runs."""
+"""Expansion of a spec into cells: every combination is resolved and checked before any trial runs."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from onrig.tools.experiments.spec import (
     SpecFile,
     cell_id,
     name_problem,
-    paths_of,
+    paths_set_by,
     short_name,
 )
-from onrig.tools.experiments.store import CALLED, AnyCell, Cell, WorldCell
+from onrig.tools.experiments.store import CALLED_KEY, AnyCell, Cell, WorldCell
 from onrig.tools.load import load
 
 MAX_CELLS: Final = 2000
 Label = dict[str, str | float | int]
 
 
-_Resolve = Callable[[Values], tuple[RunConfig | StepRun | None, list[CellProblem]]]
-"""Maps the values of a cell to its configuration, or to a problem."""
+_CellResolver = Callable[[Values], tuple[RunConfig | StepRun | None, list[CellProblem]]]
+"""Function that maps the values of a cell to its configuration, or to problems."""
 
 
-def cells_of(
-    file: SpecFile, engine_problems: EngineProblems, in_world: WorldProblems = world_problems
+def expand_spec(
+    file: SpecFile, find_engine_problems: EngineProblems, find_world_problems: WorldProblems = world_problems
 ) -> Sequence[AnyCell]:
-    """Every cell of a spec; raises ConfigError with every problem and its line.
+    """Return every cell of a spec; raises ConfigError with every problem and its line.
 
-    Unless the spec sets it, the number of batch updates after an episode is such that every experience is replayed
+    Unless the spec sets it, the number of batch updates after an episode is chosen so that every experience is replayed
     eight times on average (de Bruin et al. 2018, App. B.1): 100 for 200 steps and batches of 16, proportionally more at
-    higher rates, and fewer if experiences are dropped before storage ([DE], which compensates a higher rate; §6.4).
+    higher rates, and fewer if experiences are dropped before storage ([DE], which compensates for a higher rate; §6.4).
     """
     problems: list[Problem] = []
     cells: dict[str, AnyCell] = {}
@@ -71,18 +71,18 @@ def cells_of(
             problems += block_problems
             continue
         try:
-            block_cells = list(_block_cells(file, block, path, engine_problems, in_world))
+            block_cells = list(_block_cells(file, block, path, find_engine_problems, find_world_problems))
         except ConfigError as error:
             problems += error.problems
             continue
         for cell in block_cells:
             label = msgspec.json.encode(cell.label, order="sorted")
             if cell.id in cells:
-                message = f"the cell {shown(cell)} is the same as {shown(cells[cell.id])}"
-                problems.append(_at(file, (*path, "grid"), message))
+                message = f"the cell {cell_text(cell)} is the same as {cell_text(cells[cell.id])}"
+                problems.append(_problem_at(file, (*path, "grid"), message))
             elif label in labels:
-                message = f"two cells are both {shown(cell)}: set the distinguishing value in one of the blocks"
-                problems.append(_at(file, path, message))
+                message = f"two cells are both {cell_text(cell)}: set the distinguishing value in one of the blocks"
+                problems.append(_problem_at(file, path, message))
             cells[cell.id] = cell
             labels.add(label)
     if name_problems or problems:
@@ -90,10 +90,10 @@ def cells_of(
     return list(cells.values())
 
 
-def shown(cell: AnyCell) -> str:
+def cell_text(cell: AnyCell) -> str:
     """Short description of a cell."""
     return ", ".join(
-        str(v) if k in ("config", "world", CALLED, "strategy") else f"{k} {v}" for k, v in cell.label.items()
+        str(v) if k in ("config", "world", CALLED_KEY, "strategy") else f"{k} {v}" for k, v in cell.label.items()
     )
 
 
@@ -104,12 +104,13 @@ def _name_problems(
     names_by_path: dict[str, str],
     config: type[RunConfig] | type[StepRun],
 ) -> Iterator[Problem]:
-    """List problems of names to set; ``taken`` maps the paths already set to their names, and is extended."""
+    """Yield problems with the names to set; ``names_by_path`` maps paths already set to their names, and is
+    extended."""
     for name in names:
         message = name_problem(name, config)
-        for target in paths_of(name) or (name,):
+        for target in paths_set_by(name) or (name,):
             if target in names_by_path:
-                message = f"'{name}' sets {target}, as '{names_by_path[target]}' does already"
+                message = f"'{name}' sets {target}, which '{names_by_path[target]}' already sets"
             names_by_path[target] = name
         if message is not None:
             yield problem_at(file.document, (*path, name), message, at_key=True)
@@ -119,7 +120,7 @@ def _duplicates(file: SpecFile, block: Block, path: NodePath) -> Iterator[Proble
     for name, values in block.grid.items():
         seen: dict[bytes, object] = {}
         for i, value in enumerate(values):
-            key = msgspec.json.encode(_plain(value), order="sorted")
+            key = msgspec.json.encode(_normalise(value), order="sorted")
             if key in seen:
                 message = f"axis '{name}' has the value {as_label(value)} twice"
                 yield problem_at(file.document, (*path, "grid", name, i), message)
@@ -128,37 +129,46 @@ def _duplicates(file: SpecFile, block: Block, path: NodePath) -> Iterator[Proble
     for values in block.grid.values():
         count *= len(values)
     if count > MAX_CELLS:
-        yield _at(file, (*path, "grid"), f"{count} combinations are more than {MAX_CELLS}")
+        yield _problem_at(file, (*path, "grid"), f"{count} combinations exceed the maximum of {MAX_CELLS}")
 
 
 def _block_cells(
-    file: SpecFile, block: Block, block_path: NodePath, engine_problems: EngineProblems, in_world: WorldProblems
+    file: SpecFile,
+    block: Block,
+    block_path: NodePath,
+    find_engine_problems: EngineProblems,
+    find_world_problems: WorldProblems,
 ) -> Iterator[AnyCell]:
-    resolve: _Resolve
+    resolve: _CellResolver
     if block.world is None:
         path, base = _run_of(file, block, block_path)
         common: Label = {"config": path.stem}
-        resolve = partial(run_config_of, str(path), base, file.spec, engine_problems)
+        resolve = partial(run_config_of, str(path), base, file.spec, find_engine_problems)
     else:
         world, name = _world_of(file, block.world, (*block_path, "world"))
         common = {"world": name}
-        resolve = partial(world_config, world, (*block_path, "world"), file.spec, in_world)
+        resolve = partial(world_config, world, (*block_path, "world"), file.spec, find_world_problems)
     if block.called is not None:
-        common[CALLED] = block.called
-    fixed: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
-    own: Values = {short_name(name): (value, (*block_path, "set", name)) for name, value in block.set.items()}
+        common[CALLED_KEY] = block.called
+    spec_values: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
+    block_set_values: Values = {
+        short_name(name): (value, (*block_path, "set", name)) for name, value in block.set.items()
+    }
     axes = [
         [(short_name(name), (value, (*block_path, "grid", name, i))) for i, value in enumerate(values)]
         for name, values in block.grid.items()
     ]
     problems: dict[str, Problem] = {}
     for combination in itertools.product(*axes):
-        block_values: Values = {**own, **dict(combination)}
-        # Values of the spec that the block replaces are dropped, so that the block's come last and win.
-        values: Values = {**{name: value for name, value in fixed.items() if name not in block_values}, **block_values}
+        block_values: Values = {**block_set_values, **dict(combination)}
+        # Later values take precedence, so values of the spec that the block replaces are removed first.
+        values: Values = {
+            **{name: value for name, value in spec_values.items() if name not in block_values},
+            **block_values,
+        }
         config, cell_problems = resolve(values)
-        labelled = block_values if block.called is None else dict(combination)
-        label = common | {name: as_label(value) for name, (value, _) in labelled.items()}
+        labelled_values = block_values if block.called is None else dict(combination)
+        label = common | {name: as_label(value) for name, (value, _) in labelled_values.items()}
         if config is not None and not cell_problems:
             yield _cell(label, config)
             continue
@@ -166,21 +176,21 @@ def _block_cells(
             if problem.message not in problems:
                 culprit = problem.at or _culprit(resolve, values, problem)
                 base_key = "config" if block.world is None else "world"
-                problems[problem.message] = _at(file, culprit or (*block_path, base_key), problem.message)
+                problems[problem.message] = _problem_at(file, culprit or (*block_path, base_key), problem.message)
     if problems:
         raise ConfigError(problems.values())
 
 
 def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig]:
-    """Return a block's run, with the settings of trials."""
+    """Return the path and the configuration of a block's run, without limits."""
     try:
         path = find_config(str(block.config), base=file.path.parent)
         return path, load(str(path), [UNLIMITED.assignment])
     except FileNotFoundError as error:
-        raise ConfigError([_at(file, (*at, "config"), f"{error} at config")]) from None
+        raise ConfigError([_problem_at(file, (*at, "config"), f"{error} at config")]) from None
     except ConfigError as error:
         problems = "; ".join(str(problem) for problem in error.problems)
-        raise ConfigError([_at(file, (*at, "config"), problems)]) from None
+        raise ConfigError([_problem_at(file, (*at, "config"), problems)]) from None
 
 
 def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
@@ -191,7 +201,7 @@ def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
     try:
         path = find_config(task, base=file.path.parent)
     except FileNotFoundError as error:
-        raise ConfigError([_at(file, at, f"{error} at world")]) from None
+        raise ConfigError([_problem_at(file, at, f"{error} at world")]) from None
     return f"{PLANT}{path.resolve()}", task
 
 
@@ -201,19 +211,19 @@ def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
     return WorldCell(cell_id(config, run_of_world(config)), label, config)
 
 
-def _culprit(resolve: _Resolve, values: Values, problem: CellProblem) -> NodePath | None:
-    """Find the value that causes the problem; axes are tried first."""
+def _culprit(resolve: _CellResolver, values: Values, problem: CellProblem) -> NodePath | None:
+    """Find the position of the value that causes the problem; axes are tried first."""
     for name in reversed(values):
-        rest = {n: v for n, v in values.items() if n != name}
-        if problem.message not in {t.message for t in resolve(rest)[1]}:
+        other_values = {n: v for n, v in values.items() if n != name}
+        if problem.message not in {t.message for t in resolve(other_values)[1]}:
             return values[name][1]
     return None
 
 
-def _plain(value: object) -> object:
-    """Normalise a value: 1 and 1.0 are equal."""
+def _normalise(value: object) -> object:
+    """Normalise a value, so that 1 and 1.0 are equal."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _at(file: SpecFile, at: NodePath, message: str) -> Problem:
+def _problem_at(file: SpecFile, at: NodePath, message: str) -> Problem:
     return problem_at(file.document, at, message)

@@ -1,4 +1,4 @@
-"""A job (some trials of one cell) and its execution, equal in a local worker and on a cluster."""
+"""A job (some trials of one cell) and its execution, identical in a local worker and on a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onrig.tools.experiments.store import AnyCell, Cell, Trial
 from onrig.tools.workers import Channel, Unavailable
 
 ENGINE: Final = "onrig.learner.trials.engine"
-"""Module whose ``run_trials`` creates the trials of a run, and ``world_trials`` those in a world."""
+"""Module of the trials engine: its ``run_trials`` creates the trials of a run, ``world_trials`` those in a world."""
 
 
 class Scores(Protocol):
@@ -67,7 +67,7 @@ class Unit(NamedTuple):
 
     @property
     def work(self) -> float:
-        """Number of batch updates of all trials of the unit, which dominate its time."""
+        """Number of batch updates of all trials of the unit, which take most of its time."""
         return self.work_by(self.cell.points)
 
     def work_by(self, points: int) -> float:
@@ -76,7 +76,7 @@ class Unit(NamedTuple):
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):
-    """A unit of a run, as sent to a worker."""
+    """A unit of a run, in the format sent to a worker."""
 
     executor: Executor
     """Required executor."""
@@ -85,7 +85,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorldJob(msgspec.Struct, frozen=True, tag=True):
-    """A unit in a world; ``cell`` is the cell's digest, which depends on the run of a plant's world."""
+    """A unit in a world; ``cell`` is the digest of the cell, which depends on the run of a plant's world."""
 
     executor: Executor
     cell: str
@@ -98,7 +98,7 @@ _JOB: Final = msgspec.json.Decoder(AnyJob)
 
 
 class TrialResult(msgspec.Struct, frozen=True):
-    """A trial, as returned by a worker: arrays of float64 as bytes, which preserves every bit."""
+    """A trial in the format that a worker returns: float64 arrays as bytes, which preserve every bit."""
 
     train: bytes
     evaluation: bytes
@@ -107,7 +107,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     shield: bytes | None = None
 
 
-def job_of(unit: Unit) -> AnyJob:
+def create_job(unit: Unit) -> AnyJob:
     """Return the job of a unit for a worker."""
     cell = unit.cell
     by = executor()
@@ -116,29 +116,32 @@ def job_of(unit: Unit) -> AnyJob:
     )
 
 
-def job_in(line: bytes | msgspec.Raw) -> AnyJob:
+def decode_job(line: bytes | msgspec.Raw) -> AnyJob:
     """Decode a job, and register the plugins in files of its configuration; raises ValueError."""
     register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
     job: AnyJob = _JOB.decode(line)
     return job
 
 
-def engine_named(module: str) -> Engine:
+def load_engine(module: str) -> Engine:
     """Return the trials engine in a module."""
     engine: Engine = importlib.import_module(module).run_trials
     return engine
 
 
-def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[TrialResult, ...]:
-    """Run a job's trials, in the order of its seeds; raises Unavailable if this process has another executor.
+def run_job(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[TrialResult, ...]:
+    """Run the trials of a job in the order of its seeds.
 
-    ``on_episode`` receives the number of finished episodes (evaluations, in a world) after each.
+    ``on_episode`` receives the number of finished episodes (in a world, evaluations) after each. Raises Unavailable if
+    this process has a different executor.
     """
     if difference := difference_from_this_process(job.executor):
         raise Unavailable(f"the worker on {platform.node()} is unsuitable: trials are {difference}")
     if isinstance(job, Job):
         settings = learner_settings(job.config.learner)
-        return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
+        return _advance_and_gather(
+            engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode
+        )
     from onrig.learner.trials.engine import world_trials
     from onrig.learner.trials.worlds.factory import run_of_world
 
@@ -146,15 +149,15 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
         raise ValueError(f"'{job.config.world}' has changed since the experiment began")
     trials = world_trials(job.config, job.seeds)
     try:
-        return _scored(trials.advance, job.config.points, len(job.seeds), on_episode)
+        return _advance_and_gather(trials.advance, job.config.points, len(job.seeds), on_episode)
     finally:
         trials.close()
 
 
-def _scored(
+def _advance_and_gather(
     advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]
 ) -> tuple[TrialResult, ...]:
-    """Advance S trials E times, and gather their scores."""
+    """Advance S trials E times and collect their scores."""
     train, evaluation = np.empty((S, E)), np.empty((S, E))
     noise: NDArray[np.float64] | None = None
     noisy_episodes = 0
@@ -187,7 +190,7 @@ def _scored(
     )
 
 
-def trials_of(trials: Sequence[TrialResult]) -> list[Trial]:
+def decode_trials(trials: Sequence[TrialResult]) -> list[Trial]:
     """Return the trials of a finished job as arrays."""
     return [
         Trial(
@@ -202,17 +205,17 @@ def trials_of(trials: Sequence[TrialResult]) -> list[Trial]:
 
 
 class JobWorker:
-    """Calls of a local worker."""
+    """Methods that a local worker offers."""
 
     def __init__(self, engine: Engine, note: Callable[[int], None]) -> None:
         self._engine: Final = engine
-        self._note: Final = note
+        self._report_progress: Final = note
 
-    def do(self, job: msgspec.Raw) -> tuple[TrialResult, ...]:
+    def run_job(self, job: msgspec.Raw) -> tuple[TrialResult, ...]:
         """Run a job's trials, and report the number of finished episodes."""
-        return do(job_in(job), self._engine, self._note)
+        return run_job(decode_job(job), self._engine, self._report_progress)
 
 
 if __name__ == "__main__":
     channel = Channel()
-    channel.serve(lambda: JobWorker(engine_named(sys.argv[1]), channel.note))
+    channel.serve(lambda: JobWorker(load_engine(sys.argv[1]), channel.note))

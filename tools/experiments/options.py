@@ -1,4 +1,4 @@
-"""Options of an experiment: which trials run, and the workers that run them."""
+"""Options of an experiment: which trials to run, on which workers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.tools.experiments.spec import MAX_TRIALS
-from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor, Workers
+from onrig.tools.experiments.workers import ExecutorMismatch, LocalWorkers, NoWorkers, Workers
 from onrig.tools.machine import Machine
 
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
 
 
 class ExperimentOptions(NamedTuple):
-    """Options that select trials and how they run; None if not given."""
+    """Options for selecting and running trials; None if not given."""
 
     workers: int | None = None
     cluster: str | None = None
@@ -28,26 +28,28 @@ class ExperimentOptions(NamedTuple):
     only: Sequence[str] = ()
 
     @property
-    def words(self) -> list[str]:
-        """The options as typed, without ``only``."""
+    def command_line_words(self) -> list[str]:
+        """The options as words of a command line, without ``only``."""
         options = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
         return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
     def problem(self, *, costs: bool) -> str | None:
-        """Problem with the options, or None."""
-        if costs and self.words:
-            return f"--costs measures one trial of each cell on this machine: omit {shlex.join(self.words)}"
+        """Return what is wrong with the options, or None."""
+        if costs and self.command_line_words:
+            return (
+                f"--costs measures one trial of each cell on this machine: omit {shlex.join(self.command_line_words)}"
+            )
         for name in ("workers", "trials", "chunk"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_TRIALS:
                 return f"--{name}: expected 1 to {MAX_TRIALS}, got {value}"
         if self.cluster is not None and self.workers is not None:
-            return "--workers is for this machine; a cluster has its own CPUs: omit --workers or --cluster"
+            return "--workers applies to this machine, not to a cluster: omit --workers or --cluster"
         return None
 
 
 def check_cluster(address: str) -> None:
-    """Raise Failure for a malformed address, or without Ray."""
+    """Check that Ray is installed and the address well-formed; raises Failure."""
     if find_spec("ray") is None:
         raise Failure(_NO_RAY, ExitCode.PREFLIGHT)
     from onrig.tools.experiments.cluster import address_problem
@@ -58,27 +60,30 @@ def check_cluster(address: str) -> None:
 
 
 @contextlib.contextmanager
-def workers_of(manner: ExperimentOptions, folder: Path, again: str) -> Iterator[Workers]:
-    """Workers for trials of a folder; raises Failure for errors of either, with a message that ends with ``again``."""
+def start_workers(manner: ExperimentOptions, folder: Path, resume_advice: str) -> Iterator[Workers]:
+    """Start workers for trials of a folder.
+
+    Errors of workers or folder raise Failure, with a message that ends with ``resume_advice``.
+    """
     workers: Workers | None = None
     try:
-        workers = _workers(manner)
+        workers = _create_workers(manner)
         yield workers
     except NoWorkers as error:
         code = ExitCode.HARDWARE if manner.cluster else ExitCode.INTERNAL
-        raise Failure(f"{error}; {again}", code) from None
-    except OtherExecutor as error:
-        raise Failure(f"{error}; {again}") from None
+        raise Failure(f"{error}; {resume_advice}", code) from None
+    except ExecutorMismatch as error:
+        raise Failure(f"{error}; {resume_advice}") from None
     except OSError as error:
         path = error.filename2 or error.filename or folder
-        message = f"'{path}' cannot be written: {error.strerror or error}; {again}"
+        message = f"'{path}' cannot be written: {error.strerror or error}; {resume_advice}"
         raise Failure(message, ExitCode.PREFLIGHT) from None
     finally:
         if workers is not None:
             workers.close()
 
 
-def _workers(manner: ExperimentOptions) -> Workers:
+def _create_workers(manner: ExperimentOptions) -> Workers:
     if manner.cluster:
         from onrig.tools.experiments.cluster import ClusterWorkers
 

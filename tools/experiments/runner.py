@@ -1,4 +1,4 @@
-"""Execution of the missing trials of an experiment in units, and storage of the results."""
+"""Execution of the missing trials of an experiment in units, and storage of their results."""
 
 from __future__ import annotations
 
@@ -11,82 +11,83 @@ from typing import Final, NamedTuple, Protocol
 
 from onrig.runtime.memory.settings import machine_bytes
 from onrig.runtime.printable import printable
-from onrig.tools.experiments.grid import shown
+from onrig.tools.experiments.grid import cell_text
 from onrig.tools.experiments.jobs import Unit
 from onrig.tools.experiments.store import AnyCell, WorldCell, missing_seeds, write_trial
-from onrig.tools.experiments.workers import Advanced, Done, Lost, Workers
+from onrig.tools.experiments.workers import UnitDone, UnitLost, UnitProgress, Workers
 from onrig.tools.quantity import duration
 from onrig.tools.terminal import drawing_stream
 
-AT_ONCE: Final = 16
-"""Number of jointly trained trials: per trial about as fast as 50, with a third of the memory."""
+MAX_JOINT_TRIALS: Final = 16
+"""Maximum number of jointly trained trials: a trial takes about as long as with 50, at a third of the memory."""
 
 
 _EXPERIENCE_SHARE: Final = 0.6
-"""Share of the machine's memory for experiences; the rest is for networks and other processes."""
+"""Share of the machine's memory that experiences may use; networks and other processes need the remaining part."""
 
 
 class Outcome(NamedTuple):
-    """Result of a run of the experiment."""
+    """Result of running an experiment."""
 
     trials: int
     """Number of finished trials, including earlier ones."""
     total: int
-    lost: list[Lost]
+    lost: list[UnitLost]
 
 
 def missing_units(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> list[Unit]:
-    """Return the missing trials of each cell."""
+    """Return the missing trials, one unit per cell."""
     units = [Unit(cell, tuple(missing_seeds(folder, cell, seeds))) for cell in cells]
     return [unit for unit in units if unit.seeds]
 
 
-def split(units: Sequence[Unit], slots: int, at_once: int = AT_ONCE) -> list[Unit]:
-    """Split units into about equal parts of at most ``at_once`` trials, enough for every slot.
+def split_units(units: Sequence[Unit], slots: int, n_joint_trials: int = MAX_JOINT_TRIALS) -> list[Unit]:
+    """Split units into about equal parts of at most ``n_joint_trials`` trials, at least one for each slot.
 
     The first seeds of all cells come first, so that an unfinished experiment covers all cells.
     """
     trials = sum(len(unit.seeds) for unit in units)
-    largest = max(1, min(at_once, math.ceil(trials / slots)))
+    max_trials = max(1, min(n_joint_trials, math.ceil(trials / slots)))
     rounds: dict[int, list[Unit]] = {}
     for unit in units:
-        n = math.ceil(len(unit.seeds) / largest)
+        n = math.ceil(len(unit.seeds) / max_trials)
         for i in range(n):
             first, end = (len(unit.seeds) * k // n for k in (i, i + 1))
             rounds.setdefault(i, []).append(Unit(unit.cell, unit.seeds[first:end]))
     return [unit for i in sorted(rounds) for unit in rounds[i]]
 
 
-def at_once_of(cells: Sequence[AnyCell], slots: int) -> int:
-    """Number of trials to train jointly: ``AT_ONCE``, or fewer if all concurrent trials would not fit into memory."""
+def max_joint_trials(cells: Sequence[AnyCell], slots: int) -> int:
+    """Return how many trials to train jointly: at most ``MAX_JOINT_TRIALS``, and as many as fit into memory in all
+    slots."""
     from onrig.learner.trials.supported import trial_bytes
 
     max_bytes = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
     n = _EXPERIENCE_SHARE * machine_bytes() / max(1, slots * max_bytes)
-    return max(1, int(min(AT_ONCE, n)))
+    return max(1, int(min(MAX_JOINT_TRIALS, n)))
 
 
 def run_units(folder: Path, units: Sequence[Unit], n_finished: int, workers: Workers, display: Display) -> Outcome:
-    """Execute units and store their trials; ``n_finished`` trials are already finished.
+    """Execute units and store their trials; ``n_finished`` trials already exist.
 
-    Raises OSError if results cannot be written, NoWorkers, OtherExecutor, and KeyboardInterrupt; finished trials are
+    Raises OSError if results cannot be written, NoWorkers, ExecutorMismatch, and KeyboardInterrupt; finished trials are
     kept, and the others can be run later.
     """
     tally = Tally(units, n_finished)
-    lost: list[Lost] = []
+    lost: list[UnitLost] = []
     for event in workers.run(units):
         match event:
-            case Advanced(unit, episodes):
+            case UnitProgress(unit, episodes):
                 tally.advance(unit, episodes)
-            case Done(unit, trials):
+            case UnitDone(unit, trials):
                 for seed, trial in zip(unit.seeds, trials, strict=True):
                     write_trial(folder, unit.cell, seed, trial)
                 tally.finish_unit(unit, done=True)
-            case Lost(unit, reason):
+            case UnitLost(unit, reason):
                 lost.append(event)
                 tally.finish_unit(unit, done=False)
                 seeds = f"seeds {unit.seeds[0]} to {unit.seeds[-1]}" if len(unit.seeds) > 1 else f"seed {unit.seeds[0]}"
-                display.warn(f"lost: {shown(unit.cell)}, {seeds} ({unit.cell.id}): {reason}")
+                display.warn(f"lost: {cell_text(unit.cell)}, {seeds} ({unit.cell.id}): {reason}")
         display.show(tally)
     return Outcome(tally.trials, tally.total, lost)
 
@@ -97,7 +98,8 @@ _LINE_EVERY_S: Final = 10.0
 class Tally:
     """Progress of the units, with the remaining time.
 
-    Work is counted in batch updates, which take most of the time; with costlier samplers this is a rough estimate.
+    Work is measured in batch updates, which take most of the time; with more expensive samplers, the remaining time is
+    a rough estimate.
     """
 
     def __init__(self, units: Sequence[Unit], n_finished: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -114,7 +116,7 @@ class Tally:
         self.total = n_finished + sum(len(unit.seeds) for unit in units)
 
     def advance(self, unit: Unit, episodes: int) -> None:
-        """Record the progress of a unit in episodes, or in evaluations in a world."""
+        """Record the progress of a unit in episodes or, in a world, in evaluations."""
         self._running[_key(unit)] = (unit, episodes)
 
     def finish_unit(self, unit: Unit, *, done: bool) -> None:
@@ -139,7 +141,7 @@ class Tally:
         return min(1.0, (self._settled_work + running) / self._total_work) if self._total_work else 1.0
 
     def line(self) -> str:
-        """Format trials, episodes per second and remaining time in one line."""
+        """Format finished trials, episodes per second and remaining time as one line."""
         elapsed = max(self._clock() - self._start_s, 1e-9)
         rate, fraction = self.episodes / elapsed, self.fraction
         digits = 0 if rate >= 10 or self._unit_name == "episodes" else 2
@@ -161,7 +163,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """Occasional progress lines, and every warning."""
+    """Display that prints a progress line now and then, and every warning."""
 
     def __init__(self) -> None:
         self._last_line_s = time.monotonic()
@@ -185,7 +187,7 @@ class PlainDisplay:
 
 
 class RichDisplay:
-    """A progress bar followed by the figures."""
+    """Display with a progress bar followed by numbers."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -210,7 +212,7 @@ class RichDisplay:
 
 
 def new_display() -> Display:
-    """Return a bar on a terminal with rich installed, otherwise lines."""
+    """Return a progress bar on a terminal if rich is installed, otherwise plain lines."""
     if sys.stdout.isatty():
         try:
             return RichDisplay()

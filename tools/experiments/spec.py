@@ -1,6 +1,6 @@
-"""Specification of an experiment: its YAML file, axes, and identity of cells.
+"""Specification of an experiment: its YAML file, its axes, and the identity of its cells.
 
-``onrig.tools.experiments.grid`` expands the grid.
+``onrig.tools.experiments.grid`` expands it into cells.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
 class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All combinations of some axes, for one run's configuration or one world."""
+    """All combinations of the values of some axes, for the configuration of one run or one world."""
 
     config: str | None = None
     """Name of a shipped run, or a path relative to the spec's folder."""
@@ -75,7 +75,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SpecFile(NamedTuple):
-    """A spec, with the positions of its values."""
+    """A spec with the positions of its values in the file."""
 
     spec: Spec
     document: Document
@@ -148,13 +148,13 @@ _AXES: Final[Mapping[str, tuple[str, ...]]] = {
     "network": ("learner.*.network",),
     "gamma": ("learner.*.gamma",),
 }
-"""Configuration paths set by each axis, by short name; ``*``: the section of the cell's algorithm, and those that every
-configuration has."""
+"""Configuration paths that each axis sets, by short name; ``*`` is the section of the cell's algorithm and those that
+every configuration has."""
 
 _ANY: Final = "learner.*."
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\[\d{1,6}\])*(\.[A-Za-z_]\w*(\[\d{1,6}\])*)*")
 _SPEC_KEYS: Final = {"seed": "first_seed", "episodes": "episodes", "steps": "steps", "world": "world"}
-"""Paths for which the spec or its blocks have dedicated keys."""
+"""Paths for which the spec or its blocks have keys of their own."""
 _INERTIA: Final = {
     "paper": {"rig": "pendulum", "task": "swingup"},
     "hardware": {"rig": "pendulum-hardware", "task": "swingup-hardware"},
@@ -162,7 +162,7 @@ _INERTIA: Final = {
 
 
 class Setting(NamedTuple):
-    """One value of a run's configuration, set by a spec."""
+    """A value that a spec sets in a run's configuration."""
 
     path: str
     value: object
@@ -191,20 +191,20 @@ def is_sampling_option(axis: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """Canonical name of an axis, which may also be written as a path."""
+    """Return the canonical name of an axis, which may also be given as a path."""
     return next((short for short, paths in axes().items() if paths == (name,)), name)
 
 
 def field_of_algorithm(name: str) -> str | None:
-    """Setting that an axis represents in any algorithm; None for other axes."""
+    """Return the setting that an axis represents in any algorithm; None for other axes."""
     paths = axes().get(name, ())
     return paths[0].removeprefix(_ANY) if paths and paths[0].startswith(_ANY) else None
 
 
 def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | None:
-    """Problem with the name of an axis, or of a value to set in a configuration, or None."""
+    """Return what is wrong with the name of an axis, or of a value to set in a configuration; None if it is valid."""
     if name in _SPEC_KEYS:
-        return f"'{name}' is set by the spec's own '{_SPEC_KEYS[name]}'"
+        return f"'{name}' is set by the key '{_SPEC_KEYS[name]}' of the spec"
     head = re.split(r"[.\[]", name, maxsplit=1)[0]
     fields = config.__struct_fields__
     if name in axes() or (_PATH.fullmatch(name) and head in fields):
@@ -213,16 +213,16 @@ def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | No
     return f"unknown axis '{name}' ({hint if hint.startswith('did') else f'paths of the configuration, and {hint}'})"
 
 
-def paths_of(name: str, algorithm: str | None = None) -> tuple[str, ...]:
+def paths_set_by(name: str, algorithm: str | None = None) -> tuple[str, ...]:
     """Configuration paths that a value with this name sets in cells of ``algorithm`` (None: of any algorithm)."""
     field = field_of_algorithm(name)
     if field is None:
         return axes().get(name, (name,))
     sections = algorithm_names() if algorithm is None else dict.fromkeys((*ALWAYS_PRESENT_SECTIONS, algorithm))
-    return tuple(f"learner.{s}.{field}" for s in sections if algorithm is None or field in fields_of(s))
+    return tuple(f"learner.{s}.{field}" for s in sections if algorithm is None or field in algorithm_fields(s))
 
 
-def fields_of(algorithm: str) -> tuple[str, ...]:
+def algorithm_fields(algorithm: str) -> tuple[str, ...]:
     """Settings of an algorithm; none for an unknown one."""
     return default_section(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
 
@@ -230,37 +230,37 @@ def fields_of(algorithm: str) -> tuple[str, ...]:
 def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, algorithm: str) -> Iterator[Setting]:
     """Yield the settings for a value with this name in a cell of ``algorithm``, for the run ``base`` or in a world.
 
-    The pendulum's inertia is a property of the plant, but the task has the corresponding references: for the two
-    shipped presets, rig and task change with the inertia.
+    The pendulum's inertia belongs to the plant, but the task has reference scores for it: for the two shipped presets,
+    rig and task change together with the inertia.
     """
     pendulums = ("pendulum", "pendulum-hw")
     if name == "inertia" and base and base.rig.name in pendulums and base.task.name.startswith("swingup"):
         preset = _INERTIA.get(value) if isinstance(value, str) else None
         yield from (Setting(path, preset_value, at) for path, preset_value in (preset or {}).items())
-    yield from (Setting(path, value, at) for path in paths_of(name, algorithm))
+    yield from (Setting(path, value, at) for path in paths_set_by(name, algorithm))
 
 
 def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
-    """Digest of a resolved configuration without its seed: 12 hexadecimal digits.
+    """Return the digest of a resolved configuration without its seed: 12 hexadecimal digits.
 
-    ``plant``: a world's run, of which the parts that the world uses are included, but not its name. Default values are
-    ignored, so that a later version with more settings can resume an experiment; `equal_settings` finds changed
-    defaults, except in a world's run.
+    ``plant``: the run of a world, of which the parts that the world uses are included, but not its name. Default values
+    are ignored, so that a later version with more settings can resume an experiment; `equal_settings` detects changed
+    defaults, except in the run of a world.
     """
-    parts = [_without_defaults(part) for part in _parts(config)]
+    parts = [_without_defaults(part) for part in _identifying_parts(config)]
     if plant is not None:
-        world_parts = (plant.rig, plant.task, plant.limits, _parts(plant)[-1], plant.rate_hz)
+        world_parts = (plant.rig, plant.task, plant.limits, _identifying_parts(plant)[-1], plant.rate_hz)
         parts += [_without_defaults(part) for part in world_parts]
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:12]
 
 
 def equal_settings(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
     """Return whether two resolved configurations, including defaults, are equal except for the seed."""
-    return _parts(a) == _parts(b)
+    return _identifying_parts(a) == _identifying_parts(b)
 
 
-def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
-    config = msgspec.structs.replace(config, python=_without_folders(config.python))
+def _identifying_parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
+    config = msgspec.structs.replace(config, python=_drop_folders(config.python))
     if isinstance(config, StepRun):
         return (msgspec.structs.replace(config, world=PLANT) if config.world.startswith(PLANT) else config,)
     twin, learner = config.device.twin, learner_settings(config.learner)
@@ -269,11 +269,11 @@ def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
     return bare, learner, None if twin is None else msgspec.convert(twin, TwinOptions)
 
 
-def _without_folders(pieces: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
-    """Plugin files without their folders, so that the digest is independent of their location."""
-    if pieces is msgspec.UNSET:
-        return pieces
-    return {key: {name: Path(path).name for name, path in files.items()} for key, files in pieces.items()}
+def _drop_folders(plugin_files: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
+    """Plugin files without their folders, which must not affect the digest."""
+    if plugin_files is msgspec.UNSET:
+        return plugin_files
+    return {key: {name: Path(path).name for name, path in files.items()} for key, files in plugin_files.items()}
 
 
 def _without_defaults(value: object) -> object:

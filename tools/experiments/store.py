@@ -1,8 +1,8 @@
 """Results folder of an experiment: its spec, and one file per finished trial.
 
 The folder contains ``spec.yaml`` (a copy), ``cells.json`` (id, label and resolved configuration of every cell),
-``meta.json`` (machine, versions and time) and ``trials/CELL/SEED.npz``.  A trial's file is written atomically and never
-changed; a damaged one counts as missing and is recreated on resumption.
+``meta.json`` (machine, versions and time) and ``trials/CELL/SEED.npz``. The file of a trial is written atomically and
+never changes; a damaged one counts as missing and is created again when the experiment is resumed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SPEC: Final = "spec.yaml"
 CELLS: Final = "cells.json"
 META: Final = "meta.json"
 TRIALS: Final = "trials"
-CALLED: Final = "called"
-"""Key of a label: name of the cell instead of its block's values."""
+CALLED_KEY: Final = "called"
+"""Key of a label under which the name of a cell replaces the values of its block."""
 _UNFINISHED: Final = ".unfinished"
 
 
 class _Labelled(msgspec.Struct, frozen=True):
-    """One combination of a grid's values; its trials differ only in their seed."""
+    """One combination of values in a grid; its trials differ only in their seed."""
 
     id: str
     """Short digest of the resolved configuration without its seed."""
@@ -57,7 +57,8 @@ class Cell(_Labelled, frozen=True):
         return self.config.episodes
 
     def updates_by(self, points: int) -> float:
-        """Number of batch updates before a trial's first ``points`` scores; the updates dominate its run time."""
+        """Return the number of batch updates before the first ``points`` scores of a trial, which take most of its
+        time."""
         each = self.config.learner.get("updates_per_episode")
         return (float(each) if isinstance(each, int | float) else 1.0) * points
 
@@ -73,7 +74,8 @@ class WorldCell(_Labelled, frozen=True):
         return self.config.points
 
     def updates_by(self, points: int) -> float:
-        """Number of batch updates of a trial until its first ``points`` scores, which dominate its time."""
+        """Return the number of batch updates of a trial until its first ``points`` scores, which take most of its
+        time."""
         selected = self.config.learner.selected
         iterations = self.config.updates_until(points * self.config.evaluation.every)
         each = selected.replays * selected.batch_steps / selected.batch if selected.batch_steps else 1
@@ -100,7 +102,7 @@ class Trial(NamedTuple):
 
 
 class CellTrials(NamedTuple):
-    """The finished trials of a cell, T of E episodes, by ascending seed."""
+    """Finished trials of a cell: T trials of E episodes, by ascending seed."""
 
     seeds: NDArray[np.int64]
     """(T,)"""
@@ -117,7 +119,8 @@ class CellTrials(NamedTuple):
 
 
 def scores_of(trials: CellTrials) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the scores of a run's trials (T, E), of evaluation or else of training, and the scored episodes (E,)."""
+    """Return the scores of a run's trials (T, E), from evaluation or, without any, from training, and which episodes
+    have scores (E,)."""
     raw = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
     scored = ~np.isnan(raw).all(axis=0)
     # If every trial has diverged, there are later episodes without scores: assume multiples of the first scored one.

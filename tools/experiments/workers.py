@@ -9,42 +9,42 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from onrig.tools.experiments.jobs import ENGINE, TrialResult, Unit, job_of, trials_of
+from onrig.tools.experiments.jobs import ENGINE, TrialResult, Unit, create_job, decode_trials
 from onrig.tools.experiments.store import Trial
 from onrig.tools.workers import Answer, Failed, Note, Refused, Reply, Value, WorkerProcess
 
 _POLL_S: Final = 0.5
 
 
-class Advanced(NamedTuple):
-    """Progress of a unit in episodes."""
+class UnitProgress(NamedTuple):
+    """Number of episodes that each trial of a unit has finished."""
 
     unit: Unit
     episodes: int
 
 
-class Done(NamedTuple):
-    """A unit's trials, in the order of its seeds."""
+class UnitDone(NamedTuple):
+    """The finished trials of a unit, in the order of its seeds."""
 
     unit: Unit
     trials: list[Trial]
 
 
-class Lost(NamedTuple):
-    """An unfinished unit; the others continue."""
+class UnitLost(NamedTuple):
+    """A unit that was lost; the others continue."""
 
     unit: Unit
     reason: str
 
 
-Event = Advanced | Done | Lost
+Event = UnitProgress | UnitDone | UnitLost
 
 
 class NoWorkers(Exception):
     """No workers are available; the message gives the reason."""
 
 
-class OtherExecutor(Exception):
+class ExecutorMismatch(Exception):
     """A worker's executor differs from that of the other trials; the message names both."""
 
 
@@ -56,8 +56,9 @@ class Workers(Protocol):
         """Number of concurrent units."""
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
-        """Execute units in order and yield events; yields None at intervals without events. Raises NoWorkers and
-        OtherExecutor.
+        """Execute units in order and yield their events; yields None at intervals without events.
+
+        Raises NoWorkers and ExecutorMismatch.
         """
 
     def close(self) -> None:
@@ -70,11 +71,11 @@ class _Process(WorkerProcess):
     def __init__(self, engine: str) -> None:
         super().__init__("onrig.tools.experiments.jobs", engine)
         self.unit: Unit | None = None
-        self.ready = False
+        self.is_ready = False
 
     def assign(self, unit: Unit) -> None:
         self.unit = unit
-        self.call("do", job_of(unit))
+        self.call("run_job", create_job(unit))
 
 
 class LocalWorkers:
@@ -92,7 +93,7 @@ class LocalWorkers:
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
         """See ``Workers``."""
-        waiting = deque(units)
+        pending_units = deque(units)
         with selectors.DefaultSelector() as selector:
 
             def start() -> None:
@@ -116,14 +117,14 @@ class LocalWorkers:
                             reason = process.end_reason()
                             self._stop(process)
                             if process.unit is not None:
-                                yield Lost(process.unit, reason)
-                            if waiting and process.ready:
+                                yield UnitLost(process.unit, reason)
+                            if pending_units and process.is_ready:
                                 start()
-                            elif waiting and not self._processes:
-                                raise NoWorkers(f"the workers do not start: {reason}")
-                    if process.ready and process.unit is None and process in self._processes:
-                        if waiting:
-                            process.assign(waiting.popleft())
+                            elif pending_units and not self._processes:
+                                raise NoWorkers(f"the workers could not start: {reason}")
+                    if process.is_ready and process.unit is None and process in self._processes:
+                        if pending_units:
+                            process.assign(pending_units.popleft())
                         else:
                             selector.unregister(process.fd)
                             self._stop(process)
@@ -145,20 +146,20 @@ class LocalWorkers:
 def _event(process: _Process, reply: Reply) -> Iterator[Event]:
     unit = process.unit
     if unit is None:
-        process.ready = True
+        process.is_ready = True
     elif isinstance(reply, Note):
-        yield Advanced(unit, msgspec.json.decode(reply.value, type=int))
+        yield UnitProgress(unit, msgspec.json.decode(reply.value, type=int))
     else:
         process.unit = None
-        yield outcome(unit, reply)
+        yield outcome_event(unit, reply)
 
 
-def outcome(unit: Unit, answer: Answer) -> Event:
-    """Convert a worker's answer for a unit to an event; raises OtherExecutor."""
+def outcome_event(unit: Unit, answer: Answer) -> Event:
+    """Convert the answer of a worker to the event of its unit; raises ExecutorMismatch."""
     match answer:
         case Value(value):
-            return Done(unit, trials_of(msgspec.json.decode(value, type=tuple[TrialResult, ...])))
+            return UnitDone(unit, decode_trials(msgspec.json.decode(value, type=tuple[TrialResult, ...])))
         case Refused(reason):
-            raise OtherExecutor(reason)
+            raise ExecutorMismatch(reason)
         case Failed(reason):
-            return Lost(unit, reason)
+            return UnitLost(unit, reason)

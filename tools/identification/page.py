@@ -17,7 +17,7 @@ from onrig.sim.twin.options import ZERO
 from onrig.tools.quantity import axis_label, format_estimate
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Warnings
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.reports.style import INK, Plot, inline_plot, new_figure, page_colour, title
+from onrig.tools.reports.style import INK, Plot, inline_plot, new_figure, page_colour, set_title
 from onrig.tools.terminal import draw_or_report
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _residuals_chart(identification: Identification, rig: Rig) -> Plot:
     for i, (sensor, row) in enumerate(zip(rig.sensors, panels, strict=True)):
         residuals = identification.fit.residuals[..., i] / identification.noise.total[i]
         _histogram(row[0], residuals.ravel())
-        title(row[0], f"{sensor.name}: residual / noise")
+        set_title(row[0], f"{sensor.name}: residual / noise")
         lags = range(1, min(_N_LAGS, residuals.shape[1] - 1))
         row[1].bar(
             list(lags),
@@ -122,7 +122,7 @@ def _residuals_chart(identification: Identification, rig: Rig) -> Plot:
         )
         row[1].axhline(0.0, color=INK, lw=0.8)
         row[1].set_ylim(-1, 1)
-        title(row[1], "autocorrelation, lags in periods")
+        set_title(row[1], "autocorrelation, lags in periods")
     caption = (
         "White noise has a normal distribution (orange) and almost no autocorrelation. Persistent correlation "
         "indicates an effect that the model lacks."

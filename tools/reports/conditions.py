@@ -1,7 +1,7 @@
-"""Conditions of a cell, derived from its configuration, so that cells of any grid can be compared.
+"""Experimental conditions of a cell, derived from its configuration to make the cells of any grid comparable.
 
-The strategy (retention, sampling, their exponents) is not a condition.  None marks a condition without meaning for a
-cell, which is then comparable with any value: the capacity of FULL, the kind of a synthetic fraction of 0.
+The strategy (retention, sampling, their exponents) is not a condition. A condition that does not apply to a cell is
+None and matches any value: the capacity of FULL, or the kind of synthetic data at a fraction of 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value = str | float | None
 
 BASE_RATE_HZ: Final = 50.0
 BASE_GAMMA: Final = 0.95
-"""Base for the comparison of rates (de Bruin et al. 2018, §6.4)."""
+"""Reference rate and discount for comparing control rates (de Bruin et al. 2018, §6.4)."""
 AXES: Final = (
     "plant",
     "algorithm",
@@ -39,7 +39,7 @@ AXES: Final = (
     "capacity",
     "episodes",
 )
-"""Conditions in the order of their display; further ones of a grid follow."""
+"""Conditions in display order; further axes of a grid are appended."""
 _COVERED_AXES: Final = frozenset(
     {
         *("config", "strategy", "alpha", "algorithm", "network", "hidden", "rate_hz", "gamma", "inertia"),
@@ -47,33 +47,35 @@ _COVERED_AXES: Final = frozenset(
         *("write_probability", "capacity", "capacity_bytes"),
     }
 )
-"""Axes of a grid, by their short names, that the strategy and these conditions already describe."""
+"""Short names of the grid axes that the strategy or these conditions already describe."""
 _BASE_RATE_AXES: Final = ("discount", "kept")
 
 
 class Setting(NamedTuple):
-    """Position of a cell in the grid."""
+    """Strategy and conditions of a cell."""
 
     strategy: str
-    """Strategy in the paper's notation, with the exponent of the sampling if the grid has several:
+    """Strategy in the paper's notation, with the exponent of the sampling if it varies in the grid:
     ``FIFO[PER(0.4)]``."""
     family: str
-    """Strategy with α in place of exponents: ``Expl(α)[PER]``."""
+    """Strategy without the values of its exponents: ``Expl(α)[PER]``."""
     retention: str
     sampling: str
     alpha: float | None
-    """Exponent of the retention's rank law."""
+    """Rank exponent of the retention."""
     exponent: float | None
-    """Exponent of the sampling, if the grid has several."""
+    """Exponent of the sampling if it varies in the grid."""
     conditions: Mapping[str, Value]
 
 
 _T = TypeVar("_T")
 
 
-def settings(cells: Sequence[Cell]) -> list[Setting]:
-    """Return the setting of every cell; raises msgspec.ValidationError or ValueError for configurations of another
-    version."""
+def cell_settings(cells: Sequence[Cell]) -> list[Setting]:
+    """Return the setting of each cell.
+
+    Raises msgspec.ValidationError or ValueError if a configuration is from an incompatible version.
+    """
     learners = [learner_settings(cell.config.learner) for cell in cells]
     strategies = [parse_strategy(cell.config.selection.strategy) for cell in cells]
     exponents = [_exponent(learner, strategy) for learner, strategy in zip(learners, strategies, strict=True)]
@@ -82,24 +84,24 @@ def settings(cells: Sequence[Cell]) -> list[Setting]:
         for cell, learner, strategy in zip(cells, learners, strategies, strict=True)
     ]
     _relax_base_rate(conditions)
-    found = []
+    settings = []
     for strategy, exponent, condition in zip(strategies, exponents, conditions, strict=True):
-        name = _drawing_sampling(strategy)
-        exponents_of_name = {e for s, e in zip(strategies, exponents, strict=True) if _drawing_sampling(s) == name}
-        found.append(_setting(strategy, name, exponent if len(exponents_of_name) > 1 else None, condition))
-    _add_distinguishing_axes(cells, found)
-    return found
+        name = _innermost_sampling(strategy)
+        exponents_of_name = {e for s, e in zip(strategies, exponents, strict=True) if _innermost_sampling(s) == name}
+        settings.append(_setting(strategy, name, exponent if len(exponents_of_name) > 1 else None, condition))
+    _add_distinguishing_axes(cells, settings)
+    return settings
 
 
-def varying_conditions(found: Iterable[Setting]) -> list[str]:
+def varying_conditions(settings: Iterable[Setting]) -> list[str]:
     """Conditions that differ between the settings, in the order of display."""
-    return differing_axes([setting.conditions for setting in found])
+    return differing_axes([setting.conditions for setting in settings])
 
 
-def describe_common(found: Sequence[Setting]) -> str:
-    """Name the conditions that all settings share, except for unremarkable ones."""
-    varying_axes = varying_conditions(found)
-    first = found[0].conditions
+def describe_common(settings: Sequence[Setting]) -> str:
+    """Describe the conditions that all settings share, omitting the defaults."""
+    varying_axes = varying_conditions(settings)
+    first = settings[0].conditions
     unremarkable = {"kept": "all kept", "discount": f"γ {BASE_GAMMA:g}", "noise": 0.0, "fraction": 0.0, "refresh": 1.0}
     axes = [
         axis
@@ -110,21 +112,21 @@ def describe_common(found: Sequence[Setting]) -> str:
 
 
 def differing_axes(conditions: Sequence[Mapping[str, Value]]) -> list[str]:
-    """Axes with several values, not counting None; the kind of a synthetic fraction belongs to the fraction."""
+    """Axes with several values other than None; ``synthetic`` is included whenever ``fraction`` is."""
     values: dict[str, set[Value]] = {}
     for mapping in conditions:
         for axis, value in mapping.items():
             values.setdefault(axis, set()).add(value)
-    several = {axis for axis, of_axis in values.items() if len(of_axis - {None}) > 1}
-    if "fraction" in several:
-        several.add("synthetic")
-    return [axis for axis in values if axis in several]
+    varying = {axis for axis, axis_values in values.items() if len(axis_values - {None}) > 1}
+    if "fraction" in varying:
+        varying.add("synthetic")
+    return [axis for axis in values if axis in varying]
 
 
 def group_by_axes(
     items: Sequence[tuple[Mapping[str, Value], _T]], axes: Sequence[str]
 ) -> dict[tuple[Value, ...], list[_T]]:
-    """Group items by their values on ``axes``; an item with None belongs to every group that it does not contradict."""
+    """Group items by their values on ``axes``; an item with the value None joins every compatible group."""
     keys = [tuple(conditions.get(axis) for axis in axes) for conditions, _ in items]
     groups: list[tuple[Value, ...]] = []
     for key in sorted(dict.fromkeys(keys), key=lambda k: sum(v is None for v in k)):
@@ -137,7 +139,7 @@ def group_by_axes(
 
 
 def describe_conditions(axes: Sequence[str], key: Sequence[Value]) -> str:
-    """Name the conditions of a group."""
+    """Describe a group's conditions."""
     values = dict(zip(axes, key, strict=True))
     fraction, kind = values.get("fraction"), values.get("synthetic")
     words = []
@@ -177,14 +179,13 @@ def _compatible(key: tuple[Value, ...], group: tuple[Value, ...]) -> bool:
     return all(a is None or a == b for a, b in zip(key, group, strict=True))
 
 
-def _drawing_sampling(strategy: Strategy) -> str:
-    """Name of the innermost sampling."""
+def _innermost_sampling(strategy: Strategy) -> str:
     *_, part = parse_sampling(strategy.sampling).nested
     return part.name
 
 
 def _exponent(learner: LearnerSettings, strategy: Strategy) -> float | None:
-    sampling = sampling_class(_drawing_sampling(strategy))
+    sampling = sampling_class(_innermost_sampling(strategy))
     assert issubclass(sampling, SamplerSettings)
     return learner.sampler_section(sampling).exponent(learner)
 
@@ -214,7 +215,7 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
         "rate": float(config.rate_hz),
         "discount": _describe_discount(selected.gamma, config.rate_hz),
         "kept": _describe_kept_share(selection.write_probability, config.rate_hz),
-        "noise": _noise(sensor, actuator),
+        "noise": _noise_condition(sensor, actuator),
         "synthetic": kind if fraction else None,
         "fraction": round(fraction, 9),
         "refresh": float(synthetic.refresh) if synthetic and fraction else None,
@@ -224,7 +225,7 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
     return {axis: values[axis] for axis in AXES}
 
 
-def _noise(sensors: float | dict[str, float], actuators: float) -> Value:
+def _noise_condition(sensors: float | dict[str, float], actuators: float) -> Value:
     """Noise of sensors and actuators, as one number if they are equal."""
     if sensors == actuators:
         return float(actuators)
@@ -235,7 +236,7 @@ def _noise(sensors: float | dict[str, float], actuators: float) -> Value:
 
 
 def _twin_conditions(config: RunConfig) -> tuple[float | dict[str, float], float, str]:
-    """Noise of sensors and actuators, and the preset of the inertia if it is not the paper's."""
+    """Sensor noise, actuator noise, and the inertia preset if it is not the paper's."""
     if config.device.twin is None:
         return 0.0, 0.0, ""
     twin = msgspec.convert(config.device.twin, TwinOptions)
@@ -245,7 +246,8 @@ def _twin_conditions(config: RunConfig) -> tuple[float | dict[str, float], float
 
 
 def _describe_discount(gamma: float, rate_hz: float) -> str:
-    """Name of the discount; gamma^(base rate / rate) keeps the horizon in seconds (de Bruin et al. 2018, §6.4)."""
+    """Label of the discount: "γ corrected" for gamma^(base rate / rate), which keeps the horizon in seconds (de Bruin
+    et al. 2018, §6.4)."""
     if not math.isclose(rate_hz, BASE_RATE_HZ) and math.isclose(
         gamma, BASE_GAMMA ** (BASE_RATE_HZ / rate_hz), abs_tol=2e-4
     ):
@@ -262,8 +264,10 @@ def _describe_kept_share(write_probability: float, rate_hz: float) -> str:
 
 
 def _relax_base_rate(conditions: Sequence[dict[str, Value]]) -> None:
-    """Set the conditions of cells at the base rate to None where other rates vary them: nothing is dropped or corrected
-    there, so that such a cell belongs to both variants."""
+    """Set conditions that are equal in all cells at the base rate to None there if the grid has other rates.
+
+    At the base rate, nothing is dropped or corrected, so these cells belong to both variants.
+    """
     base = [c for c in conditions if c["rate"] == BASE_RATE_HZ]
     if len(base) == len(conditions):
         return
@@ -273,18 +277,19 @@ def _relax_base_rate(conditions: Sequence[dict[str, Value]]) -> None:
                 c[axis] = None
 
 
-def _add_distinguishing_axes(cells: Sequence[Cell], found: list[Setting]) -> None:
-    """Add unknown axes of the grid if cells would otherwise seem to differ only in their strategy, or not at all."""
-    certain = [axis for axis in AXES if all(setting.conditions[axis] is not None for setting in found)]
+def _add_distinguishing_axes(cells: Sequence[Cell], settings: list[Setting]) -> None:
+    """Add further grid axes to the conditions if cells would otherwise appear identical or differ only in their
+    strategy."""
+    known_axes = [axis for axis in AXES if all(setting.conditions[axis] is not None for setting in settings)]
     for axis in dict.fromkeys(key for cell in cells for key in cell.label):
         values_by_setting: dict[tuple[object, ...], set[str | float | int | None]] = {}
-        for cell, setting in zip(cells, found, strict=True):
-            same: tuple[object, ...] = tuple(setting.conditions[a] for a in certain)
+        for cell, setting in zip(cells, settings, strict=True):
+            key: tuple[object, ...] = tuple(setting.conditions[a] for a in known_axes)
             if axis.rpartition(".")[2] in _COVERED_AXES or is_sampling_option(axis):
-                same = (setting.strategy, *sorted(setting.conditions.items()))
-            values_by_setting.setdefault(same, set()).add(cell.label.get(axis))
+                key = (setting.strategy, *sorted(setting.conditions.items()))
+            values_by_setting.setdefault(key, set()).add(cell.label.get(axis))
         if any(len(values) > 1 for values in values_by_setting.values()):
             for i, cell in enumerate(cells):
                 value = cell.label.get(axis)
                 number = float(value) if isinstance(value, int | float) else value
-                found[i] = found[i]._replace(conditions={**found[i].conditions, axis: number})
+                settings[i] = settings[i]._replace(conditions={**settings[i].conditions, axis: number})

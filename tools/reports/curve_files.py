@@ -1,4 +1,4 @@
-"""Raw curves of an experiment as CSV, with a file for each cell and a column for each trial."""
+"""Raw curves of an experiment as CSV, one file per cell."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CURVES_FOLDER: Final = "curves"
 
 
 def write_curves(folder: Path, cells: list[AnyCell]) -> None:
-    """Write ``curves/LABEL-ID.csv`` of every cell with finished trials; raises OSError.
+    """Write ``curves/LABEL-ID.csv`` for each cell with finished trials. Raises OSError.
 
-    A row is an episode, or in a world an evaluation with its number of steps.  Columns are the trials' evaluations, by
-    seed, then their training: mean raw rewards per step, or in a world mean returns; then the measures of replay
-    (``REPLAYED``) and the shield's counts (``SHIELD_COUNTS``) before each evaluation.
+    Each row is an episode or, in a world, an evaluation with its number of environment steps. For each seed, there is a
+    column of evaluations and one of training (mean raw reward per step; in a world, mean return), followed by the
+    replay measures (``REPLAYED``) and the shield's counts (``SHIELD_COUNTS``) before each evaluation.
     """
     (folder / CURVES_FOLDER).mkdir(exist_ok=True)
     for cell in cells:
@@ -33,13 +33,13 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
             if measures is not None:
                 columns.extend(measures.swapaxes(0, 1))
                 kinds.extend(names)
-        heads = (f"{kind} {seed}" for kind in kinds for seed in trials.seeds)
-        lines = [",".join(("step" if in_world else "episode", *heads))]
+        header = (f"{kind} {seed}" for kind in kinds for seed in trials.seeds)
+        lines = [",".join(("step" if in_world else "episode", *header))]
         for index, row in enumerate(np.concatenate(columns).T.tolist(), 1):
             lines.append(",".join((str(interval * index), *("" if value != value else repr(value) for value in row))))
-        write_atomically(folder / CURVES_FOLDER / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
+        write_atomically(folder / CURVES_FOLDER / f"{_file_stem(cell)}.csv", ("\n".join(lines) + "\n").encode())
 
 
-def _name(cell: AnyCell) -> str:
+def _file_stem(cell: AnyCell) -> str:
     label = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", str(value)).strip("-") for value in cell.label.values())
     return f"{label[:80]}-{cell.id}"

@@ -1,6 +1,6 @@
-"""Learning curves and final measures with intervals of their medians, after de Bruin et al. 2018.
+"""Learning curves and final measures with intervals of the median, after de Bruin et al. 2018.
 
-Curves: figure 3, and 19 if networks differ.  The three measures of every strategy as dots: figures 12 to 15.
+Curves correspond to figure 3 (figure 19 if networks differ), dot plots of the three measures to figures 12 to 15.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 from onrig.learner.trials.intervals import Bounds, curve_bounds
 from onrig.learner.trials.measures import moving_average
 from onrig.tools.reports.conditions import BASE_RATE_HZ, Value, describe_conditions, group_by_axes, varying_conditions
-from onrig.tools.reports.results import BASELINE, Estimate, Group, Result, baseline, estimate, groups
+from onrig.tools.reports.results import BASELINE, Estimate, Group, Result, baseline, estimate, group_by_conditions
 from onrig.tools.reports.style import (
-    FINAL,
-    HIGHEST,
+    FINAL_LABEL,
+    HIGHEST_LABEL,
     INK,
-    NORMALIZED,
-    RISE,
+    PERFORMANCE_LABEL,
+    RISE_LABEL,
     Label,
     Look,
     Plot,
     band_alpha,
-    direct_labels,
-    draw_yardsticks,
+    draw_curve_labels,
+    draw_reference_lines,
     format_trial_counts,
     new_figure,
     ordinal_look,
-    save,
+    save_figure,
+    set_title,
     strategy_look,
-    title,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 SMOOTHING_WINDOW: Final = 20
-"""Number of averaged episodes, which makes lines distinguishable."""
+"""Number of episodes in the moving average, which makes lines distinguishable."""
 _MAX_POINTS: Final = 240
 _PANELS_PER_FIGURE: Final = 6
 _MAX_LINES: Final = 6
@@ -64,7 +64,8 @@ class Panel(NamedTuple):
 
 
 def draw_curves(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw every cell, with six panels per figure.  Raises OSError, and ImportError without matplotlib."""
+    """Draw the learning curves of all cells, six panels per figure. Raises OSError, and ImportError without
+    matplotlib."""
     plots = _draw_pages(list(_panels(results)), folder, 3, "Learning curves")
     if networks := list(_network_panels(results)):
         plots += _draw_pages(networks, folder, 19, "Learning curves by network size")
@@ -94,35 +95,35 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
         if len(members) <= _MAX_LINES:
             yield Panel(name, _strategy_lines(members))
             continue
-        # With importance sampling, samplings are to be compared (de Bruin et al. 2018, §8.4).
+        # With importance weights, a panel compares samplings (de Bruin et al. 2018, §8.4).
         weighted = any("+" in r.setting.sampling for r in members)
-        for part in dict.fromkeys(_panel_part(r, by_retention=weighted) for r in members):
-            selected = [r for r in members if _panel_part(r, by_retention=weighted) == part]
+        for subset in dict.fromkeys(_panel_subset(r, by_retention=weighted) for r in members):
+            selected = [r for r in members if _panel_subset(r, by_retention=weighted) == subset]
             if len(selected) <= _MAX_LINES:
-                yield Panel(_title(name, part), _strategy_lines(selected))
+                yield Panel(_panel_title(name, subset), _strategy_lines(selected))
                 continue
             for family in dict.fromkeys(r.setting.family for r in selected):
                 same_family = [r for r in selected if r.setting.family == family]
-                yield Panel(_title(name, family), _strategy_lines(same_family))
+                yield Panel(_panel_title(name, family), _strategy_lines(same_family))
 
 
-def _panel_part(result: Result, *, by_retention: bool) -> str:
+def _panel_subset(result: Result, *, by_retention: bool) -> str:
     setting = result.setting
     return f"{setting.retention} retention" if by_retention else f"{setting.sampling} sampling"
 
 
-def _title(conditions: str, addition: str) -> str:
+def _panel_title(conditions: str, addition: str) -> str:
     return f"{conditions}, {addition}" if conditions else addition
 
 
 def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
-    """Condition with the most values, for grids in which a panel for each value would contain a single line."""
+    """Axis with the most values, used for the lines if each panel would otherwise contain only one."""
     values = {axis: {r.setting.conditions[axis] for r in results} for axis in axes if axis != "plant"}
     return max(values, key=lambda axis: len(values[axis])) if values else None
 
 
 def _network_panels(results: Sequence[Result]) -> Iterator[Panel]:
-    """Yield panels of cells that differ only in their network; other algorithms have other networks."""
+    """Yield one panel for each group of cells that differ only in their network."""
     rest = [axis for axis in varying_conditions(r.setting for r in results) if axis != "network"]
     networks = list(dict.fromkeys(r.setting.conditions["network"] for r in results))
     for key, members in group_by_axes([(r.setting.conditions, r) for r in results], rest).items():
@@ -142,9 +143,9 @@ def _strategy_lines(members: Sequence[Result]) -> list[Line]:
     lines = []
     for r in members:
         look = strategy_look(r.setting.retention, r.setting.sampling)
-        alike = [k for k, family in enumerate(families) if family == r.setting.family]
-        if len(alike) > 1:  # exponents of one family
-            look = ordinal_look(alike.index(members.index(r)), len(alike), graded=True)
+        same_family = [k for k, family in enumerate(families) if family == r.setting.family]
+        if len(same_family) > 1:  # one family at several exponents
+            look = ordinal_look(same_family.index(members.index(r)), len(same_family), graded=True)
         lines.append(Line(r.setting.strategy, look, r))
     return lines
 
@@ -153,8 +154,8 @@ def _draw_pages(panels: Sequence[Panel], folder: Path, number: int, heading: str
     plots = []
     pages = [panels[i : i + _PANELS_PER_FIGURE] for i in range(0, len(panels), _PANELS_PER_FIGURE)]
     for page, selected in enumerate(pages, 1):
-        end = f"-{page}" if len(pages) > 1 else ""
-        path = folder / f"figure-{number:02d}-learning-curves{end}.png"
+        suffix = f"-{page}" if len(pages) > 1 else ""
+        path = folder / f"figure-{number:02d}-learning-curves{suffix}.png"
         name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
         plots.append(Plot(name, _caption(selected), number=number, path=_draw(selected, path)))
     return plots
@@ -164,26 +165,26 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
     columns = 1 if len(panels) == 1 else 2
     rows = -(-len(panels) // columns)
     figure, grid = new_figure(rows, columns, 4.4 if rows * columns == 1 else 0.3 + 2.9 * rows)
-    flat: list[Axes] = [axes for row in grid for axes in row]
-    for axes in flat[len(panels) :]:
+    panel_axes: list[Axes] = [axes for row in grid for axes in row]
+    for axes in panel_axes[len(panels) :]:
         axes.set_visible(False)
-    ends = [_draw_panel(axes, panel) for axes, panel in zip(flat, panels, strict=False)]
-    for k, axes in enumerate(flat[: len(panels)]):
+    labels_by_panel = [_draw_panel(axes, panel) for axes, panel in zip(panel_axes, panels, strict=False)]
+    for k, axes in enumerate(panel_axes[: len(panels)]):
         if k % columns == 0:
-            axes.set_ylabel(NORMALIZED if _is_normalised(panels[k]) else "mean reward per step (raw units)")
+            axes.set_ylabel(PERFORMANCE_LABEL if _is_normalised(panels[k]) else "mean reward per step (raw units)")
         if k + columns >= len(panels):
             axes.set_xlabel("training episode")
     figure.draw_without_rendering()
-    for axes, labels in zip(flat, ends, strict=False):
-        direct_labels(axes, labels)
-    return save(figure, path)
+    for axes, labels in zip(panel_axes, labels_by_panel, strict=False):
+        draw_curve_labels(axes, labels)
+    return save_figure(figure, path)
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
     """Draw one panel; returns the labels for the ends of its lines."""
     normalised = _is_normalised(panel)
     if normalised:
-        draw_yardsticks(axes)
+        draw_reference_lines(axes)
     labels, lows, highs = [], [0.0] if normalised else [], [1.02] if normalised else []
     for line in panel.lines:
         smooth = moving_average(line.result.mu, SMOOTHING_WINDOW)
@@ -199,7 +200,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
     if normalised:
         axes.set_ylim(max(_MIN_SHOWN, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
     axes.set_xlim(0, max(line.result.episodes[-1] for line in panel.lines))
-    title(axes, panel.title)
+    set_title(axes, panel.title)
     return labels
 
 
@@ -211,19 +212,19 @@ def _caption(panels: Sequence[Panel]) -> str:
     results = [line.result for panel in panels for line in panel.lines]
     episodes_text = (
         "the noise-free evaluation episode for each training episode"
-        if all(r.evaluated for r in results)
+        if all(r.is_evaluated for r in results)
         else "each episode (the training episode if none was evaluated)"
     )
     return (
-        f"Normalised performance of {episodes_text}: 0 is the random controller, 1 the reference; the dotted line is "
-        "the level of the rise time, 0.8. Lines: median over the trials of the mean of the last "
-        f"{SMOOTHING_WINDOW} episodes; bands: its pointwise 95 % interval; "
-        f"{format_trial_counts([len(r.seeds) for r in results])} trials per line. "
-        f"Values below {_MIN_SHOWN:g} are cut off."
+        f"Normalised performance of {episodes_text}: 0 for the random controller, 1 for the reference; the dotted "
+        "line marks 0.8, the level of the rise time. Lines: median over the trials of the mean of the last "
+        f"{SMOOTHING_WINDOW} episodes; bands: pointwise 95 % interval; "
+        f"{format_trial_counts([len(r.seeds) for r in results])} trials per line. Values below {_MIN_SHOWN:g} are cut "
+        "off."
     )
 
 
-TITLES: Final = {
+STRATEGY_FIGURE_TITLES: Final = {
     12: "Strategies under the default conditions",
     13: "Strategies at higher control frequencies",
     14: "Strategies with sensor and actuator noise",
@@ -231,28 +232,32 @@ TITLES: Final = {
 }
 _GROUPS_PER_FIGURE: Final = 4
 _MIN_SWEEP: Final = 3
-"""Minimum number of exponents of a family that is drawn as a sweep in another figure."""
+"""Minimum number of exponents with which a family is drawn as a sweep in another figure."""
 
 
 def draw_dots(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw every group of at least two strategies.  Raises OSError, and ImportError without matplotlib."""
+    """Draw dot plots of all groups with at least two strategies. Raises OSError, and ImportError without matplotlib."""
     plots = []
     for number, groups_of_figure in sorted(group_by_figure(results).items()):
         pages = [
             groups_of_figure[i : i + _GROUPS_PER_FIGURE] for i in range(0, len(groups_of_figure), _GROUPS_PER_FIGURE)
         ]
-        for page, on_page in enumerate(pages, 1):
-            end = f"-{page}" if len(pages) > 1 else ""
-            path = _draw_dots(on_page, folder / f"figure-{number:02d}-strategies{end}.png")
-            name = f"{TITLES[number]} ({page} of {len(pages)})" if len(pages) > 1 else TITLES[number]
-            plots.append(Plot(name, _dots_caption(on_page), number=number, path=path))
+        for page, selected in enumerate(pages, 1):
+            suffix = f"-{page}" if len(pages) > 1 else ""
+            path = _draw_dots(selected, folder / f"figure-{number:02d}-strategies{suffix}.png")
+            name = (
+                f"{STRATEGY_FIGURE_TITLES[number]} ({page} of {len(pages)})"
+                if len(pages) > 1
+                else STRATEGY_FIGURE_TITLES[number]
+            )
+            plots.append(Plot(name, _dots_caption(selected), number=number, path=path))
     return plots
 
 
 def group_by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:
-    """Groups by number of the figure, which depends on their noise, rate and sampling."""
+    """Group by the paper's figure number, which depends on noise, rate and sampling."""
     figures: dict[int, list[Group]] = {}
-    for group in groups(results):
+    for group in group_by_conditions(results):
         families = [r.setting.family for r in group.results]
         members = [r for r in group.results if families.count(r.setting.family) < _MIN_SWEEP]
         plain = [r for r in members if "+" not in r.setting.sampling]
@@ -281,9 +286,9 @@ def _draw_dots(groups_shown: Sequence[Group], path: Path) -> Path:
     figure.axes[0].get_gridspec().set_height_ratios(heights)  # type: ignore[union-attr]
     for row, group in zip(grid, groups_shown, strict=True):
         _draw_row(row, group)
-    for axes, name in zip(grid[-1], (FINAL, HIGHEST, RISE), strict=True):
+    for axes, name in zip(grid[-1], (FINAL_LABEL, HIGHEST_LABEL, RISE_LABEL), strict=True):
         axes.set_xlabel(name)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_row(row: list[Axes], group: Group) -> None:
@@ -297,9 +302,9 @@ def _draw_row(row: list[Axes], group: Group) -> None:
             if np.isfinite(bounds.low):
                 axes.plot((bounds.low, bounds.high), (y, y), color=look.colour, lw=2.2, solid_capstyle="butt")
             axes.plot(bounds.value, y, look.marker, ms=6.5, mfc=look.face, mec=look.colour, mew=1.5)
-            if k == 2 and e.never:
+            if k == 2 and e.n_never_rose:
                 axes.annotate(
-                    f"{e.never} never",
+                    f"{e.n_never_rose} never",
                     (np.nanmax(bounds), y),
                     xytext=(6, 0),
                     textcoords="offset points",
@@ -310,14 +315,14 @@ def _draw_row(row: list[Axes], group: Group) -> None:
         axes.margins(x=0.08)
         axes.grid(axis="y", lw=0)
         axes.locator_params(axis="x", nbins=5)
-    if any(e.never for e in estimates):
+    if any(e.n_never_rose for e in estimates):
         low, high = row[2].get_xlim()
         row[2].set_xlim(low, high + 0.22 * (high - low))
     row[0].set_ylim(len(group.results) - 0.5, -0.5)
     row[0].set_yticks(range(len(group.results)), [r.setting.strategy for r in group.results])
     for axes in row[1:]:
         axes.tick_params(axis="y", length=0)
-    title(row[0], group.conditions)
+    set_title(row[0], group.conditions)
 
 
 def _measure(e: Estimate, k: int) -> Bounds:
@@ -332,13 +337,14 @@ def _draw_reference(axes: Axes, bounds: Bounds) -> None:
 
 def _dots_caption(groups_shown: Sequence[Group]) -> str:
     members = [r for group in groups_shown for r in group.results]
-    against = BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups_shown) else "the first strategy"
-    never = any(not r.rise.has_risen.all() for r in members)
+    reference = (
+        BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups_shown) else "the first strategy"
+    )
+    some_never_rose = any(not r.rise.has_risen.all() for r in members)
     return (
-        f"Medians over {format_trial_counts([len(r.seeds) for r in members])} trials with 95 % intervals; "
-        f"grey: {against}. "
-        "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
-        "time the first episode with a normalised performance of 0.8 or more"
-        + (" (trials that never reached it count with their last episode)." if never else ".")
-        + " Overlapping intervals do not settle a difference; see the paired table."
+        f"Medians over {format_trial_counts([len(r.seeds) for r in members])} trials with 95 % intervals; grey: "
+        f"{reference}. μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a "
+        "trial, and the rise time the first episode with a normalised performance of 0.8 or more"
+        + (" (or the last episode of trials that never reached it)." if some_never_rose else ".")
+        + " Overlapping intervals are inconclusive; see the table of paired differences."
     )

@@ -10,9 +10,9 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
-from onrig.tools.experiments.archive import DATA, write_archive
+from onrig.tools.experiments.archive import DATA_FOLDER, write_archive
 from onrig.tools.experiments.cost import Cost, read_costs
-from onrig.tools.experiments.grid import shown
+from onrig.tools.experiments.grid import cell_text
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_atomically
 from onrig.tools.load import print_problems
 from onrig.tools.reports.conditions import describe_common, describe_conditions, varying_conditions
@@ -25,14 +25,21 @@ from onrig.tools.reports.results import (
     compare_with_baseline,
     compare_with_plainer_sampling,
     read_experiment,
-    warn_of_few,
+    warn_of_few_trials,
 )
 from onrig.tools.reports.scores import score_run, scores_sheets
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Plot, no_plots_reason
 from onrig.tools.reports.sweeps import draw_sweeps
-from onrig.tools.reports.tables import ESTIMATES_NOTE, baselines, cells_sheet, claims, differences_sheet, noise_sheets
-from onrig.tools.reports.worlds import content_of
+from onrig.tools.reports.tables import (
+    ESTIMATES_NOTE,
+    baselines,
+    cells_sheet,
+    describe_differences,
+    differences_sheet,
+    noise_sheets,
+)
+from onrig.tools.reports.worlds import build_world_findings
 from onrig.tools.terminal import complain, draw_or_report
 
 FIGURES_FOLDER: Final = "figures"
@@ -60,12 +67,15 @@ _TABLE_6: Final = "table-6"
 
 
 def report_experiment(folder: Path, pages: Path | None = None) -> int:
-    """Report an experiment, into ``pages`` also as Markdown with plots and the trials; returns the exit code."""
+    """Write an experiment's report; with ``pages``, also publish it there as Markdown with plots and archived trials.
+
+    Returns the exit code.
+    """
     try:
         spec, cells = read_spec(folder), read_cells(folder)
-        source = folder if pages is None else _archive_trials(folder, pages / DATA / spec.name, cells)
-        in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
-        experiment = None if in_world else read_experiment(source)
+        source = folder if pages is None else _archive_trials(folder, pages / DATA_FOLDER / spec.name, cells)
+        world_cells = [cell for cell in cells if isinstance(cell, WorldCell)]
+        experiment = None if world_cells else read_experiment(source)
         costs = read_costs(folder)
     except ConfigError as error:
         return print_problems(error)
@@ -74,37 +84,37 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     except ValueError as error:
         return complain("report", str(error) if str(folder) in str(error) else f"'{folder}' cannot be read: {error}")
     if experiment is not None and not experiment.results:
-        problem = "no trial with finite rewards" if experiment.trials else "no finished trials yet"
+        problem = "no trial with finite rewards" if experiment.n_trials else "no finished trials yet"
         return complain("report", f"'{folder}' has {problem}")
     try:
         (folder / FIGURES_FOLDER).mkdir(exist_ok=True)
         if experiment is not None:
             plots, warnings = _draw_plots(folder / FIGURES_FOLDER, experiment)
-            content = _content(experiment, plots, [*_result_warnings(experiment), *warnings], costs)
+            content = _build_findings(experiment, plots, [*_result_warnings(experiment), *warnings], costs)
         else:
-            world_content = content_of(source, folder / FIGURES_FOLDER, spec, in_world)
+            world_content = build_world_findings(source, folder / FIGURES_FOLDER, spec, world_cells)
             if world_content is None:
                 return complain("report", f"'{folder}' has no finished trial with finite returns")
             content = world_content
         _write_report(folder, content, cells)
-        page = None if pages is None else _write_page(pages, spec.name, content, _revisions(folder))
+        page = None if pages is None else _write_page(pages, spec.name, content, _revisions_sentence(folder))
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
-    _print(folder, content)
+    _print_summary(folder, content)
     if page is not None:
         print(f"see {page}")
     return ExitCode.OK
 
 
 def _archive_trials(folder: Path, archive: Path, cells: list[AnyCell]) -> Path:
-    """Archive an experiment's trials, from which a published page is drawn to the last digit."""
+    """Archive the trials from which a published page can be regenerated exactly."""
     if not (archive.exists() and archive.samefile(folder)):
         write_archive(folder, archive, cells)
     return archive
 
 
-def _revisions(folder: Path) -> str:
-    """Sentence with the revisions of an experiment's runs, from its first start; empty if unknown."""
+def _revisions_sentence(folder: Path) -> str:
+    """Sentence that lists the Git revisions of an experiment's starts; empty if unknown."""
     meta = read_fields(folder / META)
     resumed = meta.get("resumed")
     starts = [meta, *(resumed if isinstance(resumed, list) else [])]
@@ -124,11 +134,11 @@ def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Pa
         write_atomically(pages / file, plot.path.read_bytes())
     page = pages / f"{name}.md"
     sources = (
-        f"The trials are in [{DATA}/{name}]({DATA}/{name}). The first command regenerates this page from them; the "
-        "others rerun them:"
+        f"The trials are in [{DATA_FOLDER}/{name}]({DATA_FOLDER}/{name}). The first command regenerates this page from "
+        "them; the others rerun them:"
     )
     commands = (
-        f"onrig report {pages}/{DATA}/{name} --pages {pages}",
+        f"onrig report {pages}/{DATA_FOLDER}/{name} --pages {pages}",
         f"onrig experiment {name} --out runs/{name}",
         f"onrig report runs/{name} --pages {pages}",
     )
@@ -147,7 +157,7 @@ def _write_report(folder: Path, content: Findings, cells: list[AnyCell]) -> None
 
 
 def _draw_plots(folder: Path, experiment: Experiment) -> tuple[list[Plot], list[str]]:
-    """Draw all plots, by number; returns them and notes on missing ones that the spec names."""
+    """Draw all plots; returns them by figure number, and notes on those that the spec names but that are missing."""
     results = experiment.results
     if reason := no_plots_reason():
         return [], [reason]
@@ -162,61 +172,66 @@ def _draw_plots(folder: Path, experiment: Experiment) -> tuple[list[Plot], list[
     plots.sort(key=lambda plot: plot.number)
     present_numbers = {plot.number for plot in plots}
     has_noise = any(r.noise is not None for r in results)
-    return plots, [*notes, *missing_figures(experiment.spec.figures, present_numbers, has_noise=has_noise)]
+    return plots, [*notes, *missing_figure_notes(experiment.spec.figures, present_numbers, has_noise=has_noise)]
 
 
-def missing_figures(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
-    """One line for every figure or table that the spec names but that has no data."""
+def missing_figure_notes(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
+    """Explain each figure or table that the spec names but that is missing."""
     lines = []
     for name in wanted:
         number = int(name) if isinstance(name, int) or name.isdecimal() else None
         if number is not None and not drawn.intersection(_ALTERNATIVE_FIGURES.get(number, (number,))):
             required = _REQUIRED_TRIALS.get(next(iter(_ALTERNATIVE_FIGURES.get(number, (number,)))))
             needs = f"it needs finished trials of {required}, all other conditions being equal"
-            reason = needs if required else "no report draws it"
+            reason = needs if required else "no report includes it"
             lines.append(f"Figure {number} is not drawn: {reason}.")
         elif number is None and name != _TABLE_6:
-            lines.append(f"'{name}' is missing: expected the number of a figure, or '{_TABLE_6}'.")
+            lines.append(f"Unknown figure '{name}' in the spec: expected the number of a figure, or '{_TABLE_6}'.")
         elif name == _TABLE_6 and not has_noise:
-            lines.append("Table 6 is missing: no finished trial has noise to measure in its mini-batches.")
+            lines.append("Table 6 is missing: no finished trial measured noise in its mini-batches.")
     return lines
 
 
 def _result_warnings(experiment: Experiment) -> list[str]:
-    """Caveats on the figures."""
+    """Warnings shown above the results."""
     lines, results = [], experiment.results
-    planned = experiment.cells * experiment.spec.trials
-    if not experiment.finished:
+    planned = experiment.n_cells * experiment.spec.trials
+    if not experiment.is_finished:
         lines.append(
-            f"Unfinished: {experiment.trials} of {planned} trials, in {len(results)} of {experiment.cells} cells; "
-            "the results below are from these."
+            f"Unfinished: {experiment.n_trials} of {planned} trials, in {len(results)} of {experiment.n_cells} cells; "
+            "the results below cover only these."
         )
-    spoilt = sum(r.spoilt for r in results)
-    if spoilt:
-        lines.append(f"{spoilt} trials are omitted because of non-finite rewards: see the table of all cells.")
-    lines += [f"No trial of {shown(lost.cell)} is finite: it has no row below." for lost in experiment.lost]
-    lines += warn_of_few(min(len(r.seeds) for r in results))
+    n_non_finite = sum(r.n_non_finite for r in results)
+    if n_non_finite:
+        lines.append(f"{n_non_finite} trials are omitted because of non-finite rewards: see the table of all cells.")
+    lines += [
+        f"No trial of {cell_text(result.cell)} has finite rewards: the tables omit this cell."
+        for result in experiment.unusable
+    ]
+    lines += warn_of_few_trials(min(len(r.seeds) for r in results))
     if any(r.cell.config.task.normalization is None for r in results):
         lines.append(
-            "Some tasks have no references (task.normalization): their μ are mean rewards per step in raw units, and "
+            "Some tasks have no reference scores (task.normalization): their μ is the mean raw reward per step, and "
             "their rise times are unknown."
         )
-    if not all(r.evaluated for r in results):
-        lines.append("Some cells were not evaluated without noise: their performance is that of training.")
+    if not all(r.is_evaluated for r in results):
+        lines.append("Some cells have no noise-free evaluations: their performance was measured during training.")
     return lines
 
 
-def _content(experiment: Experiment, plots: list[Plot], warnings: list[str], costs: Mapping[str, Cost]) -> Findings:
+def _build_findings(
+    experiment: Experiment, plots: list[Plot], warnings: list[str], costs: Mapping[str, Cost]
+) -> Findings:
     spec, results = experiment.spec, experiment.results
     first, others = compare_with_baseline(results), compare_with_plainer_sampling(results)
     sheets: list[Sheet] = []
     if first:
-        sheets.append(differences_sheet(f"Differences to {' or '.join(baselines(results))}", first))
+        sheets.append(differences_sheet(f"Differences from {' or '.join(baselines(results))}", first))
     if others:
-        sheets.append(differences_sheet("Ways of sampling, with the same retention", others))
+        sheets.append(differences_sheet("Sampling methods with the same retention", others))
     sheets += noise_sheets(results)
     if costs:
-        axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "plant"]  # the task says it
+        axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "plant"]  # part of the task
         conditions = [describe_conditions(axes, [r.setting.conditions[axis] for axis in axes]) for r in results]
         names = [
             ", ".join(filter(None, (text, r.setting.strategy))) for text, r in zip(conditions, results, strict=True)
@@ -224,10 +239,10 @@ def _content(experiment: Experiment, plots: list[Plot], warnings: list[str], cos
         sheets[:0] = scores_sheets(list(map(score_run, names, results)), costs)
     sheets.append(cells_sheet(experiment))
     lead = (
-        f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
+        f"{spec.name}: {experiment.n_cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
         f"{describe_common([r.setting for r in results])}. {ESTIMATES_NOTE}"
     )
-    return Findings(spec.title or spec.name, lead, warnings, claims(first), plots, sheets)
+    return Findings(spec.title or spec.name, lead, warnings, describe_differences(first), plots, sheets)
 
 
 def _read_text(path: Path) -> str:
@@ -237,7 +252,7 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-def _print(folder: Path, content: Findings) -> None:
+def _print_summary(folder: Path, content: Findings) -> None:
     print(f"{content.title}\n\n{content.sheets[-1].text()}")
     for warning in content.warnings:
         print(f"\n{warning}")

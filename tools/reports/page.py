@@ -1,6 +1,6 @@
-"""Reports as Markdown, and as one self-contained HTML file without scripts, with inlined plots.
+"""Report pages in Markdown and as self-contained HTML without scripts, with inlined plots.
 
-A page consists of a title and its parts, in order; its colours are those of the live page.
+A page is a title followed by parts, in the colours of the live page.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, anchor, escape, heading, prose
-from onrig.tools.reports.style import Plot, palette
+from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, anchor, escape, escape_prose, heading
+from onrig.tools.reports.style import Plot, palette_css
 
 _CONTENT_SECURITY_POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE: Final = """
@@ -55,7 +55,7 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 
 
 class Part(Protocol):
-    """Part of a page; the parts of a Markdown page also have ``markdown()``."""
+    """Part of a page; parts that also appear in Markdown have ``markdown()``."""
 
     def html(self) -> str:
         """Escaped HTML."""
@@ -71,14 +71,14 @@ class Page(NamedTuple):
 
     def html(self) -> str:
         """The complete file; raises OSError if a plot cannot be read."""
-        head = (f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{prose(self.lead)}</p>')
+        head = (f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{escape_prose(self.lead)}</p>')
         foot = f"<footer>{escape(self.footer)}</footer>" if self.footer else ""
         body = (*head, *(part.html() for part in self.parts), foot)
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_SECURITY_POLICY}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escape(self.title)}</title>\n<style>{palette()}{_STYLE}</style></head>\n<body>\n"
+            f"<title>{escape(self.title)}</title>\n<style>{palette_css()}{_STYLE}</style></head>\n<body>\n"
             + "\n".join(filter(None, body))
             + "\n</body></html>\n"
         )
@@ -90,13 +90,13 @@ class Page(NamedTuple):
 
 
 class Badge(NamedTuple):
-    """Outcome in a few words."""
+    """Coloured badge with the outcome in a few words."""
 
     text: str
-    good: bool
+    is_good: bool
 
     def html(self) -> str:
-        return f'<p><span class="badge {"good" if self.good else "bad"}">{escape(self.text)}</span></p>'
+        return f'<p><span class="badge {"is_good" if self.is_good else "bad"}">{escape(self.text)}</span></p>'
 
 
 class Tile(NamedTuple):
@@ -104,10 +104,10 @@ class Tile(NamedTuple):
 
     value: str
     label: str
-    alarming: bool = False
+    is_alarming: bool = False
 
     def html(self) -> str:
-        alarming = " alarming" if self.alarming else ""
+        alarming = " alarming" if self.is_alarming else ""
         return f'<div class="tile{alarming}"><b>{escape(self.value)}</b><span>{escape(self.label)}</span></div>'
 
 
@@ -121,13 +121,15 @@ class Tiles(NamedTuple):
 
 
 class Warnings(NamedTuple):
-    """Caveats; empty without any."""
+    """Block of warnings; empty without any."""
 
     lines: Sequence[str]
 
     def html(self) -> str:
         return (
-            f'<div class="warn">{"".join(f"<p>{prose(line)}</p>" for line in self.lines)}</div>' if self.lines else ""
+            f'<div class="warn">{"".join(f"<p>{escape_prose(line)}</p>" for line in self.lines)}</div>'
+            if self.lines
+            else ""
         )
 
     def markdown(self) -> str:
@@ -135,15 +137,15 @@ class Warnings(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """Findings in sentences, by conditions; an initial ``▲`` or ``▼`` means better or worse."""
+    """List of findings under each condition; a line that begins with ``▲`` or ``▼`` is marked as better or worse."""
 
     heading: str
     by_conditions: Mapping[str, Sequence[str]]
 
     def html(self) -> str:
         lists = (
-            (f"<h3>{escape(conditions)}</h3>" if conditions else "") + f"<ul>{''.join(map(_claim, told))}</ul>"
-            for conditions, told in self.by_conditions.items()
+            (f"<h3>{escape(conditions)}</h3>" if conditions else "") + f"<ul>{''.join(map(_claim, lines))}</ul>"
+            for conditions, lines in self.by_conditions.items()
         )
         return "\n".join((heading(self.heading), *lists))
 
@@ -157,7 +159,11 @@ class Claims(NamedTuple):
 
 def _claim(line: str) -> str:
     kind = {BETTER: ' class="better"', WORSE: ' class="worse"'}.get(line[:1])
-    return f"<li>{prose(line)}</li>" if kind is None else f"<li><span{kind}>{line[:1]}</span>{prose(line[1:])}</li>"
+    return (
+        f"<li>{escape_prose(line)}</li>"
+        if kind is None
+        else f"<li><span{kind}>{line[:1]}</span>{escape_prose(line[1:])}</li>"
+    )
 
 
 class Figures(NamedTuple):
@@ -165,7 +171,7 @@ class Figures(NamedTuple):
 
     plots: Sequence[Plot]
     names: Mapping[Plot, str] = MappingProxyType({})
-    """File names next to a Markdown page; plots without one are omitted from it."""
+    """Plot files next to a Markdown page; plots without a file are omitted there."""
 
     def html(self) -> str:
         return "\n".join((heading("Figures"), *map(_figure, self.plots))) if self.plots else ""
@@ -180,7 +186,7 @@ def _figure(plot: Plot) -> str:
     alt = escape(plot.alt or plot.title)
     return (
         f'<figure><h3>{escape(plot.heading)}</h3><img alt="{alt}" src="{plot.uri}">'
-        f"<figcaption>{prose(plot.caption)}</figcaption></figure>"
+        f"<figcaption>{escape_prose(plot.caption)}</figcaption></figure>"
     )
 
 
@@ -195,7 +201,7 @@ class Incident(NamedTuple):
 
 
 class Incidents(NamedTuple):
-    """Faults; the first and the last are expanded."""
+    """Collapsible list of faults; the first and the last are expanded."""
 
     heading: str
     note: str
@@ -204,32 +210,32 @@ class Incidents(NamedTuple):
     def html(self) -> str:
         last = len(self.incidents) - 1
         folded = (_incident(incident, is_open=i in (0, last)) for i, incident in enumerate(self.incidents))
-        return "\n".join((heading(self.heading), f'<p class="note">{prose(self.note)}</p>', *folded))
+        return "\n".join((heading(self.heading), f'<p class="note">{escape_prose(self.note)}</p>', *folded))
 
 
 def _incident(incident: Incident, *, is_open: bool) -> str:
     uri = incident.plot_uri
-    plot = f'<figure><img alt="last moments" src="{uri}"></figure>' if uri else ""
+    plot = f'<figure><img alt="last moments before the fault" src="{uri}"></figure>' if uri else ""
     return (
         f"<details{' open' if is_open else ''}><summary>{escape(incident.name)}</summary>"
-        f'<p>{prose(incident.cause)}</p><p class="note">{prose(incident.hint)}</p>{plot}'
+        f'<p>{escape_prose(incident.cause)}</p><p class="note">{escape_prose(incident.hint)}</p>{plot}'
         f'<p class="note">{escape(incident.files)}</p></details>'
     )
 
 
 class Properties(NamedTuple):
-    """Names and values."""
+    """Table of names and values."""
 
     heading: str
     rows: Sequence[tuple[str, str]]
 
     def html(self) -> str:
-        rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{prose(v)}</td></tr>' for k, v in self.rows)
+        rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{escape_prose(v)}</td></tr>' for k, v in self.rows)
         return f'{heading(self.heading)}<div class="prose"><table><tbody>{rows}</tbody></table></div>'
 
 
 class Source(NamedTuple):
-    """Preformatted text, folded if it has a summary."""
+    """Preformatted text, collapsed if it has a summary."""
 
     heading: str
     text: str

@@ -1,4 +1,4 @@
-"""Finished trials of an experiment, cell by cell: measures (de Bruin et al. 2018, §5.1), medians, differences."""
+"""Results of an experiment by cell: measures (de Bruin et al. 2018, §5.1), medians, differences."""
 
 from __future__ import annotations
 
@@ -32,13 +32,19 @@ from onrig.learner.trials.measures import (
 )
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import Cell, CellTrials, finite_trials, read_cells, read_spec, read_trials, scores_of
-from onrig.tools.reports.conditions import Setting, describe_conditions, group_by_axes, settings, varying_conditions
+from onrig.tools.reports.conditions import (
+    Setting,
+    cell_settings,
+    describe_conditions,
+    group_by_axes,
+    varying_conditions,
+)
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Source, Warnings
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Plot
 
 BASELINE: Final = "FIFO[Uniform]"
-"""Default method of de Bruin et al. 2018, with which others are compared if it is present."""
+"""Default strategy of de Bruin et al. 2018; the others are compared with it if it is present."""
 
 
 class Result(NamedTuple):
@@ -59,25 +65,26 @@ class Result(NamedTuple):
     rise: RiseTime
     noise: NDArray[np.float64] | None
     """(T, d) mean absolute noise in the mini-batches, normalised units."""
-    spoilt: int
+    n_non_finite: int
     """Number of trials omitted because of non-finite performance."""
-    evaluated: bool
-    """Whether performance is from noise-free episodes; without any, it is from training."""
+    is_evaluated: bool
+    """Whether performance is measured in noise-free evaluations rather than during training."""
 
 
 class Findings(NamedTuple):
-    """Complete content of a report, in order."""
+    """Content of a report in page order."""
 
     title: str
     lead: str
     warnings: Sequence[str]
     claims: Mapping[str, Sequence[str]]
-    """Sentences by their conditions."""
+    """Sentences by conditions."""
     plots: Sequence[Plot]
     sheets: Sequence[Sheet]
 
     def page(self, *sources: Source, files: Mapping[Plot, str] = MappingProxyType({})) -> Page:
-        """Build the page, with sources at its end; ``files``: names of the plots next to a Markdown page."""
+        """Build the page, ending with ``sources``; ``files`` contains the names of plot files next to a Markdown
+        page."""
         claims = [Claims("At a glance", self.claims)] if self.claims else []
         parts: tuple[Part, ...] = (
             Warnings(self.warnings),
@@ -93,68 +100,76 @@ class Experiment(NamedTuple):
     """Available results of an experiment."""
 
     spec: Spec
-    cells: int
+    n_cells: int
     """Number of cells in the grid, with or without finished trials."""
-    trials: int
-    """Number of finished trials, including spoilt ones; for each cell at most the number in the spec."""
+    n_trials: int
+    """Number of finished trials, including non-finite ones; at most the number in the spec for each cell."""
     results: list[Result]
     """Cells with at least one usable trial, in the grid's order."""
-    lost: list[Result]
+    unusable: list[Result]
     """Cells without any usable trial."""
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether every trial of every cell is finished."""
-        return self.trials >= self.cells * self.spec.trials
+        return self.n_trials >= self.n_cells * self.spec.trials
 
 
 def read_experiment(folder: Path) -> Experiment:
     """Read all results of an experiment.
 
-    Raises ConfigError, OSError, ValueError or msgspec.ValidationError if the folder's files are not an experiment's.
+    Raises ConfigError, OSError, ValueError or msgspec.ValidationError if the folder does not contain a valid
+    experiment.
     """
     spec, cells = read_spec(folder), [cell for cell in read_cells(folder) if isinstance(cell, Cell)]
     finished = 0
     results: list[Result] = []
-    lost: list[Result] = []
-    for cell, setting in zip(cells, settings(cells), strict=True):
+    unusable: list[Result] = []
+    for cell, setting in zip(cells, cell_settings(cells), strict=True):
         trials = read_trials(folder, cell)
         finished += min(len(trials.seeds), spec.trials)
         if len(trials.seeds):
-            result = measure(cell, setting, trials)
-            (results if len(result.seeds) else lost).append(result)
-    return Experiment(spec, len(cells), finished, results, lost)
+            result = measure_cell(cell, setting, trials)
+            (results if len(result.seeds) else unusable).append(result)
+    return Experiment(spec, len(cells), finished, results, unusable)
 
 
-def measure(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
-    """Normalise and measure a cell, without episodes that no trial was evaluated in and non-finite trials."""
-    evaluated = not np.isnan(trials.evaluation).all()
+def measure_cell(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
+    """Normalise and measure a cell, excluding non-finite trials and episodes that no trial was evaluated in."""
+    is_evaluated = not np.isnan(trials.evaluation).all()
     raw, evaluated_episodes = scores_of(trials)
     numbers = np.flatnonzero(evaluated_episodes) + 1
     usable = finite_trials(cell, trials)
     mu = normalized_curves(cell.config.task, raw[usable][:, evaluated_episodes])
-    spoilt = int(np.count_nonzero(~usable))
+    n_non_finite = int(np.count_nonzero(~usable))
     noise = None if trials.batch_noise is None else trials.batch_noise[usable]
     seeds = trials.seeds[usable]
     if not len(seeds):
         empty = np.zeros(0)
         rise = RiseTime(np.zeros(0, np.int64), np.zeros(0, np.bool_))
-        return Result(cell, setting, seeds, numbers, mu, empty, empty, rise, noise, spoilt, evaluated)
+        return Result(cell, setting, seeds, numbers, mu, empty, empty, rise, noise, n_non_finite, is_evaluated)
     last = int(np.count_nonzero(numbers > raw.shape[1] - FINAL_EPISODES))
     level = RISE_LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no such level
     rise = rise_time(mu, numbers, level)
-    return Result(cell, setting, seeds, numbers, mu, mu_final(mu, last), mu_max(mu), rise, noise, spoilt, evaluated)
+    return Result(
+        cell, setting, seeds, numbers, mu, mu_final(mu, last), mu_max(mu), rise, noise, n_non_finite, is_evaluated
+    )
 
 
-def warn_of_few(trials: int) -> list[str]:
-    """Warn if the cell with the fewest trials has only ``trials``; empty if they are enough."""
+def warn_of_few_trials(trials: int) -> list[str]:
+    """Warn if ``trials``, the smallest number of trials of a cell, is too small for an interval; empty otherwise."""
     if trials >= MIN_TRIALS:
         return []
-    return [f"Some medians are of {trials} trials: fewer than {MIN_TRIALS} have no 95 % interval and settle nothing."]
+    return [
+        (
+            f"Some medians are of {trials} trials: with fewer than {MIN_TRIALS}, they have no 95 % interval and are "
+            "inconclusive."
+        )
+    ]
 
 
-def common_rows(a: Result, b: Result) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the trials of the same seed."""
+def rows_of_common_seeds(a: Result, b: Result) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row indices in ``a`` and ``b`` of trials with the same seed."""
     return matching_rows(a.seeds, b.seeds)
 
 
@@ -164,35 +179,35 @@ def strategies(results: Sequence[Result]) -> list[str]:
 
 
 class Estimate(NamedTuple):
-    """The three measures of one cell, over its trials."""
+    """Medians of a cell's three measures, with their intervals."""
 
     final: Bounds
     highest: Bounds
     rise: Bounds
     """Rise time in episodes."""
-    never: int
-    """Number of trials that did not rise."""
-    censored: bool
-    """Whether so many trials did not rise that the median rise time is a lower bound."""
+    n_never_rose: int
+    """Number of trials that never reached the level of the rise time."""
+    is_censored: bool
+    """Whether the median rise time is a lower bound because too few trials reached the level."""
 
 
 class Difference(NamedTuple):
-    """Comparison of two strategies under the same conditions, over the trials' common seeds.
+    """Paired comparison of two strategies under the same conditions, over their common seeds.
 
-    Tests are corrected for the comparisons of one measure under the same conditions.
+    Tests are corrected for all comparisons of the same measure under the same conditions.
     """
 
     conditions: str
     strategy: str
-    against: str
-    pairs: int
+    reference: str
+    n_pairs: int
     final: PairedComparison
     """Difference of mu_final; positive if the strategy is better."""
     highest: PairedComparison
     rise: PairedComparison
     """Ratio of the rise times; below 1 if the strategy is faster."""
-    censored: bool
-    """Whether trials of either strategy did not rise, so that some ratios are computed from lower bounds."""
+    is_censored: bool
+    """Whether some trials never reached the level, which makes some ratios bounds."""
 
 
 class Group(NamedTuple):
@@ -209,8 +224,8 @@ def estimate(result: Result) -> Estimate:
     return Estimate(final, highest, risen, rise.n_never_risen, rise.is_censored)
 
 
-def groups(results: Sequence[Result]) -> list[Group]:
-    """Group cells by conditions, in the grid's order."""
+def group_by_conditions(results: Sequence[Result]) -> list[Group]:
+    """Group cells by conditions, in grid order."""
     axes = varying_conditions(r.setting for r in results)
     by_conditions = group_by_axes([(r.setting.conditions, r) for r in results], axes)
     return [Group(describe_conditions(axes, key), members) for key, members in by_conditions.items()]
@@ -225,7 +240,7 @@ def compare_with_baseline(results: Sequence[Result]) -> list[Difference]:
     """Compare every strategy with the baseline under its conditions."""
     return [
         difference
-        for group in groups(results)
+        for group in group_by_conditions(results)
         for difference in _differences(
             group.conditions, [(r, baseline(group)) for r in group.results if r is not baseline(group)]
         )
@@ -233,14 +248,14 @@ def compare_with_baseline(results: Sequence[Result]) -> list[Difference]:
 
 
 def compare_with_plainer_sampling(results: Sequence[Result]) -> list[Difference]:
-    """Compare each sampling with uniform sampling and with the same sampling without its correction, for equal
+    """Compare each sampling with uniform sampling and with the same sampling without its correction, at equal
     retention.
 
-    Pairs in :func:`compare_with_baseline` are omitted.
+    Pairs already covered by :func:`compare_with_baseline` are omitted.
     """
     return [
         difference
-        for group in groups(results)
+        for group in group_by_conditions(results)
         for difference in _differences(
             group.conditions, [(r, other) for r in group.results for other in _plainer_results(r, group)]
         )
@@ -249,7 +264,7 @@ def compare_with_plainer_sampling(results: Sequence[Result]) -> list[Difference]
 
 def _differences(conditions: str, pairs: Sequence[tuple[Result, Result]]) -> list[Difference]:
     """Compare the pairs of cells that have seeds in common."""
-    differences = [_difference(conditions, a, b) for a, b in pairs if len(common_rows(a, b)[0])]
+    differences = [_difference(conditions, a, b) for a, b in pairs if len(rows_of_common_seeds(a, b)[0])]
     measures = (
         holm([d.final for d in differences]),
         holm([d.highest for d in differences]),
@@ -262,7 +277,7 @@ def _differences(conditions: str, pairs: Sequence[tuple[Result, Result]]) -> lis
 
 
 def _difference(conditions: str, a: Result, b: Result) -> Difference:
-    i, j = common_rows(a, b)
+    i, j = rows_of_common_seeds(a, b)
     return Difference(
         conditions,
         a.setting.strategy,
@@ -280,7 +295,15 @@ def _plainer_results(result: Result, group: Group) -> Iterator[Result]:
     samplings = dict.fromkeys(("Uniform", sampling.partition("+")[0]))
     samplings.pop(sampling, None)
     for other in group.results:
-        same = (other.setting.retention, other.setting.alpha) == (result.setting.retention, result.setting.alpha)
+        has_same_retention = (other.setting.retention, other.setting.alpha) == (
+            result.setting.retention,
+            result.setting.alpha,
+        )
         exponents = {other.setting.exponent, result.setting.exponent} - {None}
-        if same and other.setting.sampling in samplings and len(exponents) <= 1 and other is not baseline(group):
+        if (
+            has_same_retention
+            and other.setting.sampling in samplings
+            and len(exponents) <= 1
+            and other is not baseline(group)
+        ):
             yield other

@@ -1,4 +1,4 @@
-"""Normalised scores on our plants at equal experience and at equal compute, and the bytes of the memory."""
+"""Normalised scores on the built-in plants at equal experience and at equal compute, and sizes of the memory."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.strategy import Strategy, parse_strategy, required_bytes
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.task import episode_steps
-from onrig.tools.experiments.cost import Cost, updates_of
+from onrig.tools.experiments.cost import Cost, count_updates
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell
 from onrig.tools.quantity import format_estimate, format_share
 from onrig.tools.reports.results import Result
-from onrig.tools.reports.sheet import Sheet, without_empty
+from onrig.tools.reports.sheet import Sheet, drop_empty_columns
 from onrig.tools.reports.world_results import WorldResult
 
 _TASK_AXES: Final = ("inertia", "task", "rig")
-"""Axes that change the measure of performance."""
+"""Axes that change how performance is measured."""
 _SCORES_NOTE: Final = (
-    "Normalised performance of noise-free evaluations (0 random, 1 reference), medians over the trials with 95 % "
-    "intervals. Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
-    f"{RISE_LEVEL} at: environment steps or episodes up to a trial's first evaluation with that performance, or its "
-    "last evaluation without one (≥ if half of the trials have none); reached: trials that have one, with the "
-    "one-sided 95 % lower bound on their share. Memory: size on a rig when full, of storage, keeper, checkpoints and "
-    "the learner's data about experiences; for algorithms that learn from batches of their own policies, of a batch "
-    "and the rest of its last episode."
+    "Normalised performance in noise-free evaluations (0 random, 1 reference): medians over the trials with 95 % "
+    "intervals. Final: mean of the last tenth of the evaluations; lowest: final performance of the worst trial; area: "
+    f"mean of all evaluations; {RISE_LEVEL} at: environment steps or episodes until a trial first reaches this "
+    "performance, or until its last evaluation if it never does (≥ if half of the trials never do); reached: trials "
+    "that reach it, with the one-sided 95 % lower bound on their share. Memory: size on a rig when full, including "
+    "storage, keeper, checkpoints and the learner's data about experiences; for algorithms that learn from batches of "
+    "their own policies, size of a batch and the rest of its last episode."
 )
 _COMPUTE_NOTE: Final = (
-    "At equal computing: results of a trial within the computing time of the first cell of its group, which is the "
-    "number of updates times the processor time of one, for a single trial on one thread (costs.json); at most all "
-    "steps. An iteration of algorithms that learn from batches counts as one update."
+    "At equal compute: results of a trial within the compute time of the first cell of its group, at most over all "
+    "steps. Compute time is the number of updates times the processor time of one, for a single trial on one thread "
+    "(costs.json). An iteration of algorithms that learn from batches counts as one update."
 )
 _BEST_NOTE: Final = (
-    "Best by the median; differences of normalised performance are medians over pairs by seed with 95 % intervals. "
-    "Settled by an exact sign test, corrected for the number of other cells (Holm, p < 0.05). The best is chosen by "
-    "the same trials, which biases its score slightly upwards."
+    "Best by the median; differences of normalised performance are medians over pairs of equal seed, with 95 % "
+    "intervals. Settled by an exact sign test, corrected for the number of other cells (Holm, p < 0.05). The best is "
+    "chosen on the same trials, which biases its score slightly upwards."
 )
 _MIN_CELLS: Final = 3
-"""Minimum number of cells in a choice of the best; two are compared by their difference."""
+"""Minimum number of cells for a choice of the best; two cells are compared by their difference."""
 _MEASURES: Final[dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
     "final": final_mean,
     "area": lambda performance: np.asarray(performance.mean(axis=1)),
@@ -60,7 +60,7 @@ class ScoredCell(NamedTuple):
     """Performance of one cell's T trials at P evaluations."""
 
     group: str
-    """Cells of one group have the same task."""
+    """Name of the group; all of its cells have the same task."""
     name: str
     cell: AnyCell
     seeds: NDArray[np.int64]
@@ -74,9 +74,10 @@ class ScoredCell(NamedTuple):
 
 
 def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None:
-    """Scores in a world; None in one from gymnasium, where episodes may end early, and without references.
+    """Score the trials of a cell in a world.
 
-    Raises NoSuchTask if the world's run configuration is missing or has changed.
+    None for a world from gymnasium, one whose episodes may end early, or one without references. Raises NoSuchTask if
+    the world's run configuration is missing or has changed.
     """
     run = result.cell.config
     if not run.world.startswith(PLANT):
@@ -88,13 +89,13 @@ def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None
     if cell_id(run, config) != result.cell.id:
         raise NoSuchTask(f"'{run.task}' has changed since its trials were run")
     horizon = run.horizon or episode_steps(config.task, config.rate_hz)
-    updates = np.array([updates_of(result.cell, int(steps)) for steps in result.steps])
+    updates = np.array([count_updates(result.cell, int(steps)) for steps in result.steps])
     performance = normalized_curves(config.task, result.returns / horizon)
     return ScoredCell(world, name, result.cell, result.seeds, performance, result.steps, updates)
 
 
 def score_run(name: str, result: Result) -> ScoredCell:
-    """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
+    """Score the trials of a run; an episode is evaluated with the policy before that episode's updates."""
     updates = np.round((result.episodes - 1) * result.cell.updates_by(1)).astype(np.int64)
     group = ", ".join(
         str(value) if axis == "config" else f"{axis} {value}"
@@ -113,67 +114,73 @@ def scores_sheets(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> li
 def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> Sheet:
     """Scores by group; the columns at equal compute are empty without the costs of the group's first cell."""
     first: dict[str, ScoredCell] = {}
-    for one in scored:
-        first.setdefault(one.group, one)
+    for entry in scored:
+        first.setdefault(entry.group, entry)
     rows = []
-    for one in scored:
-        budget_s = _compute_s(first[one.group], costs)
-        cost = costs.get(one.cell.id)
+    for entry in scored:
+        budget_s = _compute_s(first[entry.group], costs)
+        cost = costs.get(entry.cell.id)
         equal_compute = ("", "", "", "", "")
         if budget_s is not None and cost is not None:
-            equal_compute = _equal_compute_columns(one, cost.update_s, budget_s)
-        final, area = _final_and_area(one.performance)
-        rise = rise_time(one.performance, one.evaluated_at)
-        T = len(one.performance)
+            equal_compute = _equal_compute_columns(entry, cost.update_s, budget_s)
+        final, area = _final_and_area(entry.performance)
+        rise = rise_time(entry.performance, entry.evaluated_at)
+        T = len(entry.performance)
         rise_cells = (
             format_estimate(median_bounds(rise.episode), 0, at_least=rise.is_censored),
             format_share(T - rise.n_never_risen, T),
         )
         scores = (
             str(T),
-            str(updates_of(one.cell)),
+            str(count_updates(entry.cell)),
             final,
-            f"{final_mean(one.performance).min():.3f}",
+            f"{final_mean(entry.performance).min():.3f}",
             area,
             *rise_cells,
         )
-        rows.append((one.group, one.name, *scores, *equal_compute, f"{memory_bytes(one.cell) / 1e3:.0f}"))
-    compute_heads = ("update, ms", "compute, s", "steps at equal compute", "final there", "area there")
+        rows.append((entry.group, entry.name, *scores, *equal_compute, f"{memory_bytes(entry.cell) / 1e3:.0f}"))
+    compute_heads = (
+        "update, ms",
+        "compute, s",
+        "steps at equal compute",
+        "final at equal compute",
+        "area at equal compute",
+    )
     measures = ("trials", "updates", "final", "lowest", "area", f"{RISE_LEVEL} at", "reached")
-    heads = ("task", "cell", *measures, *compute_heads, "memory, kB")
+    header = ("task", "cell", *measures, *compute_heads, "memory, kB")
     notes = (_SCORES_NOTE, _COMPUTE_NOTE) if any(row[-2] for row in rows) else (_SCORES_NOTE,)
-    return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
+    return drop_empty_columns(Sheet("Scores", 2, header, tuple(rows), notes))
 
 
 def best_sheet(scored: Sequence[ScoredCell]) -> Sheet:
     """Best cell of each group of three or more, and the others that may be as good."""
     groups: dict[str, list[ScoredCell]] = {}
-    for one in scored:
-        groups.setdefault(one.group, []).append(one)
+    for entry in scored:
+        groups.setdefault(entry.group, []).append(entry)
     rows = []
     for group, members in groups.items():
         if len(members) < _MIN_CELLS:
             continue
         for measure, measure_of in _MEASURES.items():
-            first, *rest = sorted(members, key=lambda one: -float(np.median(measure_of(one.performance))))
+            best, *rest = sorted(members, key=lambda entry: -float(np.median(measure_of(entry.performance))))
             pairs = {}
             for other in rest:
-                i, j = matching_rows(first.seeds, other.seeds)
+                i, j = matching_rows(best.seeds, other.seeds)
                 if len(i):
                     pairs[other.name] = paired_difference(
-                        measure_of(first.performance)[i], measure_of(other.performance)[j]
+                        measure_of(best.performance)[i], measure_of(other.performance)[j]
                     )
             differences = dict(zip(pairs, holm(list(pairs.values())), strict=True))
-            unsettled = [name for name, by in differences.items() if not (by.significant and by.value > 0)]
+            unsettled = [name for name, lead in differences.items() if not (lead.significant and lead.value > 0)]
             runner_up = next(iter(differences.items()), None)
-            by = f"{runner_up[0]}, {format_estimate(runner_up[1], 4, signed=True)}" if runner_up else ""
-            rows.append((group, measure, first.name, by, "; ".join(unsettled) or "none"))
-    heads = ("task", "measure", "best", "next best, and the lead over it", "not settled against")
-    return Sheet("Best of each task", 5, heads, tuple(rows), (_BEST_NOTE,))
+            lead = f"{runner_up[0]}, {format_estimate(runner_up[1], 4, signed=True)}" if runner_up else ""
+            rows.append((group, measure, best.name, lead, "; ".join(unsettled) or "none"))
+    header = ("task", "measure", "best", "runner-up, and lead over it", "not settled against")
+    return Sheet("Best of each task", 5, header, tuple(rows), (_BEST_NOTE,))
 
 
 def memory_bytes(cell: AnyCell) -> float:
-    """Maximum memory of a rig for the cell, in bytes, with the learner's bookkeeping per experience."""
+    """Maximum size of the cell's memory on a rig, including the learner's data per experience (bytes)."""
     if isinstance(cell, Cell):
         config = cell.config
         learner, selection = learner_settings(config.learner), config.selection
@@ -197,10 +204,10 @@ def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
     return load_plant_run(run.task, options), options
 
 
-def _compute_s(one: ScoredCell, costs: Mapping[str, Cost]) -> float | None:
+def _compute_s(entry: ScoredCell, costs: Mapping[str, Cost]) -> float | None:
     """Processor time of all updates of a trial (s)."""
-    cost = costs.get(one.cell.id)
-    return None if cost is None else cost.update_s * updates_of(one.cell)
+    cost = costs.get(entry.cell.id)
+    return None if cost is None else cost.update_s * count_updates(entry.cell)
 
 
 def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
@@ -208,9 +215,9 @@ def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
     return final, area
 
 
-def _equal_compute_columns(one: ScoredCell, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
-    spent_s = one.updates * update_s
+def _equal_compute_columns(entry: ScoredCell, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
+    spent_s = entry.updates * update_s
     points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
     share = f"{100 * points / len(spent_s):.0f} %"
-    reached = _final_and_area(one.performance[:, :points]) if points else ("none", "none")
-    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(one.cell):.1f}", share, *reached
+    reached = _final_and_area(entry.performance[:, :points]) if points else ("none", "none")
+    return f"{1e3 * update_s:.2f}", f"{update_s * count_updates(entry.cell):.1f}", share, *reached

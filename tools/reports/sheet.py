@@ -17,11 +17,11 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 
 
 def escape(text: str) -> str:
-    """Escape a text for HTML, without markup, control characters and reversed text."""
+    """Escape text for HTML; markup, control characters and bidirectional overrides have no effect."""
     return escape_markup(printable_lines(text))
 
 
-def prose(text: str) -> str:
+def escape_prose(text: str) -> str:
     """Escape a sentence for HTML; text in backticks becomes code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
@@ -32,13 +32,13 @@ def anchor(text: str) -> str:
 
 
 def heading(text: str) -> str:
-    """Heading of a section."""
+    """HTML heading of a section, with an anchor."""
     return f'<h2 id="{anchor(text)}">{escape(text)}</h2>'
 
 
-def markdown_table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
-    """Format rows, the first one with the heads; the first ``names`` columns are text, the others figures."""
-    rule = ["---"] * names + ["---:"] * (len(rows[0]) - names)
+def markdown_table(rows: Sequence[Sequence[str]], n_name_columns: int = 1) -> str:
+    """Format rows, header first, as Markdown; the first ``n_name_columns`` columns are text, the others numbers."""
+    rule = ["---"] * n_name_columns + ["---:"] * (len(rows[0]) - n_name_columns)
     return "\n".join(map(_markdown_row, (rows[0], rule, *rows[1:])))
 
 
@@ -48,38 +48,40 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 class Sheet(NamedTuple):
-    """Rows of equal length with heads; the first ``names`` columns identify a row."""
+    """Table with a header; the first ``n_name_columns`` columns identify a row."""
 
     title: str
-    names: int
-    heads: tuple[str, ...]
+    n_name_columns: int
+    header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Aligned columns of plain text."""
-        rows = (self.heads, *self.rows)
-        text = align([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
+        rows = (self.header, *self.rows)
+        text = align(
+            [(", ".join(filter(None, row[: self.n_name_columns])), *row[self.n_name_columns :]) for row in rows]
+        )
         return text.replace("\u2009", " ")
 
     def markdown(self) -> str:
         """Markdown with title and notes."""
-        table = markdown_table((self.heads, *self.rows), self.names)
+        table = markdown_table((self.header, *self.rows), self.n_name_columns)
         return "\n".join((f"## {self.title}", "", table, *(f"\n{note}" for note in self.notes), ""))
 
     def html(self) -> str:
-        """HTML section; repeated values in the first column are shown once, and tables without figures wrap."""
-        kinds = (' class="name"' if k < self.names else "" for k in range(len(self.heads)))
-        head = "".join(f'<th scope="col"{kind}>{escape(h)}</th>' for kind, h in zip(kinds, self.heads, strict=True))
+        """HTML section; repeated values in the first column are shown once, and tables of text only are wrapped."""
+        kinds = (' class="name"' if k < self.n_name_columns else "" for k in range(len(self.header)))
+        head = "".join(f'<th scope="col"{kind}>{escape(h)}</th>' for kind, h in zip(kinds, self.header, strict=True))
         body, previous = [], None
         for row in self.rows:
-            first = "" if self.names > 1 and row[0] == previous else row[0]
-            start = ' class="start"' if self.names > 1 and row[0] != previous else ""
+            first = "" if self.n_name_columns > 1 and row[0] == previous else row[0]
+            start = ' class="start"' if self.n_name_columns > 1 and row[0] != previous else ""
             previous = row[0]
-            cells = "".join(self._cell(k, cell) for k, cell in enumerate((first, *row[1:])))
+            cells = "".join(self._cell_html(k, cell) for k, cell in enumerate((first, *row[1:])))
             body.append(f"<tr{start}>{cells}</tr>")
-        notes = "".join(f'<p class="note">{prose(note)}</p>' for note in self.notes)
-        kind = "prose" if self.names == len(self.heads) else "wide"
+        notes = "".join(f'<p class="note">{escape_prose(note)}</p>' for note in self.notes)
+        kind = "prose" if self.n_name_columns == len(self.header) else "wide"
         return (
             f"{heading(self.title)}\n"
             f'<div class="{kind}"><table><thead><tr>{head}</tr></thead>\n<tbody>\n'
@@ -87,16 +89,16 @@ class Sheet(NamedTuple):
             + f"\n</tbody></table></div>\n{notes}"
         )
 
-    def _cell(self, column: int, cell: str) -> str:
-        if column < self.names:
-            return f'<th scope="row">{prose(cell)}</th>'
+    def _cell_html(self, column: int, cell: str) -> str:
+        if column < self.n_name_columns:
+            return f'<th scope="row">{escape_prose(cell)}</th>'
         mark = _CLASSES.get(cell[:1])
         return f'<td class="{mark}">{escape(cell)}</td>' if mark else f"<td>{escape(cell)}</td>"
 
 
-def without_empty(sheet: Sheet) -> Sheet:
+def drop_empty_columns(sheet: Sheet) -> Sheet:
     """Remove the columns that are empty in every row."""
-    keep = [k for k in range(len(sheet.heads)) if any(row[k] for row in sheet.rows)]
-    names = sum(k < sheet.names for k in keep)
+    keep = [k for k in range(len(sheet.header)) if any(row[k] for row in sheet.rows)]
+    n_name_columns = sum(k < sheet.n_name_columns for k in keep)
     rows = tuple(tuple(row[k] for k in keep) for row in sheet.rows)
-    return sheet._replace(names=names, heads=tuple(sheet.heads[k] for k in keep), rows=rows)
+    return sheet._replace(n_name_columns=n_name_columns, header=tuple(sheet.header[k] for k in keep), rows=rows)

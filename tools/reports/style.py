@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 DPI: Final = 144
 WIDTH_IN: Final = 9.5
 INK: Final = "0.25"
-FINAL: Final = r"$\mu_r^{\mathrm{final}}$"
-HIGHEST: Final = r"$\mu_r^{\mathrm{max}}$"
-RISE: Final = "rise time 0.8 (episodes)"
-NORMALIZED: Final = r"normalised performance $\mu_r$"
+FINAL_LABEL: Final = r"$\mu_r^{\mathrm{final}}$"
+HIGHEST_LABEL: Final = r"$\mu_r^{\mathrm{max}}$"
+RISE_LABEL: Final = "rise time 0.8 (episodes)"
+PERFORMANCE_LABEL: Final = r"normalised performance $\mu_r$"
 BLUE, ORANGE, GREEN, PINK, GOLD, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#D99A00", "#56B4E9"
 RED, VIOLET, BLACK, WINE = "#C0392B", "#7B1FA2", "#000000", "#882255"
 """Okabe and Ito's palette for the colour-blind (with a darker orange for thin lines on white), and three additions."""
@@ -52,8 +52,8 @@ LineStyle = str | tuple[int, tuple[float, ...]]
 _LINE_STYLES: Final[tuple[LineStyle, ...]] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _RETENTION_COLOURS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
 _RETENTION_ORDER: Final = ("FIFO", "FULL", "Resv", "TDE", "Expl")
-"""Retentions with the first looks, in the order of the figures of de Bruin et al. 2018; others follow in the order of
-registration."""
+"""Retentions that get the first colours, in the order of the figures of de Bruin et al. 2018; others follow in
+registration order."""
 _SAMPLING_STYLES: Final[tuple[tuple[LineStyle, str], ...]] = (
     ("-", "o"),
     ("--", "^"),
@@ -73,7 +73,7 @@ _COLOUR_DECLARATION: Final = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6})")
 
 
 @cache
-def palette() -> str:
+def palette_css() -> str:
     """The live page's colours as CSS, for dark and light mode."""
     return files("onrig.tools.web").joinpath("static", "palette.css").read_text(encoding="utf-8")
 
@@ -81,12 +81,13 @@ def palette() -> str:
 @cache
 def page_colour(name: str) -> str:
     """A colour of the live page in light mode: ``accent``, ``second``, ``violet``, ``good``, ``warn``, ``bad``, ..."""
-    colours: dict[str, str] = dict(_COLOUR_DECLARATION.findall(palette().partition("light")[2]))
+    colours: dict[str, str] = dict(_COLOUR_DECLARATION.findall(palette_css().partition("light")[2]))
     return colours[name]
 
 
 def surface_colours(*, one_sided: bool) -> LinearSegmentedColormap:
-    """Colours of a policy's surface on the live page in light mode; ``one_sided``: for a range without zero inside."""
+    """Colour map for a policy's surface as on the live page in light mode; ``one_sided`` if the range does not cross
+    zero."""
     from matplotlib.colors import LinearSegmentedColormap
 
     names = ("surface-mid", "surface-high") if one_sided else ("surface-low", "surface-mid", "surface-high")
@@ -103,18 +104,18 @@ NO_PLOTS: Final = "No figures: matplotlib is not installed (pip install 'onrig[v
 
 
 def no_plots_reason() -> str | None:
-    """Note on a page if nothing can be drawn; None if matplotlib works."""
+    """Reason why no plots can be drawn, as a note on a page; None if matplotlib works."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         return NO_PLOTS
-    except Exception as error:  # a back end named in the environment that this environment does not have
+    except Exception as error:  # MPLBACKEND may name a missing back end
         return f"No figures: matplotlib cannot be imported: {reason(error)}."
     return None
 
 
 class Plot(NamedTuple):
-    """A drawn figure, inlined as SVG or in a PNG file."""
+    """A figure with its caption, inlined as SVG or in a PNG file."""
 
     title: str
     caption: str
@@ -126,7 +127,7 @@ class Plot(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Title, with the figure of the paper."""
+        """Title, with the paper's figure number if it has one."""
         return f"As figure {self.number} of de Bruin et al. 2018: {self.title}" if self.number else self.title
 
     @property
@@ -150,30 +151,30 @@ class Look(NamedTuple):
 
 
 def strategy_look(retention: str, sampling: str) -> Look:
-    """Look of a strategy in every figure: a colour for each retention, a line and a marker for each sampling."""
-    drawn = _EXPONENT.sub("", sampling)
-    index = _look_index(drawn, _SAMPLING_ORDER, [_EXPONENT.sub("", name) for name in sampling_names()])
-    beyond = index - len(_SAMPLING_STYLES)
-    line, marker = _SAMPLING_STYLES[index] if beyond < 0 else ((0, (3, 1, *(1, 1) * (beyond + 1))), "Hd8<>"[beyond % 5])
+    """Look of a strategy in all figures: one colour per retention, one line and marker per sampling."""
+    base_name = _EXPONENT.sub("", sampling)
+    index = _look_index(base_name, _SAMPLING_ORDER, [_EXPONENT.sub("", name) for name in sampling_names()])
+    excess = index - len(_SAMPLING_STYLES)
+    line, marker = _SAMPLING_STYLES[index] if excess < 0 else ((0, (3, 1, *(1, 1) * (excess + 1))), "Hd8<>"[excess % 5])
     retention_index = _look_index(retention, _RETENTION_ORDER, registry.names(registry.RETENTIONS))
     colour = _RETENTION_COLOURS[retention_index % len(_RETENTION_COLOURS)]
-    darker = 0.55 ** (retention_index // len(_RETENTION_COLOURS))
-    if darker < 1:
-        colour = "#" + "".join(f"{round(int(colour[i : i + 2], 16) * darker):02x}" for i in (1, 3, 5))
+    brightness = 0.55 ** (retention_index // len(_RETENTION_COLOURS))
+    if brightness < 1:
+        colour = "#" + "".join(f"{round(int(colour[i : i + 2], 16) * brightness):02x}" for i in (1, 3, 5))
     return Look(colour, line, marker, sampling == "Uniform")
 
 
 def _look_index(name: str, first: Sequence[str], registered: Sequence[str]) -> int:
-    """Index of a name in the order of looks; names from older experiments that are not registered here come last."""
+    """Index of a name's look; unregistered names, such as those of older experiments, come last."""
     order = list(dict.fromkeys((*first, *registered)))
     return order.index(name) if name in order else len(order) + zlib.crc32(name.encode()) % len(_RETENTION_COLOURS)
 
 
 def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
-    """Look of line ``index`` of ``count`` that are not strategies; ``graded`` for a quantity."""
+    """Look of line ``index`` of ``count`` lines that are not strategies; ``graded`` colours show a quantity."""
     marker = "os^DvPX"[index % 7]
     if not graded:
-        # Four lines of each style, for prints without colour; sixteen lines are all different.
+        # Four lines share a style, for prints without colour; sixteen lines are all distinct.
         return Look(
             _RETENTION_COLOURS[index % len(_RETENTION_COLOURS)], _LINE_STYLES[index // 4 % len(_LINE_STYLES)], marker
         )
@@ -215,25 +216,25 @@ def apply_style(axes: Axes) -> Axes:
     return axes
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure in the format of its suffix, without dates, so that the same results give the same file.
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format of the path's suffix, without timestamps, so that equal results give equal files.
 
     Raises OSError, and ValueError for an unknown suffix.
     """
-    data, form = io.BytesIO(), path.suffix.lower().removeprefix(".") or "png"
-    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    figure.savefig(data, dpi=DPI, format=form, metadata=undated.get(form))
+    data, suffix = io.BytesIO(), path.suffix.lower().removeprefix(".") or "png"
+    undated_metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(data, dpi=DPI, format=suffix, metadata=undated_metadata.get(suffix))
     replace_own_file(path, data.getbuffer())
     return path
 
 
-def title(axes: Axes, text: str) -> None:
+def set_title(axes: Axes, text: str) -> None:
     """Write a title above a panel, left-aligned."""
     axes.set_title(text, fontsize=10.5, loc="left", color="0.1")
 
 
-def draw_yardsticks(axes: Axes) -> None:
-    """Mark performance 0 and 1, and the level of the rise time."""
+def draw_reference_lines(axes: Axes) -> None:
+    """Draw lines at performance 0 and 1 and at the level of the rise time."""
     for y in (0.0, 1.0):
         axes.axhline(y, color="0.55", lw=0.8, zorder=1)
     axes.axhline(RISE_LEVEL, color="0.55", lw=0.8, ls=(0, (1, 3)), zorder=1)
@@ -248,8 +249,8 @@ class Label(NamedTuple):
     line: LineStyle = "-"
 
 
-def direct_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> None:
-    """Write each label to the right of the panel at the end of its curve, moved apart to be readable.
+def draw_curve_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> None:
+    """Write each label to the right of the panel at the end of its curve; overlapping labels are moved apart.
 
     Call it once the vertical limits and the height of the panel are final.
     """
@@ -260,29 +261,29 @@ def direct_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> Non
     gap = min(1.35 * size / height_pt, 1.0 / max(1, len(labels)))
     order = sorted(range(len(labels)), key=lambda i: labels[i].y)
     positions = [min(1.0, max(0.0, (labels[i].y - low) / (high - low))) for i in order]
-    for i, position, y in zip(order, positions, spread(positions, gap), strict=True):
-        label, inside = labels[i], axes.transAxes
-        x, ends = (1.01, 1.03, 1.07), (position, position, y)
-        axes.plot(x, ends, color=label.colour, ls=label.line, lw=0.9, transform=inside, clip_on=False)
-        axes.text(1.085, y, label.text, color=label.colour, fontsize=size, va="center", transform=inside)
+    for i, position, y in zip(order, positions, spread_positions(positions, gap), strict=True):
+        label, transform = labels[i], axes.transAxes
+        x, ys = (1.01, 1.03, 1.07), (position, position, y)
+        axes.plot(x, ys, color=label.colour, ls=label.line, lw=0.9, transform=transform, clip_on=False)
+        axes.text(1.085, y, label.text, color=label.colour, fontsize=size, va="center", transform=transform)
 
 
-def spread(positions: Sequence[float], gap: float) -> list[float]:
-    """Positions in [0, 1] at least ``gap`` apart (space permitting), near the ascending ``positions``."""
+def spread_positions(positions: Sequence[float], gap: float) -> list[float]:
+    """Move ascending positions at least ``gap`` apart within [0, 1], if space permits."""
     # Adjacent labels share their displacement, so that each run remains centred on its curves.
     runs: list[tuple[float, int]] = []
     for y in positions:
         centre, count = y, 1
         while runs and centre - 0.5 * (count - 1) * gap < runs[-1][0] + (0.5 * (runs[-1][1] - 1) + 1) * gap:
-            before, n = runs.pop()
-            centre, count = (before * n + centre * count) / (n + count), n + count
+            run_centre, n = runs.pop()
+            centre, count = (run_centre * n + centre * count) / (n + count), n + count
             half = 0.5 * (count - 1) * gap
             centre = min(max(centre, half), max(half, 1 - half))
         runs.append((centre, count))
     return [centre + (i - 0.5 * (count - 1)) * gap for centre, count in runs for i in range(count)]
 
 
-def graded_axis(axes: Axes, values: Sequence[float]) -> None:
+def set_swept_ticks(axes: Axes, values: Sequence[float]) -> None:
     """Put ticks at the swept values, on a logarithmic axis if they span more than a decade without zero."""
     ticks = sorted(set(values))
     if ticks[0] > 0 and ticks[-1] / ticks[0] > 12:
@@ -292,10 +293,10 @@ def graded_axis(axes: Axes, values: Sequence[float]) -> None:
 
 
 def inline_plot(figure: Figure, title: str, caption: str, alt: str) -> Plot:
-    """Plot with a figure as SVG in a data URI; the same figure gives the same text."""
+    """Embed a figure as SVG in a data URI; equal figures give equal text."""
     from matplotlib import rc_context
 
-    _lay_out(figure)
+    _fix_layout(figure)
     text = io.StringIO()
     with rc_context({"svg.hashsalt": "onrig", "svg.fonttype": "path"}):
         figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
@@ -303,11 +304,11 @@ def inline_plot(figure: Figure, title: str, caption: str, alt: str) -> Plot:
     return Plot(title, caption, alt, svg=uri)
 
 
-def _lay_out(figure: Figure) -> None:
+def _fix_layout(figure: Figure) -> None:
     """Lay out the figure, with positions rounded to a millionth of its size.
 
-    The solver of a constrained layout orders its variables by address, so that positions may differ in their last bits;
-    SVG names its clipping paths after them.
+    The constrained-layout solver orders its variables by memory address, so the last bits of positions may differ
+    between processes, and the names of clipping paths in SVG depend on them.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -316,7 +317,7 @@ def _lay_out(figure: Figure) -> None:
 
 
 def png_uri(data: bytes) -> str:
-    """Wrap the bytes of a PNG file."""
+    """Data URI of a PNG file."""
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
@@ -328,7 +329,7 @@ def use_integer_ticks(axes: Axes) -> None:
 
 
 def put_legend_outside(axes: Axes) -> None:
-    """Put the legend to the right of a panel, where it hides nothing; without labels there is no legend."""
+    """Put the legend, if there are labels, to the right of a panel, where it hides nothing."""
     if axes.get_legend_handles_labels()[1]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.06), fontsize=8.5, frameon=False)
 

@@ -12,42 +12,42 @@ from onrig.learner.trials.intervals import Bounds
 from onrig.tools.reports.conditions import Setting, Value, describe_conditions, differing_axes, group_by_axes
 from onrig.tools.reports.results import Estimate, Result, estimate
 from onrig.tools.reports.style import (
-    FINAL,
-    HIGHEST,
+    FINAL_LABEL,
+    HIGHEST_LABEL,
     INK,
     Label,
     Look,
     Plot,
     band_alpha,
-    direct_labels,
+    draw_curve_labels,
     format_trial_counts,
-    graded_axis,
     new_figure,
     ordinal_look,
-    save,
+    save_figure,
+    set_swept_ticks,
+    set_title,
     strategy_look,
-    title,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MIN_POINTS: Final = 3
-"""Minimum number of swept values of a line in a figure."""
+"""Number of swept values that at least one line of a figure must have."""
 _MAX_LINES: Final = 6
 _ROWS_PER_FIGURE: Final = 4
 _LINE_AXES: Final = ("strategy", "algorithm", "capacity", "synthetic", "kept", "discount", "network")
-_RISE_LABEL: Final = "rise time 0.8\n(episodes)"
+_TWO_LINE_RISE_LABEL: Final = "rise time 0.8\n(episodes)"
 
 
 class Sweep(NamedTuple):
-    """One parameter over which a grid is shown."""
+    """A parameter for the horizontal axis."""
 
     slug: str
     axis: str
     """Label of the axis."""
     value: Callable[[Setting], Value]
-    absorbs: frozenset[str]
+    represented: frozenset[str]
     """Conditions that the axis represents."""
     family: bool = False
     """Whether strategies that differ only in their exponent form one line."""
@@ -72,32 +72,32 @@ SWEEPS: Final = (
 
 
 def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw each sweep in the grid.  Raises OSError, and ImportError without matplotlib."""
+    """Draw each sweep that the grid contains. Raises OSError, and ImportError without matplotlib."""
     plots = []
     for sweep in SWEEPS:
-        lines = lines_of(sweep, results)
+        lines = sweep_lines(sweep, results)
         if not lines:
             continue
-        number, heading = figure_number(sweep, lines)
+        number, heading = paper_figure(sweep, lines)
         panels = _panels(lines)
         pages = [panels[i : i + _ROWS_PER_FIGURE] for i in range(0, len(panels), _ROWS_PER_FIGURE)]
         for page, selected in enumerate(pages, 1):
-            end = f"-{page}" if len(pages) > 1 else ""
-            path = _draw(sweep, selected, folder / f"figure-{number:02d}-{sweep.slug}{end}.png")
+            suffix = f"-{page}" if len(pages) > 1 else ""
+            path = _draw(sweep, selected, folder / f"figure-{number:02d}-{sweep.slug}{suffix}.png")
             name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
             plots.append(Plot(name, _caption(selected), number=number, path=path))
     return plots
 
 
-def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
-    """Lines of at least two points, if any of them has three; empty otherwise."""
+def sweep_lines(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
+    """Lines with at least two points; empty if none has ``MIN_POINTS``."""
     items: list[tuple[Mapping[str, Value], tuple[float, Result]]] = []
     for r in results:
         x = sweep.value(r.setting)
         if isinstance(x, float):
             name = r.setting.family if sweep.family else r.setting.strategy
-            kept = {axis: v for axis, v in r.setting.conditions.items() if axis not in sweep.absorbs}
-            items.append(({"strategy": name, **kept}, (x, r)))
+            conditions = {axis: v for axis, v in r.setting.conditions.items() if axis not in sweep.represented}
+            items.append(({"strategy": name, **conditions}, (x, r)))
     axes = differing_axes([conditions for conditions, _ in items])
     lines = []
     for key, members in group_by_axes(items, axes).items():
@@ -108,7 +108,7 @@ def lines_of(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
     return lines if any(len(line.x) >= MIN_POINTS for line in lines) else []
 
 
-def figure_number(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
+def paper_figure(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
     """Number of the corresponding figure of de Bruin et al. 2018, and its title."""
     axes = _varying_axes(lines)
     match sweep.slug:
@@ -134,21 +134,20 @@ def _varying_axes(lines: Sequence[Line]) -> list[str]:
 
 
 def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Look, Line]]]]:
-    """Distribute lines over panels: one per plant if there are not too many lines, else by the first of the usual
-    axes."""
+    """Distribute lines over panels: one per plant for few lines, otherwise each with lines along a single axis."""
     axes = _varying_axes(lines)
-    inside = [axis for axis in axes if axis != "plant"]
+    line_axes = [axis for axis in axes if axis != "plant"]
     plants = {line.key.get("plant") for line in lines}
     if len(lines) > _MAX_LINES * len(plants):
-        inside = [*(axis for axis in _LINE_AXES if axis in inside), *inside][:1]
-    outside = [axis for axis in axes if axis not in inside]
-    looks = _looks(lines, inside)
+        line_axes = [*(axis for axis in _LINE_AXES if axis in line_axes), *line_axes][:1]
+    panel_axes = [axis for axis in axes if axis not in line_axes]
+    looks = _line_looks(lines, line_axes)
     panels: dict[tuple[Value, ...], list[tuple[str, Look, Line]]] = {}
     for line in lines:
-        key = tuple(line.key[axis] for axis in inside)
-        entry = (_describe_line(inside, key), looks[key], line)
-        panels.setdefault(tuple(line.key[axis] for axis in outside), []).append(entry)
-    return [(_describe_line(outside, key), entries) for key, entries in panels.items()]
+        key = tuple(line.key[axis] for axis in line_axes)
+        entry = (_describe_line(line_axes, key), looks[key], line)
+        panels.setdefault(tuple(line.key[axis] for axis in panel_axes), []).append(entry)
+    return [(_describe_line(panel_axes, key), entries) for key, entries in panels.items()]
 
 
 def _describe_line(axes: Sequence[str], key: Sequence[Value]) -> str:
@@ -157,10 +156,11 @@ def _describe_line(axes: Sequence[str], key: Sequence[Value]) -> str:
     return ", ".join(filter(None, (*strategy, describe_conditions([a for a, _ in rest], [v for _, v in rest]))))
 
 
-def _looks(lines: Sequence[Line], inside: Sequence[str]) -> dict[tuple[Value, ...], Look]:
-    """Looks of the lines: by strategy for strategies, graded for a quantity."""
-    keys = list(dict.fromkeys(tuple(line.key[axis] for axis in inside) for line in lines))
-    if inside and inside[0] == "strategy":
+def _line_looks(lines: Sequence[Line], line_axes: Sequence[str]) -> dict[tuple[Value, ...], Look]:
+    """Looks of the lines by their values on ``line_axes``: that of the strategy, otherwise ordinal, graded for a
+    quantity."""
+    keys = list(dict.fromkeys(tuple(line.key[axis] for axis in line_axes) for line in lines))
+    if line_axes and line_axes[0] == "strategy":
         others = list(dict.fromkeys(key[1:] for key in keys))
         looks = {}
         for key in keys:
@@ -169,7 +169,7 @@ def _looks(lines: Sequence[Line], inside: Sequence[str]) -> dict[tuple[Value, ..
             style = look.line if len(others) == 1 else ("-", "--", ":", "-.")[others.index(key[1:]) % 4]
             looks[key] = look._replace(line=style)
         return looks
-    graded = len(inside) == 1 and all(isinstance(key[0], float) for key in keys)
+    graded = len(line_axes) == 1 and all(isinstance(key[0], float) for key in keys)
     if graded:
         keys.sort(key=lambda key: float(key[0] or 0.0))
     return {key: ordinal_look(i, len(keys), graded=graded) for i, key in enumerate(keys)}
@@ -180,18 +180,18 @@ def _draw(sweep: Sweep, panels: Sequence[tuple[str, list[tuple[str, Look, Line]]
     for row, (name, entries) in zip(grid, panels, strict=True):
         for k, axes in enumerate(row):
             _draw_panel(axes, entries, k)
-            graded_axis(axes, [x for _, _, line in entries for x in line.x])
-            axes.set_ylabel((FINAL, HIGHEST, _RISE_LABEL)[k])
-        title(row[0], name)
+            set_swept_ticks(axes, [x for _, _, line in entries for x in line.x])
+            axes.set_ylabel((FINAL_LABEL, HIGHEST_LABEL, _TWO_LINE_RISE_LABEL)[k])
+        set_title(row[0], name)
     for axes in grid[-1]:
         axes.set_xlabel(sweep.axis)
     figure.draw_without_rendering()
     for row, (_, entries) in zip(grid, panels, strict=True):
         if len(entries) > 1 or entries[0][0]:
-            direct_labels(
+            draw_curve_labels(
                 row[2], [Label(line.estimates[-1].rise.value, text, look.colour) for text, look, line in entries]
             )
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_panel(axes: Axes, entries: Sequence[tuple[str, Look, Line]], k: int) -> None:
@@ -203,7 +203,7 @@ def _draw_panel(axes: Axes, entries: Sequence[tuple[str, Look, Line]], k: int) -
             line.x, value, ls=look.line, marker=look.marker, ms=5, color=look.colour, mfc=look.face, mew=1.3, lw=1.5
         )
         for x, y, e in zip(line.x, value, line.estimates, strict=True):
-            if k == 2 and e.never:
+            if k == 2 and e.n_never_rose:
                 axes.annotate(
                     "↑", (x, y), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=8, color=INK
                 )
@@ -218,9 +218,8 @@ def _measure(e: Estimate, k: int) -> Bounds:
 def _caption(panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]]) -> str:
     lines = [line for _, entries in panels for _, _, line in entries]
     return (
-        f"Medians over {format_trial_counts([n for line in lines for n in line.trials])} trials "
-        "with 95 % intervals (bands). "
-        "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
-        "time the first episode with 0.8 or more; ↑ marks points where some trials never reached it and count with "
-        "their last episode. Labels at the ends of the right-hand lines apply to the row."
+        f"Medians over {format_trial_counts([n for line in lines for n in line.trials])} trials with 95 % intervals "
+        "(bands). μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, "
+        "and the rise time the first episode with 0.8 or more; ↑ marks points where some trials never reached it, for "
+        "which their last episode is used. Labels at the ends of the right-hand lines apply to the complete row."
     )

@@ -10,8 +10,17 @@ import numpy as np
 from onrig.learner.trials.intervals import PairedComparison, holm, median_bounds, paired_difference
 from onrig.tools.quantity import format_estimate, format_share
 from onrig.tools.reports.conditions import describe_conditions, varying_conditions
-from onrig.tools.reports.results import Difference, Experiment, Group, Result, baseline, common_rows, estimate, groups
-from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, without_empty
+from onrig.tools.reports.results import (
+    Difference,
+    Experiment,
+    Group,
+    Result,
+    baseline,
+    estimate,
+    group_by_conditions,
+    rows_of_common_seeds,
+)
+from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, drop_empty_columns
 
 PAPER_NOISE: Final = {
     "Expl(1)[Uniform]": (1.584e-2, 1.582e-2, 1.594e-2),
@@ -24,15 +33,16 @@ _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
 ESTIMATES_NOTE: Final = "Medians over the trials with 95 % intervals; differences are paired by seed."
 TEST_NOTE: Final = (
-    f"Medians over pairs by seed, with 95 % intervals that are not corrected for multiple comparisons. {BETTER} better "
-    f"and {WORSE} worse by an exact sign test, corrected for all comparisons of a column under the same conditions "
-    "(Holm, p < 0.05); without a mark: not settled."
+    f"Medians over pairs of equal seed, with 95 % intervals that are not corrected for multiple comparisons. {BETTER} "
+    f"better and {WORSE} worse by an exact sign test, corrected for all comparisons of a column under the same "
+    "conditions (Holm, p < 0.05); no mark: not settled."
 )
 _NOISE_NOTE: Final = (
-    "Mean absolute noise per state-action dimension of the replayed experiences, in 1e-2 of the normalised units, over "
-    "a trial: median with 95 % interval, mean, and the mean in table 6 of de Bruin et al. 2018 (pendulum, σ = 0.02), "
-    "without bounds; paired differences to the first strategy (↑ more, ↓ less noise by an exact sign test, corrected "
-    "for all comparisons of a column under the same conditions). The mean absolute value without selection is 0.798 σ."
+    "Mean absolute noise of the replayed experiences per state-action dimension, over a trial, in 1e-2 normalised "
+    "units: median with 95 % interval, mean, and the mean in table 6 of de Bruin et al. 2018 (pendulum, σ = 0.02), "
+    "which has no bounds; paired differences from the first strategy (↑ more, ↓ less noise by an exact sign test, "
+    "corrected for all comparisons of a column under the same conditions). Without selection, the mean absolute noise "
+    "is 0.798 σ."
 )
 
 
@@ -51,19 +61,19 @@ def cells_sheet(experiment: Experiment) -> Sheet:
                 f"{r.final.mean():.3f}",
                 f"{r.final.min():.3f}",
                 format_estimate(e.highest, 3),
-                format_estimate(e.rise, 0, at_least=e.censored),
+                format_estimate(e.rise, 0, at_least=e.is_censored),
                 _describe_rise(r),
-                str(r.spoilt or ""),
+                str(r.n_non_finite or ""),
             )
         )
     measures = ("μ_final", "mean", "lowest", "μ_max", "rise time 0.8", "rose", "not finite")
-    heads = ("conditions", "strategy", "trials", *measures)
+    header = ("conditions", "strategy", "trials", *measures)
     note = (
         "Medians over the trials with 95 % intervals; normalised performance (0 random, 1 reference), rise time in "
-        "episodes. Mean and lowest: of μ_final, over the trials. Rose: trials that did, with the one-sided 95 % "
-        "lower bound on their share; the others count with their last episode (≥ if they are half)."
+        "episodes. Mean and lowest: of μ_final, over the trials. Rose: trials that reached 0.8, with the one-sided 95 "
+        "% lower bound on their share; the others have their last episode as rise time (≥ if they are half)."
     )
-    return without_empty(Sheet("All cells", 2, heads, tuple(rows), (note,)))
+    return drop_empty_columns(Sheet("All cells", 2, header, tuple(rows), (note,)))
 
 
 def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
@@ -71,26 +81,31 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
     rows = tuple(
         (
             d.conditions,
-            f"{d.strategy} − {d.against}",
-            str(d.pairs),
+            f"{d.strategy} − {d.reference}",
+            str(d.n_pairs),
             difference_mark(d.final) + format_estimate(d.final, 3, signed=True),
             difference_mark(d.highest) + format_estimate(d.highest, 3, signed=True),
-            difference_mark(d.rise, 1.0) + format_estimate(d.rise, 3) + (" *" if d.censored else ""),
+            difference_mark(d.rise, 1.0) + format_estimate(d.rise, 3) + (" *" if d.is_censored else ""),
         )
         for d in differences
     )
-    heads = ("conditions", "difference", "pairs", "μ_final", "μ_max", "ratio of rise times")
+    header = ("conditions", "difference", "pairs", "μ_final", "μ_max", "ratio of rise times")
     notes = [TEST_NOTE]
-    if any(d.censored for d in differences):
-        notes.append("* Some trials never rose and count with their last episode, which may move the ratio towards 1.")
-    return without_empty(Sheet(title, 2, heads, rows, tuple(notes)))
+    if any(d.is_censored for d in differences):
+        notes.append(
+            "* The rise time of trials that never rose is their last episode, which may move the ratio towards 1."
+        )
+    return drop_empty_columns(Sheet(title, 2, header, rows, tuple(notes)))
 
 
-def difference_mark(pairs: PairedComparison, none: float = 0.0) -> str:
-    """Mark with a space for a significant difference (more is better), or ratio with ``none`` = 1 (less is better)."""
+def difference_mark(pairs: PairedComparison, neutral: float = 0.0) -> str:
+    """Mark of a significant difference, followed by a space; empty if it is not significant.
+
+    A larger difference is better; for ratios, ``neutral`` is 1 and smaller is better.
+    """
     if not pairs.significant:
         return ""
-    return f"{BETTER if (pairs.value > none) == (none == 0.0) else WORSE} "
+    return f"{BETTER if (pairs.value > neutral) == (neutral == 0.0) else WORSE} "
 
 
 def _describe_rise(result: Result) -> str:
@@ -108,16 +123,16 @@ def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
     for plant in dict.fromkeys(r.setting.conditions["plant"] for r in noisy):
         selected = [r for r in noisy if r.setting.conditions["plant"] == plant]
         names = _dimensions(selected[0])
-        heads = ["conditions", "strategy", "n"]
+        header = ["conditions", "strategy", "n"]
         for name in names:
-            heads += [name, f"{name}: − first", f"{name}: mean", f"{name}: paper"]
+            header += [name, f"{name}: − first", f"{name}: mean", f"{name}: paper"]
         rows = tuple(
             (group.conditions, r.setting.strategy, str(len(r.seeds)), *(cell for column in cells for cell in column))
-            for group in groups(selected)
+            for group in group_by_conditions(selected)
             for r, *cells in zip(group.results, *(_noise_cells(group, k) for k in range(len(names))), strict=True)
         )
         title = f"Table 6: noise in the mini-batches, {plant}"
-        sheets.append(without_empty(Sheet(title, 2, tuple(heads), rows, (_NOISE_NOTE,))))
+        sheets.append(drop_empty_columns(Sheet(title, 2, tuple(header), rows, (_NOISE_NOTE,))))
     return sheets
 
 
@@ -129,10 +144,10 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
     ]
     first, against_first = noises[0], {}
     for n, (r, noise) in enumerate(zip(group.results, noises, strict=True)):
-        i, j = common_rows(r, group.results[0])
+        i, j = rows_of_common_seeds(r, group.results[0])
         if n and noise is not None and first is not None and len(i):
             against_first[n] = paired_difference(noise[i], first[j])
-    tested = dict(zip(against_first, holm(list(against_first.values())), strict=True))
+    corrected = dict(zip(against_first, holm(list(against_first.values())), strict=True))
     cells = []
     for n, (r, noise) in enumerate(zip(group.results, noises, strict=True)):
         if noise is None:
@@ -142,7 +157,7 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
         cells.append(
             (
                 format_estimate(median_bounds(noise), 3),
-                _noise_mark(tested[n]) if n in tested else "",
+                _noise_mark(corrected[n]) if n in corrected else "",
                 f"{noise.mean():.3f}",
                 f"{100 * paper[dimension]:.3f}" if dimension < len(paper) else "",
             )
@@ -172,25 +187,25 @@ def _dimensions(result: Result) -> list[str]:
     return names if count == len(names) else [f"dimension {k + 1}" for k in range(count)]
 
 
-def claims(differences: Sequence[Difference]) -> dict[str, list[str]]:
-    """Differences in mu_final and rise time, in words, by conditions."""
+def describe_differences(differences: Sequence[Difference]) -> dict[str, list[str]]:
+    """Describe differences of mu_final and rise time in sentences, by conditions."""
     sentences: dict[str, list[str]] = {}
     for d in differences:
         lines = sentences.setdefault(d.conditions, [])
         findings = []
         if d.final.significant:
-            more = "above" if d.final.value > 0 else "below"
-            findings.append(f"{more} in μ_final by {_absolute(d.final)}")
+            direction = "higher" if d.final.value > 0 else "lower"
+            findings.append(f"μ_final {direction} by {_format_magnitude(d.final)}")
         if d.rise.significant:
-            faster = "faster" if d.rise.value < 1 else "slower"
-            findings.append(f"{faster} to rise, {format_estimate(d.rise, 3)} times as many episodes")
+            speed = "faster" if d.rise.value < 1 else "slower"
+            findings.append(f"rise {speed}, in {format_estimate(d.rise, 3)} times as many episodes")
         text = " and ".join(findings) if findings else "not settled"
         mark = difference_mark(d.final).strip() or "·"
-        lines.append(f"{mark} {d.strategy} against {d.against}: {text} ({d.pairs} pairs)")
+        lines.append(f"{mark} {d.strategy} compared with {d.reference}: {text} ({d.n_pairs} pairs)")
     return sentences
 
 
-def _absolute(pairs: PairedComparison) -> str:
+def _format_magnitude(pairs: PairedComparison) -> str:
     if pairs.value >= 0:
         return format_estimate(pairs, 3)
     return format_estimate(PairedComparison(-pairs.value, -pairs.high, -pairs.low, pairs.p), 3)
@@ -198,4 +213,8 @@ def _absolute(pairs: PairedComparison) -> str:
 
 def baselines(results: Sequence[Result]) -> list[str]:
     """Distinct baselines of the comparisons."""
-    return list(dict.fromkeys(baseline(group).setting.strategy for group in groups(results) if len(group.results) > 1))
+    return list(
+        dict.fromkeys(
+            baseline(group).setting.strategy for group in group_by_conditions(results) if len(group.results) > 1
+        )
+    )

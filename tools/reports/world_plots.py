@@ -17,23 +17,23 @@ from onrig.tools.reports.style import (
     Look,
     Plot,
     band_alpha,
-    direct_labels,
+    draw_curve_labels,
     format_trial_counts,
-    graded_axis,
     new_figure,
     ordinal_look,
-    save,
+    save_figure,
+    set_swept_ticks,
+    set_title,
     strategy_look,
-    title,
 )
 from onrig.tools.reports.world_results import (
     Values,
     WorldResult,
+    buffer_size_by_rule,
     describe_cell,
-    full_memory,
+    full_memory_result,
     group_by_world,
     labels_without_strategy,
-    size_by_rule,
 )
 
 STEPS_LABEL: Final = "environment steps"
@@ -41,8 +41,8 @@ _MIN_CAPACITIES: Final = 3
 """Minimum number of memory sizes in a figure."""
 
 
-def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
-    """Looks of the cells of these tasks by their distinguishing names (`describe_cell`), equal in each task."""
+def cell_looks(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
+    """Look of each cell by its distinguishing name (`describe_cell`), the same in all worlds."""
     names = dict.fromkeys(describe_cell(result, members) for members in worlds.values() for result in members)
     return {name: ordinal_look(k, len(names), graded=False) for k, name in enumerate(names)}
 
@@ -50,7 +50,8 @@ def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
 def draw_world(
     folder: Path, world: str, members: Sequence[WorldResult], looks: Mapping[str, Look], *, scores: bool
 ) -> list[Plot]:
-    """Draw the cells of one task, with ``scores`` also KLPER's.  Raises OSError, and ImportError without matplotlib."""
+    """Draw the cells of one world; ``scores`` adds KLPER's score. Raises OSError, and ImportError without
+    matplotlib."""
     name = world.replace("/", "-")
     trials = format_trial_counts([len(result.seeds) for result in members])
     caption = (
@@ -67,16 +68,15 @@ def draw_world(
     if panels:  # algorithms that learn from batches of their own policies replay nothing, and V-RACER has no targets
         target = " and mean target" if "target" in panels else ""
         caption = (
-            "Replayed experiences, as in figures 6b and 6c of Oh et al. 2021: mean |TD error| (its "
-            f"logarithm){target} of the minibatches between evaluations, in units of the scaled reward; bands as "
-            "above."
+            "Replayed experiences, as in figures 6b and 6c of Oh et al. 2021: logarithm of the mean |TD "
+            f"error|{target} of the mini-batches between evaluations, in units of the scaled reward; bands as above."
         )
         path = _draw_curves(folder / f"replayed-{name}.png", world, members, looks, panels)
         plots.append(Plot(f"Replayed experiences, {world}", caption, path=path))
     if scores:
         caption = (
-            "Mean score κ of the minibatches between evaluations, as in figures 2 and 4 of Cicek et al. 2021, with "
-            "σ read as a covariance (above) and as a standard deviation (below); bands as above."
+            "Mean score κ of the mini-batches between evaluations, as in figures 2 and 4 of Cicek et al. 2021, with σ "
+            "read as a covariance (above) and as a standard deviation (below); bands as above."
         )
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
         path = _draw_curves(folder / f"scores-{name}.png", world, members, looks, panels)
@@ -84,16 +84,15 @@ def draw_world(
     divergences, far = ([r.measure(measure) for r in members] for measure in DIVERGENCES)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
-            "Mean KL divergence of the current policy from those that acted (its logarithm), "
-            "and share of far experiences, both over the memory, as in figures 2 and 5 of Novati and Koumoutsakos "
-            "2019; bands as above."
+            "Logarithm of the mean KL divergence of the current policy from the behaviour policies, and share of far "
+            "experiences, both over the memory, as in figures 2 and 5 of Novati and Koumoutsakos 2019; bands as above."
         )
         panels = {
             "log10 of the KL divergence": [np.log10(np.where(values > 0, values, np.nan)) for values in divergences],
             "share of far experiences": far,
         }
         path = _draw_curves(folder / f"departure-{name}.png", world, members, looks, panels)
-        plots.append(Plot(f"Distance from the policies that acted, {world}", caption, path=path))
+        plots.append(Plot(f"Distance from the behaviour policies, {world}", caption, path=path))
     return plots
 
 
@@ -115,19 +114,19 @@ def _draw_curves(
             axes.fill_between(
                 result.steps, band.low, band.high, color=look.colour, alpha=band_alpha(len(members)), lw=0
             )
-            dot = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
-            axes.plot(result.steps, band.median, color=look.colour, ls=look.line, lw=1.5, marker=dot)
+            marker = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
+            axes.plot(result.steps, band.median, color=look.colour, ls=look.line, lw=1.5, marker=marker)
             if np.isfinite(band.median[-1]):
                 ends.append(Label(float(band.median[-1]), name_of, look.colour, look.line))
         axes.set_xlim(0, max(result.steps[-1] for result in members))
         axes.set_ylabel(name)
         labels.append(ends)
     grid[-1][0].set_xlabel(STEPS_LABEL)
-    title(grid[0][0], world)
+    set_title(grid[0][0], world)
     figure.draw_without_rendering()
     for (axes,), ends in zip(grid, labels, strict=True):
-        direct_labels(axes, ends)
-    return save(figure, path)
+        draw_curve_labels(axes, ends)
+    return save_figure(figure, path)
 
 
 def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
@@ -139,13 +138,13 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
     worlds = {
         world: members
         for world, members in group_by_world(results).items()
-        if any(map(_has_enough, _lines(members).values()))
+        if any(map(_has_enough_capacities, _lines(members).values()))
     }
     if not worlds:
         return []
     figure, grid = new_figure(len(worlds), 3, 0.4 + 2.6 * len(worlds))
     for row, (world, members) in zip(grid, worlds.items(), strict=True):
-        lines, size, full = _lines(members), size_by_rule(members), full_memory(members)
+        lines, size, full = _lines(members), buffer_size_by_rule(members), full_memory_result(members)
         measures = {"highest return": "highest", "final return": "final", "mean return": "area"}
         for axes, (name, measure) in zip(row, measures.items(), strict=True):
             for retention, points in lines.items():
@@ -158,26 +157,32 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
                 axes.axhline(float(np.median(getattr(full, measure))), color=INK, lw=1, ls="--", label="FULL")
             if size is not None:
                 axes.axvline(size.n_experiences, color=GREEN, lw=1, label="rule of thumb")
-            graded_axis(axes, [x for points in lines.values() for x in points])
+            set_swept_ticks(axes, [x for points in lines.values() for x in points])
             axes.tick_params(axis="x", labelrotation=90)
             axes.set_ylabel(name)
-        title(row[0], world)
+        set_title(row[0], world)
     for axes in grid[-1]:
         axes.set_xlabel("capacity (experiences)")
     handles, names = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=9, frameon=False)
     caption = (
         "Highest, final and mean return by retention and capacity of the memory, after figures 16, 25 and 26; medians "
-        "over the trials and their 95 % intervals. Green: the rule of thumb of figure 17, the experiences that "
-        "FULL[Uniform] needed for 90 % of its final performance, above the return of its first evaluation."
+        "over the trials and their 95 % intervals. Green: the rule of thumb of figure 17, which is the number of "
+        "experiences that FULL[Uniform] needed for 90 % of its final performance above the return of its first "
+        "evaluation."
     )
     return [
-        Plot("Retention and the size of the memory", caption, number=16, path=save(figure, folder / "capacities.png"))
+        Plot(
+            "Retention and the size of the memory",
+            caption,
+            number=16,
+            path=save_figure(figure, folder / "capacities.png"),
+        )
     ]
 
 
 def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
-    """Results with uniform sampling, by retention and ascending capacity; empty if they also differ otherwise."""
+    """Results with uniform sampling, by retention and ascending capacity; empty if they differ in anything else."""
     by_retention: dict[str, dict[int, WorldResult]] = {}
     kinds: list[dict[str, str | float | int]] = []
     for result in members:
@@ -190,5 +195,5 @@ def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
     return {retention: dict(sorted(points.items())) for retention, points in by_retention.items()}
 
 
-def _has_enough(points: Mapping[int, WorldResult]) -> bool:
+def _has_enough_capacities(points: Mapping[int, WorldResult]) -> bool:
     return len(points) >= _MIN_CAPACITIES

@@ -1,4 +1,4 @@
-"""Finished trials of an experiment in worlds, cell by cell."""
+"""Results of an experiment in worlds, by cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.learner.trials.measures import BufferSize, estimate_buffer_size, fina
 from onrig.learner.trials.step_run import REPLAYED
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from onrig.tools.experiments.spec import is_sampling_option
-from onrig.tools.experiments.store import CALLED, WorldCell, finite_trials, read_trials
+from onrig.tools.experiments.store import CALLED_KEY, WorldCell, finite_trials, read_trials
 
 Values = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class WorldResult(NamedTuple):
     """(T,)"""
     returns: Values
     """(T, P) mean return of each evaluation."""
-    finished: int
+    n_finished: int
     """Number of finished trials, including non-finite ones."""
     replayed: Values | None
     """(T, k, P) measures ``REPLAYED``."""
@@ -92,7 +92,7 @@ def describe_cell(result: WorldResult, members: Sequence[WorldResult]) -> str:
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
     distinguishing = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
     values = {k.removeprefix("learner."): v for k, v in (distinguishing or label).items()}
-    words = [str(v) if k in (CALLED, "strategy", "algorithm") else f"{k} {v}" for k, v in values.items()]
+    words = [str(v) if k in (CALLED_KEY, "strategy", "algorithm") else f"{k} {v}" for k, v in values.items()]
     return ", ".join(words) or "trials"
 
 
@@ -101,19 +101,19 @@ def labels_without_strategy(result: WorldResult) -> dict[str, str | float | int]
     return {k: v for k, v in result.cell.label.items() if k != "strategy" and not is_sampling_option(k)}
 
 
-def full_memory(members: Sequence[WorldResult]) -> WorldResult | None:
-    """The cell of a task that keeps everything and replays it uniformly; None without one.
+def full_memory_result(members: Sequence[WorldResult]) -> WorldResult | None:
+    """Result of the world's cell that stores every experience and samples uniformly, FULL[Uniform]; None without one.
 
-    Algorithms that learn from batches of their own policies do not replay, and are excluded.
+    Algorithms that learn from batches of their own policies do not replay and are excluded.
     """
     replaying = (result for result in members if not result.cell.config.learner.selected.batch_steps)
     return next((result for result in replaying if str(result.strategy) == "FULL[Uniform]"), None)
 
 
-def size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
+def buffer_size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
     """Size of the memory by the rule of thumb (de Bruin et al. 2018, §8.5); None if it does not apply.
 
     Returns are relative to the first evaluation's, since 90 % of a negative return is meaningless.
     """
-    full = full_memory(members)
+    full = full_memory_result(members)
     return None if full is None else estimate_buffer_size(full.steps, full.returns - full.returns[:, :1].mean())

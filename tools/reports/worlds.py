@@ -19,19 +19,19 @@ from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell
 from onrig.tools.quantity import format_estimate
-from onrig.tools.reports.results import Findings, warn_of_few
+from onrig.tools.reports.results import Findings, warn_of_few_trials
 from onrig.tools.reports.scores import score_world, scores_sheets
-from onrig.tools.reports.sheet import Sheet, without_empty
+from onrig.tools.reports.sheet import Sheet, drop_empty_columns
 from onrig.tools.reports.style import Plot, no_plots_reason
 from onrig.tools.reports.tables import ESTIMATES_NOTE, TEST_NOTE, difference_mark
-from onrig.tools.reports.world_plots import STEPS_LABEL, draw_capacities, draw_world, looks_of
+from onrig.tools.reports.world_plots import STEPS_LABEL, cell_looks, draw_capacities, draw_world
 from onrig.tools.reports.world_results import (
     WorldResult,
+    buffer_size_by_rule,
     describe_cell,
     group_by_world,
     labels_without_strategy,
     read_results,
-    size_by_rule,
 )
 from onrig.tools.terminal import draw_or_report
 
@@ -40,40 +40,40 @@ _MEASURES_NOTE: Final = (
     "tenth of them. Medians over the trials with 95 % intervals; lowest and mean: of final, over the trials."
 )
 _SCORES_NOTE: Final = (
-    "Mean score κ over the last half of the evaluations, under the policy at that time, of minibatches drawn from the "
-    "random experiences at the start, from those of the first half of learning, and from the most recent ones; KLPER "
-    "replays the smallest. Last column: share of these evaluations in which the random experiences score below the "
-    "present ones. Medians over the trials with 95 % intervals."
+    "Mean score κ, under the policy at that time, over the last half of the evaluations, for mini-batches drawn from "
+    "the random experiences at the start, from those of the first half of learning, and from the most recent ones; "
+    "KLPER replays those with the smallest score. Last column: share of these evaluations in which the random "
+    "experiences score below the present ones. Medians over the trials with 95 % intervals."
 )
 _SHIELD_NOTE: Final = (
     "Per 1000 training steps: steps in which the shield changed the action, and entries into its fallback, over the "
     "complete trial and over its last tenth; medians over the trials with 95 % intervals. Trials of versions that did "
-    "not count them are omitted."
+    "not record these counts are omitted."
 )
 _DEPARTURE_NOTE: Final = (
-    "Over the memory: mean KL divergence of the current policy from those that acted, averaged over the last tenth of "
-    "the evaluations, and share of far experiences, averaged over the last fifth; medians over the trials with 95 % "
-    "intervals. Trials with non-finite values are omitted."
+    "Over the memory: mean KL divergence of the current policy from the behaviour policies, averaged over the last "
+    "tenth of the evaluations, and share of far experiences, averaged over the last fifth; medians over the trials "
+    "with 95 % intervals. Trials with non-finite values are omitted."
 )
 
 
-def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
-    """Draw and compare the finished trials; None without any.  Raises OSError."""
+def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
+    """Draw and compare the finished trials; None if there are none. Raises OSError."""
     results = read_results(folder, cells)
     usable = [result for result in results if len(result.seeds)]
     if not usable:
         return None
     warnings = []
-    finished, planned = sum(min(result.finished, spec.trials) for result in results), len(cells) * spec.trials
+    finished, planned = sum(min(result.n_finished, spec.trials) for result in results), len(cells) * spec.trials
     if finished < planned:
-        warnings.append(f"Unfinished: {finished} of {planned} trials; the results below are from these.")
-    spoilt = sum(result.finished - len(result.seeds) for result in results)
-    if spoilt:
-        warnings.append(f"{spoilt} trials are omitted because their networks diverged.")
+        warnings.append(f"Unfinished: {finished} of {planned} trials; the results below cover only these.")
+    n_non_finite = sum(result.n_finished - len(result.seeds) for result in results)
+    if n_non_finite:
+        warnings.append(f"{n_non_finite} trials are omitted because their networks diverged.")
     for world, members in group_by_world(results).items():
         lost = [describe_cell(result, members) for result in members if not len(result.seeds)]
-        warnings += [f"No trial of {world}, {name} is finite: it has no row below." for name in lost]
-    warnings += warn_of_few(min(len(result.seeds) for result in usable))
+        warnings += [f"No trial of {world}, {name} has finite returns: the tables omit this cell." for name in lost]
+    warnings += warn_of_few_trials(min(len(result.seeds) for result in usable))
     has_scores = any(map(_has_scores, usable))
     worlds = group_by_world(usable)
     plots: list[Plot] = []
@@ -81,7 +81,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         warnings.append(reason)
     else:
         plots = draw_or_report("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
-        looks = looks_of(worlds)
+        looks = cell_looks(worlds)
         for world, members in worlds.items():
             draw = partial(draw_world, figures, world, members, looks, scores=has_scores)
             plots += draw_or_report(world, draw, warnings.append) or []
@@ -111,7 +111,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         sheets[:0] = scores_sheets(scored, read_costs(folder))
     lead = (
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS_LABEL}, an evaluation of "
-        f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. {ESTIMATES_NOTE}"
+        f"{spec.evaluation.episodes} episodes every {spec.evaluation.every} steps. {ESTIMATES_NOTE}"
     )
     return Findings(spec.title or spec.name, lead, warnings, {}, plots, sheets)
 
@@ -138,7 +138,7 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Table of the memory size of each task by the rule of thumb."""
-    sizes = {world: size_by_rule(members) for world, members in group_by_world(results).items()}
+    sizes = {world: buffer_size_by_rule(members) for world, members in group_by_world(results).items()}
     rows = tuple(
         (world, str(size.n_experiences), "" if size.has_converged else "still rising: more may be needed")
         for world, size in sizes.items()
@@ -148,11 +148,12 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
         "Experiences that FULL[Uniform] needed for 90 % of its final return above that of its first evaluation "
         "(figure 17 of de Bruin et al. 2018)."
     )
-    return without_empty(Sheet("Rule of thumb", 1, ("world", "capacity", "remark"), rows, (note,)))
+    return drop_empty_columns(Sheet("Rule of thumb", 1, ("world", "capacity", "remark"), rows, (note,)))
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Compare each cell with earlier ones that differ only in their strategy, else with the first of its task."""
+    """Compare each cell with earlier ones that differ only in strategy or, without any, with the first cell of its
+    world."""
     rows = []
     for world, members in group_by_world(results).items():
         names, areas, finals = [], [], []
@@ -166,7 +167,7 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
             rows.append(
                 (world, *named, *(difference_mark(of) + format_estimate(of, 1, signed=True) for of in measures))
             )
-    return without_empty(
+    return drop_empty_columns(
         Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (TEST_NOTE,))
     )
 
@@ -181,7 +182,7 @@ def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldR
 
 
 def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Table of the distance of Gaussian policies from those that acted."""
+    """Table of the distance of Gaussian policies from the behaviour policies."""
     rows = []
     for world, members in group_by_world(results).items():
         for result in members:
@@ -189,15 +190,15 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
                 final_mean(result.measure(measure), share)
                 for measure, share in zip(DIVERGENCES, (0.1, 0.2), strict=True)
             )
-            known = np.isfinite(divergence) & np.isfinite(far)
-            if known.any():
+            finite = np.isfinite(divergence) & np.isfinite(far)
+            if finite.any():
                 cells = (
-                    format_estimate(median_bounds(divergence[known]), 4),
-                    format_estimate(median_bounds(far[known]), 3),
+                    format_estimate(median_bounds(divergence[finite]), 4),
+                    format_estimate(median_bounds(far[finite]), 3),
                 )
-                rows.append((world, describe_cell(result, members), str(np.count_nonzero(known)), *cells))
-    heads = ("world", "cell", "trials", "KL divergence", "share of far experiences")
-    return Sheet("Distance from the policies that acted", 2, heads, tuple(rows), (_DEPARTURE_NOTE,))
+                rows.append((world, describe_cell(result, members), str(np.count_nonzero(finite)), *cells))
+    header = ("world", "cell", "trials", "KL divergence", "share of far experiences")
+    return Sheet("Distance from the behaviour policies", 2, header, tuple(rows), (_DEPARTURE_NOTE,))
 
 
 def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -207,20 +208,20 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
         for result in members:
             if result.shield is None or not result.cell.config.options.get("shield"):
                 continue
-            counted = np.isfinite(result.shield).all(axis=(1, 2))
-            per_1000 = result.shield[counted] * 1000.0 / result.cell.config.evaluation.every
+            finite = np.isfinite(result.shield).all(axis=(1, 2))
+            per_1000 = result.shield[finite] * 1000.0 / result.cell.config.evaluation.every
             cells = [
                 format_estimate(median_bounds(of(counts)), 1)
                 for counts in per_1000.swapaxes(0, 1)
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
-            rows.append((world, describe_cell(result, members), str(np.count_nonzero(counted)), *cells))
-    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD_COUNTS for part in ("", ", last tenth")))
-    return Sheet("Shield", 2, heads, tuple(rows), (_SHIELD_NOTE,))
+            rows.append((world, describe_cell(result, members), str(np.count_nonzero(finite)), *cells))
+    header = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD_COUNTS for part in ("", ", last tenth")))
+    return Sheet("Shield", 2, header, tuple(rows), (_SHIELD_NOTE,))
 
 
 def _has_scores(result: WorldResult) -> bool:
-    """Whether a cell replays by KLPER or sets its options, and its score is known."""
+    """Whether the score of KLPER is known for a cell that samples by KLPER or sets its options."""
     configured = result.cell.config.learner.klper is not UNSET
     uses_klper = configured or parse_sampling(result.strategy.sampling).name == "KLPER"
     return uses_klper and bool(np.isfinite(result.measure("kl std")).any())
@@ -239,5 +240,5 @@ def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
                 share = f"{100 * below.mean():.0f} %" if all(cells) else ""
                 if any(cells):
                     rows.append((world, describe_cell(result, members), reading, *cells, share))
-    heads = ("world", "cell", "σ as", *ORIGINS, "random below present")
-    return without_empty(Sheet("KLPER's score by origin", 3, heads, tuple(rows), (_SCORES_NOTE,)))
+    header = ("world", "cell", "σ as", *ORIGINS, "random below present")
+    return drop_empty_columns(Sheet("KLPER's score by origin", 3, header, tuple(rows), (_SCORES_NOTE,)))

@@ -42,10 +42,10 @@ class Options:
 
 def main(options: Options) -> int:
     """Run the experiment; returns the exit code."""
-    from onrig.tools.experiments.experiment import experiment_shown
+    from onrig.tools.experiments.experiment import run_experiment_command
     from onrig.tools.experiments.options import ExperimentOptions
 
     manner = ExperimentOptions(options.workers, options.cluster, options.trials, options.chunk, options.only)
-    return experiment_shown(
+    return run_experiment_command(
         options.spec, options.out, manner, resume=options.resume, costs=options.costs, dry_run=options.dry_run
     )

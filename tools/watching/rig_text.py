@@ -1,6 +1,6 @@
-"""Pure rendering of the rig as text: the outlines of its scene, a ball on its track above the coils, or bars.
+"""Pure rendering of the rig as text: outlines of its scene, a ball on its track above the coils, or bars.
 
-A canvas of braille dots; sparklines and bars are one line high.
+The canvas consists of braille dots; sparklines and bars are one line high.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import msgspec
 from onrig.hw.rig import Actuator, Rig
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.drawings import drawing_of
-from onrig.tools.watching.snapshot import Now
+from onrig.tools.watching.snapshot import LastStep
 
-_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-_BARS: Final = " ▏▎▍▌▋▊▉█"
+_BLOCK_CHARACTERS: Final = " ▁▂▃▄▅▆▇█"
+_BAR_CHARACTERS: Final = " ▏▎▍▌▋▊▉█"
 _ASCII_LEVELS: Final = " .:-=+*#@"
 _DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 class Canvas:
-    """``width`` x ``height`` braille characters of 2 x 4 dots; without ``unicode``, ASCII characters for eight dots."""
+    """Canvas of ``width`` x ``height`` braille characters with 2 x 4 dots each; without ``unicode``, of ASCII
+    characters that each stand for eight dots."""
 
     def __init__(self, width: int, height: int, *, unicode: bool = True) -> None:
         self.dots_wide, self.dots_high = 2 * width, 4 * height
@@ -32,7 +33,7 @@ class Canvas:
         self._unicode = unicode
 
     def dot(self, x: float, y: float) -> None:
-        """Set one dot, y downwards; dots outside the canvas are ignored."""
+        """Set a dot, with y downwards; dots outside the canvas are ignored."""
         column, row = round(x), round(y)
         if 0 <= column < self.dots_wide and 0 <= row < self.dots_high:
             self._cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
@@ -44,7 +45,7 @@ class Canvas:
             self.dot(x0 + (x1 - x0) * k / steps, y0 + (y1 - y0) * k / steps)
 
     def circle(self, x: float, y: float, radius: float, every: float = 1.0) -> None:
-        """Draw a circle with a dot at every ``every`` dots of arc length."""
+        """Draw a circle of dots, ``every`` dots apart along the arc."""
         n = max(8, round(2 * math.pi * radius / every))
         for k in range(n):
             self.dot(x + radius * math.cos(2 * math.pi * k / n), y + radius * math.sin(2 * math.pi * k / n))
@@ -69,14 +70,14 @@ def _ascii(cell: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int, low: float, high: float, *, unicode: bool = True) -> str:
-    """Sparkline with the latest values at the right; neighbours are averaged if there are too many.
+    """Draw a sparkline with the latest values at the right; neighbours are averaged if there are too many values.
 
     Non-finite values leave a gap.
     """
     if not values or width < 1:
         return ""
     n = min(width, len(values))
-    levels = _BLOCKS if unicode else _ASCII_LEVELS
+    levels = _BLOCK_CHARACTERS if unicode else _ASCII_LEVELS
     line = []
     for k in range(n):
         finite = [v for v in values[k * len(values) // n : (k + 1) * len(values) // n] if math.isfinite(v)]
@@ -89,17 +90,17 @@ def sparkline(values: Sequence[float], width: int, low: float, high: float, *, u
 
 
 def bar(share: float, width: int, *, unicode: bool = True) -> str:
-    """A bar from the left, ``share`` of ``width`` characters long."""
+    """Draw a bar from the left, ``share`` of ``width`` characters long."""
     share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
     if not unicode:
         return ("#" * round(share * width)).ljust(width, ".")
     eighths = round(8 * share * width)
     whole, rest = divmod(eighths, 8)
-    return ("█" * whole + (_BARS[rest] if rest else "")).ljust(width, "·")
+    return ("█" * whole + (_BAR_CHARACTERS[rest] if rest else "")).ljust(width, "·")
 
 
-def both_ways(share: float, half: int, *, unicode: bool = True) -> str:
-    """A bar from the middle to either side; ``share`` in [-1, 1], ``half`` characters per side."""
+def centred_bar(share: float, half: int, *, unicode: bool = True) -> str:
+    """Draw a bar from the middle to one side; ``share`` in [-1, 1], ``half`` characters per side."""
     share = min(max(share, -1.0), 1.0) if math.isfinite(share) else 0.0
     n = round(abs(share) * half)
     full, empty, middle = ("█", "·", "│") if unicode else ("#", ".", "|")
@@ -109,9 +110,9 @@ def both_ways(share: float, half: int, *, unicode: bool = True) -> str:
 
 
 def columns(counts: Sequence[int], *, unicode: bool = True) -> str:
-    """A one-line histogram of square roots, so that single counts are visible."""
+    """Draw a one-line histogram of the square roots of counts, so that single counts are visible."""
     maximum = max(counts, default=0)
-    levels = _BLOCKS if unicode else _ASCII_LEVELS
+    levels = _BLOCK_CHARACTERS if unicode else _ASCII_LEVELS
     return "".join(levels[math.ceil(8 * math.sqrt(n / maximum))] if n else " " for n in counts) if maximum else ""
 
 
@@ -157,7 +158,7 @@ class Part(msgspec.Struct):
 
 
 class Track(msgspec.Struct):
-    """A ball above its coils, for a few lines of text."""
+    """A ball above its coils, drawn in a few lines."""
 
     position: int
     low: float
@@ -175,21 +176,23 @@ class Sketch(msgspec.Struct):
     track: Track | None = None
 
 
-def sketch_of(config: RunConfig) -> Sketch:
+def create_sketch(config: RunConfig) -> Sketch:
     """Drawing of a rig; constant over a run."""
     return msgspec.convert(drawing_of(config), Sketch)
 
 
-def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int, *, unicode: bool = True) -> list[str]:
+def rig_rows(
+    rig: Rig, sketch: Sketch, now: LastStep | None, width: int, height: int, *, unicode: bool = True
+) -> list[str]:
     """Draw the rig in the state of its last record, in at most ``height`` lines of ``width`` characters."""
     if now is None:
         return ["no step record yet"]
-    values = _observations(rig, now)
+    values = _observation_rows(rig, now)
     if sketch.track is not None:
         track = ball_on_track(sketch.track, now, rig, width, unicode=unicode)
-        rows = [*track, "   ".join(values), *_commands(rig, now, 6, unicode=unicode)]
+        rows = [*track, "   ".join(values), *_command_rows(rig, now, 6, unicode=unicode)]
     elif sketch.shapes:
-        side = [*values, "", *_stacked_commands(rig, now, 7, unicode=unicode)]
+        side = [*values, "", *_stacked_command_rows(rig, now, 7, unicode=unicode)]
         size = max(3, min(height, (width - max(map(len, side)) - 2) // 2))
         dial = scene_rows(sketch, now, size, unicode=unicode)
         lines = max(len(dial), len(side))
@@ -197,11 +200,11 @@ def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int,
         side += [""] * (lines - len(side))
         return [f"{d}  {text}"[:width].rstrip() for d, text in zip(dial, side, strict=True)][:height]
     else:
-        rows = [*_bars(rig, now, unicode=unicode), *_commands(rig, now, 6, unicode=unicode)]
+        rows = [*_bar_rows(rig, now, unicode=unicode), *_command_rows(rig, now, 6, unicode=unicode)]
     return [row[:width].rstrip() for row in rows][:height]
 
 
-def scene_rows(sketch: Sketch, now: Now, size: int, *, unicode: bool = True) -> list[str]:
+def scene_rows(sketch: Sketch, now: LastStep, size: int, *, unicode: bool = True) -> list[str]:
     """Draw the outlines of a scene in ``size`` lines of twice as many characters."""
     canvas = Canvas(2 * size, size, unicode=unicode)
     (left, bottom), (right, top) = sketch.low, sketch.high
@@ -211,7 +214,7 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, unicode: bool = True) -> 
             continue
         if part.form == "line" and part.width <= _FINE:
             continue
-        points = [placed(point, part, now) for point in part.points]
+        points = [transform_point(point, part, now) for point in part.points]
         if not all(math.isfinite(x) and math.isfinite(y) for x, y in points):
             continue
         pixels = [
@@ -232,11 +235,11 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, unicode: bool = True) -> 
     return canvas.rows()
 
 
-def placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, float]:
+def transform_point(point: tuple[float, float], part: Part, now: LastStep) -> tuple[float, float]:
     """Position of a point of a shape after all its motions."""
     x, y = point
     for motion in part.motions:
-        value, (cx, cy) = _value(motion.by, now), motion.about
+        value, (cx, cy) = _source_value(motion.by, now), motion.about
         if not math.isfinite(value):
             return math.nan, math.nan
         c, s = math.cos(motion.turn * value), math.sin(motion.turn * value)
@@ -247,14 +250,14 @@ def placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, flo
     return x, y
 
 
-def _value(source: Source, now: Now) -> float:
+def _source_value(source: Source, now: LastStep) -> float:
     kind, index = source
     value = (now.observation if kind == "observation" else now.commanded)[index]
     return value if math.isfinite(value) else math.nan
 
 
-def ball_on_track(track: Track, now: Now, rig: Rig, width: int, *, unicode: bool = True) -> list[str]:
-    """Draw the ball, its rail with the target, and below it the coils, with heights proportional to their currents."""
+def ball_on_track(track: Track, now: LastStep, rig: Rig, width: int, *, unicode: bool = True) -> list[str]:
+    """Draw the ball and its rail with the target; below it, the coils with heights proportional to their currents."""
     low, high = track.low, track.high
 
     def column(value: float) -> int:
@@ -275,11 +278,11 @@ def ball_on_track(track: Track, now: Now, rig: Rig, width: int, *, unicode: bool
     return [ball, "".join(rail), "".join(coils)]
 
 
-def _observations(rig: Rig, now: Now) -> list[str]:
+def _observation_rows(rig: Rig, now: LastStep) -> list[str]:
     return [f"{o.name} {v:+.3g} {o.unit}" for o, v in zip(rig.observations, now.observation, strict=False)]
 
 
-def _bars(rig: Rig, now: Now, *, unicode: bool) -> list[str]:
+def _bar_rows(rig: Rig, now: LastStep, *, unicode: bool) -> list[str]:
     rows = []
     for o, value in zip(rig.observations, now.observation, strict=False):
         share = (value - o.low) / (o.high - o.low)
@@ -287,26 +290,26 @@ def _bars(rig: Rig, now: Now, *, unicode: bool) -> list[str]:
     return rows
 
 
-def _stacked_commands(rig: Rig, now: Now, half: int, *, unicode: bool) -> list[str]:
-    """Each command with its bar below it, for a narrow column."""
+def _stacked_command_rows(rig: Rig, now: LastStep, half: int, *, unicode: bool) -> list[str]:
+    """Rows with each command and a bar below it, for a narrow column."""
     rows = []
     for actuator, value in zip(rig.actuators, now.commanded, strict=True):
-        text = both_ways(_share(actuator, value), half, unicode=unicode)
+        text = centred_bar(_effort_share(actuator, value), half, unicode=unicode)
         rows += [f"{actuator.name[:10]} {value:+.3g} {actuator.unit}", text]
     return rows
 
 
-def _share(actuator: Actuator, value: float) -> float:
-    """Share of the effort: 0 at the safe value, 1 and -1 at the ends of the range."""
+def _effort_share(actuator: Actuator, value: float) -> float:
+    """Effort as a share of the range: 0 at the safe value, 1 and -1 at the ends."""
     reach = actuator.high - actuator.safe if value > actuator.safe else actuator.safe - actuator.low
     return (value - actuator.safe) / reach if reach > 0 else 0.0
 
 
-def _commands(rig: Rig, now: Now, half: int, *, unicode: bool) -> Sequence[str]:
+def _command_rows(rig: Rig, now: LastStep, half: int, *, unicode: bool) -> Sequence[str]:
     rows = []
     for actuator, value in zip(rig.actuators, now.commanded, strict=True):
         if actuator.low < actuator.safe < actuator.high:
-            text = both_ways(_share(actuator, value), half, unicode=unicode)
+            text = centred_bar(_effort_share(actuator, value), half, unicode=unicode)
         else:
             text = bar((value - actuator.low) / (actuator.high - actuator.low), 2 * half, unicode=unicode)
         rows.append(f"{actuator.name[:10]} {text} {value:+.3g} {actuator.unit}")

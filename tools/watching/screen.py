@@ -1,4 +1,4 @@
-"""Screen of ``onrig watch``: panels of text on at least 80 x 24 characters, or one line for a plain terminal."""
+"""Screen of ``onrig watch``: panels of text on at least 80 x 24 characters, or one line on a plain terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FROM_US, TO_US = 4.0, 65_536.0
 def screen(
     s: Snapshot, sketch: Sketch, footer: str, width: int, height: int, *, unicode: bool = True
 ) -> RenderableType:
-    """Lay out the snapshot on ``width`` x ``height`` characters, and cut off the rest."""
+    """Lay out the snapshot on ``width`` x ``height`` characters; what does not fit is cut off."""
     from rich.layout import Layout
     from rich.panel import Panel
     from rich.text import Text
@@ -53,7 +53,7 @@ def screen(
     top = _TOP + spare // 2
     layout = Layout()
     layout.split_column(
-        Layout(_head(s), size=1),
+        Layout(_header_panel(s), size=1),
         Layout(name="top", size=top),
         Layout(name="middle", size=_MIDDLE),
         Layout(name="events"),
@@ -63,20 +63,23 @@ def screen(
     inside = (left - 4, width - left - 4)
     layout["top"].split_row(
         Layout(
-            _panel("rig", rig_rows(s.config.rig, sketch, s.now, inside[0], top - _BORDERS, unicode=unicode)), size=left
+            _panel("rig", rig_rows(s.config.rig, sketch, s.last_step, inside[0], top - _BORDERS, unicode=unicode)),
+            size=left,
         ),
-        Layout(_panel("learning", learning(s, inside[1], unicode=unicode))),
+        Layout(_panel("learning", learning_lines(s, inside[1], unicode=unicode))),
     )
     layout["middle"].split_row(
-        Layout(_panel("timing (logarithmic)", timing(s, inside[0], unicode=unicode)), size=left),
-        Layout(_panel(describe_bounds(s.config), safety(s))),
+        Layout(_panel("timing (logarithmic)", timing_lines(s, inside[0], unicode=unicode)), size=left),
+        Layout(_panel(describe_bounds(s.config), safety_lines(s))),
     )
     events = max(1, height - 2 - top - _MIDDLE - _BORDERS)
-    layout["events"].update(Panel(_events(s.events[-events:]), title="events", title_align="left", border_style="dim"))
+    layout["events"].update(
+        Panel(_event_lines(s.events[-events:]), title="events", title_align="left", border_style="dim")
+    )
     return layout
 
 
-def _head(s: Snapshot) -> Text:
+def _header_panel(s: Snapshot) -> Text:
     from rich.text import Text
 
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -95,7 +98,7 @@ def _panel(title: str, rows: Sequence[str]) -> Panel:
     return Panel(Group(*lines), title=title, title_align="left", border_style="dim")
 
 
-def _events(events: Sequence[EventLine]) -> RenderableType:
+def _event_lines(events: Sequence[EventLine]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -111,26 +114,26 @@ def _events(events: Sequence[EventLine]) -> RenderableType:
 
 
 def headline(s: Snapshot) -> str:
-    """State of the run."""
+    """Episode, tick and rate of the run."""
     pace = f", {s.rate_hz:.0f} ticks/s" if s.rate_hz is not None else ""
     return f"episode {s.episode} of {s.config.episodes}, tick {s.tick}{pace}"
 
 
-def learning(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
+def learning_lines(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
     """Lines with the learning curve, exploration, memory, learner and policies."""
     scores = _finite(s.train[-N_AVERAGED_EPISODES:])
     low, high = min(0.0, *scores, 0.0), 1.0
     if s.config.task.normalization is None:
         low, high = min(scores, default=0.0), max(scores, default=1.0)
-    chart_width, form = width - 12, measure_of(s.config.task).number_format
+    chart_width, number_format = width - 12, measure_of(s.config.task).number_format
     rows = [
-        f"train  {_mean(s.train, form)} {sparkline(s.train, chart_width, low, high, unicode=unicode)}",
-        f"eval   {_mean(s.evaluation, form)} {sparkline(s.evaluation, chart_width, low, high, unicode=unicode)}",
+        f"{name:6} {_format_mean(scores, number_format)} {sparkline(scores, chart_width, low, high, unicode=unicode)}"
+        for name, scores in (("train", s.train), ("eval", s.evaluation))
     ]
-    if s.now is not None:
-        rows.append(f"explore amplitude {s.now.amplitude:.2f}, now {s.now.exploration:.2f}")
+    if s.last_step is not None:
+        rows.append(f"explore amplitude {s.last_step.amplitude:.2f}, now {s.last_step.exploration:.2f}")
     if s.facts is None:
-        return [*rows, f"policy {s.policy} acts", "no figures from the replay process yet"]
+        return [*rows, f"policy {s.policy} is active", "no figures from the replay process yet"]
     facts = s.facts.words()
     share = (s.facts.stored or 0) / s.facts.capacity if s.facts.capacity else 0.0
     return [
@@ -141,22 +144,22 @@ def learning(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
     ]
 
 
-def timing(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
+def timing_lines(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
     """Lines with the histograms of tick durations and lateness."""
     if s.facts is None or s.durations is None:
         return ["no figures yet"]
     bins = max(8, width - 5)
     tick, lateness = s.durations
-    rows = [_spread("tick", tick, bins, unicode=unicode), _percentiles(s.facts.tick)]
+    rows = [_histogram_row("tick", tick, bins, unicode=unicode), _percentiles(s.facts.tick)]
     if s.facts.lateness:
-        rows += [_spread("late", lateness, bins, unicode=unicode), _percentiles(s.facts.lateness)]
+        rows += [_histogram_row("late", lateness, bins, unicode=unicode), _percentiles(s.facts.lateness)]
     else:
-        rows.append("late lockstep: nothing is ever late")
+        rows.append("late lockstep has no deadlines")
     first, last = duration(FROM_US * 1e-6), duration(TO_US * 1e-6)
     return [*rows, f"     {first}{last:>{bins - len(first)}}"]
 
 
-def _spread(name: str, histogram: CoarseHistogram, bins: int, *, unicode: bool) -> str:
+def _histogram_row(name: str, histogram: CoarseHistogram, bins: int, *, unicode: bool) -> str:
     return f"{name:4} {columns(rebin(histogram, bins), unicode=unicode)}"
 
 
@@ -167,15 +170,17 @@ def _percentiles(times: Times) -> str:
 
 def rebin(histogram: CoarseHistogram, bins: int) -> list[int]:
     """Counts in ``bins`` bins of equal width in logarithmic time, from 4 µs to 65 ms."""
-    middle = np.sqrt(_EDGES_US[:-1] * _EDGES_US[1:])
-    share = np.log(middle / FROM_US) / math.log(TO_US / FROM_US)
+    centres = np.sqrt(_EDGES_US[:-1] * _EDGES_US[1:])
+    share = np.log(centres / FROM_US) / math.log(TO_US / FROM_US)
     bin_indices = np.clip((share * bins).astype(np.int64), 0, bins - 1)
     return [int(n) for n in np.bincount(bin_indices, weights=histogram.counts, minlength=bins)]
 
 
-def safety(s: Snapshot) -> list[str]:
+def safety_lines(s: Snapshot) -> list[str]:
     """Lines with the acting rule, interventions, misses, late commands and faults."""
-    acting = s.now.rule.name.lower() if s.now is not None and s.now.rule is not Rule.NONE else "no rule"
+    acting = (
+        s.last_step.rule.name.lower() if s.last_step is not None and s.last_step.rule is not Rule.NONE else "no rule"
+    )
     rows = [f"acting now {acting}; {s.actuators}"]
     if s.facts is not None:
         facts = s.facts.words()
@@ -186,15 +191,15 @@ def safety(s: Snapshot) -> list[str]:
 
 
 def one_line(s: Snapshot) -> str:
-    """One-line summary, for a plain terminal."""
+    """Summarise the run in one line, for a plain terminal."""
     facts = f", {s.facts.line()}" if s.facts is not None else f", policy {s.policy}"
     ending = f", {s.actuators}" if s.state is State.DISCONNECTED and s.tick else ""
     return f"{s.state.name.lower()}  {headline(s)}{facts}{ending}"
 
 
-def _mean(values: Sequence[float], form: str) -> str:
-    some = _finite(values[-N_AVERAGED_EPISODES:])
-    return f"{sum(some) / len(some):5{form}}" if some else "    –"
+def _format_mean(values: Sequence[float], number_format: str) -> str:
+    finite = _finite(values[-N_AVERAGED_EPISODES:])
+    return f"{sum(finite) / len(finite):5{number_format}}" if finite else "    –"
 
 
 def _finite(values: Sequence[float]) -> list[float]:

@@ -23,9 +23,9 @@ from onrig.tools.run_facts import RunFacts, facts_from_counters
 
 _MAX_RECORDS: Final = 400
 """Maximum number of new records that a snapshot reads."""
-_RATE_OVER_S: Final = 3.0
-_EVENTS: Final = 50
-_EPISODES: Final = 20_000
+_RATE_WINDOW_S: Final = 3.0
+_MAX_EVENTS: Final = 50
+_MAX_EPISODES: Final = 20_000
 
 
 class EventLine(NamedTuple):
@@ -38,7 +38,7 @@ class EventLine(NamedTuple):
     """``note``, ``good``, ``warn`` or ``bad``."""
 
 
-class Now(NamedTuple):
+class LastStep(NamedTuple):
     """The last step record, in SI units and the rig's order."""
 
     observation: Sequence[float]
@@ -57,9 +57,9 @@ class Snapshot(NamedTuple):
     episode: int
     tick: int
     rate_hz: float | None
-    """Ticks per second of the wall clock, over the last seconds."""
+    """Ticks per second of wall-clock time, over the last seconds."""
     policy: int
-    now: Now | None
+    last_step: LastStep | None
     train: Sequence[float]
     """Scores by episode (``onrig.runtime.scoring.measure_of``)."""
     evaluation: Sequence[float]
@@ -68,22 +68,22 @@ class Snapshot(NamedTuple):
     durations: tuple[CoarseHistogram, CoarseHistogram] | None
     """Histograms of tick durations and lateness."""
     events: Sequence[EventLine]
-    """The newest last."""
+    """Newest last."""
     actuators: str
-    """Present state of the actuators, in a few words."""
+    """State of the actuators in a few words."""
 
 
 class Watcher:
-    """Repeated observation of a running rig."""
+    """Source of snapshots of a running rig."""
 
     def __init__(self, view: RunView) -> None:
         """``view``: attached to the run."""
         self._view = view
         self._record_position = 0
-        self._now: Now | None = None
-        self._train: deque[float] = deque(maxlen=_EPISODES)
-        self._evaluation: deque[float] = deque(maxlen=_EPISODES)
-        self._events: deque[EventLine] = deque(maxlen=_EVENTS)
+        self._read_last_step: LastStep | None = None
+        self._train: deque[float] = deque(maxlen=_MAX_EPISODES)
+        self._evaluation: deque[float] = deque(maxlen=_MAX_EPISODES)
+        self._events: deque[EventLine] = deque(maxlen=_MAX_EVENTS)
         self._ticks: deque[tuple[float, int]] = deque()
 
     def snapshot(self) -> Snapshot:
@@ -93,7 +93,7 @@ class Watcher:
             raise RuntimeError("the view must be attached")
         self._record_position, records = live.records(self._record_position, _MAX_RECORDS)
         if len(records):
-            self._now = _now(records)
+            self._read_last_step = _read_last_step(records)
         for episode in view.episodes():
             (self._train if episode.kind == "train" else self._evaluation).append(episode.score)
         self._events += [line for e in view.events() if (line := event_line(e)) is not None]
@@ -107,7 +107,7 @@ class Watcher:
             tick,
             self._rate_hz(tick),
             policy,
-            self._now,
+            self._read_last_step,
             tuple(self._train),
             tuple(self._evaluation),
             None
@@ -121,14 +121,14 @@ class Watcher:
     def _rate_hz(self, tick: int) -> float | None:
         now = time.monotonic()
         self._ticks.append((now, tick))
-        while now - self._ticks[0][0] > _RATE_OVER_S:
+        while now - self._ticks[0][0] > _RATE_WINDOW_S:
             self._ticks.popleft()
         elapsed_s = now - self._ticks[0][0]
         return (tick - self._ticks[0][1]) / elapsed_s if elapsed_s > 0.5 else None
 
 
 def event_line(event: Event) -> EventLine | None:
-    """One-line text of an event; None for unimportant ones."""
+    """Return an event as a line of text; None for unimportant ones."""
     text = sentence(event)
     if text is None:
         return None
@@ -143,10 +143,10 @@ def _actuators(actuators: Actuators) -> str:
     return "not used yet" if actuators.is_unused else "not shown safe"
 
 
-def _now(records: NDArray[np.void]) -> Now:
+def _read_last_step(records: NDArray[np.void]) -> LastStep:
     last = records[-1]
     acting = records[records["rule"] != Rule.NONE]
-    return Now(
+    return LastStep(
         last["observation"].tolist(),
         last["commanded"].tolist(),
         float(last["amplitude"].max()),

@@ -23,10 +23,10 @@ from onrig.tools.run_description import describe_bounds, pace_of
 from onrig.tools.web.history import FIELDS
 
 _LONGEST_NAME: Final = 200
-"""Characters of the run folder's name on the page."""
+"""Maximum number of characters of the run folder's name on the page."""
 _SCHEDULE_POINTS: Final = 200
 _AXIS_MARGIN: Final = 1.15
-"""Range of an axis relative to the envelope that the shield keeps."""
+"""Range of an axis, relative to the envelope that the shield enforces."""
 
 
 class Axis(NamedTuple):
@@ -38,11 +38,12 @@ class Axis(NamedTuple):
     high: float
     centre: float
     half: float
-    """``centre`` and ``half`` turn normalised values back: value = centre + half * normalised."""
+    """Factors for denormalisation: value = centre + half * normalised."""
 
 
 def axes_of(config: RunConfig, signals: Sequence[Observation] | None = None) -> tuple[Axis, ...]:
-    """Return the axes of ``signals`` (default: the rig's), each the signal's range cut to its envelope."""
+    """Return the axes of ``signals`` (default: the rig's), each with the range of the signal, limited to its
+    envelope."""
     axes = []
     for o in config.rig.signals if signals is None else signals:
         low, high = o.low, o.high
@@ -54,7 +55,7 @@ def axes_of(config: RunConfig, signals: Sequence[Observation] | None = None) -> 
 
 
 def about(config: RunConfig, folder: Path) -> dict[str, object]:
-    """Describe a run in plain values, ready for JSON."""
+    """Describe a run as plain data for JSON."""
     rig, task = config.rig, config.task
     return {
         "name": printable(folder.name, _LONGEST_NAME),
@@ -90,7 +91,8 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
 
 
 def schedule(config: RunConfig) -> dict[str, list[float]]:
-    """Return the scheduled amplitude, largest over actuators, by training episode: {episode: [...], amplitude: [...]}.
+    """Return the scheduled amplitude by training episode, the largest over actuators: {episode: [...], amplitude:
+    [...]}.
 
     Gates and budgets reduce it further; a schedule over steps or seconds assumes episodes of full length.
     """

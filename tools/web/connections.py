@@ -1,8 +1,8 @@
-"""Connections of the live page: a bounded number of watchers, with messages distributed to each.
+"""Connections of the live page: a bounded number of watchers, and the distribution of messages to them.
 
-All users of one machine share an address.  When full, the oldest connection without a complete request is closed first,
-then one that does not read its answer: holding connections open cannot block the page and its STOP for others.  A
-watcher that cannot keep up is disconnected, and reconnects.
+All users of one machine share an address. When all connections are taken, the oldest one without a complete request is
+closed first, then one whose client does not read its answer, so that no one can block the page and its STOP by holding
+connections open. A watcher that cannot keep up is disconnected, and reconnects.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-_QUEUE_MESSAGES: Final = 400
-"""Queue of one watcher: about 15 seconds of messages."""
+_MAX_QUEUED_MESSAGES: Final = 400
+"""Size of a watcher's queue: about 15 seconds of messages."""
 _STALLED_MESSAGES: Final = 40
-"""Backlog from which a watcher counts as stalled and may be replaced."""
+"""Queued messages from which a watcher counts as stalled and may be replaced."""
 _END: Final = b""
 
 
@@ -41,10 +41,10 @@ def frame(message: Message) -> bytes:
 
 
 class Watcher:
-    """One open page."""
+    """Message queue of one open page."""
 
     def __init__(self) -> None:
-        self._frames: queue.Queue[bytes] = queue.Queue(_QUEUE_MESSAGES)
+        self._frames: queue.Queue[bytes] = queue.Queue(_MAX_QUEUED_MESSAGES)
 
     @property
     def backlog(self) -> int:
@@ -60,7 +60,7 @@ class Watcher:
         return True
 
     def next(self, timeout_s: float) -> bytes | None:
-        """Wait for the next message; None after ``timeout_s`` without one, empty after ``end``."""
+        """Wait for the next message; None if there is none within ``timeout_s``, empty after ``end``."""
         try:
             return self._frames.get(timeout=timeout_s)
         except queue.Empty:
@@ -76,7 +76,7 @@ class Watcher:
 
 
 class Hub:
-    """All open pages."""
+    """Queues of all open pages."""
 
     def __init__(self, limit: int = 8) -> None:
         self._limit: Final = limit
@@ -116,7 +116,7 @@ class Hub:
                 self.occupied.clear()
 
     def publish(self, messages: Callable[[], Iterable[Message]]) -> None:
-        """Send ``messages()`` to all watchers; none joins in between."""
+        """Send ``messages()`` to all watchers; none can join in between."""
         with self._lock:
             for message in messages():
                 data = frame(message)
@@ -131,23 +131,23 @@ class Hub:
                 watcher.end()
 
 
-CONNECTIONS: Final = 32
-PER_ADDRESS: Final = 16
-"""Larger than the hub's limit, so that one connection per address can always be closed."""
+MAX_CONNECTIONS: Final = 32
+MAX_CONNECTIONS_PER_ADDRESS: Final = 16
+"""Larger than the limit of the hub, so that one connection per address can always be closed."""
 _TIMEOUT_S: Final = 10.0
-"""Time-out for a complete request, and for a watcher to accept data."""
+"""Timeout for a complete request, and for a watcher that does not accept data."""
 _DRAIN_BYTES: Final = 1 << 18
 _DRAIN_S: Final = 0.5
-"""Limits on draining unread input before a connection is closed: closing with unread input resets the connection, which
-loses the answer."""
-_BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n"
-_TOO_SLOW: Final = b"HTTP/1.0 408 Request Timeout\r\nConnection: close\r\n\r\n"
+"""Limits on reading the remaining input before a connection is closed; with unread input, closing would reset the
+connection and lose the answer."""
+_BUSY_RESPONSE: Final = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n"
+_TIMEOUT_RESPONSE: Final = b"HTTP/1.0 408 Request Timeout\r\nConnection: close\r\n\r\n"
 
 T = TypeVar("T")
 
 
 class Stage(enum.IntEnum):
-    """Progress of a connection; the least advanced is closed first."""
+    """Stage of a connection; the least advanced connection is closed first."""
 
     RECEIVING = 0
     """The request is incomplete."""
@@ -173,10 +173,10 @@ class Slots(Generic[T]):
 
     def acquire(self, host: str, connection: T) -> tuple[Slot[T] | None, Slot[T] | None]:
         """Assign a slot to a connection; returns it and the evicted one, each None if absent."""
-        of_host = [slot for slot in self._used if slot.host == host]
+        slots_of_host = [slot for slot in self._used if slot.host == host]
         evicted = None
-        if len(of_host) >= PER_ADDRESS or len(self._used) >= CONNECTIONS:
-            candidates = of_host if len(of_host) >= PER_ADDRESS else self._used
+        if len(slots_of_host) >= MAX_CONNECTIONS_PER_ADDRESS or len(self._used) >= MAX_CONNECTIONS:
+            candidates = slots_of_host if len(slots_of_host) >= MAX_CONNECTIONS_PER_ADDRESS else self._used
             evictable = [slot for slot in candidates if slot.stage is not Stage.STREAMING]
             if not evictable:
                 return None, None
@@ -214,11 +214,11 @@ class BoundedServer(ThreadingHTTPServer):
         with self._lock:
             slot, evicted = self._slots.acquire(_host_of(client_address), request)
             if evicted is not None:
-                disconnect(evicted.connection, _BUSY if evicted.stage is Stage.RECEIVING else b"")
+                disconnect(evicted.connection, _BUSY_RESPONSE if evicted.stage is Stage.RECEIVING else b"")
         if slot is None:
             with contextlib.suppress(OSError):
                 request.settimeout(0.2)
-                request.sendall(_BUSY)
+                request.sendall(_BUSY_RESPONSE)
             self.shutdown_request(request)
             return
         try:
@@ -256,7 +256,7 @@ class BoundedServer(ThreadingHTTPServer):
                 slot.stage = stage
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log nothing: a closed browser is not an error, and the terminal belongs to the run."""
+        """Log nothing: a closed browser is no error, and the terminal belongs to the run."""
 
 
 class TimedHandler(BaseHTTPRequestHandler):
@@ -272,7 +272,7 @@ class TimedHandler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         """Start the timer, so that a slow request cannot hold the connection forever."""
         super().setup()
-        self._request_timer = threading.Timer(_TIMEOUT_S, lambda: disconnect(self.connection, _TOO_SLOW))
+        self._request_timer = threading.Timer(_TIMEOUT_S, lambda: disconnect(self.connection, _TIMEOUT_RESPONSE))
         self._request_timer.daemon = True
         self._request_timer.start()
 

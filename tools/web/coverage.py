@@ -1,4 +1,4 @@
-"""Plot of the memory, packed for a page: experiences as coloured points over the policy as a surface."""
+"""Plot of the memory, packed for a page: experiences as coloured points over the policy's surface."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ UNKNOWN: Final = 255
 """Level of an experience without a value."""
 _MAX_LEVEL: Final = 254
 _POSITION_SCALE: Final = 8192
-"""Packed value of one normalised unit; int16 then covers -4 to 4."""
+"""Packed value that represents one normalised unit; int16 then covers -4 to 4."""
 _MIN_TD: Final = 1e-6
 _MAX_CHECKPOINT_BYTES: Final = 128 << 20
-"""Largest memory that is read from a checkpoint for a plot."""
+"""Maximum size of a checkpointed memory that is read for a plot."""
 COLUMNS: Final = 56
 ROWS: Final = 44
 _CACHED_SURFACES: Final = 8
@@ -58,7 +58,7 @@ def pack_sample(sample: NDArray[np.void], inserted: int) -> dict[str, object]:
     age = np.maximum(inserted - sample["number"], 0).astype(np.float64)
     return {
         "shown": len(sample),
-        "positions": [_positions(sample["observation"][:, i]) for i in range(sample["observation"].shape[1])],
+        "positions": [_encode_positions(sample["observation"][:, i]) for i in range(sample["observation"].shape[1])],
         "synthetic": int(np.count_nonzero(sample["flags"] & Flag.SYNTHETIC)),
         "colours": {
             "age": _levels(age),
@@ -69,7 +69,7 @@ def pack_sample(sample: NDArray[np.void], inserted: int) -> dict[str, object]:
     }
 
 
-def _positions(values: Values) -> str:
+def _encode_positions(values: Values) -> str:
     packed = np.clip(np.nan_to_num(values.astype(np.float64)) * _POSITION_SCALE, -32767, 32767).round().astype("<i2")
     return base64.b64encode(packed.tobytes()).decode()
 
@@ -77,32 +77,32 @@ def _positions(values: Values) -> str:
 def _levels(values: Values, low: float | None = None) -> dict[str, object]:
     known = values[np.isfinite(values)]
     if not len(known):
-        return _packed(np.full(len(values), UNKNOWN, np.uint8), None, None, log=False)
+        return _pack_levels(np.full(len(values), UNKNOWN, np.uint8), None, None, log=False)
     # Quantiles: a single outlier would compress all other values into one colour.
-    least = float(np.quantile(known, 0.005)) if low is None else low
-    most = float(np.quantile(known, 0.995))
-    span = most - least
-    share = (values - least) / span if span > 0 else np.where(np.isfinite(values), 0.0, np.nan)
-    return _packed(_bytes(share), least, most, log=False)
+    lowest = float(np.quantile(known, 0.005)) if low is None else low
+    highest = float(np.quantile(known, 0.995))
+    span = highest - lowest
+    share = (values - lowest) / span if span > 0 else np.where(np.isfinite(values), 0.0, np.nan)
+    return _pack_levels(_encode_levels(share), lowest, highest, log=False)
 
 
 def _log_levels(values: Values) -> dict[str, object]:
     known = values[np.isfinite(values)]
     if not len(known):
-        return _packed(np.full(len(values), UNKNOWN, np.uint8), None, None, log=True)
-    least = max(float(np.quantile(known, 0.05)), _MIN_TD)
-    most = max(float(np.quantile(known, 0.995)), least * 1.001)
-    share = np.log(np.maximum(values, _MIN_TD) / least) / np.log(most / least)
-    return _packed(_bytes(share), least, most, log=True)
+        return _pack_levels(np.full(len(values), UNKNOWN, np.uint8), None, None, log=True)
+    lowest = max(float(np.quantile(known, 0.05)), _MIN_TD)
+    highest = max(float(np.quantile(known, 0.995)), lowest * 1.001)
+    share = np.log(np.maximum(values, _MIN_TD) / lowest) / np.log(highest / lowest)
+    return _pack_levels(_encode_levels(share), lowest, highest, log=True)
 
 
-def _bytes(share: Values) -> NDArray[np.uint8]:
+def _encode_levels(share: Values) -> NDArray[np.uint8]:
     known = np.isfinite(share)
     levels = np.clip(np.where(known, share, 0.0) * _MAX_LEVEL, 0, _MAX_LEVEL).round().astype(np.uint8)
     return np.where(known, levels, np.uint8(UNKNOWN)).astype(np.uint8)
 
 
-def _packed(levels: NDArray[np.uint8], low: float | None, high: float | None, *, log: bool) -> dict[str, object]:
+def _pack_levels(levels: NDArray[np.uint8], low: float | None, high: float | None, *, log: bool) -> dict[str, object]:
     return {"low": low, "high": high, "log": log, "levels": base64.b64encode(levels.tobytes()).decode()}
 
 

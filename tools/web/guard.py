@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 TOKEN: Final = "ONRIG_WEB_TOKEN"
-"""Environment variable with the token of a restarted page; a command line would show it to all users."""
+"""Environment variable with the token of a restarted page; on a command line, all users could see the token."""
 FIRST_PORT: Final = 8089
 _PORTS_TRIED: Final = 20
 _BACKLOG: Final = 128
 _ALL_INTERFACES: Final = ("", "*", "0.0.0.0", "::")
 VIEWER_ORIGINS: Final = ("https://app.foxglove.dev",)
-"""Origins of viewers that run in a browser."""
+"""Origins of third-party viewers that run in a browser."""
 _DOCUMENTATION_HOST: Final = "192.0.2.1"
 """Address reserved for documentation (RFC 5737).  Connecting a UDP socket to it sends nothing and selects the local
 address of the default route."""
@@ -76,9 +76,9 @@ def listen_at(address: Address, first_port: int = FIRST_PORT) -> socket.socket:
             failure = error
             continue
         return listening
-    why = failure.strerror if failure is not None else "no port"
-    where = f"{address.host}:{ports[0]}" if len(ports) == 1 else f"{address.host}, ports {ports[0]} to {ports[-1]}"
-    raise OSError(f"{where}: {why}; choose another port")
+    reason = failure.strerror if failure is not None else "no port"
+    location = f"{address.host}:{ports[0]}" if len(ports) == 1 else f"{address.host}, ports {ports[0]} to {ports[-1]}"
+    raise OSError(f"{location}: {reason}; choose another port")
 
 
 def new_token() -> str:
@@ -86,15 +86,15 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def url_of(address: Address, port: int, token: str | None, scheme: str = "http") -> str:
+def format_url(address: Address, port: int, token: str | None, scheme: str = "http") -> str:
     """Return the URL to open in a browser, with the token if any."""
-    host = own_address() if address.host in _ALL_INTERFACES else address.host
+    host = local_address() if address.host in _ALL_INTERFACES else address.host
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}:{port}/" + (f"?token={token}" if token else "")
 
 
-def own_address() -> str:
-    """Return this machine's address in its network, or its host name without one."""
+def local_address() -> str:
+    """Return this machine's address in the local network, or its host name without a network."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((_DOCUMENTATION_HOST, 9))
         return str(probe.getsockname()[0])
@@ -120,7 +120,7 @@ SECURITY_HEADERS: Final = {
 
 
 class Refusal(NamedTuple):
-    """One-line reason for a refused request."""
+    """Status and one-line reason for refusing a request."""
 
     status: HTTPStatus
     reason: str
@@ -129,12 +129,12 @@ class Refusal(NamedTuple):
 class Guard:
     """Access rules of one server.
 
-    A page of another site can make a browser send requests here.  It cannot set Host or Origin, both of which then name
-    that site (also after DNS rebinding), and it does not have the token's cookie.
+    A page of another site can make a browser send requests to this server, but it cannot set Host or Origin, which then
+    contain the name of that site (even after DNS rebinding), and it does not have the cookie with the token.
     """
 
     def __init__(self, port: int, token: str | None, names: Iterable[str] = ()) -> None:
-        """``names``: accepted host names of this machine in addition to addresses and localhost."""
+        """``names``: host names of this machine that are accepted in addition to addresses and localhost."""
         self._port, self._token = port, token
         self._names = {"localhost", *(n.lower() for n in names if n)}
 
@@ -151,12 +151,12 @@ class Guard:
         return f"{self.cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
 
     def refuse(self, headers: Mapping[str, str], query_token: str | None = None) -> Refusal | None:
-        """Check any request; ``query_token`` is the token in its URL."""
+        """Check a request; ``query_token`` is the token in its URL."""
         if not self._is_own_host(headers.get("Host", "")):
             return Refusal(HTTPStatus.MISDIRECTED_REQUEST, "this server is not known by that name")
-        if self._token is None or self._matches(query_token) or self._matches(self._cookie_of(headers)):
+        if self._token is None or self._matches_token(query_token) or self._matches_token(self._cookie_of(headers)):
             return None
-        return Refusal(HTTPStatus.UNAUTHORIZED, "open the address that onrig printed: it ends with ?token=...")
+        return Refusal(HTTPStatus.UNAUTHORIZED, "open the address printed by onrig, which ends with ?token=...")
 
     def refuse_command(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a request that changes something: it must come from this server's own page."""
@@ -170,9 +170,9 @@ class Guard:
         return None
 
     def refuse_viewer(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Check a WebSocket request, which browsers permit pages of any site to make.
+        """Check a WebSocket request, which browsers allow any site to send.
 
-        Accepts programs, pages of this machine and Foxglove's own; with a token (checked by `refuse`) any origin.
+        Accepts programs, pages of this machine and Foxglove's pages; with a token (checked by `refuse`), any origin.
         """
         origin = headers.get("Origin")
         if self._token is not None or origin is None or origin == "file://" or origin in VIEWER_ORIGINS:
@@ -180,7 +180,7 @@ class Guard:
         with contextlib.suppress(ValueError):
             if Address(urlsplit(origin).hostname or "", None).is_loopback:
                 return None
-        return Refusal(HTTPStatus.FORBIDDEN, f"pages of {origin} may not watch; use the address with the token")
+        return Refusal(HTTPStatus.FORBIDDEN, f"pages of {origin} may not connect; use the address with the token")
 
     def _is_own_host(self, host: str) -> bool:
         found = _HOST.fullmatch(host)
@@ -194,10 +194,10 @@ class Guard:
             return True  # DNS rebinding needs a host name; an address cannot be rebound
         return False
 
-    def _matches(self, offered: str | None) -> bool:
-        if self._token is None or offered is None:
+    def _matches_token(self, given_token: str | None) -> bool:
+        if self._token is None or given_token is None:
             return False
-        return hmac.compare_digest(offered.encode(), self._token.encode())
+        return hmac.compare_digest(given_token.encode(), self._token.encode())
 
     def _cookie_of(self, headers: Mapping[str, str]) -> str | None:
         # Not http.cookies: the header also has the cookies of other ports, and one malformed cookie discards all.
@@ -227,13 +227,13 @@ class Listener(NamedTuple):
 def listen(text: str, scheme: str = "http", first_port: int = FIRST_PORT) -> Listener:
     """Listen at an address (see `parse_address`); raises ValueError or OSError.
 
-    Other than on loopback a token is required: from the environment, so that a restarted server keeps it, or new.
+    Except on loopback, a token is required: the one in the environment, which a restarted server keeps, or a new one.
     """
     address = parse_address(text)
     listening = listen_at(address, first_port)
     port = int(listening.getsockname()[1])
     if address.is_loopback:
-        return Listener(listening, Guard(port, None), url_of(address, port, None, scheme))
+        return Listener(listening, Guard(port, None), format_url(address, port, None, scheme))
     token = os.environ.get(TOKEN) or new_token()
     names = (address.host, socket.gethostname(), f"{socket.gethostname()}.local")
-    return Listener(listening, Guard(port, token, names), url_of(address, port, token, scheme))
+    return Listener(listening, Guard(port, token, names), format_url(address, port, token, scheme))

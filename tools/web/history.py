@@ -16,21 +16,21 @@ from onrig.runtime.task import episode_steps
 from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import VERDICTS, Event, reason_of, sentence, with_count
 
-LIMIT: Final = 2000
+MAX_ROWS: Final = 2000
 Row = list[float | int | None]
 Item = dict[str, object]
 FIELDS: Final = ("episode", "eval", "steps", "score", "exploration", "interventions", "missed", "policy")
 """Columns of a row; ``score`` as in ``onrig.runtime.scoring.measure_of``.  Merged rows have the number of the last
 episode, the means of score and exploration, and the sums of interventions and missed ticks."""
 _EPISODE, _EVAL, _SCORE, _EXPLORATION, _INTERVENTIONS, _MISSED = 0, 1, 3, 4, 5, 6
-_ITEMS: Final = 200
-_POLICIES: Final = 4000
+_MAX_ITEMS: Final = 200
+_MAX_POLICIES: Final = 4000
 
 
 class EpisodeHistory:
-    """Rows of episodes; beyond ``limit``, neighbours are merged in pairs."""
+    """Rows of episodes; more than ``limit`` rows are merged in pairs of neighbours."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_ROWS) -> None:
         self._limit = limit
         self.rows: list[Row] = []
         self.merged = 1
@@ -41,17 +41,17 @@ class EpisodeHistory:
 
         A resumed run repeats the episodes after its checkpoint, which replace the earlier rows.
         """
-        fresh = [_row(e) for e in episodes]
-        repeated = bool(fresh) and any(
-            r[_EVAL] == fresh[0][_EVAL] and _number(r) >= _number(fresh[0]) for r in self.rows
+        new_rows = [_row(e) for e in episodes]
+        replaces_rows = bool(new_rows) and any(
+            r[_EVAL] == new_rows[0][_EVAL] and _number(r) >= _number(new_rows[0]) for r in self.rows
         )
-        if repeated:
-            self.rows = [row for row in self.rows if _number(row) < _number(fresh[0])]
+        if replaces_rows:
+            self.rows = [row for row in self.rows if _number(row) < _number(new_rows[0])]
         if not self.rows:
             self.merged = 1
-        self.rows += fresh
+        self.rows += new_rows
         if len(self.rows) <= self._limit:
-            return None if repeated else fresh
+            return None if replaces_rows else new_rows
         while len(self.rows) > self._limit:
             self._merge()
         return None
@@ -61,7 +61,7 @@ class EpisodeHistory:
         merged: list[Row] = []
         for kind in (0, 1):
             rows = [r for r in self.rows if r[_EVAL] == kind]
-            merged += [_both(a, b) for a, b in zip(rows[::2], rows[1::2], strict=False)]
+            merged += [_merge_pair(a, b) for a, b in zip(rows[::2], rows[1::2], strict=False)]
             merged += rows[len(rows) & ~1 :]
         self.rows = sorted(merged, key=lambda row: (_number(row), row[_EVAL]))
 
@@ -82,13 +82,13 @@ class EventHistory:
         for event in events:
             if event.kind in VERDICTS:
                 policies.append([event.fields.get("policy"), VERDICTS[event.kind], reason_of(event)])
-            said = sentence(event)
-            if said is not None:
-                text = with_count(event, said.text)
-                items.append({"t": event.t_unix_s, "what": said.what, "level": said.level, "text": text})
-        self.items = [*self.items, *items][-_ITEMS:]
-        self.policies = [*self.policies, *policies][-_POLICIES:]
-        return items[-_ITEMS:], policies[-_POLICIES:]
+            described = sentence(event)
+            if described is not None:
+                text = with_count(event, described.text)
+                items.append({"t": event.t_unix_s, "what": described.what, "level": described.level, "text": text})
+        self.items = [*self.items, *items][-_MAX_ITEMS:]
+        self.policies = [*self.policies, *policies][-_MAX_POLICIES:]
+        return items[-_MAX_ITEMS:], policies[-_MAX_POLICIES:]
 
 
 def _number(row: Row) -> float:
@@ -109,31 +109,31 @@ def _row(e: EpisodeRow) -> Row:
     ]
 
 
-def _both(a: Row, b: Row) -> Row:
-    both = list(b)
+def _merge_pair(a: Row, b: Row) -> Row:
+    merged = list(b)
     for i in (_SCORE, _EXPLORATION):
         known = [v for v in (a[i], b[i]) if v is not None]
-        both[i] = float(f"{sum(known) / len(known):.6g}") if known else None
+        merged[i] = float(f"{sum(known) / len(known):.6g}") if known else None
     for i in (_INTERVENTIONS, _MISSED):
-        both[i] = (a[i] or 0) + (b[i] or 0)
-    return both
+        merged[i] = (a[i] or 0) + (b[i] or 0)
+    return merged
 
 
 Records = NDArray[np.void]
 _MIN_RECORDS_READ: Final = 8192
 _EPISODES_READ: Final = 4
-"""Length of the log that is read, in episodes, so that it contains the last complete one."""
+"""Number of episodes read from the end of the log, which contain the last complete one."""
 Samples = dict[str, object]
 
 SAMPLES_PER_S: Final = 40.0
-_CLIP_SAMPLES: Final = 400
-_KEPT_S: Final = 10.0
-"""Past motion shown to a page that opens."""
+_MAX_CLIP_SAMPLES: Final = 400
+_RECENT_S: Final = 10.0
+"""Length of the past motion that a page shows when it opens (s)."""
 _KINDS: Final = {Kind.TRAIN: "training", Kind.EVAL: "evaluation", Kind.RESET: "reset"}
 
 
 class Motion:
-    """Downsampling of step records for the page; values are rounded to five digits."""
+    """Downsampler of step records for the page; rounds values to five digits."""
 
     def __init__(self, config: RunConfig) -> None:
         self._spacing_ns = round(1e9 / SAMPLES_PER_S)
@@ -149,19 +149,19 @@ class Motion:
         if self._pending is not None:
             records = np.concatenate([self._pending, records])
         slots = records["t_mono_ns"].astype(np.int64) // self._spacing_ns
-        chosen = np.flatnonzero(np.diff(slots, prepend=self._slot))
+        selected = np.flatnonzero(np.diff(slots, prepend=self._slot))
         self._slot = int(slots[-1])
-        self._pending = records[chosen[-1] + 1 :].copy() if len(chosen) else records
-        return _samples(records, chosen) if len(chosen) else None
+        self._pending = records[selected[-1] + 1 :].copy() if len(selected) else records
+        return _samples(records, selected) if len(selected) else None
 
     def recent(self, records: Records) -> Samples | None:
         """Downsample the last seconds for a page that opens now; does not affect ``live``."""
         if not len(records):
             return None
-        records = records[records["t_mono_ns"] > records["t_mono_ns"][-1] - int(_KEPT_S * 1e9)]
+        records = records[records["t_mono_ns"] > records["t_mono_ns"][-1] - int(_RECENT_S * 1e9)]
         slots = records["t_mono_ns"].astype(np.int64) // self._spacing_ns
-        chosen = np.flatnonzero(np.diff(slots, prepend=slots[:1] - 1))
-        return _samples(records, chosen)
+        selected = np.flatnonzero(np.diff(slots, prepend=slots[:1] - 1))
+        return _samples(records, selected)
 
     def clip(self, records: Records) -> Samples | None:
         """Downsample the newest complete episode, with times from its start; None without one."""
@@ -174,9 +174,11 @@ class Motion:
             episode = records[starts[-1] : end + 1]
             if len(episode) < 2 or episode["kind"][0] == Kind.RESET:
                 continue
-            chosen = np.unique(np.linspace(0, len(episode) - 1, min(len(episode), _CLIP_SAMPLES)).astype(np.int64))
-            samples = _samples(episode, chosen)
-            samples["t"] = [round(int(i) * self._period_s, 4) for i in chosen]
+            selected = np.unique(
+                np.linspace(0, len(episode) - 1, min(len(episode), _MAX_CLIP_SAMPLES)).astype(np.int64)
+            )
+            samples = _samples(episode, selected)
+            samples["t"] = [round(int(i) * self._period_s, 4) for i in selected]
             samples["episode"] = int(episode["episode"][0])
             samples["kind"] = _KINDS[Kind(episode["kind"][0])]
             return samples
@@ -200,23 +202,24 @@ def stored_clip(view: RunView) -> Samples | None:
     return Motion(config).clip(records) if len(records) else None
 
 
-def _worst_rule(records: Records, chosen: NDArray[np.int64]) -> list[int]:
-    """Return the shield's rule in each chosen record or the skipped ones before it, so that no intervention is lost."""
-    worst = _since(np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64), chosen)
-    own = records["rule"][chosen].astype(np.int64)
+def _worst_rule(records: Records, selected: NDArray[np.int64]) -> list[int]:
+    """Return the shield's rule in each selected record or in the skipped ones before it, so that no intervention is
+    lost."""
+    worst = _since(np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64), selected)
+    own = records["rule"][selected].astype(np.int64)
     rules_shown: list[int] = np.where(worst > 0, worst, own).tolist()
     return rules_shown
 
 
-def _since(values: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the maximum over each chosen record and the skipped ones before it."""
-    if not len(chosen):
+def _since(values: NDArray[np.int64], selected: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the maximum over each selected record and the skipped ones before it."""
+    if not len(selected):
         return values[:0]
-    return np.asarray(np.maximum.reduceat(values[: chosen[-1] + 1], np.concatenate([[0], chosen[:-1] + 1])))
+    return np.asarray(np.maximum.reduceat(values[: selected[-1] + 1], np.concatenate([[0], selected[:-1] + 1])))
 
 
-def _samples(every: Records, chosen: NDArray[np.int64]) -> Samples:
-    records = every[chosen]
+def _samples(every: Records, selected: NDArray[np.int64]) -> Samples:
+    records = every[selected]
     composed = "input" in (records.dtype.names or ())
     return {
         "t": [round(v, 4) for v in (records["t_mono_ns"].astype(np.float64) / 1e9).tolist()],
@@ -224,8 +227,8 @@ def _samples(every: Records, chosen: NDArray[np.int64]) -> Samples:
         **({"input": _columns(records["input"])} if composed else {}),
         "policy": _columns(records["policy"]),
         "applied": _columns(records["applied"]),
-        "rule": _worst_rule(every, chosen),
-        "begins": _since((every["flags"] & Flag.FIRST).astype(np.int64), chosen).astype(bool).tolist(),
+        "rule": _worst_rule(every, selected),
+        "begins": _since((every["flags"] & Flag.FIRST).astype(np.int64), selected).astype(bool).tolist(),
         "reward": _rounded(records["reward"]),
         "amplitude": _rounded(records["amplitude"].max(axis=1)),
         "margin": _rounded(records["margin"]),

@@ -1,4 +1,4 @@
-"""Process of a view alongside a run: started before it, restarted if it dies, ended after it."""
+"""Process of a view alongside a run: started before the run, restarted if it dies, ended after the run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ViewError(Exception):
 
 @contextlib.contextmanager
 def live_view(folder: Path, address: str, view: View = PAGE) -> Iterator[str]:
-    """Show the run in ``folder`` while the context lasts; yields the URL.  Raises ViewError.
+    """Show the run in ``folder`` for the duration of the context; yields the URL. Raises ViewError.
 
     A process that dies is restarted at the same URL, so that the STOP button of an open page works again.
     """
@@ -47,7 +47,7 @@ def live_view(folder: Path, address: str, view: View = PAGE) -> Iterator[str]:
 
 
 class _ViewProcess:
-    """Process of a view, with the address and token that a restarted one keeps."""
+    """Process of a view; restarted processes keep its address and token."""
 
     def __init__(self, view: View, folder: Path, address: str) -> None:
         self._view = view
@@ -61,7 +61,7 @@ class _ViewProcess:
         return Child(self._view.name, self._view.module, arguments, self._log, {TOKEN: self._token})
 
     def await_url(self) -> str:
-        """Wait until the first process serves; returns its URL, whose port restarted processes keep."""
+        """Wait until the first process serves; returns the URL, whose port restarted processes keep."""
         url = self._first_report()
         self._address = f"[{parse_address(self._address).host}]:{urlsplit(url).port}"
         return url
@@ -89,7 +89,9 @@ class _ViewProcess:
             if code is None:
                 continue
             pause_s = self._restarts.next_delay_s(time.monotonic() - self._child.started_s)
-            self._log_exit(code, "restarted" if pause_s is not None else f"gave up; try onrig {self._view.name}")
+            self._log_exit(
+                code, "restarted" if pause_s is not None else f"it is not restarted again; try onrig {self._view.name}"
+            )
             if pause_s is None or _readable(stop_fd, pause_s):
                 break
             self._child.close()

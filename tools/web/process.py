@@ -1,6 +1,6 @@
 """The page's process: ``python -m onrig.tools.web.process RUN_FOLDER ADDRESS``; ADDRESS as for ``--web``, or ``-``.
 
-It only reads: niced, off the loop's CPU, and the loop never waits for it.  The run continues if it dies.
+It only reads, with low priority and off the loop's CPU; the loop never waits for it, and the run continues if it dies.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from onrig.tools.web.server import PageServer, Site, load_assets
 from onrig.tools.web.view import PAGE, serve
 
 _IDLE_S: Final = 0.5
-_CLOSING_S: Final = 1.0
+_CLOSE_TIMEOUT_S: Final = 1.0
 _FAILURE_PAUSE_S: Final = 5.0
 
 
 class Page:
-    """Server of one run's page and the thread that feeds it; a context manager."""
+    """Server of the page of one run, with the thread that supplies its messages; a context manager."""
 
     def __init__(self, folder: Path, address_text: str, *, starting: bool = False) -> None:
         """Raises ConfigError, ValueError (malformed address) or OSError (address in use).
@@ -73,7 +73,7 @@ class Page:
         self._threads[1].join()
         self._hub.publish(lambda: list(self._producer.final_messages()))
         self._hub.end()
-        limit = time.monotonic() + _CLOSING_S
+        limit = time.monotonic() + _CLOSE_TIMEOUT_S
         while self._hub.occupied.is_set() and time.monotonic() < limit:
             time.sleep(0.02)
         self._server.shutdown()
@@ -107,7 +107,7 @@ class Page:
                 remote.stop(level, from_view=True)
         except SegmentMissing:
             return False
-        except SegmentError:  # of another version, say
+        except SegmentError:  # for example of another version
             stop_by_signal(running, level)
         return True
 

@@ -1,4 +1,4 @@
-"""Changes of a run, as messages for its page."""
+"""Messages about changes of a run, for its page."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _FILES_S: Final = 0.5
 _POLL_S: Final = 1.0
 _CLIP_PAUSE_S: Final = 1.0
 _MAX_RECORDS: Final = 2000
-"""Maximum records per call: four seconds at 500 Hz."""
+"""Maximum number of records per call: four seconds at 500 Hz."""
 _FINAL_POLLS: Final = 100
 _ABSENCE_S: Final = 60.0
-"""Time without a run in shared memory after which the run counts as over; a resumed run waits less for its
-predecessor's end."""
+"""Time without shared memory of the run after which it counts as ended; a resumed run waits less for the end of its
+predecessor."""
 _RECENT_RECORDS: Final = 8192
 _MAX_LIVE_PACE: Final = 3.0
-"""Pace of device time above which motion is shown as clips of whole episodes."""
+"""Pace of device time above which motion is shown as clips of complete episodes."""
 
 
 class Producer:
@@ -78,18 +78,16 @@ class Producer:
 
     @property
     def running(self) -> Running | None:
-        """The run that is attached; None if it has not begun or is over."""
+        """The attached run; None if it has not begun or has ended."""
         return self._view.running
 
     def find(self) -> Running | None:
-        """Find the run in shared memory; None if it has not begun or is over."""
+        """Find the run in shared memory; None if it has not begun or has ended."""
         return self._view.find_running()
 
     def close(self) -> None:
         """Release the run's shared memory."""
         self._view.detach()
-
-    # -- for the hub -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Iterator[Message]:
         """Yield the complete state for a page that opens now."""
@@ -142,20 +140,18 @@ class Producer:
         if not self._ended and self.find() is None:
             yield from self._end()
 
-    def _is_due(self, what: str, now_s: float, every_s: float) -> bool:
-        if now_s - self._due[what] < every_s:
+    def _is_due(self, task: str, now_s: float, every_s: float) -> bool:
+        if now_s - self._due[task] < every_s:
             return False
-        self._due[what] = now_s
+        self._due[task] = now_s
         return True
 
     def _remember(self, message: Message) -> Message:
         self._latest[message.kind] = message
         return message
 
-    # -- the run ---------------------------------------------------------------------------------------------------
-
     def _poll_run(self, now_s: float) -> Iterator[Message]:
-        """Attach to a run that has begun; detach from one that is over."""
+        """Attach to a run that has begun; detach from one that has ended."""
         found = self.find()
         self._first_poll_s = now_s if self._first_poll_s is None else self._first_poll_s
         if found is not None and found != self.running:
@@ -170,7 +166,8 @@ class Producer:
         return not self._starting and (self._view.folder / "summary.json").exists()
 
     def _attach(self, found: Running) -> None:
-        """Attach to the run's current session; its ring counts from 0, and its files may be cut to a checkpoint."""
+        """Attach to the current session of the run; its ring counts from 0, and its files may have been truncated to a
+        checkpoint."""
         self.close()
         with contextlib.suppress(SegmentError):
             self._view.attach(found)
@@ -245,14 +242,12 @@ class Producer:
 
     def _ended_message(self) -> Message:
         summary, histograms = self._view.summary, self._view.histograms()
-        shown = {name: _binned(histograms[name]) for name in ("tick", "lateness") if name in histograms}
+        shown = {name: _trim_histogram(histograms[name]) for name in ("tick", "lateness") if name in histograms}
         words = self._evaluated(facts_from_summary(self._view.config, summary)).words()
         return Message("ended", {"words": words, "summary": summary, "histograms": shown})
 
     def _evaluated(self, facts: RunFacts) -> RunFacts:
         return facts._replace(evaluated=sum(self._scores) / len(self._scores)) if self._scores else facts
-
-    # -- changes ---------------------------------------------------------------------------------------------------
 
     def _read_files(self) -> Iterator[Message]:
         episodes = self._view.episodes()
@@ -313,7 +308,7 @@ def figures_message(figures: Figures) -> dict[str, object]:
     return {**plain, "tick_us": _with_percentiles(figures.tick), "lateness_us": _with_percentiles(figures.lateness)}
 
 
-def _binned(histogram: CoarseHistogram) -> dict[str, object]:
+def _trim_histogram(histogram: CoarseHistogram) -> dict[str, object]:
     """Return the counts from the first to the last non-empty bin."""
     filled = np.flatnonzero(histogram.counts)
     first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, -1)
@@ -321,4 +316,4 @@ def _binned(histogram: CoarseHistogram) -> dict[str, object]:
 
 
 def _with_percentiles(histogram: CoarseHistogram) -> dict[str, object]:
-    return {**_binned(histogram), **dict.fromkeys(PERCENTILES), **histogram_times(histogram)}
+    return {**_trim_histogram(histogram), **dict.fromkeys(PERCENTILES), **histogram_times(histogram)}

@@ -17,7 +17,7 @@ from onrig.tools.web.connections import BoundedServer, Hub, Message, Stage, Time
 from onrig.tools.web.guard import CHECKED_HEADERS, SECURITY_HEADERS, Guard, Refusal
 
 _KEEPALIVE_S: Final = 5.0
-"""Interval of comments on an idle stream: writing them detects a closed browser."""
+"""Interval between comments on an idle stream; writing them detects closed browsers."""
 _MAX_BODY_BYTES: Final = 256
 _CONTENT_LENGTH: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 STOP_LEVELS: Final = {"fade": 1, "now": 2}
@@ -58,16 +58,16 @@ class StopRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Site(NamedTuple):
-    """Content and commands of a server."""
+    """Contents and commands that a server offers."""
 
     guard: Guard
     assets: dict[str, Asset]
     hub: Hub
     snapshot: Callable[[], list[Message]]
     surface: Callable[[int, int, int], dict[str, object] | None]
-    """(policy id, x, y) to the surface."""
+    """Function from (policy id, x, y) to the surface."""
     stop: Callable[[int], bool]
-    """Stops the run at a level (1 fades out, 2 disarms now); False if no run is active."""
+    """Function that stops the run at a level (1: fade out, 2: disarm now); returns False if no run is active."""
 
 
 class PageServer(BoundedServer):

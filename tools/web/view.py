@@ -1,4 +1,4 @@
-"""Processes that show a run: niced, off the loop's CPU, ended by a signal."""
+"""Processes that show a run: with low priority, off the loop's CPU, ended by a signal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NICE: Final = 10
 
 
 class View(NamedTuple):
-    """A way to show a run: an option of `onrig run` and a verb of the same name."""
+    """A view of a run: an option of `onrig run` and a verb of the same name."""
 
     name: str
     title: str

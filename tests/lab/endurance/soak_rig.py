@@ -119,7 +119,7 @@ class SoakRig(Rig):
         rig = load(name, linked).rig
         self._line = WireProcess(len(rig.sensors), len(rig.actuators))
         super().__init__(folder, name, linked, self._line)
-        self.link = LossyLink(port, delay_s=BASE_DELAY_S, seed=seed, tap_bytes=0)
+        self.link = LossyLink(port, delay_s=BASE_DELAY_S, seed=seed, max_recorded_bytes=0)
         self.line, self.network = LineFaults(self._line), NetworkFaults(self.link)
         self.runs = self.learner_starts = 0
         self._learner: subprocess.Popen[bytes] | None = None

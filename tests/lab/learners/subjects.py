@@ -25,7 +25,7 @@ from onrig.learner.trials.memories import Memories
 from onrig.learner.trials.rows import contents_for
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
-from onrig.tools.bench.replay.buffers import Floats, transitions
+from onrig.tools.bench.replay.buffers import Floats, random_transitions
 from onrig.tools.bench.timing import Timings, disable_collector, measure, measure_with_stalls
 from onrig.tools.load import load
 from onrig.tools.workers import Channel, Unavailable
@@ -123,7 +123,7 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
     if (len(config.rig.signals), len(config.rig.actuators)) != (n, m):
         raise Unavailable(f"{case.rig} is not of sizes {case.shape}")
     memories = Memories(contents_for(config, case.settings, noisy=False), range(case.trials))
-    t = transitions(STORED, n, m, seed)
+    t = random_transitions(STORED, n, m, seed)
     rows = np.column_stack((t.observation, t.action, t.next_observation, t.reward / STORED, t.exploration))
     memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)))
     return memories
@@ -172,10 +172,10 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int, package: str =
         **own,
     )
     model.set_logger(Logger(None, []))
-    t = transitions(STORED, case.shape.n_obs, case.shape.n_act, seed)
+    t = random_transitions(STORED, case.shape.n_obs, case.shape.n_act, seed)
     add = model.replay_buffer.add
     for i in range(STORED):
-        one = t.part(i, 1)  # adds the axis of the single environment
+        one = t.select(i, 1)  # adds the axis of the single environment
         add(one.observation, one.next_observation, one.action, one.reward / STORED, one.terminated, [{}])
     if case.work is Work.UPDATE:
         same = model.replay_buffer.sample(

@@ -247,4 +247,4 @@ def test_with_keys_nothing_readable_goes_over_the_wire(
             client = LinkClient(wire.endpoint, lambda: False, learner, patience_s=PATIENCE_S)
             client.ask(Attach(), secret)
             client.close()
-            assert (secret in wire.tapped) is readable
+            assert (secret in wire.recorded) is readable

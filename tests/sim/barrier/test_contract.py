@@ -69,7 +69,7 @@ def test_a_table_of_a_plant_whose_code_was_edited_is_refused(tmp_path: Path, mon
     for edited in (plant.read_text(), plant.read_text().replace("5.0 / 7.0", "3.0 / 5.0")):
         plant.write_text(edited)
         monkeypatch.setenv("ONRIG_TRUST", hashlib.sha256(edited.encode()).hexdigest())
-        monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+        monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
         config = load_without_table(str(folder / "run.yaml"), [f"limits.predicted={box}"])
         assert isinstance(config.limits.predicted, SampledBox)
         found.append(made_for(config, config.limits.predicted))

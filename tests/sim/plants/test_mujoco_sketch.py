@@ -11,8 +11,8 @@ import pytest
 
 from onrig.runtime.view.drawing import Shape
 from onrig.sim.plants.mujoco_sketch import sketch_of
-from onrig.tools.watching.rig_text import Part, placed
-from onrig.tools.watching.snapshot import Now
+from onrig.tools.watching.rig_text import Part, transform_point
+from onrig.tools.watching.snapshot import LastStep
 
 mujoco = pytest.importorskip("mujoco")
 BENCHMARK = Path("docs/examples/inverted-double-pendulum/model.xml")
@@ -39,8 +39,8 @@ def centres(model: Any, pose: dict[str, float]) -> list[tuple[float, float]]:
         data = msgspec.to_builtins(shape)
         moves = [{**m, "by": ("observation", names.index(m["by"]))} for m in data["motions"]]
         part = msgspec.convert({**data, "motions": moves}, Part)
-        now = Now(tuple(pose.values()), (0.0,), 0.0, 0.0, msgspec.UNSET)  # type: ignore[arg-type]
-        points = [placed(point, part, now) for point in part.points]
+        now = LastStep(tuple(pose.values()), (0.0,), 0.0, 0.0, msgspec.UNSET)  # type: ignore[arg-type]
+        points = [transform_point(point, part, now) for point in part.points]
         found.append(tuple(np.mean(points, axis=0).tolist()))
     return found
 

@@ -15,8 +15,8 @@ from onrig.runtime.config.document import find_config
 from onrig.tools.advice import advise
 from onrig.tools.advice.candidates import Candidate, candidates
 from onrig.tools.cli import main
-from onrig.tools.experiments.jobs import ENGINE, Unit, do, engine_named, job_of, trials_of
-from onrig.tools.experiments.workers import Done, Event
+from onrig.tools.experiments.jobs import ENGINE, Unit, create_job, decode_trials, load_engine, run_job
+from onrig.tools.experiments.workers import Event, UnitDone
 
 QUICK = "learner: {ddpg: {batch: 4, reward_scale: 1.0e-3}, updates_per_episode: 2}"
 BUDGET = "40"
@@ -36,7 +36,7 @@ class Here:
             if self.done == self.most:
                 raise KeyboardInterrupt
             self.done += 1
-            yield Done(unit, trials_of(do(job_of(unit), engine_named(ENGINE), lambda episodes: None)))
+            yield UnitDone(unit, decode_trials(run_job(create_job(unit), load_engine(ENGINE), lambda episodes: None)))
 
     def close(self) -> None:
         pass
@@ -58,7 +58,7 @@ def few(config: Any) -> Iterator[Candidate]:
 def workers() -> Iterator[Here]:
     here = Here(10_000)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(advise, "workers_of", lambda manner, folder, again: contextlib.nullcontext(here))
+        patched.setattr(advise, "start_workers", lambda manner, folder, again: contextlib.nullcontext(here))
         patched.setattr(advise, "candidates", few)
         yield here
 

@@ -11,7 +11,7 @@ from onrig.runtime.config.document import find_config
 from onrig.runtime.run_config import capacity_of
 from onrig.tools.advice.candidates import UNCHANGED_NAME, candidates, mutants
 from onrig.tools.advice.field import Subject, enter_candidates, spec_of
-from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.load import load
 
@@ -42,7 +42,7 @@ def test_the_spec_of_a_race_makes_the_same_cells(tmp_path: Path) -> None:
     subject = Subject("pendulum", ("task.episode_s=0.4", "episodes=10"))
     field = enter_candidates(subject, tmp_path, N_PLANTS, list(candidates(load(*subject)))[:3])
     (tmp_path / "spec.yaml").write_bytes(spec_of("it", field.cells(), 4))
-    made = cells_of(load_spec(tmp_path / "spec.yaml"), lambda config, settings: [])
+    made = expand_spec(load_spec(tmp_path / "spec.yaml"), lambda config, settings: [])
     assert [cell.id for cell in made] == [cell.id for cell in field.cells()]
     assert [cell.label for cell in made] == [cell.label for cell in field.cells()]
 

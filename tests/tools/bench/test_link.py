@@ -11,14 +11,14 @@ from onrig.tools.verbs.bench.link import Options
 MS = 1_000_000
 
 
-def of_door(ms: float, *, refused: int = 0, equal: bool = True, wire: float = 45.0) -> EndpointResults:
+def of_door(ms: float, *, n_refused: int = 0, equal: bool = True, wire: float = 45.0) -> EndpointResults:
     part = [int(ms * MS / 3)] * 10
-    return EndpointResults(Latency(part, part, part), refused, [Snapshot(1000, 0.5, equal)], [5e4], wire)
+    return EndpointResults(Latency(part, part, part), n_refused, [Snapshot(1000, 0.5, equal)], [5e4], wire)
 
 
 def test_every_check_can_fail_and_can_hold() -> None:
     slow, quick = [int(2 * ADMISSION_MS * MS)] * 10, [int(0.5 * ADMISSION_MS * MS)] * 10
-    bad = build_report({"tcp": of_door(2 * STEP_TO_RIG_MS, refused=1, equal=False)}, AdmissionTimes(slow, slow), 44)
+    bad = build_report({"tcp": of_door(2 * STEP_TO_RIG_MS, n_refused=1, equal=False)}, AdmissionTimes(slow, slow), 44)
     good = build_report({"tcp": of_door(0.5 * STEP_TO_RIG_MS)}, AdmissionTimes(quick, quick), 44)
     assert [c.name for c in bad.checks if c.holds] == []
     assert [c.name for c in good.checks if not c.holds] == []
@@ -36,7 +36,7 @@ def test_figures_keep_their_unit() -> None:
     assert values["tcp: snapshot of 1000 experiences"] == ("s", 0.5)
     assert values["tcp: snapshot"] == ("experiences_per_s", 2000.0)
     assert values["tcp: on the wire"] == ("bytes_per_experience", 45.0)
-    assert "tcp: following" in rows_table(report.rows)
+    assert "tcp: replication" in rows_table(report.rows)
 
 
 def test_nothing_is_said_of_a_wire_that_there_is_not() -> None:

@@ -15,22 +15,22 @@ from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
 from onrig.tools.bench.link.rig_end import random_policy
-from onrig.tools.bench.loop.plan import EVERYTHING, Subject, at_rate, schedule
+from onrig.tools.bench.loop.plan import MAX_LOAD_SETTINGS, Subject, schedule, settings_at_rate
 from onrig.tools.bench.loop.report import (
     RateResults,
     RigResults,
     SliceFigures,
-    build,
-    checks_of,
+    build_checks,
+    build_report,
     misses_list,
     misses_table,
     ratios_table,
 )
-from onrig.tools.bench.loop.rig import MeasuredRig, RunEnded, address_in
+from onrig.tools.bench.loop.rig import MeasuredRig, RunEnded, find_page_url
 from onrig.tools.bench.loop.sentinel import SentinelRecords
-from onrig.tools.bench.loop.tally import Missed, Tally
+from onrig.tools.bench.loop.tally import MissedTicks, Tally
 from onrig.tools.bench.report import describe_machine, rows_table
-from onrig.tools.bench.timing import ratio
+from onrig.tools.bench.timing import ratio_of_means
 from onrig.tools.cli import main, members
 from onrig.tools.doctor.cyclictest import CyclictestFailed, command, parse
 from onrig.tools.evaluate import admission_verdict
@@ -59,7 +59,7 @@ def counted(*durations_us: float) -> DurationHistogram:
     return histogram
 
 
-def tally(lateness_us: float, tick_us: float, missed: list[Missed] | None = None, swaps: int = 0) -> Tally:
+def tally(lateness_us: float, tick_us: float, missed: list[MissedTicks] | None = None, swaps: int = 0) -> Tally:
     found = Tally(PERIOD_NS)
     for name, histogram in found.histograms.items():
         if "swap" not in name or swaps:
@@ -80,8 +80,8 @@ def at(
     return RateResults(rate_hz, 60.0, list(rigs), theirs, list(stalls), 60.0)
 
 
-def missed(cause: Miss, due_ns: int = 10**9, *, near_swap: bool = False) -> Missed:
-    return Missed(1, cause, due_ns, due_ns + PERIOD_NS, near_swap, 100.0)
+def missed(cause: Miss, due_ns: int = 10**9, *, near_swap: bool = False) -> MissedTicks:
+    return MissedTicks(1, cause, due_ns, due_ns + PERIOD_NS, near_swap, 100.0)
 
 
 def seen(kind: str, *stalls: tuple[int, int]) -> SentinelRecords:
@@ -145,7 +145,7 @@ def test_turns_are_reversed_every_other_time_so_that_drift_cancels() -> None:
 @pytest.mark.parametrize("rate_hz", [50.0, 200.0, 500.0, 1000.0, 2000.0])
 @pytest.mark.parametrize("name", ["pendulum", "pendulum-hardware", "magman"])
 def test_every_shipped_run_can_be_measured_at_every_rate(name: str, rate_hz: float) -> None:
-    config = load_for_rig(name, at_rate(load_run(name), rate_hz, 30.0))
+    config = load_for_rig(name, settings_at_rate(load_run(name), rate_hz, 30.0))
     assert (config.rate_hz, config.lockstep) == (rate_hz, False)
     assert config.rig.lease_periods / rate_hz >= 0.04
     assert config.episodes * config.task.episode_s > 3 * 30.0
@@ -162,7 +162,7 @@ def test_a_rig_without_a_learner_starts_with_the_kind_of_policy_that_its_learner
 
 
 def test_the_default_run_has_all_that_a_tick_can_be_made_to_do() -> None:
-    base = load_for_rig("pendulum-hardware", [*EVERYTHING, "device.pace=realtime"])
+    base = load_for_rig("pendulum-hardware", [*MAX_LOAD_SETTINGS, "device.pace=realtime"])
     assert base.limits.predicted is not None
     budgets = base.exploration.budgets
     assert all(v is not None for span in ("episode", "hour", "session") for v in vars_of(getattr(budgets, span)))
@@ -178,22 +178,22 @@ def vars_of(quota: object) -> list[object]:
 def test_every_check_can_hold_and_can_fail() -> None:
     theirs = counted(*[40.0] * 100)
     at_500 = at(500, of_rig("onrig", tally(90, 201)))
-    assert {c.name: c.holds for c in checks_of(at_500)}["500 Hz: tick p99, us"] is False
+    assert {c.name: c.holds for c in build_checks(at_500)}["500 Hz: tick p99, us"] is False
     good = at(200, of_rig("onrig", tally(90, 150, swaps=3)), of_rig("x", tally(9, 9)), theirs=theirs)
     misses = [missed(Miss.PROGRAM), missed(Miss.HOST, near_swap=True)]
     late = tally(160, 250, misses, swaps=3)
     late.histograms["lateness near a swap"].merge(counted(*[900.0] * 100))
-    late.lost = 1
+    late.n_lost = 1
     slow = of_rig("y", tally(9, 9, [missed(Miss.PROGRAM)]), (10.0, 10.1, 10.2))
     bad = at(200, of_rig("onrig", late), slow, theirs=theirs)
-    assert [c.name for c in checks_of(good) if not c.holds] == []
-    assert [c.name for c in checks_of(bad) if c.holds] == []
+    assert [c.name for c in build_checks(good) if not c.holds] == []
+    assert [c.name for c in build_checks(bad) if c.holds] == []
 
 
 def test_lateness_may_be_half_as_much_again_or_sixty_microseconds_more_than_cyclictest_s() -> None:
     def holds(ours: float, theirs: float) -> bool:
         found = at(1000, of_rig("onrig", tally(ours, 100)), theirs=counted(*[theirs] * 100))
-        return next(c for c in checks_of(found) if "cyclictest" in c.name).holds
+        return next(c for c in build_checks(found) if "cyclictest" in c.name).holds
 
     assert holds(99, 40)
     assert not holds(103, 40)
@@ -202,7 +202,7 @@ def test_lateness_may_be_half_as_much_again_or_sixty_microseconds_more_than_cycl
 
 
 def test_without_cyclictest_nothing_is_said_of_it() -> None:
-    assert not any("cyclictest" in c.name for c in checks_of(at(1000, of_rig("onrig", tally(9, 9)))))
+    assert not any("cyclictest" in c.name for c in build_checks(at(1000, of_rig("onrig", tally(9, 9)))))
 
 
 def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() -> None:
@@ -210,7 +210,7 @@ def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() 
 
     def value(*stalls: SentinelRecords) -> float:
         found = at(1000, rig, stalls=stalls)
-        return next(c for c in checks_of(found) if "by the program" in c.name).value
+        return next(c for c in build_checks(found) if "by the program" in c.name).value
 
     assert value() == 1
     assert value(seen("timer", (10**9, 10**9 + 900_000))) == 0
@@ -222,7 +222,7 @@ def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() 
 def test_at_two_hundred_hertz_a_miss_must_have_a_stall_of_machine_or_line_beside_it() -> None:
     def value(rate_hz: float, *stalls: SentinelRecords) -> list[float]:
         found = at(rate_hz, of_rig("onrig", tally(50, 100, [missed(Miss.HOST)])), stalls=stalls)
-        return [c.value for c in checks_of(found) if "outside stalls" in c.name]
+        return [c.value for c in build_checks(found) if "outside stalls" in c.name]
 
     assert value(200) == [1]
     assert value(200, seen("line", (10**9, 10**9 + 2_000_000))) == [0]
@@ -230,26 +230,26 @@ def test_at_two_hundred_hertz_a_miss_must_have_a_stall_of_machine_or_line_beside
 
 
 def test_equal_slices_differ_by_nothing() -> None:
-    assert ratio([5.0, 5.0], [5.0, 5.0]) == (1.0, 1.0, 1.0)
+    assert ratio_of_means([5.0, 5.0], [5.0, 5.0]) == (1.0, 1.0, 1.0)
 
 
 @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=20), st.lists(st.floats(1, 1e4), min_size=2, max_size=20))
 def test_a_ratio_lies_in_its_interval_and_turns_over_with_its_sides(a: list[float], b: list[float]) -> None:
-    r, back = ratio(a, b), ratio(b, a)
+    r, back = ratio_of_means(a, b), ratio_of_means(b, a)
     assert r.low <= r.value <= r.high
     assert r.value == pytest.approx(1 / back.value)
     assert r.low == pytest.approx(1 / back.high)
 
 
 def test_single_slices_prove_nothing() -> None:
-    r = ratio([10.0], [1.0])
+    r = ratio_of_means([10.0], [1.0])
     assert r.value == pytest.approx(10.0)
     assert (r.low, r.high) == (0.0, math.inf)
 
 
 def test_a_difference_far_beyond_the_spread_is_found() -> None:
-    assert not ratio([100, 102, 98, 101], [50, 51, 49, 50]).includes_one
-    assert ratio([100, 140, 80, 101], [90, 110, 120, 85]).includes_one
+    assert not ratio_of_means([100, 102, 98, 101], [50, 51, 49, 50]).includes_one
+    assert ratio_of_means([100, 140, 80, 101], [90, 110, 120, 85]).includes_one
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_tables_and_json_name_rate_subject_and_cause(tmp_path: Path) -> None:
     stalls = (seen("timer", (10**9, 10**9 + 900_000)),)
     misses = [missed(Miss.HOST), missed(Miss.LINK, 5 * 10**9)]
     found = [at(1000, of_rig("onrig", tally(50, 100, misses)), of_rig("without web", tally(50, 100)), stalls=stalls)]
-    report = build(describe_machine(), found)
+    report = build_report(describe_machine(), found)
     assert {r.subject for r in report.rows} == {"onrig", "without web", "machine"}
     assert [(m.cause, m.stall_ms) for m in report.misses] == [("host", 0.9), ("link", 0.0)]
     assert sum(report.histograms["1000 Hz: tick, onrig"]["count"]) == 100
@@ -272,13 +272,15 @@ def test_tables_and_json_name_rate_subject_and_cause(tmp_path: Path) -> None:
 
 def test_a_run_that_ended_by_itself_is_a_check_that_fails_and_keeps_what_was_measured() -> None:
     base = of_rig("onrig", tally(50, 100))
-    found = at(1000, base, of_rig("without web", tally(50, 100), p99=())._replace(ended=["slice 3: device_lease"]))
-    failing = {c.name: c.value for c in checks_of(found) if not c.holds}
+    found = at(
+        1000, base, of_rig("without web", tally(50, 100), p99=())._replace(end_reasons=["slice 3: device_lease"])
+    )
+    failing = {c.name: c.value for c in build_checks(found) if not c.holds}
     assert failing.pop("1000 Hz: without web: runs that ended prematurely") == 1
     assert len(failing) == 2
     assert all(math.isnan(value) for value in failing.values()), "nothing to compare is no agreement"
     assert "nan" in ratios_table([found])
-    assert not [c for c in checks_of(at(1000, base)) if "ended" in c.name]
+    assert not [c for c in build_checks(at(1000, base)) if "ended" in c.name]
 
 
 class Over:
@@ -306,7 +308,7 @@ def test_why_a_run_ended_stands_in_its_summary(summary: str | None, why: str, tm
 
 def test_a_long_list_of_misses_is_cut_and_says_so() -> None:
     found = [at(1000, of_rig("onrig", tally(50, 100, [missed(Miss.LINK, n * 10**9) for n in range(50)])))]
-    lines = misses_list(build(describe_machine(), found).misses).splitlines()
+    lines = misses_list(build_report(describe_machine(), found).misses).splitlines()
     assert len(lines) == 22
     assert "30 more" in lines[-1]
 
@@ -321,8 +323,8 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
 
 
 def test_the_page_s_address_is_found_in_what_a_run_prints() -> None:
-    assert address_in("run folder: x\nlive view: http://127.0.0.1:8089/\nready") == "http://127.0.0.1:8089/"
-    assert address_in("run folder: x\n") is None
+    assert find_page_url("run folder: x\nlive view: http://127.0.0.1:8089/\nready") == "http://127.0.0.1:8089/"
+    assert find_page_url("run folder: x\n") is None
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

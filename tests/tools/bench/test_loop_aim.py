@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.record import RecordLayout
-from onrig.tools.bench.loop.sentinel import Aim, Sentinels, first_wake_ns
+from onrig.tools.bench.loop.sentinel import PhaseTracker, Sentinels, first_wake_ns
 
 PERIOD_NS = 1_000_000
 LAYOUT = RecordLayout(2, 1, 1)
@@ -16,7 +16,7 @@ LAYOUT = RecordLayout(2, 1, 1)
 def aims(*sampled_ns: int) -> list[tuple[int, int]]:
     """What a sentinel is told by records of frames sampled then, one at a time."""
     told: list[tuple[int, int]] = []
-    aim = Aim(PERIOD_NS, lambda *what: told.append(what))
+    aim = PhaseTracker(PERIOD_NS, lambda *what: told.append(what))
     for at in sampled_ns:
         records = np.zeros(1, LAYOUT.dtype)
         records["t_mono_ns"] = at

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from onrig.runtime.record import STAGES, Flag, Miss
 from onrig.sim.twin.pacing import TraceReader, TraceWriter
-from onrig.tools.bench.loop.sentinel import RECORDED_NS, Kind, SentinelRecords
+from onrig.tools.bench.loop.sentinel import MIN_RECORDED_NS, Kind, SentinelRecords
 from onrig.tools.bench.loop.tally import (
-    DEVICE_CLOCK,
-    HOST_CLOCK,
+    DEVICE_CLOCK_ERROR,
+    HOST_CLOCK_ERROR,
     SENT_LATE,
-    Missed,
-    Sendings,
+    MissedTicks,
+    SendTimes,
     Stalls,
     Tally,
-    near_swap_ticks,
-    sendings,
-    swaps,
+    is_near_swap,
+    is_policy_swap,
+    send_times,
 )
 from tests.runtime.samples import Records, records
 
@@ -41,13 +41,13 @@ def timed(n: int, late_us: list[int] | None = None, *, tick: int = 0) -> Records
     return rows
 
 
-def on_time(rows: Records) -> Sendings:
+def on_time(rows: Records) -> SendTimes:
     """Frames that were sent when they were due, 10 us before a punctual loop has them."""
     due_ns = rows["frame"].astype(np.int64) * PERIOD_NS + 10**9 - 10 * US
-    return Sendings(due_ns, due_ns.copy())
+    return SendTimes(due_ns, due_ns.copy())
 
 
-def told(*parts: Records | tuple[Records, Sendings]) -> Tally:
+def told(*parts: Records | tuple[Records, SendTimes]) -> Tally:
     tally = Tally(PERIOD_NS)
     for part in parts:
         rows, sent = part if isinstance(part, tuple) else (part, on_time(part))
@@ -69,21 +69,25 @@ def test_a_twin_tells_when_it_sent_each_frame(tmp_path: Path) -> None:
     with closing(TraceWriter(tmp_path)) as writer, closing(TraceReader(tmp_path)) as reader:
         for frame, ns in zip(rows["frame"].tolist(), sent_ns.tolist(), strict=True):
             writer.record(frame, ns - 5 * US, ns)
-        found = sendings(rows, reader)
-        assert (found.unknown, (found.sent_ns == sent_ns).all(), (found.due_ns == sent_ns - 5 * US).all()) == (0, 1, 1)
+        found = send_times(rows, reader)
+        assert (found.n_unknown, (found.sent_ns == sent_ns).all(), (found.due_ns == sent_ns - 5 * US).all()) == (
+            0,
+            1,
+            1,
+        )
         rows["frame"][40:50] += 1 << 14  # not sent yet, or long ago
         rows["lateness_ns"] = 7 * US
-        found = sendings(rows, reader)
-        assert found.unknown == 10
+        found = send_times(rows, reader)
+        assert found.n_unknown == 10
         assert (found.sent_ns[40:50] == rows["t_receive_ns"][40:50] - 7 * US).all()
 
 
 def test_a_device_at_a_port_is_as_punctual_as_the_loop_makes_out() -> None:
     rows = timed(10)
     rows["lateness_ns"] = np.arange(10) * US
-    found = sendings(rows, None)
+    found = send_times(rows, None)
     assert (rows["t_receive_ns"] - found.sent_ns).tolist() == (np.arange(10) * US).tolist()
-    assert found.unknown == 0
+    assert found.n_unknown == 0
 
 
 def test_a_twin_that_pauses_makes_nobody_late_and_its_pauses_are_counted() -> None:
@@ -91,7 +95,7 @@ def test_a_twin_that_pauses_makes_nobody_late_and_its_pauses_are_counted() -> No
     stood_ns = np.cumsum(np.isin(np.arange(300), [100, 101, 150]) * [round(1.7 * PERIOD_NS)])
     rows["t_receive_ns"] += stood_ns
     sent = on_time(timed(300))
-    tally = told((rows, Sendings(sent.due_ns + stood_ns, sent.sent_ns + stood_ns)))
+    tally = told((rows, SendTimes(sent.due_ns + stood_ns, sent.sent_ns + stood_ns)))
     assert (tally.pauses, p(tally, "lateness")) == (3, 10.0)
 
 
@@ -116,7 +120,11 @@ def test_it_does_not_matter_in_which_portions_records_come(sizes: list[int], see
     rows["missed"], rows["miss"] = rng.random(n) < 0.1, Miss.HOST
     edges = np.cumsum([0, *sizes])
     whole, portions = told(rows), told(*[rows[a:b] for a, b in pairwise(edges)])
-    assert (whole.ticks, whole.swaps, whole.missed_ticks) == (portions.ticks, portions.swaps, portions.missed_ticks)
+    assert (whole.ticks, whole.swaps, whole.missed_ticks) == (
+        portions.ticks,
+        portions.swaps,
+        portions.missed_ticks,
+    )
     assert whole.missed == portions.missed
     for name, histogram in whole.histograms.items():
         assert histogram.summary_us() == portions.histograms[name].summary_us()
@@ -142,9 +150,9 @@ def test_intervals_are_told_on_both_clocks_and_not_across_episodes() -> None:
     second["episode"] = 2
     second["flags"][0] |= Flag.FIRST
     tally = told(rows, second)
-    assert p(tally, DEVICE_CLOCK) == pytest.approx(0.001)
-    assert p(tally, HOST_CLOCK) == 400.0
-    assert tally.histograms[HOST_CLOCK].count == 118
+    assert p(tally, DEVICE_CLOCK_ERROR) == pytest.approx(0.001)
+    assert p(tally, HOST_CLOCK_ERROR) == 400.0
+    assert tally.histograms[HOST_CLOCK_ERROR].count == 118
 
 
 def test_swaps_in_the_midst_of_an_episode_are_found_with_their_neighbours() -> None:
@@ -158,13 +166,13 @@ def test_swaps_in_the_midst_of_an_episode_are_found_with_their_neighbours() -> N
 def test_another_policy_in_another_episode_is_no_swap() -> None:
     rows = timed(20)
     rows["policy_id"][10:], rows["episode"][10:] = 9, 2
-    assert not swaps(rows).any()
+    assert not is_policy_swap(rows).any()
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(0, 12))
 def test_near_is_what_is_at_most_so_many_ticks_away(swapped: list[bool], ticks: int) -> None:
     at = [i for i, s in enumerate(swapped) if s]
-    found = near_swap_ticks(np.array(swapped, np.bool_), ticks)
+    found = is_near_swap(np.array(swapped, np.bool_), ticks)
     assert found.tolist() == [any(abs(i - k) <= ticks for k in at) for i in range(len(swapped))]
 
 
@@ -197,8 +205,8 @@ def sentinel(kind: Kind, *stalls: tuple[int, int], counts: tuple[int, ...] = (),
     return SentinelRecords(kind, 0, True, list(counts), max_ns, list(stalls))
 
 
-def a_miss(due_ns: int = 100 * PERIOD_NS) -> Missed:
-    return Missed(1, Miss.HOST, due_ns, due_ns + PERIOD_NS, False, 100.0)
+def a_miss(due_ns: int = 100 * PERIOD_NS) -> MissedTicks:
+    return MissedTicks(1, Miss.HOST, due_ns, due_ns + PERIOD_NS, False, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -228,13 +236,13 @@ def test_of_several_stalls_the_longest_is_named_and_line_and_machine_are_told_ap
 def test_the_chance_of_mere_coincidence_grows_with_what_was_seen() -> None:
     quiet = Stalls([], PERIOD_NS)
     noisy = Stalls([sentinel("timer", *[(n * 10**7, n * 10**7 + 600 * US) for n in range(50)])], PERIOD_NS)
-    assert quiet.share_of(1.0) == 0.0
-    assert noisy.share_of(1.0) == pytest.approx(50 * (600 * US + 2 * PERIOD_NS) / 1e9)
-    assert noisy.share_of(0.01) == 1.0
+    assert quiet.chance_share(1.0) == 0.0
+    assert noisy.chance_share(1.0) == pytest.approx(50 * (600 * US + 2 * PERIOD_NS) / 1e9)
+    assert noisy.chance_share(0.01) == 1.0
 
 
 def test_a_sentinel_s_histogram_has_every_wake_up_and_the_latest_exactly() -> None:
-    histogram = sentinel("timer", counts=(5, 3, 0, 2), max_ns=RECORDED_NS + 1).histogram()
+    histogram = sentinel("timer", counts=(5, 3, 0, 2), max_ns=MIN_RECORDED_NS + 1).histogram()
     assert histogram.count == 10
-    assert histogram.summary_us()["max"] == (RECORDED_NS + 1) / 1000
+    assert histogram.summary_us()["max"] == (MIN_RECORDED_NS + 1) / 1000
     assert sentinel("timer").histogram().count == 0

@@ -19,7 +19,7 @@ from tests.tools import policies
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "FULL", Plan(1, 2, 1, 1))
-    monkeypatch.setattr(policy, "_CACHE_BYTES", 1 << 10)
+    monkeypatch.setattr(policy, "_CACHE_FILLER_BYTES", 1 << 10)
     monkeypatch.setattr(policy, "disable_collector", lambda: None)
 
 

@@ -12,21 +12,21 @@ import pytest
 from onrig.tools.bench.processes import Worker
 from onrig.tools.bench.replay import benchmark as replay
 from onrig.tools.bench.replay.benchmark import Plan, times_table
-from onrig.tools.bench.replay.buffers import POOL, Buffer, Columns, errors, transitions
-from onrig.tools.bench.replay.cases import CASES, Case, Operation, Shape, title
+from onrig.tools.bench.replay.buffers import POOL_SIZE, Buffer, Columns, random_errors, random_transitions
+from onrig.tools.bench.replay.cases import CASES, Case, Operation, Shape, case_title
 from onrig.tools.bench.replay.figures import (
     Figure,
     FigureKey,
     Figures,
     MemorySize,
     Tail,
-    figure,
     memory_checks,
     speed_checks,
+    summarize_rounds,
     verdict_checks,
 )
 from onrig.tools.bench.replay.onrig import build
-from onrig.tools.bench.replay.subject import N_ACT, N_OBS, Verdict, deviation, gate
+from onrig.tools.bench.replay.subject import N_ACT, N_OBS, Verdict, check_draws, chi_square_deviation
 from onrig.tools.bench.timing import SKIPPED, Quantiles, Timings, measure, measure_with_stalls, quantiles_us
 from onrig.tools.cli import main, members
 from onrig.tools.workers import Unavailable
@@ -44,7 +44,7 @@ def memory(kind: str) -> Buffer:
 
 
 def admission_verdict(buffer: Buffer) -> Verdict:
-    return gate("some kind", buffer, 1, capacity=CAPACITY, draws=DRAWS)
+    return check_draws("some kind", buffer, 1, capacity=CAPACITY, draws=DRAWS)
 
 
 @pytest.mark.parametrize("kind", ["FIFO[Uniform]", "FIFO[PER]", "FIFO[PropPER+IS]"])
@@ -62,13 +62,13 @@ def test_the_gate_catches_a_sampler_that_prefers_the_newest(monkeypatch: pytest.
 
     monkeypatch.setattr(buffer, "columns", newest_of_two)
     verdict = admission_verdict(buffer)
-    assert verdict.columns_right
+    assert verdict.columns_match
     assert not verdict.passed
 
 
 def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[Uniform]")
-    source = transitions(CAPACITY + CAPACITY // 2, N_OBS, N_ACT, 1)
+    source = random_transitions(CAPACITY + CAPACITY // 2, N_OBS, N_ACT, 1)
     drawn = 0
 
     def next_ones() -> Columns:
@@ -85,14 +85,14 @@ def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypat
 
     monkeypatch.setattr(buffer, "columns", next_ones)
     verdict = admission_verdict(buffer)
-    assert verdict.columns_right
+    assert verdict.columns_match
     assert not verdict.passed
 
 
 def test_the_gate_catches_a_law_with_another_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[PropPER+IS]")
-    declared = buffer.law
-    monkeypatch.setattr(buffer, "law", lambda td: declared(td**1.5))
+    declared = buffer.probabilities
+    monkeypatch.setattr(buffer, "probabilities", lambda td: declared(td**1.5))
     assert not admission_verdict(buffer).passed
 
 
@@ -101,17 +101,17 @@ def test_the_gate_catches_columns_of_another_transition(monkeypatch: pytest.Monk
     right = buffer.columns
     monkeypatch.setattr(buffer, "columns", lambda: (c := right())._replace(action=np.roll(c.action, 1, axis=0)))
     verdict = admission_verdict(buffer)
-    assert not verdict.columns_right
+    assert not verdict.columns_match
     assert not verdict.passed
 
 
 def test_rare_cells_are_pooled_and_too_few_draws_refused() -> None:
-    law = np.array([1e-6] * 50 + [0.25] * 4)
-    law /= law.sum()
+    probabilities = np.array([1e-6] * 50 + [0.25] * 4)
+    probabilities /= probabilities.sum()
     counts = np.array([0] * 50 + [250, 240, 260, 250])
-    assert abs(deviation(counts, law)) < 2.0
+    assert abs(chi_square_deviation(counts, probabilities)) < 2.0
     with pytest.raises(ValueError, match="too few"):
-        deviation(np.array([3, 4]), np.array([0.5, 0.5]))
+        chi_square_deviation(np.array([3, 4]), np.array([0.5, 0.5]))
 
 
 def test_percentiles_are_those_of_the_durations() -> None:
@@ -143,8 +143,8 @@ def test_the_limit_ends_a_round() -> None:
 
 def test_tails_are_those_of_the_quietest_round() -> None:
     loud, quiet = Timings([9000] * 10, [8000] * 10, [10] * 10, [20] * 10), Timings([3000], [2000], [30], [40])
-    f = figure([Timings([1000, 2000, 3000])], [loud, quiet])
-    assert f.all.p50 == 2.0
+    f = summarize_rounds([Timings([1000, 2000, 3000])], [loud, quiet])
+    assert f.calls.p50 == 2.0
     assert f.wall == pytest.approx(Tail(3.0, 2.0))
     assert f.busy == pytest.approx(Tail(0.03, 0.04), rel=1e-2)
 
@@ -152,9 +152,9 @@ def test_tails_are_those_of_the_quietest_round() -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_onrig_can_do_every_case(case: Case) -> None:
     buffer = build(case.onrig, 2, 1, 600, 0)
-    pool = transitions(POOL, 2, 1, 0)
-    buffer.extend(pool.part(0, 600))
-    buffer.prepare(pool, errors(POOL, 600, 0))
+    pool = random_transitions(POOL_SIZE, 2, 1, 0)
+    buffer.extend(pool.select(0, 600))
+    buffer.prepare(pool, random_errors(POOL_SIZE, 600, 0))
     calls: dict[Operation, Callable[[int], object]] = {
         Operation.INSERT: buffer.insert,
         Operation.INSERT_DRAWABLE: buffer.insert_drawable,
@@ -185,9 +185,9 @@ def test_the_report_has_the_shape_of_the_interface(
     assert all(set(check) == {"name", "value", "bound", "holds"} for check in report["checks"])
     assert {row["subject"] for row in report["rows"]} == {"onrig"}
     timed = {row["case"] for row in report["rows"] if row["unit"] == "us"}
-    assert timed == {title(case.name, SHAPE, 600) for case in CASES}
+    assert timed == {case_title(case.name, SHAPE, 600) for case in CASES}
     arrays = {row["case"]: row["p50"] for row in report["rows"] if row["unit"] == "bytes_per_transition"}
-    assert arrays[title("memory FIFO[Uniform] arrays", SHAPE, 2000)] == SHAPE.raw_bytes + 16
+    assert arrays[case_title("memory FIFO[Uniform] arrays", SHAPE, 2000)] == SHAPE.raw_bytes + 16
     tests_of_draws = [check for check in report["checks"] if check["name"].startswith("test of draws: onrig")]
     assert [check["holds"] for check in tests_of_draws] == [True] * 3
 
@@ -195,7 +195,7 @@ def test_the_report_has_the_shape_of_the_interface(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--capacity", "100"], "--capacity: at least 512, got 100"),
+        (["--capacity", "100"], "--capacity: expected at least 512, got 100"),
         (["--json", "no/such/folder/x.json"], "--json: no such folder 'no/such/folder'"),
     ],
 )

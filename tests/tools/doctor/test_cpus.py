@@ -51,8 +51,8 @@ def test_auto_never_takes_the_isolated_cpu_and_the_remedy_says_what_to_write(tmp
 
 
 def test_auto_is_the_cpu_that_devices_interrupt_least() -> None:
-    assert loop_cpu(FOUR._replace(interrupted_hz={0: 90.0, 3: 40.0}), RIG) == 2
-    assert loop_cpu(FOUR._replace(interrupted_hz={0: 90.0, 1: 1.5, 2: 2.0, 3: 40.0}), RIG) == 2
+    assert loop_cpu(FOUR._replace(interrupt_rates_hz={0: 90.0, 3: 40.0}), RIG) == 2
+    assert loop_cpu(FOUR._replace(interrupt_rates_hz={0: 90.0, 1: 1.5, 2: 2.0, 3: 40.0}), RIG) == 2
 
 
 def test_a_configured_isolated_cpu_passes(tmp_path: Path) -> None:

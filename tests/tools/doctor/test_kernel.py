@@ -52,7 +52,7 @@ def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "gil", "verdict"),
+    ("version", "has_gil", "verdict"),
     [
         ((3, 10), True, "FAIL"),
         ((3, 11), True, "PASS"),
@@ -61,5 +61,5 @@ def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
         ((4, 0), True, "WARN"),
     ],
 )
-def test_only_the_pythons_that_are_tested_pass(version: tuple[int, int], gil: bool, verdict: str) -> None:
-    assert verdicts(check_python(version, "x", gil=gil, isolated=True)) == {"python": verdict}
+def test_only_the_pythons_that_are_tested_pass(version: tuple[int, int], has_gil: bool, verdict: str) -> None:
+    assert verdicts(check_python(version, "x", has_gil=has_gil, isolated=True)) == {"python": verdict}

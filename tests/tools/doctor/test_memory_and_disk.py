@@ -31,13 +31,13 @@ def test_room_passes() -> None:
 @pytest.mark.parametrize(
     ("facts", "name", "verdict"),
     [
-        (ROOMY._replace(available=1 << 20), "memory", "WARN"),
-        (ROOMY._replace(available=None), "memory", "PASS"),
-        (ROOMY._replace(swaps={"/var/swap": 0}), "swap", "PASS"),
-        (ROOMY._replace(swaps={"/var/swap": 1 << 20}), "swap", "WARN"),
-        (ROOMY._replace(shm_free=1 << 20), "shared-memory", "FAIL"),
-        (ROOMY._replace(shm_writable=False), "shared-memory", "FAIL"),
-        (ROOMY._replace(shm_free=None), "shared-memory", "FAIL"),
+        (ROOMY._replace(available_bytes=1 << 20), "memory", "WARN"),
+        (ROOMY._replace(available_bytes=None), "memory", "PASS"),
+        (ROOMY._replace(swap_used_bytes={"/var/swap": 0}), "swap", "PASS"),
+        (ROOMY._replace(swap_used_bytes={"/var/swap": 1 << 20}), "swap", "WARN"),
+        (ROOMY._replace(shm_free_bytes=1 << 20), "shared-memory", "FAIL"),
+        (ROOMY._replace(is_shm_writable=False), "shared-memory", "FAIL"),
+        (ROOMY._replace(shm_free_bytes=None), "shared-memory", "FAIL"),
     ],
 )
 def test_too_little_memory_is_told(facts: MemoryFacts, name: str, verdict: str) -> None:
@@ -45,7 +45,7 @@ def test_too_little_memory_is_told(facts: MemoryFacts, name: str, verdict: str) 
 
 
 def test_swap_matters_from_the_start_where_nothing_is_locked() -> None:
-    facts = ROOMY._replace(swaps={"/var/swap": 0})
+    facts = ROOMY._replace(swap_used_bytes={"/var/swap": 0})
     assert verdicts(memory.check_memory(facts, RIG._replace(lock_memory=False)))["swap"] == "WARN"
 
 
@@ -59,16 +59,20 @@ def test_memory_is_read_from_proc_and_compressed_swap_is_none(tmp_path: Path) ->
         },
     )
     facts = memory.read_memory(machine)
-    assert (facts.available, facts.swaps, facts.shm_writable) == (4000 << 10, {"/var/swap": 7 << 10}, True)
-    assert facts.shm_free is not None
-    assert memory.read_memory(board(tmp_path / "bare", {"proc/x": ""})).shm_free is None
+    assert (facts.available_bytes, facts.swap_used_bytes, facts.is_shm_writable) == (
+        4000 << 10,
+        {"/var/swap": 7 << 10},
+        True,
+    )
+    assert facts.shm_free_bytes is not None
+    assert memory.read_memory(board(tmp_path / "bare", {"proc/x": ""})).shm_free_bytes is None
 
 
 @pytest.mark.parametrize(
     ("facts", "verdict"),
     [
-        (DISK._replace(read_only=True), "FAIL"),
-        (DISK._replace(writable=False), "FAIL"),
+        (DISK._replace(is_read_only=True), "FAIL"),
+        (DISK._replace(is_writable=False), "FAIL"),
         (DISK._replace(free_bytes=1 << 30), "FAIL"),
         (DISK._replace(free_bytes=3 << 30), "WARN"),
         (DISK._replace(kind="tmpfs"), "WARN"),
@@ -98,7 +102,7 @@ def test_the_mount_that_holds_a_path_is_found(path: str, mount: tuple[str, str, 
 def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_the_one_above(tmp_path: Path) -> None:
     machine = board(tmp_path, {"proc/mounts": f"x {tmp_path} tmpfs rw 0 0\n"})
     facts = memory.read_disk(machine, GENERAL._replace(folder=tmp_path / "a" / "b"))
-    assert (facts.folder, facts.kind, facts.writable) == (tmp_path / "a" / "b", "tmpfs", True)
+    assert (facts.folder, facts.kind, facts.is_writable) == (tmp_path / "a" / "b", "tmpfs", True)
     assert facts.free_bytes > 0
 
 
@@ -106,7 +110,7 @@ def test_a_file_where_the_folder_would_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     needs = GENERAL._replace(folder=tmp_path / "a" / "b")
     (check,) = memory.check_disk(memory.read_disk(board(tmp_path, {}), needs), needs)
-    assert check.found == f"{tmp_path / 'a' / 'b'} cannot be a folder: {tmp_path / 'a'} is a file"
+    assert check.found == f"{tmp_path / 'a' / 'b'} cannot be created: {tmp_path / 'a'} is a file"
 
 
 @pytest.mark.parametrize("needs", [GENERAL, RIG])

@@ -16,8 +16,8 @@ from onrig.tools.doctor.punctuality import (
     MeasurementRequest,
     check_loop,
     measure,
-    pace,
     tick_count,
+    time_wake_ups,
 )
 from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board
@@ -59,7 +59,7 @@ def test_lateness_is_measured_from_the_grid_and_overruns_skip_to_its_next_point(
     monkeypatch.setattr(punctuality, "time", clock)
     monkeypatch.setattr(punctuality, "_WARM_UP_TICKS", 3)
     monkeypatch.setattr(punctuality, "_WARM_UP_NS", 0)
-    late, missed = pace(1_000, 5)
+    late, missed = time_wake_ups(1_000, 5)
     assert list(late) == [10, 2_500, 20, 30, 0]
     assert missed == 2
     assert clock.now_ns == 1_000_000 + (3 + 5 + 2) * 1_000
@@ -70,9 +70,9 @@ def test_a_measurement_answers_in_microseconds_and_says_when_it_begins(monkeypat
     monkeypatch.setattr(punctuality, "enter_realtime", lambda settings: ["not granted"])
     monkeypatch.setattr(punctuality, "freeze_collector", lambda: None)
     ready: list[bool] = []
-    answer = measure(MeasurementRequest(1_000_000, 4, RealTime()), lambda: ready.append(True))
-    assert (answer.ticks, answer.missed, answer.max, ready) == (4, 0, 10.0, [True])
-    assert answer.warnings == ["not granted"]
+    measurement = measure(MeasurementRequest(1_000_000, 4, RealTime()), lambda: ready.append(True))
+    assert (measurement.ticks, measurement.missed, measurement.max, ready) == (4, 0, 10.0, [True])
+    assert measurement.warnings == ["not granted"]
 
 
 @pytest.mark.parametrize(("seconds", "rate_hz", "ticks"), [(10, 200, 2000), (1, 5, 20), (10, 1e6, 100_000)])
@@ -137,6 +137,6 @@ def test_a_loop_is_measured_in_a_process_of_its_own(tmp_path: Path, monkeypatch:
     machine = board(tmp_path, {"sys/kernel/realtime": "1"})
     needs = RIG._replace(priority=0, lock_memory=False, rate_hz=1000.0)
     facts = punctuality.read_loop(machine, needs, 0.0, lambda left_s: None)
-    assert facts.answer is not None
-    assert (facts.answer.ticks, facts.problem, facts.cyclictest, facts.preempt_rt) == (20, "", None, True)
-    assert not facts.answer.fifo
+    assert facts.measurement is not None
+    assert (facts.measurement.ticks, facts.problem, facts.cyclictest, facts.preempt_rt) == (20, "", None, True)
+    assert not facts.measurement.has_fifo

@@ -59,7 +59,7 @@ def test_throttling_of_realtime_processes_is_judged(runtime: int | None, verdict
     ],
 )
 def test_locked_memory_needs_room_for_the_whole_loop(limit: int, capable: bool, error: str, verdict: str) -> None:
-    facts = GRANTED._replace(memlock_bytes=limit, may_lock_anything=capable, lock_error=error)
+    facts = GRANTED._replace(memlock_bytes=limit, may_lock_all=capable, lock_error=error)
     check = by_name(check_scheduling(facts, RIG, "pi"))["memory-lock"]
     assert check.verdict.value == verdict
     assert verdict == "PASS" or "pi - memlock unlimited" in check.remedy
@@ -89,7 +89,7 @@ def test_no_limit_is_read_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         tmp_path, {"proc/self/limits": "Max locked memory         unlimited            unlimited   bytes\n"}
     )
     facts = read_scheduling(machine, RIG)
-    assert (facts.memlock_bytes, facts.rtprio, facts.may_lock_anything) == (-1, 0, False)
+    assert (facts.memlock_bytes, facts.rtprio, facts.may_lock_all) == (-1, 0, False)
 
 
 def test_the_attempt_in_a_child_gives_an_answer_and_changes_nothing_here() -> None:

@@ -17,7 +17,17 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
 from onrig.tools.doctor import examination as doctor
 from onrig.tools.doctor import punctuality
-from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, Verdict, as_data, exit_code, failed, passed, warned
+from onrig.tools.doctor.finding import (
+    REAL_TIME_PAGE,
+    Check,
+    Needs,
+    Verdict,
+    exit_code,
+    report_data,
+    report_failure,
+    report_pass,
+    report_warning,
+)
 from onrig.tools.doctor.ports import examine_keys
 from onrig.tools.doctor.punctuality import LoopFacts, Measurement
 from onrig.tools.doctor.run_needs import complete_run_bytes, determine_needs, learner_bytes
@@ -130,16 +140,16 @@ def test_a_subject_that_breaks_is_told_and_hides_no_other(monkeypatch: pytest.Mo
     def broken(machine: Machine, needs: Needs) -> Iterable[Check]:
         raise ZeroDivisionError("odd board")
 
-    monkeypatch.setattr(doctor, "_LATER_SUBJECTS", (("cpu", broken), *doctor._LATER_SUBJECTS[2:]))
+    monkeypatch.setattr(doctor, "_LATER_EXAMINATIONS", (("cpu", broken), *doctor._LATER_EXAMINATIONS[2:]))
     checks = by_name(doctor.examine(Machine(), Needs(), all_work(WHEELS), quick=True))
     assert "ZeroDivisionError: odd board" in checks["cpu"].found
     assert {"governor", "disk", "loop"} <= set(checks)
 
 
 def test_only_a_failure_changes_the_exit_code() -> None:
-    assert exit_code([passed("a", ""), warned("b", "", "")]) == 0
-    assert exit_code([passed("a", ""), failed("b", "", "")]) == 3
-    assert as_data({}, [passed("a", "x")]) == {
+    assert exit_code([report_pass("a", ""), report_warning("b", "", "")]) == 0
+    assert exit_code([report_pass("a", ""), report_failure("b", "", "")]) == 3
+    assert report_data({}, [report_pass("a", "x")]) == {
         "machine": {},
         "checks": [{"name": "a", "verdict": "PASS", "found": "x", "remedy": ""}],
     }

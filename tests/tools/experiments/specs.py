@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Cell
 
@@ -32,7 +32,7 @@ def written(folder: Path, text: str, name: str = "small.yaml") -> Path:
 
 
 def cells(path: Path) -> list[Cell]:
-    found = cells_of(load_spec(path), lambda config, settings: [])
+    found = expand_spec(load_spec(path), lambda config, settings: [])
     return [cell for cell in found if isinstance(cell, Cell)]
 
 

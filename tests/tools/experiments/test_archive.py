@@ -75,7 +75,7 @@ def test_an_archive_is_replaced(folder: Path, tmp_path: Path) -> None:
 
 @given(arrays(np.float64, (2, 5), elements=st.floats(-1e6, 1e6) | st.just(np.nan)))
 def test_rounding_is_within_its_bound_and_keeps_what_is_missing(values: np.ndarray) -> None:
-    codes = pack(CellTrials(np.arange(2), values, values, None, None, None), exact=False)
+    codes = pack(CellTrials(np.arange(2), values, values, None, None, None), keep_exact=False)
     if not np.isfinite(values).any():
         assert np.isnan(codes["train"]).all()
         return
@@ -88,7 +88,7 @@ def test_rounding_is_within_its_bound_and_keeps_what_is_missing(values: np.ndarr
 
 def test_scores_that_diverged_are_kept_exactly() -> None:
     values = np.array([[1.0, np.inf]])
-    arrays_ = pack(CellTrials(np.arange(1), values, values, None, None, None), exact=False)
+    arrays_ = pack(CellTrials(np.arange(1), values, values, None, None, None), keep_exact=False)
     assert arrays_["train"].tolist() == [[1.0, np.inf]]
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from onrig.hw.native import executor_of
 from onrig.tools.experiments import cluster
-from onrig.tools.experiments.jobs import Unit, job_of
-from onrig.tools.experiments.workers import OtherExecutor
+from onrig.tools.experiments.jobs import Unit, create_job
+from onrig.tools.experiments.workers import ExecutorMismatch
 from tests.tools.experiments import specs
 from tests.tools.experiments.test_experiment import SPEC, experiment
 
@@ -85,10 +85,10 @@ def test_a_node_that_computes_with_something_else_ends_the_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit = Unit(specs.small_cells(tmp_path)[0], (0,))
-    job = msgspec.structs.replace(job_of(unit), executor=executor_of("riscv64"))
+    job = msgspec.structs.replace(create_job(unit), executor=executor_of("riscv64"))
     answer = cluster.run_remotely(msgspec.json.encode(job), "tests.tools.experiments.fake_engine", {})
     monkeypatch.setattr("ray.get", lambda reference: answer)
-    with pytest.raises(OtherExecutor, match=r"the worker on .* computed by the C library \(riscv64\); here"):
+    with pytest.raises(ExecutorMismatch, match=r"the worker on .* computed by the C library \(riscv64\); here"):
         cluster._outcome(unit, reference=object())
 
 

@@ -8,7 +8,7 @@ import pytest
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import Evaluation, StepRun
 from onrig.runtime.memory.settings import Selection
-from onrig.tools.experiments.cost import Cost, costs_of, updates_of
+from onrig.tools.experiments.cost import Cost, count_updates, estimate_costs
 from onrig.tools.experiments.jobs import Unit
 from onrig.tools.experiments.runner import Tally
 from onrig.tools.experiments.store import WorldCell
@@ -38,10 +38,10 @@ REPLAYING = StepRun(
 
 
 def test_updates_follow_on_whole_groups_of_steps_or_batches() -> None:
-    assert updates_of(_cell(REPLAYING)) == 400
-    assert [updates_of(_cell(REPLAYING), steps) for steps in (50, 299, 300, 500)] == [0, 0, 100, 200]
-    assert updates_of(_batches()) == 10
-    assert updates_of(_batches(), 127) == 1
+    assert count_updates(_cell(REPLAYING)) == 400
+    assert [count_updates(_cell(REPLAYING), steps) for steps in (50, 299, 300, 500)] == [0, 0, 100, 200]
+    assert count_updates(_batches()) == 10
+    assert count_updates(_batches(), 127) == 1
 
 
 def test_a_trial_is_its_steps_updates_and_evaluations() -> None:
@@ -50,7 +50,7 @@ def test_a_trial_is_its_steps_updates_and_evaluations() -> None:
 
 def test_a_few_updates_are_timed_whatever_follows_on_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
-    cost = costs_of([_cell(REPLAYING)], 2)["id"]
+    cost = estimate_costs([_cell(REPLAYING)], 2)["id"]
     assert cost.updates == 1
     assert cost.acting_s > 0.0
     assert cost.evaluation_s > 0.0
@@ -58,7 +58,7 @@ def test_a_few_updates_are_timed_whatever_follows_on_a_step(monkeypatch: pytest.
 
 def test_a_trial_of_one_batch_is_timed_too() -> None:
     run = StepRun("plant:pendulum", 16, Evaluation(every=16), horizon=20, random_steps=0)
-    assert costs_of([_cell(run)], 1)["id"].updates >= 1
+    assert estimate_costs([_cell(run)], 1)["id"].updates >= 1
 
 
 def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,14 +66,14 @@ def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytes
     replayed: list[int] = []
     monkeypatch.setattr("onrig.learner.trials.learning.Replay.learn", lambda self, updates: replayed.append(updates))
     selection = Selection("FIFO[Uniform]", capacity=500, write_probability=0.01)
-    costs_of([_cell(msgspec.structs.replace(REPLAYING, selection=selection))], 2)
+    estimate_costs([_cell(msgspec.structs.replace(REPLAYING, selection=selection))], 2)
     assert replayed == [1, 1, 1]
 
 
 def test_a_full_memory_with_just_enough_room_has_room_for_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     run = msgspec.structs.replace(REPLAYING, selection=Selection("FULL[Uniform]", capacity=REPLAYING.steps))
-    assert costs_of([_cell(run)], 1)["id"].updates >= 1
+    assert estimate_costs([_cell(run)], 1)["id"].updates >= 1
 
 
 def test_progress_counts_gradient_steps() -> None:
@@ -97,5 +97,5 @@ def test_time_left_is_told_by_updates_not_by_evaluations() -> None:
 def test_a_part_of_a_batch_stands_for_all(actors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gathered: list[int] = []
     monkeypatch.setattr("onrig.learner.trials.engine.Trials.train", lambda self, n: gathered.append(n))
-    costs_of([_batches(actors=actors, depth=3, draw="uniform")], 1)
+    estimate_costs([_batches(actors=actors, depth=3, draw="uniform")], 1)
     assert gathered == [4, 4, 4 - actors, actors]

@@ -19,11 +19,11 @@ import pytest
 from onrig.hw.native import executor, executor_of, read_executor
 from onrig.learner.trials.supported import trials_problems
 from onrig.tools.cli import main
-from onrig.tools.experiments.grid import cells_of
-from onrig.tools.experiments.options import ExperimentOptions, _workers
+from onrig.tools.experiments.grid import expand_spec
+from onrig.tools.experiments.options import ExperimentOptions, _create_workers
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, read_cells, read_spec, read_trials, write_cells, write_trial
-from onrig.tools.experiments.workers import OtherExecutor
+from onrig.tools.experiments.workers import ExecutorMismatch
 from onrig.tools.machine import Machine
 from tests.tools.experiments import specs
 from tests.tools.experiments.specs import written
@@ -175,13 +175,13 @@ def test_a_worker_that_computes_with_something_else_ends_it_with_2(
         slots = 1
 
         def run(self, units: object) -> Iterator[None]:
-            raise OtherExecutor("the worker on node7 does not fit")
+            raise ExecutorMismatch("the worker on node7 does not fit")
             yield
 
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("onrig.tools.experiments.options._workers", lambda args: Workers())
+    monkeypatch.setattr("onrig.tools.experiments.options._create_workers", lambda args: Workers())
     assert experiment(spec) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("onrig experiment: the worker on node7 does not fit; continue with `onrig experiment ")
@@ -207,7 +207,7 @@ def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest
     ("arguments", "message"),
     [
         (["--out", "tiny.yaml"], "'tiny.yaml' is not a folder"),
-        (["--out", "full"], "'full' is not empty and contains no experiment; choose another folder"),
+        (["--out", "full"], "'full' is not empty but contains no experiment; choose another folder"),
         (["--out", "tiny.yaml/deeper"], "'tiny.yaml/deeper' cannot be written: Not a directory"),
         (["--out", "none", "--resume"], "'none' does not exist; omit --resume to start it"),
         (["--resume"], "--resume: no folder runs/tiny-N; omit --resume to start the experiment"),
@@ -265,7 +265,7 @@ def test_a_dry_run_knows_what_share_of_a_cpu_a_container_grants(
     spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
     assert experiment(spec, "--dry-run") == 0
     assert " on the 0.5 CPUs available to this process (" in capsys.readouterr().out.splitlines()[-1]
-    assert _workers(ExperimentOptions()).slots == 1
+    assert _create_workers(ExperimentOptions()).slots == 1
 
 
 def test_a_dry_run_that_goes_on_counts_what_is_left(
@@ -273,7 +273,7 @@ def test_a_dry_run_that_goes_on_counts_what_is_left(
 ) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
-    (cell,) = cells_of(load_spec(spec), lambda config, settings: [])
+    (cell,) = expand_spec(load_spec(spec), lambda config, settings: [])
     folder = tmp_path / "out"
     folder.mkdir()
     write_cells(folder, [cell])
@@ -311,7 +311,7 @@ def test_two_at_once_in_one_folder_are_kept_apart(
     fcntl.flock(fd, fcntl.LOCK_EX)
     assert experiment(spec, "--out", folder) == 2
     os.close(fd)
-    assert capsys.readouterr().err == f"onrig experiment: '{folder}': in use by another `onrig experiment`\n"
+    assert capsys.readouterr().err == f"onrig experiment: '{folder}' is in use by another `onrig experiment`\n"
     assert list(folder.iterdir()) == []
 
 
@@ -319,7 +319,7 @@ def test_two_at_once_in_one_folder_are_kept_apart(
 def test_an_experiment_whose_trials_have_all_diverged_is_no_success(
     spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: int, code: int
 ) -> None:
-    cells, out = cells_of(load_spec(spec), trials_problems), tmp_path / "out"
+    cells, out = expand_spec(load_spec(spec), trials_problems), tmp_path / "out"
     out.mkdir()
     write_cells(out, cells)
     for number, (cell, seed) in enumerate((cell, seed) for cell in cells for seed in range(3)):

@@ -14,7 +14,7 @@ from onrig.runtime.config.document import find_config, shipped_names
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import cell_id, equal_settings, load_spec
 from onrig.tools.experiments.store import Cell
 from tests.tools.experiments import specs
@@ -165,7 +165,7 @@ def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: P
         ("{config: pendulum, grid: {learner.ddpg.tau: [much]}}", "much", "expected a number, such as 0.5, got 'much'"),
         ("{config: pendulum, grid: {learner.ddpg.gama: [0.9]}}", "0.9", "unknown field 'gama'"),
         ("{config: pendulum, grid: {alpha: [1, 2]}}", "{alpha", "the cell pendulum, alpha 2 is the same as pendulum,"),
-        ("{config: pendulum, set: {seed: 3}}", "seed", "'seed' is set by the spec's own 'first_seed'"),
+        ("{config: pendulum, set: {seed: 3}}", "seed", "'seed' is set by the key 'first_seed'"),
         (
             "{config: pendulum, set: {capacity: 99}, grid: {selection.capacity: [50]}}",
             "selection",
@@ -207,7 +207,7 @@ def test_a_bad_spec_is_refused_at_its_line(tmp_path: Path, old: str, new: str, e
 def test_too_few_episodes_for_a_single_batch_are_refused(tmp_path: Path) -> None:
     head = HEAD.replace("episodes: 100", "episodes: 2\nset: {task.episode_s: 0.1, strategy: 'FIFO[Uniform]'}")
     assert problems(tmp_path, "- config: pendulum", head) == [
-        "4:11: 2 episodes of 5 steps are too few for a batch of 16 at episodes"
+        "4:11: 2 episodes of 5 steps do not fill a batch of 16 at episodes"
     ]
 
 
@@ -225,7 +225,7 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
 
     path = specs.written(tmp_path, HEAD + "  - {config: pendulum, grid: {algorithm: [ddpg, dqn]}}\n")
     with pytest.raises(ConfigError) as refused:
-        cells_of(load_spec(path), no_dqn)
+        expand_spec(load_spec(path), no_dqn)
     assert str(refused.value) == f"{path}:6:49: no dqn today"
 
 
@@ -247,7 +247,7 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
     file = load_spec(find_config(name, "experiments"))
     assert file.spec.name == name
     assert file.spec.figures or file.spec.steps
-    found = cells_of(
+    found = expand_spec(
         file, trials_problems, lambda run: list(step_problems(run))
     )  # the tasks themselves may need an extra
     assert len(found) > 1

@@ -13,10 +13,18 @@ import pytest
 from onrig.hw.native import executor_of
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.supported import trial_bytes
-from onrig.tools.experiments.jobs import Unit, do, engine_named, job_of
-from onrig.tools.experiments.runner import AT_ONCE, Outcome, Tally, at_once_of, missing_units, run_units, split
+from onrig.tools.experiments.jobs import Unit, create_job, load_engine, run_job
+from onrig.tools.experiments.runner import (
+    MAX_JOINT_TRIALS,
+    Outcome,
+    Tally,
+    max_joint_trials,
+    missing_units,
+    run_units,
+    split_units,
+)
 from onrig.tools.experiments.store import Cell, WorldCell, read_trials
-from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor
+from onrig.tools.experiments.workers import ExecutorMismatch, LocalWorkers, NoWorkers
 from onrig.tools.workers import Unavailable
 from tests.tools.experiments import specs
 from tests.tools.experiments.fake_engine import DEADLY_SEED, FAULTY_SEED
@@ -40,13 +48,18 @@ class Silent:
 
 
 def run(
-    folder: Path, cells: Sequence[Cell], seeds: Sequence[int], slots: int, at_once: int, display: Silent | None = None
+    folder: Path,
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    slots: int,
+    n_joint_trials: int,
+    display: Silent | None = None,
 ) -> Outcome:
     todo = missing_units(folder, cells, seeds)
     there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
     workers = LocalWorkers(slots, ENGINE)
     try:
-        return run_units(folder, split(todo, slots, at_once), there, workers, display or Silent())
+        return run_units(folder, split_units(todo, slots, n_joint_trials), there, workers, display or Silent())
     finally:
         workers.close()
 
@@ -123,17 +136,17 @@ def test_a_full_disk_ends_it_and_leaves_what_was_whole(
 
 @pytest.mark.parametrize(("slots", "at_once", "sizes"), [(1, 16, [13, 13, 12, 12]), (8, 16, [7, 7, 7, 7, 7, 7, 7, 1])])
 def test_units_are_of_equal_size_and_enough_for_all(
-    cells: list[Cell], slots: int, at_once: int, sizes: list[int]
+    cells: list[Cell], slots: int, n_joint_trials: int, sizes: list[int]
 ) -> None:
-    found = split([Unit(cells[0], tuple(range(50)))], slots, at_once)
+    found = split_units([Unit(cells[0], tuple(range(50)))], slots, n_joint_trials)
     assert sum((unit.seeds for unit in found), ()) == tuple(range(50))
-    assert max(len(unit.seeds) for unit in found) <= at_once
+    assert max(len(unit.seeds) for unit in found) <= n_joint_trials
     assert len(found) == len(sizes)
     assert max(len(u.seeds) for u in found) - min(len(u.seeds) for u in found) <= 1
 
 
 def test_the_first_seeds_of_all_cells_come_first(cells: list[Cell]) -> None:
-    found = split([Unit(cell, (0, 1, 2, 3)) for cell in cells[:2]], 1, 2)
+    found = split_units([Unit(cell, (0, 1, 2, 3)) for cell in cells[:2]], 1, 2)
     assert [(unit.cell.id, unit.seeds) for unit in found] == [
         (cells[0].id, (0, 1)),
         (cells[1].id, (0, 1)),
@@ -167,15 +180,15 @@ def test_as_many_trials_run_at_once_as_fit_into_memory(monkeypatch: pytest.Monke
     each = trial_bytes(run)
     assert each >= 20_000_000 * 4 * (3 + 1 + 3 + 1)
     cell = WorldCell("id", {"world": "Pendulum-v1"}, run)
-    assert at_once_of([cell], 1) == int(0.6 * (10 << 30) / each) > at_once_of([cell], 2) >= 1
-    assert at_once_of([WorldCell("id", {}, StepRun("gym:Pendulum-v1", 1000))], 2) == AT_ONCE
+    assert max_joint_trials([cell], 1) == int(0.6 * (10 << 30) / each) > max_joint_trials([cell], 2) >= 1
+    assert max_joint_trials([WorldCell("id", {}, StepRun("gym:Pendulum-v1", 1000))], 2) == MAX_JOINT_TRIALS
 
 
 def test_a_job_of_another_executor_is_refused_and_named(cells: list[Cell]) -> None:
-    job = msgspec.structs.replace(job_of(Unit(cells[0], (0,))), executor=executor_of("riscv64"))
+    job = msgspec.structs.replace(create_job(Unit(cells[0], (0,))), executor=executor_of("riscv64"))
     said = f"the worker on {platform.node()} is unsuitable: trials are computed by the C library (riscv64); here it"
     with pytest.raises(Unavailable, match=re.escape(said)):
-        do(job, engine_named(ENGINE), lambda episodes: pytest.fail("it began"))
+        run_job(job, load_engine(ENGINE), lambda episodes: pytest.fail("it began"))
 
 
 def test_a_worker_with_another_executor_ends_the_experiment(
@@ -183,8 +196,8 @@ def test_a_worker_with_another_executor_ends_the_experiment(
 ) -> None:
     monkeypatch.setattr("onrig.tools.experiments.jobs.executor", lambda: executor_of("riscv64"))
     workers = LocalWorkers(1, ENGINE)
-    with pytest.raises(OtherExecutor, match=r"C library \(riscv64\); here"):
-        run_units(tmp_path, split(missing_units(tmp_path, cells, range(2)), 1, 1), 0, workers, Silent())
+    with pytest.raises(ExecutorMismatch, match=r"C library \(riscv64\); here"):
+        run_units(tmp_path, split_units(missing_units(tmp_path, cells, range(2)), 1, 1), 0, workers, Silent())
     workers.close()
     assert missing_units(tmp_path, cells, range(2))[0].seeds == (0, 1)
 
@@ -197,7 +210,7 @@ def test_an_interrupt_ends_the_workers(tmp_path: Path, cells: list[Cell]) -> Non
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_units(tmp_path, split(missing_units(tmp_path, cells, range(4)), 2, 1), 0, workers, Interrupted())
+        run_units(tmp_path, split_units(missing_units(tmp_path, cells, range(4)), 2, 1), 0, workers, Interrupted())
     pids = workers.pids
     assert pids
     workers.close()

@@ -13,10 +13,10 @@ from onrig.runtime.config.document import find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
-from onrig.tools.experiments.cost import kind_of
-from onrig.tools.experiments.folder import Unsuitable, check_folder
-from onrig.tools.experiments.grid import cells_of
-from onrig.tools.experiments.jobs import ENGINE, Unit, do, engine_named, job_of, trials_of
+from onrig.tools.experiments.cost import cost_key
+from onrig.tools.experiments.folder import UnsuitableFolder, check_folder
+from onrig.tools.experiments.grid import expand_spec
+from onrig.tools.experiments.jobs import ENGINE, Unit, create_job, decode_trials, load_engine, run_job
 from onrig.tools.experiments.runner import Tally
 from onrig.tools.experiments.spec import equal_settings, load_spec
 from onrig.tools.experiments.store import (
@@ -50,7 +50,7 @@ SMALL = """
 
 
 def _cells(path: Path) -> list[WorldCell]:
-    found = cells_of(load_spec(path), lambda config, settings: [])
+    found = expand_spec(load_spec(path), lambda config, settings: [])
     return [cell for cell in found if isinstance(cell, WorldCell)]
 
 
@@ -108,8 +108,8 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     told: list[int] = []
     for cell in cells[:2]:
         unit = Unit(cell, (0, 1, 2))
-        finished = do(job_of(unit), engine_named("onrig.learner.trials.engine"), told.append)
-        for seed, trial in zip(unit.seeds, trials_of(finished), strict=True):
+        finished = run_job(create_job(unit), load_engine("onrig.learner.trials.engine"), told.append)
+        for seed, trial in zip(unit.seeds, decode_trials(finished), strict=True):
             assert trial.evaluation.shape == (2,)
             assert trial.batch_noise is None
             assert trial.replayed is not None
@@ -175,10 +175,12 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
     (changed,) = _cells(spec)
     assert changed.id != cell.id
     with pytest.raises(ValueError, match="has changed since the experiment began"):
-        do(job_of(Unit(cell, (0,))), engine_named(ENGINE), lambda episodes: None)
+        run_job(create_job(Unit(cell, (0,))), load_engine(ENGINE), lambda episodes: None)
     (tmp_path / "out").mkdir()
     write_cells(tmp_path / "out", [cell])
-    with pytest.raises(Unsuitable, match=r"started with other settings in the run of 'plant:.*mine.yaml'; restore it"):
+    with pytest.raises(
+        UnsuitableFolder, match=r"started with other settings in the run of 'plant:.*mine.yaml'; restore it"
+    ):
         check_folder(tmp_path / "out", [changed], resume=True)
 
 
@@ -194,10 +196,10 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
 def test_cells_that_differ_in_fractions_alone_are_probed_once(tmp_path: Path, change: str, alike: bool) -> None:
     first, other, _ = _cells(written(tmp_path, SMALL))
     changed, *_ = _cells(written(tmp_path, SMALL.replace("hidden: [4], batch: 4", change)))
-    assert (kind_of(first.config) == kind_of(changed.config)) is alike
-    assert kind_of(first.config) != kind_of(other.config)
+    assert (cost_key(first.config) == cost_key(changed.config)) is alike
+    assert cost_key(first.config) != cost_key(other.config)
     larger, *_ = _cells(written(tmp_path, SMALL.replace("capacity: [30]", "capacity: [35]")))
-    assert kind_of(first.config) == kind_of(larger.config)
+    assert cost_key(first.config) == cost_key(larger.config)
 
 
 def test_check_and_dry_run_tell_what_there_is_and_what_it_costs(

@@ -12,7 +12,7 @@ from onrig.tools.reports.results import (
     compare_with_baseline,
     compare_with_plainer_sampling,
     estimate,
-    groups,
+    group_by_conditions,
     read_experiment,
 )
 from tests.tools.reports.synthetic import Make, cell, flat, raw, write_experiment
@@ -32,7 +32,7 @@ def test_each_strategy_is_compared_with_fifo_uniform_by_common_seeds(tmp_path: P
     cells = [cell(strategy=s) for s in ("FULL[Uniform]", "FIFO[Uniform]", "FULL[PER]")]
     write_experiment(tmp_path, cells, 4, make=by_strategy, done=lambda one, seed: one is not cells[0] or seed != 1)
     found = compare_with_baseline(read_experiment(tmp_path).results)
-    assert [(d.strategy, d.against, d.pairs) for d in found] == [
+    assert [(d.strategy, d.reference, d.n_pairs) for d in found] == [
         ("FULL[Uniform]", "FIFO[Uniform]", 3),
         ("FULL[PER]", "FIFO[Uniform]", 4),
     ]
@@ -40,25 +40,25 @@ def test_each_strategy_is_compared_with_fifo_uniform_by_common_seeds(tmp_path: P
     assert found[0].final.value == pytest.approx(0.2)
     assert found[1].highest.value == pytest.approx(0.1)
     assert found[0].rise.value == pytest.approx(1.0)
-    assert found[0].censored
+    assert found[0].is_censored
 
 
 def test_without_fifo_uniform_the_first_strategy_is_the_baseline(tmp_path: Path) -> None:
     found = compare_with_baseline(results(tmp_path, [cell(strategy=s) for s in ("FULL[PER]", "FULL[Uniform]")]))
-    assert [(d.strategy, d.against) for d in found] == [("FULL[Uniform]", "FULL[PER]")]
+    assert [(d.strategy, d.reference) for d in found] == [("FULL[Uniform]", "FULL[PER]")]
 
 
 def test_only_the_same_conditions_are_compared(tmp_path: Path) -> None:
     cells = [cell("pendulum", strategy="FIFO[Uniform]"), cell("magman", strategy="FULL[Uniform]")]
     found = results(tmp_path, cells)
-    assert [g.conditions for g in groups(found)] == ["pendulum", "magman"]
+    assert [g.conditions for g in group_by_conditions(found)] == ["pendulum", "magman"]
     assert compare_with_baseline(found) == []
 
 
 def test_sampling_is_compared_with_uniform_and_with_the_uncorrected_for_the_same_retention(tmp_path: Path) -> None:
     names = ("FIFO[Uniform]", "FIFO[PER]", "FIFO[PER+IS]", "FULL[PER]", "FULL[Uniform]")
     found = compare_with_plainer_sampling(results(tmp_path, [cell(strategy=s) for s in names]))
-    pairs = [(d.strategy, d.against, round(d.final.value, 9)) for d in found]
+    pairs = [(d.strategy, d.reference, round(d.final.value, 9)) for d in found]
     assert pairs == [("FIFO[PER+IS]", "FIFO[PER]", 0.1), ("FULL[PER]", "FULL[Uniform]", -0.1)]
 
 
@@ -73,7 +73,7 @@ def test_estimates_are_those_of_the_evaluation_and_tell_who_never_rose(tmp_path:
     assert e.final.value == pytest.approx(0.9)
     assert e.highest.value == pytest.approx(0.9)
     assert e.rise.value == 12.5
-    assert (e.never, e.censored) == (1, False)
+    assert (e.n_never_rose, e.is_censored) == (1, False)
 
 
 def test_comparisons_under_the_same_conditions_are_corrected_for_their_number(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from onrig.tools.cli import main
 from onrig.tools.experiments.store import Cell, Trial
-from onrig.tools.reports.experiment import missing_figures
+from onrig.tools.reports.experiment import missing_figure_notes
 from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -47,13 +47,13 @@ def test_an_experiment_is_told_in_figures_tables_and_one_page(
     assert row(tables, "pendulum", "FULL[PER]")[5:] == ["1 [1, 1]", "12 of 12 (at least 78 %)"]
     assert row(tables, "pendulum", "FULL[PER] − FIFO[Uniform]")[3] == "▲ 0.008 [0.008, 0.008] *"
     assert row(tables, "pendulum", "FULL[PER] − FULL[Uniform]")[1] == "▲ +0.200 [+0.200, +0.200]"
-    assert "* ▲ FULL[Uniform] against FIFO[Uniform]: above in μ_final by 0.200 [0.200, 0.200]" in tables
+    assert "* ▲ FULL[Uniform] compared with FIFO[Uniform]: μ_final higher by 0.200 [0.200, 0.200]" in tables
 
     page = (tmp_path / "report.html").read_text()
     assert "A &lt;b&gt;title&lt;/b&gt;" in page
     assert page.count("data:image/png;base64,") == 2
     assert not re.search(r"<script|https?://|<link|@import|url\(", page)
-    order = [page.index(part) for part in ("At a glance", "Figures", "Differences to", "All cells", ">Spec</h2>")]
+    order = [page.index(part) for part in ("At a glance", "Figures", "Differences from", "All cells", ">Spec</h2>")]
     assert order == sorted(order)
     assert "n = 12" in page
 
@@ -86,7 +86,7 @@ def test_an_unfinished_experiment_is_told_as_far_as_it_got(tmp_path: Path, capsy
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "Unfinished: 1 of 12 trials, in 1 of 3 cells" in out
-    assert "Some medians are of 1 trials: fewer than 6 have no 95 % interval" in out
+    assert "Some medians are of 1 trials: with fewer than 6, they have no 95 % interval" in out
     tables = (tmp_path / "tables.md").read_text()
     assert row(tables, "FIFO[Uniform]") == [
         *("1/4", "0.500", "0.500", "0.500", "0.500", "≥ 120", "0 of 1 (at least 0 %)")
@@ -117,15 +117,20 @@ def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
     [
         ([3, 12, "table-6"], {3, 12}, True, []),
         ([6, 9, 23], {5, 10}, False, []),
-        (["12", 16], {3}, False, ["Figure 12 is not drawn: it needs", "Figure 16 is not drawn: no report draws it."]),
-        (["table-9"], {3}, True, ["'table-9' is missing: expected the number of a figure"]),
-        (["table-6"], {3}, False, ["Table 6 is missing: no finished trial has noise"]),
+        (
+            ["12", 16],
+            {3},
+            False,
+            ["Figure 12 is not drawn: it needs", "Figure 16 is not drawn: no report includes it."],
+        ),
+        (["table-9"], {3}, True, ["Unknown figure 'table-9' in the spec: expected the number"]),
+        (["table-6"], {3}, False, ["Table 6 is missing: no finished trial measured noise"]),
     ],
 )
 def test_what_is_wanted_and_not_drawn_has_a_line(
     wanted: list[int | str], drawn: set[int], noisy: bool, lines: list[str]
 ) -> None:
-    found = missing_figures(wanted, drawn, has_noise=noisy)
+    found = missing_figure_notes(wanted, drawn, has_noise=noisy)
     assert len(found) == len(lines)
     assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))
 

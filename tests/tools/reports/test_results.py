@@ -27,13 +27,13 @@ def test_episodes_that_were_not_evaluated_are_left_out_with_their_numbers_kept(t
     assert result.episodes.tolist() == list(range(10, 201, 10))
     assert result.rise.episode.tolist() == [160] * 3
     assert result.final == pytest.approx(np.linspace(0.56, 1.01, 10).mean()), "the last 100 episodes hold ten of them"
-    assert result.evaluated
+    assert result.is_evaluated
 
 
 def test_without_evaluation_training_counts(tmp_path: Path) -> None:
     nothing = np.full(200, np.nan)
     result = only(tmp_path, lambda one, seed: Trial(raw(one, np.full(200, 0.3)), nothing, None))
-    assert not result.evaluated
+    assert not result.is_evaluated
     assert result.final == pytest.approx([0.3] * 3)
 
 
@@ -46,7 +46,7 @@ def test_trials_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> 
 
     result = only(tmp_path, make)
     assert result.seeds.tolist() == [0, 2]
-    assert result.spoilt == 1
+    assert result.n_non_finite == 1
     assert result.final == pytest.approx([0.5, 0.52])
 
 
@@ -60,15 +60,15 @@ def test_a_cell_all_of_whose_trials_diverge_is_lost_and_not_cut_short(tmp_path: 
     write_experiment(tmp_path, [one], 3, make=make)
     experiment = read_experiment(tmp_path)
     assert experiment.results == []
-    (lost,) = experiment.lost
-    assert lost.spoilt == 3
+    (lost,) = experiment.unusable
+    assert lost.n_non_finite == 3
 
 
 def test_cells_without_finished_trials_are_no_results_but_count(tmp_path: Path) -> None:
     cells = [cell(strategy=s) for s in ("FIFO[Uniform]", "FULL[Uniform]")]
     write_experiment(tmp_path, cells, 3, done=lambda one, seed: one is cells[1] and seed < 2)
     experiment = read_experiment(tmp_path)
-    assert (experiment.cells, experiment.trials, experiment.finished) == (2, 2, False)
+    assert (experiment.n_cells, experiment.n_trials, experiment.is_finished) == (2, 2, False)
     assert [r.setting.strategy for r in experiment.results] == ["FULL[Uniform]"]
 
 

@@ -14,7 +14,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import Selection
 from onrig.tools.cli import main
 from onrig.tools.experiments.cost import COSTS, Cost, write_costs
-from onrig.tools.experiments.grid import cells_of, shown
+from onrig.tools.experiments.grid import cell_text, expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.load import load
@@ -41,7 +41,7 @@ TASK = load("pendulum").task.normalization
 
 
 def _cells(folder: Path, text: str = SPEC) -> list[WorldCell]:
-    found = cells_of(load_spec(written(folder, text, "spec.yaml")), lambda config, settings: [])
+    found = expand_spec(load_spec(written(folder, text, "spec.yaml")), lambda config, settings: [])
     return [cell for cell in found if isinstance(cell, WorldCell)]
 
 
@@ -53,7 +53,7 @@ def _returns(performance: np.ndarray) -> np.ndarray:
 def test_a_block_may_say_what_its_cells_are_called(tmp_path: Path) -> None:
     cheap, dear, _ = _cells(tmp_path)
     assert cheap.label == {"world": "pendulum", "called": "cheap"}
-    assert shown(dear) == "pendulum, dear"
+    assert cell_text(dear) == "pendulum, dear"
     with pytest.raises(ConfigError, match="two cells are both pendulum, cheap"):
         _cells(tmp_path, SPEC.replace("called: dear", "called: cheap"))
 
@@ -71,7 +71,7 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     # 500 updates of 1 ms; 1000 of 2 ms, of which a quarter fits; 5 iterations of 0.05 s: all of them.
     costs = {c.id: Cost(0.0, s, 0.0, 1) for c, s in zip(cells, (1e-3, 2e-3, 0.05), strict=True)}
     sheet = scores_sheet([one for one in scored if one is not None], costs)
-    found = [dict(zip(sheet.heads, row, strict=True)) for row in sheet.rows]
+    found = [dict(zip(sheet.header, row, strict=True)) for row in sheet.rows]
     assert [row["steps at equal compute"] for row in found] == ["100 %", "20 %", "100 %"]
     assert [row["updates"] for row in found] == ["500", "1000", "5"]
     assert [row["compute, s"] for row in found] == ["0.5", "2.0", "0.2"]
@@ -79,10 +79,10 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     assert [row["lowest"] for row in found] == ["0.900"] * 3
     assert [row["0.8 at"] for row in found] == ["900 [800, 900]"] * 3
     assert [row["reached"] for row in found] == ["5 of 5 (at least 55 %)"] * 3
-    assert found[1]["final there"] == "0.150 [0.100, 0.200]"
-    assert found[1]["area there"] == "0.100 [0.050, 0.150]"
-    assert found[2]["final there"] == found[2]["final"]
-    assert "final there" not in scores_sheet([one for one in scored if one is not None], {}).heads
+    assert found[1]["final at equal compute"] == "0.150 [0.100, 0.200]"
+    assert found[1]["area at equal compute"] == "0.100 [0.050, 0.150]"
+    assert found[2]["final at equal compute"] == found[2]["final"]
+    assert "final at equal compute" not in scores_sheet([one for one in scored if one is not None], {}).header
 
 
 def test_the_best_is_ahead_of_those_that_it_beats_in_pairs() -> None:

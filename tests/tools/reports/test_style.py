@@ -16,7 +16,7 @@ from onrig.tools.reports.style import (
     band_alpha,
     ordinal_look,
     page_colour,
-    spread,
+    spread_positions,
     strategy_look,
     surface_colours,
 )
@@ -25,7 +25,7 @@ from onrig.tools.reports.style import (
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_labels_keep_their_order_and_distance_within_the_panel(wanted: list[float]) -> None:
     gap = 0.08
-    places = spread(sorted(wanted), gap)
+    places = spread_positions(sorted(wanted), gap)
     assert len(places) == len(wanted)
     assert min(places) >= -1e-9
     assert max(places) <= 1 + 1e-9
@@ -33,9 +33,9 @@ def test_labels_keep_their_order_and_distance_within_the_panel(wanted: list[floa
 
 
 def test_labels_with_room_stay_where_they_belong_and_a_pair_moves_apart_evenly() -> None:
-    assert spread([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9])
-    assert spread([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
-    assert spread([1.0, 1.0], 0.1) == pytest.approx([0.9, 1.0])
+    assert spread_positions([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9])
+    assert spread_positions([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
+    assert spread_positions([1.0, 1.0], 0.1) == pytest.approx([0.9, 1.0])
 
 
 def test_every_strategy_looks_different_whoever_registered_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_eight_lines_are_told_apart_by_every_kind_of_sight(sight: NDArray[np.flo
 
 
 def test_reports_have_the_colours_of_the_page_by_day() -> None:
-    css = style.palette()
+    css = style.palette_css()
     assert f"--accent: {style.page_colour('accent')}" in css.partition("light")[2]
 
 

@@ -8,7 +8,7 @@ from onrig.tools.experiments.store import Cell
 from onrig.tools.reports import style
 from onrig.tools.reports.curves import draw_curves, group_by_figure
 from onrig.tools.reports.results import Result, read_experiment
-from onrig.tools.reports.sweeps import SWEEPS, figure_number, lines_of
+from onrig.tools.reports.sweeps import SWEEPS, paper_figure, sweep_lines
 from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
 
 FIFO = "FIFO[Uniform]"
@@ -51,8 +51,8 @@ LINES = {5: 4, 7: 2, 8: 2, 9: 2, 10: 2, 11: 1, 20: 2, 21: 1}
 @pytest.mark.parametrize("number", GRIDS)
 def test_a_grid_gives_the_figure_that_shows_its_sweep_and_no_other(tmp_path: Path, number: int) -> None:
     found = results(tmp_path, GRIDS[number])
-    drawn = {s.slug: lines_of(s, found) for s in SWEEPS}
-    numbers = [figure_number(s, drawn[s.slug])[0] for s in SWEEPS if drawn[s.slug]]
+    drawn = {s.slug: sweep_lines(s, found) for s in SWEEPS}
+    numbers = [paper_figure(s, drawn[s.slug])[0] for s in SWEEPS if drawn[s.slug]]
     assert numbers == [number]
     [lines] = [lines for lines in drawn.values() if lines]
     assert len(lines) == LINES[number]
@@ -62,7 +62,7 @@ def test_a_grid_gives_the_figure_that_shows_its_sweep_and_no_other(tmp_path: Pat
 
 def test_two_values_make_no_sweep(tmp_path: Path) -> None:
     found = results(tmp_path, [cell("pendulum", *noise(s)) for s in (0, 0.02)])
-    assert not any(lines_of(s, found) for s in SWEEPS)
+    assert not any(sweep_lines(s, found) for s in SWEEPS)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from onrig.learner.trials.step_run import REPLAYED, Evaluation, StepRun
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import Selection
 from onrig.tools.cli import main
-from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.reports import style
-from onrig.tools.reports.world_plots import draw_capacities, looks_of
-from onrig.tools.reports.world_results import WorldResult, size_by_rule
+from onrig.tools.reports.world_plots import cell_looks, draw_capacities
+from onrig.tools.reports.world_results import WorldResult, buffer_size_by_rule
 from tests.tools.experiments.specs import written
 
 
@@ -48,7 +48,7 @@ SCORES = {"random": 0.5, "old": 0.6, "present": 0.7}
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     spec = written(tmp_path, SPEC, "spec.yaml")
-    cells = list(cells_of(load_spec(spec), lambda config, settings: []))
+    cells = list(expand_spec(load_spec(spec), lambda config, settings: []))
     write_cells(tmp_path, cells)
     for k, cell in enumerate(cells):
         for seed in range(5):
@@ -68,7 +68,7 @@ def test_the_rule_of_thumb_is_of_an_algorithm_that_replays_all(algorithm: str, a
     returns = np.array([[-900.0, -100.0]])
     result = WorldResult(WorldCell("id", {"world": "pendulum"}, run), np.arange(1), returns, 1, None, None)
     assert str(result.strategy) == "FULL[Uniform]"
-    assert (size_by_rule([result]) is not None) is applies
+    assert (buffer_size_by_rule([result]) is not None) is applies
 
 
 def test_sizes_are_compared_where_nothing_else_differs(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_cell_looks_the_same_in_each_task() -> None:
         return WorldResult(cell, np.arange(1), np.zeros((1, 2)), 1, None, None)
 
     of_one, of_other = [of("pendulum", name) for name in ("DDPG", "DQN", "NAF")], [of("magman", "DDPG")]
-    looks = looks_of({"pendulum": of_one, "magman": [*of_other, of("magman", "NAF")]})
+    looks = cell_looks({"pendulum": of_one, "magman": [*of_other, of("magman", "NAF")]})
     assert [*looks] == ["DDPG", "DQN", "NAF"]
     assert len(set(looks.values())) == 3
 
@@ -100,7 +100,7 @@ def test_batches_are_compared_by_their_origin(folder: Path) -> None:
 
 
 def test_the_distance_from_the_policies_that_acted_is_that_of_the_end_where_it_is_finite(folder: Path) -> None:
-    cell = cells_of(load_spec(folder / "spec.yaml"), lambda config, settings: [])[0]
+    cell = expand_spec(load_spec(folder / "spec.yaml"), lambda config, settings: [])[0]
     replayed = np.full((len(REPLAYED), 4), np.nan)
     write_trial(folder, cell, 5, Trial(np.zeros(4), np.zeros(4), None, replayed))
     assert main(["report", str(folder)]) == ExitCode.OK
@@ -128,7 +128,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
     spec = SPEC.replace("gym:Pendulum-v1", "plant:pendulum").replace(
         "set: {random", "set: {options.shield: true, random"
     )
-    cells = list(cells_of(load_spec(written(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
+    cells = list(expand_spec(load_spec(written(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
     write_cells(tmp_path, cells)
     returns = np.zeros(4)
     counts = np.array([[40.0, 20.0, 20.0, 10.0], [4.0, 0.0, 0.0, 0.0]])  # of 100 steps each
@@ -143,7 +143,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
 
 
 def test_a_measure_that_no_cell_has_is_not_plotted(tmp_path: Path) -> None:
-    cells = list(cells_of(load_spec(written(tmp_path, SPEC, "spec.yaml")), lambda config, settings: []))
+    cells = list(expand_spec(load_spec(written(tmp_path, SPEC, "spec.yaml")), lambda config, settings: []))
     write_cells(tmp_path, cells)
     for seed in range(2):
         write_trial(
@@ -159,7 +159,7 @@ def test_scores_are_not_by_a_run_that_has_changed_since(tmp_path: Path) -> None:
         "{rig: pendulum, task: swingup, rate_hz: 50, episodes: 9, device: {twin: {plant: {kind: pendulum}}}}\n"
     )
     spec = SPEC.replace("gym:Pendulum-v1", "plant:./mine.yaml")
-    cells = list(cells_of(load_spec(written(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
+    cells = list(expand_spec(load_spec(written(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
     write_cells(tmp_path, cells)
     for seed in range(2):
         write_trial(tmp_path, cells[0], seed, Trial(np.zeros(4), np.zeros(4)))

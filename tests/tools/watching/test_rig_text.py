@@ -14,19 +14,19 @@ from onrig.tools.watching.rig_text import (
     Sketch,
     Track,
     bar,
-    both_ways,
+    centred_bar,
     columns,
+    create_sketch,
     rig_rows,
     scene_rows,
-    sketch_of,
     sparkline,
 )
-from onrig.tools.watching.snapshot import Now
+from onrig.tools.watching.snapshot import LastStep
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 
-def now(observation: tuple[float, ...], commanded: tuple[float, ...]) -> Now:
-    return Now(observation, commanded, 0.5, 0.1, Rule.NONE)
+def now(observation: tuple[float, ...], commanded: tuple[float, ...]) -> LastStep:
+    return LastStep(observation, commanded, 0.5, 0.1, Rule.NONE)
 
 
 def heavy(rows: list[str]) -> tuple[float, float]:
@@ -42,7 +42,7 @@ def test_the_pendulum_hangs_down_at_zero_and_stands_up_at_pi() -> None:
     aimless = replace(PENDULUM, task=replace(task, reward=replace(task.reward, target={})))
 
     def dial(angle: float) -> tuple[float, float]:
-        return heavy(scene_rows(sketch_of(aimless), now((angle, 0.0), (0.0,)), 9))
+        return heavy(scene_rows(create_sketch(aimless), now((angle, 0.0), (0.0,)), 9))
 
     assert dial(0.0)[1] > 0.5
     assert dial(math.pi)[1] < -0.5
@@ -59,7 +59,7 @@ def test_the_ball_is_where_it_is_over_its_coils() -> None:
 
 
 def test_strong_coils_are_high() -> None:
-    sketch = sketch_of(MAGMAN)
+    sketch = create_sketch(MAGMAN)
     coils = rig_rows(MAGMAN.rig, sketch, now((0.0, 0.0), (0.0, 0.6, 0.3, 0.0)), 40, 8)[2].split()
     assert coils == ["·", "█", "▄", "·"]
 
@@ -70,7 +70,7 @@ def test_strong_coils_are_high() -> None:
 @pytest.mark.parametrize("value", [0.0, 1e9, -1e9, math.nan, math.inf])
 def test_it_fits_whatever_the_rig_says(config: RunConfig, unicode: bool, size: tuple[int, int], value: float) -> None:
     n = len(config.rig.actuators)
-    for sketch in (sketch_of(config), Sketch()):
+    for sketch in (create_sketch(config), Sketch()):
         rows = rig_rows(config.rig, sketch, now((value, value), (value,) * n), *size, unicode=unicode)
         assert 0 < len(rows) <= size[1]
         assert all(len(row) <= size[0] for row in rows)
@@ -79,7 +79,7 @@ def test_it_fits_whatever_the_rig_says(config: RunConfig, unicode: bool, size: t
 
 
 def test_before_the_first_record_it_says_so() -> None:
-    assert rig_rows(PENDULUM.rig, sketch_of(PENDULUM), None, 30, 5) == ["no step record yet"]
+    assert rig_rows(PENDULUM.rig, create_sketch(PENDULUM), None, 30, 5) == ["no step record yet"]
 
 
 anything = st.floats(allow_nan=True, allow_infinity=True, width=32)
@@ -124,15 +124,15 @@ def test_a_curve_rises_where_its_values_do_and_has_a_gap_where_there_is_none() -
 @settings(max_examples=50)
 def test_bars_keep_their_width(share: float, width: int, unicode: bool) -> None:
     assert len(bar(share, width, unicode=unicode)) == width
-    assert len(both_ways(share, width, unicode=unicode)) == 2 * width + 1
+    assert len(centred_bar(share, width, unicode=unicode)) == 2 * width + 1
 
 
 def test_bars_show_their_share() -> None:
     assert bar(0.5, 4) == "██··"
     assert bar(0.5, 4, unicode=False) == "##.."
-    assert both_ways(-1.0, 2) == "██│··"
-    assert both_ways(0.5, 2) == "··│█·"
-    assert both_ways(math.nan, 1) == "·│·"
+    assert centred_bar(-1.0, 2) == "██│··"
+    assert centred_bar(0.5, 2) == "··│█·"
+    assert centred_bar(math.nan, 1) == "·│·"
 
 
 def test_a_histogram_shows_single_ones_beside_thousands() -> None:

@@ -17,8 +17,8 @@ from onrig.runtime.scoring import measure_of
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event
-from onrig.tools.watching.rig_text import sketch_of
-from onrig.tools.watching.screen import learning, one_line
+from onrig.tools.watching.rig_text import create_sketch
+from onrig.tools.watching.screen import learning_lines, one_line
 from onrig.tools.watching.snapshot import Watcher, event_line
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
@@ -65,7 +65,9 @@ class Watched:
 
         console = rich_console.Console(width=width, height=height, file=StringIO(), record=True)
         snapshot = self.watcher.snapshot()
-        console.print(screen(snapshot, sketch_of(snapshot.config), KEYS, width, height, unicode=unicode), height=height)
+        console.print(
+            screen(snapshot, create_sketch(snapshot.config), KEYS, width, height, unicode=unicode), height=height
+        )
         text: str = console.export_text()
         return text.rstrip("\n").split("\n")
 
@@ -156,4 +158,4 @@ def test_without_references_returns_are_shown(watched: Watched) -> None:
     facts = seen.facts._replace(measure=measure_of(config.task), score=-26102.4)
     raw = seen._replace(config=config, facts=facts, train=(-31400.0, -13510.0), evaluation=())
     assert "return -26102.4" in one_line(raw)
-    assert learning(raw, 40)[0].startswith("train  -22455 ")
+    assert learning_lines(raw, 40)[0].startswith("train  -22455 ")

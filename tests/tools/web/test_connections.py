@@ -1,32 +1,32 @@
 from __future__ import annotations
 
 from onrig.tools.web import connections as module
-from onrig.tools.web.connections import CONNECTIONS, PER_ADDRESS, Hub, Message, Slots, Stage, frame
+from onrig.tools.web.connections import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Hub, Message, Slots, Stage, frame
 
 
 def test_the_oldest_without_a_whole_request_gives_way_then_one_that_does_not_read() -> None:
     slots: Slots[int] = Slots()
-    for n in range(PER_ADDRESS):
+    for n in range(MAX_CONNECTIONS_PER_ADDRESS):
         slot, evicted = slots.acquire("here", n)
         assert slot is not None
         assert evicted is None
         slot.stage = Stage.STREAMING if n < 3 else Stage.ANSWERING if n < 8 else Stage.RECEIVING
     gone = []
-    for n in range(PER_ADDRESS, 2 * PER_ADDRESS):
+    for n in range(MAX_CONNECTIONS_PER_ADDRESS, 2 * MAX_CONNECTIONS_PER_ADDRESS):
         slot, evicted = slots.acquire("here", n)
         assert slot is not None
         assert evicted is not None
         slot.stage = Stage.STREAMING
         gone.append(evicted.connection)
-        if len(gone) == PER_ADDRESS - 3:
+        if len(gone) == MAX_CONNECTIONS_PER_ADDRESS - 3:
             break
-    assert gone == [*range(8, PER_ADDRESS), *range(3, 8)]
+    assert gone == [*range(8, MAX_CONNECTIONS_PER_ADDRESS), *range(3, 8)]
     assert slots.acquire("here", 99) == (None, None), "all the others watch"
 
 
 def test_an_address_that_has_its_share_takes_nothing_from_others() -> None:
     slots: Slots[int] = Slots()
-    for n in range(CONNECTIONS):
+    for n in range(MAX_CONNECTIONS):
         slots.acquire(f"10.0.0.{n % 2}", n)
     slot, evicted = slots.acquire("10.0.0.9", 100)
     assert slot is not None

@@ -11,10 +11,10 @@ from onrig.tools.web.guard import (
     SECURITY_HEADERS,
     Address,
     Guard,
+    format_url,
     listen_at,
     new_token,
     parse_address,
-    url_of,
 )
 
 HERE = {"Host": "127.0.0.1:8089"}
@@ -140,9 +140,9 @@ def test_a_port_that_is_taken_is_said_so() -> None:
 
 
 def test_the_url_names_an_address_that_others_can_open() -> None:
-    assert url_of(Address("127.0.0.1", None), 8089, None) == "http://127.0.0.1:8089/"
-    assert url_of(Address("::1", 80), 80, None) == "http://[::1]:80/"
-    url = url_of(Address("0.0.0.0", 80), 80, "t")
+    assert format_url(Address("127.0.0.1", None), 8089, None) == "http://127.0.0.1:8089/"
+    assert format_url(Address("::1", 80), 80, None) == "http://[::1]:80/"
+    url = format_url(Address("0.0.0.0", 80), 80, "t")
     assert url.endswith(":80/?token=t")
     assert "0.0.0.0" not in url
 

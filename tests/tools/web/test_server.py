@@ -11,7 +11,7 @@ import pytest
 
 from onrig.runtime.link.endpoint import TcpEndpoint
 from onrig.tools.web import connections
-from onrig.tools.web.connections import PER_ADDRESS, Hub, Message
+from onrig.tools.web.connections import MAX_CONNECTIONS_PER_ADDRESS, Hub, Message
 from onrig.tools.web.guard import SECURITY_HEADERS, Address, Guard, listen_at
 from onrig.tools.web.server import PageServer, Site, load_assets
 from tests.lab.mutants.peers import Crowd, answer, bad_requests, stalled_readers
@@ -223,7 +223,7 @@ def test_stop_gets_through_however_many_hold_on_to_connections(served: Served, f
             crowd.trickle(b"X")
             assert served.order(b'{"how":"now"}') == 200
             assert served.ask("GET", "/app.js")[0] == 200
-        assert 0 < crowd.left() <= PER_ADDRESS
+        assert 0 < crowd.left() <= MAX_CONNECTIONS_PER_ADDRESS
     assert served.stops == [2, 2, 2]
 
 
@@ -245,7 +245,7 @@ def test_stop_gets_through_past_those_that_do_not_read(served: Served) -> None:
 
 
 def test_where_everybody_watches_the_next_is_told_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PER_ADDRESS", 2)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS_PER_ADDRESS", 2)
     with stalled_readers(served.port, 2, "/api/stream") as readers:
         for line in readers.members:
             line.settimeout(60)

@@ -24,7 +24,7 @@ from onrig.tools.bench.link.measure import (
     snapshot,
     wire_bytes,
 )
-from onrig.tools.bench.link.rig_end import Hosted
+from onrig.tools.bench.link.rig_end import RigEndProcess
 from onrig.tools.bench.report import (
     Check,
     Report,
@@ -42,15 +42,15 @@ from onrig.tools.terminal import complain, file_problem
 _VERB: Final = "bench link"
 STEP_TO_RIG_MS: Final = 20.0
 ADMISSION_MS: Final = 5.0
-_PORTION: Final = 100_000
+_MAX_REPLICATED: Final = 100_000
 
 
 class Plan(NamedTuple):
-    """Amount of measurements."""
+    """Numbers of policies, experiences and rounds to measure."""
 
     policies: int
     experiences: int
-    """Experiences in the memory of the snapshot."""
+    """Experiences in the mirrored memory."""
     rounds: int
 
 
@@ -62,7 +62,7 @@ class EndpointResults(NamedTuple):
     """Results of one endpoint."""
 
     latency: Latency
-    refused: int
+    n_refused: int
     snapshots: Sequence[Snapshot]
     replication_rate: Sequence[float]
     wire_bytes: float
@@ -78,7 +78,7 @@ def benchmark(json: Path | None, *, quick: bool) -> int:
 
 
 def measure(plan: Plan) -> tuple[dict[str, EndpointResults], AdmissionTimes, int]:
-    """Measure every endpoint, and admission without a link; returns the results and the bytes of a row."""
+    """Measure every endpoint, and admission without a link; returns both, and the size of a row in bytes."""
     from onrig.runtime.link.keys import load_learner_keys
     from onrig.tools.key_folder import make_keys
 
@@ -99,53 +99,55 @@ def measure(plan: Plan) -> tuple[dict[str, EndpointResults], AdmissionTimes, int
             folder = base / endpoint.name.replace(", ", "-")
             folder.mkdir()
             keys = base / "keys" if endpoint.keys is not None else None
-            with Hosted(folder, plan.experiences, plan.experiences, keys) as hosted:
+            with RigEndProcess(folder, plan.experiences, plan.experiences, keys) as hosted:
                 snapshots = [snapshot(hosted, endpoint, plan.experiences) for _ in range(plan.rounds)]
                 bytes_on_wire = wire_bytes(hosted, endpoint, plan.experiences)
                 rates = [
-                    replication_rate(hosted, endpoint, plan.experiences, min(_PORTION, plan.experiences))
+                    replication_rate(hosted, endpoint, plan.experiences, min(_MAX_REPLICATED, plan.experiences))
                     for _ in range(plan.rounds)
                 ]
             (folder / "small").mkdir()
-            with Hosted(folder / "small", 2000, 2000, keys) as hosted:
-                times, refused = latency(hosted, endpoint, folder / "small", plan.policies)
-            results[endpoint.name] = EndpointResults(times, refused, snapshots, rates, bytes_on_wire)
+            with RigEndProcess(folder / "small", 2000, 2000, keys) as hosted:
+                times, n_refused = latency(hosted, endpoint, folder / "small", plan.policies)
+            results[endpoint.name] = EndpointResults(times, n_refused, snapshots, rates, bytes_on_wire)
             progress.finish_step(1.0)
     return results, admission_times, payload_bytes(16)
 
 
 def build_report(results: dict[str, EndpointResults], admission_times: AdmissionTimes, row_bytes: int) -> Report:
-    """Build the report of the measurements."""
+    """Build rows and checks from the measurements."""
     rows = [
-        _row("admission, network of 50 and 20 units", "ms", [ns / 1e6 for ns in admission_times.wall]),
-        _row("admission, network of 50 and 20 units, processor time", "ms", [ns / 1e6 for ns in admission_times.busy]),
+        _row("admission, network of 50 and 20 units", "ms", [ns / 1e6 for ns in admission_times.wall_ns]),
+        _row(
+            "admission, network of 50 and 20 units, processor time", "ms", [ns / 1e6 for ns in admission_times.cpu_ns]
+        ),
     ]
     checks = [
-        check_at_most("admission alone: ms at p95", _p95_ms(admission_times.wall), ADMISSION_MS),
-        check_at_most("admission alone: ms of processor time at p95", _p95_ms(admission_times.busy), ADMISSION_MS),
+        check_at_most("admission alone: ms at p95", _p95_ms(admission_times.wall_ns), ADMISSION_MS),
+        check_at_most("admission alone: ms of processor time at p95", _p95_ms(admission_times.cpu_ns), ADMISSION_MS),
     ]
     for name, endpoint in results.items():
         total = endpoint.latency.total
-        for part, durations in (
+        for stage, durations in (
             ("last gradient step to policy ready for the next tick", total),
             ("of that export", endpoint.latency.export),
-            ("of that offer, admission, verdict", endpoint.latency.offer),
-            ("of that loading by the loop", endpoint.latency.take_up),
+            ("of that offer, admission and verdict", endpoint.latency.offer),
+            ("of that loading by the loop", endpoint.latency.load),
         ):
             if durations:
-                rows.append(_row(f"{name}: {part}", "ms", [ns / 1e6 for ns in durations]))
+                rows.append(_row(f"{name}: {stage}", "ms", [ns / 1e6 for ns in durations]))
         if total:
             checks.append(check_at_most(f"{name}: step to rig, ms at p95", _p95_ms(total), STEP_TO_RIG_MS))
         seconds = [s.seconds for s in endpoint.snapshots]
         rows.append(_row(f"{name}: snapshot of {endpoint.snapshots[0].experiences} experiences", "s", seconds))
         rates = [s.experiences / s.seconds for s in endpoint.snapshots]
         rows.append(_row(f"{name}: snapshot", "experiences_per_s", rates))
-        rows.append(_row(f"{name}: following", "experiences_per_s", endpoint.replication_rate))
+        rows.append(_row(f"{name}: replication", "experiences_per_s", endpoint.replication_rate))
         if not math.isnan(endpoint.wire_bytes):
             rows.append(_row(f"{name}: on the wire", "bytes_per_experience", [endpoint.wire_bytes]))
-        n_complete, n_snapshots = sum(s.equal for s in endpoint.snapshots), len(endpoint.snapshots)
+        n_complete, n_snapshots = sum(s.is_complete for s in endpoint.snapshots), len(endpoint.snapshots)
         checks.append(Check(f"{name}: complete mirrors", n_complete, n_snapshots, n_complete == n_snapshots))
-        checks.append(check_at_most(f"{name}: policies refused", endpoint.refused, 0))
+        checks.append(check_at_most(f"{name}: policies refused", endpoint.n_refused, 0))
     rows.append(_row("payload", "bytes_per_experience", [float(row_bytes)]))
     return Report(describe_machine(), 0.0, rows, checks)
 

@@ -1,4 +1,4 @@
-"""Measurements of ``onrig bench link`` over each endpoint of a rig's end, which runs in a separate process."""
+"""Measurements of ``onrig bench link`` over each endpoint of a rig's end in a separate process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from onrig.tools.bench.link.network import LossyLink
-from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_admission, random_policy, with_memory
+from onrig.tools.bench.link.rig_end import RigEnd, RigEndProcess, new_policy_admission, random_policy, with_memory
 
-_UPDATES: Final = 5
-_SEED_MEMORY: Final = 2000
+_UPDATES_PER_POLICY: Final = 5
+_MEMORY_CAPACITY: Final = 2000
 
 
 class Endpoint(NamedTuple):
@@ -41,30 +41,30 @@ class Endpoint(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Latencies of policies in ns."""
+    """Latencies of policies (ns)."""
 
     export: list[int]
     offer: list[int]
-    """From the offer over the link to the verdict, with admission and slot."""
-    take_up: list[int]
-    """Reading from the slot, build and warm-up."""
+    """From the offer to the verdict: link, admission and slot."""
+    load: list[int]
+    """Reading from the slot, building and warm-up."""
 
     @property
     def total(self) -> list[int]:
         """Time from the last gradient step until the policy is ready for the loop's next tick."""
-        return [sum(parts) for parts in zip(self.export, self.offer, self.take_up, strict=True)]
+        return [sum(parts) for parts in zip(self.export, self.offer, self.load, strict=True)]
 
 
 class Snapshot(NamedTuple):
-    """Mirroring of a complete memory."""
+    """Measured mirroring of a complete memory."""
 
     experiences: int
     seconds: float
-    equal: bool
-    """Whether the mirror ended with the rig's number of experiences."""
+    is_complete: bool
+    """Whether the mirror received all experiences of the rig."""
 
 
-def config_of(capacity: int) -> RunConfig:
+def memory_config(capacity: int) -> RunConfig:
     """Return the configuration of the measured memory and networks."""
     return with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
 
@@ -72,39 +72,39 @@ def config_of(capacity: int) -> RunConfig:
 class AdmissionTimes(NamedTuple):
     """Admission times in ns: wall clock and processor time."""
 
-    wall: list[int]
-    busy: list[int]
+    wall_ns: list[int]
+    cpu_ns: list[int]
 
 
 def admission(policies: int, folder: Path) -> AdmissionTimes:
     """Time the admission of untrained policies in this process, without a link."""
     durations = AdmissionTimes([], [])
-    with RigEnd(config_of(_SEED_MEMORY), folder) as end:
-        end.fill(_SEED_MEMORY)
+    with RigEnd(memory_config(_MEMORY_CAPACITY), folder) as end:
+        end.fill(_MEMORY_CAPACITY)
         policy_admission = new_policy_admission(end, folder / "judged")
-        recorded = end.memory.storage.observation[:64]
+        observations = end.memory.storage.observation[:64]
         for n in range(1, policies + 1):
             contract = contract_for(
                 end.config.rig, end.config.rate_hz, policy_id=n, parent_run="bench", training_step=n
             )
             model = random_policy(end.config, contract, seed=n)
-            start, busy = time.perf_counter_ns(), time.thread_time_ns()
-            verdict = policy_admission.admit(model, recorded)
-            durations.busy.append(time.thread_time_ns() - busy)
-            durations.wall.append(time.perf_counter_ns() - start)
+            start, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+            verdict = policy_admission.admit(model, observations)
+            durations.cpu_ns.append(time.thread_time_ns() - start_cpu_ns)
+            durations.wall_ns.append(time.perf_counter_ns() - start)
             if not verdict.accepted and verdict.stage != "latency":
-                raise RuntimeError(f"a policy of the benchmark is refused: {verdict.stage}: {verdict.reason}")
+                raise RuntimeError(f"admission refused a policy of the benchmark: {verdict.stage}: {verdict.reason}")
     return durations
 
 
-def latency(hosted: Hosted, endpoint: Endpoint, folder: Path, policies: int) -> tuple[Latency, int]:
+def latency(hosted: RigEndProcess, endpoint: Endpoint, folder: Path, policies: int) -> tuple[Latency, int]:
     """Train, export, offer and load policies; returns the times and the number of refusals.
 
-    Loading is the work of the loop's policy switch: it reads the policy from the slot, builds it and warms it up.
+    Loading is done by the loop's policy switch, which reads the policy from the slot, builds it and warms it up.
     """
-    config = config_of(_SEED_MEMORY)
+    config = memory_config(_MEMORY_CAPACITY)
     client = LinkClient(hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
-    times, refused = Latency([], [], []), 0
+    times, n_refused = Latency([], [], []), 0
     try:
         link = Attachment(config, client, "push")
         attached = link.attach()
@@ -117,7 +117,7 @@ def latency(hosted: Hosted, endpoint: Endpoint, folder: Path, policies: int) -> 
         switch = PolicySwitch(PolicySlot(Segment.attach(folder / "slot", SLOT_SCHEMA)))
         switch.install_newest()
         for _ in range(policies):
-            for _ in agent.learn(_UPDATES):
+            for _ in agent.learn(_UPDATES_PER_POLICY):
                 pass
             start_ns = time.perf_counter_ns()
             model = agent.export("bench")
@@ -125,27 +125,27 @@ def latency(hosted: Hosted, endpoint: Endpoint, folder: Path, policies: int) -> 
             verdict = link.ask(Offer(agent.updates), model)
             verdict_ns = time.perf_counter_ns()
             if not isinstance(verdict, Verdict) or not verdict.accepted:
-                refused += 1
+                n_refused += 1
                 continue
             agent.newest_policy_id = verdict.policy_id
             switch.install_newest()
             ready_ns = time.perf_counter_ns()
             if switch.policy_id != verdict.policy_id:
-                raise RuntimeError(f"policy {verdict.policy_id} was admitted and is not in the slot")
+                raise RuntimeError(f"policy {verdict.policy_id} was admitted but is not in the slot")
             for durations, ns in zip(
                 times, (exported_ns - start_ns, verdict_ns - exported_ns, ready_ns - verdict_ns), strict=True
             ):
                 durations.append(ns)
     finally:
         client.close()
-    return times, refused
+    return times, n_refused
 
 
-def snapshot(hosted: Hosted, endpoint: Endpoint, capacity: int, address: str | None = None) -> Snapshot:
+def snapshot(hosted: RigEndProcess, endpoint: Endpoint, capacity: int, address: str | None = None) -> Snapshot:
     """Mirror a complete memory from scratch."""
     client = LinkClient(address or hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
     try:
-        link = Attachment(config_of(capacity), client, "watch")
+        link = Attachment(memory_config(capacity), client, "watch")
         link.attach()
         start = time.perf_counter()
         while (rows := link.pull(0, 0)[0]).upto < rows.inserted:
@@ -157,11 +157,11 @@ def snapshot(hosted: Hosted, endpoint: Endpoint, capacity: int, address: str | N
         client.close()
 
 
-def replication_rate(hosted: Hosted, endpoint: Endpoint, capacity: int, experiences: int) -> float:
-    """Maximum rate in experiences per second from the rig's memory to a mirror."""
+def replication_rate(hosted: RigEndProcess, endpoint: Endpoint, capacity: int, experiences: int) -> float:
+    """Maximum replication rate from the memory on the rig to a mirror (experiences/s)."""
     client = LinkClient(hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
     try:
-        link = Attachment(config_of(capacity), client, "watch")
+        link = Attachment(memory_config(capacity), client, "watch")
         target = link.attach().inserted + experiences
         while (rows := link.pull(0, 0)[0]).upto < rows.inserted:
             pass
@@ -174,14 +174,16 @@ def replication_rate(hosted: Hosted, endpoint: Endpoint, capacity: int, experien
         client.close()
 
 
-def wire_bytes(hosted: Hosted, endpoint: Endpoint, capacity: int) -> float:
-    """Bytes on the wire per experience of a snapshot, in both directions, with all overhead except tcp's; NaN for
-    ipc."""
+def wire_bytes(hosted: RigEndProcess, endpoint: Endpoint, capacity: int) -> float:
+    """Bytes on the wire per experience of a snapshot, in both directions; NaN for ipc.
+
+    All overhead except that of tcp is included.
+    """
     if endpoint.number == 0:
         return math.nan
-    with LossyLink(parse_tcp(hosted.endpoints[endpoint.number]).port) as wire:
-        mirrored = snapshot(hosted, endpoint, capacity, wire.endpoint)
-        return wire.passed / mirrored.experiences
+    with LossyLink(parse_tcp(hosted.endpoints[endpoint.number]).port) as proxy:
+        measured = snapshot(hosted, endpoint, capacity, proxy.endpoint)
+        return proxy.n_forwarded_bytes / measured.experiences
 
 
 def payload_bytes(capacity: int) -> int:

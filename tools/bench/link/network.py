@@ -1,8 +1,8 @@
 """Emulation of a bad network between learner and rig: a tcp proxy that delays, stalls, cuts and freezes.
 
-tcp hides packet loss: for a program, all following data arrive late. A *loss* of 2 % therefore means that one chunk in
-fifty waits for a retransmission, and all following data with it.  A *cut* closes all connections, including new ones; a
-*freeze* forwards nothing but closes nothing, like an unplugged cable.
+tcp hides packet loss: to a program, the data just arrive late. A *loss* of 2 % therefore means that one chunk in fifty
+waits for a retransmission and delays all later data. A *cut* closes all connections, including new ones; a *freeze*
+forwards nothing but closes nothing, like an unplugged cable.
 
 ``python -m onrig.tools.bench.link.network HOST:PORT [--delay-ms D] [--loss P]`` prints its endpoint and forwards until
 stdin ends.
@@ -21,11 +21,11 @@ import time
 from collections import deque
 from typing import Final
 
-_MAX_PIECE_BYTES: Final = 16_384
+_MAX_CHUNK_BYTES: Final = 16_384
 _MAX_QUEUED_BYTES: Final = 1 << 20
-"""Maximum number of buffered bytes per direction; beyond it the sender blocks, as with a full pipe."""
-_IDLE_S: Final = 0.05
-_TAP_BYTES: Final = 1 << 22
+"""Maximum number of buffered bytes per direction; a sender that exceeds it blocks, as with a full pipe."""
+_MAX_WAIT_S: Final = 0.05
+_MAX_RECORDED_BYTES: Final = 1 << 22
 
 
 class _Direction:
@@ -33,18 +33,18 @@ class _Direction:
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
-        self.waiting: deque[tuple[float, bytes]] = deque()
-        self.bytes = 0
+        self.queue: deque[tuple[float, bytes]] = deque()
+        self.queued_bytes = 0
         self.last_due_s = 0.0
-        self.ended = False
-        """Whether its source or its sink has closed."""
-        self.closed = False
+        self.has_ended = False
+        """Whether the source or the sink has closed."""
+        self.is_closed = False
 
 
 class LossyLink:
-    """Proxy from ``endpoint`` to ``port`` of ``host``; a context manager that ends its thread.
+    """Proxy from ``endpoint`` to ``port`` of ``host``, as a context manager with its own thread.
 
-    ``delay_s`` applies to each direction; a chunk stalls for a further ``stall_s`` with probability ``loss``.
+    ``delay_s`` applies to each direction; a chunk is delayed by a further ``stall_s`` with probability ``loss``.
     """
 
     def __init__(
@@ -56,21 +56,21 @@ class LossyLink:
         loss: float = 0.0,
         stall_s: float = 0.2,
         seed: int = 0,
-        tap_bytes: int = _TAP_BYTES,
+        max_recorded_bytes: int = _MAX_RECORDED_BYTES,
     ) -> None:
         self._target = (host, port)
         self._delay_s, self._loss, self._stall_s = delay_s, loss, stall_s
-        self._random = random.Random(seed)
-        self._tap_bytes = tap_bytes
+        self._rng = random.Random(seed)
+        self._max_recorded_bytes = max_recorded_bytes
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self.endpoint: Final = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self._directions: list[_Direction] = []
-        self._cut = self._frozen = self._stop = False
+        self._is_cut = self._is_frozen = self._stop = False
         self._cut_after: int | None = None
-        self.passed = self.stalled = self.cuts = self.rejected = 0
+        self.n_forwarded_bytes = self.n_stalled = self.n_cuts = self.n_rejected = 0
         """Numbers of forwarded bytes, stalled chunks, cuts, and connections rejected since the last cut."""
-        self.tapped = bytearray()
+        self.recorded = bytearray()
         """The first ``tap_bytes`` bytes forwarded, in either direction."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -83,64 +83,61 @@ class LossyLink:
         self._thread.join()
 
     def cut(self) -> None:
-        """Close every connection, and new ones immediately, until `restore`."""
-        self._cut = True
+        """Close every connection, including new ones, until `restore`."""
+        self._is_cut = True
 
     def cut_after(self, n_bytes: int) -> None:
-        """Cut after ``more`` more bytes, in the middle of a message."""
-        self._cut_after = self.passed + n_bytes
+        """Cut after ``n_bytes`` further bytes, usually in the middle of a message."""
+        self._cut_after = self.n_forwarded_bytes + n_bytes
 
     def freeze(self) -> None:
         """Stop forwarding data without closing anything."""
-        self._frozen = True
+        self._is_frozen = True
 
     def restore(self) -> None:
         """End a cut or freeze."""
-        self._cut = self._frozen = False
+        self._is_cut = self._is_frozen = False
 
     def set_quality(self, *, delay_s: float, loss: float) -> None:
-        """Set delay and loss for subsequent data."""
+        """Set delay and loss of data received from now on."""
         self._delay_s, self._loss = delay_s, loss
 
     @property
     def is_cut(self) -> bool:
-        """Whether a cut is in force."""
-        return self._cut
-
-    # -- the thread ------------------------------------------------------------------------------------------------
+        return self._is_cut
 
     def _run(self) -> None:
         while not self._stop:
             now_s = time.monotonic()
-            if self._cut and self._directions:
-                self._end_all()
-                self.rejected = 0
-                self.cuts += 1
+            if self._is_cut and self._directions:
+                self._close_all()
+                self.n_rejected = 0
+                self.n_cuts += 1
             self._wait(now_s)
             self._accept()
             for direction in self._directions:
                 self._read(direction)
                 self._write(direction)
             self._close_finished()
-        self._end_all()
+        self._close_all()
         self._listener.close()
 
     def _wait(self, now_s: float) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
-            timeout_s = _IDLE_S
-            for direction in () if self._frozen else self._directions:
-                if direction.bytes < _MAX_QUEUED_BYTES and not direction.ended:
+            timeout_s = _MAX_WAIT_S
+            for direction in () if self._is_frozen else self._directions:
+                if direction.queued_bytes < _MAX_QUEUED_BYTES and not direction.has_ended:
                     selector.register(direction.source, selectors.EVENT_READ)
-                if direction.waiting:
-                    timeout_s = min(timeout_s, max(0.0005, direction.waiting[0][0] - now_s))
+                if direction.queue:
+                    timeout_s = min(timeout_s, max(0.0005, direction.queue[0][0] - now_s))
             selector.select(timeout_s)
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
             inner, _ = self._listener.accept()
-            if self._cut:
-                self.rejected += 1
+            if self._is_cut:
+                self.n_rejected += 1
                 inner.close()
                 return
             try:
@@ -154,63 +151,63 @@ class LossyLink:
             self._directions += [_Direction(inner, outer), _Direction(outer, inner)]
 
     def _read(self, direction: _Direction) -> None:
-        if self._frozen or direction.ended or direction.bytes >= _MAX_QUEUED_BYTES:
+        if self._is_frozen or direction.has_ended or direction.queued_bytes >= _MAX_QUEUED_BYTES:
             return
         try:
-            data = direction.source.recv(_MAX_PIECE_BYTES)
+            data = direction.source.recv(_MAX_CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            direction.ended = True
+            direction.has_ended = True
             return
         due_s = time.monotonic() + self._delay_s
-        if self._loss and self._random.random() < self._loss:
-            self.stalled += 1
+        if self._loss and self._rng.random() < self._loss:
+            self.n_stalled += 1
             due_s += self._stall_s
         direction.last_due_s = max(due_s, direction.last_due_s)
-        direction.waiting.append((direction.last_due_s, data))
-        direction.bytes += len(data)
+        direction.queue.append((direction.last_due_s, data))
+        direction.queued_bytes += len(data)
 
     def _write(self, direction: _Direction) -> None:
         now_s = time.monotonic()
-        while direction.waiting and direction.waiting[0][0] <= now_s and not (self._frozen or self._cut):
-            due_s, data = direction.waiting[0]
+        while direction.queue and direction.queue[0][0] <= now_s and not (self._is_frozen or self._is_cut):
+            due_s, data = direction.queue[0]
             if self._cut_after is not None:
-                data = data[: max(0, self._cut_after - self.passed)]
+                data = data[: max(0, self._cut_after - self.n_forwarded_bytes)]
                 if not data:
-                    self._cut, self._cut_after = True, None
+                    self._is_cut, self._cut_after = True, None
                     return
             try:
                 sent = direction.sink.send(data)
             except BlockingIOError:
                 return
             except OSError:
-                direction.ended = True
-                direction.waiting.clear()
+                direction.has_ended = True
+                direction.queue.clear()
                 return
-            data_sent = direction.waiting.popleft()[1]
+            data_sent = direction.queue.popleft()[1]
             if sent < len(data_sent):
-                direction.waiting.appendleft((due_s, data_sent[sent:]))
-            direction.bytes -= sent
-            self.passed += sent
-            if len(self.tapped) < self._tap_bytes:
-                self.tapped += data[:sent]
+                direction.queue.appendleft((due_s, data_sent[sent:]))
+            direction.queued_bytes -= sent
+            self.n_forwarded_bytes += sent
+            if len(self.recorded) < self._max_recorded_bytes:
+                self.recorded += data[:sent]
 
     def _close_finished(self) -> None:
-        """Forward the end of a direction; close connections whose directions have both ended."""
+        """Shut down the sinks of finished directions; remove connections finished in both."""
         for direction in self._directions:
-            if direction.ended and not direction.waiting and not direction.closed:
-                direction.closed = True
+            if direction.has_ended and not direction.queue and not direction.is_closed:
+                direction.is_closed = True
                 with contextlib.suppress(OSError):
                     direction.sink.shutdown(socket.SHUT_WR)
-        over = {direction.source for direction in self._directions if direction.closed}
-        for direction in [w for w in self._directions if w.closed and w.sink in over]:
+        finished_sources = {direction.source for direction in self._directions if direction.is_closed}
+        for direction in [w for w in self._directions if w.is_closed and w.sink in finished_sources]:
             self._directions.remove(direction)
             direction.source.close()
 
-    def _end_all(self) -> None:
+    def _close_all(self) -> None:
         for direction in self._directions:
             direction.source.close()
             direction.sink.close()

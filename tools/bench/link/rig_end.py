@@ -1,4 +1,4 @@
-"""The rig's end of the link without a rig, in this process or another: memory, admission and server.
+"""The rig's end of the link (memory, admission and server) without a rig, in this process or another.
 
 Its experiences are random; ``random_policy`` creates policies for it.
 """
@@ -41,7 +41,7 @@ from onrig.tools.workers import Channel, WorkerProcess
 
 
 def with_memory(config: RunConfig, strategy: str, capacity: int) -> RunConfig:
-    """Return the configuration with another memory."""
+    """Return ``config`` with another strategy and capacity of the memory."""
     return msgspec.structs.replace(config, selection=Selection(strategy, capacity))
 
 
@@ -53,7 +53,7 @@ class RigEnd:
         config: RunConfig,
         folder: Path,
         keys: RigKeys | None = None,
-        event: Callable[..., None] = lambda kind, **what: None,
+        event: Callable[..., None] = lambda kind, **fields: None,
     ) -> None:
         self.config = config
         self.memory = Memory(config)
@@ -80,11 +80,11 @@ class RigEnd:
         remove_folder(self._shm)
 
     def fill(self, n: int) -> None:
-        """Offer ``n`` random experiences to the memory."""
+        """Insert ``n`` random experiences into the memory."""
         self.memory.insert(self.random_experiences(n))
 
     def random_experiences(self, n: int) -> Transitions:
-        """``n`` random experiences."""
+        """Draw ``n`` random experiences."""
         rng, rig = self._rng, self.config.rig
         return Transitions(
             observation=rng.uniform(-1, 1, (n, len(rig.signals))).astype(np.float32),
@@ -100,19 +100,19 @@ class RigEnd:
         )
 
     def turn(self, wait_ms: int = 1) -> None:
-        """One iteration of the replay process."""
+        """Run one iteration of the replay process."""
         self.server.wait(wait_ms)
         self.server.serve(self.desk.handle)
         for ticket, answer in self.desk.feed.take_due_answers():
             self.server.send(ticket, answer)
 
 
-_BATCH: Final = 64
-"""Experiences per iteration, as with a backlog in the ring."""
+_MAX_EXPERIENCES_PER_TURN: Final = 64
+"""Experiences per iteration, as if there were a backlog in the ring."""
 
 
-class HostedRig:
-    """A rig's end in a worker process: its calls, and its work between them."""
+class RigEndWorker:
+    """A rig's end inside a worker process: the methods that can be called, and its work between calls."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack: Final = stack
@@ -120,7 +120,7 @@ class HostedRig:
         self._pending = 0
 
     def listen(self, folder: str, capacity: int, stored: int, keys: str | None) -> list[str]:
-        """Fill the memory, and listen for learners; returns the endpoints."""
+        """Fill the memory and listen for learners; returns the endpoints."""
         config = with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
         rig_keys = None if keys is None else load_rig_keys(Path(keys))
         self._end = end = self._stack.enter_context(RigEnd(config, Path(folder), rig_keys))
@@ -137,22 +137,22 @@ class HostedRig:
         if self._end is None:
             time.sleep(0.001)
             return
-        n = min(self._pending, _BATCH)
+        n = min(self._pending, _MAX_EXPERIENCES_PER_TURN)
         if n:
             self._end.fill(n)
             self._pending -= n
         self._end.turn(wait_ms=0 if self._pending else 1)
 
 
-class Hosted(WorkerProcess):
-    """A rig's end in its own process; a context manager that ends it."""
+class RigEndProcess(WorkerProcess):
+    """Handle of a rig's end in a separate process, as a context manager."""
 
     def __init__(self, folder: Path, capacity: int, stored: int, keys: Path | None) -> None:
         super().__init__(__name__)
         try:
             self.answer()
-            place = None if keys is None else str(keys)
-            self.endpoints: Final = self.ask("listen", str(folder), capacity, stored, place, returns=list[str])
+            keys_folder = None if keys is None else str(keys)
+            self.endpoints: Final = self.ask("listen", str(folder), capacity, stored, keys_folder, returns=list[str])
         except BaseException:
             self.stop()
             self.close()
@@ -164,20 +164,21 @@ class Hosted(WorkerProcess):
 
 
 def new_policy_admission(end: RigEnd, folder: Path) -> PolicyAdmission:
-    """Return a policy admission like the rig's, to time it by itself."""
+    """Return a policy admission like the rig's, for separate timing."""
     config = end.config
-    return PolicyAdmission(examination(config), end.slot, PolicyFolder(folder), lambda kind, **what: None)
+    return PolicyAdmission(examination(config), end.slot, PolicyFolder(folder), lambda kind, **fields: None)
 
 
-HIDDEN: Final = (50, 20)
+HIDDEN_SIZES: Final = (50, 20)
 """Numbers of units in the actor's hidden layers (de Bruin et al. 2018, §B.1)."""
 
 
 def random_policy(config: RunConfig, contract: PolicyContract | None = None, seed: int = 0) -> bytes:
-    """Return ONNX bytes of a random actor for the rig of ``config``, stochastic or recurrent like its learner's.  Its
-    id is 1 by default.
+    """Return a random actor for the rig of ``config`` as ONNX bytes, stochastic or recurrent like its learner's.
+
+    Without ``contract``, its id is 1.
     """
-    contract_ = contract or contract_for(
+    final_contract = contract or contract_for(
         config.rig, config.rate_hz, policy_id=1, parent_run="bench", training_step=0, signals=config.signals
     )
     rng = np.random.default_rng(seed)
@@ -189,19 +190,19 @@ def random_policy(config: RunConfig, contract: PolicyContract | None = None, see
     selected = learner_settings(config.learner).selected
     if isinstance(selected, VracerConfig) and selected.recurrent is not msgspec.UNSET:
         units = selected.recurrent.units
-        cells = [layer(inputs + own, 4 * own) for inputs, own in itertools.pairwise((n, *units))]
-        contract_ = msgspec.structs.replace(contract_, behaviour=GAUSSIAN, format=2)
-        return export_recurrent_policy([*cells, layer(units[-1], m)], np.full(m, 0.1), contract_)
-    spread: LogStdHead | None = None
+        cells = [layer(inputs + n_cells, 4 * n_cells) for inputs, n_cells in itertools.pairwise((n, *units))]
+        final_contract = msgspec.structs.replace(final_contract, behaviour=GAUSSIAN, format=2)
+        return export_recurrent_policy([*cells, layer(units[-1], m)], np.full(m, 0.1), final_contract)
+    log_std_head: LogStdHead | None = None
     if config.stochastic:
-        contract_ = msgspec.structs.replace(contract_, behaviour=SQUASHED_GAUSSIAN, format=2)
-    layers = [layer(*shape) for shape in itertools.pairwise((n, *HIDDEN, m))]
+        final_contract = msgspec.structs.replace(final_contract, behaviour=SQUASHED_GAUSSIAN, format=2)
+    layers = [layer(*shape) for shape in itertools.pairwise((n, *HIDDEN_SIZES, m))]
     if config.stochastic:
-        spread = LogStdHead(*layers[-1], bounds=(-20.0, 2.0))
-    return export_policy(layers, contract_, spread)
+        log_std_head = LogStdHead(*layers[-1], bounds=(-20.0, 2.0))
+    return export_policy(layers, final_contract, log_std_head)
 
 
 if __name__ == "__main__":
     with ExitStack() as stack:
-        hosted = HostedRig(stack)
+        hosted = RigEndWorker(stack)
         Channel().serve(lambda: hosted, hosted.turn)

@@ -21,35 +21,35 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.pacing import TraceReader
-from onrig.tools.bench.loop.load import burner, swapper
+from onrig.tools.bench.loop.load import start_burner, start_swapper
 from onrig.tools.bench.loop.plan import (
     CONFIG,
     CYCLICTEST,
-    EVERYTHING,
+    MAX_LOAD_SETTINGS,
     ONRIG,
     RATES_HZ,
     Request,
     Slice,
     Subject,
-    at_rate,
-    problem_of,
+    find_problem,
+    list_subjects,
     schedule,
-    subjects_of,
+    settings_at_rate,
 )
 from onrig.tools.bench.loop.report import (
     LoopReport,
     RateResults,
     RigResults,
     SliceFigures,
-    build,
+    build_report,
     misses_list,
     misses_table,
     period_ns,
     ratios_table,
 )
-from onrig.tools.bench.loop.rig import MeasuredRig, RigFailed, RunEnded, Viewer, address_in
-from onrig.tools.bench.loop.sentinel import PERIOD_US, Aim, SentinelRecords, Sentinels
-from onrig.tools.bench.loop.tally import Tally, sendings
+from onrig.tools.bench.loop.rig import MeasuredRig, RigFailed, RunEnded, Viewer, find_page_url
+from onrig.tools.bench.loop.sentinel import PERIOD_US, PhaseTracker, SentinelRecords, Sentinels
+from onrig.tools.bench.loop.tally import Tally, send_times
 from onrig.tools.bench.processes import CPUS, restrict_to_cpus
 from onrig.tools.bench.report import Fact, checks_table, conclude, describe_machine, rows_table
 from onrig.tools.doctor import cyclictest
@@ -57,16 +57,16 @@ from onrig.tools.load import load_for_rig, print_problems
 from onrig.tools.progress import Progress, progress_for
 from onrig.tools.terminal import complain, draw_or_report
 
-Take = Callable[[NDArray[np.void]], None]
+RecordSink = Callable[[NDArray[np.void]], None]
 
-START_S: Final = 6.0
-"""Approximate start-up time, for the estimate of the remaining time."""
+START_UP_S: Final = 6.0
+"""Approximate start-up time, for estimating the remaining time."""
 _SETTLE_S: Final = 2.0
-"""Discarded initial time of a slice, in which the learner is still importing."""
+"""Time discarded at the start of a slice, while the learner is still importing."""
 
 
 class LoopSession:
-    """Measurement at one rate: background load and slices."""
+    """Measurement at one rate, with background load."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class LoopSession:
     ) -> None:
         self._name, self._config, self._rate_hz, self._folder = name, config, rate_hz, folder
         self._swaps_s, self._without, self._progress = swaps_s, without, progress
-        self._keep = keep
+        self._keep_folders = keep
         self._sentinels: Sentinels | None = None
         self._cpu = loop_cpu(config.realtime)
-        self._others = [cpu for cpu in CPUS if cpu != self._cpu] or CPUS
+        self._other_cpus = [cpu for cpu in CPUS if cpu != self._cpu] or CPUS
         twin = config.device.twin or {}
-        self._by_socket = config.device.port is None and twin.get("line") == "socket"
+        self._twin_uses_socket = config.device.port is None and twin.get("line") == "socket"
 
     def measure(self, slices: Sequence[Slice]) -> RateResults:
         """Measure all slices; raises RigFailed or CyclictestFailed."""
@@ -98,20 +98,20 @@ class LoopSession:
         sentinel_records: list[SentinelRecords] = []
         with contextlib.ExitStack() as stack:
             if "sentinel" not in self._without and sys.platform == "linux":
-                line_cpu = None if self._by_socket else self._others[0]
+                line_cpu = None if self._twin_uses_socket else self._other_cpus[0]
                 self._sentinels = stack.enter_context(Sentinels(CPUS, line_cpu))
             if "burner" not in self._without:
-                stack.enter_context(burner(self._others))
-            stack.enter_context(restrict_to_cpus(self._others))  # observers must not share the loop's CPU
+                stack.enter_context(start_burner(self._other_cpus))
+            stack.enter_context(restrict_to_cpus(self._other_cpus))  # observers must not share the loop's CPU
             for n, (subject, seconds) in enumerate(slices):
                 self._progress.begin_step(f"{self._rate_hz:g} Hz, {subject.name}, {seconds:g} s")
                 if subject.name == CYCLICTEST:
-                    histogram = self._cyclictest(seconds)
+                    histogram = self._run_cyclictest(seconds)
                     cyclictest_histogram = cyclictest_histogram or DurationHistogram()
                     cyclictest_histogram.merge(histogram)
                 else:
-                    self._rig(subject, seconds, n, tallies)
-                self._progress.finish_step(seconds + START_S)
+                    self._measure_rig(subject, seconds, n, tallies)
+                self._progress.finish_step(seconds + START_UP_S)
             sentinel_records = self._sentinels.records() if self._sentinels is not None else []
         observed_s = time.monotonic() - start_s
         total_s = sum(s.seconds for s in slices if s.subject.name == ONRIG)
@@ -119,10 +119,10 @@ class LoopSession:
             self._rate_hz, total_s, list(tallies.values()), cyclictest_histogram, sentinel_records, observed_s
         )
 
-    def _cyclictest(self, seconds: float) -> DurationHistogram:
+    def _run_cyclictest(self, seconds: float) -> DurationHistogram:
         program = cyclictest.find()
         assert program is not None
-        line = cyclictest.command(
+        command = cyclictest.command(
             program,
             cpu=self._cpu,
             priority=max(1, self._config.realtime.priority),
@@ -130,68 +130,75 @@ class LoopSession:
             seconds=seconds,
         )
         with restrict_to_cpus(CPUS):
-            return cyclictest.run(line, seconds)
+            return cyclictest.run(command, seconds)
 
-    def _rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, RigResults]) -> None:
+    def _measure_rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, RigResults]) -> None:
         settings = list(subject.settings)
         has_no_learner = "local_learner=false" in settings or not self._config.local_learner
         if has_no_learner and self._config.policy is None:
             settings.append(f"policy={self._starting_policy(settings, n)}")
-        if self._swaps_s is not None:  # every policy of the swapper must be admitted
+        if self._swaps_s is not None:  # enough for every swapped policy to be admitted
             settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swaps_s):g}")
         folder = self._folder / f"{n}"
         tally = Tally(period_ns(self._rate_hz))
-        traced = self._config.device.port is None and "--device" not in subject.flags
+        has_trace = self._config.device.port is None and "--device" not in subject.flags
         with MeasuredRig(self._name, settings, subject.flags, folder) as rig, contextlib.ExitStack() as stack:
-            rig.wait_until_moving()
+            rig.wait_for_first_tick()
             if self._swaps_s is not None:
-                stack.enter_context(swapper(rig.folder / "config.yaml", f"ipc://{rig.shm}/learner", self._swaps_s))
-            page = address_in(rig.output)
+                stack.enter_context(
+                    start_swapper(rig.folder / "config.yaml", f"ipc://{rig.shm}/learner", self._swaps_s)
+                )
+            page = find_page_url(rig.output)
             viewer = stack.enter_context(Viewer(page)) if page is not None else None
-            trace = stack.enter_context(contextlib.closing(TraceReader(rig.shm))) if traced else None
+            trace = stack.enter_context(contextlib.closing(TraceReader(rig.shm))) if has_trace else None
             failures = []
             try:
-                with self._with_aim() as aim:
+                with self._sentinel_aim() as aim:
 
-                    def take(records: NDArray[np.void]) -> None:
-                        tally.add(records, sendings(records, trace))
+                    def sink(records: NDArray[np.void]) -> None:
+                        tally.add(records, send_times(records, trace))
                         aim(records)
 
                     rig.follow(_SETTLE_S, aim)
-                    tally.lost = rig.follow(seconds, take)
-            except RunEnded as end:  # the measurements before the end are kept
+                    tally.n_lost = rig.follow(seconds, sink)
+            except RunEnded as end:  # keep the measurements before the end
                 failures.append(f"slice {n}: {end}")
             tally.finish()
             if viewer is not None and not viewer.received and not failures:
-                raise RigFailed(f"the live page sent nothing ({page}); exclude it with --without web")
-        if not self._keep:
+                raise RigFailed(f"the live page ({page}) sent no data; exclude it with --without web")
+        if not self._keep_folders:
             shutil.rmtree(folder, ignore_errors=True)
         results = tallies.get(subject.name)
         if results is None:
             results = tallies[subject.name] = RigResults(
-                subject.name, Tally(period_ns(self._rate_hz)), [], rig.realtime
+                subject.name, Tally(period_ns(self._rate_hz)), [], rig.is_realtime
             )
         results.tally.merge(tally)
-        p = [tally.histograms[what].percentile_us(q) or 0.0 for what in ("lateness", "tick") for q in (50, 99)]
+        p = [tally.histograms[quantity].percentile_us(q) or 0.0 for quantity in ("lateness", "tick") for q in (50, 99)]
         complete = [] if failures else [SliceFigures(*p)]
-        tallies[subject.name] = results._replace(slices=[*results.slices, *complete], ended=[*results.ended, *failures])
+        tallies[subject.name] = results._replace(
+            slices=[*results.slices, *complete], end_reasons=[*results.end_reasons, *failures]
+        )
 
     @contextlib.contextmanager
-    def _with_aim(self) -> Iterator[Take]:
-        """Context with a consumer of records that, for short periods, keeps the wake-ups of the sentinel on the loop's
-        CPU within the loop's sleep.
+    def _sentinel_aim(self) -> Iterator[RecordSink]:
+        """Context with a sink for records that keeps the sentinel on the loop's CPU awake only during the loop's sleep.
+
+        With long periods, the sink ignores the records.
         """
         sentinels, cpu = self._sentinels, self._cpu
         if sentinels is None or period_ns(self._rate_hz) >= 1000 * PERIOD_US["timer"]:
             yield lambda records: None
             return
         try:
-            yield Aim(period_ns(self._rate_hz), lambda at, every: sentinels.aim(cpu, at, every)).add
+            yield PhaseTracker(
+                period_ns(self._rate_hz), lambda anchor_ns, period: sentinels.aim(cpu, anchor_ns, period)
+            ).add
         finally:
             sentinels.clear_aim(cpu)
 
     def _starting_policy(self, settings: Sequence[str], n: int) -> Path:
-        """Return the policy file for slice ``n`` of a run without a learner."""
+        """Write a random policy for slice ``n`` of a run without a learner; returns its path."""
         from onrig.tools.bench.link.rig_end import random_policy  # needs onnx, which may be missing on a board
 
         path = self._folder / f"policy-{n}.onnx"
@@ -200,17 +207,19 @@ class LoopSession:
 
 
 _VERB: Final = "bench loop"
-_NO_POLICY: Final = "a rig without a learner needs a policy: pip install 'onrig[learner]', or --set policy=FILE"
+_NO_POLICY: Final = (
+    "a rig without a learner needs a policy: install 'onrig[learner]' to create one, or use --set policy=FILE"
+)
 
 
 def benchmark(args: Request) -> int:
-    """Measure, print tables and checks; returns the exit code, 0 whether or not the checks hold."""
-    problem = problem_of(args)
+    """Measure, print tables and checks; returns the exit code, which does not depend on the checks."""
+    problem = find_problem(args)
     if problem is not None:
         return complain(_VERB, problem)
     resolve_loop_cpu()  # for the rig, and for processes on and off its CPU
     name = args.config or CONFIG
-    settings = [*(EVERYTHING if args.config is None else ()), *args.set]
+    settings = [*(MAX_LOAD_SETTINGS if args.config is None else ()), *args.set]
     without = {part for part in args.without.split(",") if part}
     if args.swaps is not None:
         without.add("learner")
@@ -223,8 +232,8 @@ def benchmark(args: Request) -> int:
         if (without | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:
             return complain(_VERB, _NO_POLICY, ExitCode.PREFLIGHT)
         for rate_hz in args.rate or RATES_HZ:
-            pace = at_rate(base, rate_hz, args.slice)
-            subjects = subjects_of(args, without, (*settings, *pace))
+            rate_settings = settings_at_rate(base, rate_hz, args.slice)
+            subjects = list_subjects(args, without, (*settings, *rate_settings))
             configs = [load_for_rig(name, s.settings) for s in subjects]
             if "cyclictest" not in without and cyclictest.find() is not None:
                 subjects.append(Subject(CYCLICTEST))
@@ -232,8 +241,8 @@ def benchmark(args: Request) -> int:
     except ConfigError as error:
         return print_problems(error)
     if cyclictest.find() is None and "cyclictest" not in without:
-        print("cyclictest is not installed: install rt-tests for the comparison", file=sys.stderr)
-    weights = [s.seconds + START_S for _, _, slices in plans for s in slices]
+        print("cyclictest is not installed, so there is no comparison with it: install rt-tests", file=sys.stderr)
+    weights = [s.seconds + START_UP_S for _, _, slices in plans for s in slices]
     progress = progress_for(sum(weights))
     results: list[RateResults] = []
     try:
@@ -254,13 +263,13 @@ def benchmark(args: Request) -> int:
                 results.append(session.measure(slices))
     except (RigFailed, cyclictest.CyclictestFailed) as error:
         return complain(_VERB, str(error), ExitCode.INTERNAL)
-    _conclude(build(_machine(results, plans[0][1]), results), results, args)
+    _conclude(build_report(_describe_loop_machine(results, plans[0][1]), results), results, args)
     return ExitCode.OK
 
 
-def _machine(results: Sequence[RateResults], config: RunConfig) -> dict[str, Fact]:
+def _describe_loop_machine(results: Sequence[RateResults], config: RunConfig) -> dict[str, Fact]:
     machine = describe_machine()
-    machine["sched_fifo"] = int(all(rig.realtime for at_one_rate in results for rig in at_one_rate.rigs))
+    machine["sched_fifo"] = int(all(rig.is_realtime for rate_results in results for rig in rate_results.rigs))
     machine["priority"] = config.realtime.priority
     cpu = loop_cpu(config.realtime)
     machine["loop_cpu"] = "any" if cpu is None else cpu
@@ -269,17 +278,20 @@ def _machine(results: Sequence[RateResults], config: RunConfig) -> dict[str, Fac
 
 def _conclude(report: LoopReport, results: Sequence[RateResults], args: Request) -> None:
     if not report.machine["sched_fifo"]:
-        print("without SCHED_FIFO: the loop was not permitted to use it (`onrig doctor` shows how to grant it)\n")
+        print(
+            "The loop ran without SCHED_FIFO because it has no permission to use it (`onrig doctor` shows how to "
+            "grant it).\n"
+        )
     parts = [rows_table(report.rows), misses_table(results)]
     if report.misses:
         parts.append(misses_list(report.misses))
-    if any(len(at_one_rate.rigs) > 1 for at_one_rate in results):
+    if any(len(rate_results.rigs) > 1 for rate_results in results):
         parts.append(ratios_table(results))
     parts += [
-        f"{at_one_rate.rate_hz:g} Hz, {rig.name}, {end}"
-        for at_one_rate in results
-        for rig in at_one_rate.rigs
-        for end in rig.ended
+        f"{rate_results.rate_hz:g} Hz, {rig.name}, {end}"
+        for rate_results in results
+        for rig in rate_results.rigs
+        for end in rig.end_reasons
     ]
     parts.append(checks_table(report.checks))
     conclude(report, parts, args.json)

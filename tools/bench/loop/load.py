@@ -1,8 +1,9 @@
 """Background load for measurements of the loop: ``python -m onrig.tools.bench.loop.load WHAT ...`` until killed.
 
-``burn CPUS`` keeps CPUs and their caches as busy as a learner does: it multiplies float32 matrices, small ones (a batch
-of 64 through 50 units) and ones that exceed the caches, with the learner's niceness. ``swap CONFIG ENDPOINT SECONDS``
-is a learner without learning: it offers the rig a new policy at fixed intervals, so that swaps can be measured.
+``burn CPUS`` keeps CPUs and their caches as busy as a learner does: with the learner's niceness, it multiplies float32
+matrices, both small ones (a batch of 64 through 50 units) and ones larger than the caches. ``swap CONFIG ENDPOINT
+SECONDS`` offers the rig a new policy at fixed intervals, like a learner but without learning, so that policy swaps can
+be measured.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_loading import load_resolved
 from onrig.tools.bench.processes import Companion
 
-_NICE: Final = 10
-_SMALL: Final = (64, 50)
-_LARGE: Final = 1024
+_NICENESS: Final = 10
+_SMALL_SHAPE: Final = (64, 50)
+_LARGE_SIZE: Final = 1024
 
 
-def burner(cpus: Iterable[int]) -> Companion:
+def start_burner(cpus: Iterable[int]) -> Companion:
     """Start a process that keeps these CPUs busy."""
     return Companion(__name__, "burn", ",".join(map(str, cpus)))
 
 
-def swapper(config: Path, endpoint: str, interval_s: float) -> Companion:
-    """Start a process that offers the rig a new policy every ``every_s`` seconds."""
+def start_swapper(config: Path, endpoint: str, interval_s: float) -> Companion:
+    """Start a process that offers the rig a new policy every ``interval_s`` seconds."""
     return Companion(__name__, "swap", str(config), endpoint, str(interval_s))
 
 
@@ -42,10 +43,12 @@ def burn(cpus: str) -> None:
     """Multiply matrices forever."""
     if cpus and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
-    os.nice(_NICE)
+    os.nice(_NICENESS)
     rng = np.random.default_rng(0)
-    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (_SMALL, (_SMALL[1], _SMALL[1])))
-    a, b = (rng.standard_normal((_LARGE, _LARGE)).astype(np.float32) for _ in range(2))
+    x, w = (
+        rng.standard_normal(shape).astype(np.float32) for shape in (_SMALL_SHAPE, (_SMALL_SHAPE[1], _SMALL_SHAPE[1]))
+    )
+    a, b = (rng.standard_normal((_LARGE_SIZE, _LARGE_SIZE)).astype(np.float32) for _ in range(2))
     product = np.empty_like(a)
     while True:
         np.matmul(a, b, out=product)
@@ -59,7 +62,7 @@ def swap(config_file: str, endpoint: str, interval: str) -> None:
 
     config, interval_s = load_resolved(Path(config_file)), float(interval)
     leave_cpu(config.realtime)
-    os.nice(_NICE)
+    os.nice(_NICENESS)
     client = LinkClient(endpoint, lambda: False)
     try:
         attached, _ = client.ask(Attach(LINK_VERSION, os.urandom(16), "push", b""))

@@ -1,4 +1,4 @@
-"""Plan of the loop benchmark: request, order of the slices, settings of each subject."""
+"""Plan of the loop benchmark: options, order of the slices, and settings of each subject."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from onrig.tools.terminal import file_problem, plot_problem
 
 CONFIG: Final = "pendulum-hardware"
 RATES_HZ: Final = (200.0, 500.0, 1000.0)
-_PARTS: Final = ("burner", "cyclictest", "learner", "log", "sentinel", "web")
+_EXCLUDABLE_PARTS: Final = ("burner", "cyclictest", "learner", "log", "sentinel", "web")
 CYCLICTEST: Final = "cyclictest"
 ONRIG: Final = "onrig"
 _LEASE_S: Final = 0.04
-"""Minimum lease, so that a stall of the machine does not end the episode."""
+"""Minimum lease; a shorter one would let a stall of the machine end the episode."""
 
-EVERYTHING: Final = (
+MAX_LOAD_SETTINGS: Final = (
     "exploration.near_envelope={from: 0.3, floor: 0.0}",
     "exploration.back_off={factor: 0.5, least: 0.1, clean_episodes: 5}",
     "exploration.quiet={every: 10, episodes: 1}",
@@ -30,12 +30,12 @@ EVERYTHING: Final = (
     "learner.updates_per_episode=null",
     "learner.updates_per_transition=1.0",
 )
-"""Settings for the maximum work per tick: budgets that are counted but never exhausted, and a learner without idle
-time."""
+"""Settings for the maximum work per tick: exploration budgets that are counted but never exhausted, and a learner that
+is never idle."""
 
 
 class Subject(NamedTuple):
-    """Subject of a slice."""
+    """A variant of the rig, or cyclictest, with its settings and flags."""
 
     name: str
     settings: tuple[str, ...] = ()
@@ -43,14 +43,14 @@ class Subject(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Time span of one subject."""
+    """Continuous measurement of one subject."""
 
     subject: Subject
     seconds: float
 
 
 class Request(NamedTuple):
-    """Request for measurements: the options of ``onrig bench loop``."""
+    """Options of ``onrig bench loop``."""
 
     config: str | None = None
     json: Path | None = None
@@ -71,8 +71,8 @@ class Request(NamedTuple):
     keep: Path | None = None
 
 
-def problem_of(args: Request) -> str | None:
-    """Problem with the options, or None."""
+def find_problem(args: Request) -> str | None:
+    """Return what is wrong with the options, or None."""
     for option, path in (("json", args.json), ("plot", args.plot)):
         if missing := file_problem(option, path):
             return missing
@@ -81,10 +81,10 @@ def problem_of(args: Request) -> str | None:
     if args.plot is not None and find_spec("matplotlib") is None:
         return "--plot: matplotlib is not installed (pip install 'onrig[viz]')"
     for part in args.without.split(","):
-        if part and part not in _PARTS:
-            return f"--without: unknown part '{part}'; choose from {', '.join(_PARTS)}"
+        if part and part not in _EXCLUDABLE_PARTS:
+            return f"--without: unknown part '{part}'; choose from {', '.join(_EXCLUDABLE_PARTS)}"
     if not 1 <= args.seconds < math.inf or not 1 <= args.slice < math.inf:
-        return "--seconds, --slice: expected at least 1 s"
+        return "--seconds, --slice: expected at least 1 s each"
     if args.swaps is not None and not 0.05 <= args.swaps < math.inf:
         return f"--swaps: expected at least 0.05 s, got {args.swaps:g}"
     if any(not 1 <= rate <= 10_000 for rate in args.rate):
@@ -92,13 +92,13 @@ def problem_of(args: Request) -> str | None:
     return None
 
 
-def subjects_of(args: Request, without: set[str], settings: tuple[str, ...]) -> list[Subject]:
+def list_subjects(args: Request, without: set[str], settings: tuple[str, ...]) -> list[Subject]:
     """List the requested rig and its variants."""
     flags = ["--device", args.device] if args.device is not None else []
     base = _variant(ONRIG, settings, tuple(flags), without)
-    others = [_variant(f"without {part}", settings, tuple(flags), without | {part}) for part in args.compare]
-    others += [base._replace(name=change, settings=(*base.settings, change)) for change in args.against]
-    return [base, *others]
+    variants = [_variant(f"without {part}", settings, tuple(flags), without | {part}) for part in args.compare]
+    variants += [base._replace(name=change, settings=(*base.settings, change)) for change in args.against]
+    return [base, *variants]
 
 
 def _variant(name: str, settings: tuple[str, ...], flags: tuple[str, ...], without: set[str]) -> Subject:
@@ -112,7 +112,7 @@ def _variant(name: str, settings: tuple[str, ...], flags: tuple[str, ...], witho
 
 
 def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> list[Slice]:
-    """Assign ``seconds`` to each subject in equal slices of about ``slice_s``, in alternating order.
+    """Divide ``seconds`` per subject into equal slices of about ``slice_s``, in alternating order.
 
     Disturbances then affect all subjects alike, and slow drift cancels.
     """
@@ -124,8 +124,8 @@ def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> lis
     return slices
 
 
-def at_rate(config: RunConfig, rate_hz: float, slice_s: float) -> tuple[str, ...]:
-    """Settings for a real-time run of a configuration at a rate, longer than a slice."""
+def settings_at_rate(config: RunConfig, rate_hz: float, slice_s: float) -> tuple[str, ...]:
+    """Return the settings for a real-time run at a rate that outlasts a slice."""
     settings = ["device.pace=realtime", f"rate_hz={rate_hz:g}", "evaluate_every=0"]
     settings.append(f"episodes={50 + round(4 * slice_s / config.task.episode_s)}")
     lease_s = max(_LEASE_S, config.rig.lease_periods / config.rate_hz)

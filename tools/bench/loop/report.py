@@ -14,38 +14,38 @@ from onrig.runtime.record import STAGES, Miss
 from onrig.tools.bench.loop.plan import CYCLICTEST
 from onrig.tools.bench.loop.sentinel import SentinelRecords
 from onrig.tools.bench.loop.tally import (
-    DEVICE_CLOCK,
-    HOST_CLOCK,
-    LATENESS,
+    DEVICE_CLOCK_ERROR,
+    HOST_CLOCK_ERROR,
+    LATENESS_NAMES,
     NEAR_TICKS,
     SENT_LATE,
-    TICK,
+    TICK_NAMES,
     ExplainedMiss,
     LoopMiss,
     Stalls,
     Tally,
-    as_row,
+    loop_miss,
 )
 from onrig.tools.bench.report import Check, Fact, Report, Row, check_at_most, format_number
-from onrig.tools.bench.timing import Ratio, ratio
+from onrig.tools.bench.timing import Ratio, ratio_of_means
 from onrig.tools.quantity import duration
-from onrig.tools.reports.style import BLACK, PALETTE, RED, new_figure, save, title
+from onrig.tools.reports.style import BLACK, PALETTE, RED, new_figure, save_figure, set_title
 from onrig.tools.terminal import align
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LATENESS_RATIO: Final = 1.5
+MAX_LATENESS_RATIO: Final = 1.5
 LATENESS_ALLOWANCE_US: Final = 60.0
-TICK_US: Final = 200.0
+MAX_TICK_US: Final = 200.0
 TICK_RATE_HZ: Final = 500.0
 """Rate at which TICK_US is checked."""
 FAULTLESS_RATE_HZ: Final = 200.0
-"""Rate up to which every miss must be explained by a stall of the machine."""
+"""Maximum rate at which every miss must be explained by a stall of the machine."""
 
 
 class SliceFigures(NamedTuple):
-    """p50 and p99 of one slice, in µs."""
+    """p50 and p99 of one slice (µs)."""
 
     lateness_p50: float
     lateness_p99: float
@@ -59,9 +59,9 @@ class RigResults(NamedTuple):
     name: str
     tally: Tally
     slices: Sequence[SliceFigures]
-    realtime: bool
-    ended: Sequence[str] = ()
-    """Runs that ended during the measurement, with reasons."""
+    is_realtime: bool
+    end_reasons: Sequence[str] = ()
+    """Reasons for which runs ended during the measurement."""
 
 
 class RateResults(NamedTuple):
@@ -78,15 +78,15 @@ class RateResults(NamedTuple):
 
 
 class LoopReport(Report, frozen=True):
-    """Report with a list of all misses and the histograms of the percentiles."""
+    """Report that also contains all misses and the histograms behind the percentiles."""
 
     misses: list[LoopMiss]
     histograms: dict[str, dict[str, list[float]]]
     slices: dict[str, list[dict[str, float]]]
 
 
-def row(case: str, subject: str, histogram: DurationHistogram) -> Row | None:
-    """Return a row in µs; None without counts."""
+def percentile_row(case: str, subject: str, histogram: DurationHistogram) -> Row | None:
+    """Return a row of percentiles in µs; None without counts."""
     if not histogram.count:
         return None
     percentiles = histogram.summary_us()
@@ -100,29 +100,31 @@ def explain_misses(results: RateResults) -> dict[str, list[ExplainedMiss]]:
 
 
 def period_ns(rate_hz: float) -> int:
-    """Period of a loop at that rate."""
+    """Return the period of a loop."""
     return round(1e9 / rate_hz)
 
 
-def rows_of(results: RateResults) -> list[Row]:
-    """All rows of one rate."""
+def build_rows(results: RateResults) -> list[Row]:
+    """Rows of percentiles at one rate."""
     rows: list[Row | None] = []
     prefix = f"{results.rate_hz:g} Hz: "
     for rig in results.rigs:
-        rows.append(row(f"{prefix}lateness", rig.name, rig.tally.histograms["lateness"]))
+        rows.append(percentile_row(f"{prefix}lateness", rig.name, rig.tally.histograms["lateness"]))
     if results.cyclictest is not None:
-        rows.append(row(f"{prefix}lateness", CYCLICTEST, results.cyclictest))
-    rows += [row(f"{prefix}{s.name}", "machine", s.histogram()) for s in results.sentinels]
+        rows.append(percentile_row(f"{prefix}lateness", CYCLICTEST, results.cyclictest))
+    rows += [percentile_row(f"{prefix}{s.name}", "machine", s.histogram()) for s in results.sentinels]
     for rig in results.rigs:
         histograms = rig.tally.histograms
-        names = ["tick", *STAGES, SENT_LATE, HOST_CLOCK, DEVICE_CLOCK]
+        names = ["tick", *STAGES, SENT_LATE, HOST_CLOCK_ERROR, DEVICE_CLOCK_ERROR]
         if rig.tally.swaps:
-            names += [*LATENESS[1:], *TICK[1:]]
-        rows += [row(f"{prefix}{'stage ' * (name in STAGES)}{name}", rig.name, histograms[name]) for name in names]
+            names += [*LATENESS_NAMES[1:], *TICK_NAMES[1:]]
+        rows += [
+            percentile_row(f"{prefix}{'stage ' * (name in STAGES)}{name}", rig.name, histograms[name]) for name in names
+        ]
     return [r for r in rows if r is not None]
 
 
-def checks_of(results: RateResults) -> list[Check]:
+def build_checks(results: RateResults) -> list[Check]:
     """Checks on the rig at one rate."""
     prefix = f"{results.rate_hz:g} Hz: "
     base = results.rigs[0]
@@ -131,77 +133,81 @@ def checks_of(results: RateResults) -> list[Check]:
     p99 = base.tally.histograms["lateness"].percentile_us(99) or 0.0
     if results.cyclictest is not None:
         cyclictest_p99 = results.cyclictest.percentile_us(99) or 0.0
-        bound = max(LATENESS_RATIO * cyclictest_p99, cyclictest_p99 + LATENESS_ALLOWANCE_US)
+        bound = max(MAX_LATENESS_RATIO * cyclictest_p99, cyclictest_p99 + LATENESS_ALLOWANCE_US)
         checks.append(check_at_most(f"{prefix}lateness p99, us (1.5 x cyclictest's or 60 us above)", p99, bound))
     for rig in results.rigs:
         variant = "" if rig is base else f"{rig.name}: "
-        by_program = sum(e.missed.frames for e in misses[rig.name] if e.caused_by_program)
-        checks.append(check_at_most(f"{prefix}{variant}ticks missed by the program", by_program, 0))
+        n_by_program = sum(e.missed.frames for e in misses[rig.name] if e.caused_by_program)
+        checks.append(check_at_most(f"{prefix}{variant}ticks missed by the program", n_by_program, 0))
         if results.rate_hz <= FAULTLESS_RATE_HZ:
-            unexplained = sum(
+            n_unexplained = sum(
                 e.missed.frames for e in misses[rig.name] if not (e.caused_by_machine or e.caused_by_line)
             )
-            checks.append(check_at_most(f"{prefix}{variant}ticks missed outside stalls of the machine", unexplained, 0))
-        if rig.ended:
-            checks.append(check_at_most(f"{prefix}{variant}runs that ended prematurely", len(rig.ended), 0))
-        if rig.tally.lost:
-            checks.append(check_at_most(f"{prefix}{variant}records lost by the benchmark", rig.tally.lost, 0))
-        if rig.tally.unknown:
             checks.append(
-                check_at_most(f"{prefix}{variant}frames without a send time from the twin", rig.tally.unknown, 0)
+                check_at_most(f"{prefix}{variant}ticks missed outside stalls of the machine", n_unexplained, 0)
+            )
+        if rig.end_reasons:
+            checks.append(check_at_most(f"{prefix}{variant}runs that ended prematurely", len(rig.end_reasons), 0))
+        if rig.tally.n_lost:
+            checks.append(check_at_most(f"{prefix}{variant}records lost by the benchmark", rig.tally.n_lost, 0))
+        if rig.tally.n_unknown:
+            checks.append(
+                check_at_most(f"{prefix}{variant}frames without a send time from the twin", rig.tally.n_unknown, 0)
             )
     if results.rate_hz == TICK_RATE_HZ:
         checks.append(
-            check_at_most(f"{prefix}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, TICK_US)
+            check_at_most(f"{prefix}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, MAX_TICK_US)
         )
     if base.tally.swaps:
-        near, far = (base.tally.histograms[name].percentile_us(99) or 0.0 for name in LATENESS[1:])
-        bound = max(LATENESS_RATIO * far, far + LATENESS_ALLOWANCE_US)
-        checks.append(check_at_most(f"{prefix}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near, bound))
-        at_swaps = sum(
+        near_us, far_us = (base.tally.histograms[name].percentile_us(99) or 0.0 for name in LATENESS_NAMES[1:])
+        bound = max(MAX_LATENESS_RATIO * far_us, far_us + LATENESS_ALLOWANCE_US)
+        checks.append(check_at_most(f"{prefix}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near_us, bound))
+        n_at_swaps = sum(
             e.missed.frames
             for e in misses[base.name]
             if e.missed.near_swap and not (e.caused_by_machine or e.caused_by_line)
         )
-        checks.append(check_at_most(f"{prefix}ticks missed within {NEAR_TICKS} ticks of a swap, no stall", at_swaps, 0))
+        checks.append(
+            check_at_most(f"{prefix}ticks missed within {NEAR_TICKS} ticks of a swap, without a stall", n_at_swaps, 0)
+        )
     for rig in results.rigs[1:]:
         for quantity in ("tick", "lateness"):
             r = variant_ratio(base, rig, f"{quantity}_p99")
-            name = f"{prefix}{quantity} p99 of '{base.name}' over '{rig.name}': 1 is in its interval"
+            name = f"{prefix}ratio of {quantity} p99, '{base.name}' to '{rig.name}': interval includes 1"
             checks.append(Check(name, round(r.value, 4), 1.0, r.includes_one))
     return checks
 
 
 def variant_ratio(base: RigResults, other: RigResults, figure: str) -> Ratio:
-    """Ratio of the base's figure to the variant's, over slices."""
-    return ratio([getattr(s, figure) for s in base.slices], [getattr(s, figure) for s in other.slices])
+    """Ratio of the base rig's figure to that of a variant, over their slices."""
+    return ratio_of_means([getattr(s, figure) for s in base.slices], [getattr(s, figure) for s in other.slices])
 
 
-def build(machine: dict[str, Fact], measured: Sequence[RateResults]) -> LoopReport:
-    """Build the complete report."""
+def build_report(machine: dict[str, Fact], measured: Sequence[RateResults]) -> LoopReport:
+    """Build the report of all rates."""
     rows, checks, misses = [], [], []
     histograms: dict[str, dict[str, list[float]]] = {}
     slices: dict[str, list[dict[str, float]]] = {}
-    floor = 0.0
+    floor_us = 0.0
     for results in measured:
-        rows += rows_of(results)
-        checks += checks_of(results)
+        rows += build_rows(results)
+        checks += build_checks(results)
         rate = f"{results.rate_hz:g} Hz"
         for name, explained in explain_misses(results).items():
-            misses += [as_row(results.rate_hz, name, e) for e in explained]
+            misses += [loop_miss(results.rate_hz, name, e) for e in explained]
         for rig in results.rigs:
             for quantity in ("lateness", "tick"):
-                histograms[f"{rate}: {quantity}, {rig.name}"] = _bins(rig.tally.histograms[quantity])
+                histograms[f"{rate}: {quantity}, {rig.name}"] = _filled_bins(rig.tally.histograms[quantity])
             slices[f"{rate}: {rig.name}"] = [{k: round(v, 2) for k, v in s._asdict().items()} for s in rig.slices]
         if results.cyclictest is not None:
-            histograms[f"{rate}: lateness, {CYCLICTEST}"] = _bins(results.cyclictest)
+            histograms[f"{rate}: lateness, {CYCLICTEST}"] = _filled_bins(results.cyclictest)
         for records in results.sentinels:
             if records.kind == "timer":
-                floor = max(floor, records.histogram().percentile_us(99.99) or 0.0)
-    return LoopReport(machine, floor, rows, checks, misses, histograms, slices)
+                floor_us = max(floor_us, records.histogram().percentile_us(99.99) or 0.0)
+    return LoopReport(machine, floor_us, rows, checks, misses, histograms, slices)
 
 
-def _bins(histogram: DurationHistogram) -> dict[str, list[float]]:
+def _filled_bins(histogram: DurationHistogram) -> dict[str, list[float]]:
     edges, counts = histogram.bins()
     filled = counts > 0
     return {
@@ -211,13 +217,13 @@ def _bins(histogram: DurationHistogram) -> dict[str, list[float]]:
     }
 
 
-_MAX_LISTED: Final = 20
-_PER_DECADE: Final = 20
-_MIN_US: Final = 1.0
+_MAX_LISTED_MISSES: Final = 20
+_BINS_PER_DECADE: Final = 20
+_MIN_LATENESS_US: Final = 1.0
 
 
 def misses_table(measured: Sequence[RateResults]) -> str:
-    """Table of missed ticks by cause, with the number that coincides with observed stalls."""
+    """Table of missed ticks by cause, and how many of them coincide with observed stalls."""
     head = [
         "missed ticks",
         "ticks",
@@ -226,7 +232,7 @@ def misses_table(measured: Sequence[RateResults]) -> str:
         "program",
         "host",
         "in a stall",
-        "line slow",
+        "line delayed",
         "by chance",
         "twin paused",
     ]
@@ -237,10 +243,10 @@ def misses_table(measured: Sequence[RateResults]) -> str:
             t = rig.tally
             counts = [t.missed_ticks[cause] for cause in (Miss.LINK, Miss.PROGRAM, Miss.HOST)]
             misses = [stalls.explain(m) for m in t.missed]
-            in_stall = sum(e.missed.frames for e in misses if e.caused_by_machine)
-            on_line = sum(e.missed.frames for e in misses if e.caused_by_line)
-            explained = [in_stall, on_line] if results.sentinels else ["?", "?"]
-            chance = f"{100 * stalls.share_of(results.sentinel_s):.2g} %"
+            n_in_stall = sum(e.missed.frames for e in misses if e.caused_by_machine)
+            n_line_delayed = sum(e.missed.frames for e in misses if e.caused_by_line)
+            explained = [n_in_stall, n_line_delayed] if results.sentinels else ["?", "?"]
+            chance = f"{100 * stalls.chance_share(results.sentinel_s):.2g} %"
             figures = [t.ticks, t.swaps, *counts, *explained, chance, t.pauses]
             cells.append([f"{results.rate_hz:g} Hz, {rig.name}", *map(str, figures)])
     return align([head, *cells])
@@ -248,7 +254,17 @@ def misses_table(measured: Sequence[RateResults]) -> str:
 
 def misses_list(misses: Sequence[LoopMiss]) -> str:
     """List the first misses, one line each."""
-    head = ["miss", "frames", "cause", "delay µs", "stall ms", "line ms", "tick before µs", "mostly", "near a swap"]
+    head = [
+        "miss",
+        "frames",
+        "cause",
+        "delay µs",
+        "stall ms",
+        "line ms",
+        "tick before µs",
+        "longest stage",
+        "near a swap",
+    ]
     cells = [
         [
             f"{m.rate_hz:g} Hz, {m.subject}",
@@ -261,14 +277,18 @@ def misses_list(misses: Sequence[LoopMiss]) -> str:
             m.longest_stage,
             "yes" if m.near_swap else "",
         ]
-        for m in misses[:_MAX_LISTED]
+        for m in misses[:_MAX_LISTED_MISSES]
     ]
-    more = [f"... and {len(misses) - _MAX_LISTED} more (all are in --json)"] if len(misses) > _MAX_LISTED else []
-    return "\n".join([align([head, *cells]), *more])
+    omitted = (
+        [f"... and {len(misses) - _MAX_LISTED_MISSES} more (use --json to list all)"]
+        if len(misses) > _MAX_LISTED_MISSES
+        else []
+    )
+    return "\n".join([align([head, *cells]), *omitted])
 
 
 def ratios_table(measured: Sequence[RateResults]) -> str:
-    """Ratios of the first subject's figures to each variant's, with their spread over slices."""
+    """Table of ratios of the base rig's figures to each variant's, with their intervals over slices."""
     head = ["ratio of slices", "slices", "p50", "95 % interval", "p99", "95 % interval"]
     cells = []
     for results in measured:
@@ -285,16 +305,16 @@ def ratios_table(measured: Sequence[RateResults]) -> str:
 
 
 def share_in_bins(histogram: DurationHistogram, edges_us: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of durations between consecutive edges; values outside are added to the outermost bins."""
+    """Share of durations in each bin; values outside the edges are added to the outermost bins."""
     bins = histogram.bins()
     centres = np.sqrt(np.maximum(bins.edges_us[:-1], 1e-3) * np.maximum(bins.edges_us[1:], 1e-3))
-    inside = np.clip(centres, edges_us[0], np.nextafter(edges_us[-1], 0))
-    counts, _ = np.histogram(inside, edges_us, weights=bins.counts)
+    clipped_us = np.clip(centres, edges_us[0], np.nextafter(edges_us[-1], 0))
+    counts, _ = np.histogram(clipped_us, edges_us, weights=bins.counts)
     return np.asarray(counts / max(histogram.count, 1), np.float64)
 
 
 def share_beyond(histogram: DurationHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(x in µs, share of durations above x), for a step line."""
+    """Return durations (µs), and for each the share of durations above it, for a step plot."""
     bins = histogram.bins()
     above = 1 - np.cumsum(bins.counts) / max(histogram.count, 1)
     return bins.edges_us, np.maximum(np.concatenate([[1.0], above]), 0.0)
@@ -306,7 +326,7 @@ def plot(measured: Sequence[RateResults], path: Path) -> None:
     for (left, right), results in zip(grid, measured, strict=True):
         _plot_lateness(left, results)
         _plot_stages(right, results)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def _plot_lateness(axes: Axes, results: RateResults) -> None:
@@ -314,15 +334,15 @@ def _plot_lateness(axes: Axes, results: RateResults) -> None:
     if results.cyclictest is not None:
         lines.append((CYCLICTEST, results.cyclictest, BLACK))
     max_us = max(float(h.bins().edges_us[-1]) for _, h, _ in lines)
-    decades = np.log10(max(max_us, 10 * _MIN_US))
-    edges = np.logspace(0, decades, int(_PER_DECADE * decades) + 1)
+    decades = np.log10(max(max_us, 10 * _MIN_LATENESS_US))
+    edges = np.logspace(0, decades, int(_BINS_PER_DECADE * decades) + 1)
     for name, histogram, colour in lines:
         p99 = histogram.percentile_us(99) or 0.0
         label = f"{name}: p99 {duration(p99 * 1e-6)}, {histogram.count}"
         axes.stairs(share_in_bins(histogram, edges), edges, color=colour, lw=1.3, label=label)
         axes.axvline(p99, color=colour, lw=1, ls=":")
     axes.set(xscale="log", yscale="log", xlabel="lateness in µs (dotted: p99)", ylabel="share of wake-ups per bin")
-    title(axes, f"{results.rate_hz:g} Hz: lateness")
+    set_title(axes, f"{results.rate_hz:g} Hz: lateness")
     axes.legend(frameon=False, fontsize=8)
 
 
@@ -337,5 +357,5 @@ def _plot_stages(axes: Axes, results: RateResults) -> None:
     axes.set(xscale="log", yscale="log", xlabel="µs", ylabel="share of slower ticks")
     axes.set_xlim(left=0.5)
     axes.set_ylim(0.5 / max(base.ticks, 2), 1.1)
-    title(axes, f"{results.rate_hz:g} Hz: the tick and its stages")
+    set_title(axes, f"{results.rate_hz:g} Hz: the tick and its stages")
     axes.legend(frameon=False, fontsize=8, ncols=2)

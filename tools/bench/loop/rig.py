@@ -1,7 +1,7 @@
 """The measured rig, a plain ``onrig run``, and a viewer of its live page.
 
-Step records are read from its shared memory as they are written; the viewer receives the page's stream like a browser
-and discards it.
+Step records are read from the rig's shared memory as they are written. The viewer receives the page's stream like a
+browser and discards it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from onrig.runtime.shm.ring import RingHistory
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.tools.bench.processes import CPUS, restrict_to_cpus
 
-_START_S: Final = 60.0
+_START_TIMEOUT_S: Final = 60.0
 _END_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.02
 _READ_INTERVAL_S: Final = 0.05
-"""Interval between reads: at 2 kHz a hundred records; the ring holds eight thousand."""
+"""Interval between reads: 100 records at 2 kHz, with a ring of eight thousand."""
 
 
 class RigFailed(RuntimeError):
@@ -47,7 +47,7 @@ class RunEnded(RigFailed):
 
 
 class MeasuredRig:
-    """A run under measurement; a context manager that ends it."""
+    """A run under measurement, as a context manager that ends it."""
 
     def __init__(self, config: str, settings: Sequence[str], flags: Sequence[str], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ class MeasuredRig:
         self._segments: list[Segment] = []
         self._ring: RingHistory | None = None
         self._board: Board | None = None
-        self.realtime = False
+        self.is_realtime = False
         self.shm = Path()
 
     def __enter__(self) -> MeasuredRig:
@@ -83,12 +83,12 @@ class MeasuredRig:
         for segment in self._segments:
             segment.close()
 
-    def wait_until_moving(self) -> None:
+    def wait_for_first_tick(self) -> None:
         """Wait for the first ticks; raises RigFailed."""
-        deadline_s = time.monotonic() + _START_S
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
         running: Running | None = None
         while running is None:
-            self._alive("come up", deadline_s)
+            self._wait_alive("start", deadline_s)
             running = find_running(self.folder)
         self.shm = running.shm
         try:
@@ -99,15 +99,15 @@ class MeasuredRig:
         except (OSError, SegmentError) as error:
             raise RigFailed(str(error)) from None
         while self._board[Word.TICK] == 0:
-            self._alive("make a tick", deadline_s)
-        self.realtime = bool(self._board[Word.REALTIME])
+            self._wait_alive("complete a tick", deadline_s)
+        self.is_realtime = bool(self._board[Word.REALTIME])
 
     def _attach(self, name: str, schema: str) -> Segment:
         segment = Segment.attach(self.shm / name, schema)
         self._segments.append(segment)
         return segment
 
-    def _alive(self, goal: str, deadline_s: float) -> None:
+    def _wait_alive(self, goal: str, deadline_s: float) -> None:
         if self._run.poll() is not None or time.monotonic() > deadline_s:
             raise RigFailed(f"the rig did not {goal}: {self._last_output()}")
         time.sleep(_POLL_S)
@@ -117,18 +117,18 @@ class MeasuredRig:
         """Output of the run so far."""
         return self._output.read_text(errors="replace")
 
-    def _reason(self) -> str:
-        """Reason why the run ended, from its summary; empty if unknown."""
+    def _exit_reason(self) -> str:
+        """Reason for the end of the run, from its summary; empty if unknown."""
         return str(read_fields(self.folder / "summary.json").get("exit_reason") or "")
 
     def _last_output(self) -> str:
         lines = self.output.strip().splitlines()
         return lines[-1] if lines else "no output"
 
-    def follow(self, seconds: float, take: Callable[[NDArray[np.void]], None]) -> int:
-        """Pass all records of the next ``seconds`` to ``take``; returns the number of lost records.
+    def follow(self, seconds: float, sink: Callable[[NDArray[np.void]], None]) -> int:
+        """Pass all records of the next ``seconds`` to ``sink``; returns the number of lost records.
 
-        Earlier records are skipped.  Raises RunEnded if the run ends.
+        Earlier records are skipped. Raises RunEnded if the run ends.
         """
         ring = self._ring
         assert ring is not None
@@ -137,13 +137,13 @@ class MeasuredRig:
         while (now := time.monotonic()) < deadline_s:
             time.sleep(min(_READ_INTERVAL_S, deadline_s - now))
             if self._run.poll() is not None:
-                raise RunEnded(f"the run ended while it was measured: {self._reason() or self._last_output()}")
+                raise RunEnded(f"the run ended during the measurement: {self._exit_reason() or self._last_output()}")
             records = ring.records_since(next_seq)
             if len(records):
                 newest = int(records["seq"][-1])
                 lost += newest + 1 - next_seq - len(records)
                 next_seq = newest + 1
-                take(records)
+                sink(records)
         return lost
 
 
@@ -152,14 +152,14 @@ _STREAM: Final = "/api/stream"
 _TIMEOUT_S: Final = 5.0
 
 
-def address_in(text: str) -> str | None:
+def find_page_url(text: str) -> str | None:
     """Find the page's address in a run's output."""
     match_ = _URL.search(text)
     return match_[0] if match_ else None
 
 
 class Viewer:
-    """Viewer of the page at ``url``; a context manager. ``received`` counts the received bytes."""
+    """Viewer of the page at ``url``, as a context manager; ``received`` is the number of received bytes."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -167,7 +167,7 @@ class Viewer:
         self._connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=_TIMEOUT_S)
         self._path = f"{_STREAM}?{parts.query}" if parts.query else _STREAM
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._receive, daemon=True)
 
     def __enter__(self) -> Viewer:
         self._thread.start()
@@ -177,7 +177,7 @@ class Viewer:
         self._stop.set()
         self._thread.join(2 * _TIMEOUT_S)
 
-    def _watch(self) -> None:
+    def _receive(self) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(self._connection):
             self._connection.request("GET", self._path)
             answer = self._connection.getresponse()

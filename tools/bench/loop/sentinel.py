@@ -1,11 +1,12 @@
 """Detector of machine stalls: a process with higher priority than the loop that records its late wake-ups.
 
 ``python -m onrig.tools.bench.loop.sentinel KIND CPU PRIORITY`` runs until its input ends, then prints its records.
-It sleeps until absolute deadlines and does almost nothing else. Anything that delays it (kernel, hypervisor, firmware)
-also delays the loop; the loop cannot delay it, since it has a lower priority. It wakes once per period, while the loop
-sleeps, so that it never disturbs a tick, and a stall of a period or more also delays it.  The kind ``line`` sends
-itself a byte through a pseudo-terminal at each wake-up and times its arrival: frames of a twin take the same path, a
-kernel worker without priority.
+
+The sentinel sleeps until absolute deadlines and does almost nothing else. Whatever delays it (kernel, hypervisor,
+firmware) also delays the loop; the loop itself cannot delay it, because its priority is lower. It wakes once per
+period, while the loop sleeps, so that it never disturbs a tick but notices every stall of a period or more. The kind
+``line`` sends itself a byte through a pseudo-terminal at each wake-up and times its arrival: a twin's frames take the
+same path, through a kernel worker without real-time priority.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ from onrig.tools.bench.processes import Companion
 
 Kind = Literal["timer", "line"]
 PERIOD_US: Final[dict[Kind, int]] = {"timer": 3989, "line": 1979}
-"""Period while no phase is set: not a multiple of a usual period, so that all phases of the loop are covered. A wake-up
-takes 40 us of the measured CPU: one per millisecond in any phase delayed the frames by as much, at p99. Stalls of 4 ms
-are always observed, stalls of 1 ms by chance.
+"""Period while no phase is set, not a multiple of a usual period, so that wake-ups cover all phases of the loop.
+
+A wake-up takes 40 us of the measured CPU: at one per millisecond in any phase, it delayed frames by as much at p99.
+Stalls of 4 ms are always observed, stalls of 1 ms by chance.
 """
-_AIM: Final = struct.Struct("=qq")
-"""Wake-up grid in ns: any grid point, and the period."""
+_AIM_MESSAGE: Final = struct.Struct("=qq")
+"""Message that sets the wake-up times (ns): one of them, and the period."""
 _MAX_AIMS: Final = 16
-"""Wake-ups read per call."""
-PRIORITY: Final = 90
-RECORDED_NS: Final = 150_000
-"""Lateness from which a wake-up is recorded with its time."""
+"""Number of messages read at once, and of wake-ups between reads."""
+SENTINEL_PRIORITY: Final = 90
+MIN_RECORDED_NS: Final = 150_000
+"""Minimum lateness of a wake-up that is recorded with its time."""
 _MAX_STALLS: Final = 100_000
 _MAX_LATENESS_US: Final = 10_000
 _END_TIMEOUT_S: Final = 10.0
@@ -56,10 +58,10 @@ class SentinelRecords(msgspec.Struct):
     cpu: int
     realtime: bool
     counts: list[int]
-    """Numbers of wake-ups, or bytes, by lateness in whole microseconds; the last bin counts all later ones."""
+    """Numbers of wake-ups (or bytes) by lateness in whole microseconds; the last bin includes all later ones."""
     max_ns: int
     stalls: list[tuple[int, int]]
-    """Wake-ups late by at least RECORDED_NS: due and actual times, in ns of the host's monotonic clock."""
+    """Due and actual times of wake-ups late by at least MIN_RECORDED_NS (ns, monotonic clock of the host)."""
 
     @property
     def name(self) -> str:
@@ -71,7 +73,7 @@ class SentinelRecords(msgspec.Struct):
         histogram = DurationHistogram()
         counts = np.array(self.counts, np.int64)
         if counts.any():
-            counts[np.flatnonzero(counts)[-1]] -= 1  # the exact lateness of the latest one is known
+            counts[np.flatnonzero(counts)[-1]] -= 1  # its exact lateness is known and added below
             histogram.add(np.repeat(np.arange(len(counts)) * 1000, counts))
             histogram.add(np.array([self.max_ns], np.int64))
         return histogram
@@ -80,12 +82,12 @@ class SentinelRecords(msgspec.Struct):
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class _Timer(ctypes.Structure):
+class _TimerSpec(ctypes.Structure):
     _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "first_s", "first_ns")]
 
 
-def _timer() -> int:
-    """Create a timer descriptor, whose reads return the number of elapsed periods; raises OSError."""
+def _create_timer() -> int:
+    """Create a timer descriptor; reading it returns the number of elapsed periods. Raises OSError."""
     fd: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
     if fd < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -93,25 +95,26 @@ def _timer() -> int:
 
 
 def _arm(fd: int, first_ns: int, period_ns: int) -> None:
-    setting = _Timer(*divmod(period_ns, 10**9), *divmod(first_ns, 10**9))
-    if _LIBC.timerfd_settime(fd, _TFD_TIMER_ABSTIME, ctypes.byref(setting), None) != 0:
+    spec = _TimerSpec(*divmod(period_ns, 10**9), *divmod(first_ns, 10**9))
+    if _LIBC.timerfd_settime(fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def first_wake_ns(anchor_ns: int, period_ns: int, now_ns: int) -> int:
-    """Time at a whole number of periods from ``anchor_ns``, one to two periods ahead so that it cannot be missed."""
+    """Return the time a whole number of periods after ``anchor_ns`` that is one to two periods ahead, so that it is not
+    missed."""
     return anchor_ns + ((now_ns - anchor_ns) // period_ns + 2) * period_ns
 
 
-def _pty() -> tuple[int, int]:
-    """Open a pseudo-terminal in raw mode; returns both ends."""
-    near, far = os.openpty()
-    tty.setraw(far)
-    return near, far
+def _open_pty() -> tuple[int, int]:
+    """Open a pseudo-terminal in raw mode; returns the descriptors of its two ends."""
+    input_fd, output_fd = os.openpty()
+    tty.setraw(output_fd)
+    return input_fd, output_fd
 
 
-def watch(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
-    """Sleep and record until standard input ends."""
+def record_wake_ups(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
+    """Sleep and record wake-ups until standard input ends."""
     realtime = False
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {cpu})
@@ -122,43 +125,43 @@ def watch(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
     stalls: list[tuple[int, int]] = []
     max_ns = 0
     now_ns, read = time.monotonic_ns, os.read
-    near, far = _pty() if kind == "line" else (-1, -1)
+    input_fd, output_fd = _open_pty() if kind == "line" else (-1, -1)
     first_ns = now_ns() + 10 * period_ns
-    fd = _timer()
+    fd = _create_timer()
     _arm(fd, first_ns, period_ns)
     gc.freeze()
     gc.disable()
-    n_periods = turns = 0
+    n_periods = n_wake_ups = 0
     while True:
         periods = int.from_bytes(read(fd, 8), sys.byteorder)
         wake_ns = now_ns()
-        due_ns = first_ns + n_periods * period_ns  # lateness of the first of those periods
+        due_ns = first_ns + n_periods * period_ns  # of the first elapsed period
         n_periods += periods
-        if near >= 0:
+        if input_fd >= 0:
             due_ns = wake_ns
-            os.write(near, b"x")
-            read(far, 1)
+            os.write(input_fd, b"x")
+            read(output_fd, 1)
             wake_ns = now_ns()
         late_ns = wake_ns - due_ns
         counts[min(late_ns // 1000, _MAX_LATENESS_US)] += 1
         if late_ns > max_ns:
             max_ns = late_ns
-        if late_ns >= RECORDED_NS and len(stalls) < _MAX_STALLS:
+        if late_ns >= MIN_RECORDED_NS and len(stalls) < _MAX_STALLS:
             stalls.append((due_ns, wake_ns))
-        turns += 1
-        if turns % _MAX_AIMS == 0 and select.select([0], (), (), 0)[0]:
-            aims = read(0, 64 * _AIM.size)
-            if len(aims) < _AIM.size:
+        n_wake_ups += 1
+        if n_wake_ups % _MAX_AIMS == 0 and select.select([0], (), (), 0)[0]:
+            aims = read(0, 64 * _AIM_MESSAGE.size)
+            if len(aims) < _AIM_MESSAGE.size:
                 return SentinelRecords(kind, cpu, realtime, counts, max_ns, stalls)
-            anchor_ns, period_ns = _AIM.unpack(aims[-_AIM.size :])
+            anchor_ns, period_ns = _AIM_MESSAGE.unpack(aims[-_AIM_MESSAGE.size :])
             first_ns, n_periods = first_wake_ns(anchor_ns, period_ns, now_ns()), 0
             _arm(fd, first_ns, period_ns)
 
 
 class Sentinels:
-    """Timer sentinels on the given CPUs, and a line sentinel on ``line_cpu``; a context manager that ends them."""
+    """Timer sentinels on the given CPUs and a line sentinel on ``line_cpu``, as a context manager that ends them."""
 
-    def __init__(self, cpus: Sequence[int], line_cpu: int | None, priority: int = PRIORITY) -> None:
+    def __init__(self, cpus: Sequence[int], line_cpu: int | None, priority: int = SENTINEL_PRIORITY) -> None:
         kinds_and_cpus = [("timer", cpu) for cpu in cpus] + ([("line", line_cpu)] if line_cpu is not None else [])
         self._timers = list(cpus)
         self._companions = [
@@ -173,20 +176,20 @@ class Sentinels:
             companion.__exit__()
 
     def aim(self, cpu: int | None, anchor_ns: int, period_ns: int) -> None:
-        """Set the phase of the sentinel on ``cpu`` to whole numbers of periods from ``anchor_ns`` (monotonic clock)."""
+        """Wake the sentinel on ``cpu`` at whole numbers of periods from ``anchor_ns`` (monotonic clock)."""
         if cpu in self._timers:
             pipe = self._companions[self._timers.index(cpu)].process.stdin
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
-                pipe.write(_AIM.pack(anchor_ns, period_ns))
+                pipe.write(_AIM_MESSAGE.pack(anchor_ns, period_ns))
                 pipe.flush()
 
     def clear_aim(self, cpu: int | None) -> None:
-        """Clear the phase of the sentinel on ``cpu``."""
+        """Return the sentinel on ``cpu`` to wake-ups that are independent of the loop."""
         self.aim(cpu, time.monotonic_ns(), 1000 * PERIOD_US["timer"])
 
     def records(self) -> list[SentinelRecords]:
-        """Stop the sentinels, and collect their records; sentinels that could not run have none."""
+        """Stop the sentinels and collect their records; a sentinel that could not run has none."""
         collected = []
         for companion in self._companions:
             with contextlib.suppress(subprocess.TimeoutExpired, msgspec.DecodeError, ValueError):
@@ -197,9 +200,9 @@ class Sentinels:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a sentinel, and print its records as one JSON object."""
+    """Run a sentinel, and print its records as a JSON object."""
     kind: Kind = "line" if arguments[0] == "line" else "timer"
-    records = watch(kind, int(arguments[1]), int(arguments[2]))
+    records = record_wake_ups(kind, int(arguments[1]), int(arguments[2]))
     sys.stdout.buffer.write(msgspec.json.encode(records))
     return 0
 
@@ -209,26 +212,26 @@ if __name__ == "__main__":
 
 
 _WAKE_PHASE: Final = 0.6
-"""Wake-up time of the sentinel after a frame, as a share of the period: after the tick, before the next rehearsal."""
+"""Time from a frame to the wake-up, as a share of the period: after the tick and before the next rehearsal."""
 _MAX_DRIFT: Final = 0.05
-"""Maximum drift of the device's clock before the phase is updated, as a share of the period."""
+"""Drift of the device's clock, as a share of the period, beyond which the phase is updated."""
 
 
-class Aim:
-    """Tracker of the phase of a device's frames, which changes with a twin's pauses or a crystal's drift."""
+class PhaseTracker:
+    """Tracker of the phase of a device's frames, which changes with pauses of a twin or drift of a crystal."""
 
     def __init__(self, period_ns: int, aim: Callable[[int, int], None]) -> None:
         self._period_ns, self._aim = period_ns, aim
         self._anchor_ns: int | None = None
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Add the next records of a loop in real time."""
+        """Add the next records of a real-time loop."""
         if not len(records):
             return
         anchor_ns = int(records["t_mono_ns"][-1]) + round(_WAKE_PHASE * self._period_ns)
         if self._anchor_ns is not None:
-            off_ns = (anchor_ns - self._anchor_ns) % self._period_ns
-            if min(off_ns, self._period_ns - off_ns) <= _MAX_DRIFT * self._period_ns:
+            drift_ns = (anchor_ns - self._anchor_ns) % self._period_ns
+            if min(drift_ns, self._period_ns - drift_ns) <= _MAX_DRIFT * self._period_ns:
                 return
         self._anchor_ns = anchor_ns
         self._aim(anchor_ns, self._period_ns)

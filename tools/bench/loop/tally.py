@@ -1,4 +1,4 @@
-"""Statistics of a measured loop's step records: bounded histograms, and missed ticks matched with stalls."""
+"""Statistics of step records: bounded histograms, and missed ticks matched with stalls of the machine."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES, Flag, Kind, Miss
 from onrig.sim.twin.pacing import TraceReader
-from onrig.tools.bench.loop.sentinel import RECORDED_NS, SentinelRecords
+from onrig.tools.bench.loop.sentinel import MIN_RECORDED_NS, SentinelRecords
 
 NEAR_TICKS: Final = 10
-"""Number of ticks on either side of a policy swap that it may affect."""
-DEVICE_CLOCK: Final = "sampling interval error, device clock"
-HOST_CLOCK: Final = "arrival interval error, host clock"
+"""Number of ticks before and after a policy swap that may be affected by it."""
+DEVICE_CLOCK_ERROR: Final = "sampling interval error, device clock"
+HOST_CLOCK_ERROR: Final = "arrival interval error, host clock"
 SENT_LATE: Final = "frame sent late"
-LATENESS: Final = ("lateness", "lateness near a swap", "lateness elsewhere")
-TICK: Final = ("tick", "tick near a swap", "tick elsewhere")
-_PER_TICK: Final = (*LATENESS, *TICK, SENT_LATE, DEVICE_CLOCK, HOST_CLOCK)
+LATENESS_NAMES: Final = ("lateness", "lateness near a swap", "lateness elsewhere")
+TICK_NAMES: Final = ("tick", "tick near a swap", "tick elsewhere")
+_PER_TICK_NAMES: Final = (*LATENESS_NAMES, *TICK_NAMES, SENT_LATE, DEVICE_CLOCK_ERROR, HOST_CLOCK_ERROR)
 _MAX_MISSED: Final = 10_000
 
 
-class Missed(NamedTuple):
-    """Consecutive missed ticks, and the tick after them; times in ns of the host's monotonic clock."""
+class MissedTicks(NamedTuple):
+    """Consecutive missed ticks before an answered frame; times in ns of the host's monotonic clock."""
 
     frames: int
     cause: Miss
@@ -34,12 +34,12 @@ class Missed(NamedTuple):
     due_ns: int
     """Due time of the first missed frame."""
     received_ns: int
-    """Arrival of the frame that was answered instead."""
+    """Arrival time of the frame that was answered instead."""
     near_swap: bool
     tick_before_us: float
-    """Duration of the previous tick."""
+    """Duration of the tick before the miss."""
     longest_stage: str = ""
-    """Longest stage of that tick."""
+    """Longest stage of the tick before the miss."""
 
 
 class Tally:
@@ -47,80 +47,80 @@ class Tally:
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
-        self._held: NDArray[np.void] | None = None
-        self._sendings = Sendings(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._pending_records: NDArray[np.void] | None = None
+        self._send_times = SendTimes(np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._n_counted = 0
-        self.histograms = {name: DurationHistogram() for name in (*_PER_TICK, *STAGES)}
-        self.ticks = self.swaps = self.pauses = self.lost = self.unknown = 0
-        self.missed: list[Missed] = []
+        self.histograms = {name: DurationHistogram() for name in (*_PER_TICK_NAMES, *STAGES)}
+        self.ticks = self.swaps = self.pauses = self.n_lost = self.n_unknown = 0
+        self.missed: list[MissedTicks] = []
         self.missed_ticks = dict.fromkeys((Miss.LINK, Miss.PROGRAM, Miss.HOST), 0)
 
-    def add(self, records: NDArray[np.void], sendings: Sendings) -> None:
+    def add(self, records: NDArray[np.void], send_times: SendTimes) -> None:
         """Add the next records (dtype ``RecordLayout.dtype``) and the send times of their frames.
 
-        The newest records are counted once their successors are known.
+        The newest records are counted only once their successors are known.
         """
         if not len(records):
             return
-        self.unknown += sendings.unknown
-        records_held = records if self._held is None else np.concatenate([self._held, records])
-        self._sendings = self._sendings.append(sendings)
-        end = max(self._n_counted, len(records_held) - NEAR_TICKS)
-        self._count(records_held, end)
+        self.n_unknown += send_times.n_unknown
+        pending = records if self._pending_records is None else np.concatenate([self._pending_records, records])
+        self._send_times = self._send_times.append(send_times)
+        end = max(self._n_counted, len(pending) - NEAR_TICKS)
+        self._count(pending, end)
         first = max(0, end - NEAR_TICKS - 1)
-        self._held, self._n_counted = records_held[first:].copy(), end - first
-        self._sendings = self._sendings.part(first, len(records_held))
+        self._pending_records, self._n_counted = pending[first:].copy(), end - first
+        self._send_times = self._send_times.select(first, len(pending))
 
     def finish(self) -> None:
-        """End the slice."""
-        if self._held is not None:
-            self._count(self._held, len(self._held))
-        self._held, self._n_counted, self._sendings = None, 0, self._sendings.part(0, 0)
+        """Count the pending records at the end of the slice."""
+        if self._pending_records is not None:
+            self._count(self._pending_records, len(self._pending_records))
+        self._pending_records, self._n_counted, self._send_times = None, 0, self._send_times.select(0, 0)
 
     def merge(self, other: Tally) -> None:
-        """Add another, finished tally of the same period."""
+        """Add a finished tally of the same period."""
         for name, histogram in self.histograms.items():
             histogram.merge(other.histograms[name])
         self.ticks += other.ticks
         self.swaps += other.swaps
         self.pauses += other.pauses
-        self.lost += other.lost
-        self.unknown += other.unknown
+        self.n_lost += other.n_lost
+        self.n_unknown += other.n_unknown
         self.missed = [*self.missed, *other.missed][:_MAX_MISSED]
         for cause, ticks in other.missed_ticks.items():
             self.missed_ticks[cause] += ticks
 
     def _count(self, records: NDArray[np.void], end: int) -> None:
         new = slice(self._n_counted, end)
-        swapped, is_complete = swaps(records), acting(records)
-        part, is_near, acted = records[new], near_swap_ticks(swapped)[new], is_complete[new]
-        sendings = self._sendings.part(self._n_counted, end)
-        lateness_ns = part["t_receive_ns"] - sendings.sent_ns
+        is_swap, is_complete = is_policy_swap(records), is_complete_tick(records)
+        part, is_near, has_action = records[new], is_near_swap(is_swap)[new], is_complete[new]
+        send_times = self._send_times.select(self._n_counted, end)
+        lateness_ns = part["t_receive_ns"] - send_times.sent_ns
         tick_ns = part["tick_ns"]
-        following = np.flatnonzero(continues_episode(records)[new]) + self._n_counted
+        successors = np.flatnonzero(is_in_same_episode(records)[new]) + self._n_counted
         durations_by_name = {
             "lateness": lateness_ns,
             "lateness near a swap": lateness_ns[is_near],
             "lateness elsewhere": lateness_ns[~is_near],
-            SENT_LATE: sendings.sent_ns - sendings.due_ns,
-            "tick": tick_ns[acted],
-            "tick near a swap": tick_ns[acted & is_near],
-            "tick elsewhere": tick_ns[acted & ~is_near],
-            DEVICE_CLOCK: 1000 * interval_errors(records, following, "t_device_us", self._period_ns // 1000),
-            HOST_CLOCK: interval_errors(records, following, "t_receive_ns", self._period_ns),
-            **{name: part["stage_ns"][acted, k].astype(np.int64) for k, name in enumerate(STAGES)},
+            SENT_LATE: send_times.sent_ns - send_times.due_ns,
+            "tick": tick_ns[has_action],
+            "tick near a swap": tick_ns[has_action & is_near],
+            "tick elsewhere": tick_ns[has_action & ~is_near],
+            DEVICE_CLOCK_ERROR: 1000 * interval_errors(records, successors, "t_device_us", self._period_ns // 1000),
+            HOST_CLOCK_ERROR: interval_errors(records, successors, "t_receive_ns", self._period_ns),
+            **{name: part["stage_ns"][has_action, k].astype(np.int64) for k, name in enumerate(STAGES)},
         }
         for name, durations in durations_by_name.items():
             self.histograms[name].add(durations)
-        self.ticks += int(np.count_nonzero(acted))
-        self.swaps += int(np.count_nonzero(swapped[new]))
+        self.ticks += int(np.count_nonzero(has_action))
+        self.swaps += int(np.count_nonzero(is_swap[new]))
         since = max(0, self._n_counted - 1)
-        self.pauses += pauses(records[since:end], self._sendings.due_ns[since:end], self._period_ns)
+        self.pauses += pauses(records[since:end], self._send_times.due_ns[since:end], self._period_ns)
         for i in np.flatnonzero(part["missed"]).tolist():
             previous = records[max(0, self._n_counted + i - 1)]
-            self._miss(part[i], int(sendings.due_ns[i]), previous, is_near=bool(is_near[i]))
+            self._record_miss(part[i], int(send_times.due_ns[i]), previous, is_near=bool(is_near[i]))
 
-    def _miss(self, record: np.void, due_ns: int, previous: np.void, *, is_near: bool) -> None:
+    def _record_miss(self, record: np.void, due_ns: int, previous: np.void, *, is_near: bool) -> None:
         """Record the misses before a record whose frame was due at ``due_ns``."""
         frames, cause = int(record["missed"]), Miss(record["miss"])
         self.missed_ticks[cause] += frames
@@ -128,19 +128,19 @@ class Tally:
             first_ns = due_ns - frames * self._period_ns
             tick_us, longest_stage = float(previous["tick_ns"]) / 1000, STAGES[int(np.argmax(previous["stage_ns"]))]
             self.missed.append(
-                Missed(frames, cause, first_ns, int(record["t_receive_ns"]), is_near, tick_us, longest_stage)
+                MissedTicks(frames, cause, first_ns, int(record["t_receive_ns"]), is_near, tick_us, longest_stage)
             )
 
 
-def acting(records: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return whether each record belongs to a complete tick, from frame to command (an episode's last one does not)."""
+def is_complete_tick(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return which records belong to a complete tick, from frame to command; an episode's last record does not."""
     return np.asarray((records["flags"] & Flag.NO_ACTION) == 0, np.bool_)
 
 
 def interval_errors(records: NDArray[np.void], indices: NDArray[np.intp], clock: str, period: int) -> NDArray[np.int64]:
-    """Deviation of the time since the previous record from a whole number of periods, measured by ``clock``.
+    """Absolute deviation of each time since the previous record from a whole number of periods, by ``clock``.
 
-    ``indices``: records that follow another; ``period`` and the result have the clock's unit.
+    ``indices``: records that have a predecessor. ``period`` and the result are in the unit of the clock.
     """
     frames = records["frame"].astype(np.int64)
     times = records[clock].astype(np.int64)
@@ -149,67 +149,67 @@ def interval_errors(records: NDArray[np.void], indices: NDArray[np.intp], clock:
     )
 
 
-def continues_episode(records: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return whether each record belongs to the same episode as the previous one."""
-    same = np.zeros(len(records), np.bool_)
+def is_in_same_episode(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return which records belong to the same episode as their predecessor."""
+    is_same = np.zeros(len(records), np.bool_)
     kind, episode = records["kind"], records["episode"]
-    same[1:] = (kind[1:] == kind[:-1]) & (episode[1:] == episode[:-1]) & ((records["flags"][1:] & Flag.FIRST) == 0)
-    return same
+    is_same[1:] = (kind[1:] == kind[:-1]) & (episode[1:] == episode[:-1]) & ((records["flags"][1:] & Flag.FIRST) == 0)
+    return is_same
 
 
-def swaps(records: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return whether each record is the first one of another policy within an episode."""
-    changed = np.zeros(len(records), np.bool_)
+def is_policy_swap(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return which records are the first one of a new policy within an episode."""
+    is_changed = np.zeros(len(records), np.bool_)
     policy = records["policy_id"]
-    changed[1:] = policy[1:] != policy[:-1]
+    is_changed[1:] = policy[1:] != policy[:-1]
     return np.asarray(
-        changed & continues_episode(records) & acting(records) & (records["kind"] != Kind.RESET), np.bool_
+        is_changed & is_in_same_episode(records) & is_complete_tick(records) & (records["kind"] != Kind.RESET), np.bool_
     )
 
 
-def near_swap_ticks(swapped: NDArray[np.bool_], ticks: int = NEAR_TICKS) -> NDArray[np.bool_]:
-    """Return whether a swap is at most ``ticks`` away from each record."""
-    steps = np.concatenate([[0], np.cumsum(swapped)])
-    indices = np.arange(len(swapped))
-    last, first = np.minimum(indices + ticks + 1, len(swapped)), np.maximum(indices - ticks, 0)
-    return np.asarray(steps[last] > steps[first], np.bool_)
+def is_near_swap(is_swap: NDArray[np.bool_], ticks: int = NEAR_TICKS) -> NDArray[np.bool_]:
+    """Return which records are at most ``ticks`` away from a swap."""
+    n_swaps_before = np.concatenate([[0], np.cumsum(is_swap)])
+    indices = np.arange(len(is_swap))
+    last, first = np.minimum(indices + ticks + 1, len(is_swap)), np.maximum(indices - ticks, 0)
+    return np.asarray(n_swaps_before[last] > n_swaps_before[first], np.bool_)
 
 
 _PAUSE_SHARE: Final = 0.5
-"""Lateness above which a twin counts as paused, as a share of the period."""
+"""Lateness above which a twin is assumed to have paused, as a share of the period."""
 
 Array = NDArray[np.int64]
 
 
-class Sendings(NamedTuple):
+class SendTimes(NamedTuple):
     """Due and send times of frames, (n,) each, in ns of the host's monotonic clock."""
 
     due_ns: Array
     sent_ns: Array
-    unknown: int = 0
-    """Number of frames without exact times."""
+    n_unknown: int = 0
+    """Number of frames whose exact times are unknown."""
 
-    def part(self, first: int, end: int) -> Sendings:
+    def select(self, first: int, end: int) -> SendTimes:
         """Select the frames from ``first`` to before ``end``."""
-        return Sendings(self.due_ns[first:end], self.sent_ns[first:end])
+        return SendTimes(self.due_ns[first:end], self.sent_ns[first:end])
 
-    def append(self, more: Sendings) -> Sendings:
-        """Append ``more``."""
-        return Sendings(np.concatenate([self.due_ns, more.due_ns]), np.concatenate([self.sent_ns, more.sent_ns]))
+    def append(self, other: SendTimes) -> SendTimes:
+        """Return these times followed by ``other``."""
+        return SendTimes(np.concatenate([self.due_ns, other.due_ns]), np.concatenate([self.sent_ns, other.sent_ns]))
 
 
-def sendings(records: NDArray[np.void], trace: TraceReader | None) -> Sendings:
-    """Determine the send times of the frames of records (dtype ``RecordLayout.dtype``).
+def send_times(records: NDArray[np.void], trace: TraceReader | None) -> SendTimes:
+    """Determine the send times of the records' frames (dtype ``RecordLayout.dtype``).
 
-    Without a trace (a device on a port), they follow from the loop's ``lateness_ns`` (see ``onrig.hw.clock``), which is
-    relative to the most punctual frames.
+    Without a trace (a device on a port), they are derived from the loop's ``lateness_ns`` (see ``onrig.hw.clock``),
+    which is relative to the most punctual frames.
     """
-    estimate = np.asarray(records["t_receive_ns"] - records["lateness_ns"], np.int64)
+    estimated_ns = np.asarray(records["t_receive_ns"] - records["lateness_ns"], np.int64)
     if trace is None:
-        return Sendings(estimate, estimate)
-    known, due_ns, sent_ns = trace.times(records["frame"])
-    unknown = int(np.count_nonzero(~known))
-    return Sendings(np.where(known, due_ns, estimate), np.where(known, sent_ns, estimate), unknown)
+        return SendTimes(estimated_ns, estimated_ns)
+    is_known, due_ns, sent_ns = trace.times(records["frame"])
+    n_unknown = int(np.count_nonzero(~is_known))
+    return SendTimes(np.where(is_known, due_ns, estimated_ns), np.where(is_known, sent_ns, estimated_ns), n_unknown)
 
 
 def pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
@@ -219,17 +219,17 @@ def pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
 
 
 _MIN_STALL_SHARE: Final = 0.25
-"""Minimum duration of a stall that can cost a tick, as a share of the period."""
+"""Minimum duration, as a share of the period, of a stall that can cost a tick."""
 
 
 class ExplainedMiss(NamedTuple):
-    """A miss and its attribution to the machine."""
+    """Missed ticks with the stalls that may have caused them."""
 
-    missed: Missed
+    missed: MissedTicks
     stall_ms: float
     """Longest stall at that time; 0 if none was observed."""
     line_ms: float = 0.0
-    """Longest delay of a byte through a pseudo-terminal at that time; 0 if short."""
+    """Longest delay of a byte through a pseudo-terminal at that time; 0 if it was short."""
 
     @property
     def caused_by_machine(self) -> bool:
@@ -243,15 +243,15 @@ class ExplainedMiss(NamedTuple):
 
     @property
     def caused_by_program(self) -> bool:
-        """Whether the program caused it: the tick overran without a stall."""
+        """Whether the program is the cause: the tick overran although the machine did not stall."""
         return self.missed.cause is Miss.PROGRAM and not self.caused_by_machine
 
 
 class Stalls:
-    """Stalls observed by the sentinels that are long enough to cost a tick at a given period."""
+    """Observed stalls that are long enough to cost a tick at a given period."""
 
     def __init__(self, records: Sequence[SentinelRecords], period_ns: int) -> None:
-        min_ns = max(RECORDED_NS, _MIN_STALL_SHARE * period_ns)
+        min_ns = max(MIN_RECORDED_NS, _MIN_STALL_SHARE * period_ns)
         self._spans = {
             kind: np.array(
                 sorted(span for s in records if s.kind == kind for span in s.stalls if span[1] - span[0] >= min_ns),
@@ -261,23 +261,23 @@ class Stalls:
         }
         self._period_ns = period_ns
 
-    def explain(self, missed: Missed) -> ExplainedMiss:
+    def explain(self, missed: MissedTicks) -> ExplainedMiss:
         """Attribute a miss to stalls from one period before the first missed frame to the answered one."""
         longest = []
-        for due, woken in (self._spans[kind].T for kind in ("timer", "line")):
-            overlapping = (woken >= missed.due_ns - self._period_ns) & (due <= missed.received_ns)
-            longest.append(int((woken - due)[overlapping].max()) / 1e6 if overlapping.any() else 0.0)
+        for due_ns, wake_ns in (self._spans[kind].T for kind in ("timer", "line")):
+            overlapping = (wake_ns >= missed.due_ns - self._period_ns) & (due_ns <= missed.received_ns)
+            longest.append(int((wake_ns - due_ns)[overlapping].max()) / 1e6 if overlapping.any() else 0.0)
         return ExplainedMiss(missed, *longest)
 
-    def share_of(self, measured_s: float) -> float:
-        """Upper bound on the share of time in which a miss coincides with a stall by chance."""
+    def chance_share(self, measured_s: float) -> float:
+        """Upper bound on the probability that a miss coincides with a stall by chance."""
         spans = np.concatenate(list(self._spans.values()))
         reach = (spans[:, 1] - spans[:, 0]) + 2 * self._period_ns
         return min(1.0, float(reach.sum()) / (measured_s * 1e9)) if measured_s > 0 else 0.0
 
 
 class LoopMiss(msgspec.Struct, frozen=True):
-    """A missed tick in the JSON."""
+    """Missed ticks in the JSON report."""
 
     rate_hz: float
     subject: str
@@ -294,8 +294,8 @@ class LoopMiss(msgspec.Struct, frozen=True):
     """Longest stage of the previous tick."""
 
 
-def as_row(rate_hz: float, subject: str, e: ExplainedMiss) -> LoopMiss:
-    """Return the JSON form of a miss."""
+def loop_miss(rate_hz: float, subject: str, e: ExplainedMiss) -> LoopMiss:
+    """Convert missed ticks for the JSON report."""
     m = e.missed
     return LoopMiss(
         rate_hz,

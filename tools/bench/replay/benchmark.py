@@ -1,4 +1,4 @@
-"""Benchmark of the replay memory and the buffers of other libraries, each in a separate process."""
+"""Benchmark of the replay memory against the buffers of other libraries, each in a separate process."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from typing import Final
 import msgspec
 
 from onrig.tools.bench.processes import START_UP_TIME_S, ProcessGroup, Worker, round_robin
-from onrig.tools.bench.replay.cases import CASES, GATED, GROUPS, MEMORIES, SHAPES, Case, Operation, Shape, title
+from onrig.tools.bench.replay.cases import (
+    CASES,
+    DRAW_TESTED_MEMORIES,
+    GROUPS,
+    MEMORIES,
+    SHAPES,
+    Case,
+    Operation,
+    Shape,
+    case_title,
+)
 from onrig.tools.bench.replay.figures import (
     FigureKey,
     Figures,
     MemorySize,
-    Weights,
-    figure,
+    MemorySizes,
     memory_checks,
     speed_checks,
+    summarize_rounds,
     verdict_checks,
 )
 from onrig.tools.bench.replay.peers import PEERS
@@ -40,18 +50,18 @@ from onrig.tools.terminal import align, complain, file_problem
 _SUBJECT: Final = "onrig.tools.bench.replay.subject"
 _SEED: Final = 0
 # Approximate durations of steps in seconds, for the estimate of the remaining time.
-_GATE_S: Final = 1.0
-_FILL_S: Final = 4e-6
+_DRAW_TEST_S: Final = 1.0
+_FILL_S_PER_TRANSITION: Final = 4e-6
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Amount of measurements."""
+    """Shapes, capacities and numbers of calls to measure."""
 
     shapes: tuple[Shape, ...]
     capacities: tuple[int, ...]
     rounds: int
     calls: int
-    """Maximum calls in a round."""
+    """Maximum number of calls in a round."""
     limit_ms: int
     """Maximum duration of a round."""
     draws: int
@@ -59,23 +69,30 @@ class Plan(msgspec.Struct, frozen=True):
     measured_capacity: int
     """Capacity of the memories whose size is measured."""
 
-    def seconds(self, packages: Sequence[str]) -> float:
+    def estimate_s(self, packages: Sequence[str]) -> float:
         """Estimate the total duration."""
-        groups_s = sum(self.group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
-        fixed_s = 2 * START_UP_TIME_S + len(GATED) * _GATE_S + len(self.shapes) * (self.size_s() + groups_s)
+        groups_s = sum(self.estimate_group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
+        fixed_s = (
+            2 * START_UP_TIME_S
+            + len(DRAW_TESTED_MEMORIES) * _DRAW_TEST_S
+            + len(self.shapes) * (self.estimate_sizes_s() + groups_s)
+        )
         return len(packages) * fixed_s
 
-    def size_s(self) -> float:
+    def estimate_sizes_s(self) -> float:
         """Estimate the duration of one library's size measurements."""
-        return len(MEMORIES) * self.measured_capacity * _FILL_S
+        return len(MEMORIES) * self.measured_capacity * _FILL_S_PER_TRANSITION
 
-    def group_s(self, group: Sequence[Case], capacity: int) -> float:
+    def estimate_group_s(self, group: Sequence[Case], capacity: int) -> float:
         """Estimate the duration of one library's group of cases."""
-        return len(_kinds(group, "onrig")) * capacity * _FILL_S + len(group) * self.rounds * self.limit_ms / 1e3
+        return (
+            len(_memory_kinds(group, "onrig")) * capacity * _FILL_S_PER_TRANSITION
+            + len(group) * self.rounds * self.limit_ms / 1e3
+        )
 
 
 class Session:
-    """Measurements; a failing library is dropped with the reason."""
+    """Measurements of all libraries; a library that fails is skipped, with the reason."""
 
     def __init__(self, plan: Plan, packages: Sequence[str], progress: Progress) -> None:
         self._plan: Final = plan
@@ -85,9 +102,9 @@ class Session:
         self.unavailable: Final = self._process_group.unavailable
         self.verdicts: Final[list[tuple[str, Verdict]]] = []
         self.figures: Final[Figures] = {}
-        self.sizes: Final[Weights] = {}
+        self.sizes: Final[MemorySizes] = {}
         self.spans: Final[list[int]] = []
-        """Durations of all clock reads, ns."""
+        """Durations of all spans of clock reads (ns)."""
 
     def run(self) -> None:
         """Measure everything."""
@@ -112,7 +129,7 @@ class Session:
                 kind = memory.kind(worker.subject)
                 if kind is None:
                     continue
-                self._progress.begin_step(f"weighing {worker.subject} {kind}, {shape}")
+                self._progress.begin_step(f"measuring the size of {worker.subject} {kind}, {shape}")
                 size = self._process_group.ask(
                     worker, kind, "measure_size", kind, shape, n, _SEED, returns=MeasuredSize
                 )
@@ -120,21 +137,23 @@ class Session:
                     resident = None if size.resident is None else size.resident / n
                     arrays = None if size.arrays is None else size.arrays / n
                     self.sizes[FigureKey(memory.name, shape, n, worker.subject)] = MemorySize(resident, arrays)
-            self._progress.finish_step(self._plan.size_s())
+            self._progress.finish_step(self._plan.estimate_sizes_s())
 
     def _test_draws(self, worker: Worker) -> None:
-        for gated in GATED:
-            kind = gated.kind(worker.subject)
+        for memory in DRAW_TESTED_MEMORIES:
+            kind = memory.kind(worker.subject)
             if kind is not None:
                 self._progress.begin_step(f"testing the draws of {worker.subject} {kind}")
-                verdict = self._process_group.ask(worker, kind, "judge", kind, self._plan.draws, _SEED, returns=Verdict)
+                verdict = self._process_group.ask(
+                    worker, kind, "check_draws_of_kind", kind, self._plan.draws, _SEED, returns=Verdict
+                )
                 if verdict is not None:
                     self.verdicts.append((worker.subject, verdict))
-            self._progress.finish_step(_GATE_S)
+            self._progress.finish_step(_DRAW_TEST_S)
 
     def _time_group(self, workers: Sequence[Worker], group: Sequence[Case], shape: Shape, capacity: int) -> None:
         for worker in workers:
-            for kind in _kinds(group, worker.subject):
+            for kind in _memory_kinds(group, worker.subject):
                 self._progress.begin_step(f"filling {worker.subject} {kind}, {shape}, {capacity}")
                 self._process_group.ask(worker, kind, "fill", kind, shape, capacity, _SEED, returns=type(None))
         for case in group:
@@ -142,38 +161,38 @@ class Session:
             self._time_case(workers, case, shape, capacity)
         for worker in workers:
             self._process_group.ask(worker, "", "drop", returns=type(None))
-            self._progress.finish_step(self._plan.group_s(group, capacity))
+            self._progress.finish_step(self._plan.estimate_group_s(group, capacity))
 
     def _time_case(self, workers: Sequence[Worker], case: Case, shape: Shape, capacity: int) -> None:
         rounds: dict[str, list[Timings]] = {worker.subject: [] for worker in workers}
         stall_timings: list[Timings] = []
         for worker in round_robin(workers, self._plan.rounds):
-            rounds[worker.subject] += self._timings(worker, case)
+            rounds[worker.subject] += self._time_round(worker, case)
             if worker.subject == "onrig" and case.operation is Operation.INSERT:
-                stall_timings += self._timings(worker, case, beside_stalls=True)
-        for package, of_package in rounds.items():
-            if of_package:
+                stall_timings += self._time_round(worker, case, with_stalls=True)
+        for package, timings in rounds.items():
+            if timings:
                 tails = stall_timings if package == "onrig" else []
-                self.figures[FigureKey(case.name, shape, capacity, package)] = figure(of_package, tails)
+                self.figures[FigureKey(case.name, shape, capacity, package)] = summarize_rounds(timings, tails)
         self.spans.extend(ns for t in stall_timings for ns in t.spans)
 
-    def _timings(self, worker: Worker, case: Case, *, beside_stalls: bool = False) -> list[Timings]:
+    def _time_round(self, worker: Worker, case: Case, *, with_stalls: bool = False) -> list[Timings]:
         """Time one round; returns an empty list if nothing was timed."""
         kind, plan = case.kind(worker.subject), self._plan
         if kind is None:
             return []
-        arguments = (case, kind, plan.calls, plan.limit_ms * 1_000_000, beside_stalls)
+        arguments = (case, kind, plan.calls, plan.limit_ms * 1_000_000, with_stalls)
         timings = self._process_group.ask(worker, kind, "time", *arguments, returns=Timings)
         return [timings] if timings is not None and timings.calls else []
 
 
-def _kinds(group: Iterable[Case], package: str) -> list[str]:
+def _memory_kinds(group: Iterable[Case], package: str) -> list[str]:
     return list(dict.fromkeys(kind for case in group if (kind := case.kind(package)) is not None))
 
 
 _VERB: Final = "bench replay"
 _MIN_CAPACITY: Final = 512
-"""Smallest capacity: the largest sample is 256."""
+"""Minimum capacity, since samples contain up to 256 transitions."""
 FULL: Final = Plan(SHAPES, (10_000, 100_000, 1_000_000), 6, 20_000, 80, 200_000, 1_000_000)
 QUICK: Final = Plan(SHAPES, (10_000,), 4, 20_000, 40, 100_000, 100_000)
 
@@ -183,36 +202,36 @@ def benchmark(capacities: Sequence[int], json: Path | None, *, quick: bool) -> i
     plan = QUICK if quick else FULL
     if capacities:
         if min(capacities) < _MIN_CAPACITY:
-            return complain(_VERB, f"--capacity: at least {_MIN_CAPACITY}, got {min(capacities)}")
+            return complain(_VERB, f"--capacity: expected at least {_MIN_CAPACITY}, got {min(capacities)}")
         plan = msgspec.structs.replace(plan, capacities=tuple(capacities))
     if problem := file_problem("json", json):
         return complain(_VERB, problem)
     versions = {package: installed_version(package) for package in ("onrig", *PEERS)}
-    present = {package: version or "" for package, version in versions.items() if version or package == "onrig"}
-    for package in (package for package in versions if package not in present):
+    installed = {package: version or "" for package, version in versions.items() if version or package == "onrig"}
+    for package in (package for package in versions if package not in installed):
         print(f"{package}: not installed, skipped (pip install 'onrig[bench]')")
-    progress = progress_for(plan.seconds(tuple(present)))
+    progress = progress_for(plan.estimate_s(tuple(installed)))
     try:
-        session = Session(plan, tuple(present), progress)
+        session = Session(plan, tuple(installed), progress)
         session.run()
     finally:
         progress.close()
-    report = build_report(session, present)
-    conclude(report, describe(session, plan, tuple(present), report), json)
+    report = build_report(session, installed)
+    conclude(report, describe(session, plan, tuple(installed), report), json)
     return 0
 
 
 def build_report(session: Session, versions: dict[str, str]) -> Report:
-    """Build the report of a session."""
+    """Build rows and checks from a session."""
     machine, floor = describe_subjects(versions, session.spans, session.unavailable)
     rows = []
     for key, f in session.figures.items():
-        name, q = title(key.case, key.shape, key.capacity), f.all
+        name, q = case_title(key.case, key.shape, key.capacity), f.calls
         rows.append(Row(name, key.package, "us", *(round(x, 3) for x in (q.p50, q.p99, q.p999, q.max))))
-    for key, weight in session.sizes.items():
-        for kind, value in (("process", weight.resident), ("arrays", weight.arrays)):
+    for key, size in session.sizes.items():
+        for kind, value in (("process", size.resident), ("arrays", size.arrays)):
             if value is not None:
-                name = title(f"{key.case} {kind}", key.shape, key.capacity)
+                name = case_title(f"{key.case} {kind}", key.shape, key.capacity)
                 rows.append(Row(name, key.package, "bytes_per_transition", *[round(value, 2)] * 4))
     checks = verdict_checks(session.verdicts)
     for shape in dict.fromkeys(key.shape for key in session.figures):
@@ -223,12 +242,14 @@ def build_report(session: Session, versions: dict[str, str]) -> Report:
 def describe(session: Session, plan: Plan, packages: Sequence[str], report: Report) -> list[str]:
     """Return the tables, with notes on missing and marked results."""
     peers = [package for package in packages if package != "onrig" and (package, "") not in session.unavailable]
-    marked = {(package, v.kind) for package, v in session.verdicts if not v.passed}
-    parts = [times_table(session.figures, s, n, peers, marked) for s in plan.shapes for n in plan.capacities]
+    failed_draws = {(package, v.kind) for package, v in session.verdicts if not v.passed}
+    parts = [times_table(session.figures, s, n, peers, failed_draws) for s in plan.shapes for n in plan.capacities]
     parts.append(memory_table(session.sizes, plan.shapes, ["onrig", *peers]))
     parts.append(checks_table(report.checks))
     notes = skipped_lines(session.unavailable)
-    notes += [f"{package} {kind}: its draws FAILED THE TEST; its times are marked '!'" for package, kind in marked]
+    notes += [
+        f"{package} {kind}: FAILED the test of its draws; times are marked with '!'" for package, kind in failed_draws
+    ]
     if session.spans:
         q = quantiles_us(session.spans)._asdict()
         stalls = ", ".join(f"{name} {format_number(value)}" for name, value in q.items())
@@ -238,14 +259,14 @@ def describe(session: Session, plan: Plan, packages: Sequence[str], report: Repo
     return [*parts, "\n".join(notes)]
 
 
-Marked = Collection[tuple[str, str]]
-"""(package, kind) pairs that failed the test of their draws."""
+FailedDraws = Collection[tuple[str, str]]
+"""Pairs (package, kind) whose draws failed the test."""
 
 
-def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[str], marked: Marked) -> str:
-    """Table of times for one shape and capacity: Onrig's percentiles, and the peers' medians and their ratios to it.
+def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[str], failed_draws: FailedDraws) -> str:
+    """Table of times for one shape and capacity: Onrig's percentiles, and the medians of the peers relative to Onrig's.
 
-    A "!" marks a library that failed the test of its draws.
+    A "!" marks a library whose draws failed the test.
     """
     head = [f"{shape}, {capacity:_}: us", "onrig p50", "p99", "p99.9", "max", *peers]
     rows = [head]
@@ -253,8 +274,8 @@ def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[s
         ours = figures.get(FigureKey(case.name, shape, capacity, "onrig"))
         if ours is None:
             continue
-        mark = "!" if ("onrig", case.onrig) in marked else ""
-        q = ours.all
+        mark = "!" if ("onrig", case.onrig) in failed_draws else ""
+        q = ours.calls
         row = [
             case.name,
             format_number(q.p50) + mark,
@@ -262,32 +283,33 @@ def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[s
             format_number(q.p999),
             format_number(q.max),
         ]
-        rows.append(row + [_peer_cell(figures, case, shape, capacity, peer, q.p50, marked) for peer in peers])
+        rows.append(row + [_peer_cell(figures, case, shape, capacity, peer, q.p50, failed_draws) for peer in peers])
     return align(rows)
 
 
 def _peer_cell(
-    figures: Figures, case: Case, shape: Shape, capacity: int, peer: str, ours: float, marked: Marked
+    figures: Figures, case: Case, shape: Shape, capacity: int, peer: str, ours: float, failed_draws: FailedDraws
 ) -> str:
     theirs = figures.get(FigureKey(case.compared_with or case.name, shape, capacity, peer))
     if theirs is None:
         return ""
     kind = next(c.peer for c in CASES if c.name == (case.compared_with or case.name))
-    mark = "!" if (peer, kind) in marked else ""
-    return f"{format_number(theirs.all.p50)}{mark} ({theirs.all.p50 / ours:.1f}x)"
+    mark = "!" if (peer, kind) in failed_draws else ""
+    return f"{format_number(theirs.calls.p50)}{mark} ({theirs.calls.p50 / ours:.1f}x)"
 
 
-def memory_table(weights: Weights, shapes: Iterable[Shape], packages: Sequence[str]) -> str:
-    """Table of bytes per transition: growth of the process, and Onrig's arrays."""
+def memory_table(sizes: MemorySizes, shapes: Iterable[Shape], packages: Sequence[str]) -> str:
+    """Table of bytes per transition: growth of each process, and Onrig's arrays."""
     rows = [["bytes per transition", "raw", "arrays", *packages]]
     for shape in shapes:
         for memory in MEMORIES:
-            sizes = {p.package: w for p, w in weights.items() if (p.case, p.shape) == (memory.name, shape)}
-            if "onrig" not in sizes:
+            by_package = {p.package: w for p, w in sizes.items() if (p.case, p.shape) == (memory.name, shape)}
+            if "onrig" not in by_package:
                 continue
-            arrays = sizes["onrig"].arrays
+            arrays = by_package["onrig"].arrays
             cells = [
-                "" if p not in sizes or (resident := sizes[p].resident) is None else f"{resident:.1f}" for p in packages
+                "" if p not in by_package or (resident := by_package[p].resident) is None else f"{resident:.1f}"
+                for p in packages
             ]
             rows.append([f"{memory.name}, {shape}", str(shape.raw_bytes), f"{arrays:.1f}" if arrays else "", *cells])
     return align(rows)

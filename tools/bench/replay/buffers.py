@@ -1,7 +1,7 @@
-"""Test transitions, and the common interface to each library's memory.
+"""Test transitions, and the common interface to the memories of all libraries.
 
-Every library is used in its fastest documented way for single transitions.  Input is converted to the library's form (a
-TensorDict, a Batch, rows with an environment axis) outside the timed section; samples have the library's form.
+Each library is used in its fastest documented way for single transitions. Inputs are converted to the library's types
+(a TensorDict, a Batch, rows with an environment axis) outside the timed section; samples have the library's types.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-POOL: Final = 4096
+POOL_SIZE: Final = 4096
 """Number of distinct transitions; a larger memory is filled with repetitions."""
-BATCH: Final = 16
-"""Minibatch of de Bruin et al. 2018."""
-INSERTS: Final = 200
-UPDATES: Final = 100
+BATCH_SIZE: Final = 16
+"""Mini-batch size of de Bruin et al. 2018."""
+INSERTS_PER_CYCLE: Final = 200
+UPDATES_PER_CYCLE: Final = 100
 """Duty cycle of de Bruin et al. 2018: an episode of 200 steps, then 100 batch updates (8 replays each)."""
 
 
@@ -39,8 +39,8 @@ class Transitions(NamedTuple):
     exploration: Floats
     """(n,)"""
 
-    def part(self, first: int, n: int) -> Transitions:
-        """Return up to ``n`` transitions, starting with ``first``."""
+    def select(self, first: int, n: int) -> Transitions:
+        """Return up to ``n`` transitions from index ``first``."""
         selection = slice(first, first + n)
         return Transitions(
             self.observation[selection],
@@ -61,8 +61,8 @@ class Errors(NamedTuple):
     """(n, BATCH)"""
 
 
-def transitions(n: int, n_obs: int, n_act: int, seed: int) -> Transitions:
-    """Draw ``n`` transitions with rewards 0, 1, 2, ..., which identify them."""
+def random_transitions(n: int, n_obs: int, n_act: int, seed: int) -> Transitions:
+    """Draw ``n`` transitions whose rewards 0, 1, 2, ... identify them."""
     rng = np.random.default_rng(seed)
     return Transitions(
         rng.uniform(-1, 1, (n, n_obs)).astype(np.float32),
@@ -74,19 +74,19 @@ def transitions(n: int, n_obs: int, n_act: int, seed: int) -> Transitions:
     )
 
 
-def td_errors(n: int, seed: int) -> Floats:
+def random_td_errors(n: int, seed: int) -> Floats:
     """Draw ``n`` absolute TD errors, (n,)."""
     return np.random.default_rng([seed, 1]).exponential(size=n).astype(np.float32)
 
 
-def errors(n: int, capacity: int, seed: int) -> Errors:
+def random_errors(n: int, capacity: int, seed: int) -> Errors:
     """Draw ``n`` minibatches of slots and their errors."""
     rng = np.random.default_rng([seed, 2])
-    slots = rng.integers(0, capacity, (n, BATCH))
+    slots = rng.integers(0, capacity, (n, BATCH_SIZE))
     for row in slots:
-        while len(set(row.tolist())) < BATCH:
-            row[:] = rng.integers(0, capacity, BATCH)
-    return Errors(slots, td_errors(n * BATCH, seed).reshape(n, BATCH))
+        while len(set(row.tolist())) < BATCH_SIZE:
+            row[:] = rng.integers(0, capacity, BATCH_SIZE)
+    return Errors(slots, random_td_errors(n * BATCH_SIZE, seed).reshape(n, BATCH_SIZE))
 
 
 ALPHA: Final = 0.6
@@ -95,7 +95,7 @@ BETA: Final = 0.4
 
 
 class Columns(NamedTuple):
-    """A sample, field by field, as arrays."""
+    """A sample as one array per field."""
 
     observation: Floats
     action: Floats
@@ -105,27 +105,27 @@ class Columns(NamedTuple):
 
 
 class Buffer(ABC):
-    """Memory of a library; FIFO unless stated otherwise, so that transition i is in slot i % capacity."""
+    """A library's memory; FIFO unless stated otherwise, so that transition i is in slot i % capacity."""
 
     @abstractmethod
     def extend(self, t: Transitions) -> None:
-        """Insert transitions, as fast as the library can (not timed)."""
+        """Insert transitions as fast as the library can (not timed)."""
 
     @abstractmethod
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         """Assign the absolute TD errors ``td`` (n,) to ``slots`` (n,), if sampling uses them (not timed)."""
 
     @abstractmethod
-    def law(self, td: Floats) -> NDArray[np.float64]:
-        """Declared draw probability of each slot of the full memory, given these errors."""
+    def probabilities(self, td: Floats) -> NDArray[np.float64]:
+        """Return the documented draw probability of each slot of the full memory, given these errors."""
 
     @abstractmethod
     def columns(self) -> Columns:
-        """One minibatch as separate columns (not timed)."""
+        """Draw a mini-batch as separate columns (not timed)."""
 
     @abstractmethod
     def prepare(self, t: Transitions, e: Errors) -> None:
-        """Convert ``POOL`` transitions and minibatches of errors to the library's form."""
+        """Convert ``POOL_SIZE`` transitions and mini-batches of errors to the library's types."""
 
     @abstractmethod
     def insert(self, i: int) -> object:
@@ -141,7 +141,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def learn(self, i: int) -> None:
-        """Draw a minibatch and, if sampling uses errors, assign those of prepared minibatch ``i``."""
+        """Draw a mini-batch and, if sampling uses errors, assign those of prepared mini-batch ``i``."""
 
     def insert_drawable(self, i: int) -> object:
         """Insert prepared transition ``i`` so that the next sample may contain it."""
@@ -149,16 +149,16 @@ class Buffer(ABC):
 
     def cycle(self, i: int) -> None:
         """Run the ``i``-th duty cycle."""
-        for j in range(i * INSERTS, (i + 1) * INSERTS):
-            self.insert(j % POOL)
-        for j in range(UPDATES):
+        for j in range(i * INSERTS_PER_CYCLE, (i + 1) * INSERTS_PER_CYCLE):
+            self.insert(j % POOL_SIZE)
+        for j in range(UPDATES_PER_CYCLE):
             self.learn(j)
 
-    def begin_round(self) -> None:  # noqa: B027 most have no such state
-        """Restore the initial probability that inserts are kept."""
+    def begin_round(self) -> None:  # noqa: B027 most memories have no such state
+        """Restore the state in which inserts are kept with the initial probability."""
 
     def array_bytes(self) -> int | None:
-        """Bytes of the memory's arrays; None if only the process's memory can be measured."""
+        """Bytes of the memory's arrays; None if only the growth of the process can be measured."""
         return None
 
 
@@ -170,5 +170,5 @@ def uniform_probabilities(capacity: int) -> NDArray[np.float64]:
 def proportional_probabilities(td: Floats, epsilon: float) -> NDArray[np.float64]:
     """Return P(i) ~ (|TD error| + epsilon)^ALPHA for each slot."""
     priority: NDArray[np.float64] = (td.astype(np.float64) + epsilon) ** ALPHA
-    law: NDArray[np.float64] = priority / priority.sum()
-    return law
+    probabilities: NDArray[np.float64] = priority / priority.sum()
+    return probabilities

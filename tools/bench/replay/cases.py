@@ -1,4 +1,4 @@
-"""Cases of ``onrig bench replay``, and their equivalent in each library."""
+"""Cases of ``onrig bench replay``, with their equivalents in the other libraries."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Operation(enum.Enum):
 
     INSERT = "insert"
     INSERT_DRAWABLE = "insert drawable"
-    """Insertion with notification of the sampler, so that the next sample may contain the transition."""
+    """Insertion, including the notification of the sampler, after which the transition can be drawn."""
     SAMPLE = "sample"
     UPDATE = "update"
     CYCLE = "cycle"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One measurement for every library that supports it."""
+    """One measurement, for each library that supports it."""
 
     name: str
     operation: Operation
@@ -33,14 +33,14 @@ class Case(msgspec.Struct, frozen=True):
     after_update: bool = False
     """Whether an untimed update precedes each call."""
     compared_with: str | None = None
-    """Case whose peers are shown for comparison if this one has none."""
+    """Case from which the peers' times are shown if this case has no peer."""
 
     def kind(self, package: str) -> str | None:
         """Return the memory that ``package`` uses."""
         return self.onrig if package == "onrig" else self.peer
 
 
-def _uniform() -> tuple[Case, ...]:
+def _uniform_cases() -> tuple[Case, ...]:
     fifo = "FIFO[Uniform]"
     return (
         Case("insert FIFO", Operation.INSERT, fifo, "Uniform"),
@@ -52,7 +52,7 @@ def _uniform() -> tuple[Case, ...]:
     )
 
 
-def _prioritised() -> tuple[Case, ...]:
+def _prioritised_cases() -> tuple[Case, ...]:
     rank, proportional, tde, expl = "FIFO[PER]", "FIFO[PropPER+IS]", "TDE(1.0)[PER]", "Expl(1.0)[PER]"
     per = [
         Case("insert PropPER", Operation.INSERT_DRAWABLE, proportional, "PER"),
@@ -61,9 +61,9 @@ def _prioritised() -> tuple[Case, ...]:
         Case("insert Expl(1.0)", Operation.INSERT, expl, None, compared_with="insert PropPER"),
     ]
     for n in SIZES:
-        like = f"sample {n} PropPER"
-        per.append(Case(like, Operation.SAMPLE, proportional, "PER", n, after_update=True))
-        per.append(Case(f"sample {n} PER", Operation.SAMPLE, rank, None, n, after_update=True, compared_with=like))
+        peer_case = f"sample {n} PropPER"
+        per.append(Case(peer_case, Operation.SAMPLE, proportional, "PER", n, after_update=True))
+        per.append(Case(f"sample {n} PER", Operation.SAMPLE, rank, None, n, after_update=True, compared_with=peer_case))
     return (
         *per,
         Case("update 16 PropPER", Operation.UPDATE, proportional, "PER"),
@@ -77,8 +77,8 @@ def _prioritised() -> tuple[Case, ...]:
 
 
 SIZES: Final = (16, 64, 256)
-GROUPS: Final = (_uniform(), _prioritised())
-"""Groups of cases whose memories coexist."""
+GROUPS: Final = (_uniform_cases(), _prioritised_cases())
+"""Groups of cases; the memories of a group exist at the same time."""
 CASES: Final = tuple(case for group in GROUPS for case in group)
 
 
@@ -98,12 +98,12 @@ class Memory(msgspec.Struct, frozen=True):
         return self.onrig if package == "onrig" else self.peer
 
 
-GATED: Final = (
+DRAW_TESTED_MEMORIES: Final = (
     Memory("FIFO[Uniform]", "Uniform"),
     Memory("FIFO[PER]", None),
     Memory("FIFO[PropPER+IS]", "PER"),
 )
-"""Memories whose draws are tested before anything is timed."""
+"""Memories whose draws are tested before any timing."""
 MEMORIES: Final = (
     Memory("FIFO[Uniform]", "Uniform"),
     Memory("Resv[Uniform]", None),
@@ -135,6 +135,6 @@ SHAPES: Final = (Shape(2, 1), Shape(17, 6))
 """Shapes of the pendulum and of a common simulated robot."""
 
 
-def title(name: str, shape: Shape, capacity: int) -> str:
+def case_title(name: str, shape: Shape, capacity: int) -> str:
     """Name of a case in the report."""
     return f"{name}, {shape}, {capacity}"

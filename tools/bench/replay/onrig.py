@@ -1,6 +1,6 @@
-"""Onrig's memory, assembled as on the rig and in its learner: keeper, storage, sampler, gather.
+"""Onrig's memory, assembled as on the rig and in its learner: keeper, storage, sampler, gathering of rows.
 
-Sampling includes all steps of a learner: slots are drawn, rows gathered, terminations separated.
+Sampling includes all steps of a learner: drawing slots, gathering rows and separating terminations.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from onrig.runtime.memory.layout import GENERATION_SHIFT, POLICY_SHIFT, Batch, F
 from onrig.runtime.memory.storage import Storage
 from onrig.runtime.memory.strategy import build_keeper, parse_strategy
 from onrig.tools.bench.replay.buffers import (
-    BATCH,
-    INSERTS,
-    POOL,
-    UPDATES,
+    BATCH_SIZE,
+    INSERTS_PER_CYCLE,
+    POOL_SIZE,
+    UPDATES_PER_CYCLE,
     Buffer,
     Columns,
     Errors,
@@ -45,21 +45,25 @@ class _Onrig(Buffer):
         self._sampling = strategy.sampling
         self._keeper = build_keeper(strategy, capacity, np.random.default_rng([seed, 3]))
         self._storage = Storage(capacity, Layout(n_obs, n_act), cyclic=self._keeper.cyclic)
-        self._sampler = sampler_for(strategy, np.random.default_rng([seed, 4]), Setting(capacity, BATCH, _EPISODES))
+        self._sampler = sampler_for(
+            strategy, np.random.default_rng([seed, 4]), Setting(capacity, BATCH_SIZE, _EPISODES)
+        )
         self._capacity = capacity
         self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
         # Bound once, like local names in the rig's loops.
-        self._place, self._written, self._store = self._keeper.place, self._keeper.on_write, self._storage.insert
+        self._place, self._on_write, self._store = self._keeper.place, self._keeper.on_write, self._storage.insert
         self._draw, self._gather = self._sampler.draw, self._storage.gather
         # Errors go to the rig's keeper if it uses them, else to the learner's sampler.
-        listens = Signal.TD_ERROR in strategy.keeper.required_signals
-        self._take_errors = partial(self._keeper.on_feedback, Signal.TD_ERROR) if listens else self._notify_sampler
+        keeper_uses_errors = Signal.TD_ERROR in strategy.keeper.required_signals
+        self._take_errors = (
+            partial(self._keeper.on_feedback, Signal.TD_ERROR) if keeper_uses_errors else self._notify_sampler
+        )
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
         self._td: list[Floats] = []
         # State at the start of a round of inserts: FULL counts its writes, and Resv its offers.
         self._first_state = self._keeper.state() if strategy.retention == "FULL" else None
-        self._resv = strategy.retention == "Resv"
+        self._is_reservoir = strategy.retention == "Resv"
 
     def extend(self, t: Transitions) -> None:
         stored = self._storage.stored
@@ -71,18 +75,18 @@ class _Onrig(Buffer):
         slots = np.arange(stored, stored + n)
         self._storage.write_rows(_export_rows(self._storage.layout, slots, self._storage.inserted, t))
         for step, exploration in enumerate(t.exploration.tolist()):
-            self._written(self._place(), exploration, (stored + step) // INSERTS)
+            self._on_write(self._place(), exploration, (stored + step) // INSERTS_PER_CYCLE)
         self._sampler.on_write(slots)
-        if self._resv and stored + n == self._capacity:
+        if self._is_reservoir and stored + n == self._capacity:
             self._first_state = self._keeper.state()
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         for first in range(0, len(slots), _CHUNK):
-            some, errors = slots[first : first + _CHUNK], td[first : first + _CHUNK]
-            self._sampler.on_update(some, Signals(errors))
-            self._keeper.on_feedback(Signal.TD_ERROR, some, errors)
+            chunk, errors = slots[first : first + _CHUNK], td[first : first + _CHUNK]
+            self._sampler.on_update(chunk, Signals(errors))
+            self._keeper.on_feedback(Signal.TD_ERROR, chunk, errors)
 
-    def law(self, td: Floats) -> NDArray[np.float64]:
+    def probabilities(self, td: Floats) -> NDArray[np.float64]:
         if self._sampling == "Uniform":
             return uniform_probabilities(self._capacity)
         if self._sampling.startswith("PropPER"):
@@ -90,8 +94,8 @@ class _Onrig(Buffer):
         return _segment_probabilities(td)
 
     def columns(self) -> Columns:
-        self.sample(BATCH)
-        b = self._batches[BATCH]
+        self.sample(BATCH_SIZE)
+        b = self._batches[BATCH_SIZE]
         return Columns(
             b.observation.copy(), b.action.copy(), b.reward.copy(), b.next_observation.copy(), b.terminated()
         )
@@ -105,7 +109,7 @@ class _Onrig(Buffer):
         if slot >= 0:
             o, a, r, n, flags, policy, exploration, episode, step = row
             self._store(slot, o, a, r, n, flags, policy, exploration, episode, step)
-            self._written(slot, exploration, episode)
+            self._on_write(slot, exploration, episode)
         return slot
 
     def insert(self, i: int) -> object:
@@ -114,7 +118,7 @@ class _Onrig(Buffer):
             return SKIPPED
         o, a, r, n, flags, policy, exploration, episode, step = self._arguments[i]
         self._store(slot, o, a, r, n, flags, policy, exploration, episode, step)
-        self._written(slot, exploration, episode)
+        self._on_write(slot, exploration, episode)
         return slot
 
     def insert_drawable(self, i: int) -> object:
@@ -134,17 +138,20 @@ class _Onrig(Buffer):
         self._sampler.on_update(slots, Signals(td))
 
     def learn(self, i: int) -> None:
-        draw = self._draw(BATCH)
+        draw = self._draw(BATCH_SIZE)
         slots = draw.slots.reshape(-1)
-        self._gather(slots, self._batches[BATCH]).terminated()
+        self._gather(slots, self._batches[BATCH_SIZE]).terminated()
         td = self._td[i]
         self._sampler.on_update(slots, Signals(td))
         self._keeper.on_feedback(Signal.TD_ERROR, slots, td)
 
     def cycle(self, i: int) -> None:
-        slots = [self._insert(self._arguments[j % POOL]) for j in range(i * INSERTS, (i + 1) * INSERTS)]
+        slots = [
+            self._insert(self._arguments[j % POOL_SIZE])
+            for j in range(i * INSERTS_PER_CYCLE, (i + 1) * INSERTS_PER_CYCLE)
+        ]
         self._sampler.on_write(np.array([slot for slot in slots if slot >= 0]))
-        for j in range(UPDATES):
+        for j in range(UPDATES_PER_CYCLE):
             self.learn(j)
 
     def begin_round(self) -> None:
@@ -159,7 +166,7 @@ def _rows(t: Transitions) -> list[_Row]:
     flags = np.where(t.terminated, int(Flag.TERMINATED), 0).tolist()
     rewards, explorations = t.reward.tolist(), t.exploration.tolist()
     rows = zip(t.observation, t.action, rewards, t.next_observation, flags, explorations, strict=True)
-    return [(o, a, r, n, f, 1, e, step // INSERTS, step) for step, (o, a, r, n, f, e) in enumerate(rows)]
+    return [(o, a, r, n, f, 1, e, step // INSERTS_PER_CYCLE, step) for step, (o, a, r, n, f, e) in enumerate(rows)]
 
 
 def _export_rows(layout: Layout, slots: NDArray[np.int64], written: int, t: Transitions) -> NDArray[np.uint32]:
@@ -178,17 +185,19 @@ def _export_rows(layout: Layout, slots: NDArray[np.int64], written: int, t: Tran
 
 
 def _segment_probabilities(td: Floats) -> NDArray[np.float64]:
-    """Return 1 / (BATCH * ranks in the segment) for each slot (de Bruin et al. 2018, §3.3.1), independent of the
+    """Return 1 / (BATCH_SIZE * ranks in the segment) for each slot (de Bruin et al. 2018, §3.3.1), independently of the
     sampler's code."""
     n = len(td)
     rank = np.empty(n, np.int64)
     rank[np.argsort(-td, kind="stable")] = np.arange(1, n + 1)
-    running = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** -_RANK_ALPHA)
+    cumulative = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** -_RANK_ALPHA)
     # A rank belongs to the segment that contains the cumulative probability before it.
-    segment = np.minimum((np.concatenate(([0.0], running[:-1])) / running[-1] * BATCH).astype(np.int64), BATCH - 1)
-    of_rank = 1.0 / (BATCH * np.bincount(segment, minlength=BATCH)[segment])
-    law: NDArray[np.float64] = of_rank[rank - 1]
-    return law
+    segment = np.minimum(
+        (np.concatenate(([0.0], cumulative[:-1])) / cumulative[-1] * BATCH_SIZE).astype(np.int64), BATCH_SIZE - 1
+    )
+    probability_of_rank = 1.0 / (BATCH_SIZE * np.bincount(segment, minlength=BATCH_SIZE)[segment])
+    probabilities: NDArray[np.float64] = probability_of_rank[rank - 1]
+    return probabilities
 
 
 def build(kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> Buffer:

@@ -1,4 +1,4 @@
-"""Memories of other libraries, each imported only in its own process."""
+"""Memories of other libraries, each imported only in the process that measures it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onrig.tools.bench.replay.buffers import (
     ALPHA,
-    BATCH,
+    BATCH_SIZE,
     BETA,
     Buffer,
     Columns,
@@ -23,8 +23,8 @@ from onrig.tools.bench.replay.buffers import (
 )
 from onrig.tools.workers import Unavailable
 
-Give = Callable[[Any, Any], object]
-Build = Callable[[str, int, int, int, int], Buffer]
+ErrorSink = Callable[[Any, Any], object]
+BufferFactory = Callable[[str, int, int, int, int], Buffer]
 
 
 class _Peer(Buffer):
@@ -39,13 +39,13 @@ class _Peer(Buffer):
         self._arguments: list[Any] = []
         self._slots: list[Any] = []
         self._td: list[Any] = []
-        self._apply_errors: Give = lambda slots, td: None
+        self._apply_errors: ErrorSink = lambda slots, td: None
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         if self._prioritised:
             self._apply_errors(slots, td)
 
-    def law(self, td: Floats) -> NDArray[np.float64]:
+    def probabilities(self, td: Floats) -> NDArray[np.float64]:
         return (
             proportional_probabilities(td, self._EPSILON)
             if self._prioritised
@@ -64,7 +64,7 @@ class _Peer(Buffer):
 
 
 class _Cpprb(_Peer):
-    """``add`` with keyword arguments, samples as dictionaries of arrays; it seeds itself."""
+    """``add`` with keyword arguments; samples are dictionaries of arrays. The library seeds itself."""
 
     _EPSILON = 1e-4
 
@@ -84,7 +84,7 @@ class _Cpprb(_Peer):
         self._add(obs=t.observation, act=t.action, rew=t.reward, next_obs=t.next_observation, done=t.terminated)
 
     def columns(self) -> Columns:
-        s = self._draw(BATCH)
+        s = self._draw(BATCH_SIZE)
         return Columns(s["obs"], s["act"], s["rew"][:, 0], s["next_obs"], s["done"][:, 0])
 
     def _rows(self, t: Transitions) -> list[Any]:
@@ -104,15 +104,15 @@ class _Cpprb(_Peer):
         return sample
 
     def learn(self, i: int) -> None:
-        sample = self._draw(BATCH)
+        sample = self._draw(BATCH_SIZE)
         if self._prioritised:
             self._apply_errors(sample["indexes"], self._td[i])
 
 
 class _StableBaselines3(_Peer):
-    """``ReplayBuffer`` of one environment; draws with numpy's global generator. There is no prioritised memory.
+    """``ReplayBuffer`` of one environment, which draws with numpy's global generator; it has no prioritised memory.
 
-    Time limits are separated from terminations, as by default and in Onrig.
+    Time limits are distinguished from terminations, as by default and in Onrig.
     """
 
     def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
@@ -133,7 +133,7 @@ class _StableBaselines3(_Peer):
             self._add(*row)
 
     def columns(self) -> Columns:
-        s = self._memory.sample(BATCH)
+        s = self._memory.sample(BATCH_SIZE)
         fields = (s.observations, s.actions, s.rewards[:, 0], s.next_observations, s.dones[:, 0])
         return Columns(*(field.numpy() for field in fields))
 
@@ -151,11 +151,12 @@ class _StableBaselines3(_Peer):
         return self._memory.sample(size)
 
     def learn(self, i: int) -> None:
-        self._memory.sample(BATCH)
+        self._memory.sample(BATCH_SIZE)
 
 
 class _Tianshou(_Peer):
-    """``add`` of a ``Batch`` like its collector's; the prioritised memory draws with numpy's global generator."""
+    """``add`` of a ``Batch`` as in the library's collector; the prioritised memory draws with numpy's global
+    generator."""
 
     _EPSILON = float(np.finfo(np.float32).eps)
 
@@ -188,7 +189,7 @@ class _Tianshou(_Peer):
         )
 
     def columns(self) -> Columns:
-        s, _ = self._memory.sample(BATCH)
+        s, _ = self._memory.sample(BATCH_SIZE)
         return Columns(s.obs, s.act, s.rew, s.obs_next, s.terminated)
 
     def _rows(self, t: Transitions) -> list[Any]:
@@ -204,15 +205,15 @@ class _Tianshou(_Peer):
         return self._memory.sample(size)
 
     def learn(self, i: int) -> None:
-        _, slots = self._memory.sample(BATCH)
+        _, slots = self._memory.sample(BATCH_SIZE)
         if self._prioritised:
             self._apply_errors(slots, self._td[i])
 
 
 class _Torchrl(_Peer):
-    """``ReplayBuffer`` over a preallocated storage, ``add`` of a ``TensorDict``.
+    """``ReplayBuffer`` over a preallocated storage, with ``add`` of a ``TensorDict``.
 
-    ``TensorDictReplayBuffer`` does the same with more conveniences and takes up to twice as long.
+    ``TensorDictReplayBuffer`` is more convenient but takes up to twice as long.
     """
 
     _EPSILON = 1e-8
@@ -242,27 +243,29 @@ class _Torchrl(_Peer):
             try:
                 sampler = PrioritizedSampler(capacity, alpha=ALPHA, beta=BETA, eps=self._EPSILON)
             except RuntimeError as error:
-                # Its compiled extension requires the torch release that it was built with.
-                raise Unavailable(f"its compiled extension does not load with torch {torch.__version__}") from error
-        # A storage with given tensors counts them as stored; they are overwritten in order.
-        self._memory = ReplayBuffer(storage=TensorStorage(self._whole(zeros, capacity)), sampler=sampler)
+                # The compiled extension requires the release of torch that it was built with.
+                raise Unavailable(
+                    f"the compiled extension of torchrl does not load with torch {torch.__version__}"
+                ) from error
+        # A storage built from tensors treats them as stored transitions, which inserts overwrite in order.
+        self._memory = ReplayBuffer(storage=TensorStorage(self._to_tensordict(zeros, capacity)), sampler=sampler)
         self._add = self._memory.add
         if self._prioritised:
             self._apply_errors = self._memory.update_priority
 
-    def _whole(self, t: Transitions, n: int) -> Any:
+    def _to_tensordict(self, t: Transitions, n: int) -> Any:
         fields = zip(self._NAMES, t[:5], strict=True)
         return self._tensordict({name: self._torch.from_numpy(f) for name, f in fields}, batch_size=[n])
 
     def extend(self, t: Transitions) -> None:
-        self._memory.extend(self._whole(t, len(t.reward)))
+        self._memory.extend(self._to_tensordict(t, len(t.reward)))
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         if self._prioritised:
             self._apply_errors(self._torch.from_numpy(slots), self._torch.from_numpy(td))
 
     def columns(self) -> Columns:
-        s = self._memory.sample(BATCH)
+        s = self._memory.sample(BATCH_SIZE)
         return Columns(*(s[name].numpy() for name in self._NAMES))
 
     def prepare(self, t: Transitions, e: Errors) -> None:
@@ -270,7 +273,7 @@ class _Torchrl(_Peer):
         self._slots, self._td = list(self._torch.from_numpy(e.slots)), list(self._torch.from_numpy(e.td))
 
     def _rows(self, t: Transitions) -> list[Any]:
-        return [row.clone() for row in self._whole(t, len(t.reward)).unbind(0)]
+        return [row.clone() for row in self._to_tensordict(t, len(t.reward)).unbind(0)]
 
     def insert(self, i: int) -> object:
         return self._add(self._arguments[i])
@@ -280,9 +283,9 @@ class _Torchrl(_Peer):
 
     def learn(self, i: int) -> None:
         if not self._prioritised:
-            self._memory.sample(BATCH)
+            self._memory.sample(BATCH_SIZE)
             return
-        _, info = self._memory.sample(BATCH, return_info=True)
+        _, info = self._memory.sample(BATCH_SIZE, return_info=True)
         self._apply_errors(info["index"], self._td[i])
 
 
@@ -292,7 +295,7 @@ def _one_torch_thread() -> None:
     torch.set_num_threads(1)
 
 
-PEERS: Final[dict[str, Build]] = {
+PEERS: Final[dict[str, BufferFactory]] = {
     "cpprb": _Cpprb,
     "torchrl": _Torchrl,
     "stable-baselines3": _StableBaselines3,
@@ -300,7 +303,7 @@ PEERS: Final[dict[str, Build]] = {
 }
 
 
-def build_of(package: str) -> Build:
+def load_factory(package: str) -> BufferFactory:
     """Return the factory of the memories of ``package``; raises ``Unavailable`` if it cannot be imported."""
     build = PEERS[package]
     try:

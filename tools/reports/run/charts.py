@@ -24,24 +24,24 @@ from onrig.tools.reports.style import (
     RED,
     RULE_COLOURS,
     Plot,
-    draw_yardsticks,
+    draw_reference_lines,
     inline_plot,
     new_figure,
     page_colour,
     put_legend_outside,
-    save,
-    title,
+    save_figure,
+    set_title,
     use_integer_ticks,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WINDOW: Final = 20
+_SMOOTHING_WINDOW: Final = 20
 _MIN_SHOWN, _MAX_SHOWN = -1.5, 2.0
-"""Range of normalised rewards; single episodes outside it do not extend the axis."""
-_CAUSES: Final = {"link": ORANGE, "program": RED, "host": "0.55"}
-VERDICTS: Final = {
+"""Range of normalised rewards beyond which single episodes do not extend the axis."""
+_CAUSE_COLOURS: Final = {"link": ORANGE, "program": RED, "host": "0.55"}
+VERDICT_STYLES: Final = {
     "policy_admitted": ("admitted", "good", ".", 4.0),
     "policy_refused": ("refused", "bad", "x", 7.0),
     "policy_rolled_back": ("rolled back", "warn", "v", 7.0),
@@ -65,17 +65,17 @@ def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
     except ImportError:
         return None
     panels = [row[0] for row in rows]
-    _performance(panels[0], m)
-    _exploration(panels[1], m)
+    _draw_performance(panels[0], m)
+    _draw_exploration(panels[1], m)
     if interventions.any():
-        title(panels[2], "ticks in which the shield acted, per episode")
+        set_title(panels[2], "ticks in which the shield acted, per episode")
         panels[2].bar(m.train["episode"], interventions, width=1.0, color=page_colour("warn"), alpha=0.7)
         panels[2].set_ylim(0, max(1.0, 1.1 * float(interventions.max())))
         use_integer_ticks(panels[2])
-    _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
+    _share_episode_axis(panels, m, (2.4, *(1 for _ in panels[1:])))
     parts = (config.rig.name, config.task.name, config.selection.strategy, f"{config.rate_hz:g} Hz")
     figure.suptitle(f"{', '.join(parts)}, seed {config.seed}", x=0.01, ha="left", fontsize=11)
-    return save(figure, folder / "learning_curve.png")
+    return save_figure(figure, folder / "learning_curve.png")
 
 
 def episodes_chart(m: RunFiles) -> Plot | None:
@@ -85,35 +85,35 @@ def episodes_chart(m: RunFiles) -> Plot | None:
         return None
     rules, causes = count_by_episode(m.events, "rule"), count_by_episode(m.events, "cause", "missed")
     rules.pop("fallback", None)  # it continues an intervention of another rule
-    stacks = [
+    stacked_counts = [
         (rules, RULE_COLOURS, "interventions begun by the shield's rules, per episode"),
-        (causes, _CAUSES, "missed ticks by cause, per episode"),
+        (causes, _CAUSE_COLOURS, "missed ticks by cause, per episode"),
     ]
-    stacks = [stack for stack in stacks if stack[0]]
-    figure, rows = new_figure(2 + len(stacks), 1, 5.4 + 1.6 * len(stacks))
+    stacked_counts = [stack for stack in stacked_counts if stack[0]]
+    figure, rows = new_figure(2 + len(stacked_counts), 1, 5.4 + 1.6 * len(stacked_counts))
     panels = [row[0] for row in rows]
-    _performance(panels[0], m)
-    _exploration(panels[1], m)
-    for axes, (counts, colours, name) in zip(panels[2:], stacks, strict=True):
-        _stacked(axes, counts, colours, m.train["episode"])
-        title(axes, name)
-    _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
+    _draw_performance(panels[0], m)
+    _draw_exploration(panels[1], m)
+    for axes, (counts, colours, name) in zip(panels[2:], stacked_counts, strict=True):
+        _draw_stacked_bars(axes, counts, colours, m.train["episode"])
+        set_title(axes, name)
+    _share_episode_axis(panels, m, (2.4, *(1 for _ in panels[1:])))
     normalised = "Normalised reward: 0 for random actions, 1 for the reference controller"
     if m.config.task.may_terminate:
         normalised += ", steps cut off by an early end counted as random or as the terminal reward"
     if m.config.task.normalization is None:
         normalised = "Return: sum of an episode's rewards in raw units; the task has no references"
-    absent = [what for what, some in (("interventions", rules), ("missed ticks", causes)) if not some]
+    absent = [name for name, counts in (("interventions", rules), ("missed ticks", causes)) if not counts]
     note = f" There were no {' and no '.join(absent)}." if absent else ""
     caption = (
-        f"{normalised}; lines are means of the last {_WINDOW} episodes.{note} Evaluation episodes run without "
-        "exploration after a training episode and are not used for learning. Exploration is the mean distance of the "
-        "explored action from the policy's, in normalised units."
+        f"{normalised}; lines are means of the last {_SMOOTHING_WINDOW} episodes.{note} Evaluation episodes run "
+        "without exploration after a training episode and are not used for learning. Exploration is the mean distance "
+        "of the explored action from the policy's, in normalised units."
     )
     return inline_plot(figure, "Episode by episode", caption, "learning curve, exploration, interventions, misses")
 
 
-def _share_episodes(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float]) -> None:
+def _share_episode_axis(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float]) -> None:
     """Give stacked panels a common axis of episodes."""
     grid = panels[0].get_gridspec()
     if grid is not None:
@@ -127,7 +127,7 @@ def _share_episodes(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float
     panels[-1].set_xlabel("training episode", fontsize=9.5)
 
 
-def smooth(values: Values, window: int = _WINDOW) -> Values:
+def smooth(values: Values, window: int = _SMOOTHING_WINDOW) -> Values:
     """Mean of the last ``window`` values, or of fewer at the start."""
     total = np.cumsum(np.insert(values, 0, 0.0))
     count = np.arange(1, len(values) + 1)
@@ -136,12 +136,12 @@ def smooth(values: Values, window: int = _WINDOW) -> Values:
     return means
 
 
-def _performance(axes: Axes, m: RunFiles) -> None:
-    """Draw the performance: single episodes outside the axis at its edge, means always inside."""
-    measure, has_scale = measure_of(m.config.task), m.config.task.normalization is not None
-    title(axes, measure.title if has_scale else f"{measure.title} ({measure.scale})")
-    if has_scale:
-        draw_yardsticks(axes)
+def _draw_performance(axes: Axes, m: RunFiles) -> None:
+    """Draw the performance; single episodes beyond the axis are drawn at its edge, means always fit."""
+    measure, is_normalized = measure_of(m.config.task), m.config.task.normalization is not None
+    set_title(axes, measure.title if is_normalized else f"{measure.title} ({measure.scale})")
+    if is_normalized:
+        draw_reference_lines(axes)
     shown = []
     for columns, role, name in ((m.train, "accent", "training"), (m.evaluation, "second", "evaluation, no noise")):
         colour = page_colour(role)
@@ -151,7 +151,7 @@ def _performance(axes: Axes, m: RunFiles) -> None:
             shown.append((x, y, colour))
             axes.plot(x, smooth(y), "-", color=colour, lw=1.6, label=name)
     low, high = -np.inf, np.inf
-    if has_scale:
+    if is_normalized:
         means = np.concatenate([[0.0], *(smooth(y) for _, y, _ in shown)])
         lows, highs = ([float(of(y)) for _, y, _ in shown] for of in (np.min, np.max))
         low = min(-0.1, max(min(lows, default=0.0), _MIN_SHOWN), float(means.min())) - 0.05
@@ -161,8 +161,8 @@ def _performance(axes: Axes, m: RunFiles) -> None:
         axes.plot(x, np.clip(y, low, high), ".", ms=2.5, color=colour, alpha=0.4, clip_on=False)
 
 
-def _exploration(axes: Axes, m: RunFiles) -> None:
-    title(axes, "exploration")
+def _draw_exploration(axes: Axes, m: RunFiles) -> None:
+    set_title(axes, "exploration")
     x = m.train["episode"]
     axes.plot(x, m.train["exploration"], ".", ms=2.5, color=page_colour("violet"), alpha=0.5)
     axes.plot(
@@ -170,30 +170,30 @@ def _exploration(axes: Axes, m: RunFiles) -> None:
     )
     exploration = m.config.exploration
     if isinstance(exploration, ScheduledNoise):
-        done = np.cumsum(m.train["steps"])
-        positions = {"episodes": x, "steps": done, "seconds": done * m.config.period_us * 1e-6}[exploration.over]
+        steps = np.cumsum(m.train["steps"])
+        positions = {"episodes": x, "steps": steps, "seconds": steps * m.config.period_us * 1e-6}[exploration.over]
         names = [a.name for a in m.config.rig.actuators]
         planned = [max(amplitudes(exploration, names, value)) for value in positions.tolist()]
         axes.plot(x, planned, "-", color="0.45", lw=1.2, label="amplitude as scheduled")
     axes.set_ylim(bottom=0.0)
 
 
-def _stacked(
+def _draw_stacked_bars(
     axes: Axes, counts_by_word: Mapping[str, Counter[int]], colours: Mapping[str, str], episodes: Values
 ) -> None:
-    """Stack bars by word; in long runs, several episodes share a bar (their mean)."""
+    """Stack bars by word; in long runs, a bar is the mean of several episodes."""
     first, last = int(episodes[0]), int(episodes[-1])
     width = max(1, (last - first + 1) // 250)
     edges = np.arange(first, last + width + 1, width)
     centres = edges[:-1] + 0.5 * (width - 1)
     base = np.zeros(len(centres))
-    spare = iter(PALETTE)
+    spare_colours = iter(PALETTE)
     for word in sorted(counts_by_word, key=lambda w: -sum(counts_by_word[w].values())):
         counts = np.array(sorted(counts_by_word[word].items()), np.float64).reshape(-1, 2)
         total, _ = np.histogram(counts[:, 0], edges, weights=counts[:, 1])
-        colour = colours.get(word) or next(spare)
-        named = f"{word} ({int(counts[:, 1].sum())})"
-        axes.bar(centres, total / width, width, bottom=base, color=colour, label=named, linewidth=0)
+        colour = colours.get(word) or next(spare_colours)
+        label = f"{word} ({int(counts[:, 1].sum())})"
+        axes.bar(centres, total / width, width, bottom=base, color=colour, label=label, linewidth=0)
         base += total / width
     if width == 1:
         use_integer_ticks(axes)
@@ -202,21 +202,21 @@ def _stacked(
 
 def policies_chart(m: RunFiles) -> Plot | None:
     """Draw the policies over time with their verdicts; None without any policy."""
-    events = m.events_of_kind(*VERDICTS)
+    events = m.events_of_kind(*VERDICT_STYLES)
     if not events or not m.events:
         return None
     start = m.events[0].t_unix_s
     span = max(e.t_unix_s for e in m.events) - start
     unit, scale = ("h", 3600.0) if span > 7200 else ("min", 60.0) if span > 180 else ("s", 1.0)
     figure, [[axes]] = new_figure(1, 1, 2.5)
-    title(axes, "policy id")
-    for kind, (word, colour, mark, size) in VERDICTS.items():
+    set_title(axes, "policy id")
+    for kind, (word, colour, mark, size) in VERDICT_STYLES.items():
         of_kind = [e for e in events if e.kind == kind]
         if of_kind:
             x = [(e.t_unix_s - start) / scale for e in of_kind]
             axes.plot(
                 x,
-                [_policy(e) for e in of_kind],
+                [_policy_id(e) for e in of_kind],
                 mark,
                 color=page_colour(colour),
                 ms=size,
@@ -226,18 +226,19 @@ def policies_chart(m: RunFiles) -> Plot | None:
     use_integer_ticks(axes)
     put_legend_outside(axes)
     caption = (
-        "Policies offered by the learner. Admitted: contract, operators, finite and bounded outputs and speed passed "
-        "the checks, so that the loop may use it. Refused and rolled back: the reason is in the table below."
+        "Policies offered by the learner. Admitted: the policy passed the checks of its contract, operators, outputs "
+        "(finite, bounded) and speed, so that the loop may use it. The table below gives the reason for each refusal "
+        "and rollback."
     )
     return inline_plot(figure, "Policies", caption, "policies over time by verdict")
 
 
-def _policy(event: Event) -> float:
+def _policy_id(event: Event) -> float:
     return to_number(event.fields.get("policy"))
 
 
 def timing_chart(m: RunFiles) -> Plot | None:
-    """Draw histograms over logarithmic time, one above the other; None if nothing was timed."""
+    """Draw one histogram of durations for each stage, one above the other; None if nothing was timed."""
     names = [n for n in ("lateness", "tick", *STAGES) if n in m.timing]
     if not names:
         return None
@@ -246,8 +247,8 @@ def timing_chart(m: RunFiles) -> Plot | None:
     edges_us = coarse_edges_us()
     for row, name in enumerate(reversed(names)):
         histogram = m.timing[name]
-        filled = np.flatnonzero(histogram.counts)
-        first, last = int(filled[0]), int(filled[-1])
+        nonzero = np.flatnonzero(histogram.counts)
+        first, last = int(nonzero[0]), int(nonzero[-1])
         counts, bins_us = histogram.counts[first : last + 1], edges_us[first : last + 2]
         height = np.sqrt(counts / counts.max())
         colour = page_colour("accent" if name == "lateness" else "second" if name == "tick" else "faint")
@@ -273,5 +274,5 @@ def timing_chart(m: RunFiles) -> Plot | None:
         "and at p99 (dashed); max is the upper edge of the last bin. All ticks of the run are included."
     )
     if m.config.lockstep:
-        caption += " In lockstep no tick is late: these are durations of work under the ordinary scheduler."
+        caption += " In lockstep, no tick can be late: these durations were measured under the ordinary scheduler."
     return inline_plot(figure, "Where the time of a tick went", caption, "histograms of tick stages and lateness")

@@ -1,4 +1,4 @@
-"""What the twin led to expect of a run: scores of a pretraining or an advice, and the parameters of the plant."""
+"""Scores of a run compared with those expected from the twin, and the plant compared with its identification."""
 
 from __future__ import annotations
 
@@ -24,36 +24,38 @@ def _verdict(score: float, low: float, high: float) -> str:
     return _ABOVE if score > high else _WITHIN
 
 
-def unexpected(m: RunFiles) -> Iterator[str]:
-    """Warn of scores that the twin did not lead to expect, and of a plant that has left its identification."""
-    expected, scores = _expected(m), _evaluated(m)
+def warn_of_unexpected_scores(m: RunFiles) -> Iterator[str]:
+    """Yield warnings about scores outside the ranges expected from the twin, and a plant that has left its
+    identification."""
+    expected, scores = _pretraining_expectation(m), _evaluation_scores(m)
     if expected is not None and scores and _first_verdict(scores[0], expected) == _BELOW:
-        yield f"The first evaluation is {_BELOW} of its pretraining: {_REMEDY}."
+        yield f"The first evaluation is {_BELOW} after pretraining: {_REMEDY}."
     advice = advice_from_meta(m.meta)
     score = None if advice is None else _final_score(m, advice)
     if advice is not None and score is not None:
         verdict = _verdict(score, advice.run_low, advice.run_high)
         if verdict != _WITHIN:
             figures = f"{score:.3f}, expected {advice.run_low:.3f} to {advice.run_high:.3f}"
-            yield f"This run is {verdict} of `onrig advise` ({figures}): {_REMEDY}."
+            yield f"The score of this run is {verdict} of `onrig advise` ({figures}): {_REMEDY}."
     fittings = read_fittings(m.folder)
     if fittings and fittings[-1].problem:
         yield f"The identification could not be sharpened by the run's data: {fittings[-1].problem}."
 
 
 def pretraining_sheet(m: RunFiles) -> Sheet | None:
-    """Score that the run's pretraining led to expect, and the first one on the rig; None without a pretraining."""
-    expected = _expected(m)
+    """Score expected from pretraining, and the first one on the rig; None without pretraining."""
+    expected = _pretraining_expectation(m)
     if expected is None:
         return None
-    measure, scores = measure_of(m.config.task), _evaluated(m)
+    measure, scores = measure_of(m.config.task), _evaluation_scores(m)
     first = f"{scores[0]:.4g}, {_first_verdict(scores[0], expected)}" if scores else "no evaluation yet"
     low, high, median = (f"{to_number(expected[name]):.4g}" for name in ("low", "high", "median"))
     rows = (("expected", f"{low} to {high}, median {median}"), ("first evaluation on the rig", first))
-    plants = f"{to_number(expected['plants']):.0f} plants drawn from the identification, none of them learned on"
+    plants = f"{to_number(expected['plants']):.0f} plants drawn from the identification and not used for pretraining"
     note = (
-        f"Range over {plants}: it contains the rig's score with a probability of 95 % if its plant is like them. "
-        f"Up to {to_number(expected['tolerance']):.2g} beyond it is attributed to what the run has learned meanwhile."
+        f"Range over {plants}: it contains the rig's score with a probability of 95 % if the rig's plant resembles "
+        f"them. A score up to {to_number(expected['tolerance']):.2g} outside it is attributed to learning during the "
+        "run."
     )
     return Sheet("Pretraining", 2, ("", measure.title), rows, (note,))
 
@@ -71,14 +73,14 @@ def identification_sheet(m: RunFiles) -> Sheet | None:
     return Sheet("Plant", 1, ("parameter", "at the start", "sharpened"), rows, (note,))
 
 
-def _expected(m: RunFiles) -> dict[str, object] | None:
+def _pretraining_expectation(m: RunFiles) -> dict[str, object] | None:
     start = m.meta.get("start")
     networks = start.get("networks") if isinstance(start, dict) else None
     expected = networks.get("expected") if isinstance(networks, dict) else None
     return expected if isinstance(expected, dict) else None
 
 
-def _evaluated(m: RunFiles) -> list[float]:
+def _evaluation_scores(m: RunFiles) -> list[float]:
     return [float(score) for score in m.evaluation[measure_of(m.config.task).column]]
 
 
@@ -88,20 +90,22 @@ def _first_verdict(score: float, expected: dict[str, object]) -> str:
 
 
 def advice_sheet(m: RunFiles) -> Sheet | None:
-    """Score that `onrig advise` led to expect, and the run's; None for a run that does not follow an advice."""
+    """Score expected by `onrig advise`, and the run's; None if the run does not follow an advice."""
     advice = advice_from_meta(m.meta)
     if advice is None:
         return None
     score = _final_score(m, advice)
-    reached = "not yet known" if score is None else f"{score:.3f}, {_verdict(score, advice.run_low, advice.run_high)}"
+    score_text = (
+        "not yet known" if score is None else f"{score:.3f}, {_verdict(score, advice.run_low, advice.run_high)}"
+    )
     rows = (
         ("expected", f"{advice.run_low:.3f} to {advice.run_high:.3f}, mean {advice.mean:.3f}"),
-        ("this run", reached),
+        ("this run", score_text),
     )
     note = (
         f"{advice.best}: {OBJECTIVES[advice.objective].title}. The range is that of a single run (95 %), from "
-        f"{advice.pairs} pairs of a seed and a plant: a run outside of it suggests that the rig is none of the plants "
-        "that the twin was given."
+        f"{advice.pairs} pairs of seed and plant: a score outside it suggests that the rig's plant differs from those "
+        "that the twin simulated."
     )
     return Sheet("Advice", 1, ("", advice.objective), rows, (note,))
 

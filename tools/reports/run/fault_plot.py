@@ -22,21 +22,36 @@ from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, find_pos
 from onrig.runtime.tracking import followers
 from onrig.runtime.view.run_view import to_number
 from onrig.tools.quantity import axis_label
-from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, RED, RULE_COLOURS, new_figure, page_colour, save, title
+from onrig.tools.reports.style import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    RED,
+    RULE_COLOURS,
+    new_figure,
+    page_colour,
+    save_figure,
+    set_title,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PLOT_FILE: Final = "picture.png"
-_MAX_LATER: Final = 4.0
-"""Maximum time of a fault on the axis after the last record, in multiples of the shown time."""
-_STATUS: Final = ((Status.ARMED, "armed", GREEN), (Status.SAFE, "safe output", "0.55"), (Status.FAULT, "fault", RED))
+_MAX_FAULT_DELAY_SPANS: Final = 4.0
+"""Maximum delay between the last record and a fault on the time axis, in multiples of the recorded time."""
+_STATUS_STYLES: Final = (
+    (Status.ARMED, "armed", GREEN),
+    (Status.SAFE, "safe output", "0.55"),
+    (Status.FAULT, "fault", RED),
+)
 Values = NDArray[np.float64]
-_WORDS: Final = ("kind", "rule", "miss", "flags")
+_TEXT_COLUMNS: Final = ("kind", "rule", "miss", "flags")
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The fields of a line of ``frames.jsonl`` that the plot needs."""
+    """Fields of a line of ``frames.jsonl`` used by the plot."""
 
     t_mono_ns: int
     type: str
@@ -54,8 +69,8 @@ class LastMoments(NamedTuple):
     facts: Mapping[str, object]
     """``fault.json``; empty if it cannot be read."""
     columns: Mapping[str, Values]
-    """Numeric columns of the records, each (n,); columns of words are in ``words``."""
-    words: Mapping[str, Sequence[str]]
+    """Numeric columns of the records, each (n,)."""
+    text_columns: Mapping[str, Sequence[str]]
     frames: Sequence[Frame]
 
     @property
@@ -64,65 +79,65 @@ class LastMoments(NamedTuple):
         return str(self.facts.get("fault", self.folder.name))
 
     @property
-    def virtual(self) -> bool:
+    def is_virtual_time(self) -> bool:
         """Whether the records have virtual times."""
         return bool(self.facts.get("virtual_time"))
 
-    def seconds(self) -> Values:
-        """Receipt (in virtual time: sampling) of the records' frames, in s before (negative) or after zero.
+    def record_times_s(self) -> Values:
+        """Times of the recorded frames (s): of receipt or, in virtual time, of sampling; negative before zero.
 
-        Zero is the time of the fault, or of the last record in virtual time or if the fault's is unknown.
+        Zero is the time of the fault or, in virtual time or if that of the fault is unknown, of the last record.
         """
-        return (self.columns["t_mono_ns" if self.virtual else "t_receive_ns"] - self._zero_ns()) / 1e9
+        return (self.columns["t_mono_ns" if self.is_virtual_time else "t_receive_ns"] - self._zero_ns()) / 1e9
 
-    def begins(self) -> NDArray[np.bool_]:
+    def episode_starts(self) -> NDArray[np.bool_]:
         """Whether each record begins an episode or a reset."""
-        flags = self.words.get("flags", [""] * len(next(iter(self.columns.values()), ())))
+        flags = self.text_columns.get("flags", [""] * len(next(iter(self.columns.values()), ())))
         return np.array(["first" in words.split("|") for words in flags], np.bool_)
 
-    def frame_seconds(self, frames: Sequence[Frame]) -> Values:
-        """The frames' times on the same axis."""
-        if self.virtual:
+    def frame_times_s(self, frames: Sequence[Frame]) -> Values:
+        """Times of frames relative to the same zero (s)."""
+        if self.is_virtual_time:
             return (np.array([float(f.t_us or 0) for f in frames]) * 1e3 - self._zero_ns()) / 1e9
         return (np.array([float(f.t_mono_ns) for f in frames]) - self._zero_ns()) / 1e9
 
     def _zero_ns(self) -> float:
         moments = self.facts.get("t_mono_ns")
-        if isinstance(moments, int) and not self.virtual:
+        if isinstance(moments, int) and not self.is_virtual_time:
             return float(moments)
-        times = self.columns.get("t_mono_ns" if self.virtual else "t_receive_ns")
+        times = self.columns.get("t_mono_ns" if self.is_virtual_time else "t_receive_ns")
         if times is not None and len(times):
             return float(times[-1])
         return float(self.frames[-1].t_mono_ns) if self.frames else 0.0
 
 
 def read_last_moments(folder: Path) -> LastMoments:
-    """Read one folder of ``post-mortem/``; never raises because of its content."""
+    """Read a folder in ``post-mortem/``; missing or damaged files raise nothing."""
     facts: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
         facts = msgspec.json.decode(read_file(folder / FAULT, MAX_JSON_BYTES), type=dict[str, object])
-    return LastMoments(folder, facts, *_records(folder / RECORDS), _frames(folder / FRAMES))
+    return LastMoments(folder, facts, *_read_records(folder / RECORDS), _read_frames(folder / FRAMES))
 
 
-def _records(path: Path) -> tuple[dict[str, Values], dict[str, list[str]]]:
-    heads: list[str] = []
+def _read_records(path: Path) -> tuple[dict[str, Values], dict[str, list[str]]]:
+    header: list[str] = []
     rows: list[list[str]] = []
     with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error):
         reader = csv.reader(read_file(path, MAX_TABLE_BYTES).decode().splitlines())
-        heads = next(reader, [])
-        rows = [row for row in reader if len(row) == len(heads)]
-    words, columns = {}, {}
-    for i, head in enumerate(heads):
+        header = next(reader, [])
+        rows = [row for row in reader if len(row) == len(header)]
+    text_columns, columns = {}, {}
+    for i, head in enumerate(header):
         cells = [row[i] for row in rows]
-        if head in _WORDS:
-            words[head] = cells
+        if head in _TEXT_COLUMNS:
+            text_columns[head] = cells
         else:
             with contextlib.suppress(ValueError):
                 columns[head] = np.array(cells, np.float64)
-    return columns, words
+    return columns, text_columns
 
 
-def _frames(path: Path) -> list[Frame]:
+def _read_frames(path: Path) -> list[Frame]:
     frames = []
     with contextlib.suppress(OSError):
         for line in read_file(path, MAX_TABLE_BYTES).splitlines():
@@ -146,7 +161,7 @@ def draw_post_mortems(run_folder: Path, config: RunConfig, *, redraw: bool = Fal
 
 
 def draw_last_post_mortem(run_folder: Path, config: RunConfig) -> Path | None:
-    """Draw only the plot of a run's last post-mortem; takes a second. Raises OSError and ImportError."""
+    """Draw only the plot of a run's last post-mortem, which takes about a second. Raises OSError and ImportError."""
     folders = find_post_mortems(run_folder)
     return draw_post_mortem(read_last_moments(folders[-1]), config, folders[-1] / PLOT_FILE) if folders else None
 
@@ -162,16 +177,16 @@ def draw_post_mortem(moments: LastMoments, config: RunConfig, path: Path) -> Pat
     figure, panels = new_figure(rows, 1, 1.35 * rows + 1.2)
     column = [row[0] for row in panels]
     for axes, signal in zip(column, signals, strict=False):
-        _target(axes, moments, targets.get(signal.name))
-        _signal(axes, moments, signal.name, signal.unit, wraps=signal.high - signal.low)
+        _draw_target(axes, moments, targets.get(signal.name))
+        _draw_signal(axes, moments, signal.name, signal.unit, wraps=signal.high - signal.low)
     for axes, actuator in zip(column[len(signals) :], rig.actuators if has_records else (), strict=False):
-        _commands(axes, moments, actuator.name, actuator.unit, (actuator.low, actuator.high))
+        _draw_commands(axes, moments, actuator.name, actuator.unit, (actuator.low, actuator.high))
     if has_records:
-        _timing(column[-2], moments)
-    _line(column[-1], moments, 1e3 / _wall_rate_hz(config))
-    _share_time(column, moments)
+        _draw_timing(column[-2], moments)
+    _draw_link(column[-1], moments, 1e3 / _wall_rate_hz(config))
+    _share_time_axis(column, moments)
     figure.suptitle(_headline(moments), x=0.01, ha="left", fontsize=11)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _wall_rate_hz(config: RunConfig) -> float:
@@ -184,32 +199,31 @@ def _headline(moments: LastMoments) -> str:
     return f"{moments.fault}: {facts.get('cause', '')}\n{position}, policy {facts.get('policy', '?')}"
 
 
-def _unbroken(x: Values, y: Values, span: float, begins: NDArray[np.bool_]) -> tuple[Values, Values]:
+def _split_at_jumps(x: Values, y: Values, span: float, episode_starts: NDArray[np.bool_]) -> tuple[Values, Values]:
     """Split a curve where it wraps around, and where an episode or a reset begins."""
-    jumps = np.flatnonzero((np.abs(np.diff(y)) > 0.5 * span) | begins[1:]) + 1
+    jumps = np.flatnonzero((np.abs(np.diff(y)) > 0.5 * span) | episode_starts[1:]) + 1
     return np.insert(x, jumps, np.nan), np.insert(y, jumps, np.nan)
 
 
-def _target(axes: Axes, moments: LastMoments, name: str | None) -> None:
-    """Draw the target of a panel's observation."""
+def _draw_target(axes: Axes, moments: LastMoments, name: str | None) -> None:
     values = moments.columns.get(f"observation.{name}")
     if values is not None:
-        axes.step(moments.seconds(), values, where="post", color=page_colour("faint"), lw=1.2)
+        axes.step(moments.record_times_s(), values, where="post", color=page_colour("faint"), lw=1.2)
 
 
-def _signal(axes: Axes, moments: LastMoments, name: str, unit: str, wraps: float) -> None:
+def _draw_signal(axes: Axes, moments: LastMoments, name: str, unit: str, wraps: float) -> None:
     values = moments.columns.get(f"observation.{name}")
-    title(axes, axis_label(name, unit))
+    set_title(axes, axis_label(name, unit))
     if values is None:
         return
-    t = moments.seconds()
-    axes.plot(*_unbroken(t, values, wraps, moments.begins()), "-", color=page_colour("accent"), lw=1.2)
+    t = moments.record_times_s()
+    axes.plot(*_split_at_jumps(t, values, wraps, moments.episode_starts()), "-", color=page_colour("accent"), lw=1.2)
     axes.plot(t, values, ".", color=page_colour("accent"), ms=2.5)
 
 
-def _commands(axes: Axes, moments: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
-    title(axes, axis_label(name, unit))
-    t = moments.seconds()
+def _draw_commands(axes: Axes, moments: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
+    set_title(axes, axis_label(name, unit))
+    t = moments.record_times_s()
     for field, colour, width, label in (
         ("policy", "faint", 1.0, "policy"),
         ("explored", "violet", 1.0, "with exploration"),
@@ -223,7 +237,7 @@ def _commands(axes: Axes, moments: LastMoments, name: str, unit: str, limits: tu
         axes.axhline(limit, color="0.6", lw=0.8, ls=(0, (1, 3)))
     low, high = limits
     axes.set_ylim(low - 0.3 * (high - low), high + 0.08 * (high - low))
-    rules = np.array(moments.words.get("rule", [""] * len(t)))
+    rules = np.array(moments.text_columns.get("rule", [""] * len(t)))
     for rule in sorted(set(rules.tolist()) - {"none", ""}):
         times = t[rules == rule]
         label = f"rule: {rule}"
@@ -238,18 +252,18 @@ def _commands(axes: Axes, moments: LastMoments, name: str, unit: str, limits: tu
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
 
 
-def _timing(axes: Axes, moments: LastMoments) -> None:
-    title(axes, "ticks (ms, logarithmic)")
-    t = moments.seconds()
+def _draw_timing(axes: Axes, moments: LastMoments) -> None:
+    set_title(axes, "ticks (ms, logarithmic)")
+    t = moments.record_times_s()
     tick = moments.columns.get("tick_ns")
     late = moments.columns.get("lateness_ns")
     if tick is not None:
-        axes.plot(t, np.maximum(tick, 1e3) / 1e6, ".", color=BLUE, ms=3, label="length of a tick")
-    if late is not None and not moments.virtual:
+        axes.plot(t, np.maximum(tick, 1e3) / 1e6, ".", color=BLUE, ms=3, label="tick duration")
+    if late is not None and not moments.is_virtual_time:
         axes.plot(t, np.maximum(late, 1e3) / 1e6, ".", color=ORANGE, ms=3, label="sample to receipt")
     missed = moments.columns.get("missed")
     if missed is not None and np.any(missed > 0):
-        causes = np.array(moments.words.get("miss", [""] * len(t)))
+        causes = np.array(moments.text_columns.get("miss", [""] * len(t)))
         for index in np.flatnonzero(missed > 0):
             axes.axvline(t[index], color=RED, lw=1.0, alpha=0.5)
         label = f"missed: {int(missed.sum())} ({', '.join(sorted(set(causes[missed > 0].tolist())))})"
@@ -258,14 +272,14 @@ def _timing(axes: Axes, moments: LastMoments) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
 
 
-def _line(axes: Axes, moments: LastMoments, period_ms: float) -> None:
+def _draw_link(axes: Axes, moments: LastMoments, period_ms: float) -> None:
     """Draw the gaps between state frames, missing and repeated numbers, and the device's status."""
-    title(axes, "gap between state frames (ms)")
+    set_title(axes, "gap between state frames (ms)")
     states = [f for f in moments.frames if f.type == "state" and f.frame is not None]
     if not states:
         axes.text(0.5, 0.5, "no state frame was recorded", transform=axes.transAxes, ha="center", color=INK)
         return
-    t = moments.frame_seconds(states)
+    t = moments.frame_times_s(states)
     number = np.array([f.frame or 0 for f in states])
     gaps = np.diff(t) * 1e3
     axes.axhline(period_ms, color="0.6", lw=0.8, ls=(0, (1, 3)))
@@ -278,15 +292,15 @@ def _line(axes: Axes, moments: LastMoments, period_ms: float) -> None:
     ):
         if np.any(selected):
             axes.plot(t[1:][selected], gaps[selected], mark, color=RED, ms=7, label=f"{label}: {int(np.sum(selected))}")
-    _status_strip(axes, t, states)
+    _draw_status_strip(axes, t, states)
     top = max(2.0 * period_ms, 1.15 * float(np.max(gaps, initial=0.0)))
     axes.set_ylim(-0.22 * top, top)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
 
 
-def _status_strip(axes: Axes, t: Values, states: Sequence[Frame]) -> None:
+def _draw_status_strip(axes: Axes, t: Values, states: Sequence[Frame]) -> None:
     """Draw a strip at the bottom with the status of the last frame: armed, safe output, fault."""
-    statuses = [next((w for w in reversed(_STATUS) if (f.status or 0) & w[0]), None) for f in states]
+    statuses = [next((w for w in reversed(_STATUS_STYLES) if (f.status or 0) & w[0]), None) for f in states]
     labelled: set[str] = set()
     for i, status in enumerate(statuses):
         if status is None:
@@ -297,15 +311,15 @@ def _status_strip(axes: Axes, t: Values, states: Sequence[Frame]) -> None:
         axes.axvspan(t[i], end, 0.0, 0.08, color=status[2], lw=0, label=label)
 
 
-def _share_time(column: Sequence[Axes], moments: LastMoments) -> None:
-    """Give all panels a common time axis, with the fault and the changes of state before it."""
+def _share_time_axis(column: Sequence[Axes], moments: LastMoments) -> None:
+    """Give all panels a common time axis, with the fault and earlier changes of state."""
     spans = [axes.dataLim.intervalx for axes in column if np.isfinite(axes.dataLim.intervalx).all()]
     low, last = min((float(a) for a, _ in spans), default=-1.0), max((float(b) for _, b in spans), default=0.0)
     # A fault long after the last record would compress the records on the axis.
-    is_far = -last > _MAX_LATER * max(last - low, 0.1)
+    is_far = -last > _MAX_FAULT_DELAY_SPANS * max(last - low, 0.1)
     high = last if is_far else max(last, 0.0)
     margin = 0.02 * max(high - low, 0.05)
-    changes = [(t, state) for t, state in _transitions(moments) if low < t < min(high, 0.0)]
+    changes = [(t, state) for t, state in _state_changes(moments) if low < t < min(high, 0.0)]
     for axes in column:
         axes.set_xlim(low - margin, high + margin)
         if not is_far:
@@ -323,14 +337,17 @@ def _share_time(column: Sequence[Axes], moments: LastMoments) -> None:
         column[0].text(high, 1.02, f"fault {-last:.3g} s later", transform=top, color=RED, ha="right", fontsize=9)
     else:
         column[0].text(0.0, 1.02, "fault", transform=top, color=RED, ha="center", fontsize=9)
-    label = "virtual seconds before the last record" if moments.virtual else "seconds before (after) the fault"
+    label = "virtual seconds before the last record" if moments.is_virtual_time else "seconds before (after) the fault"
     column[-1].set_xlabel(label, fontsize=9.5)
 
 
-def _transitions(moments: LastMoments) -> list[tuple[float, str]]:
-    """Changes of state in s before the fault; none in virtual time, since they have wall-clock times."""
-    listed = moments.facts.get("transitions")
-    if moments.virtual or not isinstance(listed, list):
+def _state_changes(moments: LastMoments) -> list[tuple[float, str]]:
+    """Changes of state with their times relative to the fault (s); none in virtual time, since they have wall-clock
+    times."""
+    transitions = moments.facts.get("transitions")
+    if moments.is_virtual_time or not isinstance(transitions, list):
         return []
     zero = to_number(moments.facts.get("t_mono_ns"))
-    return [((to_number(t.get("t_mono_ns")) - zero) / 1e9, str(t.get("state"))) for t in listed if isinstance(t, dict)]
+    return [
+        ((to_number(t.get("t_mono_ns")) - zero) / 1e9, str(t.get("state"))) for t in transitions if isinstance(t, dict)
+    ]

@@ -13,7 +13,7 @@ from onrig.hw.rig import Actuator, Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import RunView
 from onrig.tools.quantity import axis_label, unit_text
-from onrig.tools.reports.style import INK, Plot, inline_plot, new_figure, surface_colours, title
+from onrig.tools.reports.style import INK, Plot, inline_plot, new_figure, set_title, surface_colours
 from onrig.tools.web.coverage import surface_actions
 
 if TYPE_CHECKING:
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
-CELLS: Final = 40
-"""Number of cells along each axis for the coverage."""
+COVERAGE_CELLS: Final = 40
+"""Number of cells along each axis for computing the coverage."""
 _MAX_POINTS: Final = 8000
-_NODES: Final = 61
+_GRID_POINTS: Final = 61
 
 
-class Contents(NamedTuple):
-    """Evenly spaced sample of the memory, with two of its observations (SI units)."""
+class MemorySample(NamedTuple):
+    """Two observations (SI units) of an evenly spaced sample of the memory's experiences."""
 
     x: Observation
     y: Observation
     points: Floats
     """(n, 2)"""
     age: NDArray[np.int64]
-    """(n,): number of writes since each was written."""
+    """(n,): number of experiences written since."""
     exploration: Floats
     """(n,)"""
-    stored: int
+    n_stored: int
     capacity: int
-    covered: float
+    covered_fraction: float
     """Fraction of the cells over both ranges that contain an experience."""
 
 
@@ -58,11 +58,11 @@ class Surface(NamedTuple):
 
 
 def shown_axes(config: RunConfig) -> tuple[int, int] | None:
-    """Indices of the two shown signals, the first two inputs of policies; None if there is only one."""
+    """Indices of the two observations shown, the policy's first two inputs; None if it has only one."""
     return (0, 1) if len(config.signals) >= 2 else None
 
 
-def read_contents(folder: Path, config: RunConfig) -> Contents | str:
+def read_memory_sample(folder: Path, config: RunConfig) -> MemorySample | str:
     """Restore the memory from the last checkpoint; returns a reason if there is nothing to show."""
     axes = shown_axes(config)
     if axes is None:
@@ -71,30 +71,30 @@ def read_contents(folder: Path, config: RunConfig) -> Contents | str:
     if isinstance(memory, str):
         return memory
     storage = memory.storage
-    stored = storage.stored
+    n_stored = storage.stored
     x, y = (config.signals[i] for i in axes)
-    slots = np.linspace(0, stored - 1, min(stored, _MAX_POINTS)).astype(np.int64)
-    observations = np.stack([_in_si(storage.observation[:stored, i], config.signals[i]) for i in axes], axis=1)
-    return Contents(
+    slots = np.linspace(0, n_stored - 1, min(n_stored, _MAX_POINTS)).astype(np.int64)
+    observations = np.stack([_to_si(storage.observation[:n_stored, i], config.signals[i]) for i in axes], axis=1)
+    return MemorySample(
         x,
         y,
         observations[slots].copy(),
         storage.inserted - storage.number(slots),
         storage.exploration[slots].copy(),
-        stored,
+        n_stored,
         storage.capacity,
-        _covered(observations, x, y),
+        _covered_fraction(observations, x, y),
     )
 
 
-def _in_si(normalized: Floats, observation: Observation) -> Floats:
+def _to_si(normalized: Floats, observation: Observation) -> Floats:
     """Convert from the memory's normalised units, where [low, high] is [-1, 1]."""
     half = 0.5 * (observation.high - observation.low)
     return np.asarray(observation.low + half * (1.0 + normalized), np.float32)
 
 
-def _covered(points: Floats, x: Observation, y: Observation) -> float:
-    counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], CELLS, ((x.low, x.high), (y.low, y.high)))
+def _covered_fraction(points: Floats, x: Observation, y: Observation) -> float:
+    counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], COVERAGE_CELLS, ((x.low, x.high), (y.low, y.high)))
     return float(np.count_nonzero(counts)) / counts.size
 
 
@@ -107,33 +107,33 @@ def read_surface(folder: Path, config: RunConfig, active: int | None) -> Surface
     if axes is None or policy_id is None:
         return None
     signals = config.signals
-    held = np.array([_rest(config, o) for o in signals], np.float32)
-    across, up = (np.linspace(signals[i].low, signals[i].high, _NODES) for i in axes)
+    held = np.array([_held_value(config, o) for o in signals], np.float32)
+    x, y = (np.linspace(signals[i].low, signals[i].high, _GRID_POINTS) for i in axes)
     path = folder / "policies" / f"{policy_id}.onnx"
-    action = surface_actions(path, config, axes, across.tolist(), up.tolist(), held.tolist())
+    action = surface_actions(path, config, axes, x.tolist(), y.tolist(), held.tolist())
     if action is None:
         return None
     others = tuple((o.name, float(v)) for k, (o, v) in enumerate(zip(signals, held, strict=True)) if k not in axes)
-    return Surface(policy_id, across, up, action, others)
+    return Surface(policy_id, x, y, action, others)
 
 
-def _rest(config: RunConfig, observation: Observation) -> float:
+def _held_value(config: RunConfig, observation: Observation) -> float:
     """Value of an observation that is not shown: its target, or the middle of its range."""
     return config.task.reward.target.get(observation.name, 0.5 * (observation.low + observation.high))
 
 
-def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | None) -> Plot:
+def coverage_chart(config: RunConfig, sample: MemorySample, surface: Surface | None) -> Plot:
     """Draw the experiences twice, coloured by age and by exploration."""
-    single = surface is not None and surface.action.shape[0] == 1
+    has_one_action = surface is not None and surface.action.shape[0] == 1
     figure, [[left, right]] = new_figure(1, 2, 4.3, sharey="row")
     for axes, values, label, colours in (
-        (left, contents.age, "age (writes since)", "viridis_r"),
-        (right, contents.exploration, "exploration (normalised units)", "viridis"),
+        (left, sample.age, "age (writes since)", "viridis_r"),
+        (right, sample.exploration, "exploration (normalised units)", "viridis"),
     ):
-        if single and surface is not None:
-            _background(axes, config, surface, 0)
+        if has_one_action and surface is not None:
+            _draw_surface(axes, config, surface, 0)
         order = np.argsort(values)[:: -1 if axes is left else 1]  # rare values are drawn last, on top
-        points = contents.points[order]
+        points = sample.points[order]
         scatter = axes.scatter(
             points[:, 0],
             points[:, 1],
@@ -148,19 +148,21 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
         bar = figure.colorbar(scatter, ax=axes, shrink=0.85, pad=0.02, extend="max")
         bar.set_label(label, fontsize=9)
         bar.ax.tick_params(labelsize=8)
-        axes.set_xlim(contents.x.low, contents.x.high)
-        axes.set_ylim(contents.y.low, contents.y.high)
-        axes.set_xlabel(axis_label(contents.x.name, contents.x.unit), fontsize=9.5)
-        title(axes, f"by {label.split(' (')[0]}")
-    left.set_ylabel(axis_label(contents.y.name, contents.y.unit), fontsize=9.5)
+        axes.set_xlim(sample.x.low, sample.x.high)
+        axes.set_ylim(sample.y.low, sample.y.high)
+        axes.set_xlabel(axis_label(sample.x.name, sample.x.unit), fontsize=9.5)
+        set_title(axes, f"by {label.split(' (')[0]}")
+    left.set_ylabel(axis_label(sample.y.name, sample.y.unit), fontsize=9.5)
     caption = (
-        f"{contents.stored} experiences are stored, of at most {contents.capacity} (strategy "
-        f"{config.selection.strategy}); {len(contents.points)} are drawn. They occupy {contents.covered:.0%} of the "
-        f"{CELLS} × {CELLS} cells of the shown range."
+        f"The memory stores {sample.n_stored} of at most {sample.capacity} experiences (strategy "
+        f"{config.selection.strategy}); {len(sample.points)} are drawn. The stored experiences occupy "
+        f"{sample.covered_fraction:.0%} of the {COVERAGE_CELLS} × {COVERAGE_CELLS} cells of the shown range."
     )
-    if single and surface is not None:
-        caption += f" Background: the action of policy {surface.policy_id} ({_range(config, 0)}){_held(surface)}."
-    return inline_plot(figure, "Content of the memory", caption, "experiences in the state space")
+    if has_one_action and surface is not None:
+        caption += (
+            f" Background: the action of policy {surface.policy_id} ({_range_text(config, 0)}){_held_text(surface)}."
+        )
+    return inline_plot(figure, "Contents of the memory", caption, "experiences in the state space")
 
 
 def surfaces_chart(config: RunConfig, surface: Surface) -> Plot:
@@ -168,15 +170,15 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Plot:
     n = min(surface.action.shape[0], 4)
     figure, [panels] = new_figure(1, n, 3.0 if n > 1 else 3.6, sharey="row")
     for i, axes in enumerate(panels):
-        _background(axes, config, surface, i, figure)
-        title(axes, axis_label(config.rig.actuators[i].name, config.rig.actuators[i].unit))
+        _draw_surface(axes, config, surface, i, figure)
+        set_title(axes, axis_label(config.rig.actuators[i].name, config.rig.actuators[i].unit))
         axes.set_xlabel(config.signals[0].name, fontsize=9.5)
     panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
-    caption = f"Action of policy {surface.policy_id} before exploration and shield{_held(surface)}."
+    caption = f"Action of policy {surface.policy_id} before exploration and shield{_held_text(surface)}."
     return inline_plot(figure, "The policy", caption, "policy surface")
 
 
-def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure: Figure | None = None) -> None:
+def _draw_surface(axes: Axes, config: RunConfig, surface: Surface, i: int, figure: Figure | None = None) -> None:
     actuator = config.rig.actuators[i]
     image = axes.imshow(
         surface.action[i],
@@ -193,17 +195,17 @@ def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure:
         figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02).ax.tick_params(labelsize=8, colors=INK)
 
 
-def _range(config: RunConfig, i: int) -> str:
+def _range_text(config: RunConfig, i: int) -> str:
     actuator = config.rig.actuators[i]
     low, high = (f"{x:g}".replace("-", "−") for x in (actuator.low, actuator.high))
-    pale = "white" if _is_one_sided(actuator) else "blue"
-    return f"{actuator.name} from {low} ({pale}) to {high} {unit_text(actuator.unit)} (orange)"
+    low_colour = "white" if _is_one_sided(actuator) else "blue"
+    return f"{actuator.name} from {low} ({low_colour}) to {high} {unit_text(actuator.unit)} (orange)"
 
 
 def _is_one_sided(actuator: Actuator) -> bool:
     return actuator.low >= 0.0 or actuator.high <= 0.0
 
 
-def _held(surface: Surface) -> str:
+def _held_text(surface: Surface) -> str:
     held = ", ".join(f"{name} at {value:g}" for name, value in surface.held)
     return f", with {held}" if held else ""

@@ -32,7 +32,7 @@ from onrig.tools.reports.page import (
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
 from onrig.tools.reports.run.expectations import advice_sheet, identification_sheet, pretraining_sheet
 from onrig.tools.reports.run.fault_plot import PLOT_FILE, draw_post_mortems, read_last_moments
-from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
+from onrig.tools.reports.run.memory_chart import coverage_chart, read_memory_sample, read_surface, surfaces_chart
 from onrig.tools.reports.run.tables import (
     counts_sheet,
     environment_facts,
@@ -64,8 +64,8 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
         notes.append(reason)
     else:
         draw_or_report("A post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
-        charts = _charts(files, notes)
-    page = _page(files, charts, notes).html().encode()
+        charts = _draw_charts(files, notes)
+    page = _build_page(files, charts, notes).html().encode()
     if out is None:
         write_atomically(folder / PAGE, page)
     else:
@@ -73,30 +73,30 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
     return out or folder / PAGE
 
 
-def _charts(m: RunFiles, notes: list[str]) -> list[Plot]:
+def _draw_charts(m: RunFiles, notes: list[str]) -> list[Plot]:
     drawers: tuple[Callable[[RunFiles], Plot | None], ...] = (episodes_chart, policies_chart, timing_chart)
     charts = [c for draw in drawers if (c := draw_or_report("A chart", partial(draw, m), notes.append)) is not None]
-    active = int(to_number(m.section("policies").get("active")))
-    contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
-    if isinstance(contents, str):
-        notes.append(f"The memory is not drawn: {contents}.")
-    elif chart := draw_or_report("The memory", lambda: coverage_chart(m.config, contents, surface), notes.append):
+    active_policy = int(to_number(m.section("policies").get("active")))
+    sample, surface = read_memory_sample(m.folder, m.config), read_surface(m.folder, m.config, active_policy)
+    if isinstance(sample, str):
+        notes.append(f"The memory is not drawn: {sample}.")
+    elif chart := draw_or_report("The memory", lambda: coverage_chart(m.config, sample, surface), notes.append):
         charts.append(chart)
-    if surface is not None and (isinstance(contents, str) or surface.action.shape[0] > 1):
+    if surface is not None and (isinstance(sample, str) or surface.action.shape[0] > 1):
         chart = draw_or_report("The policy", lambda: surfaces_chart(m.config, surface), notes.append)
         charts += [chart] if chart is not None else []
     return charts
 
 
-def _page(m: RunFiles, charts: list[Plot], notes: list[str]) -> Page:
+def _build_page(m: RunFiles, charts: list[Plot], notes: list[str]) -> Page:
     config, facts = m.config, facts_from_files(m)
     text = ""
     with contextlib.suppress(OSError):
         text = read_file(m.folder / "config.yaml", MAX_BYTES).decode(errors="replace")[:_CONFIG_LIMIT].rstrip()
-    faults = _faults(m.folder)
+    incidents = _read_incidents(m.folder)
     sections: list[Part] = [Figures(charts)]
-    if faults:
-        sections.append(Incidents("Post-mortems", "The last two seconds before each recorded fault.", faults))
+    if incidents:
+        sections.append(Incidents("Post-mortems", "The last two seconds before each recorded fault.", incidents))
     sheets = (
         advice_sheet(m),
         pretraining_sheet(m),
@@ -111,7 +111,7 @@ def _page(m: RunFiles, charts: list[Plot], notes: list[str]) -> Page:
         Source("How to reproduce it", "\n".join(how_to_reproduce(m))),
         Source("Configuration", text, "config.yaml, as resolved"),
     ]
-    contents = {"Figures": charts, "Post-mortems": faults, "Where it ran": True, "How to reproduce it": True}
+    contents = {"Figures": charts, "Post-mortems": incidents, "Where it ran": True, "How to reproduce it": True}
     head: list[Part] = [
         Badge(_outcome(facts), facts.is_completed),
         Contents([heading for heading, content in contents.items() if content]),
@@ -135,7 +135,7 @@ def _outcome(facts: RunFacts) -> str:
     return f"ended by a fault: {facts.fault}" if facts.fault else "did not complete"
 
 
-def _faults(folder: Path) -> list[Incident]:
+def _read_incidents(folder: Path) -> list[Incident]:
     incidents = []
     for post_mortem in find_post_mortems(folder):
         moments = read_last_moments(post_mortem)

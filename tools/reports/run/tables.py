@@ -14,14 +14,14 @@ from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
 from onrig.runtime.view.sentences import Event, format_fields, sentence
 from onrig.tools.quantity import count, duration
 from onrig.tools.reports.page import Tile
-from onrig.tools.reports.run.charts import VERDICTS
-from onrig.tools.reports.run.expectations import unexpected
+from onrig.tools.reports.run.charts import VERDICT_STYLES
+from onrig.tools.reports.run.expectations import warn_of_unexpected_scores
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.run_description import describe_bounds, describe_promise
 from onrig.tools.run_facts import N_AVERAGED_EPISODES, RunFacts, facts_from_files
 
 _MAX_ROWS: Final = 120
-"""Maximum number of rows in the table of events: the first ones and the last ones."""
+"""Maximum number of rows in the table of events; those in the middle are omitted."""
 _FIRST_ROWS: Final = 40
 _UNLISTED_KINDS: Final = frozenset(
     {"tick", "transition", "policy_admitted", "policy_warning", "policy_probation_passed", "learner_attached"}
@@ -49,7 +49,7 @@ def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
     if facts.acted is not None:
         shown.append(Tile(count(facts.acted), "ticks in which the shield acted"))
     if m.summary:
-        faults = len(_faults(m))
+        faults = len(_fault_events(m))
         shown.append(Tile(str(faults), "faults", faults > 0))
     if facts.stored is not None:
         shown.append(Tile(facts.memory_fill, "experiences in the memory"))
@@ -66,39 +66,39 @@ def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
     return shown
 
 
-def _faults(m: RunFiles) -> list[Event]:
-    """Events with a newly latched fault: by the loop, which then changes its state, or by the supervisor."""
-    return [e for e in m.events if e.fields.get("fault") and _begins(e)]
+def _fault_events(m: RunFiles) -> list[Event]:
+    """Events that latch a fault: a transition of the loop, or an event of the supervisor."""
+    return [e for e in m.events if e.fields.get("fault") and _is_new_fault(e)]
 
 
-def _begins(event: Event) -> bool:
+def _is_new_fault(event: Event) -> bool:
     if event.kind == "transition":
         return event.fields.get("event") in ("trip", "link_lost") and event.fields.get("before") != "fault"
     return event.kind == "fault" and event.fields.get("source") == "supervisor"
 
 
 def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
-    """Caveats on the figures."""
+    """Warnings shown above the figures."""
     lines = []
     if not m.summary:
         lines.append("No summary: the run is still running, or was killed before it wrote one.")
     elif not facts.is_completed:
-        lines.append(f"It did not complete: {facts.ended or '?'}.")
+        lines.append(f"The run did not complete: {facts.ended or '?'}.")
     if facts.lost:
         lines.append(f"{count(facts.lost)} step records were lost before the replay process read them.")
     if to_number(m.summary.get("mirror_mismatches")):
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
-        lines.append("The program had uncommitted changes: its revision does not identify it.")
+        lines.append("The code had uncommitted changes: its revision does not identify it.")
     hides_ends = m.config.task.may_terminate and m.config.task.normalization is not None
     if hides_ends and to_number(m.meta.get("score_format")) < FORMAT:
-        early = "its normalised rewards are means over the completed steps, which hides early ends"
-        lines.append(f"This run began with an earlier version: {early}.")
-    return [*lines, *unexpected(m), *notes]
+        ends_note = "its normalised rewards are means over the completed steps, which hides early ends"
+        lines.append(f"This run began with an earlier version: {ends_note}.")
+    return [*lines, *warn_of_unexpected_scores(m), *notes]
 
 
 def events_sheet(m: RunFiles) -> Sheet | None:
-    """Events not covered by the figures; equal consecutive lines are counted."""
+    """Events not covered by the figures; equal consecutive ones share a row with their count."""
     start = m.events[0].t_unix_s if m.events else 0.0
     rows: list[tuple[str, str, str, str]] = []
     for event in m.events:
@@ -135,13 +135,13 @@ def _event_text(event: Event) -> str:
 
 def policies_sheet(m: RunFiles) -> Sheet | None:
     """Policies that were refused, rolled back or failed, each with the reason; None without any."""
-    rejected = m.events_of_kind(*(kind for kind in VERDICTS if kind != "policy_admitted"))
+    rejected = m.events_of_kind(*(kind for kind in VERDICT_STYLES if kind != "policy_admitted"))
     if not rejected:
         return None
     rows = tuple(
         (
             f"{to_number(e.fields.get('policy')):.0f}" if e.fields.get("policy") else "",
-            VERDICTS[e.kind][0],
+            VERDICT_STYLES[e.kind][0],
             ": ".join(str(e.fields[w]) for w in ("stage", "reason", "detail") if e.fields.get(w))
             + (f" (the last of {e.n_occurrences})" if e.n_occurrences > 1 else ""),
         )
@@ -157,14 +157,14 @@ def counts_sheet(m: RunFiles) -> Sheet | None:
     rules.pop("fallback", None)
     rows = [("intervention", rule, str(sum(n.values())), str(len(n))) for rule, n in sorted(rules.items())]
     rows += [("missed ticks", cause, str(sum(n.values())), str(len(n))) for cause, n in sorted(causes.items())]
-    heads = ("event", "cause", "times", "number of episodes")
-    return Sheet("Interventions and misses", 2, heads, tuple(rows)) if rows else None
+    header = ("event", "cause", "times", "number of episodes")
+    return Sheet("Interventions and misses", 2, header, tuple(rows)) if rows else None
 
 
 def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
     """Versions, machine and time of the run, and the guarantees of its shield."""
     versions = m.meta.get("versions")
-    listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"
+    versions_text = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"
     revision = str(m.meta.get("git_revision") or "unknown")
     dirty = " (with uncommitted changes)" if m.meta.get("git_dirty") else ""
     rows = [
@@ -173,7 +173,7 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
         ("shield keeps", describe_bounds(m.config)),
         ("promise", describe_promise(m.config, withdrawn=facts_from_files(m).withdrawn)),
         ("revision", f"{revision}{dirty}"),
-        ("versions", listed),
+        ("versions", versions_text),
         ("board", f"{m.meta.get('board', '?')}, {m.meta.get('cpus', '?')} CPUs"),
         ("kernel", str(m.meta.get("kernel", "?"))),
     ]
@@ -189,13 +189,13 @@ def how_to_reproduce(m: RunFiles) -> Iterator[str]:
     command = m.meta.get("command")
     if isinstance(command, list) and command:
         words = [Path(str(command[0])).name, *map(str, command[1:])]
-        yield "# as it was started"
+        yield "# the original command"
         yield shlex.join(words)
-    repeatable = "bit for bit the same run"
+    repeatable = "the same run, bit for bit"
     equality = repeatable if m.config.lockstep else "the same configuration, but no real-time run is repeatable"
-    yield f"# from its resolved configuration: {equality}"
+    yield f"# from the resolved configuration: {equality}"
     yield shlex.join(["onrig", "run", str(folder / "config.yaml"), "--run-dir", f"{folder}-again"])
-    yield "# its recorded ticks through the pure core, decisions compared bit for bit"
+    yield "# replays the recorded ticks and compares the decisions bit for bit"
     yield shlex.join(["onrig", "replay", str(folder)])
-    yield f"# this page, written {time.strftime('%Y-%m-%d %H:%M')}"
+    yield f"# writes this page, last written {time.strftime('%Y-%m-%d %H:%M')}"
     yield shlex.join(["onrig", "report", str(folder)])

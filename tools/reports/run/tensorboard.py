@@ -1,6 +1,6 @@
 """A run's curves as TensorBoard event files; steps are training episodes.
 
-They can be written during the run and repeatedly: a call replaces the files of earlier calls for this run.
+They can be written repeatedly, even during the run: each call replaces the run's earlier files.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
 
 def scalars(m: RunFiles) -> Iterator[Scalar]:
     """Yield every value of every curve, curve by curve, except for NaN."""
-    start_s = _start_s(m)
+    start_s = _run_start_s(m)
     for kind, columns in (("train", m.train), ("eval", m.evaluation)):
         for name in ("return", "mean_reward", "normalized", "exploration", "interventions", "missed_ticks"):
             if kind == "eval" and name == "exploration":
                 continue
-            yield from _curve(f"{kind}/{name}", columns, columns[name], m, start_s)
-    yield from _curve("train/policy", m.train, m.train["policy_id"], m, start_s)
-    yield from _updates(m, start_s)
+            yield from _curve_scalars(f"{kind}/{name}", columns, columns[name], m, start_s)
+    yield from _curve_scalars("train/policy", m.train, m.train["policy_id"], m, start_s)
+    yield from _update_scalars(m, start_s)
     for word, tag in (("rule", "interventions"), ("cause", "missed")):
         for name, counts in count_by_episode(m.events, word, "missed" if word == "cause" else None).items():
             for episode, n in sorted(counts.items()):
-                yield Scalar(f"{tag}/{name}", episode, float(n), _end_s(m.train, episode, m, start_s))
+                yield Scalar(f"{tag}/{name}", episode, float(n), _episode_end_s(m.train, episode, m, start_s))
 
 
-def _curve(tag: str, columns: Columns, values: Values, m: RunFiles, start_s: float) -> Iterator[Scalar]:
+def _curve_scalars(tag: str, columns: Columns, values: Values, m: RunFiles, start_s: float) -> Iterator[Scalar]:
     for episode, value in zip(columns["episode"].tolist(), values.tolist(), strict=True):
         if np.isfinite(value):
-            yield Scalar(tag, int(episode), value, _end_s(columns, int(episode), m, start_s))
+            yield Scalar(tag, int(episode), value, _episode_end_s(columns, int(episode), m, start_s))
 
 
-def _end_s(columns: Columns, episode: int, m: RunFiles, start_s: float) -> float:
+def _episode_end_s(columns: Columns, episode: int, m: RunFiles, start_s: float) -> float:
     """Unix time of the end of an episode; in virtual time, relative to the start."""
     times = columns["t_mono_ns"]
     indices = np.flatnonzero(columns["episode"] == episode)
@@ -85,7 +85,7 @@ def _end_s(columns: Columns, episode: int, m: RunFiles, start_s: float) -> float
     return start_s + (float(times[indices[0]]) - zero) / 1e9
 
 
-def _updates(m: RunFiles, start_s: float) -> Iterator[Scalar]:
+def _update_scalars(m: RunFiles, start_s: float) -> Iterator[Scalar]:
     """Yield the training step of each episode's policy, according to the policy's contract."""
     steps: dict[int, int | None] = {}
     for episode, policy in zip(m.train["episode"].tolist(), m.train["policy_id"].tolist(), strict=True):
@@ -94,7 +94,9 @@ def _updates(m: RunFiles, start_s: float) -> Iterator[Scalar]:
             steps[number] = _training_step(m.folder / "policies" / f"{number}.onnx")
         step = steps[number]
         if step is not None:
-            yield Scalar("learner/updates", int(episode), float(step), _end_s(m.train, int(episode), m, start_s))
+            yield Scalar(
+                "learner/updates", int(episode), float(step), _episode_end_s(m.train, int(episode), m, start_s)
+            )
 
 
 def _training_step(path: Path) -> int | None:
@@ -104,7 +106,7 @@ def _training_step(path: Path) -> int | None:
         return None
 
 
-def _start_s(m: RunFiles) -> float:
+def _run_start_s(m: RunFiles) -> float:
     """Unix time of the start of the run."""
     if m.events:
         return m.events[0].t_unix_s

@@ -115,7 +115,7 @@ function showFacts(words) {
   show("learning-note", words.performance && `${words.performance} (mean of 20)`);
   show("missed", words.ticks && `${words.ticks}; period ${duration(page.about.period_us)}`);
   show("policies-note", words.policies);
-  show("safety-note", words.shield && `the shield ${words.shield}; it keeps ${page.about.kept}`);
+  show("safety-note", words.shield && `the shield ${words.shield}; it enforces ${page.about.kept}`);
   showPromise(words.promise);
   show("foot", [words.learner, words.memory, lost && `${lost} records lost`].filter(Boolean).join(" · "));
   page.learning.describe(words.performance);

@@ -16,7 +16,7 @@ export function connectStops(notify) {
         });
         const body = await answer.json();
         if (answer.ok) notify(`${how === "now" ? "Disarming now" : "Stopping: the command is fading out"}. ${UNCONFIRMED}`);
-        else notify(`Not stopped from here: ${body.error}.`);
+        else notify(`The rig was not stopped: ${body.error}.`);
       } catch {
         button.classList.remove("sent");
         notify("The page's server does not answer. Use `onrig stop` in a terminal, Ctrl-C, or the e-stop.");

@@ -63,8 +63,8 @@ def test_everything_passes_in_order_however_it_stalls(echo: Echo) -> None:
     with LossyLink(echo.port, delay_s=0.001, loss=0.3, stall_s=0.005) as wire, connect(wire) as end:
         threading.Thread(target=end.sendall, args=(sent,), daemon=True).start()
         assert read(end, len(sent)) == sent
-    assert wire.stalled > 0
-    assert wire.passed - 2 * len(sent) in (0, len(b"bye"))  # the last word may still have passed at the end
+    assert wire.n_stalled > 0
+    assert wire.n_forwarded_bytes - 2 * len(sent) in (0, len(b"bye"))  # the last word may still have passed at the end
 
 
 def test_what_was_said_before_the_end_arrives(echo: Echo) -> None:
@@ -85,7 +85,7 @@ def test_a_cut_ends_connections_in_mid_message_and_lets_none_live_until_mended(e
             assert len(got) <= 10
         with connect(wire) as end, contextlib.suppress(ConnectionError):
             assert read(end, 1) == b""
-        assert (wire.cuts, wire.rejected) == (1, 1)
+        assert (wire.n_cuts, wire.n_rejected) == (1, 1)
         wire.restore()
         with connect(wire) as end:
             end.sendall(b"x")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.tools.reports.run.memory_chart import Contents, read_contents, read_surface, shown_axes
+from onrig.tools.reports.run.memory_chart import MemorySample, read_memory_sample, read_surface, shown_axes
 from tests.runtime.samples import MAGMAN
 from tests.tools.reports.run.folders import a_config, write_memory, write_policy
 
@@ -14,27 +14,27 @@ CONFIG = a_config()
 
 def test_the_memory_is_read_back_in_the_rigs_units(tmp_path: Path) -> None:
     write_memory(tmp_path, CONFIG, 300)
-    contents = read_contents(tmp_path, CONFIG)
-    assert isinstance(contents, Contents)
-    assert (contents.stored, contents.capacity, len(contents.points)) == (300, 500, 300)
+    contents = read_memory_sample(tmp_path, CONFIG)
+    assert isinstance(contents, MemorySample)
+    assert (contents.n_stored, contents.capacity, len(contents.points)) == (300, 500, 300)
     assert (contents.x.name, contents.y.name) == ("angle", "velocity")
     assert contents.points[:, 0].min() == pytest.approx(-3.0, abs=1e-5)
     assert contents.points[:, 0].max() == pytest.approx(3.0, abs=0.05)
     assert contents.points[:, 1].max() == pytest.approx(29.0, abs=1e-3)
     assert contents.age.tolist() == list(range(299, -1, -1)), "writes since"
     # 300 angles, and velocities that go up once in 30 steps: at most one cell each.
-    assert 0 < contents.covered <= 300 / 1600
+    assert 0 < contents.covered_fraction <= 300 / 1600
 
 
 def test_without_a_checkpoint_it_is_said(tmp_path: Path) -> None:
-    assert read_contents(tmp_path, CONFIG) == "it has no checkpoint"
+    assert read_memory_sample(tmp_path, CONFIG) == "it has no checkpoint"
 
 
 def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
     write_memory(tmp_path, CONFIG)
     for manifest in (tmp_path / "buffer").glob("manifest-*.json"):
         manifest.write_bytes(b"nonsense")
-    told = read_contents(tmp_path, CONFIG)
+    told = read_memory_sample(tmp_path, CONFIG)
     assert isinstance(told, str)
     assert "cannot be read" in told
 

@@ -11,7 +11,7 @@ import pytest
 from onrig.runtime.view.run_view import RunFiles, read_run
 from onrig.tools.advised import Advice, advice_facts
 from onrig.tools.identification.sharpening import FITTINGS, Fitting
-from onrig.tools.reports.run.expectations import advice_sheet, identification_sheet, unexpected
+from onrig.tools.reports.run.expectations import advice_sheet, identification_sheet, warn_of_unexpected_scores
 from onrig.tools.reports.run.tables import warnings
 from onrig.tools.run_facts import facts_from_files
 from tests.tools.reports.run.folders import write_run
@@ -47,7 +47,7 @@ def test_a_run_is_compared_with_what_the_twin_led_to_expect(
     assert sheet is not None
     assert sheet.rows[1] == ("this run", verdict)
     said = [line for line in warnings(m, facts_from_files(m), []) if "onrig advise" in line]
-    assert said == ([] if "within the expected range" in verdict else [*unexpected(m)])
+    assert said == ([] if "within the expected range" in verdict else [*warn_of_unexpected_scores(m)])
     assert not said or "identify it again" in said[0]
 
 
@@ -56,14 +56,14 @@ def test_a_run_is_not_judged_before_its_end(tmp_path: Path) -> None:
     sheet = advice_sheet(m)
     assert sheet is not None
     assert sheet.rows[1] == ("this run", "not yet known")
-    assert not [*unexpected(m)]
+    assert not [*warn_of_unexpected_scores(m)]
 
 
 @pytest.mark.parametrize("meta", [{}, {"advised": "all will be well"}, {"advised": {"best": 1}}])
 def test_a_run_without_an_advice_has_no_such_table(meta: dict[str, object], tmp_path: Path) -> None:
     m = files(tmp_path / "run", meta)
     assert advice_sheet(m) is None
-    assert not [*unexpected(m)]
+    assert not [*warn_of_unexpected_scores(m)]
 
 
 def test_an_advice_is_written_with_the_run_and_read_back() -> None:
@@ -80,4 +80,6 @@ def test_a_sharpened_identification_is_shown_and_a_plant_that_has_left_it_is_a_w
     assert sheet is not None
     assert sheet.rows == (("gain", "±2.00%", "±0.40%"),)
     assert "3000 ticks" in sheet.notes[0]
-    assert [*unexpected(m)] == ["The identification could not be sharpened by the run's data: the plant has left it."]
+    assert [*warn_of_unexpected_scores(m)] == [
+        "The identification could not be sharpened by the run's data: the plant has left it."
+    ]

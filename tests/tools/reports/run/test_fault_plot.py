@@ -13,7 +13,7 @@ from onrig.tools.reports.run import fault_plot
 from onrig.tools.reports.run.fault_plot import (
     PLOT_FILE,
     LastMoments,
-    _unbroken,
+    _split_at_jumps,
     draw_last_post_mortem,
     draw_post_mortem,
     draw_post_mortems,
@@ -36,13 +36,13 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     told = read_last_moments(write_post_mortem(tmp_path, CONFIG, n=40))
     assert told.fault == "device_lease"
     assert told.columns["tick"].tolist() == list(range(40))
-    assert told.words["rule"][4:9] == ["none", "envelope", "envelope", "envelope", "none"]
+    assert told.text_columns["rule"][4:9] == ["none", "envelope", "envelope", "envelope", "none"]
     assert [f.type for f in told.frames[:2]] == ["state", "command"]
     period_s = CONFIG.wall_period_ns / 1e9
-    assert told.seconds()[-1] == pytest.approx(-period_s)
+    assert told.record_times_s()[-1] == pytest.approx(-period_s)
     states = [f for f in told.frames if f.type == "state"]
-    assert told.frame_seconds(states)[-1] == pytest.approx(-period_s)
-    assert np.max(np.diff(told.frame_seconds(states))) == pytest.approx(2 * period_s), "one frame was lost"
+    assert told.frame_times_s(states)[-1] == pytest.approx(-period_s)
+    assert np.max(np.diff(told.frame_times_s(states))) == pytest.approx(2 * period_s), "one frame was lost"
 
 
 def test_each_post_mortem_gets_its_plot_once(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_fault_long_after_the_last_record_does_not_squeeze_the_record(tmp_path
     story = msgspec.json.decode((folder / "fault.json").read_bytes(), type=dict[str, object])
     (folder / "fault.json").write_bytes(msgspec.json.encode({**story, "t_mono_ns": 10**12 + 600 * 10**9}))
     told = read_last_moments(folder)
-    assert told.seconds()[-1] < -590
+    assert told.record_times_s()[-1] < -590
     draw_post_mortem(told, CONFIG, tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(PNG)
 
@@ -93,7 +93,7 @@ def test_at_the_end_of_a_run_the_last_one_alone_is_drawn(tmp_path: Path) -> None
 
 def test_a_line_is_broken_where_an_episode_begins(tmp_path: Path) -> None:
     told = LastMoments(tmp_path, {}, {"t_mono_ns": np.arange(4.0)}, {"flags": ["", "late", "first|late", ""]}, [])
-    x, y = _unbroken(np.arange(4.0), np.array([1.0, 2.0, 0.0, 0.5]), 10.0, told.begins())
+    x, y = _split_at_jumps(np.arange(4.0), np.array([1.0, 2.0, 0.0, 0.5]), 10.0, told.episode_starts())
     assert np.isnan(y).tolist() == [False, False, True, False, False]
     assert len(x) == len(y)
 
@@ -112,7 +112,7 @@ def test_what_an_observation_is_to_follow_is_a_line_in_its_panel(
         drawn.append(figure)
         return path
 
-    monkeypatch.setattr(fault_plot, "save", kept)
+    monkeypatch.setattr(fault_plot, "save_figure", kept)
     targets = "task.targets={ref: {kind: drawn, low: 0, high: 5, observation: velocity}}"
     draw_post_mortem(told, load_run("pendulum", [targets]), tmp_path / PLOT_FILE)
     (figure,) = drawn

@@ -76,10 +76,10 @@ def test_it_has_all_plots(whole: Page) -> None:
         "policies over time by verdict",
         "histograms of tick stages and lateness",
         "experiences in the state space",
-        "last moments",
+        "last moments before the fault",
     ]
     assert all(svg(whole, alt).rstrip().endswith("</svg>") for alt in list(whole.plots)[:4])
-    assert whole.plots["last moments"].startswith("data:image/png;base64,")
+    assert whole.plots["last moments before the fault"].startswith("data:image/png;base64,")
 
 
 def test_it_needs_nothing_from_anywhere(whole: Page) -> None:
@@ -90,7 +90,7 @@ def test_it_needs_nothing_from_anywhere(whole: Page) -> None:
 def test_its_figures_are_the_runs(whole: Page) -> None:
     for told in ("5 of 1206", "300 of 500", "6 of 6", "completed", "seed 0", "FIFO[Uniform]", "250 µs", "600"):
         assert told in whole.text, told
-    assert "300 experiences are stored, of at most 500" in whole.text
+    assert "The memory stores 300 of at most 500 experiences" in whole.text
 
 
 def test_what_was_not_kept_is_told_with_its_reason(whole: Page) -> None:
@@ -254,7 +254,7 @@ def test_a_mean_is_never_beyond_the_axis(tmp_path: Path) -> None:
     rows = [",".join([*row[:at], "-7.5", *row[at + 1 :]]) for row in low]
     (tmp_path / "episodes.csv").write_text("\n".join((lines[0], *rows)) + "\n")
     _, [[axes]] = new_figure(1, 1, 3.0)
-    charts._performance(axes, read_run(tmp_path, config))
+    charts._draw_performance(axes, read_run(tmp_path, config))
     assert axes.get_ylim()[0] < -7.5
     assert min(float(np.min(line.get_ydata())) for line in axes.get_lines()) >= axes.get_ylim()[0]
 
