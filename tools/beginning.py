@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import StartFrom, learner_settings
+from onrig.runtime import registry
 from onrig.runtime.config.pieces import copies_of
 from onrig.runtime.config.problem import ConfigError, Finding, format_path
 from onrig.runtime.exit_codes import Failure
@@ -31,10 +32,15 @@ from onrig.runtime.run_config import RunConfig, capacity_of, record_layout, to_p
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
 from onrig.tools.exporting.minari_format import is_minari, read_records
+from onrig.tools.plugins import plugin_difference, third_party_plugins
 from onrig.tools.pretrained import PRETRAINING_FILE, SETTLING_MARGIN, read_pretraining, total_improvement
 
 _SEED_PATH: Final = ("selection", "seed_from")
 _START_PATH: Final = ("learner", "start_from")
+_REWARDED: Final = ("reward", "terminate", "terminations")
+"""Settings of a task that determine the reward and the end of an experience."""
+_PLUGINS: Final = (registry.REWARDS, registry.TERMINATIONS, registry.INPUT_TRANSFORMS, registry.PLANTS)
+"""Groups whose code determines experiences."""
 _MAX_SHOWN: Final = 90
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -104,7 +110,8 @@ def _mismatch_findings(at: tuple[str, str], path: str, config: RunConfig) -> Ite
     except CannotBegin as error:
         yield at, f"{error} at {'.'.join(at)}"
         return
-    if what := mismatch(theirs, config, experiences=at == _SEED_PATH):
+    what = mismatch(theirs, config, experiences=at == _SEED_PATH)
+    if what := what or plugin_difference(_meta(Path(path)), third_party_plugins(theirs), _PLUGINS):
         yield at, f"'{path}' does not fit: {what} at {'.'.join(at)}"
 
 
@@ -128,9 +135,9 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
         return what.replace("the rig has", "this one has").replace("the rig runs at", "this one runs at")
     if what := _plant_difference(theirs, ours):
         return what
-    rewards = (msgspec.to_builtins(c.task.reward) for c in (theirs, ours))
-    if experiences and (what := _first_difference("reward", *rewards)):
-        return what
+    for part in _REWARDED if experiences else ():  # an end may add to the reward
+        if what := _first_difference(part, *(msgspec.to_builtins(c.task).get(part) for c in (theirs, ours))):
+            return what
     if experiences and theirs.stochastic != ours.stochastic:
         kinds = ["stochastic" if c.stochastic else "deterministic" for c in (theirs, ours)]
         return f"policies are {kinds[0]}; this one's are {kinds[1]}"
@@ -232,8 +239,15 @@ def _verify_checksum(at: tuple[str, str], origin: SeedFrom | StartFrom, taken: A
 
 def _run_identity(folder: Path) -> str:
     """Identity of the run that a run folder or an export holds."""
-    meta = read_fields(folder / "meta.json") or {"run": read_fields(folder / "provenance.json").get("run_id")}
-    return str(meta.get("run") or "")
+    return str(_meta(folder).get("run") or "")
+
+
+def _meta(folder: Path) -> dict[str, object]:
+    """``meta.json`` of a run, or what an export's ``provenance.json`` has of it."""
+    if meta := read_fields(folder / "meta.json"):
+        return meta
+    provenance = read_fields(folder / "provenance.json")
+    return {**provenance, "run": provenance.get("run_id")}
 
 
 def _read_experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:

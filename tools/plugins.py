@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -81,9 +81,13 @@ def plugin_records(pieces: list[Plugin]) -> dict[str, object]:
     return {META_KEY: msgspec.to_builtins(pieces)} if pieces else {}
 
 
-def plugin_difference(meta: Mapping[str, object], pieces: list[Plugin]) -> str | None:
-    """Describe the first difference from a ``meta.json``, in one line; None if equal or not recorded."""
-    recorded = msgspec.convert(meta.get(META_KEY, []), list[Plugin])
+def plugin_difference(
+    meta: Mapping[str, object], pieces: list[Plugin], groups: Collection[str] = registry.GROUPS
+) -> str | None:
+    """Describe the first difference from a ``meta.json`` in some groups, in one line; None if equal or not
+    recorded.
+    """
+    recorded = [piece for piece in msgspec.convert(meta.get(META_KEY, []), list[Plugin]) if piece.group in groups]
     present = {(piece.group, piece.name): piece for piece in pieces}
     for old in recorded:
         new = present.get((old.group, old.name))

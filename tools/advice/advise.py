@@ -16,7 +16,7 @@ import numpy as np
 from onrig.learner.trials.objectives import OBJECTIVES, Values
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
-from onrig.runtime.files import MAX_JSON_BYTES, read_file
+from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import find_identification
 from onrig.tools.advice.answer import PAGE, Answer, updates_per_s, write_answer
@@ -38,7 +38,7 @@ from onrig.tools.experiments.runner import AT_ONCE, at_once_of, missing_units, n
 from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers
 from onrig.tools.load import explain, load_for_rig
-from onrig.tools.plugins import third_party_plugins
+from onrig.tools.plugins import plugin_difference, third_party_plugins
 from onrig.tools.terminal import complain
 
 PLAN: Final = "race.json"
@@ -116,6 +116,9 @@ def _open_race(options: AdviseOptions) -> Iterator[_Race]:
     field = enter(subject, folder, drawn.values, candidates(config))
     if len(field.entries) < 2:
         raise Failure(_nothing_to_race(field))
+    plugins = third_party_plugins(*(cell.config for cell in field.cells()))
+    if changed := plugin_difference(read_fields(folder / META), plugins):
+        raise Unsuitable(f"'{folder}': {changed}")
     with lock_folder(folder, spec_of(subject.label, field.cells(), RUNGS[0]), field.cells(), "advise"):
         check_executor(folder)
         yield _Race(options, config, drawn, folder, field)

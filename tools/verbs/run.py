@@ -48,10 +48,15 @@ def main(options: Options) -> int:
             return complain("run", f"--{option}: not allowed with --resume; a resumed run keeps its settings")
     from onrig.tools.run import run_in_terminal
 
+    pretrained: tuple[str, ...] = ()
+    if options.pretrained is not None:
+        from onrig.tools.pretraining.start import start_settings
+
+        pretrained = start_settings(options.pretrained)
     addresses = {name: address for name, address in _addresses(options) if address is not None}
     return run_in_terminal(
         options.config,
-        (*(_settings(options.pretrained) if options.pretrained else ()), *options.set),
+        (*pretrained, *options.set),
         options.run_dir,
         options.device,
         addresses,
@@ -63,11 +68,6 @@ def main(options: Options) -> int:
 
 def _addresses(options: Options) -> tuple[tuple[str, str | None], ...]:
     return ("web", options.web), ("foxglove", options.foxglove)
-
-
-def _settings(pretrained: Path) -> tuple[str, ...]:
-    """Settings of a run that begins with a pretraining."""
-    return f"recipe={pretrained / 'start.yaml'}", f"identified={pretrained / 'identified.yaml'}"
 
 
 def _misplaced(options: Options) -> str | None:

@@ -18,7 +18,7 @@ from tests.tools.reports.run.folders import write_run
 
 def advice(low: float, high: float, objective: str = "final") -> Advice:
     name = "candidates/td3.yaml"
-    return Advice("pendulum", "pendulum", "swingup", 50.0, objective, "TD3", name, 14, 0.5, 0.4, 0.6, low, high, ())
+    return Advice("pendulum", "pendulum", "swingup", 50.0, 6, objective, "TD3", name, 14, 0.5, 0.4, 0.6, low, high, ())
 
 
 def files(folder: Path, meta: dict[str, object], *, episodes: int = 6) -> RunFiles:
@@ -68,3 +68,11 @@ def test_a_run_without_an_advice_has_no_such_table(meta: dict[str, object], tmp_
 def test_an_advice_is_written_with_the_run_and_read_back() -> None:
     facts = msgspec.json.decode(msgspec.json.encode(advice_facts(advice(0.1, 0.2))))
     assert msgspec.convert(facts["advised"], Advice) == advice(0.1, 0.2)
+
+
+def test_a_run_of_another_length_is_not_judged(tmp_path: Path) -> None:
+    m = files(tmp_path / "run", advice_facts(msgspec.structs.replace(advice(0.7, 0.9), episodes=500)))
+    sheet = advice_sheet(m)
+    assert sheet is not None
+    assert sheet.rows[1] == ("this run", "not comparable: 6 episodes, the trials had 500")
+    assert not [*unexpected(m)]
