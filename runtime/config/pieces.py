@@ -36,7 +36,8 @@ _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 def with_plugins(document: Document, base: Path | None) -> Document:
     """Register the plugins named in a configuration; the result holds their resolved paths.
 
-    ``base``: the configuration's folder; None for data, which must be resolved (`holds_results`). Raises ConfigError, also for an untrusted file.
+    ``base``: the configuration's folder; None for data, which must be resolved (`holds_results`). Raises ConfigError,
+    also for an untrusted file.
     """
     section = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(section, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 
 from onrig.tools.options import Config, Folder, Overrides, Port, RunFolder, Trust, UsageError, Web
 from onrig.tools.terminal import complain
