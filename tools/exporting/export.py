@@ -13,8 +13,8 @@ from typing import Final, Literal, NamedTuple, get_args
 import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.files import sync
-from onrig.runtime.run_state.folder_access import check_folder, try_lock
+from onrig.runtime.files import sync, try_lock
+from onrig.runtime.run_state.folder_access import check_folder
 from onrig.tools.api.run_data import RunData
 from onrig.tools.exporting.source import CONFIG, CannotExport, Progress, Source
 

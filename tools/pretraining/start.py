@@ -49,8 +49,8 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
 
 def start_settings(folder: Path) -> tuple[str, ...]:
     """Return the settings of a run that begins with the pretraining in ``folder``, which may have been moved."""
-    recipe, place = folder / START, msgspec.json.encode(str(folder)).decode()
-    settings = (f"recipe={recipe}", f"identified={folder / IDENTIFIED}")
+    recipe = folder / START
+    settings = (f"recipe={_quoted(recipe)}", f"identified={_quoted(folder / IDENTIFIED)}")
     try:
         data = load_document(recipe).data
     except ConfigError:  # reported when the run reads its recipe
@@ -58,8 +58,12 @@ def start_settings(folder: Path) -> tuple[str, ...]:
     for section, key in (("learner", "start_from"), ("selection", "seed_from")):
         with suppress(KeyError, TypeError):
             value_at(data, (section, key))
-            settings += (f"{section}.{key}={place}",)
+            settings += (f"{section}.{key}={_quoted(folder)}",)
     return settings
+
+
+def _quoted(path: Path) -> str:
+    return msgspec.json.encode(str(path)).decode()
 
 
 def _later(amplitude: Any, episodes: int) -> Any:
