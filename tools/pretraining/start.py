@@ -50,7 +50,7 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
 def start_settings(folder: Path) -> tuple[str, ...]:
     """Return the settings of a run that begins with the pretraining in ``folder``, which may have been moved."""
     recipe = folder / START
-    settings = (f"recipe={_quoted(recipe)}", f"identified={_quoted(folder / IDENTIFIED)}")
+    settings: tuple[str, ...] = (f"recipe={_quoted(recipe)}", f"identified={_quoted(folder / IDENTIFIED)}")
     try:
         data = load_document(recipe).data
     except ConfigError:  # reported when the run reads its recipe
