@@ -36,6 +36,7 @@ from onrig.runtime.memory.layout import Slots
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.seeds import FIRST_EPISODE
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
@@ -152,7 +153,7 @@ class Agent:
         steps = episode_steps(config.task, config.rate_hz)
         steps_done = (storage.episode[slots] - 1.0) * steps + storage.step[slots]
         age: NDArray[np.float64] = steps_done / (config.episodes * steps)
-        return age
+        return np.where(storage.episode[slots] >= FIRST_EPISODE, 0.0, age)  # seeds: from before the run
 
     def _gather(self, slots: Slots) -> Minibatches:
         experiences, _ = self._mirror.gather(Draw(slots, None), for_view=True)

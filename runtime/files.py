@@ -146,6 +146,23 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
+def try_lock(fd: int) -> bool:
+    """Lock an open file or folder against other processes, without waiting; False while another process holds it.
+
+    The kernel releases the lock when the descriptor is closed.  A file system or a machine without such locks counts as
+    free.
+    """
+    try:
+        import fcntl  # here: reports and checks work on systems without it
+
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return True
+    return True
+
+
 def read_fields(path: Path) -> dict[str, object]:
     """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; empty if missing or invalid."""
     with contextlib.suppress(OSError, ValueError, RecursionError):

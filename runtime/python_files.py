@@ -63,7 +63,8 @@ def python_file(text: str, base: Path | None) -> PythonFile:
     """Read the name of a plugin: as written in a configuration in the folder ``base``, or resolved.
 
     The written form is trusted if that folder is the working directory or below it, the resolved form if the caller or
-    its parent process trusts its digest. Raises NotTrusted; raises ValueError if the name is invalid, or the file is
+    its parent process trusts its digest. ``base`` is None for data, such as a run folder's configuration, which must
+    have the resolved form. Raises NotTrusted; raises ValueError if the name is invalid, or the file is
     missing or has changed since it was resolved.
     """
     match = _REFERENCE.fullmatch(text)
@@ -71,7 +72,9 @@ def python_file(text: str, base: Path | None) -> PythonFile:
         raise ValueError(f"'{text}' does not name a plugin in a file: expected FILE.py:NAME")
     path, digest = Path(match["path"]), match["digest"]
     if digest is None:
-        if base is None or path.is_absolute() or ".." in path.parts:
+        if base is None:
+            raise ValueError(f"'{path}' lacks the SHA-256 that the files of a run or an experiment have")
+        if path.is_absolute() or ".." in path.parts:
             raise ValueError(f"'{path}' must be in the configuration's folder or below it")
         path = (base / path).resolve()
     try:

@@ -24,7 +24,7 @@ from onrig.runtime.config.document import (
 )
 from onrig.runtime.config.identified import KEY, identified_file, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
-from onrig.runtime.config.pieces import with_copies, with_files, with_plugins
+from onrig.runtime.config.pieces import holds_results, with_copies, with_files, with_plugins
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
@@ -109,7 +109,10 @@ def load_run(
         parts[TASK] = with_tables(parts[TASK], (), Path(parts[TASK].file).parent)
     else:
         document = with_tables(document, (TASK,), path.parent)
-    document = with_files(with_plugins(document, path.parent), path.parent)
+    data = holds_results(path)
+    document = with_files(with_plugins(document, None if data else path.parent), path.parent)
+    if data:
+        document = with_copies(document, path.parent)
     return _check_config(document, parts, sections or dict, rules or LoadingRules())
 
 
@@ -143,9 +146,17 @@ def _read_resolved_document(path: Path) -> Document:
     return with_copies(with_plugins(load_document(path), None), path.parent)
 
 
-def read_resolved(text: bytes, file: str, sections: SectionTypes | None = None) -> RunConfig:
-    """Read the resolved configuration of a run from its text; ``file`` names it in messages; raises ConfigError."""
-    return _check_config(with_plugins(parse_content(text, file), None), {}, sections or dict, LoadingRules())
+def read_resolved(
+    text: bytes, file: str, sections: SectionTypes | None = None, *, folder: Path | None = None
+) -> RunConfig:
+    """Read the resolved configuration of a run from its text; ``file`` names it in messages; raises ConfigError.
+
+    ``folder``: the run's, whose copies replace files that are missing or have changed.
+    """
+    document = with_plugins(parse_content(text, file), None)
+    return _check_config(
+        document if folder is None else with_copies(document, folder), {}, sections or dict, LoadingRules()
+    )
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:

@@ -25,6 +25,8 @@ class Advice(msgspec.Struct, frozen=True):
     rig: str
     task: str
     rate_hz: float
+    episodes: int
+    """Training episodes of each trial."""
     objective: str
     best: str
     recipe: str | None

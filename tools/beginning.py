@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import StartFrom, learner_settings
+from onrig.runtime import registry
 from onrig.runtime.config.pieces import read_copies
 from onrig.runtime.config.problem import ConfigError, Finding, format_path
 from onrig.runtime.exit_codes import Failure
@@ -31,10 +32,15 @@ from onrig.runtime.run_config import RunConfig, capacity_of, record_layout, to_p
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
 from onrig.tools.exporting.minari_format import is_minari, read_records
+from onrig.tools.plugins import plugin_difference, third_party_plugins
 from onrig.tools.pretrained import PRETRAINING_FILE, SETTLING_MARGIN, read_pretraining, total_improvement
 
 _SEED_PATH: Final = ("selection", "seed_from")
 _START_PATH: Final = ("learner", "start_from")
+_REWARDED: Final = ("reward", "terminate", "terminations")
+"""Settings of a task that determine the reward and the end of an experience."""
+_PLUGINS: Final = (registry.REWARDS, registry.TERMINATIONS, registry.INPUT_TRANSFORMS, registry.PLANTS)
+"""Groups whose code determines experiences."""
 _MAX_SHOWN: Final = 90
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -104,7 +110,8 @@ def _mismatch_findings(location: tuple[str, str], path: str, config: RunConfig) 
     except CannotBegin as error:
         yield location, f"{error} at {'.'.join(location)}"
         return
-    if difference := mismatch(theirs, config, experiences=location == _SEED_PATH):
+    difference = mismatch(theirs, config, experiences=location == _SEED_PATH)
+    if difference := difference or plugin_difference(_meta(Path(path)), third_party_plugins(theirs), _PLUGINS):
         yield location, f"'{path}' does not fit: {difference} at {'.'.join(location)}"
 
 
@@ -129,9 +136,9 @@ def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | 
         return difference.replace("the rig has", "this run has").replace("the rig runs at", "this run is at")
     if difference := _plant_difference(theirs, ours):
         return difference
-    rewards = (msgspec.to_builtins(c.task.reward) for c in (theirs, ours))
-    if experiences and (difference := _first_difference("reward", *rewards)):
-        return difference
+    for part in _REWARDED if experiences else ():  # an end may add to the reward
+        if difference := _first_difference(part, *(msgspec.to_builtins(c.task).get(part) for c in (theirs, ours))):
+            return difference
     if experiences and theirs.stochastic != ours.stochastic:
         kinds = ["stochastic" if c.stochastic else "deterministic" for c in (theirs, ours)]
         return f"policies are {kinds[0]}; those of this run are {kinds[1]}"
@@ -232,8 +239,15 @@ def _verify_checksum(location: tuple[str, str], origin: SeedFrom | StartFrom, co
 
 def _run_identity(folder: Path) -> str:
     """Return the identity of the run in a run folder or an export."""
-    meta = read_fields(folder / "meta.json") or {"run": read_fields(folder / "provenance.json").get("run_id")}
-    return str(meta.get("run") or "")
+    return str(_meta(folder).get("run") or "")
+
+
+def _meta(folder: Path) -> dict[str, object]:
+    """Return ``meta.json`` of a run, or the corresponding part of an export's ``provenance.json``."""
+    if meta := read_fields(folder / "meta.json"):
+        return meta
+    provenance = read_fields(folder / "provenance.json")
+    return {**provenance, "run": provenance.get("run_id")}
 
 
 def _read_experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:

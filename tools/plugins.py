@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -83,12 +83,16 @@ def plugin_records(plugins: list[Plugin]) -> dict[str, object]:
     return {META_KEY: msgspec.to_builtins(plugins)} if plugins else {}
 
 
-def plugin_difference(meta: Mapping[str, object], plugins: list[Plugin]) -> str | None:
-    """Describe the first difference from the plugins in a ``meta.json``, in one line; None if they are equal or not
-    recorded.
+def plugin_difference(
+    meta: Mapping[str, object], plugins: list[Plugin], groups: Collection[str] = registry.GROUPS
+) -> str | None:
+    """Describe the first difference from the plugins of some groups in a ``meta.json``, in one line; None if they are
+    equal or not recorded.
     """
     present = {(plugin.group, plugin.name): plugin for plugin in plugins}
     for old in msgspec.convert(meta.get(META_KEY, []), list[Plugin]):
+        if old.group not in groups:
+            continue
         new = present.get((old.group, old.name))
         if new is None or (old.version, old.sha256) != (new.version, new.sha256):
             now = "built-in" if new is None else str(new)

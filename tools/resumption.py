@@ -10,6 +10,7 @@ from typing import Final
 
 from onrig.hw.native import difference_from_this_process, executor
 from onrig.learner.states import States, state_fault, state_name
+from onrig.runtime.config.pieces import holds_results
 from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Evidence, Fault, Grade, faults, read_evidence
 from onrig.runtime.run_changes import compare_configs
@@ -41,6 +42,8 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     path = folder / "config.yaml"
     if not path.is_file():
         raise CannotResume(f"'{folder}' contains no run: config.yaml is missing")
+    if not holds_results(path):
+        raise CannotResume(f"'{folder}' contains no run: meta.json is missing")
     if (running := find_running(folder)) is not None:
         raise CannotResume(
             f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
@@ -53,7 +56,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     point = evidence.point
     if point is not None and point.config:
         run = read_resolved(
-            point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", sections
+            point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", sections, folder=folder
         )
     else:
         run = load_for_rig(str(path), is_new_run=False)

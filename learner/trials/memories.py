@@ -337,7 +337,7 @@ class Memories:
     def _age(self, slots: Slots) -> NDArray[np.float64]:
         created_at_step = self._created_at_step[self._trials[:, None], slots]
         age: NDArray[np.float64] = created_at_step / max(self._contents.setting.steps, 1)
-        return age
+        return np.where(created_at_step == _BEFORE_ALL_STEPS, 0.0, age)
 
     def on_update(self, signals: Signals) -> None:
         """Pass the signals of the last drawn minibatches to samplers and keepers."""

@@ -28,13 +28,16 @@ _FILE_READING_PLUGINS: Final = (
     (("limits", "predicted"), registry.BOXES, MAX_BARRIER_BYTES),
 )
 """Plugins that may read a file, such as a solver's model or a barrier's table: path, group, maximum size."""
+_RESULTS: Final = {"config.yaml": ("meta.json", "checksums.json", "buffer"), "spec.yaml": ("cells.json",)}
+"""Files that are next to a configuration, or to a spec, only in a folder of results."""
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
 def with_plugins(document: Document, base: Path | None) -> Document:
     """Register the plugins named in a configuration; the result holds their resolved paths.
 
-    ``base``: the configuration's folder; None if already resolved. Raises ConfigError, also for an untrusted file.
+    ``base``: the configuration's folder; None for data, which must be resolved (`holds_results`). Raises ConfigError,
+    also for an untrusted file.
     """
     section = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(section, dict):
@@ -155,6 +158,11 @@ def _base_folder(document: Document, node_path: NodePath, base: Path | None) -> 
     """Return the base folder of a relative path; the working directory for an override."""
     overridden = any(node_path[:n] in document.overrides for n in range(len(node_path) + 1))
     return Path() if base is not None and overridden else base
+
+
+def holds_results(path: Path) -> bool:
+    """Return whether a file is the configuration of a run's folder or the spec of an experiment's, which are data."""
+    return any((path.parent / name).exists() for name in _RESULTS.get(path.name, ()))
 
 
 class _PythonSection(msgspec.Struct):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.keepers.keeper import Keeper, Signal
 from onrig.runtime.memory.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
 from onrig.runtime.memory.storage import Storage, Vector
 from onrig.runtime.memory.strategy import build_keeper, parse_strategy
@@ -58,8 +58,11 @@ class Memory:
             t = t.select(t.flags & Flag.INTERVENED == 0)
         if self._resynthesiser is not None:
             self._insert_resynthesised(t, self._resynthesiser(t))
-            return
-        keeper, storage = self.keeper, self.storage
+        else:
+            self._insert_measured(t, self.keeper)
+
+    def _insert_measured(self, t: Transitions, keeper: Keeper) -> None:
+        storage = self.storage
         rewards, flags = t.reward.tolist(), t.flags.tolist()
         policies, explorations = t.policy_id.tolist(), t.exploration.tolist()
         episodes, steps = t.episode.tolist(), t.step.tolist()
@@ -84,8 +87,11 @@ class Memory:
         self.offered += len(rewards)
 
     def seed(self, t: Transitions) -> None:
-        """Insert experiences of an earlier run, oldest first; they do not count as offered by this run."""
-        self.insert(t)
+        """Insert experiences of an earlier run, oldest first; they do not count as offered by this run.
+
+        They are neither thinned nor resynthesised, since the earlier run chose them.
+        """
+        self._insert_measured(t, self.keeper.unthinned)
         self.offered = 0
 
     def _insert_resynthesised(self, measured: Transitions, offer: ResynthesisedBatch) -> None:

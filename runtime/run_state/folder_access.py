@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.files import try_lock
+
 _POLL_INTERVAL_S: Final = 0.05
 _RUN_FOLDER_DEPTH: Final = 3
 """Depth of a run folder."""
@@ -59,23 +61,6 @@ def check_folder(folder: Path) -> None:
 
 class FolderBusy(Exception):
     """Raised if another process still writes to the folder, e.g. that of a run that has just ended."""
-
-
-def try_lock(fd: int) -> bool:
-    """Lock an open file or folder against other processes, without waiting; False while another process holds it.
-
-    The kernel releases the lock when the descriptor is closed.  A file system or a machine without such locks counts as
-    free.
-    """
-    try:
-        import fcntl  # here: reports and checks work on systems without it
-
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):
-        return True
-    return True
 
 
 def claim(folder: Path, timeout_s: float) -> int:

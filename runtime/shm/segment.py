@@ -16,11 +16,15 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.files import try_lock
+
 _MAGIC: Final = b"ONRIGSHM"
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct("<8sII16sQ")
 HEADER_BYTES: Final = 64
 _PREFIX: Final = "onrig-"
+_locks: Final[dict[Path, int]] = {}
+"""Descriptors that lock this process's folders: in another PID namespace, as of a container, its pid says nothing."""
 
 
 class SegmentError(RuntimeError):
@@ -107,12 +111,17 @@ def _base_folder() -> Path:
 def create_folder() -> Path:
     """Create the folder (mode 0700) that holds the segments and the socket of one run, named after its owner."""
     pid = os.getpid()
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-{_boot_ticks(pid) or 0}-", dir=_base_folder()))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-{_boot_ticks(pid) or 0}-", dir=_base_folder()))
+    _locks[folder] = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try_lock(_locks[folder])
+    return folder
 
 
 def remove_folder(folder: Path) -> None:
     """Remove a run's folder with its content."""
     shutil.rmtree(folder, ignore_errors=True)
+    if folder in _locks:
+        os.close(_locks.pop(folder))
 
 
 def live_folders() -> list[tuple[int, Path]]:
@@ -133,7 +142,16 @@ def sweep_folders() -> list[Path]:
     for folder in _base_folder().glob(f"{_PREFIX}*-*-*"):
         with contextlib.suppress(ValueError, OSError):
             pid, ticks = folder.name.removeprefix(_PREFIX).split("-")[:2]
-            if folder.stat().st_uid == os.getuid() and (_boot_ticks(int(pid)) or "0") != ticks:
+            if folder.stat().st_uid == os.getuid() and (_boot_ticks(int(pid)) or "0") != ticks and _is_free(folder):
                 remove_folder(folder)
                 removed_folders.append(folder)
     return removed_folders
+
+
+def _is_free(folder: Path) -> bool:
+    """Return whether no live process has locked a folder."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return try_lock(fd)
+    finally:
+        os.close(fd)

@@ -79,11 +79,11 @@ def write_run_folder(
     Returns a function that removes everything added to the folder since, for a run that does not start.
     """
     check_path(folder)
-    if folder.exists():
+    created = [f for f in (folder, *folder.parents) if not f.exists()]
+    if not created:
         check_folder(folder)
     if reason := occupied_reason(folder):
         raise FileExistsError(f"{folder} {reason}")
-    created = [f for f in (folder, *folder.parents) if not f.exists()]
     existing = {path.name for path in folder.iterdir()} if not created else set()
 
     def undo() -> None:
@@ -96,7 +96,7 @@ def write_run_folder(
                 parent.rmdir()
 
     try:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=folder not in created)
         check_folder(folder)  # no other user can change it after creation
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
@@ -107,6 +107,8 @@ def write_run_folder(
             (folder / name).parent.mkdir(exist_ok=True)
             replace_own_file(folder / name, data, durable=True)
         write_list(folder, _measure_files(folder, (*_INITIAL_FILES, *(files or ()))))
+    except FileExistsError:  # another run has just created the folder, which must not be undone
+        raise
     except OSError:
         undo()
         raise

@@ -87,3 +87,18 @@ def test_a_broken_package_stops_only_those_who_choose_from_it(site: Path) -> Non
     assert list(registry.load_available(registry.SAMPLERS)) == ["PER"]
     with pytest.raises(ValueError, match="crossq registers 'Mine'"):
         parse_strategy("FIFO[Mine]")
+
+
+def test_editors_and_long_modules_do_not_prevent_the_digest_of_a_package(site: Path) -> None:
+    distribution(site, "onrig", "PER = nowhere:At")
+    distribution(site, "lab", "Mine = my_lab.mine:Mine")
+    package = site / "my_lab"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "table.py").write_text("# a generated module\n" * 60_000)
+    origin = registry.plugin_origin(registry.SAMPLERS, "Mine")
+    assert origin is not None
+    registry._package_digest.cache_clear()
+    (package / ".#mine.py").symlink_to("user@host.1234:56")  # as Emacs marks a file with unsaved changes
+    os.mkfifo(package / "pipe.py")
+    assert registry.plugin_origin(registry.SAMPLERS, "Mine") == origin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 import onrig
 from onrig.hw.rig import Observation
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import SeedFrom
 from onrig.runtime.memory.transitions import Transitions
@@ -30,6 +32,7 @@ from onrig.tools.api.run_data import RunData
 from onrig.tools.beginning import CannotBegin, mismatch, read_beginning, with_resolved_origins
 from onrig.tools.exporting.export import Format, export
 from onrig.tools.load import load_for_learner, load_for_rig, replace_device
+from onrig.tools.plugins import Plugin, plugin_records
 from tests.tools.api import whole_runs
 from tests.tools.api.whole_runs import SETTINGS
 
@@ -49,6 +52,11 @@ def check(*settings: str, config: str = "pendulum") -> int:
         ("rate_hz=100", "rate is 50.0 Hz; this run is at 100.0 Hz"),
         ("device.twin.plant.mass=0.056", "plant.mass is 0.055; this run has 0.056"),
         ("task.reward.weights.velocity=2", "reward.weights.velocity is 1.0; this run has 2.0"),
+        ("task.terminate={velocity: [-25, 25]}", "terminate.velocity is null; this run has [-25.0,25.0]"),
+        (
+            "task.terminations={fast: {kind: outside, observation: velocity, low: -20, high: 20, reward: -9}}",
+            'terminations is null; this run has {"fast":{"kind":"outside","observation":"velocity"',
+        ),
     ],
 )
 def test_a_foreign_rate_plant_or_reward_is_refused_with_both_values(
@@ -56,7 +64,24 @@ def test_a_foreign_rate_plant_or_reward_is_refused_with_both_values(
 ) -> None:
     assert check(f"selection.seed_from={source.folder}", setting) == ExitCode.CONFIGURATION
     [error] = [line for line in capsys.readouterr().err.splitlines() if "does not fit" in line]
-    assert error.endswith(f"'{source.folder}' does not fit: {message} at selection.seed_from")
+    assert f"'{source.folder}' does not fit: {message}" in error
+    assert error.endswith(" at selection.seed_from")
+
+
+def test_a_reward_of_another_version_of_its_package_is_refused(
+    source: RunData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(source.folder, tmp_path / "run")
+    meta = json.loads((tmp_path / "run/meta.json").read_text())
+    old = [Plugin(group, "mine", "lab", "1.0", "a" * 64) for group in ("onrig.rewards", "onrig.samplers")]
+    (tmp_path / "run/meta.json").write_text(json.dumps({**meta, **plugin_records(old)}))
+    settings = [*SETTINGS, f"selection.seed_from={tmp_path / 'run'}"]
+    new = [msgspec.structs.replace(plugin, version="1.1", sha256="b" * 64) for plugin in old]
+    monkeypatch.setattr("onrig.tools.beginning.third_party_plugins", lambda config: new)
+    with pytest.raises(ConfigError, match=r"'mine' of rewards was lab 1\.0 \(sha256 a+\) and is lab 1\.1"):
+        load_for_rig("pendulum", settings)
+    monkeypatch.setattr("onrig.tools.beginning.third_party_plugins", lambda config: [old[0], new[1]])
+    load_for_rig("pendulum", settings)
 
 
 def test_foreign_units_ranges_and_orders_are_refused_with_both_values(source: RunData) -> None:

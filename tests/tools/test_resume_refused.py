@@ -14,11 +14,15 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.checksums import measure, write_list
 from onrig.runtime.run_state.folder_access import claim
 from onrig.runtime.run_state.running import Running
+from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.supervise.run_folder import write_run_folder
 from onrig.tools import resumption
+from onrig.tools.beginning import read_beginning
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
+from onrig.tools.resumption import prepare_resumption
 from tests.learner.test_agent import agent
+from tests.sim.barrier.beam import with_table
 
 RUN = load_for_rig("pendulum", ["episodes=5"])
 
@@ -168,3 +172,16 @@ def test_the_runs_own_configuration_may_be_named(folder: Path, capsys: pytest.Ca
     arguments = ["run", "pendulum", "--set", "episodes=9", "--resume", str(folder), "--dry-run"]
     assert main(arguments) == ExitCode.OK
     assert "would run 9 episodes" in capsys.readouterr().out
+
+
+def test_a_barrier_that_was_moved_or_computed_again_is_not_missed(tmp_path: Path) -> None:
+    with_table(tmp_path)
+    config = load_for_rig(str(tmp_path / "beam.yaml"))
+    folder = tmp_path / "run"
+    write_run_folder(folder, config, files=read_beginning(config).files)
+    table = tmp_path / "beam.barrier"
+    for change in (lambda: table.write_bytes(b"another"), table.unlink):
+        change()
+        resumed = prepare_resumption(folder, None, ["checkpoint_s=7"]).config
+        assert isinstance(resumed.limits.predicted, SampledBox)
+        assert Path(resumed.limits.predicted.table).parent == folder / "start"

@@ -16,7 +16,7 @@ import numpy as np
 from onrig.learner.trials.objectives import OBJECTIVES, Values
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
-from onrig.runtime.files import MAX_JSON_BYTES, read_file
+from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import find_identification
 from onrig.tools.advice.answer import PAGE, Answer, updates_per_s, write_answer
@@ -53,7 +53,7 @@ from onrig.tools.experiments.runner import (
 from onrig.tools.experiments.store import CELLS, META, SPEC, write_atomically, write_cells
 from onrig.tools.experiments.workers import Workers
 from onrig.tools.load import load_for_rig, print_problems
-from onrig.tools.plugins import third_party_plugins
+from onrig.tools.plugins import plugin_difference, third_party_plugins
 from onrig.tools.terminal import complain
 
 PLAN_FILE: Final = "race.json"
@@ -131,6 +131,9 @@ def _open_race(options: AdviseOptions) -> Iterator[_Race]:
     field = enter_candidates(subject, folder, plants.values, candidates(config))
     if len(field.entrants) < 2:
         raise Failure(_nothing_to_race_text(field))
+    plugins = third_party_plugins(*(cell.config for cell in field.cells()))
+    if changed := plugin_difference(read_fields(folder / META), plugins):
+        raise UnsuitableFolder(f"'{folder}': {changed}")
     with lock_folder(folder, spec_of(subject.label, field.cells(), RUNGS[0]), field.cells(), "advise"):
         check_executor(folder)
         yield _Race(options, config, plants, folder, field)

@@ -74,6 +74,7 @@ class Answer(NamedTuple):
             config.rig.name,
             config.task.name,
             config.rate_hz,
+            config.episodes,
             self.objective,
             candidate.name,
             None if candidate.recipe is None else f"{RECIPES}/{candidate.file}",

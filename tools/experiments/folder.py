@@ -12,9 +12,9 @@ from typing import Final, Literal
 import msgspec
 
 from onrig.hw.native import Executor, difference_from_this_process
-from onrig.runtime.files import read_fields
+from onrig.runtime.files import read_fields, try_lock
 from onrig.runtime.run_state.folder_access import check_folder as check_own
-from onrig.runtime.run_state.folder_access import check_path, try_lock
+from onrig.runtime.run_state.folder_access import check_path
 from onrig.runtime.supervise.run_folder import environment_facts, find_executor
 from onrig.tools.experiments.grid import cell_text
 from onrig.tools.experiments.spec import equal_settings

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,8 +21,10 @@ from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
 from onrig.runtime import registry
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import Document, load_document, problem_at
-from onrig.runtime.config.pieces import with_plugins
+from onrig.runtime.config.pieces import KEY as PYTHON
+from onrig.runtime.config.pieces import holds_results, with_plugins
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, suggestion
+from onrig.runtime.config.yaml_nodes import without_key
 from onrig.runtime.run_config import Pieces, RunConfig
 from onrig.sim.twin.options import TwinOptions
 
@@ -84,7 +87,19 @@ class SpecFile(NamedTuple):
 
 def load_spec(path: Path) -> SpecFile:
     """Read a spec; raises ConfigError with every problem in the file itself."""
-    document = with_plugins(load_document(path), path.parent)
+    document = with_plugins(load_document(path), None if holds_results(path) else path.parent)
+    return _spec_file(document, path)
+
+
+def load_copied_spec(path: Path) -> SpecFile:
+    """Read the spec in an experiment's folder, without its plugins, which its cells name; raises ConfigError."""
+    document = load_document(path)
+    if isinstance(document.data, dict) and PYTHON in document.data:
+        document = dataclasses.replace(document, data=without_key(document.data, (PYTHON,)))
+    return _spec_file(document, path)
+
+
+def _spec_file(document: Document, path: Path) -> SpecFile:
     spec = convert_by_section(document, Spec)
     problems = list(_problems(spec, document))
     if problems:

@@ -25,7 +25,7 @@ from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.python_files import NotTrusted
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.experiments.spec import Spec, load_spec, short_name
+from onrig.tools.experiments.spec import Spec, load_copied_spec, short_name
 
 SPEC: Final = "spec.yaml"
 CELLS: Final = "cells.json"
@@ -138,7 +138,7 @@ def finite_trials(cell: AnyCell, trials: CellTrials) -> NDArray[np.bool_]:
 
 def read_spec(folder: Path) -> Spec:
     """Read the spec of an experiment's folder; raises ConfigError."""
-    return load_spec(folder / SPEC).spec
+    return load_copied_spec(folder / SPEC).spec
 
 
 def read_cells(folder: Path) -> list[AnyCell]:

@@ -13,8 +13,8 @@ from typing import Final, Literal, NamedTuple, get_args
 import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.files import sync
-from onrig.runtime.run_state.folder_access import try_lock
+from onrig.runtime.files import sync, try_lock
+from onrig.runtime.run_state.folder_access import check_folder
 from onrig.tools.api.run_data import RunData
 from onrig.tools.exporting.source import CONFIG, CannotExport, Progress, Source
 
@@ -84,6 +84,9 @@ def _partial_folder(out: Path) -> Iterator[Path]:
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     folder = out.absolute().parent / f".{out.name}.partial"
     folder.mkdir(exist_ok=True)
+    if folder.is_symlink():
+        raise CannotExport(f"'{folder}' is a link: remove it")
+    check_folder(folder)  # what is in it will be removed
     fd = os.open(folder, os.O_RDONLY)
     try:
         if not try_lock(fd):

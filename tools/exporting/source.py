@@ -17,6 +17,7 @@ from onrig.runtime.record import Flag, Kind
 from onrig.tools.api.run_data import DataMissing, RunData
 from onrig.tools.api.tables import Table, experience_table
 from onrig.tools.exporting.pieces import Piece, pieces
+from onrig.tools.plugins import META_KEY
 
 CONFIG: Final = "config.yaml"
 Progress = Callable[[int], None]
@@ -76,6 +77,7 @@ class Source:
             "run": self.run.folder.resolve().name,
             "run_id": meta.get("run", ""),
             "config_sha256": hashlib.sha256(config).hexdigest(),
+            **({META_KEY: meta[META_KEY]} if META_KEY in meta else {}),
             "git_revision": meta.get("git_revision"),
             "git_dirty": meta.get("git_dirty"),
             "versions": meta.get("versions", {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,10 @@ import msgspec
 
 from onrig.learner.settings import learner_settings
 from onrig.runtime import registry
-from onrig.runtime.config.yaml_nodes import dump_yaml
+from onrig.runtime.config.document import load_document
+from onrig.runtime.config.identified import FILE_NAME
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.yaml_nodes import dump_yaml, value_at
 from onrig.runtime.explore.settings import ScheduledNoise
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.run_config import RunConfig
@@ -32,15 +36,36 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
     others = set(registry.names(registry.ALGORITHMS)) - {learner_settings(config.learner).algorithm}
     learner = {name: section for name, section in config.learner.items() if name not in others}
     selection = msgspec.to_builtins(config.selection)
+    if not learner_settings(config.learner).selected.batch_steps:  # others learn only from their own policies
+        selection["seed_from"] = place
     exploration = msgspec.to_builtins(config.exploration)
     exploration.pop("budgets")
     if isinstance(config.exploration, ScheduledNoise) and config.exploration.over == "episodes":
         exploration["amplitude"] = _shift_schedule(exploration["amplitude"], record.evaluations[-1].episode)
     return {
         "learner": {**learner, "start_from": place},
-        "selection": {**selection, "seed_from": place},
+        "selection": selection,
         "exploration": exploration,
     }
+
+
+def start_settings(folder: Path) -> tuple[str, ...]:
+    """Return the settings of a run that begins with the pretraining in ``folder``, which may have been moved."""
+    recipe = folder / START_FILE
+    settings: tuple[str, ...] = (f"recipe={_quoted(recipe)}", f"identified={_quoted(folder / FILE_NAME)}")
+    try:
+        data = load_document(recipe).data
+    except ConfigError:  # reported when the run reads its recipe
+        return settings
+    for section, key in (("learner", "start_from"), ("selection", "seed_from")):
+        with suppress(KeyError, TypeError):
+            value_at(data, (section, key))
+            settings += (f"{section}.{key}={_quoted(folder)}",)
+    return settings
+
+
+def _quoted(path: Path) -> str:
+    return msgspec.json.encode(str(path)).decode()
 
 
 def _shift_schedule(amplitude: Any, episodes: int) -> Any:

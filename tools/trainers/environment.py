@@ -27,6 +27,7 @@ from onrig.runtime.run_config import MAX_EPISODES, RunConfig, record_layout
 from onrig.runtime.run_loading import resolved_text
 from onrig.runtime.shm.exchange import Sample
 from onrig.runtime.supervise.run_folder import fresh_folder, write_run_folder
+from onrig.tools.beginning import read_beginning
 from onrig.tools.load import load_for_rig
 from onrig.tools.plugins import plugin_records, third_party_plugins
 from onrig.tools.trainers.rig import RigProcess, RunEnded
@@ -239,7 +240,8 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     def _start(self) -> RigProcess:
         config, folder = self.config, self.run_dir or fresh_folder(Path("runs"), self._name)
         line = config.device.line
-        write_run_folder(folder, config, plugin_records(third_party_plugins(config)))
+        begun, files, facts = read_beginning(config)
+        write_run_folder(folder, begun, {**plugin_records(third_party_plugins(config)), **facts}, files)
         self.run_dir = folder
         return RigProcess(folder, None if line is None else line.address, self._layout)
 

@@ -59,7 +59,8 @@ _UNBOUNDED: Final = (-_LARGEST, _LARGEST)
 def _sensor_bounds(signal: Observation, config: RunConfig) -> tuple[float, float]:
     source = signal.derivative_of or signal.sensor or signal.name
     sensor = next(s for s in config.rig.sensors if s.name == source)
-    largest = np.pi if sensor.wrap else _MAX_COUNT * sensor.resolution
+    count = max(np.pi / sensor.resolution, round(np.pi / sensor.resolution)) if sensor.wrap else _MAX_COUNT
+    largest = count * sensor.resolution
     if signal.derivative_of is not None:
         largest *= 2.0 * config.rate_hz
     return -largest, largest

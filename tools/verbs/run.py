@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 
 from onrig.tools.options import Config, Folder, Overrides, Port, RunFolder, Trust, UsageError, Web
 from onrig.tools.terminal import complain
@@ -54,10 +53,15 @@ def main(options: Options) -> int:
             return complain("run", f"--{option} cannot be combined with --resume: a resumed run keeps its settings")
     from onrig.tools.run import run_in_terminal
 
+    pretrained: tuple[str, ...] = ()
+    if options.pretrained is not None:
+        from onrig.tools.pretraining.start import start_settings
+
+        pretrained = start_settings(options.pretrained)
     addresses = {name: address for name, address in _addresses(options) if address is not None}
     return run_in_terminal(
         options.config,
-        (*(_pretraining_overrides(options.pretrained) if options.pretrained else ()), *options.set),
+        (*pretrained, *options.set),
         options.run_dir,
         options.device,
         addresses,
@@ -70,11 +74,6 @@ def main(options: Options) -> int:
 
 def _addresses(options: Options) -> tuple[tuple[str, str | None], ...]:
     return ("web", options.web), ("foxglove", options.foxglove)
-
-
-def _pretraining_overrides(pretrained: Path) -> tuple[str, ...]:
-    """Return the settings of a run that starts from a pretraining."""
-    return f"recipe={pretrained / 'start.yaml'}", f"identified={pretrained / 'identified.yaml'}"
 
 
 def _misplaced_configuration(options: Options) -> str | None:

@@ -73,6 +73,11 @@ class ThinnedKeeper(Keeper):
         """Bytes held."""
         return self._keeper.nbytes
 
+    @property
+    def unthinned(self) -> Keeper:
+        """The keeper behind the thinning."""
+        return self._keeper
+
     def place(self) -> int:
         """Return the keeper's slot, or ``REJECTED`` if the experience is dropped."""
         slot = self._keeper.place() if self._uniforms.next() < self._probability else REJECTED

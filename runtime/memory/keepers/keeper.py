@@ -113,6 +113,11 @@ class Keeper:
         """Bytes held, excluding ``fixed_bytes``."""
         return 0
 
+    @property
+    def unthinned(self) -> Keeper:
+        """Keeper that receives every experience offered."""
+        return self
+
     def place(self) -> int:
         """Return the slot for the next experience, or ``REJECTED``; the slot must be written before the next call."""
         raise NotImplementedError

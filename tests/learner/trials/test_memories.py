@@ -181,6 +181,10 @@ def test_memories_that_begin_with_prior_experiences_are_as_a_rig_s(strategy: str
         storage = theirs.storage
         rows = storage.rows(storage.changed_since(mirror.storage.inserted)).astype("<u4").tobytes()
         agent.on_write(mirror.apply(rows, storage.inserted))
+        stored_slots = np.arange(storage.stored)
+        of_seeds = storage.episode[stored_slots] == FIRST_EPISODE
+        assert (agent._age(stored_slots)[of_seeds] == 0.0).all()
+        assert (ours._age(np.tile(stored_slots, (2, 1)))[1, of_seeds] == 0.0).all()
         ours.draw(1)
         drawn, td = agent._sampler.draw(16).slots, rng.standard_normal((1, 2, 16)).astype(np.float32)
         assert ours.slots[:, 1].tolist() == drawn.tolist()

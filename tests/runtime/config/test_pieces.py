@@ -11,9 +11,20 @@ import pytest
 
 from onrig.runtime import python_files, registry
 from onrig.runtime.config.document import Document, parse_content, parse_document
-from onrig.runtime.config.pieces import read_copies, register_resolved, with_copies, with_files, with_plugins
+from onrig.runtime.config.pieces import (
+    holds_results,
+    read_copies,
+    register_resolved,
+    with_copies,
+    with_files,
+    with_plugins,
+)
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.yaml_nodes import value_at
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.supervise.run_folder import write_run_folder
+from onrig.tools.cli import main
+from onrig.tools.load import load_for_rig
 
 SOURCE = """\
 from onrig.runtime.memory.keepers.cyclic import Fifo
@@ -198,3 +209,30 @@ def test_a_run_uses_its_copy_of_a_file_that_is_missing_or_has_changed(tmp_path: 
     assert read() == str(run / name)
     (run / name).unlink()
     assert read() == str(table)
+
+
+def test_the_configuration_in_a_folder_of_results_is_data(tmp_path: Path) -> None:
+    for name, neighbour in (
+        ("config.yaml", "meta.json"),
+        ("config.yaml", "checksums.json"),
+        ("spec.yaml", "cells.json"),
+    ):
+        folder = tmp_path / neighbour.partition(".")[0]
+        folder.mkdir()
+        assert not holds_results(folder / name), "alone it is its user's"
+        (folder / neighbour).touch()
+        assert holds_results(folder / name)
+        assert not holds_results(folder / "run.yaml")
+
+
+@pytest.mark.parametrize("words", [("run", "--resume", "{}"), ("check", "{}/config.yaml"), ("twin", "{}/config.yaml")])
+def test_a_run_folder_runs_no_code_that_it_brings_along(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    write_run_folder(folder, load_for_rig("pendulum"))
+    text = (folder / "config.yaml").read_text().replace("    wall: null\n", "    terms: {more: {kind: evil}}\n")
+    (folder / "config.yaml").write_text(f"{text}python: {{rewards: {{evil: evil.py:Evil}}}}\n")
+    (folder / "evil.py").write_text("raise SystemExit('it ran')\n")
+    assert main([word.format(folder) for word in words]) == ExitCode.CONFIGURATION
+    assert "'evil.py' lacks the SHA-256 that the files of a run or an experiment have" in capsys.readouterr().err

@@ -119,3 +119,16 @@ def test_the_same_offers_and_errors_leave_the_same_memory() -> None:
 
     assert run(1) == run(1)
     assert run(1) != run(2)
+
+
+def test_seeds_are_all_kept_by_a_thinned_memory() -> None:
+    thinned = msgspec.structs.replace(config("FIFO[Uniform]", 64).selection, write_probability=0.1)
+    memory, seeds = Memory(msgspec.structs.replace(PENDULUM, selection=thinned)), transitions(40)
+    memory.seed(seeds)
+    assert (memory.offered, memory.storage.stored) == (0, 40)
+    np.testing.assert_array_equal(memory.storage.observation[:40], seeds.observation)
+    memory.insert(transitions(100))
+    assert memory.storage.inserted < 80
+    again = Memory(msgspec.structs.replace(PENDULUM, selection=thinned))
+    again.keeper.restore(memory.keeper.state())
+    assert [memory.keeper.place() for _ in range(20)] == [again.keeper.place() for _ in range(20)]

@@ -159,3 +159,12 @@ def test_where_start_times_cannot_be_told_a_live_run_is_not_swept(base: Path, mo
     folder = create_folder()
     assert sweep_folders() == []
     assert folder.is_dir()
+
+
+def test_a_run_in_another_pid_namespace_is_not_swept(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = create_folder()
+    monkeypatch.setattr(segment, "_boot_ticks", lambda pid: None)  # its pid is unknown here
+    assert sweep_folders() == []
+    assert folder.is_dir()
+    remove_folder(folder)
+    assert not folder.exists()

@@ -72,6 +72,24 @@ def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
+def test_of_two_runs_that_begin_in_one_folder_at_once_the_second_leaves_the_first_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+
+    def check(path: Path) -> None:
+        """Let another run create the folder after this one has found it missing."""
+        if not path.exists():
+            monkeypatch.undo()
+            write_run_folder(folder, PENDULUM)
+
+    monkeypatch.setattr("onrig.runtime.supervise.run_folder.occupied_reason", check)
+    with pytest.raises(FileExistsError):
+        write_run_folder(folder, msgspec.structs.replace(PENDULUM, seed=7))
+    assert load_resolved(folder / "config.yaml") == PENDULUM
+    assert read_fields(folder / "meta.json")["seed"] == PENDULUM.seed
+
+
 def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tmp_path: Path) -> None:
     undo = write_run_folder(tmp_path / "new" / "run", PENDULUM)
     (tmp_path / "new" / "run" / "policies").mkdir()

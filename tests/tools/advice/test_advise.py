@@ -17,6 +17,7 @@ from onrig.tools.advice.candidates import Candidate, candidates
 from onrig.tools.cli import main
 from onrig.tools.experiments.jobs import ENGINE, Unit, create_job, decode_trials, load_engine, run_job
 from onrig.tools.experiments.workers import Event, UnitDone
+from onrig.tools.plugins import Plugin, plugin_records
 
 QUICK = "learner: {ddpg: {batch: 4, reward_scale: 1.0e-3}, updates_per_episode: 2}"
 BUDGET = "40"
@@ -167,3 +168,15 @@ def test_a_candidate_with_more_trips_than_allowed_is_out(
     )
     assert advised(run, "race") == 0
     assert "Excluded: few: 4 trips." in capsys.readouterr().out
+
+
+def test_a_race_goes_on_only_with_the_plugins_of_its_trials(
+    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run.parent / "upgraded"
+    shutil.copytree(whole, folder)
+    meta = json.loads((folder / "meta.json").read_text())
+    old = Plugin("onrig.samplers", "Uniform", "lab", "1.0", "a" * 64)
+    (folder / "meta.json").write_text(json.dumps({**meta, **plugin_records([old])}))
+    assert advised(run, "upgraded", "--resume") == 2
+    assert "'Uniform' of samplers was lab 1.0 (sha256 aaaaaaaaaaaa) and is Onrig's own here" in capsys.readouterr().err

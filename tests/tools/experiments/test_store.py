@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from onrig.learner.trials.step_run import REPLAYED
+from onrig.runtime import registry
+from onrig.runtime.config.problem import ConfigError
+from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import (
     Cell,
     Trial,
@@ -41,6 +44,18 @@ def test_cells_come_back_as_they_were(tmp_path: Path) -> None:
 def test_the_spec_of_a_folder_is_its_copy(tmp_path: Path) -> None:
     specs.written(tmp_path, specs.SMALL, "spec.yaml")
     assert (read_spec(tmp_path).name, read_spec(tmp_path).trials) == ("small", 4)
+
+
+def test_the_spec_of_a_folder_reads_no_python_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
+    plugin = "    python: {samplers: {Missing: missing.py:Missing, Evil: evil.py:Evil}}\n"
+    path = specs.written(tmp_path, specs.SMALL.rstrip(" ") + plugin, "spec.yaml")
+    write_cells(tmp_path, [])
+    assert read_spec(tmp_path).name == "small"
+    assert "Evil" not in registry.names(registry.SAMPLERS)
+    with pytest.raises(ConfigError, match=r"'evil\.py' lacks the SHA-256"):
+        load_spec(path)
 
 
 def test_trials_come_back_by_ascending_seed_bit_for_bit(tmp_path: Path, cell: Cell) -> None:

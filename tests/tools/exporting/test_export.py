@@ -266,3 +266,14 @@ def test_an_export_killed_at_any_moment_leaves_no_folder_and_the_next_one_succee
     export(run, format_, out)  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert json.loads((out / "provenance.json").read_text())["format"] == format_
+
+
+def test_a_link_at_the_name_of_the_temporary_folder_is_not_followed(run: RunData, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "thesis").write_text("years of work")
+    (tmp_path / ".out.partial").symlink_to(elsewhere)
+    with pytest.raises(CannotExport, match=r"\.out\.partial' is a link: remove it"):
+        export(run, "csv", tmp_path / "out")
+    assert [path.name for path in elsewhere.iterdir()] == ["thesis"]
+    assert not (tmp_path / "out").exists()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.agent import read_networks
+from onrig.learner.settings import learner_settings
 from onrig.learner.states import States
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.replay.seeds import digest
@@ -20,6 +21,7 @@ from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
 from onrig.tools.pretrained import Pretraining, Scores, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
+from onrig.tools.pretraining.start import start_recipe, start_settings, write_start
 from tests.tools.pretraining.posterior import pendulum_result, write_pendulum
 
 SMALL = ("task.episode_s=0.6", "learner.ddpg.network=small", "learner.updates_per_episode=5", "rate_hz=50")
@@ -127,3 +129,21 @@ def test_what_is_wrong_is_said_in_one_line(
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_folder_that_was_moved_begins_with_its_own_networks(trained: Trained, tmp_path: Path) -> None:
+    moved = tmp_path / "moved: aside"
+    shutil.copytree(trained.out, moved)
+    config = load_for_rig("pendulum", [*start_settings(moved), *SMALL[:1]])
+    start, seeds = learner_settings(config.learner).start, config.selection.seeds
+    assert start is not None
+    assert seeds is not None
+    assert {start.path, seeds.path} == {str(moved)}
+
+
+def test_a_learner_from_its_own_policies_begins_without_experiences(trained: Trained, tmp_path: Path) -> None:
+    config = load_for_rig("pendulum", ["recipe=pendulum-ppo"])
+    write_start(tmp_path, config, trained.record)
+    settings = start_settings(tmp_path)
+    assert settings[2:] == (f'learner.start_from="{tmp_path}"',)
+    assert "seed_from" not in start_recipe(tmp_path, config, trained.record)["selection"]

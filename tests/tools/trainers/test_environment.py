@@ -28,6 +28,7 @@ from onrig.tools.trainers.rig import RunEnded, history_up_to
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import Run
 from tests.runtime.samples import records
+from tests.sim.barrier.beam import with_table
 
 SETTINGS = ("task.episode_s=0.4", "checkpoint_s=3600")
 STEPS = 20
@@ -183,6 +184,19 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(RunEnded, match="none"):
         missing.reset()
     missing.close()
+
+
+def test_its_folder_has_what_a_run_begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_table(tmp_path)
+    env = onrig.make(tmp_path / "beam.yaml", overrides=("local_learner=false",), run_dir=tmp_path / "run")
+
+    def start(*arguments: object) -> None:
+        raise RunEnded("not started in this test")
+
+    monkeypatch.setattr("onrig.tools.trainers.environment.RigProcess", start)
+    with pytest.raises(RunEnded):
+        env.reset()
+    assert [path.suffix for path in (tmp_path / "run" / "start").iterdir()] == [".barrier"]
 
 
 def test_onrig_run_starts_nothing_in_which_a_program_acts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,3 +138,12 @@ def test_mistakes() -> None:
         onrig.make_vec("pendulum", 2, parameters={"length": -1.0})
     with pytest.raises(NoSuchTask, match="no twin"):
         onrig.make_vec("pendulum", 2, overrides=("device={port: {path: /dev/none}}",))
+
+
+@pytest.mark.parametrize("resolution", [0.002, 2 * np.pi / 16384])
+def test_the_space_covers_an_angle_that_is_rounded_beyond_half_a_turn(resolution: float) -> None:
+    env: Any = onrig.make_vec("pendulum", 1, overrides=(f"rig.sensors[0].resolution={resolution}",))
+    for angle in (-np.pi, np.pi):
+        seen = np.array([round(angle / resolution) * resolution / np.pi, 0.0], np.float32)
+        assert env.single_observation_space.contains(seen)
+    assert env.single_observation_space.high[0] < 1.0002

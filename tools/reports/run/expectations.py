@@ -95,9 +95,12 @@ def advice_sheet(m: RunFiles) -> Sheet | None:
     if advice is None:
         return None
     score = _final_score(m, advice)
-    score_text = (
-        "not yet known" if score is None else f"{score:.3f}, {_verdict(score, advice.run_low, advice.run_high)}"
-    )
+    if m.config.episodes != advice.episodes:
+        score_text = f"not comparable: {m.config.episodes} episodes, the trials had {advice.episodes}"
+    elif score is None:
+        score_text = "not yet known"
+    else:
+        score_text = f"{score:.3f}, {_verdict(score, advice.run_low, advice.run_high)}"
     rows = (
         ("expected", f"{advice.run_low:.3f} to {advice.run_high:.3f}, mean {advice.mean:.3f}"),
         ("this run", score_text),
@@ -111,8 +114,8 @@ def advice_sheet(m: RunFiles) -> Sheet | None:
 
 
 def _final_score(m: RunFiles, advice: Advice) -> float | None:
-    """The run's score in the advice's objective; None before its end, or without evaluations."""
+    """The run's score in the advice's objective; None before its end, without evaluations, or for another length."""
     scores = np.array(m.evaluation["normalized"], np.float64)
-    if not len(scores) or len(m.train["episode"]) < m.config.episodes:
+    if not len(scores) or not m.config.episodes == advice.episodes <= len(m.train["episode"]):
         return None
     return float(OBJECTIVES[advice.objective].scores(scores[None])[0])

@@ -19,7 +19,7 @@ from tests.tools.reports.run.folders import write_run
 
 def advice(low: float, high: float, objective: str = "final") -> Advice:
     name = "candidates/td3.yaml"
-    return Advice("pendulum", "pendulum", "swingup", 50.0, objective, "TD3", name, 14, 0.5, 0.4, 0.6, low, high, ())
+    return Advice("pendulum", "pendulum", "swingup", 50.0, 6, objective, "TD3", name, 14, 0.5, 0.4, 0.6, low, high, ())
 
 
 def files(folder: Path, meta: dict[str, object], *, episodes: int = 6) -> RunFiles:
@@ -83,3 +83,11 @@ def test_a_sharpened_identification_is_shown_and_a_plant_that_has_left_it_is_a_w
     assert [*warn_of_unexpected_scores(m)] == [
         "The identification could not be sharpened by the run's data: the plant has left it."
     ]
+
+
+def test_a_run_of_another_length_is_not_judged(tmp_path: Path) -> None:
+    m = files(tmp_path / "run", advice_facts(msgspec.structs.replace(advice(0.7, 0.9), episodes=500)))
+    sheet = advice_sheet(m)
+    assert sheet is not None
+    assert sheet.rows[1] == ("this run", "not comparable: 6 episodes, the trials had 500")
+    assert not [*warn_of_unexpected_scores(m)]
