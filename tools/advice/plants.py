@@ -62,7 +62,7 @@ def _intervals(box: PlantBox) -> dict[str, tuple[float, float]]:
 
 
 def _draw_from_identification(config: RunConfig, path: Path) -> DrawnPlants:
-    from onrig.tools.identification.identify import missing_library
+    from onrig.tools.identification.recorded import missing_library
 
     if missing := missing_library():
         raise Failure(missing, ExitCode.PREFLIGHT)

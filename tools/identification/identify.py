@@ -6,16 +6,23 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode, Failure
-from onrig.runtime.run_config import RunConfig, record_layout
-from onrig.tools.damage import LOG_PATTERNS, exit_code_with_damage, print_damage
+from onrig.runtime.run_config import RunConfig
+from onrig.tools.damage import exit_code_with_damage
 from onrig.tools.device_process import open_device_line
+from onrig.tools.identification.recorded import (
+    IdentifiedPlant,
+    NotIdentified,
+    fit_and_write,
+    identify_run,
+    missing_library,
+    nominal_plant,
+)
 from onrig.tools.load import load, load_for_rig, print_problems
 from onrig.tools.ports import missing_port_problem
 from onrig.tools.progress import show_progress
@@ -24,48 +31,8 @@ from onrig.tools.terminal import complain, folder_problem
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
     from onrig.runtime.record import Step
-    from onrig.sim.identification.outcome import Identification as Fitted
-    from onrig.sim.identification.result import Result
-    from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation
     from onrig.tools.identification.experiment import ExcitationDriver, Experiment
-
-_SCIPY_MISSING_TEXT: Final = "identification needs scipy: pip install 'onrig[identify]'"
-MCAP_MISSING_TEXT: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
-_MAX_STEPS: Final = 20_000
-"""Maximum number of steps used of a run: the first ones, where exploration is strongest."""
-
-
-class IdentifiedPlant(NamedTuple):
-    """Result of an identification, and the folder that contains it."""
-
-    source: str
-    folder: Path
-    result: Result
-    """Parameters with their joint uncertainty, as in ``identified.yaml``."""
-    unpredictable: tuple[str, ...]
-    """Reasons why the configuration's shield cannot predict the identified plant: a run would refuse the result."""
-    settings: tuple[str, ...]
-    """Settings to change before a run can use the result."""
-    damage: tuple[str, ...] = ()
-    """Damaged files of the run from which the plant was identified."""
-
-
-class NotIdentified(Failure):
-    """No plant can be identified from the data, or the rig is connected wrongly. ``problems`` has one line per
-    problem."""
-
-    def __init__(self, source: str, problems: Sequence[str], out: Path | None = None) -> None:
-        lines = [f"{source}: {problem}" for problem in problems]
-        if out is not None and (out / FILE_NAME).exists():
-            lines.append(f"nothing was written; '{out / FILE_NAME}' is from an earlier identification")
-        super().__init__("\n".join(lines), ExitCode.PREFLIGHT)
-        self.problems: Final = tuple(problems)
-
-
-def missing_library() -> str | None:
-    """Return a message if a required library is missing, otherwise None."""
-    return _SCIPY_MISSING_TEXT if find_spec("scipy") is None else None
 
 
 ConfirmationPrompt = Callable[[str], bool]
@@ -103,7 +70,7 @@ def identify(
 
         return sharpen_run(Path(source), folder)
     if (Path(source) / "config.yaml").is_file():
-        return _identify_run(Path(source), folder or Path(source) / "identification")
+        return identify_run(Path(source), folder or Path(source) / "identification")
     name = str(source)
     config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
     try:
@@ -174,57 +141,6 @@ def show_identification(
 def _ask(text: str) -> bool:
     print(f"{text}\nKeep clear, a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
     return sys.stdin.readline().strip().lower() == "yes"
-
-
-def nominal_plant(config: RunConfig) -> Plant:
-    """Return the initial guess: the twin's plant, otherwise the shield's nominal plant; raises ValueError if neither
-    exists.
-    """
-    from onrig.sim.plants.registry import simulated
-    from onrig.sim.twin.main import twin_options
-
-    if config.device.twin is not None:
-        return twin_options(config).plant
-    if config.limits.predicted is None:
-        raise ValueError("the plant is unknown: set limits.predicted, or a twin")
-    return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
-
-
-def _identify_run(folder: Path, out: Path) -> IdentifiedPlant:
-    if find_spec("mcap") is None:
-        raise Failure(MCAP_MISSING_TEXT, ExitCode.PREFLIGHT)
-    from onrig.runtime.log.reading import LogDamagedError
-    from onrig.runtime.run_loading import load_resolved
-
-    config = load_resolved(folder / "config.yaml")
-    damage = print_damage("identify", folder, *LOG_PATTERNS)
-    try:
-        steps = _logged_steps(folder, config)
-    except LogDamagedError as error:
-        raise Failure(str(error), ExitCode.INTERNAL) from None
-    if not steps:
-        raise Failure(f"'{folder}' contains no log (log.mcap) with steps")
-    try:
-        plant = nominal_plant(config)
-    except ValueError as error:
-        raise Failure(f"{folder / 'config.yaml'}: {error}") from None
-    source = f"run {folder.resolve().name}, its first {len(steps)} ticks"
-    return fit_and_write(config, plant, steps, out, source)._replace(damage=tuple(damage))
-
-
-def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
-    from onrig.runtime.log.reading import Event, LogEnd, LogStart, StoredLoopState, read_log
-
-    layout = record_layout(config)
-    steps: list[Step] = []
-    for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names):
-        if isinstance(part, LogStart | LogEnd | Event | StoredLoopState):
-            continue
-        for row in part[: _MAX_STEPS - len(steps)]:
-            steps.append(layout.step(row))
-        if len(steps) >= _MAX_STEPS:
-            break
-    return steps
 
 
 def _identify_twin(experiment: Experiment, seed: int, out: Path) -> IdentifiedPlant:
@@ -304,35 +220,6 @@ def _run_experiment(experiment: Experiment, drive: ExcitationDriver, out: Path, 
     if experiment.until is not None:
         source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
     return fit_and_write(experiment.config, experiment.plant, steps, out, source, narrow)
-
-
-def fit_and_write(
-    config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, identification: Fitted | None = None
-) -> IdentifiedPlant:
-    """Fit a plant to steps unless ``identification`` is given; write the result.  Raises Failure, NotIdentified."""
-    from onrig.sim.identification.outcome import Implausible
-    from onrig.sim.identification.result import result_of, write_result
-    from onrig.tools.identification.experiment import fit_steps
-    from onrig.tools.identification.page import write_page
-    from onrig.tools.identification.refusal import find_conflicts, reversed_channels
-
-    try:
-        identification = identification or fit_steps(config, plant, steps)
-    except Implausible as error:
-        raise NotIdentified(source, error.problems, out) from None
-    except ValueError as error:
-        raise Failure(f"{source}: {error}") from None
-    result = result_of(identification, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
-    if problems := reversed_channels(identification.connection, config.rig):
-        raise NotIdentified(source, problems, out)
-    conflicts = find_conflicts(config, result)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_result(result, out / FILE_NAME, [*conflicts.unpredictable, *conflicts.settings])
-        write_page(result, identification, config.rig, out / "identification.html")
-    except OSError as error:
-        raise Failure(f"'{error.filename or out}' cannot be written: {error.strerror or error}") from None
-    return IdentifiedPlant(source, out, result, tuple(conflicts.unpredictable), tuple(conflicts.settings))
 
 
 def _drive_with_progress(

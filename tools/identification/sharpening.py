@@ -19,11 +19,10 @@ import msgspec
 
 from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.exit_codes import ExitCode, Failure
-from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.running import find_running
-from onrig.tools.identification.identify import (
+from onrig.tools.identification.recorded import (
     MCAP_MISSING_TEXT,
     IdentifiedPlant,
     NotIdentified,
@@ -31,6 +30,7 @@ from onrig.tools.identification.identify import (
     missing_library,
     nominal_plant,
 )
+from onrig.tools.sharpened import FITTINGS_FILE, Fitting, read_fittings
 
 if TYPE_CHECKING:
     from onrig.runtime.record import Step
@@ -47,7 +47,6 @@ _POLL_INTERVAL_S: Final = 1.0
 _MAX_START_S: Final = 60.0
 _MAX_LAST_FIT_S: Final = 120.0
 _NICENESS: Final = 10
-FITTINGS: Final = "sharpening.jsonl"
 
 
 def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
@@ -60,33 +59,10 @@ def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
     return _sharpen(folder, config, earlier, _newest_steps(folder, config), out or folder / "identification")
 
 
-class Fitting(msgspec.Struct, frozen=True):
-    """One fit of a run in progress, a line of ``sharpening.jsonl``."""
-
-    ticks: int
-    problem: str = ""
-    """Why nothing was written."""
-    widths: dict[str, tuple[float, float]] = {}
-    """Half-widths of the plant's 95 % intervals as shares of the values, by parameter: at the run's start, and now."""
-
-    def line(self) -> str:
-        """Describe it in one line."""
-        widths = (f"{name} ±{before:.1%} to ±{now:.1%}" for name, (before, now) in self.widths.items())
-        return f"{self.ticks} ticks: {self.problem or ', '.join(widths) or 'no parameter is determined'}"
-
-
-def read_fittings(folder: Path) -> list[Fitting]:
-    """Complete lines of a run's ``sharpening.jsonl``; empty without the file."""
-    with contextlib.suppress(OSError):
-        lines = read_file(folder / FITTINGS, MAX_JSON_BYTES).splitlines(keepends=True)
-        return [msgspec.json.decode(line, type=Fitting) for line in lines if line.endswith(b"\n")]
-    return []
-
-
 @contextlib.contextmanager
 def sharpening_alongside(folder: Path) -> Iterator[None]:
     """Follow the run in ``folder`` in a process of its own; at the end of the context, print its last result."""
-    with (folder / FITTINGS).open("ab") as fittings, (folder / "stderr.log").open("ab") as errors:
+    with (folder / FITTINGS_FILE).open("ab") as fittings, (folder / "stderr.log").open("ab") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(folder)],
             stdin=subprocess.DEVNULL,
@@ -96,7 +72,7 @@ def sharpening_alongside(folder: Path) -> Iterator[None]:
         )
     try:
         yield
-        if (folder / FITTINGS).exists():  # removed with a run that did not start
+        if (folder / FITTINGS_FILE).exists():  # removed with a run that did not start
             print("sharpening the identification (Ctrl-C skips this last fit)", flush=True)
             with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 process.wait(_MAX_LAST_FIT_S)

@@ -50,7 +50,8 @@ def main(options: Options) -> int:
     """Identify the plant; returns the exit code."""
     from pathlib import Path
 
-    from onrig.tools.identification.identify import missing_library, show_identification
+    from onrig.tools.identification.identify import show_identification
+    from onrig.tools.identification.recorded import missing_library
 
     effort, seed = 1.0 if options.effort is None else options.effort, options.seed or 0
     if options.until is not None and not 0 < options.until < 1:

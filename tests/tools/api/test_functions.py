@@ -11,7 +11,7 @@ import pytest
 import onrig
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.api.run_data import RunData
-from onrig.tools.identification.identify import NotIdentified
+from onrig.tools.identification.recorded import NotIdentified
 from onrig.tools.run_facts import RunFacts
 from onrig.tools.running import RunResult
 from tests.tools.api.whole_runs import EPISODES, SETTINGS

@@ -15,7 +15,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import drive
-from onrig.tools.identification.identify import nominal_plant
+from onrig.tools.identification.recorded import nominal_plant
 
 PLACE, VELOCITY = 0, 1
 DEGREES = 180.0 / math.pi

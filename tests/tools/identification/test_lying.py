@@ -16,7 +16,7 @@ from onrig.sim.plants import Pendulum
 from onrig.sim.plants.excitation import Excitation, chirp
 from onrig.tools.cli import main
 from onrig.tools.identification.driving import ranges_of
-from onrig.tools.identification.identify import nominal_plant
+from onrig.tools.identification.recorded import nominal_plant
 from onrig.tools.load import load
 from tests.tools.identification import lying
 from tests.tools.identification.lying import DEGREES, PLACE, VELOCITY, Lie, lying_twin, pushed_speed

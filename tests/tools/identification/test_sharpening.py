@@ -17,8 +17,9 @@ from onrig.sim.identification.result import Result, read_result
 from onrig.tools.cli import main
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification import driving, sharpening
-from onrig.tools.identification.sharpening import Fitting, follow_run, read_fittings
+from onrig.tools.identification.sharpening import follow_run
 from onrig.tools.load import load
+from onrig.tools.sharpened import Fitting, read_fittings
 from tests.tools.identification.test_verb import SETTINGS, SHORT, few
 
 PARTS = [f"{name}={value}" for name, value in SHORT.items()]

@@ -11,8 +11,8 @@ from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import RunFiles, to_number
 from onrig.tools.advised import Advice, advice_from_meta
-from onrig.tools.identification.sharpening import read_fittings
 from onrig.tools.reports.sheet import Sheet
+from onrig.tools.sharpened import read_fittings
 
 _BELOW, _WITHIN, _ABOVE = "below the expected range", "within the expected range", "above the expected range"
 _REMEDY = "the rig's plant may differ from the identified one; identify it again"

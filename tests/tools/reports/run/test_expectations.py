@@ -10,10 +10,10 @@ import pytest
 
 from onrig.runtime.view.run_view import RunFiles, read_run
 from onrig.tools.advised import Advice, advice_facts
-from onrig.tools.identification.sharpening import FITTINGS, Fitting
 from onrig.tools.reports.run.expectations import advice_sheet, identification_sheet, warn_of_unexpected_scores
 from onrig.tools.reports.run.tables import warnings
 from onrig.tools.run_facts import facts_from_files
+from onrig.tools.sharpened import FITTINGS_FILE, Fitting
 from tests.tools.reports.run.folders import write_run
 
 
@@ -75,7 +75,7 @@ def test_a_sharpened_identification_is_shown_and_a_plant_that_has_left_it_is_a_w
     m = files(tmp_path / "run", {})
     assert identification_sheet(m) is None
     fitted = [Fitting(3000, widths={"gain": (0.02, 0.004)}), Fitting(6000, problem="the plant has left it")]
-    (m.folder / FITTINGS).write_bytes(b"".join(msgspec.json.encode(f) + b"\n" for f in fitted))
+    (m.folder / FITTINGS_FILE).write_bytes(b"".join(msgspec.json.encode(f) + b"\n" for f in fitted))
     sheet = identification_sheet(m)
     assert sheet is not None
     assert sheet.rows == (("gain", "±2.00%", "±0.40%"),)

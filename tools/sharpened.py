@@ -1,0 +1,36 @@
+"""Record of an identification that a run has sharpened (``sharpening.jsonl``)."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
+
+FITTINGS_FILE: Final = "sharpening.jsonl"
+
+
+class Fitting(msgspec.Struct, frozen=True):
+    """One fit of a run in progress, a line of ``sharpening.jsonl``."""
+
+    ticks: int
+    problem: str = ""
+    """Why nothing was written."""
+    widths: dict[str, tuple[float, float]] = {}
+    """Half-widths of the plant's 95 % intervals as shares of the values, by parameter: at the run's start, and now."""
+
+    def line(self) -> str:
+        """Describe it in one line."""
+        widths = (f"{name} ±{before:.1%} to ±{now:.1%}" for name, (before, now) in self.widths.items())
+        return f"{self.ticks} ticks: {self.problem or ', '.join(widths) or 'no parameter is determined'}"
+
+
+def read_fittings(folder: Path) -> list[Fitting]:
+    """Complete lines of a run's ``sharpening.jsonl``; empty without the file."""
+    with contextlib.suppress(OSError):
+        lines = read_file(folder / FITTINGS_FILE, MAX_JSON_BYTES).splitlines(keepends=True)
+        return [msgspec.json.decode(line, type=Fitting) for line in lines if line.endswith(b"\n")]
+    return []
