@@ -104,7 +104,7 @@ def benchmark(
         verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
         if isinstance(model, Refused) or isinstance(verdict, Refused):
             assert isinstance(verdict, Refused)
-            return complain(_VERB, f"--file: '{path}' was refused at {verdict.stage}: {verdict.reason}")
+            return complain(_VERB, f"--file: '{path}' is refused at {verdict.stage}: {verdict.reason}")
         policies.append(MeasuredPolicy(path.name, model, {}))
     if not policies or hidden:
         if find_spec("onnx") is None:

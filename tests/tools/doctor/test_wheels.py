@@ -35,7 +35,7 @@ def test_a_wheel_that_kills_its_process_is_caught_and_named() -> None:
     facts = read_wheel(dying("import os, signal; os.kill(os.getpid(), signal.SIGILL)"))
     check = check_wheel(facts)
     assert check.verdict.value == "FAIL"
-    assert "dies with SIGILL: it uses instructions that this processor lacks" in check.found
+    assert "crashes with SIGILL: it uses instructions that this processor lacks" in check.found
     assert check.remedy == f"{sys.executable} -m pip install 'pytest<{facts.version}'"
 
 
