@@ -128,8 +128,8 @@ def _estimates(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
             message = f"the angle from which '{name}' is estimated may turn by half a turn in a lease of {gap_s:g} s"
             yield (
                 ("rig", "lease_periods"),
-                f"{message}, whose frames may be lost: the estimate then has the wrong sign; measure it, or shorten the "
-                "lease",
+                f"{message}, whose frames may be lost: the estimate then has the wrong sign; measure it, or shorten "
+                "the lease",
             )
         elif max_acceleration is not None and name == box.velocity and name in box.sensor_error:
             lag = lag_s(rig, name, period_s, rig.lease_periods)
