@@ -10,6 +10,8 @@ from msgspec import UNSET
 from onrig.runtime.config.problem import Finding
 from onrig.runtime.run_config import RunConfig
 
+MAX_LEASE_S: Final = 10.0
+"""Longest time for which a rig may hold its last command, by its lease or its watchdog: a period at the lowest rate."""
 _MIN_FEEDINGS: Final = 2
 """Minimum number of samples within a watchdog's timeout; it is fed once per sample."""
 
@@ -73,6 +75,12 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
                 f"{watchdog_s:g} s is less than {_MIN_FEEDINGS} periods of {period_s:g} s; it is fed once per period"
             )
             yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"
+        elif watchdog_s > MAX_LEASE_S:
+            message = f"without its driver the rig would hold the last command for {watchdog_s:g} s"
+            yield (
+                ("device", "driver", "watchdog_s"),
+                f"{message}; the maximum is {MAX_LEASE_S:g} s, at device.driver.watchdog_s",
+            )
     elif device.attended is not True:
         message = (
             "this rig does not become safe once the driver has stopped: give the timeout of the motor controller's own "

@@ -14,7 +14,7 @@ from onrig.runtime.config.problem import Finding, parse_path
 from onrig.runtime.explore.checks import exploration_findings
 from onrig.runtime.explore.schedule import depends_on_episode_only, min_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise
-from onrig.runtime.lease import describe_lease, driver_findings
+from onrig.runtime.lease import MAX_LEASE_S, describe_lease, driver_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
@@ -31,8 +31,6 @@ Corners = Sequence[tuple[str, Mapping[str, float]]]
 """Start states at the ends of their intervals, each with its path in the task."""
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
-_MAX_LEASE_S: Final = 10.0
-"""One period at the lowest rate."""
 _SAME_POSITION_TOLERANCE_M: Final = 1e-6
 _MAX_NOISE_VALUES: Final = 10_000_000
 """Limit on steps per episode times actuators, because an episode's noise is held in memory."""
@@ -67,11 +65,11 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:
         location = "exploration.near_envelope"
         yield parse_path(location), f"limits.envelope is required as well, at {location}"
-    if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > _MAX_LEASE_S:
+    if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > MAX_LEASE_S:
         yield (
             ("rig", "lease_periods"),
             f"the device would hold the last command of a dead host for {lease_s:g} s; the maximum is "
-            f"{_MAX_LEASE_S:g} s, at rig.lease_periods",
+            f"{MAX_LEASE_S:g} s, at rig.lease_periods",
         )
     limit_problems = [*limit_findings(config)]
     yield from limit_problems or _start_findings(config)

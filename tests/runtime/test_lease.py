@@ -75,6 +75,7 @@ def test_nobody_attends_a_service() -> None:
             "device.attended",
             "only a driver without a watchdog needs this",
         ),
+        (driven(3600.0), "device.driver.watchdog_s", "hold the last command for 3600 s; the maximum is 10 s"),
         (driven(0.03), "device.driver.watchdog_s", "0.03 s is less than 2 periods of 0.02 s"),
         (driven(pace="lockstep"), "device.pace", "a driver controls hardware: expected real time"),
         (

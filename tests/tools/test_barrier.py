@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from onrig.hw.rig import Sensor
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Rule
 from onrig.runtime.replay.promise_watch import WINDOW, SlidingWindowTest, claimed_share
@@ -89,6 +90,13 @@ def test_thirty_percent_beyond_the_uncertainty_are_noticed_within_ten_episodes(f
         strong = msgspec.structs.replace(config, limits=limits)
         outcome = run_sampled(strong, box, 3 * WINDOW, seed=5, scaled={"B_velocity_tilt": share})
         assert withdrawn(outcome, box) == (share > 1.0)
+
+
+def test_a_sensor_that_no_observation_shows_does_not_prevent_the_test(folder: Path) -> None:
+    config, box = loaded(folder)
+    rig = msgspec.structs.replace(config.rig, sensors=(Sensor("temperature", "degC", 0.1), *config.rig.sensors))
+    outcomes = [run_sampled(c, box, 10, seed=3) for c in (config, msgspec.structs.replace(config, rig=rig))]
+    assert outcomes[0].campaign == outcomes[1].campaign
 
 
 def test_an_episode_too_short_to_count_does_not_raise_the_share_that_a_promise_claims(

@@ -175,7 +175,8 @@ class _Batch:
         rig = config.rig
         self._plant: Plant = setup.plant.varied(draw.parameters)
         names = [rig.observations[index].sensor or rig.observations[index].name for index in residuals.order]
-        self._sensors = [names.index(s.name) for s in rig.sensors]
+        # Nothing reads the sensors that no observation shows.
+        self._sensors = [names.index(s.name) if s.name in names else 0 for s in rig.sensors]
         self._resolutions = np.array([s.resolution for s in rig.sensors])[:, None]
         self._order = [[s.name for s in rig.sensors].index(name) for name in names]
         bounds = residuals.errors[self._sensors][:, None]
