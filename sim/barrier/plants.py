@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig, with_targets
+from onrig.runtime import registry
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import error_bound, plant_delay_s_of
 from onrig.runtime.safety.sampled import SampledBox
@@ -190,9 +191,15 @@ def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
         "task": [config.task.name, config.task.episode_s],
         "rate": config.period_us,
         "limits": [limits, box.range, box.nodes, box.horizon_s, box.late_us, box.sensor_error, *delays],
-        "plant": [plant, sorted(box.uncertainty.items())],
+        "plant": [plant, sorted(box.uncertainty.items()), *_code_digests(plant)],
     }
     return {name: _digest(part) for name, part in parts.items()}
+
+
+def _code_digests(plant: Plant) -> list[str]:
+    """SHA-256 of a third-party plant's code, whose physics may change while its parameters do not."""
+    origin = registry.origin_of(registry.PLANTS, str(plant.__struct_config__.tag))
+    return [] if origin is None else [origin.sha256]
 
 
 def _digest(part: Any) -> str:

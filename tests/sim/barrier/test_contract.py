@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.runtime import registry
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.safety.barrier_file import decode, encode
-from onrig.sim.barrier.plants import draw_plants
+from onrig.sim.barrier.plants import draw_plants, table_problems
 from onrig.tools.load import load, load_for_rig, replace_device
 from tests.sim.barrier.beam import BEAM, beam, computed, with_table
 
@@ -40,6 +41,15 @@ def test_a_table_of_something_else_is_refused_by_name(bench: Path, part: str, ch
     assert f"computed for another {part}: compute it again with `onrig safety CONFIG --barrier`" in problem(
         bench, change
     )
+
+
+def test_a_table_for_other_code_of_the_plant_is_refused(bench: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, box = with_table(bench)
+    assert not list(table_problems(config, box))
+    edited = registry.Origin("plant.py", "", "a" * 64)
+    monkeypatch.setattr(registry, "origin_of", lambda group, name: edited)
+    [(_, message)] = table_problems(config, box)
+    assert "computed for another plant" in message
 
 
 def test_a_table_that_fits_is_accepted_and_its_hash_is_recorded(bench: Path) -> None:
