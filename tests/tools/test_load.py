@@ -256,6 +256,7 @@ def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_
     there, other = os.openpty()
     paced = ["device.pace=realtime"]
     save_resolved(load_for_rig("pendulum-hardware", paced, port="/dev/ttyUSB7"), tmp_path / "config.yaml")
+    (tmp_path / "meta.json").touch()
     config = prepare_resumption(tmp_path, "pendulum-hardware", paced, os.ttyname(other)).config
     assert config.device.port is not None
     assert (config.device.port.path, config.device.twin) == (os.ttyname(other), None)
