@@ -86,12 +86,7 @@ def _check_declared(info: ValueInfo, value: Value) -> None:
         raise ModelRefused("shapes", f"{info.name!r} is declared as (type, shape) {declared}, but is {inferred}")
 
 
-def check_graph(
-    model: OnnxModel,
-    ports: Ports,
-    max_parameters: int,
-    max_operations: int,
-) -> Cost:
+def check_graph(model: OnnxModel, ports: Ports, max_parameters: int, max_operations: int) -> Cost:
     """Infer the shapes of a graph with checked operators; return its cost or raise ModelRefused.
 
     Reasons for a refusal: inputs and outputs other than ``ports``, names defined twice or used before definition,

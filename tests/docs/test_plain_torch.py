@@ -52,4 +52,4 @@ def test_an_algorithm_that_promises_every_bit_is_held_to_it(lab: Path) -> None:
         .replace("    bit_identical_trials = False\n", "")
         .replace(bits, f"{bits} * (1 + 1e-6 * len(s))")
     )
-    assert "than alone: every bit" in onrig(lab, "check", "run.yaml", code=2)
+    assert "a trial alone and among other trials differ: every bit" in onrig(lab, "check", "run.yaml", code=2)

@@ -103,7 +103,7 @@ class Infinite(Uniform):
 
 class Amnesiac(Uniform):
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        self._stored = int(state["stored"])
+        self._n_stored = int(state["stored"])
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,7 @@ _OPENED_OTHERWISE: Final = {
     "tools/reports/experiment.py": "plots that it has just drawn",
     "tools/reports/style.py": "our own page",
     "tools/first_rig.py": "shipped configurations",
+    "tools/identification/sharpening.py": "files that it appends to, in a folder that was checked",
     "tools/web/live_view.py": "a file that it appends to, in a folder that was checked",
     "tools/web/server.py": "our own page",
 }

@@ -85,7 +85,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "an estimate's sign": (
         "pendulum",
         [DERIVED.format(0), ERROR.format(3), "rig.lease_periods=11"],
-        "may turn by half a turn in a lease of 0.22 s, whose frames may be lost: the estimate then has the wrong sign",
+        "a lease of 0.22 s, whose frames may be lost, so that the estimate has the wrong sign",
     ),
     "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s; the maximum is 10 s"),
     "lease without a prediction": (

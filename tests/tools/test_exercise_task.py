@@ -47,7 +47,7 @@ BROKEN = [
     ("infinite", "gives inf at the observation "),
     ("random", "returns different results for the same input"),
     ("whole", r"returns values of shape \(9, 2\) for 9 observations"),
-    ("alone", "alone at the observation"),
+    ("alone", "single evaluation at the observation"),
     ("changes", "changes its argument arrays"),
 ]
 

@@ -110,7 +110,7 @@ def test_synthetic_experiences_need_a_rig_that_sees_the_plants_whole_state() -> 
     estimate = "rig.observations=[{name: angle, unit: rad, low: -3, high: 3}, " + (
         "{name: velocity, unit: rad/s, low: -30, high: 30, derivative_of: angle}]"
     )
-    bound = "limits.predicted.sensor_error={velocity: 0.7}"
+    bound = "limits.predicted.sensor_error={velocity: 3.2}"
     assert load("pendulum", [estimate, bound]).rig.observations[1].derivative_of == "angle"
     told = refusal(estimate, bound, "selection.synthetic={states: 0.1}")
     assert any("'velocity' is an estimate from 'angle'" in t and t.endswith("at selection.synthetic") for t in told)
@@ -256,6 +256,7 @@ def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_
     there, other = os.openpty()
     paced = ["device.pace=realtime"]
     save_resolved(load_for_rig("pendulum-hardware", paced, port="/dev/ttyUSB7"), tmp_path / "config.yaml")
+    (tmp_path / "meta.json").touch()
     config = prepare_resumption(tmp_path, "pendulum-hardware", paced, os.ttyname(other)).config
     assert config.device.port is not None
     assert (config.device.port.path, config.device.twin) == (os.ttyname(other), None)

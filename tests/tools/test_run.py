@@ -21,7 +21,7 @@ class Over:
 
     started = True
     actuators = "safe"
-    whole = Completeness(complete=True, rows=ItemCount(3, 3))
+    completeness = Completeness(complete=True, rows=ItemCount(3, 3))
 
     def __init__(self, *of: object, resumes: bool, signals: bool) -> None:
         pass

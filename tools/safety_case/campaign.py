@@ -44,7 +44,7 @@ _INVALID_ACTIONS: Final[tuple[Callable[[int], Proposal], ...]] = (
 class Adversary:
     """Hostile control law with the interface of a policy session."""
 
-    plain: Final = True
+    has_basic_ports: Final = True
     native: Final = False
 
     def __init__(self, law: Law) -> None:

@@ -78,7 +78,7 @@ class LossyLine:
 class _Restless:
     """A policy that jumps, creeps, and now and then is no answer at all."""
 
-    plain = True
+    has_basic_ports = True
     native = False
 
     def __init__(self, config: RunConfig, rng: random.Random) -> None:

@@ -140,7 +140,7 @@ def parts(
             durations=lambda: None,
         ),
         promise=None,
-        builder=SimpleNamespace(gaps=0, began=(-1, -1, 0), add=lambda records: None),
+        builder=SimpleNamespace(gaps=0, episode_start=(-1, -1, 0), add=lambda records: None),
         memory=SimpleNamespace(storage=SimpleNamespace(inserted=100)),
         policies=Policies(),
         loop_state=KeptLoopState(None if state is None else encode_state(state)),

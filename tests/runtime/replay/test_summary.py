@@ -39,7 +39,7 @@ def parts(normalized: float | None = 0.9) -> Any:
         memory=SimpleNamespace(
             offered=990,
             strategy="FIFO[Uniform]",
-            keeper=SimpleNamespace(nbytes=24, refused=4),
+            keeper=SimpleNamespace(nbytes=24, n_rejected=4),
             storage=SimpleNamespace(stored=3, capacity=10, nbytes=320, meta=meta, digest=lambda: bytes([0xAB, 0xCD])),
         ),
     )

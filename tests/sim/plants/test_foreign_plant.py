@@ -207,7 +207,7 @@ def test_a_cart_pole_with_cosines_runs(site: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("misspelt", "raises AttributeError: '_Scalar' object has no attribute 'cosine'"),
+        ("misspelt", "raises AttributeError: '_ScalarMaths' object has no attribute 'cosine'"),
         ("for_floats", "raises TypeError: only "),
         ("short", "returns derivatives of 3 values, for 4 states"),
         ("at_a_corner", "raises ZeroDivisionError: float division by zero"),

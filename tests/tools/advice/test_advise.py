@@ -179,4 +179,4 @@ def test_a_race_goes_on_only_with_the_plugins_of_its_trials(
     old = Plugin("onrig.samplers", "Uniform", "lab", "1.0", "a" * 64)
     (folder / "meta.json").write_text(json.dumps({**meta, **plugin_records([old])}))
     assert advised(run, "upgraded", "--resume") == 2
-    assert "'Uniform' of samplers was lab 1.0 (sha256 aaaaaaaaaaaa) and is Onrig's own here" in capsys.readouterr().err
+    assert "'Uniform' of samplers was lab 1.0 (sha256 aaaaaaaaaaaa) and is built-in here" in capsys.readouterr().err

@@ -89,7 +89,7 @@ def test_updates_that_do_not_divide_the_steps_are_kept_exactly() -> None:
         (["exploration.over=steps"], r"exploration in trials depends only on the number of the episode"),
         (
             ["learner={algorithm: ppo, ppo: {steps: 200, batch: 20}}", "exploration={process: own, friction: 0.5}"],
-            r"trials of ppo explore by their own noise",
+            r"trials of ppo explore with the policy's own noise",
         ),
     ],
 )

@@ -286,7 +286,7 @@ def test_a_run_that_ended_by_itself_is_a_check_that_fails_and_keeps_what_was_mea
 class Over:
     """A run that has ended, and its ring."""
 
-    written = 0
+    n_written = 0
 
     def poll(self) -> int:
         return 5

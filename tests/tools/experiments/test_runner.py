@@ -134,7 +134,9 @@ def test_a_full_disk_ends_it_and_leaves_what_was_whole(
     assert specs.trial_files(tmp_path) == specs.trial_files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("slots", "at_once", "sizes"), [(1, 16, [13, 13, 12, 12]), (8, 16, [7, 7, 7, 7, 7, 7, 7, 1])])
+@pytest.mark.parametrize(
+    ("slots", "n_joint_trials", "sizes"), [(1, 16, [13, 13, 12, 12]), (8, 16, [7, 7, 7, 7, 7, 7, 7, 1])]
+)
 def test_units_are_of_equal_size_and_enough_for_all(
     cells: list[Cell], slots: int, n_joint_trials: int, sizes: list[int]
 ) -> None:

@@ -29,5 +29,5 @@ def test_the_ends_of_the_unit_interval_give_ranks() -> None:
 
 @pytest.mark.parametrize(("n", "alpha"), [(0, 1.0), (5, -0.1), (5, float("nan")), (5, float("inf"))])
 def test_no_law_is_refused(n: int, alpha: float) -> None:
-    with pytest.raises(ValueError, match="no rank law"):
+    with pytest.raises(ValueError, match="expected at least one rank and a finite exponent"):
         RankLaw(n, alpha)
