@@ -172,7 +172,7 @@ def test_the_command_prints_both_campaigns(capsys: pytest.CaptureFixture[str]) -
     assert main(["safety", "pendulum", "--episodes", "12", "--lockstep", "6"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert "pendulum: 12 episodes through the tick's core: 0 breaches, worst margin" in out
-    assert "pendulum: 6 episodes through the twin's stack: 0 breaches, worst margin" in out
+    assert "pendulum: 6 episodes through the complete stack: 0 breaches, worst margin" in out
 
 
 def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,7 +110,7 @@ def test_a_worker_that_dies_costs_its_unit_alone(tmp_path: Path, cells: list[Cel
 
 def test_workers_that_do_not_start_are_told_of(tmp_path: Path, cells: list[Cell]) -> None:
     workers = LocalWorkers(1, "tests.tools.experiments.no_such_engine")
-    with pytest.raises(NoWorkers, match=r"do not start.*No module named"):
+    with pytest.raises(NoWorkers, match=r"could not start.*No module named"):
         list(workers.run([Unit(cells[0], (0,))]))
     workers.close()
 
