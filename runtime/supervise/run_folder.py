@@ -336,7 +336,13 @@ def _git() -> tuple[str | None, bool | None]:
     try:
         revision, status = (
             subprocess.run(
-                ["git", *arguments], cwd=here, capture_output=True, text=True, timeout=5, check=True
+                # Without locks: killed at the timeout, git would leave index.lock in the user's repository.
+                ["git", "--no-optional-locks", *arguments],
+                cwd=here,
+                capture_output=True,
+                text=True,
+                timeout=5,
+                check=True,
             ).stdout.strip()
             for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", ":/", _RESULTS_PATHSPEC])
         )

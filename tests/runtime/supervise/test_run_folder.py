@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from onrig.runtime.run_state.folder_access import FolderBusy, claim, lock_folder
 from onrig.runtime.supervise.run_folder import (
     Resumption,
     complete_summary,
+    environment_facts,
     fresh_folder,
     reopen_run_folder,
     seal_run_folder,
@@ -88,6 +90,19 @@ def test_of_two_runs_that_begin_in_one_folder_at_once_the_second_leaves_the_firs
         write_run_folder(folder, msgspec.structs.replace(PENDULUM, seed=7))
     assert load_resolved(folder / "config.yaml") == PENDULUM
     assert read_fields(folder / "meta.json")["seed"] == PENDULUM.seed
+
+
+def test_git_is_asked_without_a_lock_that_a_kill_would_leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    before = subprocess.run
+
+    def run(command: list[str], **options: Any) -> Any:
+        asked.append(command)
+        return before(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    environment_facts()
+    assert [command[:2] for command in asked] == [["git", "--no-optional-locks"]] * 2
 
 
 def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -146,4 +147,5 @@ def test_the_space_covers_an_angle_that_is_rounded_beyond_half_a_turn(resolution
     for angle in (-np.pi, np.pi):
         seen = np.array([round(angle / resolution) * resolution / np.pi, 0.0], np.float32)
         assert env.single_observation_space.contains(seen)
+    assert isinstance(env.single_observation_space, gymnasium.spaces.Box)
     assert env.single_observation_space.high[0] < 1.0002
