@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import onrig.learner.sampler_settings  # noqa: F401  in these tests no other package can be imported
 from onrig.runtime import registry
 from onrig.runtime.memory.strategy import parse_strategy
 
