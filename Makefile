@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard hw/native/*.[ch]) h
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onrig needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -c 'from onrig.hw.native import state; s = state(); print("C library:", s.variant, s.reason)'
+	$(BIN)/python -c 'from onrig.hw.native import library_state; s = library_state(); print("C library:", s.variant, s.reason)'
 	touch $@
 
 run: setup
