@@ -93,7 +93,7 @@ class Agent:
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
         self.sampler_was_reset = False
-        """Whether the sampler's notes were reset because they belonged to another memory."""
+        """Whether the sampler's state was reset because it belonged to another memory."""
         required_signals = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
         self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required_signals}
         """Signals sent to the rig: the TD error, for display, and those that the retention strategy requires."""

@@ -67,7 +67,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     normalization: Normalization | UnsetType = UNSET
     """Normalisation: ``layer`` of the critics' hidden units, ``batch`` of the inputs of all layers (none)."""
     dropout: Fraction | UnsetType = UNSET
-    """Probability with which each hidden unit of the critics is dropped, in targets and updates (0)."""
+    """Dropout probability of the critics' hidden units, in targets and updates (SAC: 0)."""
     targets: Targets | UnsetType = UNSET
     """Target networks that follow the critics (averaged), or none: the critics are then their own targets."""
     beta1: Fraction | UnsetType = UNSET

@@ -146,7 +146,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     """Source of the actions; unset: the policies. ``trainer``: a Python program, through the environment of
     ``onrig.make`` (which sets this key)."""
     evaluator: Literal["auto", "onnxruntime"] = "auto"
-    """Evaluator of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
+    """Inference backend of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
     """Timeout of the loop's wait for the learner: at the start, and in lockstep at every barrier."""
     checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0

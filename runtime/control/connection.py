@@ -67,8 +67,8 @@ def check_pace(config: RunConfig, hello: Hello) -> None:
 
 def check_reset(config: RunConfig, hello: Hello) -> None:
     """Check that each episode can start with a reset, by the device or a controller; raises DeviceMismatch."""
-    controlled = config.task.reset is not None and not config.lockstep
-    if not hello.capabilities & Capability.RESET and not controlled:
+    has_reset_controller = config.task.reset is not None and not config.lockstep
+    if not hello.capabilities & Capability.RESET and not has_reset_controller:
         raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
 
 

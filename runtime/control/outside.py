@@ -113,7 +113,7 @@ class Confirmation:
     def __init__(self, config: RunConfig, session: DeviceSession, board: Board) -> None:
         self._session, self._board = session, board
         self._confirmation_s = _CONFIRMATION_PERIODS * config.wall_period_ns * 1e-9
-        self._safe = config.rig.safe_counts
+        self._safe_counts = config.rig.safe_counts
         self._output_check = SafeOutputCheck(config.rig)
         self._armed_frame: int | None = None
         self._safe_frame: int | None = None
@@ -141,7 +141,7 @@ class Confirmation:
         board = self._board
         if self.contradiction is None:
             self.contradiction = self._output_check.check(state)
-        if not shows_safe(state, self._safe):
+        if not shows_safe(state, self._safe_counts):
             board[Word.SAFE_NS] = 0
             board[Word.SAFE_SINCE_NS] = 0
         elif self._armed_frame is None or is_before(self._armed_frame, state.frame):

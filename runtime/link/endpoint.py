@@ -43,7 +43,7 @@ class TcpEndpoint(NamedTuple):
 
     @property
     def addresses(self) -> tuple[tuple[str, bool], ...]:
-        """Endpoints to try, each with whether ZeroMQ's IPv6 option is needed.
+        """Endpoints to try, each with a flag: whether it needs ZeroMQ's IPv6 option.
 
         A name may have addresses of both families while the rig listens at only one.
         """

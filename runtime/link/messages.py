@@ -114,7 +114,7 @@ class Pull(msgspec.Struct, frozen=True, tag="pull"):
     wait_ms: int = 0
     max_rows: int = 16_384
     heard: int = 0
-    """Number of the last probation result received; such results accompany rows and do not end a wait."""
+    """Number of the last probation result received.  Results are sent along with rows; they do not end a wait."""
 
 
 class Ruling(msgspec.Struct, frozen=True):

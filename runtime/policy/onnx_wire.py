@@ -173,7 +173,7 @@ def _to_float(raw: int) -> float:
 def _read_tensor(fields: Fields) -> tuple[str, Array]:
     """Read a TensorProto as (name, read-only array); checks its size against its dimensions."""
     name = fields.text(8)
-    dims = fields.numbers.get(1, [])
+    dims = fields.scalars.get(1, [])
     if fields.number(14) != 0:
         raise format_refusal(f"tensor {name!r} has external data, which policies may not use")
     data_type = fields.number(2)
@@ -188,8 +188,8 @@ def _read_tensor(fields: Fields) -> tuple[str, Array]:
     sources = [field for field in (4, 7, 9, 10) if fields.has(field)]
     if sources != [9] and sources != [_TYPED_DATA[data_type]]:
         raise format_refusal(f"tensor {name!r} of type {data_type} has its elements in the fields {sources}")
-    if sources[0] in fields.numbers:
-        values = fields.numbers[sources[0]]
+    if sources[0] in fields.scalars:
+        values = fields.scalars[sources[0]]
         if len(values) != count:
             raise format_refusal(f"tensor {name!r} has {len(values)} elements; its dimensions {dims} need {count}")
         array: Array = np.array(values, dtype=dtype)
@@ -221,9 +221,9 @@ def _read_attribute(fields: Fields) -> tuple[str, Attribute]:
     elif field == 5:
         value = _read_tensor(fields.message(5))[1]
     elif field == 7:
-        value = tuple(_to_float(raw) for raw in fields.numbers.get(7, []))
+        value = tuple(_to_float(raw) for raw in fields.scalars.get(7, []))
     else:
-        value = tuple(fields.numbers.get(8, []))
+        value = tuple(fields.scalars.get(8, []))
     return name, Attribute(kind, value)
 
 

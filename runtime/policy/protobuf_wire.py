@@ -61,13 +61,13 @@ class Fields(NamedTuple):
     """Fields of one message: numbers (varints signed, fixed32 raw), spans of byte strings, and messages."""
 
     data: bytes
-    numbers: dict[int, list[int]]
+    scalars: dict[int, list[int]]
     spans: dict[int, list[Span]]
     messages: dict[int, list[Fields]]
 
     def number(self, field: int) -> int:
         """Return the singular number ``field``, 0 if absent."""
-        values = self.numbers.get(field)
+        values = self.scalars.get(field)
         return values[0] if values else 0
 
     def span(self, field: int) -> Span:
@@ -90,7 +90,7 @@ class Fields(NamedTuple):
 
     def has(self, field: int) -> bool:
         """Return whether ``field`` is present."""
-        return field in self.numbers or field in self.spans
+        return field in self.scalars or field in self.spans
 
     def _decode_text(self, span: Span, max_bytes: int) -> str:
         start, end = span
@@ -139,7 +139,7 @@ class _Reader:
         """Split the bytes of one message into its fields, then those of its inner messages."""
         offset, end = span
         data = self._data
-        numbers: dict[int, list[int]] = {}
+        scalars: dict[int, list[int]] = {}
         spans: dict[int, list[Span]] = {}
         while offset < end:
             self._count_field()
@@ -152,7 +152,7 @@ class _Reader:
                     f"{message.name} has {subject or f'unknown field {field}'}, which policies may not use"
                 )
             expected, repeated = expected_field
-            if not repeated and (field in numbers or field in spans):
+            if not repeated and (field in scalars or field in spans):
                 raise format_refusal(f"{message.name} has field {field} twice")
             if wire == BYTES:
                 length, offset = (
@@ -163,7 +163,7 @@ class _Reader:
                 if not 0 <= length <= end - offset:
                     raise format_refusal(f"{message.name} ends before its field {field} does (truncated at byte {end})")
                 if expected == VARINT and repeated:
-                    numbers.setdefault(field, []).extend(self._read_packed((offset, offset + length)))
+                    scalars.setdefault(field, []).extend(self._read_packed((offset, offset + length)))
                 elif expected == BYTES:
                     spans.setdefault(field, []).append((offset, offset + length))
                 else:
@@ -173,11 +173,11 @@ class _Reader:
                 raise format_refusal(f"{message.name} has field {field} in wire type {wire}, expected {expected}")
             elif wire == VARINT:
                 value, offset = self._read_varint(offset, end)
-                numbers.setdefault(field, []).append(value)
+                scalars.setdefault(field, []).append(value)
             else:
                 if end - offset < 4:
                     raise format_refusal(f"truncated at byte {end}")
-                numbers.setdefault(field, []).append(int.from_bytes(data[offset : offset + 4], "little"))
+                scalars.setdefault(field, []).append(int.from_bytes(data[offset : offset + 4], "little"))
                 offset += 4
         messages: dict[int, list[Fields]] = {}
         for number, kind, field_type in message.inner:
@@ -186,7 +186,7 @@ class _Reader:
                 if len(inner) > field_type.limit:
                     raise format_refusal(f"{len(inner)} {field_type.plural}; at most {field_type.limit} allowed")
                 messages[number] = [self.fields(inner_span, kind) for inner_span in inner]
-        return Fields(data, numbers, spans, messages)
+        return Fields(data, scalars, spans, messages)
 
     def _read_packed(self, span: Span) -> list[int]:
         offset, end = span

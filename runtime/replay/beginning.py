@@ -15,7 +15,7 @@ from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.recovery import Recovery, decode_point, recover
 from onrig.runtime.replay.scoring import ring_reader
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.checksums import Extent
+from onrig.runtime.run_state.checksums import FileChecksum
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.latest import SLOT_SCHEMA, Latest, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingReader
@@ -68,7 +68,7 @@ class StartState(NamedTuple):
     """Whether the process starts the run from the beginning."""
 
     @property
-    def files(self) -> dict[str, Extent]:
+    def files(self) -> dict[str, FileChecksum]:
         """The run's append-only files at the restored checkpoint; empty without one."""
         return files_at_checkpoint(self.upkeep)
 
@@ -117,6 +117,6 @@ def recover_files(
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run was not resumed") from None
 
 
-def files_at_checkpoint(upkeep: Upkeep) -> dict[str, Extent]:
+def files_at_checkpoint(upkeep: Upkeep) -> dict[str, FileChecksum]:
     """Return the run's append-only files at the restored checkpoint; empty without one."""
     return decode_point(upkeep.note).files if upkeep.restored is not None else {}

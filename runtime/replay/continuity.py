@@ -26,7 +26,7 @@ from onrig.runtime.replay.recovery import Point, Recovery, decode_point, encode_
 from onrig.runtime.replay.repetition import repetition
 from onrig.runtime.replay.summary import Parts
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.checksums import Extent, RunningChecksums
+from onrig.runtime.run_state.checksums import FileChecksum, RunningChecksums
 from onrig.runtime.run_state.completeness import Account
 from onrig.runtime.run_state.episodes import read_rows
 from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
@@ -108,7 +108,7 @@ class Continuity:
             n_deviations=self._parts.requests.succession.n_deviations,
         )
 
-    def files(self) -> dict[str, Extent]:
+    def files(self) -> dict[str, FileChecksum]:
         """Return the checksums of the run's append-only files, up to their current ends."""
         logs = (path.name for path in log_files(self._folder))
         return self._checksums.advance((*_APPENDED, *logs))

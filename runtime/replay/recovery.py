@@ -20,7 +20,7 @@ from onrig.runtime.record import Kind
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBackList
-from onrig.runtime.run_state.checksums import EMPTY_EXTENT, SUMMARY_FILE, Extent
+from onrig.runtime.run_state.checksums import EMPTY_EXTENT, SUMMARY_FILE, FileChecksum
 from onrig.runtime.run_state.episodes import EpisodeRow, EpisodeSums, StoredRows, read_rows, truncate_rows
 from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import truncate_index
@@ -46,7 +46,7 @@ class Point(msgspec.Struct, frozen=True):
     """Identity of the run (``meta.json``)."""
     config: str = ""
     """Resolved configuration of the run (YAML)."""
-    files: dict[str, Extent] = {}
+    files: dict[str, FileChecksum] = {}
     """Length and checksum of the run's append-only files at the checkpoint."""
     rolled_back_crc32: int = 0
     """CRC-32 of the list of rolled-back policies."""

@@ -107,7 +107,7 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
 
 
 class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=True):
-    """Reset of a ball on a track by a speed servo with coils that can only pull.
+    """Resets a ball on a track by closed-loop speed control; its coils can only pull.
 
     A start with coils on one side only is reached from ``via``, a position with coils on both sides: the ball is
     stopped there, then accelerated and braked.

@@ -24,22 +24,24 @@ SUMMARY_FILE: Final = "summary.json"
 _CHUNK_BYTES: Final = 1 << 20
 
 
-class Extent(msgspec.Struct, frozen=True, array_like=True):
+class FileChecksum(msgspec.Struct, frozen=True, array_like=True):
     """Length and CRC-32 of a file or its beginning."""
 
     bytes: int = 0
     crc32: int = 0
 
 
-EMPTY_EXTENT: Final = Extent()
+EMPTY_EXTENT: Final = FileChecksum()
 
 
-def extent_of(data: bytes | memoryview) -> Extent:
+def extent_of(data: bytes | memoryview) -> FileChecksum:
     """Return the extent of a file with this content."""
-    return Extent(len(data), zlib.crc32(data))
+    return FileChecksum(len(data), zlib.crc32(data))
 
 
-def measure(path: Path, start: Extent = EMPTY_EXTENT, end: int | None = None, *, whole_lines: bool = False) -> Extent:
+def measure(
+    path: Path, start: FileChecksum = EMPTY_EXTENT, end: int | None = None, *, whole_lines: bool = False
+) -> FileChecksum:
     """Extend a checksum over the bytes of a file that follow ``start``, up to offset ``end`` (None: its end).
 
     ``whole_lines``: only up to the last line break, because a line may be incomplete.  Returns a shorter extent if the
@@ -55,10 +57,10 @@ def measure(path: Path, start: Extent = EMPTY_EXTENT, end: int | None = None, *,
             if not piece:
                 break
             offset, crc = offset + len(piece), zlib.crc32(piece, crc)
-    return Extent(offset, crc)
+    return FileChecksum(offset, crc)
 
 
-def difference(path: Path, expected: Extent, *, may_be_longer: bool = False) -> str | None:
+def difference(path: Path, expected: FileChecksum, *, may_be_longer: bool = False) -> str | None:
     """Describe how a file differs from ``expected``; None if it does not. ``may_be_longer``: it may be longer."""
     if not path.exists():
         return "is missing"
@@ -81,10 +83,10 @@ class RunningChecksums:
     extent.
     """
 
-    def __init__(self, folder: Path, extents: Mapping[str, Extent]) -> None:
+    def __init__(self, folder: Path, extents: Mapping[str, FileChecksum]) -> None:
         self._folder, self._extents = folder, dict(extents)
 
-    def advance(self, names: Iterable[str]) -> dict[str, Extent]:
+    def advance(self, names: Iterable[str]) -> dict[str, FileChecksum]:
         """Extend the checksums of the named files to their current ends; return the extents of all files so far."""
         for name in names:
             with contextlib.suppress(OSError):
@@ -96,7 +98,7 @@ class RunningChecksums:
 class FileList(NamedTuple):
     """Content of ``checksums.json``."""
 
-    files: Mapping[str, Extent] = MappingProxyType({})
+    files: Mapping[str, FileChecksum] = MappingProxyType({})
     """Completed files by their path in the folder."""
     damaged: tuple[str, ...] = ()
     """Files found damaged when the run was resumed, which therefore count as lost."""
@@ -110,7 +112,7 @@ class FileList(NamedTuple):
 
 
 class _Document(msgspec.Struct, frozen=True):
-    files: dict[str, Extent]
+    files: dict[str, FileChecksum]
     damaged: tuple[str, ...]
     crc32: int
     """CRC-32 of the preceding fields as JSON."""
@@ -132,7 +134,7 @@ def read_list(folder: Path) -> FileList:
     return FileList(document.files, document.damaged)
 
 
-def write_list(folder: Path, files: Mapping[str, Extent], damaged: Iterable[str] = ()) -> None:
+def write_list(folder: Path, files: Mapping[str, FileChecksum], damaged: Iterable[str] = ()) -> None:
     """Write ``checksums.json`` durably; raises OSError."""
     files, damaged = dict(sorted(files.items())), tuple(sorted(set(damaged)))
     document = _Document(files, damaged, _crc32(files, damaged))
@@ -140,5 +142,5 @@ def write_list(folder: Path, files: Mapping[str, Extent], damaged: Iterable[str]
     replace_own_file(folder / CHECKSUM_FILE, data, durable=True)
 
 
-def _crc32(files: Mapping[str, Extent], damaged: tuple[str, ...]) -> int:
+def _crc32(files: Mapping[str, FileChecksum], damaged: tuple[str, ...]) -> int:
     return zlib.crc32(msgspec.json.encode((files, damaged)))

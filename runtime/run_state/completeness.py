@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.run_state.checksums import Extent, measure
+from onrig.runtime.run_state.checksums import FileChecksum, measure
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
 from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
@@ -103,7 +103,7 @@ def assess(
     account: Account,
     folder: Path,
     acted: Iterable[int] = (),
-    files: Mapping[str, Extent] | None = None,
+    files: Mapping[str, FileChecksum] | None = None,
     damaged: Iterable[str] = (),
 ) -> Completeness:
     """Compare the account with the run folder.
@@ -154,7 +154,7 @@ def sequence_gap(rows: Sequence[EpisodeRow]) -> str:
     return ""
 
 
-def _truncation_problem(folder: Path, name: str, extent: Extent) -> str:
+def _truncation_problem(folder: Path, name: str, extent: FileChecksum) -> str:
     """Describe a missing or truncated file of this session, whose content is not read again."""
     path = folder / name
     if not path.is_file():

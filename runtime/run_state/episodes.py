@@ -101,8 +101,8 @@ def _float(total: float | None) -> float:
 
 def _sum_in_order(total: float | None, values: NDArray[np.floating]) -> float | None:
     """Sum in the order of the records, so that the digits depend neither on batches nor on restarts."""
-    added = float(np.cumsum(np.concatenate(([_float(total)], values)), dtype=np.float64)[-1])
-    return None if math.isnan(added) else added
+    new_total = float(np.cumsum(np.concatenate(([_float(total)], values)), dtype=np.float64)[-1])
+    return None if math.isnan(new_total) else new_total
 
 
 class EpisodeAccounts:

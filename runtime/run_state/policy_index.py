@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.files import MAX_TABLE_BYTES, read_file
-from onrig.runtime.run_state.checksums import Extent, extent_of
+from onrig.runtime.run_state.checksums import FileChecksum, extent_of
 
 INDEX_FILE: Final = "policies/index.csv"
 """Path in a run folder."""
@@ -24,7 +24,7 @@ class PolicyIndex:
         self._path = policies / Path(INDEX_FILE).name
         self._entries = read_index(self._path)
 
-    def get(self, policy_id: int) -> Extent | None:
+    def get(self, policy_id: int) -> FileChecksum | None:
         """Return length and checksum of a policy; None if it is not stored."""
         return self._entries.get(policy_id)
 
@@ -46,17 +46,17 @@ class PolicyIndex:
         self._entries[policy_id] = extent
 
 
-def read_index(path: Path, n_bytes: int | None = None) -> dict[int, Extent]:
+def read_index(path: Path, n_bytes: int | None = None) -> dict[int, FileChecksum]:
     """Read the complete lines of an index (of its first ``n_bytes`` bytes); empty if it cannot be read."""
     try:
         data = read_file(path, MAX_TABLE_BYTES)[:n_bytes]
     except OSError:
         return {}
-    entries: dict[int, Extent] = {}
+    entries: dict[int, FileChecksum] = {}
     for line in data[: data.rfind(b"\n") + 1].splitlines()[1:]:
         try:
             policy_id, size, crc = line.split(b",")
-            entries[int(policy_id)] = Extent(int(size), int(crc, 16))
+            entries[int(policy_id)] = FileChecksum(int(size), int(crc, 16))
         except ValueError:
             continue
     return entries

@@ -17,7 +17,7 @@ class State(enum.IntEnum):
     """State of a run; outside ``RESETTING``, ``RUNNING``, ``FALLBACK`` and ``FADING`` the device is disarmed."""
 
     DISCONNECTED = 0
-    """No connection to the device, whose lease guards it."""
+    """No connection to the device, which applies its safe output when its lease expires."""
     READY = 1
     """Connected and disarmed: between episodes, or waiting for a policy or the barrier."""
     RESETTING = 2

@@ -25,7 +25,7 @@ from onrig.runtime.run_changes import Difference
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.run_state.checksums import CHECKSUM_FILE as CHECKSUMS
-from onrig.runtime.run_state.checksums import SUMMARY_FILE, Extent, measure, read_list, write_list
+from onrig.runtime.run_state.checksums import SUMMARY_FILE, FileChecksum, measure, read_list, write_list
 from onrig.runtime.run_state.completeness import Completeness
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.folder_access import check_folder, check_path
@@ -208,7 +208,7 @@ def _log_resumption(folder: Path, resumption: Resumption) -> None:
     events.close()
 
 
-def _measure_files(folder: Path, names: Iterable[str]) -> dict[str, Extent]:
+def _measure_files(folder: Path, names: Iterable[str]) -> dict[str, FileChecksum]:
     """Return the checksums of the existing files; raises OSError."""
     return {name: measure(folder / name) for name in names if (folder / name).is_file()}
 

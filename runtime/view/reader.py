@@ -1,4 +1,4 @@
-"""Reader of a running run's shared memory, for viewers."""
+"""Access for viewers to the shared memory of a run in progress."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Figures(NamedTuple):
     """Records dropped because the ring was full."""
     gaps: int
     updates: int
-    """Update rate of the learner."""
     updates_per_s: float
+    """Update rate of the learner."""
     score_last20: float | None
     """Mean score of the last 20 training episodes (``onrig.runtime.scoring.measure_of``)."""
     policies_offered: int

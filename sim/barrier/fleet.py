@@ -180,7 +180,7 @@ class Fleet:
             command = setup.fallback_law(seen)
             lost = fleet._draw.lost[k % len(fleet._draw.lost)]
             command = np.where(lost, before, command)
-            if k % _HOST_LOSS_PERIODS == 0:  # not after a lost frame: the lease counts from the last command
+            if k % _HOST_LOSS_INTERVAL == 0:  # not after a lost frame: the lease counts from the last command
                 least[active_lanes] = np.minimum(least[active_lanes], np.where(lost, 1.0, host_loss(seen, command)))
             state, margin = fleet.hold(state, command, 1, previous_command=before)
             least[active_lanes], before = np.minimum(least[active_lanes], margin), command
@@ -199,5 +199,5 @@ class Fleet:
 
 _MIN_ACTIVE_SHARE: Final = 0.8
 """Share of plants above FLOOR below which the others are removed from the arrays."""
-_HOST_LOSS_PERIODS: Final = 2
+_HOST_LOSS_INTERVAL: Final = 2
 """Number of periods between simulated losses of the host."""

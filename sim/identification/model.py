@@ -23,7 +23,7 @@ LAG: Final = "lag_"
 _MAX_FACTOR: Final = 1e3
 """Maximum factor between a positive parameter and its initial guess."""
 _MAX_BEYOND_WALL: Final = 0.05
-"""Maximum distance beyond a wall that a zero or noise can explain, as a share of the half-range."""
+"""Maximum reading beyond a wall attributable to zero error or noise, as a fraction of the half-range."""
 _KINK_STEP: Final = 1e-6
 _KINKED: Final = 2e-4
 """Difference step, as a share of the range, for parameters whose trajectories have kinks (stops, small commands)."""

@@ -70,7 +70,7 @@ class PlantModel:
             )
 
 
-UNSEEN: Final = "no observation is the plant's"
+UNSEEN: Final = "no observation measures the plant's state"
 """Beginning of the message about an unobserved state."""
 
 
@@ -87,7 +87,7 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
         problems.append("the plant has backlash, so its state alone does not determine the next one")
     observed_index = _observed_index(rig)
     problems.extend(
-        f"{UNSEEN} '{name}', without which its next state is unknown"
+        f"{UNSEEN} '{name}', so that its next state is unknown"
         for name in plant.state_names
         if name not in observed_index
     )

@@ -235,8 +235,8 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
         "paper claims; *not reproduced*: at least one is settled the other way; *not settled*: anything else. Two do "
         f'"equally well" if the interval of their difference lies within ±{SAME:g}. Noise is in 1e-2 of the normalised '
         "units.",
-        "The paper shows its results as plots without bounds; only table 6 has numbers, compared with ours in "
-        "[table 6](de-bruin-2018.md#table-6-noise-in-the-mini-batches-pendulum).",
+        "The paper shows its results as plots without bounds; only its table 6 gives numbers; "
+        "[our table 6](de-bruin-2018.md#table-6-noise-in-the-mini-batches-pendulum) compares them with ours.",
     )
     return "\n\n".join(("# De Bruin et al. 2018, claim by claim", *lead, "\n".join((heads, *rows)))) + "\n"
 

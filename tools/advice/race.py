@@ -39,7 +39,7 @@ class Interval(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """Larger distance of a bound from the value."""
+        """Distance from the value to the farther bound."""
         return max(self.value - self.low, self.high - self.value)
 
 

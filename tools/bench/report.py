@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True):
 
     machine: dict[str, Fact]
     stall_floor_us: float
-    """p99.99 of spans of clock reads, each as long as the median call."""
+    """p99.99 duration of a loop that reads the clock for as long as the median call: the machine's own stalls."""
     rows: list[Row]
     checks: list[Check]
 

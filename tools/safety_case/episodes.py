@@ -60,7 +60,7 @@ AFTERMATH_DURATION_S: Final = 2.0
 
 
 class SensorModel(NamedTuple):
-    """Model of the sensors of position and velocity: counts with bounded errors."""
+    """Position and velocity sensors: counts with bounded errors."""
 
     resolutions: Array
     extra_error: Array

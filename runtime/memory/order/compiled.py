@@ -210,7 +210,7 @@ class CompiledRankedSlots:
         return slots
 
     def load(self, keys: NDArray[np.uint64]) -> None:
-        """Replace all entries by ``keys``, a copy of :attr:`keys`; see ``RankedSlots.load``."""
+        """Restore all entries from ``keys``, an earlier copy of :attr:`keys`; see ``RankedSlots.load``."""
         slots, sorted_keys = sorted_entries(renumber(keys, self.capacity))
         pointers = sorted_keys.ctypes.data, slots.ctypes.data
         if code := self._functions.onrig_ranked_fill(self.address, *pointers, len(slots)):

@@ -21,7 +21,7 @@ from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.continuity import Continuity
 from onrig.runtime.replay.intake import last_complete_episode
 from onrig.runtime.replay.recovery import Point, encode_point
-from onrig.runtime.run_state.checksums import Extent, extent_of
+from onrig.runtime.run_state.checksums import FileChecksum, extent_of
 from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow, EpisodeSums
 from tests.runtime.samples import PENDULUM
@@ -432,8 +432,8 @@ def test_what_a_killed_run_had_that_was_newer_than_its_checkpoint_is_missing_for
     assert again.account(rows=12).newer == 42 - 7
 
 
-def files_in(present: Any) -> dict[str, Extent]:
-    return msgspec.convert(msgspec.json.decode(present.note)["files"], dict[str, Extent])
+def files_in(present: Any) -> dict[str, FileChecksum]:
+    return msgspec.convert(msgspec.json.decode(present.note)["files"], dict[str, FileChecksum])
 
 
 def test_a_checkpoint_has_the_checksums_of_what_the_run_goes_on_from(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onrig.runtime.run_state.checksums import (
     EMPTY_EXTENT,
-    Extent,
+    FileChecksum,
     RunningChecksums,
     difference,
     extent_of,
@@ -56,12 +56,12 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
 
 def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    growing = RunningChecksums(tmp_path, {"log.mcap": Extent(7, 7)})
+    growing = RunningChecksums(tmp_path, {"log.mcap": FileChecksum(7, 7)})
     for content, whole in ((b"{}\n{", b"{}\n"), (b"{}\n{}\n", b"{}\n{}\n")):
         path.write_bytes(content)
         assert growing.advance(["events.jsonl", "log.mcap"]) == {
             "events.jsonl": extent_of(whole),
-            "log.mcap": Extent(7, 7),
+            "log.mcap": FileChecksum(7, 7),
         }
     path.unlink()
     assert growing.advance(["events.jsonl"])["events.jsonl"] == extent_of(b"{}\n{}\n")
@@ -69,9 +69,12 @@ def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgott
 
 def test_the_list_is_checked_itself(tmp_path: Path) -> None:
     assert read_list(tmp_path).problem == "is missing"
-    write_list(tmp_path, {"a": Extent(3, 9), "summary.json": EMPTY_EXTENT}, ["log.mcap", "log.mcap"])
+    write_list(tmp_path, {"a": FileChecksum(3, 9), "summary.json": EMPTY_EXTENT}, ["log.mcap", "log.mcap"])
     listed = read_list(tmp_path)
-    assert (dict(listed.files), listed.damaged) == ({"a": Extent(3, 9), "summary.json": EMPTY_EXTENT}, ("log.mcap",))
+    assert (dict(listed.files), listed.damaged) == (
+        {"a": FileChecksum(3, 9), "summary.json": EMPTY_EXTENT},
+        ("log.mcap",),
+    )
     assert listed.is_final
     path = tmp_path / "checksums.json"
     content = path.read_bytes()

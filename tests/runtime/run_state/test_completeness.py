@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.run_state.checksums import Extent, measure
+from onrig.runtime.run_state.checksums import FileChecksum, measure
 from onrig.runtime.run_state.completeness import (
     Account,
     FolderContents,
@@ -95,7 +95,7 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
 
     (tmp_path / "policies" / "2.onnx").unlink()
     (tmp_path / "policies" / "3.onnx").write_bytes(b"Third")
-    logs = {"log.mcap": Extent(7, 1), "log-2.mcap": Extent(7, 1)}
+    logs = {"log.mcap": FileChecksum(7, 1), "log-2.mcap": FileChecksum(7, 1)}
     (tmp_path / "log-2.mcap").write_bytes(b"half")
     whole = assess(WHOLE, tmp_path, acted=[3], files=files | logs, damaged=["meta.json", "log.mcap"])
     assert whole.lost == (

@@ -124,7 +124,7 @@ def test_a_state_that_is_estimated_or_not_seen_at_all_is_a_problem() -> None:
     estimated = msgspec.structs.replace(PENDULUM.rig, observations=(angle, estimate))
     first, second = model_problems(estimated, Pendulum())
     assert "'velocity' is an estimate from 'angle'" in first
-    assert "no observation is the plant's 'velocity'" in second
+    assert "no observation measures the plant's state 'velocity'" in second
     blind = msgspec.structs.replace(PENDULUM.rig, observations=(angle,))
     assert ["velocity" in problem for problem in model_problems(blind, Pendulum())] == [True]
 

@@ -81,7 +81,7 @@ class LoopSession:
         keep: bool,
     ) -> None:
         self._name, self._config, self._rate_hz, self._folder = name, config, rate_hz, folder
-        self._swaps_s, self._without, self._progress = swaps_s, without, progress
+        self._swaps_s, self._excluded_parts, self._progress = swaps_s, without, progress
         self._keep_folders = keep
         self._sentinels: Sentinels | None = None
         self._cpu = loop_cpu(config.realtime)
@@ -97,10 +97,10 @@ class LoopSession:
         start_s = time.monotonic()
         sentinel_records: list[SentinelRecords] = []
         with contextlib.ExitStack() as stack:
-            if "sentinel" not in self._without and sys.platform == "linux":
+            if "sentinel" not in self._excluded_parts and sys.platform == "linux":
                 line_cpu = None if self._twin_uses_socket else self._other_cpus[0]
                 self._sentinels = stack.enter_context(Sentinels(CPUS, line_cpu))
-            if "burner" not in self._without:
+            if "burner" not in self._excluded_parts:
                 stack.enter_context(start_burner(self._other_cpus))
             stack.enter_context(restrict_to_cpus(self._other_cpus))  # observers must not share the loop's CPU
             for n, (subject, seconds) in enumerate(slices):
