@@ -45,7 +45,8 @@ ConditionGuard = Callable[[str, ScalarTest], ScalarTest]
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mechanical stops at the ends of an observation's travel, and the penalty for touching them (docs/methods.md, "Walls")."""
+    """Mechanical stops at the ends of an observation's travel, and the penalty for touching them (docs/methods.md,
+    "Walls")."""
 
     observation: str
     """Observation whose ends are the stops."""

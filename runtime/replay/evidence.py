@@ -21,7 +21,7 @@ from onrig.runtime.replay.learners.policy_watch import RolledBackList
 from onrig.runtime.replay.recovery import Point, decode_point
 from onrig.runtime.run_state.checksums import (
     CHECKSUM_FILE,
-    EMPTY_EXTENT,
+    EMPTY_CHECKSUM,
     SUMMARY_FILE,
     FileList,
     difference,
@@ -167,7 +167,7 @@ def _policy_faults(
     folder: Path, evidence: Evidence, is_wanted: Callable[[str], bool], *, lockstep: bool
 ) -> Iterator[Fault]:
     point, is_final = evidence.point, evidence.listed.is_final
-    up_to = None if is_final or point is None else point.files.get(POLICY_INDEX, EMPTY_EXTENT).bytes
+    up_to = None if is_final or point is None else point.files.get(POLICY_INDEX, EMPTY_CHECKSUM).bytes
     index, listed_by_then = read_index(folder / POLICY_INDEX), read_index(folder / POLICY_INDEX, up_to)
     existing = {int(p.stem): p for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()}
     for policy_id, path in sorted(existing.items()):

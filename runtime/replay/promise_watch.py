@@ -36,8 +36,8 @@ class StepCheck(Protocol):
     """Comparison of measured steps with the plants of a promise (``onrig.sim.barrier.one_step``)."""
 
     def count(self, records: NDArray[np.void]) -> tuple[int, int]:
-        """Return the numbers of unexplained and of all steps in consecutive records (dtype ``RecordLayout.dtype``) of one
-        episode; a step is unexplained if no plant of the box reproduces it."""
+        """Return the numbers of unexplained and of all steps in an episode's consecutive records (dtype
+        ``RecordLayout.dtype``); a step is unexplained if no plant of the box reproduces it."""
 
 
 class SlidingWindowTest:

@@ -20,7 +20,7 @@ from onrig.runtime.record import Kind
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBackList
-from onrig.runtime.run_state.checksums import EMPTY_EXTENT, SUMMARY_FILE, FileChecksum
+from onrig.runtime.run_state.checksums import EMPTY_CHECKSUM, SUMMARY_FILE, FileChecksum
 from onrig.runtime.run_state.episodes import EpisodeRow, EpisodeSums, StoredRows, read_rows, truncate_rows
 from onrig.runtime.run_state.policy_index import INDEX_FILE as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import truncate_index
@@ -124,7 +124,7 @@ def recover(
     # From here on data are removed; the result is the same in any order and after any number of interrupted attempts.
     policies = _cut_policies(folder / "policies", newest_policy)
     truncate_index(
-        folder / "policies", point_files.get(POLICY_INDEX, EMPTY_EXTENT).bytes if returns_to_checkpoint else None
+        folder / "policies", point_files.get(POLICY_INDEX, EMPTY_CHECKSUM).bytes if returns_to_checkpoint else None
     )
     if lockstep:
         RolledBackList(folder / "policies").truncate(restored["rolled_back_policies"] if restored is not None else 0)

@@ -31,7 +31,7 @@ class FileChecksum(msgspec.Struct, frozen=True, array_like=True):
     crc32: int = 0
 
 
-EMPTY_EXTENT: Final = FileChecksum()
+EMPTY_CHECKSUM: Final = FileChecksum()
 
 
 def extent_of(data: bytes | memoryview) -> FileChecksum:
@@ -40,7 +40,7 @@ def extent_of(data: bytes | memoryview) -> FileChecksum:
 
 
 def measure(
-    path: Path, start: FileChecksum = EMPTY_EXTENT, end: int | None = None, *, whole_lines: bool = False
+    path: Path, start: FileChecksum = EMPTY_CHECKSUM, end: int | None = None, *, whole_lines: bool = False
 ) -> FileChecksum:
     """Extend a checksum over the bytes of a file that follow ``start``, up to offset ``end`` (None: its end).
 
@@ -90,7 +90,7 @@ class RunningChecksums:
         """Extend the checksums of the named files to their current ends; return the extents of all files so far."""
         for name in names:
             with contextlib.suppress(OSError):
-                extents = self._extents.get(name, EMPTY_EXTENT)
+                extents = self._extents.get(name, EMPTY_CHECKSUM)
                 self._extents[name] = measure(self._folder / name, extents, whole_lines=name.endswith(".jsonl"))
         return dict(self._extents)
 

@@ -31,7 +31,7 @@ _INITIAL_SHARE: Final = 0.1
 _SHRINK_FACTOR: Final = 0.6
 """Factor on the corridor's width after a pass without improvement."""
 _OUTSIDE_COST: Final = 10.0
-"""Penalty per half-width outside the corridor, as a multiple of the absolute return of the trajectory being improved."""
+"""Penalty per half-width outside the corridor, as a multiple of the improved trajectory's absolute return."""
 
 
 class _Corridor(NamedTuple):

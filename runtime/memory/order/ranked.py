@@ -270,7 +270,7 @@ class RankedSlots(Leaves):
         return self._flat_slots
 
     def load(self, keys: NDArray[np.uint64]) -> None:
-        """Restore all entries from ``keys``, an earlier copy of :attr:`keys`; sequence numbers are reassigned, in order.
+        """Restore all entries from ``keys``, a previous :attr:`keys`; sequence numbers are reassigned in order.
 
         Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
         """

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.run_state.checksums import (
-    EMPTY_EXTENT,
+    EMPTY_CHECKSUM,
     FileChecksum,
     RunningChecksums,
     difference,
@@ -24,7 +24,7 @@ from onrig.runtime.run_state.policy_index import PolicyIndex, read_index, trunca
 @given(st.lists(st.binary(max_size=50), max_size=5))
 def test_a_checksum_continues_where_it_left_off(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]) -> None:
     path = tmp_path_factory.mktemp("file") / "file"
-    extent = EMPTY_EXTENT
+    extent = EMPTY_CHECKSUM
     for n, _ in enumerate(pieces):
         path.write_bytes(b"".join(pieces[: n + 1]))
         extent = measure(path, extent)
@@ -51,7 +51,7 @@ def test_a_file_is_compared_with_what_it_was(tmp_path: Path, content: bytes | No
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
-    assert difference(tmp_path, EMPTY_EXTENT) == "is not a regular file"
+    assert difference(tmp_path, EMPTY_CHECKSUM) == "is not a regular file"
 
 
 def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgotten(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgott
 
 def test_the_list_is_checked_itself(tmp_path: Path) -> None:
     assert read_list(tmp_path).problem == "is missing"
-    write_list(tmp_path, {"a": FileChecksum(3, 9), "summary.json": EMPTY_EXTENT}, ["log.mcap", "log.mcap"])
+    write_list(tmp_path, {"a": FileChecksum(3, 9), "summary.json": EMPTY_CHECKSUM}, ["log.mcap", "log.mcap"])
     listed = read_list(tmp_path)
     assert (dict(listed.files), listed.damaged) == (
-        {"a": FileChecksum(3, 9), "summary.json": EMPTY_EXTENT},
+        {"a": FileChecksum(3, 9), "summary.json": EMPTY_CHECKSUM},
         ("log.mcap",),
     )
     assert listed.is_final

@@ -12,7 +12,7 @@ import pytest
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_changes import Difference
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.checksums import EMPTY_EXTENT, difference, extent_of, read_list, write_list
+from onrig.runtime.run_state.checksums import EMPTY_CHECKSUM, difference, extent_of, read_list, write_list
 from onrig.runtime.run_state.completeness import Completeness, ItemCount
 from onrig.runtime.run_state.folder_access import FolderBusy, claim, lock_folder
 from onrig.runtime.supervise.run_folder import (
@@ -200,7 +200,7 @@ def test_what_changes_with_a_resume_is_in_the_events_and_what_was_damaged_is_not
     assert read_list(tmp_path).files.keys() == {"config.yaml", "meta.json"}
     (tmp_path / "meta.json").write_bytes(b"{")
     (tmp_path / "log.mcap").write_bytes(b"log")
-    write_list(tmp_path, {**read_list(tmp_path).files, "log.mcap": extent_of(b"logs"), "episodes.csv": EMPTY_EXTENT})
+    write_list(tmp_path, {**read_list(tmp_path).files, "log.mcap": extent_of(b"logs"), "episodes.csv": EMPTY_CHECKSUM})
     longer = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
     change = Difference(("episodes",), PENDULUM.episodes, longer.episodes)
     reopen_run_folder(tmp_path, Resumption(longer, [change], ["meta.json", "log.mcap"], str(run)))
