@@ -142,7 +142,7 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
 
         def push() -> None:
             link.attach()
-            for n in range(1, 61):
+            for n in range(1, 121):
                 slot, generation = np.zeros(1, "<i8").tobytes(), np.ones(1, "<u4").tobytes()
                 assert link.ask(Feedback(n), slot, generation, np.full(1, n, "<f4").tobytes()) == Accepted()
 
@@ -160,7 +160,7 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
 
         rig.serve_until_idle(each)
         assert wire.n_cuts >= 3
-        assert taken == [float(n) for n in range(1, 61)]
+        assert taken == [float(n) for n in range(1, 121)]
         link._client.close()
 
 

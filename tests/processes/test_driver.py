@@ -36,7 +36,7 @@ def test_the_controllers_watchdog_releases_the_motor_where_the_driver_is_gone(
 
 
 def test_the_driver_releases_the_motor_where_the_loop_is_gone(tmp_path: Path, controller: Motor) -> None:
-    with driven_run(tmp_path, controller.port, *UNHURRIED, "device.driver.watchdog_s=1000") as run:
+    with driven_run(tmp_path, controller.port, *UNHURRIED, "device.driver.watchdog_s=10") as run:
         fall_s(run, controller, WHO["loop"], signal.SIGKILL)
         assert run.ended() == ExitCode.INTERNAL
         assert run.leftover_paths() == []

@@ -115,7 +115,7 @@ class _ViewProcess:
                 if report.kind == "ready":
                     return report.message
                 if report.kind == "error":
-                    code = child.end(_END_S, send_sigterm=False) or ExitCode.INTERNAL
+                    code = child.end(_START_S, send_sigterm=False) or ExitCode.INTERNAL  # it is ending by itself
                     raise ViewError(f"{option}: {report.message}", code)
             if code is not None:
                 log = self._folder / "stderr.log"
