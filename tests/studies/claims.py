@@ -239,10 +239,10 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
         "paper claims; *not reproduced*: at least one is settled the other way; *not settled*: anything else. Two do "
         f'"equally well" if the interval of their difference lies within ±{SAME:g}. Noise is in 1e-2 of the normalised '
         "units.",
-        "At 100 Hz with the discount of .95 no strategy swings the pendulum up, nor does fuzzy Q-iteration on the exact "
-        "model: with the text's moment of inertia, 9.41e-4 kg m², hanging still is optimal with a look-ahead of "
-        "0.2 s. With that of the authors' code, 1.91e-4, it is not ([decisions](../methods.md#decisions)). These trials "
-        "use the text's, so they say nothing about the paper's comparisons there.",
+        "At 100 Hz with the discount of .95 no strategy swings the pendulum up, nor does fuzzy Q-iteration on the "
+        "exact model: with the text's moment of inertia, 9.41e-4 kg m², hanging still is optimal with a look-ahead "
+        "of 0.2 s. With that of the authors' code, 1.91e-4, it is not ([decisions](../methods.md#decisions)). These "
+        "trials use the text's, so they say nothing about the paper's comparisons there.",
         "The paper shows its results as plots without bounds; only its table 6 gives numbers; "
         "[our table 6](de-bruin-2018.md#table-6-noise-in-the-mini-batches-pendulum) compares them with ours.",
     )
