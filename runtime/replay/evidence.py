@@ -35,6 +35,7 @@ from onrig.runtime.run_state.policy_index import read_index
 
 _CONFIG_FILE: Final = "config.yaml"
 _ROWS_FILE: Final = "episodes.csv"
+_EVENTS_FILE: Final = "events.jsonl"
 _ROLLED_BACK_FILE: Final = f"policies/{ROLLED_BACK}"
 
 
@@ -125,8 +126,10 @@ def _identity_faults(folder: Path, evidence: Evidence) -> Iterator[Fault]:
 def _file_faults(folder: Path, evidence: Evidence, is_wanted: Callable[[str], bool]) -> Iterator[Fault]:
     listed, point = evidence.listed.files, evidence.point
     growing = {} if point is None else {name: e for name, e in point.files.items() if name not in listed}
+    # The replay process lists the files at its end; until the list is final, the supervisor still adds events.
+    may_grow = {*growing, *(() if evidence.listed.is_final else (_EVENTS_FILE,))}
     for name, extent in (*listed.items(), *growing.items()):
-        problem = difference(folder / name, extent, may_be_longer=name in growing) if is_wanted(name) else None
+        problem = difference(folder / name, extent, may_be_longer=name in may_grow) if is_wanted(name) else None
         if problem is not None:
             yield Fault(name, problem, _grade(name))
 
