@@ -142,7 +142,7 @@ class TrackingRig(Rig, frozen=True):
 
 
 def with_targets(rig: Rig, targets: tuple[Observation, ...]) -> Rig:
-    """Return the rig with its targets replaced; a plain `Rig` if there are none."""
+    """Return the rig with its targets replaced; without targets, a plain `Rig`."""
     values = {name: getattr(rig, name) for name in Rig.__struct_fields__}
     if targets:
         return TrackingRig(**values, targets=targets)

@@ -78,7 +78,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1
 
     home_under_refer: ClassVar[str] = ""
-    """Module and class of the variant with ReF-ER; empty if there is no such variant."""
+    """Module and class of the variant with ReF-ER; empty without one."""
     limits_policy_steps: ClassVar[bool] = False
     """Whether the algorithm itself limits the size of policy updates; ReF-ER then requires ``rules: none``."""
     needs_episodes: ClassVar[bool] = False

@@ -196,7 +196,7 @@ def print_verdicts(tally: Tally, rules: dict[str, str]) -> int:
     """Print each rule that failed or was not tested, and the counts; returns the exit code."""
     failed, passed, not_run = (tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run"))
     for number in not_run:
-        reasons = tally.skip_reasons(number) or ["there is no check for this kind of device"]
+        reasons = tally.skip_reasons(number) or ["no check exists for this kind of device"]
         print(f"{number} not run ({'; '.join(reasons)}): {rules[number]}")
     for number in failed:
         print(f"{number} FAILED: {rules[number]}")

@@ -52,7 +52,7 @@ def tables(config: RunConfig) -> Iterator[Table]:
 
 
 def _named_parts(task: Task) -> Table | None:
-    """Return a table of named terms, terminations and targets; None if there are none."""
+    """Return a table of named terms, terminations and targets; None if the task has none."""
     rows = []
     choices = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
     for section, named in choices:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from onrig.hw.line import Serial
 from onrig.runtime.config.document import MAX_BYTES
-from onrig.runtime.config.identified import FILE_NAME
+from onrig.runtime.config.identified import FILE_NAME, identification_hash
 from onrig.runtime.control.realtime import resolve_loop_cpu
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import read_file
@@ -176,17 +176,22 @@ def plan_run(
         raise Failure(f"--run-dir: '{folder}' cannot be read: {error.strerror or error}") from None
     if occupied:
         raise Failure(f"--run-dir: '{folder}' {occupied}; choose another folder")
-    files = {} if resume is not None else _identification(str(name), overrides)
+    files = {} if resume is not None else _identification(str(name), overrides, config)
     plan = Plan(str(name or resume), config, folder, port, resumption, files=files)
     if problem := _start_problem(config, folder, plan.option):
         raise Failure(*problem)
     return plan
 
 
-def _identification(name: str, overrides: Sequence[str]) -> dict[str, bytes]:
-    """Copy of the identification that a run begins with."""
+def _identification(name: str, overrides: Sequence[str], config: RunConfig) -> dict[str, bytes]:
+    """Return a copy of the identification that a run begins with; raises Failure if the file has just changed."""
     path = find_identification(name, overrides)
-    return {} if path is None else {FILE_NAME: read_file(path, MAX_BYTES)}
+    if path is None:
+        return {}
+    data = read_file(path, MAX_BYTES)
+    if identification_hash(data) != config.identified:
+        raise Failure(f"identified: '{path}' changed while it was read; start again")
+    return {FILE_NAME: data}
 
 
 def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:

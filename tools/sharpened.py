@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -29,8 +29,17 @@ class Fitting(msgspec.Struct, frozen=True):
 
 
 def read_fittings(folder: Path) -> list[Fitting]:
-    """Complete lines of a run's ``sharpening.jsonl``; empty without the file."""
+    """Read the fits of a run, without damaged lines; empty without the file."""
+    lines, fittings = [], []
     with contextlib.suppress(OSError):
-        lines = read_file(folder / FITTINGS_FILE, MAX_JSON_BYTES).splitlines(keepends=True)
-        return [msgspec.json.decode(line, type=Fitting) for line in lines if line.endswith(b"\n")]
-    return []
+        lines = read_file(folder / FITTINGS_FILE, MAX_JSON_BYTES).splitlines()
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+            fittings.append(msgspec.json.decode(line, type=Fitting))
+    return fittings
+
+
+def write_fitting(file: BinaryIO, fitting: Fitting) -> None:
+    """Append a fit to an open ``sharpening.jsonl``; raises OSError."""
+    file.write(msgspec.json.encode(fitting) + b"\n")
+    file.flush()

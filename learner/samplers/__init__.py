@@ -76,7 +76,7 @@ class Setting(NamedTuple):
     write_probability: float = 1.0
     """Share of the steps that are stored as experiences."""
     inner: str = ""
-    """Sampling in brackets, from which this one draws; empty if there is none."""
+    """Sampling in brackets, from which this one draws; empty without brackets."""
     reserved: int = 0
     """Number of leading slots with experiences of an earlier run, which are never overwritten."""
 

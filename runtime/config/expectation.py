@@ -128,7 +128,7 @@ def _example_number(type_: inspect.IntType | inspect.FloatType, value: Data) -> 
 
 
 def _leading_number(value: Data) -> float | None:
-    """Return a number, or the number at the start of a text; None if there is none."""
+    """Return a number, or the number at the start of a text; None without one."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):

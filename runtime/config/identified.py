@@ -57,8 +57,12 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
                     overrides = {".".join(map(str, (*names, name))): error for name, error in value.items()}
                 for key, setting in overrides.items():
                     document = override(document, f"{key}={msgspec.json.encode(setting).decode()}", origin=str(path))
-    digest = hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest()
-    return override(document, f'{KEY}="{HASH_PREFIX}{digest}"', origin=str(path))
+    return override(document, f'{KEY}="{identification_hash(read_file(path, MAX_BYTES))}"', origin=str(path))
+
+
+def identification_hash(data: bytes) -> str:
+    """Return what the key holds once the file with this content has been applied."""
+    return HASH_PREFIX + hashlib.sha256(data).hexdigest()
 
 
 def identified_file(document: Document, base: Path) -> Path | None:

@@ -61,7 +61,7 @@ class Continuity:
         ring."""
         self._checksums = RunningChecksums(folder, beginning.files)
         self.context: NDArray[np.void] | None = None
-        """Records that the previous process read and that are still in the ring; None if there is no such process."""
+        """Records that the previous process read and that are still in the ring; None in the first process."""
         self._checkpointed_episode = -1
         """Episode of the checkpoint that this process started with, which need not be written again."""
         self._has_new_names = True

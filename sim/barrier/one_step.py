@@ -164,7 +164,7 @@ def _corner_values(intervals: Mapping[str, tuple[float, float]]) -> Iterator[dic
 
 
 def consecutive_steps(records: NDArray[np.void], rig: Rig, order: tuple[int, ...]) -> Steps | None:
-    """Return the steps between an episode's records that follow each other without a gap; None if there are none."""
+    """Return the steps between an episode's consecutive records; None if none follow each other without a gap."""
     first, second = records[:-1], records[1:]
     consecutive = (
         (first["flags"] & (Flag.INVALID | Flag.NO_ACTION) == 0)

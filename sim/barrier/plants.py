@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig, with_targets
-from onrig.runtime.registry import PLANTS, is_third_party, plugin_origin
+from onrig.runtime.registry import PLANTS, plugin_origin
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import error_bound, plant_delay_s_of
 from onrig.runtime.safety.sampled import SampledBox
@@ -187,10 +187,8 @@ def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
     limits.pop("on_withdrawn", None)
     plant = nominal_plant(config, box)
     delays = [] if box.plant_delay_us is msgspec.UNSET else [box.plant_delay_us]
-    code = []
-    if is_third_party(plant):
-        origin = plugin_origin(PLANTS, str(plant.__struct_config__.tag))
-        code = [] if origin is None else [origin.sha256]
+    origin = plugin_origin(PLANTS, str(plant.__struct_config__.tag))
+    code = [] if origin is None else [origin.sha256]
     parts = {
         "rig": with_targets(config.rig, ()),
         "task": [config.task.name, config.task.episode_s],

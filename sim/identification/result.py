@@ -15,6 +15,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import load_document
 from onrig.runtime.config.yaml_nodes import dump_yaml
+from onrig.runtime.files import replace_file
 from onrig.runtime.safety.plant_box import PlantBox, separate_parameter_fields
 from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.safety.sampled import SampledBox
@@ -289,7 +290,7 @@ def _undetermined(
 def write_result(result: Result, path: Path, refusals: Sequence[str] = ()) -> None:
     """Write a result file; ``refusals``: reasons why its configuration cannot use it.  Raises OSError."""
     usage = "; ".join(refusals) or "use it in a run as `identified: FILE`"
-    path.write_text(_HEAD.format(usage) + dump_yaml(msgspec.to_builtins(result)), encoding="utf-8")
+    replace_file(path, (_HEAD.format(usage) + dump_yaml(msgspec.to_builtins(result))).encode())
 
 
 def read_result(path: Path) -> Result:

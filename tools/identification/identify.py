@@ -18,10 +18,11 @@ from onrig.tools.device_process import open_device_line
 from onrig.tools.identification.recorded import (
     IdentifiedPlant,
     NotIdentified,
-    fit_and_write,
+    fit_recorded,
     identify_run,
     missing_library,
     nominal_plant,
+    write_identified,
 )
 from onrig.tools.load import load, load_for_rig, print_problems
 from onrig.tools.ports import missing_port_problem
@@ -219,7 +220,9 @@ def _run_experiment(experiment: Experiment, drive: ExcitationDriver, out: Path, 
         raise NotIdentified(source, error.problems, out) from None
     if experiment.until is not None:
         source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
-    return fit_and_write(experiment.config, experiment.plant, steps, out, source, narrow)
+    config, plant = experiment.config, experiment.plant
+    found = narrow or fit_recorded(config, plant, steps, out, source)
+    return write_identified(config, plant, found, out, source)
 
 
 def _drive_with_progress(

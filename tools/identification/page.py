@@ -11,6 +11,7 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.learner.trials.intervals import Bounds
+from onrig.runtime.files import replace_file
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.result import Parameter, Result
 from onrig.sim.twin.options import ZERO
@@ -157,4 +158,4 @@ def _correlation_chart(result: Result) -> Plot:
 
 def write_page(result: Result, identification: Identification, rig: Rig, path: Path) -> None:
     """Write the page; raises OSError."""
-    path.write_text(identification_page(result, identification, rig).html(), encoding="utf-8")
+    replace_file(path, identification_page(result, identification, rig).html().encode())

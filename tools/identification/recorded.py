@@ -90,7 +90,8 @@ def identify_run(folder: Path, out: Path) -> IdentifiedPlant:
     except ValueError as error:
         raise Failure(f"{folder / 'config.yaml'}: {error}") from None
     source = f"run {folder.resolve().name}, its first {len(steps)} ticks"
-    return fit_and_write(config, plant, steps, out, source)._replace(damage=tuple(damage))
+    identification = fit_recorded(config, plant, steps, out, source)
+    return write_identified(config, plant, identification, out, source)._replace(damage=tuple(damage))
 
 
 def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
@@ -108,22 +109,27 @@ def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
     return steps
 
 
-def fit_and_write(
-    config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str, identification: Fitted | None = None
-) -> IdentifiedPlant:
-    """Fit a plant to steps unless ``identification`` is given; write the result.  Raises Failure, NotIdentified."""
+def fit_recorded(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> Fitted:
+    """Fit a plant to steps; raises Failure, and NotIdentified with a note on an earlier result in ``out``."""
     from onrig.sim.identification.outcome import Implausible
-    from onrig.sim.identification.result import result_of, write_result
     from onrig.tools.identification.experiment import fit_steps
-    from onrig.tools.identification.page import write_page
-    from onrig.tools.identification.refusal import find_conflicts, reversed_channels
 
     try:
-        identification = identification or fit_steps(config, plant, steps)
+        return fit_steps(config, plant, steps)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     except ValueError as error:
         raise Failure(f"{source}: {error}") from None
+
+
+def write_identified(
+    config: RunConfig, plant: Plant, identification: Fitted, out: Path, source: str
+) -> IdentifiedPlant:
+    """Write a result and its page to ``out``; raises Failure, and NotIdentified if channels are reversed."""
+    from onrig.sim.identification.result import result_of, write_result
+    from onrig.tools.identification.page import write_page
+    from onrig.tools.identification.refusal import find_conflicts, reversed_channels
+
     result = result_of(identification, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
     if problems := reversed_channels(identification.connection, config.rig):
         raise NotIdentified(source, problems, out)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,22 +14,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from onrig.runtime.config.identified import FILE_NAME
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.control.realtime import leave_cpu
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.running import find_running
+from onrig.runtime.supervise.child import Child
 from onrig.tools.identification.recorded import (
     MCAP_MISSING_TEXT,
     IdentifiedPlant,
     NotIdentified,
-    fit_and_write,
+    fit_recorded,
     missing_library,
     nominal_plant,
+    write_identified,
 )
-from onrig.tools.sharpened import FITTINGS_FILE, Fitting, read_fittings
+from onrig.tools.sharpened import FITTINGS_FILE, Fitting, read_fittings, write_fitting
 
 if TYPE_CHECKING:
     from onrig.runtime.record import Step
@@ -62,42 +63,40 @@ def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
 @contextlib.contextmanager
 def sharpening_alongside(folder: Path) -> Iterator[None]:
     """Follow the run in ``folder`` in a process of its own; at the end of the context, print its last result."""
-    with (folder / FITTINGS_FILE).open("ab") as fittings, (folder / "stderr.log").open("ab") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=fittings,
-            stderr=errors,
-            start_new_session=True,  # Ctrl-C ends the run, and with it this process
-        )
+    child = Child("sharpening", __name__, [str(folder)], folder / "stderr.log")
+    grace_s = 0.0
     try:
         yield
-        if (folder / FITTINGS_FILE).exists():  # removed with a run that did not start
+        if (folder / "config.yaml").exists():  # removed with a run that did not start
+            grace_s = _MAX_LAST_FIT_S
             print("sharpening the identification (Ctrl-C skips this last fit)", flush=True)
-            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                process.wait(_MAX_LAST_FIT_S)
     finally:
-        process.kill()
-        process.wait()
+        try:
+            child.end(grace_s, send_sigterm=False)
+        except KeyboardInterrupt:
+            child.end(0.0)
+        child.close()
     if fitted := read_fittings(folder):
         print(f"identification: {fitted[-1].line()}")
 
 
 def main() -> int:
-    """Wait until the run in a folder has begun, and follow it."""
+    """Wait until the run in a folder has begun, and follow it with low priority, off the loop's CPU."""
     folder, deadline_s = Path(sys.argv[1]), time.monotonic() + _MAX_START_S
-    while find_running(folder) is None and time.monotonic() < deadline_s:
-        time.sleep(_POLL_INTERVAL_S)
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-
-    def record(fitting: Fitting) -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(fitting) + b"\n")
-        sys.stdout.buffer.flush()
-
+    while find_running(folder) is None and time.monotonic() < deadline_s:
+        time.sleep(_POLL_INTERVAL_S)
     try:
-        follow_run(folder, None, record)
-    except Failure as failure:
+        config = load_resolved(folder / "config.yaml")
+        if not config.lockstep:
+            leave_cpu(config.realtime)
+        with (folder / FITTINGS_FILE).open("ab") as fittings:
+            follow_run(folder, None, lambda fitting: write_fitting(fittings, fitting))
+    except (ConfigError, OSError) as error:
+        print(f"sharpening: {error}", file=sys.stderr)
+        return ExitCode.CONFIGURATION
+    except Failure as failure:  # the last line of the file has its message
         return failure.code
     return ExitCode.OK
 
@@ -180,23 +179,19 @@ def _newest_steps(folder: Path, config: RunConfig) -> list[Step]:
 
 
 def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step], out: Path) -> IdentifiedPlant:
-    from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.sharpening import sharpen
-    from onrig.tools.identification.experiment import fit_steps
 
     source = f"run {folder.resolve().name}, its newest {len(steps)} ticks"
     try:
         plant = nominal_plant(config)
-        found = fit_steps(config, plant, steps)
-    except Implausible as error:
-        raise NotIdentified(source, error.problems, out) from None
+        found = fit_recorded(config, plant, steps, out, source)
+        sharpened = sharpen(earlier, found, plant)
     except ValueError as error:
         raise Failure(f"{source}: {error}") from None
-    sharpened = sharpen(earlier, found, plant)
     if sharpened.departed:
         raise NotIdentified(source, [_departure(change) for change in sharpened.changes], out)
     source = f"{earlier.source}; sharpened by {source}"
-    return fit_and_write(config, plant, steps, out, source, sharpened.identified)
+    return write_identified(config, plant, sharpened.identified, out, source)
 
 
 def _departure(change: Change) -> str:

@@ -58,7 +58,7 @@ _DEPARTURE_NOTE: Final = (
 
 
 def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
-    """Draw and compare the finished trials; None if there are none. Raises OSError."""
+    """Draw and compare the finished trials; None if no trial has finished. Raises OSError."""
     results = read_results(folder, cells)
     usable = [result for result in results if len(result.seeds)]
     if not usable:

@@ -41,12 +41,12 @@ def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[flo
 
 
 def find_run(pid: int, rigs: list[Running]) -> Running | None:
-    """Return the run whose supervisor has this pid; None if there is none."""
+    """Return the run whose supervisor has this pid; None if no run does."""
     return next((rig for rig in rigs if rig.pid == pid), None)
 
 
 def main(arguments: list[str]) -> int:
-    """Halt the run; returns 0 if there is none, or if a frame from its device confirms safe outputs."""
+    """Halt the run; returns 0 without a run, or if a frame from its device confirms safe outputs."""
     if len(arguments) != 1 or not arguments[0].isdigit():
         return 0  # systemd reports no main process: there is nothing to halt
     run = find_run(int(arguments[0]), running_rigs())

@@ -20,7 +20,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """List the ports; returns the exit code: 0 even if there are none."""
+    """List the ports; returns the exit code: 0 even without ports."""
     from onrig.tools.port_list import show
 
     return show(options.json)

@@ -60,7 +60,7 @@ class Watcher:
         return True
 
     def next(self, timeout_s: float) -> bytes | None:
-        """Wait for the next message; None if there is none within ``timeout_s``, empty after ``end``."""
+        """Wait for the next message; None if none arrives within ``timeout_s``, empty after ``end``."""
         try:
             return self._frames.get(timeout=timeout_s)
         except queue.Empty:

@@ -128,7 +128,7 @@ class PolicyAdmission:
     def reinstate(self, after: int = 0) -> int:
         """Put the newest stored policy into the slot that is still admissible and has an id above ``after``.
 
-        Returns its id, or 0 if there is no such policy.  Its latency is not checked again.
+        Returns its id, or 0 if the run has no such policy.  Its latency is not checked again.
         """
         for policy_id in reversed(self._folder.ids()):
             if policy_id <= after:

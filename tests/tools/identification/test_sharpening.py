@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from onrig.runtime.config.identified import FILE_NAME
@@ -19,7 +18,7 @@ from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification import driving, sharpening
 from onrig.tools.identification.sharpening import follow_run
 from onrig.tools.load import load
-from onrig.tools.sharpened import Fitting, read_fittings
+from onrig.tools.sharpened import FITTINGS_FILE, Fitting, read_fittings, write_fitting
 from tests.tools.identification.test_verb import SETTINGS, SHORT, few
 
 PARTS = [f"{name}={value}" for name, value in SHORT.items()]
@@ -90,8 +89,11 @@ def test_a_run_in_progress_is_followed_to_its_end(
     assert all(now < before for before, now in fitted[-1].widths.values())
     assert "gain_per_v_s2 ±" in fitted[0].line()
     assert read_result(tmp_path / "out" / FILE_NAME) == found.result
-    (tmp_path / "sharpening.jsonl").write_bytes(b"".join(msgspec.json.encode(f) + b"\n" for f in fitted) + b'{"ti')
-    assert read_fittings(tmp_path) == fitted
+    with (tmp_path / FITTINGS_FILE).open("ab") as file:
+        for fitting in fitted:
+            write_fitting(file, fitting)
+            file.write(b'{"ti\n')
+    assert read_fittings(tmp_path) == fitted, "damaged lines cost nothing else"
 
 
 def test_it_needs_a_run_that_began_with_an_identification(

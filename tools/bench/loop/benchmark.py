@@ -241,7 +241,7 @@ def benchmark(args: Request) -> int:
     except ConfigError as error:
         return print_problems(error)
     if cyclictest.find() is None and "cyclictest" not in without:
-        print("cyclictest is not installed, so there is no comparison with it: install rt-tests", file=sys.stderr)
+        print("cyclictest is not installed, so the comparison with it is left out: install rt-tests", file=sys.stderr)
     weights = [s.seconds + START_UP_S for _, _, slices in plans for s in slices]
     progress = progress_for(sum(weights))
     results: list[RateResults] = []
