@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -189,14 +189,18 @@ def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step]
     except ValueError as error:
         raise Failure(f"{source}: {error}") from None
     if sharpened.departed:
-        raise NotIdentified(source, [_departure(change) for change in sharpened.changes], out)
+        raise NotIdentified(source, [_departure(sharpened.changes)], out)
     source = f"{earlier.source}; sharpened by {source}"
     return write_identified(config, plant, sharpened.identified, out, source)
 
 
-def _departure(change: Change) -> str:
-    values = f"{change.name} {change.before:.4g}, now {change.now:.4g} {change.unit}".rstrip()
-    return f"the plant has left the identification: {values} (p {change.p_value:.1g})"
+def _departure(changes: Sequence[Change]) -> str:
+    """Describe the parameters of a plant that has left its identification, the most changed first."""
+    described = [
+        f"{c.name} {c.before:.4g}, now {c.now:.4g} {c.unit}".rstrip() + f" (p {c.p_value:.1g})"
+        for c in sorted(changes, key=lambda change: change.p_value)
+    ]
+    return f"the plant has left the identification: {'; '.join(described)}"
 
 
 if __name__ == "__main__":
