@@ -1,0 +1,1 @@
+"""Cameras next to a device: their description, and the built-in kind."""

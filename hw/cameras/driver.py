@@ -1,0 +1,50 @@
+"""A camera next to the device: its description, and the class that reads its images."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.bounds import NotNegative
+from onrig.hw.rig import Camera
+
+Image = NDArray[np.uint8]
+"""Grey values (rows, columns)."""
+
+
+class CameraDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """Description of a camera; a subclass adds its settings as fields and its name as the tag."""
+
+    home: ClassVar[str] = ""
+    """``MODULE:NAME`` of the camera's `CameraDriver` (``:NAME`` for one in the same module as the description), which
+    is constructed with the description and the rig's camera."""
+    latency_ms: NotNegative = 0.0
+    """Delay from the exposure of an image to the return of ``read``, unless ``read`` returns the image's time."""
+
+
+class CameraError(Exception):
+    """Failure of a camera whose message names the cause and the remedy, in one line."""
+
+
+class CameraDriver:
+    """Access to a camera, used by the single thread of the camera's process.
+
+    After any exception the process ends, and is started again while the run continues.
+    """
+
+    def __init__(self, settings: CameraDevice, camera: Camera) -> None:
+        """Open the camera; raises CameraError."""
+
+    def read(self) -> Image | tuple[Image, int]:
+        """Wait for the next image, and return it in the size of the rig's camera, optionally with the time of its
+        exposure (``time.monotonic_ns``).
+
+        An image that has waited in a queue is old: skip all but the newest, or return their times.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release the camera."""

@@ -1,0 +1,101 @@
+"""A policy that sees images: killed and resumed it ends as the undisturbed run; replay, evaluation and data agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onrig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.images import unpack_images
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.record import Flag
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.view.run_view import read_episodes
+from onrig.sim.twin.main import twin_options
+from onrig.sim.twin.rendering import TwinCameras
+from onrig.tools import cli
+from onrig.tools.evaluate import evaluate
+from tests.lab.rig.processes import PATIENCE_S
+from tests.lab.rig.run import Run
+from tests.processes.power_cut import last_episode, outcome_of
+
+EPISODES = 4
+SETTINGS = (
+    "task.episode_s=0.4",
+    "rig.cameras=[{name: front, rows: 8, columns: 9}]",
+    "learner.td3={images: {size: [8, 9], frames: 2, convolutions: [[2, 3, 2]]}, hidden: [8], batch: 8}",
+    "learner.updates_per_episode=4",
+    "checkpoint_s=0.8",
+    "selection={strategy: 'FIFO[Uniform]', capacity: 60}",
+    f"episodes={EPISODES}",
+)
+
+
+def completed(folder: Path, *settings: str, resume: bool = False) -> Path:
+    with Run(folder, "pendulum-camera", *settings, resume=resume) as run:
+        assert run.ended(4 * PATIENCE_S) == ExitCode.OK
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the undisturbed run."""
+    return completed(tmp_path_factory.mktemp("camera") / "whole", *SETTINGS)
+
+
+def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    with Run(folder, "pendulum-camera", *SETTINGS) as run:
+        run.until(lambda: last_episode(folder) >= 2, "the kill")
+        run.cut()
+    completed(folder, resume=True)
+    assert outcome_of(folder) == outcome_of(whole)
+
+
+def test_it_replays_without_a_difference(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["replay", str(whole)]) == ExitCode.OK
+    assert re.search(r"ticks that differ +0\n", capsys.readouterr().out)
+
+
+def test_each_record_holds_what_the_camera_saw_at_its_sample(whole: Path) -> None:
+    run = onrig.open_run(whole)
+    images, angles = run.images("front"), run.records["observation"][:, 0]
+    plant, cameras = twin_options(run.config).plant, TwinCameras(run.config.cameras)
+    for image, angle in zip(images, angles.tolist(), strict=True):
+        expected = np.frombuffer(cameras.render(plant, (angle, 0.0))[0], np.uint8).reshape(8, 9)
+        assert np.abs(image.astype(int) - expected).max() <= 1  # the angle is a reading, the camera sees the plant
+    inputs, firsts = run.records["input"], run.records["flags"] & Flag.FIRST > 0
+    previous = unpack_images(inputs[:, 24:], 72).reshape(-1, 8, 9)
+    np.testing.assert_array_equal(previous[firsts], images[firsts])
+    np.testing.assert_array_equal(previous[1:][~firsts[1:]], images[:-1][~firsts[1:]])
+
+
+def test_the_memory_holds_the_images_exactly(whole: Path) -> None:
+    run = onrig.open_run(whole)
+    stored = run.observations.to_si(run.experiences["observation"]).astype(np.float32)
+    recorded = {row.tobytes() for row in run.records["input"].astype(np.float32)}
+    assert {row.tobytes() for row in stored} <= recorded
+
+
+def test_an_evaluation_in_this_process_has_the_rows_of_the_run(whole: Path) -> None:
+    config = load_resolved(whole / "config.yaml")
+    rows = [row for row in read_episodes(whole) if row.kind == "eval"]
+    last = rows[-1]
+    session = PolicySession((whole / "policies" / f"{last.policy_id}.onnx").read_bytes())
+    *_, again = evaluate(config, session, last.policy_id, last.episode, config.seed)
+    assert again._replace(t_mono_ns=0) == last._replace(t_mono_ns=0)
+
+
+def test_what_cannot_be_seen_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for settings, message in (
+        (["device.twin.plant={kind: linear, a: [[0, 1], [0, 0]], b: [[0], [1]], states: [angle, velocity]}"], "plant"),
+        (["learner.td3.images.frames=3"], "frames"),
+        (["learner.algorithm=ddpg"], "images"),
+        (["task.inputs=[{observation: side}]"], "side"),
+    ):
+        assert cli.main(["check", "pendulum-camera", *(w for s in settings for w in ("--set", s))]) == 2
+        assert message in capsys.readouterr().err
