@@ -45,7 +45,7 @@ class CanTransport:
     def __init__(self, bus: can.BusABC, name: str, send_id: int, receive_id: int, *, extended: bool, fd: bool) -> None:
         self._bus, self._name, self._id, self._receive_id = bus, name, send_id, receive_id
         self._extended, self._fd = extended, fd
-        self._open = True
+        self._is_open = True
 
     @property
     def name(self) -> str:
@@ -60,19 +60,19 @@ class CanTransport:
 
     def read(self, timeout_ns: int) -> bytes:
         """Return the payloads that have arrived, in order; raises the errors of ``Transport.read``."""
-        read, deadline_ns = b"", time.monotonic_ns() + timeout_ns
-        while len(read) <= READ_BYTES - _FD_PAYLOAD_SIZES[-1]:
-            left_ns = 0 if read or timeout_ns <= 0 else max(deadline_ns - time.monotonic_ns(), 0)
+        data, deadline_ns = b"", time.monotonic_ns() + timeout_ns
+        while len(data) <= READ_BYTES - _FD_PAYLOAD_SIZES[-1]:
+            remaining_ns = 0 if data or timeout_ns <= 0 else max(deadline_ns - time.monotonic_ns(), 0)
             try:
-                message = self._open_bus().recv(left_ns / _NS_PER_S)
+                message = self._open_bus().recv(remaining_ns / _NS_PER_S)
             except (OSError, _can_error()) as error:
                 raise self._closed_error(error) from error
             if message is None:
                 break
-            ours = message.arbitration_id == self._receive_id and message.is_extended_id == self._extended
-            if ours and not (message.is_error_frame or message.is_remote_frame):
-                read += bytes(message.data)
-        return read
+            is_for_us = message.arbitration_id == self._receive_id and message.is_extended_id == self._extended
+            if is_for_us and not (message.is_error_frame or message.is_remote_frame):
+                data += bytes(message.data)
+        return data
 
     def write(self, data: bytes) -> int:
         """Send without waiting; return the number of bytes accepted by the bus; raises the errors of
@@ -97,13 +97,13 @@ class CanTransport:
 
     def close(self) -> None:
         """Close the bus; closing twice is harmless."""
-        if self._open:
-            self._open = False
+        if self._is_open:
+            self._is_open = False
             with contextlib.suppress(OSError, _can_error()):
                 self._bus.shutdown()
 
     def _open_bus(self) -> can.BusABC:
-        if not self._open:
+        if not self._is_open:
             raise LinkError(f"{self._name}: the bus was closed by this process")
         return self._bus
 
@@ -119,8 +119,8 @@ def _can_error() -> type[Exception]:
 
 def _is_buffer_full(error: Exception) -> bool:
     """Whether a frame was rejected because the interface's buffer is full."""
-    words = str(error).lower()
-    return "buffer" in words or "full" in words or getattr(error, "error_code", None) == 105  # ENOBUFS
+    text = str(error).lower()
+    return "buffer" in text or "full" in text or getattr(error, "error_code", None) == 105  # ENOBUFS
 
 
 class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):

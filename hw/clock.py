@@ -149,9 +149,9 @@ class ClockSync:
         self._next_fit_count = hull.count + min(hull.count, _MAX_REFIT_INTERVAL)
         if (xs[-1] - xs[0]) * self._nominal_rate < _MIN_SPAN_NS:
             self._rate = self._nominal_rate
-            lowest = min(range(len(xs)), key=lambda i: ys[i] - self._nominal_rate * xs[i])
-            self._anchor_us, self._anchor_ns = xs[lowest], ys[lowest]
+            lowest_index = min(range(len(xs)), key=lambda i: ys[i] - self._nominal_rate * xs[i])
+            self._anchor_us, self._anchor_ns = xs[lowest_index], ys[lowest_index]
             return
-        left = min(bisect_right(xs, hull.sum_x // hull.count), len(xs) - 1) - 1
-        self._anchor_us, self._anchor_ns = xs[left], ys[left]
-        self._rate = (ys[left + 1] - ys[left]) / (xs[left + 1] - xs[left])
+        index = min(bisect_right(xs, hull.sum_x // hull.count), len(xs) - 1) - 1
+        self._anchor_us, self._anchor_ns = xs[index], ys[index]
+        self._rate = (ys[index + 1] - ys[index]) / (xs[index + 1] - xs[index])

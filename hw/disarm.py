@@ -37,7 +37,7 @@ from onrig.hw.transport import LinkError, Transport
 HELLO_TIMEOUT_S: Final = 5.0
 """Start-up time of boards that reboot when the port opens (``hw/PROTOCOL.md`` §6)."""
 _RETRY_INTERVAL_NS: Final = 100_000_000
-_ANSWER_TIMEOUT_S: Final = 1.0
+_RESPONSE_TIMEOUT_S: Final = 1.0
 _MIN_FRAME_TIMEOUT_S: Final = 0.5
 _N_AWAITED_PERIODS: Final = 3
 """Number of periods to wait, in which at least one frame must arrive."""
@@ -74,14 +74,14 @@ class _Exchange:
         Returns None after ``seconds``; an empty ``frame`` only listens.
         """
         clock, pending = self._clock, self._pending
-        limit_ns = clock.monotonic_ns() + round(seconds * 1e9)
-        while (now_ns := clock.monotonic_ns()) < limit_ns:
+        deadline_ns = clock.monotonic_ns() + round(seconds * 1e9)
+        while (now_ns := clock.monotonic_ns()) < deadline_ns:
             if frame:
                 self._transport.write(frame)
-            retry_ns = min(limit_ns, now_ns + _RETRY_INTERVAL_NS)
-            while pending or (left_ns := retry_ns - clock.monotonic_ns()) > 0:
+            retry_ns = min(deadline_ns, now_ns + _RETRY_INTERVAL_NS)
+            while pending or (remaining_ns := retry_ns - clock.monotonic_ns()) > 0:
                 if not pending:
-                    data = self._transport.read(left_ns)
+                    data = self._transport.read(remaining_ns)
                     pending.extend(self._reader.feed(data) if data else ())
                 while pending:
                     try:
@@ -96,10 +96,10 @@ class _Exchange:
         """Return the payload of the answer to a request; raises LinkError if none arrives."""
         id_ = next(self._ids)
         frame = encode_frame(encode_request(Request(id_, op, payload)))
-        answer = self.ask(frame, _ANSWER_TIMEOUT_S, lambda body: _payload_if_answer(body, id_, op))
-        if answer is None:
+        reply_payload = self.ask(frame, _RESPONSE_TIMEOUT_S, lambda body: _reply_payload(body, id_, op))
+        if reply_payload is None:
             raise LinkError(f"{self._transport.name}: the device '{rig}' did not answer {op.name}")
-        return answer
+        return reply_payload
 
 
 class _StateComparison:
@@ -107,27 +107,31 @@ class _StateComparison:
 
     def __init__(self, hello: Hello, safe: list[int]) -> None:
         self._layout, self._safe = StateLayout(hello.n_sensors, hello.n_actuators), safe
-        self.last: State | None = None
-        self._contradictory: State | None = None
+        self.last_state: State | None = None
+        self._contradicting_state: State | None = None
 
     def process(self, body: bytes) -> State | None:
         """Compare a frame; return its state if it proves that the device is disarmed with its safe output."""
         if body[0] != MessageType.STATE:
             return None
-        previous, self.last = self.last, self._layout.decode(body)
-        follows = previous is not None and frames_between(self.last.frame, previous.frame) == 1
-        if self._contradictory is None and contradicts_safe(self.last, previous if follows else None, self._safe):
-            self._contradictory = self.last
-        return self.last if shows_safe(self.last, self._safe) else None
+        previous, self.last_state = self.last_state, self._layout.decode(body)
+        is_consecutive = previous is not None and frames_between(self.last_state.frame, previous.frame) == 1
+        if self._contradicting_state is None and contradicts_safe(
+            self.last_state, previous if is_consecutive else None, self._safe
+        ):
+            self._contradicting_state = self.last_state
+        return self.last_state if shows_safe(self.last_state, self._safe) else None
 
     @property
     def problem(self) -> str:
         """Reason why the frames do not prove the safe output, to follow "the device answered DISARM"."""
-        if self._contradictory is not None:
-            start, end = self._contradictory.u_start, self._contradictory.u_end
+        if self._contradicting_state is not None:
+            start, end = self._contradicting_state.u_start, self._contradicting_state.u_end
             outputs = f"outputs of {start} and {end} counts (safe: {tuple(self._safe)})"
             return f" and reports its safe output in force, but {outputs}; cut the power of its actuators"
-        symptom = "no state frame arrived" if self.last is None else "no state frame shows its safe output in force"
+        symptom = (
+            "no state frame arrived" if self.last_state is None else "no state frame shows its safe output in force"
+        )
         return f", but {symptom}; cut the power of its actuators"
 
 
@@ -138,7 +142,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S)
     which also disarms it.
     """
     device = _Exchange(transport, clock)
-    hello = device.ask(encode_frame(bytes([MessageType.HELLO_REQUEST])), hello_s, _decode_if_hello)
+    hello = device.ask(encode_frame(bytes([MessageType.HELLO_REQUEST])), hello_s, _parse_hello)
     if hello is None:
         raise LinkError(f"{transport.name}: no device answered within {hello_s:g} s; check its power and cable")
     rig = hello.rig
@@ -148,7 +152,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S)
     states = _StateComparison(hello, [_safe_value(payload, transport.name) for payload in payloads])
     if device.ask(b"", _frame_timeout_s(hello, hello.period_max_us), states.process) is not None:
         return DisarmConfirmation(rig, was_configured=False)
-    if states.last is None:
+    if states.last_state is None:
         period_us = min(max(_DEFAULT_PERIOD_US, hello.period_min_us), hello.period_max_us)
         device.request(rig, Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
         if hello.capabilities & Capability.RESET and not hello.time_scale:
@@ -164,11 +168,11 @@ def _frame_timeout_s(hello: Hello, period_us: int) -> float:
     return min(max(_MIN_FRAME_TIMEOUT_S, _N_AWAITED_PERIODS * period_us * 1e-6 * time_factor), _MAX_FRAME_TIMEOUT_S)
 
 
-def _decode_if_hello(body: bytes) -> Hello | None:
+def _parse_hello(body: bytes) -> Hello | None:
     return decode_hello(body) if body[0] == MessageType.HELLO else None
 
 
-def _payload_if_answer(body: bytes, id_: int, op: Op) -> bytes | None:
+def _reply_payload(body: bytes, id_: int, op: Op) -> bytes | None:
     if body[0] != MessageType.RESPONSE:
         return None
     response = decode_response(body)

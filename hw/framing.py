@@ -70,10 +70,10 @@ def encode_in_python(body: bytes) -> bytes:
         if not body:
             raise FrameError("a frame needs a body")
         raise FrameTooLongError(f"body of {len(body)} bytes, at most {MAX_BODY_BYTES} fit into a frame")
-    n_data = b"%b%b" % (body, zlib.crc32(body).to_bytes(4, "little"))
-    wire = bytearray(b"\0\0%b\0" % n_data)
+    checked_body = b"%b%b" % (body, zlib.crc32(body).to_bytes(4, "little"))
+    wire = bytearray(b"\0\0%b\0" % checked_body)
     index = 1
-    for run in n_data.split(b"\0"):
+    for run in checked_body.split(b"\0"):
         code = len(run) + 1
         wire[index] = code
         index += code
@@ -85,20 +85,20 @@ def decode_in_python(chunk: bytes) -> bytes:
     size = len(chunk)
     if size > MAX_CHUNK_BYTES:
         raise FrameTooLongError(f"{size} bytes without a delimiter, at most {MAX_CHUNK_BYTES} make a frame")
-    plain = bytearray(chunk)
+    decoded = bytearray(chunk)
     index = 0
     while index < size:
-        code = plain[index]
+        code = decoded[index]
         if not code:
             raise CobsError("zero byte inside a frame")
-        plain[index] = 0
+        decoded[index] = 0
         index += code
     if index != size:
         raise CobsError("block lengths run past the end of the frame")
     if size < MIN_CHUNK_BYTES:
         raise CrcError(f"{size} bytes are too few for a type byte and a CRC")
-    body = bytes(plain[1:-4])
-    if zlib.crc32(body) != int.from_bytes(plain[-4:], "little"):
+    body = bytes(decoded[1:-4])
+    if zlib.crc32(body) != int.from_bytes(decoded[-4:], "little"):
         raise CrcError("CRC does not match")
     return body
 
@@ -116,12 +116,12 @@ class FrameReader:
     def __init__(self, counters: FrameCounters | None = None) -> None:
         self.counters = counters if counters is not None else FrameCounters()
         self._partial = b""
-        self._discarding = False
+        self._is_discarding = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """Process received bytes (any number) and return the completed bodies, oldest first."""
         end = len(data) - 1
-        if end > 0 and not data[0] and data.find(0, 1) == end and not (self._partial or self._discarding):
+        if end > 0 and not data[0] and data.find(0, 1) == end and not (self._partial or self._is_discarding):
             chunks = [data[1:end]]
         else:
             chunks = self._split(data)
@@ -137,15 +137,15 @@ class FrameReader:
     def reset(self) -> None:
         """Discard the frame in progress (after the port was closed or reopened); the counters are kept."""
         self._partial = b""
-        self._discarding = False
+        self._is_discarding = False
 
     def _split(self, data: bytes) -> list[bytes]:
         chunks = data.split(b"\0")
-        if self._discarding:
+        if self._is_discarding:
             self.counters.bytes_dropped += len(chunks[0])
             if len(chunks) == 1:
                 return []
-            self._discarding = False
+            self._is_discarding = False
             del chunks[0]
         else:
             chunks[0] = self._partial + chunks[0]
@@ -154,7 +154,7 @@ class FrameReader:
             self.counters.oversize += 1
             self.counters.bytes_dropped += len(self._partial)
             self._partial = b""
-            self._discarding = True
+            self._is_discarding = True
         return chunks
 
     def _count(self, error: FrameError, size: int) -> None:

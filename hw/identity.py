@@ -48,11 +48,10 @@ def check_channels(channels: Sequence[Channel], rig: Rig) -> None:
     Names, order, units, wrapping, safe values and resolutions (relative 1e-6) must be equal; the rig's actuator limits
     may be tighter than the device's (to half a count), never wider (LimitMismatch).
     """
-    expected_channels: tuple[Sensor | Actuator, ...] = (*rig.sensors, *rig.actuators)
     names = [c.name for c in channels]
-    if names != [w.name for w in expected_channels]:
-        raise DeviceMismatch("channel names, in order,", ", ".join(names), ", ".join(w.name for w in expected_channels))
-    for channel, expected in zip(channels, expected_channels, strict=True):
+    if names != [w.name for w in rig.channels]:
+        raise DeviceMismatch("channel names, in order,", ", ".join(names), ", ".join(w.name for w in rig.channels))
+    for channel, expected in zip(channels, rig.channels, strict=True):
         kind = "actuator" if isinstance(expected, Actuator) else "sensor"
         label = f"{kind} '{expected.name}'"
         if channel.is_actuator != isinstance(expected, Actuator):

@@ -107,11 +107,11 @@ class StateIntake:
             counters.unreadable += 1
             return
         if self.last_frame is not None:
-            ahead = frames_between(frame, self.last_frame)
-            if not 0 < ahead < _NUMBER_HALF or t_us <= self._last_t_us:
+            n_frames = frames_between(frame, self.last_frame)
+            if not 0 < n_frames < _NUMBER_HALF or t_us <= self._last_t_us:
                 counters.not_advancing += 1
                 return
-            counters.lost += ahead - 1
+            counters.lost += n_frames - 1
         self.last_frame = frame
         self._last_t_us = t_us
         self.fault = state.fault

@@ -222,8 +222,8 @@ NEXT_FRAME_LAYOUT: Final = struct.Struct("<I")
 
 def fault_text(code: int) -> str:
     """Name of a fault and its remedy; the number for an unknown code."""
-    known = {f.value: f for f in Fault}
-    return f"{known[code].name}: {FAULT_HINTS[known[code]]}" if code in known else f"code {code}"
+    faults = {f.value: f for f in Fault}
+    return f"{faults[code].name}: {FAULT_HINTS[faults[code]]}" if code in faults else f"code {code}"
 
 
 class WireError(ValueError):
@@ -251,8 +251,10 @@ def decode_hello(body: bytes) -> Hello:
             if version != PROTOCOL_VERSION:
                 return Hello(version, 0, 0, "", 0, 0, 0, 0, 0, 1.0)
         raise WireError(f"hello of {len(body)} bytes, expected {1 + HELLO_LAYOUT.size}")
-    protocol, n_sensors, n_actuators, rig, caps, boot_id, low, high, lease, scale = HELLO_LAYOUT.unpack_from(body, 1)
-    return Hello(protocol, n_sensors, n_actuators, _text(rig), caps, boot_id, low, high, lease, scale)
+    protocol, n_sensors, n_actuators, rig, capabilities, boot_id, low, high, lease, scale = HELLO_LAYOUT.unpack_from(
+        body, 1
+    )
+    return Hello(protocol, n_sensors, n_actuators, _text(rig), capabilities, boot_id, low, high, lease, scale)
 
 
 def encode_channel(channel: Channel) -> bytes:

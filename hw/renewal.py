@@ -69,13 +69,13 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
         session.reset(0)
     has_acted, was_armed = False, False
     scale = hello.time_scale or 1.0
-    silent_ns = _SILENCE_TIMEOUT_NS + round(_SILENCE_TIMEOUT_PERIODS * period_us * 1000 / scale)
+    silence_timeout_ns = _SILENCE_TIMEOUT_NS + round(_SILENCE_TIMEOUT_PERIODS * period_us * 1000 / scale)
     while True:
-        state = session.wait_state(clock.monotonic_ns() + silent_ns)
+        state = session.wait_state(clock.monotonic_ns() + silence_timeout_ns)
         if session.has_rebooted:
             raise PolicyStopped("the device restarted")
         if state is None:
-            raise LinkError(f"no frame arrived for {silent_ns * 1e-9:.2g} s; the lease ends the policy")
+            raise LinkError(f"no frame arrived for {silence_timeout_ns * 1e-9:.2g} s; the lease ends the policy")
         has_acted = has_acted or state.answers != 0
         if state.status & Status.ARMED:
             was_armed = True
@@ -97,10 +97,10 @@ def stop(session: DeviceSession, rig: Rig, period_us: int, clock: Clock) -> bool
     session.disarm()
     if hello is not None and not hello.time_scale:
         session.reset(0)  # without it, virtual time does not advance
-    limit_ns = clock.monotonic_ns() + max(
+    deadline_ns = clock.monotonic_ns() + max(
         _CONFIRM_TIMEOUT_NS, round(_CONFIRM_TIMEOUT_PERIODS * period_us * 1000 / scale)
     )
-    while (state := session.wait_state(limit_ns)) is not None:
+    while (state := session.wait_state(deadline_ns)) is not None:
         if shows_safe(state, rig.safe_counts):
             return True
     return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -17,6 +17,8 @@ from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
 from onrig.hw.messages import MAX_COUNT, MAX_STATE_COUNTS, NAME_BYTES, UNIT_BYTES
 from onrig.hw.units import per_second, same_unit
 
+PIXELS_PER_VALUE: Final = 3
+PixelCount = Annotated[int, msgspec.Meta(ge=4, le=128)]
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _UNIT: Final = re.compile(r"[\w%°/^*·.() -]*")
 MAX_OBSERVATIONS: Final = MAX_STATE_COUNTS
@@ -85,6 +87,29 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cut-off frequency of the first-order low-pass on the difference quotient; 0: no filter."""
 
 
+class Camera(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Camera next to the device, whose grey images bypass the device's connection (docs/cameras.md)."""
+
+    name: str
+    """Name of the camera among the policy inputs, different from those of sensors and observations."""
+    rows: PixelCount
+    """Rows of an image."""
+    columns: PixelCount
+    """Columns of an image."""
+    max_age_ms: Positive = 100.0
+    """Age of the newest image, in device time, above which an episode ends with a fault."""
+
+    @property
+    def pixels(self) -> int:
+        """Number of pixels of an image, one byte each."""
+        return self.rows * self.columns
+
+    @property
+    def values(self) -> int:
+        """Number of policy inputs that hold an image (``onrig.runtime.images``)."""
+        return values_per_image(self.pixels)
+
+
 class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sensors, actuators and observations of one rig, in wire order, and the lease of its device."""
 
@@ -100,6 +125,13 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stages off: a motor coasts without braking).  The device must report the same."""
     previous_command: bool = False
     """Append the command in force to the observation (for high rates, at which the delay matters)."""
+    cameras: tuple[Camera, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Cameras next to the device; a task selects their images in ``inputs``."""
+
+    @property
+    def channels(self) -> tuple[Sensor | Actuator, ...]:
+        """Sensors and actuators, in wire order."""
+        return (*self.sensors, *self.actuators)
 
     @property
     def releases(self) -> bool:
@@ -154,20 +186,31 @@ def targets_of(rig: Rig) -> tuple[Observation, ...]:
     return rig.targets if isinstance(rig, TrackingRig) else ()
 
 
+def values_per_image(pixels: int) -> int:
+    """Return the number of policy inputs that hold an image."""
+    return -(-pixels // PIXELS_PER_VALUE)
+
+
+def cameras_of(rig: Rig) -> tuple[Camera, ...]:
+    """Return the cameras of a rig."""
+    return () if rig.cameras is msgspec.UNSET else rig.cameras
+
+
 def is_valid_name(name: str) -> bool:
     """Whether a name is valid in files, columns, topics and terminals: ASCII letters, digits and ``_ . + -``."""
     return _NAME.fullmatch(name) is not None
 
 
 def _text_problem(text: str, *, unit: bool = False) -> str:
-    allowed = "letters, digits and % ° / ^ * · . ( ) -" if unit else "a plain word of letters, digits and _ . + -"
-    return f"expected {allowed}, got {text!r}"
+    expected = "letters, digits and % ° / ^ * · . ( ) -" if unit else "a plain word of letters, digits and _ . + -"
+    return f"expected {expected}, got {text!r}"
 
 
 def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     """List problems of a rig as (path, message) pairs; empty if valid."""
-    parts = (_name_problems, _channel_problems, _size_problems, _resolution_problems, _actuator_problems)
-    return [problems for part in (*parts, _observation_problems, _consistency_problems) for problems in part(rig)]
+    channel_checks = (_name_problems, _channel_problems, _size_problems, _resolution_problems, _actuator_problems)
+    signal_checks = (_observation_problems, _consistency_problems, _camera_problems)
+    return [problems for check in (*channel_checks, *signal_checks) for problems in check(rig)]
 
 
 def _name_problems(rig: Rig) -> Iterator[tuple[str, str]]:
@@ -250,6 +293,17 @@ def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
             yield f"observations[{i}]", f"low and high must be at least {SMALLEST:g} apart"
         if o.cutoff_hz < 0:
             yield f"observations[{i}].cutoff_hz", "must not be negative"
+
+
+def _camera_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    """Camera names that are invalid or used by a sensor, a signal or another camera."""
+    names = [s.name for s in rig.sensors] + [o.name for o in rig.signals]
+    for i, camera in enumerate(cameras_of(rig)):
+        if not _NAME.fullmatch(camera.name):
+            yield f"cameras[{i}].name", _text_problem(camera.name)
+        elif camera.name in names:
+            yield f"cameras[{i}].name", f"'{camera.name}' is used twice: give distinct names"
+        names.append(camera.name)
 
 
 def _consistency_problems(rig: Rig) -> Iterator[tuple[str, str]]:

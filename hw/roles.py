@@ -49,9 +49,9 @@ def derivative_problem(rig: Rig, position: str, velocity: str) -> str | None:
 def speed_problem(rig: Rig, name: str, speed: float) -> str | None:
     """Message if a speed exceeds the range of readings of an observation; None if not, or for an unknown name."""
     o = observation_of(rig, name)
-    if o is None or speed <= (highest := max(map(abs, measured_range(rig, o)))):
+    if o is None or speed <= (max_speed := max(map(abs, measured_range(rig, o)))):
         return None
-    return f"{speed:g} {o.unit} is never reached: '{name}' reads at most {highest:g} {o.unit}"
+    return f"{speed:g} {o.unit} is never reached: '{name}' reads at most {max_speed:g} {o.unit}"
 
 
 def magnet_problems(rig: Rig, position: str, magnets: Mapping[str, float]) -> Iterator[tuple[str, str]]:

@@ -52,10 +52,10 @@ class RequestRefused(Exception):
     """Request refused by the device."""
 
     def __init__(self, op: Op, result: int, detail: str = "") -> None:
-        known = {r.value: r.name for r in Result}
-        hint = RESULT_HINTS.get(Result(result), "") if result in known else ""
+        result_names = {r.value: r.name for r in Result}
+        hint = RESULT_HINTS.get(Result(result), "") if result in result_names else ""
         reasons = "; ".join(text for text in (hint, detail) if text)
-        super().__init__(f"the device refused {op.name}: {known.get(result, result)} ({reasons})")
+        super().__init__(f"the device refused {op.name}: {result_names.get(result, result)} ({reasons})")
         self.op = op
         self.result = result
 
@@ -143,7 +143,7 @@ class DeviceSession:
         """
         self._request_id = (self._request_id + 1) & 0xFFFF
         body = encode_request(Request(self._request_id, op, payload))
-        dropped = self.counters.bytes_dropped
+        dropped_before = self.counters.bytes_dropped
         for attempt in range(self._attempts):
             self.counters.retries += attempt > 0
             self.send(body)
@@ -158,7 +158,7 @@ class DeviceSession:
                         return response.payload
         raise LinkError(
             f"{self._transport.name}: no answer to {op.name} in {self._attempts} attempts"
-            f"{self._describe_dropped_bytes(dropped)}"
+            f"{self._describe_dropped_bytes(dropped_before)}"
         )
 
     def configure(self, period_us: int, lease_periods: int) -> None:
@@ -227,11 +227,11 @@ class DeviceSession:
         LinkError once the link is closed.
         """
         read, feed, now, intake = self._transport.read, self._reader.feed, self._now_ns, self._intake
-        drains = 0
+        n_drains = 0
         while True:
             timeout_ns = 0 if intake.newest is not None else deadline_ns - now()
             if timeout_ns <= 0:
-                drains += 1
+                n_drains += 1
             data = read(timeout_ns)
             if data:
                 self._read_ns = now()
@@ -245,7 +245,7 @@ class DeviceSession:
             state = intake.newest
             # A read of at most one frame has emptied the buffer, so the usual case needs no second read.
             is_buffer_empty = state is not None and len(data) <= self._one_frame_bytes
-            if is_buffer_empty or not data or self.has_rebooted or drains >= _MAX_DRAIN_READS:
+            if is_buffer_empty or not data or self.has_rebooted or n_drains >= _MAX_DRAIN_READS:
                 intake.newest = None
                 return state
 

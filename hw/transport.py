@@ -140,8 +140,8 @@ class LoopbackTransport:
         self._handle = handle
         self._wait = wait
         self._name = name
-        self._waiting = b""
-        self._closed = False
+        self._pending = b""
+        self._is_closed = False
 
     @property
     def name(self) -> str:
@@ -153,24 +153,24 @@ class LoopbackTransport:
 
     def read(self, timeout_ns: int) -> bytes:
         """Return data sent by the other end; if none is available, run that end for up to ``timeout_ns``."""
-        if self._closed:
+        if self._is_closed:
             raise LinkError(f"{self._name}: the port was closed by this process")
-        waiting = self._waiting
-        if not waiting and timeout_ns > 0:
-            waiting = self._wait(timeout_ns)
-        self._waiting = waiting[READ_BYTES:]
-        return waiting[:READ_BYTES]
+        pending = self._pending
+        if not pending and timeout_ns > 0:
+            pending = self._wait(timeout_ns)
+        self._pending = pending[READ_BYTES:]
+        return pending[:READ_BYTES]
 
     def write(self, data: bytes) -> int:
         """Pass all of ``data`` to the other end, and keep its answer for the next read."""
-        if self._closed:
+        if self._is_closed:
             raise LinkError(f"{self._name}: the port was closed by this process")
-        self._waiting += self._handle(data)
+        self._pending += self._handle(data)
         return len(data)
 
     def close(self) -> None:
         """Close the transport; closing twice is harmless."""
-        self._closed = True
+        self._is_closed = True
 
 
 def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransport:

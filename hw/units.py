@@ -68,4 +68,4 @@ def per_second(unit: str) -> str:
 
 def is_rate(unit: str) -> bool:
     """Whether a unit is that of a velocity: a quantity per time."""
-    return any(parse_unit(unit).get(time) == -1 for time in _TIME_UNITS)
+    return any(parse_unit(unit).get(time_unit) == -1 for time_unit in _TIME_UNITS)

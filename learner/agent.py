@@ -28,7 +28,7 @@ from onrig.learner.algorithms.on_policy import OnPolicy
 from onrig.learner.mirror import Mirror
 from onrig.learner.notes import Notes
 from onrig.learner.policy_batches import PolicyBatches
-from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, sampler_for, sub_state
+from onrig.learner.samplers import Draw, ReplayView, Sampler, SamplerContext, sampler_for, sub_state
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import open_file, replace_own_file
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
@@ -53,8 +53,8 @@ def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.gener
     ValueError for any other file.
     """
     try:
-        with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
-            return {k: saved[k] for k in saved.files if k.startswith(f"{algorithm}/" if algorithm else "")}
+        with open_file(path, None) as file, np.load(file, allow_pickle=False) as archive:
+            return {k: archive[k] for k in archive.files if k.startswith(f"{algorithm}/" if algorithm else "")}
     except (EOFError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -86,7 +86,7 @@ class Agent:
             self._algorithm.bind_memory(
                 MemoryAccess(self._notes, self._gather, mirror.next_slots, mirror.segments_around)
             )
-        size = settings.selected.batch_steps
+        size = settings.algorithm_config.batch_steps
         self._batches = PolicyBatches(mirror.storage, size) if size else None
         self._sampler = self._build_sampler()
         self._n_seen_writes = 0
@@ -119,8 +119,8 @@ class Agent:
 
     @property
     def has_minibatch(self) -> bool:
-        """Whether the memory holds at least one minibatch."""
-        return self._mirror.storage.stored >= self._settings.batch
+        """Whether the memory holds enough experiences to learn from."""
+        return self._mirror.storage.stored >= self._settings.first_update_at
 
     def _build_sampler(self) -> Sampler:
         config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
@@ -128,7 +128,7 @@ class Agent:
         return sampler_for(
             parse_strategy(config.selection.strategy),
             stream(config.seed, Role.SAMPLER),
-            Setting.of_run(config, self._settings, capacity, view),
+            SamplerContext.of_run(config, self._settings, capacity, view),
         )
 
     def _reset_sampler(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -174,8 +174,8 @@ class Agent:
 
         The sampler is reset if it has been notified of writes that this memory lacks, or may lack.
         """
-        inserted = self._mirror.storage.inserted
-        n_shared = inserted if memory == self._memory else lineage.get(self._memory, 0)
+        n_inserted = self._mirror.storage.inserted
+        n_shared = n_inserted if memory == self._memory else lineage.get(self._memory, 0)
         if self._n_seen_writes > n_shared:  # the rig returned to a checkpoint, which invalidates the sampler's state
             self._reset_sampler(self._sampler.learned_state())
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
@@ -202,10 +202,10 @@ class Agent:
 
     def learn(self, updates: int) -> Iterator[ReplayedChunk]:
         """Run ``updates`` batch updates in chunks; yields the replayed experiences of each chunk."""
-        max_updates = min(_UPDATES_PER_DRAW, max(1, MAX_CHUNK_EXPERIENCES // self._settings.batch))
-        per_draw = 1 if self._sampler.required_signals else max_updates
+        max_updates_per_draw = min(_UPDATES_PER_DRAW, max(1, MAX_CHUNK_EXPERIENCES // self._settings.batch))
+        updates_per_draw = 1 if self._sampler.required_signals else max_updates_per_draw
         while updates > 0:
-            n = min(per_draw, updates)
+            n = min(updates_per_draw, updates)
             updates -= n
             draw = self._sampler.draw(self._settings.batch, n)
             minibatches, generations = self._mirror.gather(draw)
@@ -219,8 +219,8 @@ class Agent:
         """Learn from complete batches; calls ``heartbeat`` at intervals."""
         algorithm = cast(OnPolicy, self._algorithm)
         for batch, first_slot in self.batches.take_complete():
-            remaining = 1.0 - float(self._age(np.array([first_slot]))[0])
-            algorithm.learn(batch, max(0.0, remaining), heartbeat)
+            remaining_fraction = 1.0 - float(self._age(np.array([first_slot]))[0])
+            algorithm.learn(batch, max(0.0, remaining_fraction), heartbeat)
 
     def export(self, run_id: str) -> bytes:
         """Return the present policy as ONNX bytes, with the rig's next policy id.
@@ -286,8 +286,8 @@ class Agent:
         """
         try:
             # Opened here because numpy does not close a file that is not an archive.
-            with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
-                state = {k: saved[k] for k in saved.files}
+            with open_file(path, None) as file, np.load(file, allow_pickle=False) as archive:
+                state = {k: archive[k] for k in archive.files}
             newest_policy_id, last_completed_episode, n_seen_writes = (
                 int(state[k]) for k in ("policies", "handled", "seen")
             )

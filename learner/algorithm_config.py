@@ -6,11 +6,13 @@ build it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import msgspec
 
+from onrig.hw.rig import values_per_image
 from onrig.runtime import registry
 from onrig.runtime.run_config import RunConfig
 
@@ -41,6 +43,11 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of successive frames in an observation."""
     convolutions: Annotated[tuple[Convolution, ...], msgspec.Meta(max_length=8)] = ()
     """Channels, filter size and stride of each convolutional layer; the fully connected layers follow."""
+
+    @property
+    def packed_values(self) -> int:
+        """Number of observations on a rig that hold the pixels of all frames."""
+        return self.frames * values_per_image(math.prod(self.size))
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List filters that exceed their inputs, as (path in the section, message)."""
@@ -143,7 +150,13 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def image(self) -> Image | None:
         """Format of image observations; None for vectors, and for algorithms without the setting ``images``."""
-        return getattr(self, "images", None)
+        images = getattr(self, "images", None)
+        return images if isinstance(images, Image) else None
+
+    @property
+    def supports_images(self) -> bool:
+        """Whether ``images`` can be set, next to the other settings."""
+        return "images" in self.__struct_fields__
 
     @property
     def size(self) -> str:

@@ -46,7 +46,7 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         S, B = len(memories), settings.batch
         notes = Notes(S, B)
         if isinstance(algorithm, UsesWholeMemory):
-            trajectories = Trajectories(S, B, lambda trial, first_signals, second: first_signals >= 0)
+            trajectories = Trajectories(S, B, lambda trial, first_slots, second_slots: first_slots >= 0)
             rows = [minibatches(_rng(seed), (1, B), n, m, settings) for seed in memories]
             algorithm.bind_memory(
                 MemoryAccess(
@@ -62,12 +62,12 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         return
     if not np.array_equal(actions, pair.policy(states)):
         yield "returns two different actions for the same state"
-    train = _train_on_batches if settings.selected.batch_steps else _train_on_minibatches
+    train = _train_on_batches if settings.algorithm_config.batch_steps else _train_on_minibatches
     first_signals = train(pair, settings, n, m, slice(None))
     if (problem := _signals_problem(first_signals, settings)) is not None:
         yield problem
         return
-    is_exact = settings.selected.bit_identical_trials
+    is_exact = settings.algorithm_config.bit_identical_trials
     single_signals = train(single, settings, n, m, slice(1, 2))
     if not (
         _signals_agree(first_signals, single_signals, 1, is_exact)
@@ -104,29 +104,31 @@ def untrained_policy(config: RunConfig, settings: LearnerSettings) -> bytes:
 
 def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
     shape = (2, 2, settings.batch)
-    if settings.selected.batch_steps:
+    if settings.algorithm_config.batch_steps:
         return None
     for name, values in signals._asdict().items():
         if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
             return f"returns signals '{name}' of shape {np.shape(values)}, or non-finite values, expected shape {shape}"
-    if (signals.target is not None) is not settings.selected.provides_targets:
+    if (signals.target is not None) is not settings.algorithm_config.provides_targets:
         return "returns targets although its description does not set provides_targets, or the reverse"
     return None
 
 
-def _arrays_agree(a: NDArray[Any], b: NDArray[Any], exact: bool) -> bool:
+def _arrays_agree(a: NDArray[Any], b: NDArray[Any], is_exact: bool) -> bool:
     """Whether two arrays agree, bit for bit or approximately."""
-    if exact:
+    if is_exact:
         return np.array_equal(a, b)
     return a.shape == b.shape and bool(np.all(np.abs(a - b) <= _TOLERANCE * np.max(np.abs(b), initial=0.0)))
 
 
-def _signals_agree(a: Signals, b: Signals, trial: int | None = None, exact: bool = True) -> bool:
+def _signals_agree(a: Signals, b: Signals, trial: int | None = None, is_exact: bool = True) -> bool:
     """Whether two sets of signals agree, bit for bit or approximately; ``b`` may contain a single trial."""
     signal_pairs = [
         (x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)
     ]
-    return all((x is None and y is None) or _arrays_agree(cast(Any, x), cast(Any, y), exact) for x, y in signal_pairs)
+    return all(
+        (x is None and y is None) or _arrays_agree(cast(Any, x), cast(Any, y), is_exact) for x, y in signal_pairs
+    )
 
 
 def _train_on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
@@ -138,8 +140,10 @@ def _train_on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: in
 def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatches:
     """Return the experiences in slots (S, n), from the rows of each trial."""
 
-    def stack(name: str, *parts: Minibatches | Behaviour | Window) -> Any:
-        return np.stack([getattr(rows, name)[0][trial_slots] for rows, trial_slots in zip(parts, slots, strict=True)])
+    def stack(name: str, *trial_rows: Minibatches | Behaviour | Window) -> Any:
+        return np.stack(
+            [getattr(rows, name)[0][trial_slots] for rows, trial_slots in zip(trial_rows, slots, strict=True)]
+        )
 
     behaviours = [row.behaviour for row in rows if row.behaviour is not None]
     windows = [row.window for row in rows if row.window is not None]
@@ -156,7 +160,7 @@ def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatche
 
 def _train_on_batches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
     """Learn from a batch of the present policies."""
-    rng, shape = _rng(9), (2, 1, settings.selected.batch_steps)
+    rng, shape = _rng(9), (2, 1, settings.algorithm_config.batch_steps)
     observation, next_observation = rng.uniform(-1.0, 1.0, (2, *shape, n))
     is_end, all_false = rng.random(shape) < 0.05, np.zeros(shape, np.bool_)
     sampled_action, reward = rng.standard_normal((*shape, m)), rng.standard_normal(shape)
@@ -174,7 +178,7 @@ def minibatches(
     trials: slice | None = None,
 ) -> Minibatches:
     """Random experiences with fields of shape (*shape, ...); ``trials`` selects along the second axis."""
-    selected, B = settings.selected, shape[-1]
+    algorithm_config, B = settings.algorithm_config, shape[-1]
 
     def select(array: NDArray[Any]) -> NDArray[Any]:
         return array if trials is None else array[:, trials]
@@ -184,11 +188,11 @@ def minibatches(
 
     observation, action, next_observation, mean = draw(n), draw(m), draw(n), draw(m)
     is_end = select(rng.random(shape) < 0.1)
-    rewards = select(rng.standard_normal((*shape, selected.successors)).astype(np.float32))
-    window_slots = np.broadcast_to(np.arange(B)[:, None], (*rewards.shape[:-1], selected.window))
+    rewards = select(rng.standard_normal((*shape, algorithm_config.successors)).astype(np.float32))
+    window_slots = np.broadcast_to(np.arange(B)[:, None], (*rewards.shape[:-1], algorithm_config.window))
     window = Window(
         window_slots,
-        np.repeat(observation[..., None, :], selected.window, axis=-2),
+        np.repeat(observation[..., None, :], algorithm_config.window, axis=-2),
         np.ones(window_slots.shape, np.bool_),
     )
     behaviour = Behaviour(mean, np.full_like(mean, 0.5), action, np.zeros_like(is_end))
@@ -198,9 +202,9 @@ def minibatches(
         rewards[..., 0],
         next_observation,
         is_end,
-        rewards=rewards if selected.successors > 1 else None,
-        lengths=np.full(is_end.shape, selected.successors) if selected.successors > 1 else None,
+        rewards=rewards if algorithm_config.successors > 1 else None,
+        lengths=np.full(is_end.shape, algorithm_config.successors) if algorithm_config.successors > 1 else None,
         slots=window_slots[..., 0],
         behaviour=behaviour if settings.stochastic else None,
-        window=window if selected.window > 1 else None,
+        window=window if algorithm_config.window > 1 else None,
     )

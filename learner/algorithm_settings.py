@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Share
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, Image, Rate
@@ -97,9 +98,9 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """List problems of the epsilon schedule."""
         if not self.epsilon:
             yield "epsilon", "expected at least one pair [episode, probability]"
-        for i, (before, after) in enumerate(itertools.pairwise(self.epsilon), 1):
-            if after[0] <= before[0]:
-                yield f"epsilon[{i}]", f"episodes must increase, got {after[0]:g}"
+        for i, (point, next_point) in enumerate(itertools.pairwise(self.epsilon), 1):
+            if next_point[0] <= point[0]:
+                yield f"epsilon[{i}]", f"episodes must increase, got {next_point[0]:g}"
 
     def rig_problems(self) -> Iterator[tuple[str, str]]:
         """Report an epsilon schedule: on a rig, the exploration's amplitude replaces it."""
@@ -132,6 +133,13 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """c: bound on the smoothing noise."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
+    images: Image | UnsetType = UNSET
+    """Images in place of vectors; on a rig, those of its cameras."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List layers that do not fit an image."""
+        if self.image is not None:
+            yield from ((f"images.{path}", message) for path, message in self.image.problems())
 
 
 class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
@@ -168,7 +176,8 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     images: Image | None = None
-    """Images in place of vectors, only in trials (van Hasselt et al. 2019: convolutions [32, 5, 5] and [64, 5, 5])."""
+    """Images in place of vectors; on a rig, those of its cameras (van Hasselt et al. 2019: convolutions [32, 5, 5] and
+    [64, 5, 5])."""
 
     @property
     def successors(self) -> int:
@@ -181,8 +190,3 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
             yield "returns", "expected [low, high], got {:g} and {:g}".format(*self.returns)
         if self.images is not None:
             yield from ((f"images.{path}", message) for path, message in self.images.problems())
-
-    def rig_problems(self) -> Iterator[tuple[str, str]]:
-        """Report image observations, which a rig does not provide."""
-        if self.images is not None:
-            yield "images", "only trials learn from images: omit it"

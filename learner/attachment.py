@@ -133,13 +133,13 @@ class Attachment:
             name: convert(document, (name,), kind) for name, kind in (("episodes", int), ("checkpoint_s", float))
         }
         self.config = msgspec.structs.replace(self.config, **rig_settings)
-        intervened = self.config.selection.intervened
-        algorithm = learner_settings(self.config.learner).selected
+        intervened_rule = self.config.selection.intervened
+        algorithm = learner_settings(self.config.learner).algorithm_config
         self.mirror = Mirror(
             attached.capacity,
             Layout(len(self.config.signals), len(rig.actuators), attached.behaviour),
             cyclic=attached.cyclic,
-            intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
+            intervened_weight=intervened_rule.weight if isinstance(intervened_rule, Weighted) else 1.0,
             successors=algorithm.successors,
             window=algorithm.window,
             needs_episodes=algorithm.needs_episodes,
@@ -150,13 +150,14 @@ class Attachment:
         """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and client errors."""
         return self._ask(request, *payloads)[0]
 
-    def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
+    def pull(self, last_closed_episode: int, wait_ms: int) -> tuple[Rows, Slots | None]:
         """Mirror some or all missing writes; returns the slots written, in order, if any.
 
-        ``closed`` and ``wait_ms``, as in Pull, limit the wait for a write or for the end of a later training episode.
+        ``last_closed_episode`` and ``wait_ms``, as in Pull, limit the wait for a write or for the end of a later
+        training episode.
         """
         mirror = self._attached_mirror()
-        rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._last_ruling))
+        rows, payloads = self._ask(Pull(mirror.storage.inserted, last_closed_episode, wait_ms, heard=self._last_ruling))
         if not isinstance(rows, Rows) or len(payloads) != 1:
             raise LearnerMismatchError("the rig sent an unexpected reply to a pull")
         self._episode_returns |= {closed.episode: closed.episode_return for closed in rows.episodes}
@@ -191,8 +192,8 @@ class Attachment:
                 if refusal.code != UNKNOWN:
                     raise
             attached = self.attach()
-            inserted = self._attached_mirror().storage.inserted
-            self._on_outage(f"reconnected; continuing from write {inserted} of {attached.inserted}")
+            n_inserted = self._attached_mirror().storage.inserted
+            self._on_outage(f"reconnected; continuing from write {n_inserted} of {attached.inserted}")
             if self._role == "push" and not attached.pushes and not isinstance(request, Pull):
                 raise LeaseLost(attached.why)
 

@@ -27,10 +27,10 @@ class Backlog:
         self.n_dropped_updates = 0.0
         self._portion_size = _INITIAL_PORTION
 
-    def add_writes(self, inserted: int) -> None:
-        """Add updates for the writes up to ``inserted``; drop those beyond the limit."""
-        pending_updates = self._pending_updates + self._updates_per_write * max(0, inserted - self.n_counted_writes)
-        self.n_counted_writes = inserted
+    def add_writes(self, n_inserted: int) -> None:
+        """Add updates for the writes up to ``n_inserted``; drop those beyond the limit."""
+        pending_updates = self._pending_updates + self._updates_per_write * max(0, n_inserted - self.n_counted_writes)
+        self.n_counted_writes = n_inserted
         self._pending_updates = min(pending_updates, self._max_pending)
         self.drop(pending_updates - self._pending_updates)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from onrig.learner.algorithm_exercise import minibatches
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, sampler_for
+from onrig.learner.samplers import Draw, ReplayView, Sampler, SamplerContext, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, REJECTED, Keeper
 from onrig.runtime.memory.strategy import Strategy, build_keeper
@@ -39,21 +39,23 @@ def keeper_problems(strategy: Strategy) -> Iterator[str]:
     """List a keeper's defects: in its slots, bytes and restored state."""
     keeper, rng = build_keeper(strategy, _CAPACITY, _rng(1)), _rng(2)
     slots = _decide_slots(keeper, rng, range(_N_OFFERS))
-    stored = 0
+    n_stored = 0
     for offer, slot in enumerate(slots):
-        if not isinstance(slot, int | np.integer) or not (slot == REJECTED or 0 <= slot <= min(stored, _CAPACITY - 1)):
-            valid_slots = f"0 to {stored}" if stored < _CAPACITY else f"0 to {_CAPACITY - 1}"
+        if not isinstance(slot, int | np.integer) or not (
+            slot == REJECTED or 0 <= slot <= min(n_stored, _CAPACITY - 1)
+        ):
+            valid_slots = f"0 to {n_stored}" if n_stored < _CAPACITY else f"0 to {_CAPACITY - 1}"
             yield f"puts offer {offer + 1} in slot {slot!r}, expected {valid_slots} or REJECTED"
             return
-        stored += int(slot == stored)
+        n_stored += int(slot == n_stored)
     used_slots = [slot for slot in slots if slot != REJECTED]
     if keeper.cyclic and used_slots != [number % _CAPACITY for number in range(len(used_slots))]:
         yield "is declared cyclic, but does not fill slots in turn"
     large_keeper = build_keeper(strategy, _LARGE_CAPACITY, _rng(1))
     _decide_slots(large_keeper, rng, range(_LARGE_CAPACITY))
     if large_keeper.nbytes > large_keeper.bytes_per_slot * _LARGE_CAPACITY + _MAX_OVERHEAD_BYTES:
-        declared = f"declares {large_keeper.bytes_per_slot:g} per slot"
-        yield f"uses {large_keeper.nbytes} bytes for {_LARGE_CAPACITY} slots, but {declared}"
+        declaration = f"declares {large_keeper.bytes_per_slot:g} per slot"
+        yield f"uses {large_keeper.nbytes} bytes for {_LARGE_CAPACITY} slots, but {declaration}"
     state = {name: array.copy() for name, array in keeper.state().items()}
     returned_state = keeper.state()
     copy = build_keeper(strategy, _CAPACITY, _rng(3))
@@ -76,8 +78,8 @@ def _decide_slots(keeper: Keeper, rng: np.random.Generator, offers: range) -> li
         n_stored = min(n_stored + 1, keeper.capacity)
         for signal in FEEDBACK.values():
             if signal in keeper.required_signals and offer % 3 == 0:
-                replayed = rng.integers(0, n_stored, 4)
-                keeper.on_feedback(signal, replayed, rng.exponential(size=4).astype(np.float32))
+                replayed_slots = rng.integers(0, n_stored, 4)
+                keeper.on_feedback(signal, replayed_slots, rng.exponential(size=4).astype(np.float32))
     return slots
 
 
@@ -96,23 +98,23 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
         n,
         m,
     )
-    setting = Setting.of_run(config, settings, capacity, view)
+    context = SamplerContext.of_run(config, settings, capacity, view)
 
     def build(seed: int) -> Sampler:
-        return sampler_for(strategy, _rng(seed), setting)
+        return sampler_for(strategy, _rng(seed), context)
 
-    sampler, stored = build(1), capacity - batch // 2
-    sampler.on_write(np.arange(stored))
+    sampler, n_stored = build(1), capacity - batch // 2
+    sampler.on_write(np.arange(n_stored))
     sampler.on_episode_end(-1.0)
     sampler.begin_episode(1)
     for _ in range(_ROUNDS):
         draw = sampler.draw(batch, 1)
-        problem = _draw_problem(draw, (1, batch), stored)
+        problem = _draw_problem(draw, (1, batch), n_stored)
         if problem is not None:
             yield problem
             return
         _learn(sampler, draw, _rng(6))
-    sampler.on_write(np.arange(stored, capacity))
+    sampler.on_write(np.arange(n_stored, capacity))
     copy = build(2)
     copy.restore({name: np.array(array) for name, array in sampler.state().items()})
     for _ in range(_ROUNDS):
@@ -128,12 +130,12 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
             yield "draws different minibatches in one call for three updates than in three calls for one"
 
 
-def _draw_problem(draw: Draw, shape: tuple[int, int], stored: int) -> str | None:
+def _draw_problem(draw: Draw, shape: tuple[int, int], n_stored: int) -> str | None:
     slots, weights = draw.slots, draw.weights
     if slots.shape != shape or not np.issubdtype(slots.dtype, np.integer):
         return f"draws slots of shape {slots.shape} and type {slots.dtype}, expected integers of shape {shape}"
-    if slots.min() < 0 or slots.max() >= stored:
-        return f"draws slots {slots.min()} to {slots.max()}, but only 0 to {stored - 1} are written"
+    if slots.min() < 0 or slots.max() >= n_stored:
+        return f"draws slots {slots.min()} to {slots.max()}, but only 0 to {n_stored - 1} are written"
     if weights is not None and (weights.shape != shape or not np.isfinite(weights).all() or (weights < 0).any()):
         return f"draws weights of shape {weights.shape}, or negative or non-finite weights, expected shape {shape}"
     return None

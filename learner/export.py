@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.rig import PIXELS_PER_VALUE, values_per_image
 from onrig.learner import onnx_writer
+from onrig.learner.algorithm_config import Image
+from onrig.learner.tape.convolutions import Convolutions
+from onrig.learner.tape.windows import Windows
+from onrig.runtime.images import VALUE_RANGE
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import (
     DETERMINISTIC,
@@ -51,24 +57,28 @@ class InputFilter(NamedTuple):
     """Bound on standardised observations, in standard deviations."""
 
 
-def export_policy(layers: Layers, contract: PolicyContract, log_std: LogStdHead | None = None) -> bytes:
+def export_policy(
+    layers: Layers, contract: PolicyContract, log_std: LogStdHead | None = None, *, image: Image | None = None
+) -> bytes:
     """Build the ONNX model of an actor: ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units.
 
     ``layers`` are weights (in, out) and bias (out,) of the network on normalised values, relu between them, tanh at the
     end. [low, high] of the contract's signals maps onto [-1, 1]: for observations the mapping is merged into the first
     layer's weights, in float64, which saves kernels on every tick; for actions it is a product and a sum after the
     tanh.  With ``log_std`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
+    With ``image`` the first layers are the filters of its convolutions, on pixels from 0 to 1.
 
     The same arguments give the same bytes.  Raises ValueError if the layers do not fit the contract.
     """
     if contract.behaviour != (DETERMINISTIC if log_std is None else SQUASHED_GAUSSIAN):
         raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
-    graph, m, last = _Graph(), len(contract.actions), len(layers) - 1
+    graph, m, last_index = _Graph(), len(contract.actions), len(layers) - 1
     if log_std is None:
-        value = graph.add_network(layers, contract, m, f"sum{last}")
+        value = graph.add_network(layers, contract, m, f"sum{last_index}", image=image)
     else:
-        value = graph.add_squashed_sample(graph.add_network(layers, contract, m, "mean"), f"unit{last - 1}", log_std)
-    graph.add_action_scaling(graph.add("Tanh", [value], f"unit{last}"), contract)
+        mean = graph.add_network(layers, contract, m, "mean", image=image)
+        value = graph.add_squashed_sample(mean, f"unit{last_index - 1}", log_std)
+    graph.add_action_scaling(graph.add("Tanh", [value], f"unit{last_index}"), contract)
     return graph.model(contract)
 
 
@@ -77,21 +87,21 @@ def export_gaussian_policy(
     std: NDArray[np.floating],
     contract: PolicyContract,
     *,
-    bounded: bool = False,
+    has_bounded_mean: bool = False,
     activation: str = "Softsign",
     input_filter: InputFilter | None = None,
 ) -> bytes:
     """Build the ONNX model of a Gaussian whose samples are clipped to [-1, 1], with the ports of that behaviour.
 
     ``layers`` are those of its mean, after the ``input_filter`` if given, with the ``activation`` (an ONNX operator)
-    between them and a tanh at the end if ``bounded``; ``std`` (m,) is the same in all states.  Raises ValueError if the
-    layers do not fit the contract.
+    between them and a tanh at the end if ``has_bounded_mean``; ``std`` (m,) is the same in all states.  Raises
+    ValueError if the layers do not fit the contract.
     """
     graph, m = _Graph(), len(contract.actions)
     mean = graph.add_network(
-        layers, contract, m, "linear" if bounded else "mean", activation=activation, input_filter=input_filter
+        layers, contract, m, "linear" if has_bounded_mean else "mean", activation=activation, input_filter=input_filter
     )
-    if bounded:
+    if has_bounded_mean:
         mean = graph.add("Tanh", [mean], "mean")
     graph.add_gaussian_sample(mean, std, contract)
     return graph.model(contract)
@@ -102,11 +112,14 @@ def export_discrete_policy(
     levels: NDArray[np.floating],
     contract: PolicyContract,
     atoms: NDArray[np.floating] | None = None,
+    *,
+    image: Image | None = None,
 ) -> bytes:
     """Build the ONNX model of a greedy policy: ``observation`` (1, n) to ``action`` (1, 1), the best level's value.
 
     ``layers`` are those of a network from normalised observations to the values of the ``levels``, which are actions on
     [-1, 1]; with ``atoms``, to the logits of a distribution over them, level by level.  Ties go to the lowest level.
+    ``image`` as for ``export_policy``.
     The action is NaN if a value is non-finite: an index would hide that the network has diverged.  Raises ValueError if
     the layers do not fit the contract.
     """
@@ -114,12 +127,12 @@ def export_discrete_policy(
         raise ValueError(f"discrete levels require one action, but the contract has {len(contract.actions)}")
     graph = _Graph()
     outputs = len(levels) * (1 if atoms is None else len(atoms))
-    values = graph.add_network(layers, contract, outputs, f"sum{len(layers) - 1}")
+    values = graph.add_network(layers, contract, outputs, f"sum{len(layers) - 1}", image=image)
     if atoms is not None:
         values = graph.add_expected_values(values, len(levels), atoms)
-    best = graph.add("ArgMax", [values], "best", axis=1)
+    best_level = graph.add("ArgMax", [values], "best", axis=1)
     centre, half_range = Normalisation.from_signals(contract.actions)
-    level = graph.add("Gather", [graph.add_constant("levels", centre + half_range * levels), best], "level")
+    level = graph.add("Gather", [graph.add_constant("levels", centre + half_range * levels), best_level], "level")
     # Zero times the values is 0 if all are finite, else NaN, which the sum passes on to the action.
     graph.add("Gemm", [values, graph.add_constant("zeros", np.zeros((len(levels), 1))), level], "finite")
     return graph.model(contract)
@@ -136,9 +149,11 @@ def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract:
     units = [len(b) // 4 for _, b in cells]
     widths = [len(contract.observations), *units]
     shapes = [w.shape for w, _ in layers]
-    expected = [(n + u, 4 * u) for n, u in itertools.pairwise(widths)] + [(widths[-1], len(contract.actions))]
-    if not cells or shapes != expected:
-        raise ValueError(f"layers of shape {shapes} do not fit observations, cells and actions, expected {expected}")
+    expected_shapes = [(n + u, 4 * u) for n, u in itertools.pairwise(widths)] + [(widths[-1], len(contract.actions))]
+    if not cells or shapes != expected_shapes:
+        raise ValueError(
+            f"layers of shape {shapes} do not fit observations, cells and actions, expected {expected_shapes}"
+        )
     graph = _Graph()
     mean = graph.add(
         "Gemm",
@@ -155,8 +170,8 @@ class _Node(NamedTuple):
     op: str
     inputs: Sequence[str]
     outputs: Sequence[str]
-    name: str = ""
-    axis: int | None = None
+    name: str
+    attributes: Mapping[str, int | Sequence[int]]
 
 
 class _Graph:
@@ -171,9 +186,11 @@ class _Graph:
         self._constants.append(onnx_writer.tensor(name, np.asarray(array, np.float32)))
         return name
 
-    def add(self, op: str, inputs: list[str], output: str, *, named: bool = True, axis: int | None = None) -> str:
+    def add(
+        self, op: str, inputs: list[str], output: str, *, is_named: bool = True, **attributes: int | Sequence[int]
+    ) -> str:
         """Add a node with one output; returns the output's name."""
-        self._nodes.append(_Node(op, inputs, [output], output if named else "", axis))
+        self._nodes.append(_Node(op, inputs, [output], output if is_named else "", attributes))
         return output
 
     def add_gaussian_sample(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
@@ -192,11 +209,11 @@ class _Graph:
             # Symmetric and unit ranges need no separate kernel.
             if np.any(array != (op == "Mul")):
                 output = f"times_{name}" if op == "Mul" else f"plus_{name}"
-                value = self.add(op, [value, self.add_constant(name, array)], output, named=False)
+                value = self.add(op, [value, self.add_constant(name, array)], output, is_named=False)
 
     def add_clip(self, value: str, output: str, **bounds: float) -> str:
         """Add a clip between two bounds, the lower one first, given as names and values of constants."""
-        names = [self.add_constant(name, np.array(end)) for name, end in bounds.items()]
+        names = [self.add_constant(name, np.array(bound)) for name, bound in bounds.items()]
         return self.add("Clip", [value, *names], output)
 
     def add_observation_filter(self, input_filter: InputFilter, contract: PolicyContract) -> str:
@@ -204,9 +221,13 @@ class _Graph:
         centre, half_range = Normalisation.from_signals(contract.observations)
         scale = 1.0 / (half_range * input_filter.std)
         shift = -(centre / half_range + input_filter.mean) / input_filter.std
-        scaled = self.add("Mul", [INPUT_NAME, self.add_constant("filter_scale", scale)], "filter_scaled")
-        shifted = self.add("Add", [scaled, self.add_constant("filter_shift", shift)], "filter_moved")
-        return self.add_clip(shifted, "filtered", filter_least=-input_filter.clip, filter_most=input_filter.clip)
+        scaled_observation = self.add("Mul", [INPUT_NAME, self.add_constant("filter_scale", scale)], "filter_scaled")
+        shifted_observation = self.add(
+            "Add", [scaled_observation, self.add_constant("filter_shift", shift)], "filter_moved"
+        )
+        return self.add_clip(
+            shifted_observation, "filtered", filter_least=-input_filter.clip, filter_most=input_filter.clip
+        )
 
     def add_network(
         self,
@@ -217,30 +238,88 @@ class _Graph:
         *,
         activation: str = "Relu",
         input_filter: InputFilter | None = None,
+        image: Image | None = None,
     ) -> str:
         """Add a network from the observation (SI units) to linear outputs; raises ValueError if its layers do not fit.
 
-        Its first layer receives the normalised observation, or, with ``input_filter``, the standardised one.
+        Its first layer receives the normalised observation, or, with ``input_filter``, the standardised one, or, with
+        ``image``, the pixels from 0 to 1.
         """
-        n = len(contract.observations)
-        widths = [n, *(len(bias) for _, bias in layers)]
+        n, convolutions = len(contract.observations), None if image is None else Convolutions(image)
+        filters = [] if convolutions is None else convolutions.filters
+        dense_layers = layers[len(filters) :]
+        widths = [n if convolutions is None else convolutions.outputs, *(len(bias) for _, bias in dense_layers)]
         shapes = [weight.shape for weight, _ in layers]
-        if not layers or widths[-1] != outputs or shapes != list(itertools.pairwise(widths)):
+        if (
+            not dense_layers
+            or widths[-1] != outputs
+            or shapes != [*filters, *itertools.pairwise(widths)]
+            or (image is not None and n != image.packed_values)
+        ):
             raise ValueError(f"layers of shape {shapes} do not lead from {n} observations to {outputs} outputs")
-        if input_filter is None:
+        if image is not None and convolutions is not None:
+            (weight, bias), *other_layers = layers
+            layers = [(weight / 255.0, bias), *other_layers]
+            value = self.add_pixels(image)
+        elif input_filter is None:
             centre, half_range = Normalisation.from_signals(contract.observations)
             weight, bias = layers[0]
-            first = weight / half_range[:, None]
-            value, layers = INPUT_NAME, [(first, bias - centre @ first), *layers[1:]]
+            first_weight = weight / half_range[:, None]
+            value, layers = INPUT_NAME, [(first_weight, bias - centre @ first_weight), *layers[1:]]
         else:
             value = self.add_observation_filter(input_filter, contract)
         for i, (weight, bias) in enumerate(layers):
             if i:
                 value = self.add(activation, [value], f"unit{i - 1}")
+            if convolutions is not None and i < len(filters):
+                windows = convolutions.windows[i]
+                value = self.add_convolution(i, value, weight, bias, windows)
+                continue
+            if convolutions is not None and i == len(filters):
+                # ONNX orders elements by channel, row and column.
+                weight_by_position = weight.reshape(*convolutions.output_shape, -1)
+                weight = weight_by_position.transpose(2, 0, 1, 3).reshape(weight.shape)
+                value = self.add("Flatten", [value], "features", axis=1)
             names = [value, self.add_constant(f"weight{i}", weight), self.add_constant(f"bias{i}", bias)]
             value = name if i == len(layers) - 1 else f"sum{i}"
-            self._nodes.append(_Node("Gemm", names, [value], f"gemm{i}"))
+            self._nodes.append(_Node("Gemm", names, [value], f"gemm{i}", {}))
         return value
+
+    def add_pixels(self, image: Image) -> str:
+        """Add the pixels, 0 to 255, of the frames (1, frames, rows, columns) that the observation packs
+        (``onrig.runtime.images``), which is clipped to its range."""
+        pixels, place_values = math.prod(image.size), 256.0 ** -np.arange(PIXELS_PER_VALUE)[:, None]
+        width = values_per_image(pixels)
+        clipped_values = self.add_clip(INPUT_NAME, "packed", least_packed=0.0, most_packed=VALUE_RANGE - 1.0)
+        values_by_frame = self._add_reshape(clipped_values, "packed_frames", (image.frames, 1, width))
+        upper_digits = [
+            self.add(
+                "Floor",
+                [self.add("Mul", [values_by_frame, self.add_constant(f"place{i}", scale)], f"at{i}")],
+                f"above{i}",
+            )
+            for i, scale in enumerate((place_values, place_values / 256.0))
+        ]
+        shifted_digits = self.add("Mul", [upper_digits[1], self.add_constant("radix", np.array(256.0))], "shifted")
+        value = self._add_reshape(
+            self.add("Sub", [upper_digits[0], shifted_digits], "bytes"),
+            "planes",
+            (image.frames, PIXELS_PER_VALUE * width),
+        )
+        if PIXELS_PER_VALUE * width > pixels:
+            ends = {"first_pixel": 0, "end_pixel": pixels, "pixel_axis": 1}
+            self._constants += [onnx_writer.tensor(name, np.array([end], np.int64)) for name, end in ends.items()]
+            value = self.add("Slice", [value, *ends], "unpadded")
+        return self._add_reshape(value, "pixels", (1, image.frames, *image.size))
+
+    def add_convolution(
+        self, index: int, value: str, weight: NDArray[np.floating], bias: NDArray[np.floating], windows: Windows
+    ) -> str:
+        """Add a convolutional layer whose weights are by row, column and channel of a window."""
+        side, channels, stride = windows.side, windows.channels, windows.stride
+        weight_by_output = weight.reshape(side, side, channels, -1).transpose(3, 2, 0, 1)
+        names = [value, self.add_constant(f"weight{index}", weight_by_output), self.add_constant(f"bias{index}", bias)]
+        return self.add("Conv", names, f"sum{index}", strides=(stride, stride))
 
     def add_linear_constants(self, name: str, weight: NDArray[np.floating], bias: NDArray[np.floating]) -> list[str]:
         """Add the constants of a Gemm; returns their names."""
@@ -250,21 +329,21 @@ class _Graph:
         """Add a split of (1, width) into parts; returns their names."""
         self._constants.append(onnx_writer.tensor(f"{value}_widths", np.array(widths, np.int64)))
         names = [value, f"{value}_widths"]
-        self._nodes.append(_Node("Split", names, parts, f"split_{value}", axis=1))
+        self._nodes.append(_Node("Split", names, parts, f"split_{value}", {"axis": 1}))
         return parts
 
     def add_lstm_cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
         """Add LSTM cells that receive the observation (SI units); returns the output of the last one."""
         centre, half_range = Normalisation.from_signals(contract.observations)
         n, (weight, bias) = len(contract.observations), cells[0]
-        scaled = weight[:n] / half_range[:, None]
-        first = (np.concatenate((scaled, weight[n:])), bias - centre @ scaled)
-        hidden = [f"{part}{i}" for i in range(len(cells)) for part in ("output", "state")]
-        self.add_split(HIDDEN, hidden, np.repeat(units, 2).tolist())
+        scaled_weight = weight[:n] / half_range[:, None]
+        first_cell = (np.concatenate((scaled_weight, weight[n:])), bias - centre @ scaled_weight)
+        hidden_names = [f"{part}{i}" for i in range(len(cells)) for part in ("output", "state")]
+        self.add_split(HIDDEN, hidden_names, np.repeat(units, 2).tolist())
         value, next_hidden = INPUT_NAME, []
-        for i, (u, layer) in enumerate(zip(units, [first, *cells[1:]], strict=True)):
-            joined = self.add("Concat", [value, f"output{i}"], f"joined{i}", axis=1)
-            gates = self.add("Gemm", [joined, *self.add_linear_constants(str(i), *layer)], f"gates{i}")
+        for i, (u, layer) in enumerate(zip(units, [first_cell, *cells[1:]], strict=True)):
+            joined_inputs = self.add("Concat", [value, f"output{i}"], f"joined{i}", axis=1)
+            gates = self.add("Gemm", [joined_inputs, *self.add_linear_constants(str(i), *layer)], f"gates{i}")
             input_gate, forget_gate, candidate, output_gate = self.add_split(
                 gates, [f"{gates}_{k}" for k in range(4)], [u] * 4
             )
@@ -272,8 +351,10 @@ class _Graph:
                 self.add("Sigmoid", [gate], f"{gate}_open") for gate in (input_gate, forget_gate, output_gate)
             )
             candidate = self.add("Tanh", [candidate], f"candidate{i}")
-            retained = self.add("Mul", [forget_gate, f"state{i}"], f"kept{i}")
-            state = self.add("Add", [retained, self.add("Mul", [input_gate, candidate], f"new{i}")], f"next_state{i}")
+            retained_state = self.add("Mul", [forget_gate, f"state{i}"], f"kept{i}")
+            state = self.add(
+                "Add", [retained_state, self.add("Mul", [input_gate, candidate], f"new{i}")], f"next_state{i}"
+            )
             value = self.add("Mul", [output_gate, self.add("Tanh", [state], f"bounded{i}")], f"next_output{i}")
             next_hidden += [value, state]
         self.add("Concat", next_hidden, HIDDEN_OUT, axis=1)
@@ -281,24 +362,24 @@ class _Graph:
 
     def add_expected_values(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
         """Add the means (1, levels) of distributions over ``atoms``, given as logits (1, levels * atoms)."""
-        by_level = self._add_reshape(logits, "by_level", (levels, len(atoms)))
-        probabilities = self.add("Softmax", [by_level], "chances", axis=1)
+        logits_by_level = self._add_reshape(logits, "by_level", (levels, len(atoms)))
+        probabilities = self.add("Softmax", [logits_by_level], "chances", axis=1)
         mean = self.add("MatMul", [probabilities, self.add_constant("atoms", atoms[:, None])], "mean")
         return self._add_reshape(mean, "means", (1, levels))
 
-    def _add_reshape(self, value: str, output: str, shape: tuple[int, int]) -> str:
+    def _add_reshape(self, value: str, output: str, shape: tuple[int, ...]) -> str:
         self._constants.append(onnx_writer.tensor(f"{output}_shape", np.array(shape, np.int64)))
         return self.add("Reshape", [value, f"{output}_shape"], output)
 
     def add_squashed_sample(self, mean: str, units: str, log_std: LogStdHead) -> str:
         """Add a sample around ``mean``; ``units`` are the outputs of the last hidden layer."""
         names = [self.add_constant("to_log_std", log_std.weight), self.add_constant("log_std_bias", log_std.bias)]
-        unclipped = self.add("Gemm", [units, *names], "free_log_std")
+        unclipped_log_std = self.add("Gemm", [units, *names], "free_log_std")
         bounds = [
             self.add_constant(name, np.array(value))
             for name, value in zip(("least", "most"), log_std.bounds, strict=True)
         ]
-        std = self.add("Exp", [self.add("Clip", [unclipped, *bounds], "log_std")], "std")
+        std = self.add("Exp", [self.add("Clip", [unclipped_log_std, *bounds], "log_std")], "std")
         return self.add("Add", [mean, self.add("Mul", [std, NOISE], "spread")], "drawn")
 
     def model(self, contract: PolicyContract, hidden: int = 0) -> bytes:
@@ -306,5 +387,5 @@ class _Graph:
         self._nodes[-1] = self._nodes[-1]._replace(outputs=[OUTPUT_NAME])
         n, m = len(contract.observations), len(contract.actions)
         inputs, outputs = ports_for(n, m, stochastic=contract.stochastic, hidden=hidden)
-        nodes = (onnx_writer.node(*node_fields) for node_fields in self._nodes)
+        nodes = (onnx_writer.node(*fields) for fields in self._nodes)
         return onnx_writer.model(nodes, self._constants, inputs, outputs, {METADATA_KEY: encode_contract(contract)})

@@ -40,10 +40,10 @@ class Lstm:
     def hidden_width(self) -> int:
         return 2 * sum(self.units)
 
-    def split_hidden(self, flat: Array) -> HiddenState:
-        """Split a flat hidden state, (rows, hidden_width), by cell."""
+    def split_hidden(self, hidden: Array) -> HiddenState:
+        """Split a hidden state, (rows, hidden_width), by cell."""
         ends = list(itertools.accumulate(u for units in self.units for u in (units, units)))
-        states = [flat.columns(a, b) for a, b in itertools.pairwise((0, *ends))]
+        states = [hidden.columns(a, b) for a, b in itertools.pairwise((0, *ends))]
         return list(zip(states[::2], states[1::2], strict=True))
 
     def step(self, x: Array, hidden: HiddenState) -> tuple[Array, HiddenState]:
@@ -64,22 +64,22 @@ class Lstm:
         """Linear outputs (rows, outputs), from outputs of the last cell."""
         return self._layer(len(self.units), x)
 
-    def over_window(self, steps: Sequence[Array], present: Array, initial: Array) -> Array:
+    def over_window(self, steps: Sequence[Array], is_present: Array, initial_hidden: Array) -> Array:
         """Linear outputs (rows, outputs) at experiences, from the preceding steps (Novati and Koumoutsakos 2019, §5.4).
 
-        ``steps``: states (rows, inputs), that of the experience itself first, the earliest one last; ``present`` (rows,
-        W) is 1 where the step exists, 0 before the earliest; ``initial`` (rows, hidden_width): hidden state before the
-        earliest one.
+        ``steps``: states (rows, inputs), that of the experience itself first, the earliest one last; ``is_present``
+        (rows, W) is 1 where the step exists, 0 before the earliest; ``initial_hidden`` (rows, hidden_width): hidden
+        state before the earliest one.
         """
-        start = hidden = self.split_hidden(initial)
+        initial_states = hidden = self.split_hidden(initial_hidden)
         x = steps[0]
         for index in reversed(range(len(steps))):
             if index + 1 < len(steps):
-                is_present = present.columns(index + 1, index + 2)
-                absent = 1.0 - is_present
+                exists = is_present.columns(index + 1, index + 2)
+                absent = 1.0 - exists
                 hidden = [
-                    (is_present * output + absent * first, is_present * state + absent * second)
-                    for (output, state), (first, second) in zip(hidden, start, strict=True)
+                    (exists * output + absent * initial_output, exists * state + absent * initial_state)
+                    for (output, state), (initial_output, initial_state) in zip(hidden, initial_states, strict=True)
                 ]
             x, hidden = self.step(steps[index], hidden)
         return self.outputs(x)

@@ -33,13 +33,13 @@ from onrig.runtime.run_state.report import report
 _NICE: Final = 10
 
 
-def learn(config: RunConfig, connection: Connection, state: Path | None, start: Path | None = None) -> int:
-    """Learn for the connected rig until its run ends, starting with the networks in the file ``start``; returns the
+def learn(config: RunConfig, connection: Connection, state: Path | None, initial_networks: Path | None = None) -> int:
+    """Learn for the connected rig until its run ends, starting with the networks in ``initial_networks``; returns the
     exit code."""
-    stop = [False]
+    stop_flag = [False]
 
     def request_stop(signum: int, frame: object) -> None:
-        stop[0] = True
+        stop_flag[0] = True
 
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, request_stop)
@@ -47,17 +47,17 @@ def learn(config: RunConfig, connection: Connection, state: Path | None, start: 
         state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as folders:  # created only if needed: a killed process would leave it behind
 
-        def temporary() -> Path:
+        def temporary_folder() -> Path:
             return Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="onrig-learner-")))
 
-        folder = temporary() if state is None else state
+        folder = temporary_folder() if state is None else state
         while True:
-            process = LearnerProcess(config, connection, folder, stop, start)
+            process = LearnerProcess(config, connection, folder, stop_flag, initial_networks)
             try:
                 process.run()
             except (LinkClosed, LinkVersionError) as error:
                 process.save()
-                if not stop[0]:
+                if not stop_flag[0]:
                     report(NAME, "error", str(error))
                     return ExitCode.HARDWARE
                 return ExitCode.OK
@@ -68,7 +68,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None, start: 
                 if state is not None:
                     report(NAME, "error", str(foreign))
                     return ExitCode.CONFIGURATION
-                folder = temporary()  # the state folder belongs to another run at the same address
+                folder = temporary_folder()  # the state folder belongs to another run at the same address
             except MemoryChanged as change:
                 # The replay process was replaced: mirror its memory, with the same networks.
                 process.save()

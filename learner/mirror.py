@@ -47,7 +47,7 @@ class Mirror:
         needs_trajectories = needs_episodes or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._are_consecutive) if needs_trajectories else None
 
-    def apply(self, payload: bytes, up_to: int) -> Slots:
+    def apply(self, payload: bytes, n_writes: int) -> Slots:
         """Apply rows received over the link; returns the slots written, in order.
 
         Raises ValueError if they do not continue the mirror.
@@ -57,17 +57,17 @@ class Mirror:
         if len(words) % width:
             raise ValueError(f"{len(words)} words are not a multiple of the row width {width}")
         slots = self.storage.write_rows(words.reshape(-1, width))
-        if self.storage.inserted != up_to:
-            raise ValueError(f"the rows end at write {self.storage.inserted}, but the rig reports {up_to}")
+        if self.storage.inserted != n_writes:
+            raise ValueError(f"the rows end at write {self.storage.inserted}, but the rig reports {n_writes}")
         if self._trajectories is not None:
             is_measured = self.storage.meta[slots] & np.uint32(Flag.SYNTHETIC) == 0
             keys = experience_keys(self.storage.episode[slots], self.storage.step[slots])
             self._trajectories.on_write(0, slots, np.where(is_measured, keys, -1))
         return slots
 
-    def _are_consecutive(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
+    def _are_consecutive(self, trial: int, first_slots: Slots, second_slots: Slots) -> NDArray[np.bool_]:
         words, layout = self.storage.words, self.storage.layout
-        is_equal = words[first, layout.next_observation] == words[second, layout.observation]
+        is_equal = words[first_slots, layout.next_observation] == words[second_slots, layout.observation]
         is_continuous: NDArray[np.bool_] = is_equal.all(axis=1)
         return is_continuous
 
@@ -109,13 +109,13 @@ class Mirror:
                 minibatches,
                 next_observation=self.storage.next_observation[chain.last_slots],
                 terminated=(self.storage.meta[chain.last_slots] & np.uint32(Flag.TERMINATED)) != 0,
-                rewards=np.where(chain.present, self.storage.reward[chain.slots], 0.0),
-                lengths=chain.present.sum(axis=-1),
+                rewards=np.where(chain.is_present, self.storage.reward[chain.slots], 0.0),
+                lengths=chain.is_present.sum(axis=-1),
             )
         if self._trajectories is not None and self._window > 1:
-            window_slots, present = self._trajectories.with_predecessors(draw.slots[:, None], self._window)
+            window_slots, is_present = self._trajectories.with_predecessors(draw.slots[:, None], self._window)
             minibatches = replace(
-                minibatches, window=Window(window_slots, self.storage.observation[window_slots], present)
+                minibatches, window=Window(window_slots, self.storage.observation[window_slots], is_present)
             )
         return minibatches, batch.generation()
 

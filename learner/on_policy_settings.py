@@ -89,11 +89,13 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
             message = f"{name} learns from the latest experiences in order, and draws its own minibatches"
             yield "selection.strategy", f"{message}: expected FIFO[Uniform], got {strategy}"
             return
-        needed = self.steps + episode_steps(run.task, run.rate_hz) - 1
-        if 0 < capacity < needed:
+        needed_capacity = self.steps + episode_steps(run.task, run.rate_hz) - 1
+        if 0 < capacity < needed_capacity:
             key = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
-            message = f"a batch of {self.steps} and the rest of its last episode need up to {needed} experiences"
-            yield f"selection.{key}", f"{message}, but the memory holds {capacity}: set it to {needed} or more"
+            message = (
+                f"a batch of {self.steps} and the rest of its last episode need up to {needed_capacity} experiences"
+            )
+            yield f"selection.{key}", f"{message}, but the memory holds {capacity}: set it to {needed_capacity} or more"
 
 
 class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +168,6 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
         """List sizes that do not divide evenly, and too few experiences in Fisher products."""
         yield from super().problems()
         if -(-self.steps // self.fisher_every) < 4:
-            maximum = (self.steps - 1) // 3
-            message = f"expected at most {maximum}, for four of the {self.steps} steps, got {self.fisher_every}"
+            max_interval = (self.steps - 1) // 3
+            message = f"expected at most {max_interval}, for four of the {self.steps} steps, got {self.fisher_every}"
             yield "fisher_every", message

@@ -7,6 +7,7 @@ its fields, in order of their numbers, so the same model always gives the same b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -17,8 +18,8 @@ IR_VERSION: Final = 8
 """ONNX version old enough for onnxruntime 1.20, the oldest that the rig supports."""
 _FLOAT, _INT64 = 1, 7
 """Element types of tensors."""
-_ATTRIBUTE_INT: Final = 2
-"""Type of an attribute with a single integer."""
+_ATTRIBUTE_INT, _ATTRIBUTE_INTS = 2, 7
+"""Types of attributes with a single integer, and with several."""
 
 
 def tensor(name: str, array: NDArray[np.generic]) -> bytes:
@@ -29,13 +30,23 @@ def tensor(name: str, array: NDArray[np.generic]) -> bytes:
     return sizes + _number(2, _FLOAT if is_float else _INT64) + _bytes(8, name) + _bytes(9, data)
 
 
-def node(op: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", axis: int | None = None) -> bytes:
-    """Encode one operation, with its attribute ``axis`` if given."""
+def node(
+    op: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    name: str = "",
+    attributes: Mapping[str, int | Sequence[int]] = MappingProxyType({}),
+) -> bytes:
+    """Encode one operation; ``name`` may be empty."""
     fields = [_bytes(1, value) for value in inputs] + [_bytes(2, value) for value in outputs]
     fields += [_bytes(3, name)] if name else []
     fields.append(_bytes(4, op))
-    if axis is not None:
-        fields.append(_bytes(5, _bytes(1, "axis") + _number(3, axis) + _number(20, _ATTRIBUTE_INT)))
+    for attribute, value in attributes.items():
+        if isinstance(value, int):
+            content = _number(3, value) + _number(20, _ATTRIBUTE_INT)
+        else:
+            content = b"".join(_number(8, item) for item in value) + _number(20, _ATTRIBUTE_INTS)
+        fields.append(_bytes(5, _bytes(1, attribute) + content))
     return b"".join(fields)
 
 

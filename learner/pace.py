@@ -15,8 +15,8 @@ from onrig.runtime.replay.checkpoint.upkeep import is_due
 
 
 class Pace(Protocol):
-    """Schedule of a learner's work.  ``last_completed`` and ``last_closed``: last training episode whose updates are
-    complete, and last one that the rig has closed."""
+    """Schedule of a learner's work.  ``last_completed_episode``: last training episode whose updates are complete;
+    ``last_closed_episode``: last one that the rig has closed."""
 
     uses_clock: bool
     """Whether the content and time of its messages may depend on the clock."""
@@ -42,14 +42,14 @@ class Pace(Protocol):
     def offers_policy(self, n_waiting: int) -> bool:
         """Return whether to offer the policy after an episode, with ``n_waiting`` later ones waiting."""
 
-    def episodes_to_learn_after(self, last_completed: int, last_closed: int) -> Sequence[int]:
+    def episodes_to_learn_after(self, last_completed_episode: int, last_closed_episode: int) -> Sequence[int]:
         """Return the episodes at whose ends to learn from the complete batches."""
 
     def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
         """Save the state that the rig may depend on; ``checkpoint_episode``: episode of the rig's newest checkpoint."""
 
-    def save(self, agent: Agent, at_most_every_s: float) -> None:
-        """Save the agent's state if the last save is at least ``at_most_every_s`` old."""
+    def save(self, agent: Agent, min_interval_s: float) -> None:
+        """Save the agent's state if the last save is at least ``min_interval_s`` old."""
 
 
 class RealTime:
@@ -65,7 +65,7 @@ class RealTime:
             offers,
             max_waiting_updates,
         )
-        self._saved_s = time.monotonic()
+        self._last_save_s = time.monotonic()
 
     def last_finished_episode(self, attached: Attached) -> int:
         return attached.closed
@@ -94,16 +94,16 @@ class RealTime:
     def offers_policy(self, n_waiting: int) -> bool:
         return not n_waiting or self._offers.has_retry_interval_passed
 
-    def episodes_to_learn_after(self, last_completed: int, last_closed: int) -> Sequence[int]:
+    def episodes_to_learn_after(self, last_completed_episode: int, last_closed_episode: int) -> Sequence[int]:
         """Return only the last episode: batches are learned from immediately."""
-        return (last_closed,)
+        return (last_closed_episode,)
 
     def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
         """Do nothing: ``save`` is called at intervals."""
 
-    def save(self, agent: Agent, at_most_every_s: float) -> None:
-        if time.monotonic() - self._saved_s >= at_most_every_s:
-            self._saved_s = time.monotonic()
+    def save(self, agent: Agent, min_interval_s: float) -> None:
+        if time.monotonic() - self._last_save_s >= min_interval_s:
+            self._last_save_s = time.monotonic()
             self._states.save(agent)
 
 
@@ -139,14 +139,14 @@ class Lockstep:
     def offers_policy(self, n_waiting: int) -> bool:
         return True
 
-    def episodes_to_learn_after(self, last_completed: int, last_closed: int) -> Sequence[int]:
+    def episodes_to_learn_after(self, last_completed_episode: int, last_closed_episode: int) -> Sequence[int]:
         """Return each episode, because policies change between episodes."""
-        return range(last_completed + 1, last_closed + 1)
+        return range(last_completed_episode + 1, last_closed_episode + 1)
 
     def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
         """Save the state if the rig writes a checkpoint after this episode."""
         if is_due(self._link.config, agent.last_completed_episode):
             self._states.save(agent, checkpoint_episode)
 
-    def save(self, agent: Agent, at_most_every_s: float) -> None:
+    def save(self, agent: Agent, min_interval_s: float) -> None:
         """Do nothing: only ``finish_episode`` saves."""

@@ -63,11 +63,11 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
     mean, std, drawn = (storage.behaviour[slots, k * n : (k + 1) * n] for k in range(3))
     log_pi = log_density(*(field.astype(np.float64) for field in (drawn, mean, std)))
     words, layout, meta = storage.words, storage.layout, storage.meta[slots]
-    first, second = slots[:-1], slots[1:]
+    first_slots, second_slots = slots[:-1], slots[1:]
     is_successor = (
-        (storage.episode[second] == storage.episode[first])
-        & (storage.step[second] == storage.step[first] + 1)
-        & (words[first, layout.next_observation] == words[second, layout.observation]).all(axis=1)
+        (storage.episode[second_slots] == storage.episode[first_slots])
+        & (storage.step[second_slots] == storage.step[first_slots] + 1)
+        & (words[first_slots, layout.next_observation] == words[second_slots, layout.observation]).all(axis=1)
     )
     terminated = meta & _TERMINATED != 0
     truncated = np.append(~is_successor, False) & ~terminated
@@ -98,7 +98,7 @@ class PolicyBatches:
         if not storage.layout.behaviour:
             raise ValueError("the rig's experiences do not record their behaviour policies (process: own)")
         self._storage, self._size = storage, size
-        self._start = 0
+        self._n_writes_before = 0
         """Number of writes before the batch that is being gathered."""
         self._last_step = (-1, -1)
         """Episode and step of the last experience in a batch."""
@@ -113,14 +113,14 @@ class PolicyBatches:
         """Take the complete batches, each with the slot of its first experience."""
         storage = self._storage
         while True:
-            self._skip(max(0, storage.inserted - self._start - storage.capacity))
-            slots = self._skip_repeated(storage.changed_since(self._start))
-            next_ = find_next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
-            self._skip(next_.n_skipped)
-            if not next_.is_complete:
+            self._skip(max(0, storage.inserted - self._n_writes_before - storage.capacity))
+            slots = self._skip_repeated(storage.changed_since(self._n_writes_before))
+            next_batch = find_next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
+            self._skip(next_batch.n_skipped)
+            if not next_batch.is_complete:
                 return
-            batch_slots = slots[next_.n_skipped : next_.n_skipped + self._size]
-            self._start += self._size
+            batch_slots = slots[next_batch.n_skipped : next_batch.n_skipped + self._size]
+            self._n_writes_before += self._size
             self._last_step = int(storage.episode[batch_slots[-1]]), int(storage.step[batch_slots[-1]])
             self.n_learned += 1
             self.n_deviating += int(np.count_nonzero(storage.meta[batch_slots] & _DEVIATES))
@@ -134,27 +134,27 @@ class PolicyBatches:
         episode, step = self._storage.episode[slots], self._storage.step[slots]
         is_new = (episode > self._last_step[0]) | ((episode == self._last_step[0]) & (step > self._last_step[1]))
         n_repeated = int(np.argmax(is_new)) if is_new.any() else len(slots)
-        self._start += n_repeated
+        self._n_writes_before += n_repeated
         return slots[n_repeated:]
 
-    def _skip(self, experiences: int) -> None:
-        self._start += experiences
-        self.n_dropped += experiences
+    def _skip(self, n_experiences: int) -> None:
+        self._n_writes_before += n_experiences
+        self.n_dropped += n_experiences
 
-    def rewind(self, writes: int) -> None:
-        """Return to the memory after ``writes`` writes; later ones are repeated or replaced."""
-        self._start = min(self._start, writes)
+    def rewind(self, n_writes: int) -> None:
+        """Return to the memory after ``n_writes`` writes; later ones are repeated or replaced."""
+        self._n_writes_before = min(self._n_writes_before, n_writes)
 
     def skip_stored(self) -> None:
         """Skip the stored experiences, which policies of another learner gathered."""
-        self._start, self._last_step = self._storage.inserted, (-1, -1)
+        self._n_writes_before, self._last_step = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        counts = (self._start, self.n_learned, self.n_dropped, self.n_deviating)
+        counts = (self._n_writes_before, self.n_learned, self.n_dropped, self.n_deviating)
         return {"position": np.array([*counts, *self._last_step], np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         position = [int(x) for x in state["position"]]
-        self._start, self.n_learned, self.n_dropped, self.n_deviating = position[:4]
+        self._n_writes_before, self.n_learned, self.n_dropped, self.n_deviating = position[:4]
         episode, step = position[4:] or (-1, -1)  # missing in states of earlier versions
         self._last_step = episode, step

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from msgspec import UNSET
+
 from onrig.learner.agent import Agent
 from onrig.learner.attachment import Attachment, Connection, LearnerMismatchError, LeaseLost, PolicyOffers
 from onrig.learner.backlog import Backlog
@@ -35,16 +37,21 @@ class LearnerProcess:
     """State machine of a learner attached to one rig."""
 
     def __init__(
-        self, config: RunConfig, connection: Connection, state: Path, stop: list[bool], start: Path | None = None
+        self,
+        config: RunConfig,
+        connection: Connection,
+        state: Path,
+        stop_flag: list[bool],
+        initial_networks: Path | None = None,
     ) -> None:
-        """``start``: file with the initial networks of a learner without a saved state."""
-        self._role, self._initial_networks = connection.role, start
+        """``initial_networks``: file with the initial networks of a learner without a saved state."""
+        self._role, self._initial_networks = connection.role, initial_networks
         self._settings = learner_settings(config.learner)
         self._heartbeat = Heartbeat(NAME)
 
         def is_stopping() -> bool:
             self._heartbeat.send_if_due()  # called repeatedly while the rig is silent
-            return stop[0]
+            return stop_flag[0]
 
         self._client = LinkClient(connection.endpoint, is_stopping, connection.keys, connection.patience_s, _warn)
         self._link = Attachment(
@@ -52,7 +59,11 @@ class LearnerProcess:
         )
         self._offers = PolicyOffers(self._link, NAME)
         self._states = States(state, _warn)
-        self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
+        # Experiences before the first update are no backlog.
+        learning_starts = 0 if self._settings.learning_starts is UNSET else self._settings.learning_starts
+        self._backlog = Backlog(
+            self._settings.updates_per_transition or 0.0, self._settings.backlog + learning_starts, _warn
+        )
         self._update_runner = UpdateRunner(self._link, self._backlog, self._heartbeat)
         self._pace: Pace = RealTime(self._states, self._backlog, self._offers, self._settings.backlog)
         self._agent: Agent | None = None
@@ -78,16 +89,16 @@ class LearnerProcess:
         while True:
             rows = self._catch_up(attached)
             if not attached.pushes:
-                turn = self._await_turn(attached)
-                if turn is None:
+                next_attached = self._await_turn(attached)
+                if next_attached is None:
                     break
-                attached = turn
+                attached = next_attached
                 continue
             try:
                 self._take_over(attached)
                 while not rows.ending:  # a rig that is shutting down no longer answers
                     self._learn(rows)
-                    rows = self._pull(closed=self.agent.last_completed_episode, wait_ms=self._wait_ms)
+                    rows = self._pull(last_closed_episode=self.agent.last_completed_episode, wait_ms=self._wait_ms)
                 break
             except LeaseLost as loss:
                 self._notifies_agent = False
@@ -101,7 +112,7 @@ class LearnerProcess:
         if self._link.mirror is not None:
             storage = self._link.mirror.storage
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
-        if self._agent is not None and self._settings.selected.batch_steps:
+        if self._agent is not None and self._settings.algorithm_config.batch_steps:
             batches = self._agent.batches
             message = (
                 f"learned from {batches.n_learned} batches; other actions were applied in {batches.n_deviating} of "
@@ -115,24 +126,24 @@ class LearnerProcess:
                 deviating=batches.n_deviating,
                 experiences_left_out=batches.n_dropped,
             )
-        if dropped := round(self._backlog.n_dropped_updates):
-            _warn(f"the learner could not keep up: {dropped} updates beyond learner.backlog were dropped")
+        if n_dropped_updates := round(self._backlog.n_dropped_updates):
+            _warn(f"the learner could not keep up: {n_dropped_updates} updates beyond learner.backlog were dropped")
         self._offers.report_totals()
 
     def _catch_up(self, attached: Attached) -> Rows:
-        rows = self._pull(closed=0, wait_ms=0)  # includes the returns of all recent episodes
+        rows = self._pull(last_closed_episode=0, wait_ms=0)  # includes the returns of all recent episodes
         while rows.upto < rows.inserted:
-            rows = self._pull(closed=attached.closed, wait_ms=0)
+            rows = self._pull(last_closed_episode=attached.closed, wait_ms=0)
         return rows
 
     def _await_turn(self, attached: Attached) -> Attached | None:
         """Mirror until this learner may push; returns None if the run ends first."""
         report(NAME, "ready", "watching" if self._role == "watch" else f"waiting for its turn: {attached.why}")
-        closed = attached.closed
+        last_closed_episode = attached.closed
         last_request_s = time.monotonic()
         while True:
-            rows = self._pull(closed=closed, wait_ms=_PULL_WAIT_MS)
-            closed = rows.closed
+            rows = self._pull(last_closed_episode=last_closed_episode, wait_ms=_PULL_WAIT_MS)
+            last_closed_episode = rows.closed
             if rows.ending:
                 return None
             now_s = time.monotonic()
@@ -178,7 +189,7 @@ class LearnerProcess:
         assert self._link.mirror is not None
         steps = episode_steps(config.task, config.rate_hz)
         n_seeded_episodes = round(self._link.mirror.storage.stored / steps)
-        if not n_seeded_episodes or self._settings.selected.batch_steps:
+        if not n_seeded_episodes or self._settings.algorithm_config.batch_steps:
             return
         agent.catch_up()
         self._backlog.n_counted_writes = agent.n_seen_writes
@@ -202,7 +213,7 @@ class LearnerProcess:
 
     def _resume(self, attached: Attached, resumes: bool) -> None:
         agent, uses_clock = self.agent, self._pace.uses_clock
-        learns_from_batches = bool(self._settings.selected.batch_steps) and uses_clock
+        learns_from_batches = bool(self._settings.algorithm_config.batch_steps) and uses_clock
         has_other_policies = learns_from_batches and attached.next_policy_id - 1 > agent.newest_policy_id
         self._last_episode_at_start = last_finished = self._pace.last_finished_episode(attached)
         if uses_clock or not resumes:  # otherwise the episode is repeated from its start
@@ -220,7 +231,7 @@ class LearnerProcess:
             self._report_completion(agent.last_completed_episode)
         else:
             agent.last_completed_episode = max(0, last_finished)
-            if self._settings.selected.batch_steps:
+            if self._settings.algorithm_config.batch_steps:
                 report(NAME, "warning", "no saved state: the policy starts from scratch")
                 agent.batches.skip_stored()
                 self._offer()
@@ -242,10 +253,10 @@ class LearnerProcess:
         agent, settings = self.agent, self._settings
         if self._offers.is_due:
             self._offer()
-        if settings.selected.batch_steps:
+        if settings.algorithm_config.batch_steps:
             self._learn_from_batches(rows)
             return
-        if settings.updates_per_transition is not None:
+        if settings.updates_per_transition is not None and self._pace.uses_clock:
             self._learn_continuously(rows)
             return
         while agent.last_completed_episode < rows.closed:
@@ -253,12 +264,22 @@ class LearnerProcess:
             n_waiting = rows.closed - episode
             self._pace.begin_episode(agent, episode)
             agent.begin_episode(episode, self._link.episode_return(episode))
-            updates = self._pace.limit_updates(settings.updates_per_episode or 0, n_waiting)
+            updates = self._pace.limit_updates(self._updates_after_episode(), n_waiting)
             if agent.has_minibatch and updates:
                 self._update_runner.update(agent, updates, self._pace)
                 if self._pace.offers_policy(n_waiting):
                     self._offer()
             self._finish_episode(episode)
+
+    def _updates_after_episode(self) -> int:
+        """Number of updates that follow an episode; those per experience include updates that are still due."""
+        settings, agent = self._settings, self.agent
+        if settings.updates_per_transition is None:
+            return settings.updates_per_episode or 0
+        seeds = self._link.config.selection.seeds
+        n_seeds = 0 if seeds is None or seeds.most is UNSET else seeds.most
+        n_written = agent.n_seen_writes - n_seeds
+        return max(0, int(settings.updates_per_transition * n_written) - agent.updates)
 
     def _learn_continuously(self, rows: Rows) -> None:
         agent, backlog = self.agent, self._backlog
@@ -268,7 +289,7 @@ class LearnerProcess:
         if agent.has_minibatch and (updates := backlog.n_due):
             self._update_runner.update(agent, updates, self._pace)
             backlog.record_updates(updates)
-            self.save(at_most_every_s=_SAVE_INTERVAL_S)
+            self.save(min_interval_s=_SAVE_INTERVAL_S)
         if rows.closed > agent.last_completed_episode:
             self._offer()
             self._finish_episode(rows.closed)
@@ -282,7 +303,7 @@ class LearnerProcess:
                 agent, self._pace, lambda: self._report_completion(agent.last_completed_episode)
             ):
                 self._offer()
-                self.save(at_most_every_s=_SAVE_INTERVAL_S)
+                self.save(min_interval_s=_SAVE_INTERVAL_S)
             if episode > agent.last_completed_episode:
                 self._finish_episode(episode)
 
@@ -294,7 +315,7 @@ class LearnerProcess:
         self.agent.last_completed_episode = episode
         self._pace.finish_episode(self.agent, self._checkpoint_episode)
         self._report_completion(episode)
-        self.save(at_most_every_s=_SAVE_INTERVAL_S)
+        self.save(min_interval_s=_SAVE_INTERVAL_S)
 
     def _report_completion(self, episode: int) -> None:
         self._link.ask(
@@ -307,18 +328,18 @@ class LearnerProcess:
         """Whether the rig has accepted any result based on its memory."""
         return self._has_finished_episode or self._update_runner.feedback_accepted
 
-    def _pull(self, closed: int, wait_ms: int) -> Rows:
-        rows, slots = self._link.pull(closed, wait_ms)
+    def _pull(self, last_closed_episode: int, wait_ms: int) -> Rows:
+        rows, slots = self._link.pull(last_closed_episode, wait_ms)
         self._checkpoint_episode = rows.settled
         self._heartbeat.send_if_due()
         if slots is not None and self._notifies_agent:
             self.agent.on_write(slots)
         return rows
 
-    def save(self, at_most_every_s: float = 0.0) -> None:
+    def save(self, min_interval_s: float = 0.0) -> None:
         """Save the state as the pace requires between episodes."""
         if self._agent is not None:
-            self._pace.save(self._agent, at_most_every_s)
+            self._pace.save(self._agent, min_interval_s)
 
     def close(self) -> None:
         self._client.post(Leave())

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import Positive
-from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd, Rate
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, Image, LogStd, Rate
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=100)]
 Delay = Annotated[int, msgspec.Meta(ge=1, le=1000)]
@@ -72,23 +72,36 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Target networks that follow the critics (averaged), or none: the critics are then their own targets."""
     beta1: Fraction | UnsetType = UNSET
     """Adam's decay rate of the mean gradient (0.9)."""
+    images: Image | UnsetType = UNSET
+    """Images in place of vectors; on a rig, those of its cameras.  Excludes normalisation and dropout."""
 
     @property
-    def resolved(self) -> SacOptions:
-        given = {name: getattr(self, name) for name in SacOptions._fields}
-        return SacOptions(**{name: value for name, value in given.items() if value is not UNSET})
+    def resolved_options(self) -> SacOptions:
+        settings = {name: getattr(self, name) for name in SacOptions._fields}
+        return SacOptions(**{name: value for name, value in settings.items() if value is not UNSET})
+
+    @property
+    def supports_images(self) -> bool:
+        return self.resolved_options.normalization == "none" and not self.resolved_options.dropout
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List bounds in the wrong order, too large a subset, and options that batch normalisation excludes."""
+        """List bounds in the wrong order, too large a subset, and options that batch normalisation or images
+        exclude."""
         if self.log_std[0] >= self.log_std[1]:
             yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
-        options = self.resolved
+        options = self.resolved_options
         if options.subset > options.critics:
             yield "subset", f"expected at most the {options.critics} critics, got {options.subset}"
         if options.normalization == "batch" and options.targets != "none":
             yield "targets", "batch normalisation evaluates present and next actions in one batch: expected 'none'"
         if options.normalization == "batch" and options.dropout:
             yield "dropout", "batch normalisation is used without dropout: expected 0"
+        if self.image is not None:
+            yield from ((f"images.{path}", message) for path, message in self.image.problems())
+            if options.normalization != "none":
+                yield "normalization", "networks of images have no normalisation: set it to 'none', or remove images"
+            if options.dropout:
+                yield "dropout", "networks of images have no dropout: set it to 0, or remove images"
 
 
 class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):

@@ -30,7 +30,7 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
         without one."""
         return None
 
-    def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+    def problems(self, algorithm: str, algorithm_config: AlgorithmConfig) -> Iterator[tuple[str, str]]:
         """List reasons why the sampling cannot serve an algorithm, as (path in the run, message)."""
         return iter(())
 
@@ -74,12 +74,12 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
         """Variance of each normalised action."""
         return self.sigma if self.reading == "covariance" else self.sigma**2
 
-    def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+    def problems(self, algorithm: str, algorithm_config: AlgorithmConfig) -> Iterator[tuple[str, str]]:
         """List batches with one experience, and recurrent policies."""
-        if selected.batch < 2:
-            message = f"KLPER compares the variance of batches: expected at least 2, got {selected.batch}"
+        if algorithm_config.batch < 2:
+            message = f"KLPER compares the variance of batches: expected at least 2, got {algorithm_config.batch}"
             yield f"learner.{algorithm}.batch", message
-        if selected.window > 1:
+        if algorithm_config.window > 1:
             message = "KLPER evaluates the policy at single observations, but a recurrent one needs the episode"
             yield "selection.strategy", f"{message}: choose another strategy"
 
@@ -97,7 +97,7 @@ class ProportionalOptions(NamedTuple):
     """Axis along which beta grows linearly."""
 
 
-OPTIONS_BY_LAW: Final = {
+OPTIONS_BY_VARIANT: Final = {
     "schaul2016": ProportionalOptions(0.6, 0.4, "batch_max", "episodes"),
     "oh2021": ProportionalOptions(0.5, 0.4, "none", "updates"),
 }
@@ -123,13 +123,13 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
     """Axis along which ``beta`` grows linearly."""
 
     def exponent(self, learner: Any) -> float | None:
-        return self.resolved.alpha
+        return self.resolved_options.alpha
 
     @property
-    def resolved(self) -> ProportionalOptions:
-        configured = {name: getattr(self, name) for name in ProportionalOptions._fields}
-        return OPTIONS_BY_LAW[self.law]._replace(
-            **{name: value for name, value in configured.items() if value is not UNSET}
+    def resolved_options(self) -> ProportionalOptions:
+        configured_values = {name: getattr(self, name) for name in ProportionalOptions._fields}
+        return OPTIONS_BY_VARIANT[self.law]._replace(
+            **{name: value for name, value in configured_values.items() if value is not UNSET}
         )
 
 

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from onrig.hw.rig import Camera, Observation
 from onrig.learner.algorithm_config import AlgorithmConfig, algorithm_names, default_section, format_algorithm_names
 from onrig.learner.refer_settings import ReferSettings
-from onrig.learner.sampler_settings import Exponent, SamplerSettings
+from onrig.learner.sampler_settings import Exponent, NersSettings, SamplerSettings
 from onrig.runtime import registry
 from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OwnNoise
+from onrig.runtime.images import holds_pixels
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.memory.strategy import parse_sampling, parse_strategy, sampling_class
 
-_DEFAULT: Final = "ddpg"
+_DEFAULT_ALGORITHM: Final = "ddpg"
 ALWAYS_PRESENT_SECTIONS: Final = ("ddpg", "dqn")
 """Sections that every resolved configuration has; the others appear only if selected or given, so that the identity of
 a run does not change with the number of registered algorithms."""
@@ -38,7 +40,7 @@ class StartFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Learner settings: algorithm, samplers' options, update rate."""
 
-    algorithm: str = _DEFAULT
+    algorithm: str = _DEFAULT_ALGORITHM
     """Learning algorithm; its own section applies."""
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
@@ -48,7 +50,10 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of batch updates after every training episode (100 for 200 steps and batches of 16 replay each experience
     8 times: de Bruin et al. 2018, §B.1)."""
     updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
-    """Number of batch updates per arriving experience, in place of ``updates_per_episode`` (real time only)."""
+    """Number of batch updates per arriving experience, in place of ``updates_per_episode``: for tasks whose episodes
+    may end early.  In lockstep the updates of an episode's experiences follow the episode."""
+    learning_starts: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
+    """Number of experiences in the memory before the first update (default: one minibatch)."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
     """Maximum backlog in real time, in updates, or with ``updates_per_transition`` in experiences with pending updates;
     those beyond it are dropped."""
@@ -61,7 +66,7 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             msgspec.structs.force_setattr(self, self.algorithm, defaults)
 
     @property
-    def selected(self) -> AlgorithmConfig:
+    def algorithm_config(self) -> AlgorithmConfig:
         section: AlgorithmConfig = getattr(self, self.algorithm)
         return section
 
@@ -74,41 +79,48 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def batch(self) -> int:
-        return self.selected.batch
+        return self.algorithm_config.batch
+
+    @property
+    def first_update_at(self) -> int:
+        """Number of stored experiences from which on the learner updates."""
+        return self.batch if self.learning_starts is UNSET else max(self.batch, self.learning_starts)
 
     def sampler_section(self, kind: type[_S]) -> _S:
-        configured: _S | UnsetType = getattr(self, kind.section, UNSET)
-        return kind() if configured is UNSET else configured
+        configured_section: _S | UnsetType = getattr(self, kind.section, UNSET)
+        return kind() if configured_section is UNSET else configured_section
 
     @property
     def effective_refer(self) -> ReferSettings | None:
         """Options of ReF-ER, ``rules: none`` for algorithms built on it; None if it is not used."""
-        refer_home = self.selected.home_under_refer
+        refer_home = self.algorithm_config.home_under_refer
         if self.refer is not UNSET:
             return self.refer if refer_home else None
-        return ReferSettings(rules="none", standardise=False) if refer_home == self.selected.home else None
+        return ReferSettings(rules="none", standardise=False) if refer_home == self.algorithm_config.home else None
 
     @property
     def stochastic(self) -> bool:
         """Whether policies sample their actions and so provide their own exploration noise."""
-        return self.selected.stochastic or self.effective_refer is not None
+        return self.algorithm_config.stochastic or self.effective_refer is not None
 
     @property
     def provided_signals(self) -> frozenset[Signal]:
         """Signals that updates provide to samplers and keepers."""
-        targets = {Signal.TARGET} if self.selected.provides_targets else set()
+        targets = {Signal.TARGET} if self.algorithm_config.provides_targets else set()
         refer_signals = {Signal.FAR, Signal.KL} if self.effective_refer is not None else set()
         return frozenset({Signal.TD_ERROR} | targets | refer_signals)
 
     @property
     def note_bytes(self) -> float:
         """Number of bytes of the algorithm's notes per experience."""
-        return self.selected.note_bytes + (ReferSettings.note_bytes if self.effective_refer is not None else 0.0)
+        return self.algorithm_config.note_bytes + (
+            ReferSettings.note_bytes if self.effective_refer is not None else 0.0
+        )
 
 
 def _section_fields(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Fields of the sections: those of the algorithms, then those of the samplers with options."""
-    yield "algorithm", Literal[algorithm_names()], _DEFAULT
+    yield "algorithm", Literal[algorithm_names()], _DEFAULT_ALGORITHM
     for name, section in algorithms.items():
         yield (name, section, section()) if name in ALWAYS_PRESENT_SECTIONS else (name, section | UnsetType, UNSET)
     for sampling in samplers.values():
@@ -153,7 +165,7 @@ def _extend_settings_type(algorithms: Sequence[str], samplers: Sequence[str]) ->
         return LearnerSettings
     names_by_group = dict(zip(_GROUPS, (algorithms, samplers), strict=True))
     fields = list(_section_fields(*(registry.load_available(group, names) for group, names in names_by_group.items())))
-    extended = msgspec.defstruct(
+    extended_type = msgspec.defstruct(
         "LearnerSettings",
         fields,
         bases=(LearnerSettings,),
@@ -162,61 +174,62 @@ def _extend_settings_type(algorithms: Sequence[str], samplers: Sequence[str]) ->
         frozen=True,
         forbid_unknown_fields=True,
     )
-    return cast(type[LearnerSettings], extended)
+    return cast(type[LearnerSettings], extended_type)
 
 
-def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
+def settings_problems(settings: LearnerSettings) -> list[tuple[str, str]]:
     """List contradictory settings, as (path, message)."""
     values = {name: getattr(settings, name, UNSET) for name in algorithm_names()}
     sections = {name: section for name, section in values.items() if section is not UNSET}
     problems = [
         (f"{name}.{path}", message) for name, section in sections.items() for path, message in section.problems()
     ]
-    if settings.refer is not UNSET and not settings.selected.home_under_refer:
-        supported = format_algorithm_names(
+    if settings.refer is not UNSET and not settings.algorithm_config.home_under_refer:
+        supported_names = format_algorithm_names(
             lambda section: bool(section.home_under_refer) and not section.limits_policy_steps
         )
         problems.append(
-            ("refer", f"ReF-ER does not support {settings.algorithm}: remove this section, or use {supported}")
+            ("refer", f"ReF-ER does not support {settings.algorithm}: remove this section, or use {supported_names}")
         )
-    elif settings.refer is not UNSET and settings.selected.limits_policy_steps and settings.refer.rules != "none":
+    elif (
+        settings.refer is not UNSET and settings.algorithm_config.limits_policy_steps and settings.refer.rules != "none"
+    ):
         problems.append(("refer.rules", f"{settings.algorithm} limits its own steps: expected 'none'"))
-    if settings.selected.batch_steps:
-        for path in ("updates_per_episode", "updates_per_transition"):
-            if getattr(settings, path) is not None:
+    if settings.algorithm_config.batch_steps:
+        for path in ("updates_per_episode", "updates_per_transition", "learning_starts"):
+            if getattr(settings, path) not in (None, UNSET):
                 message = f"{settings.algorithm} learns from each batch of its policies: remove this setting"
                 problems.append((path, message))
         return problems
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
-    if lockstep and settings.updates_per_transition is not None:
-        problems.append(("updates_per_transition", "lockstep learns between episodes: use 'updates_per_episode'"))
     return problems
 
 
 def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
     """List reasons why a strategy does not fit an algorithm, as (path, message); none for an unknown strategy."""
     try:
-        parsed = parse_strategy(strategy)
+        parsed_strategy = parse_strategy(strategy)
     except ValueError:
         return
-    for sampling in parse_sampling(parsed.sampling).nested:
+    for sampling in parse_sampling(parsed_strategy.sampling).nested:
         yield from _sampling_problems(settings, sampling.name)
-    for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
-        supported = format_algorithm_names(lambda section: bool(section.home_under_refer))
-        message = (
-            f"{parsed.retention} needs the {signal.value}, which only ReF-ER provides ({supported}): set learner.refer"
-        )
+    for signal in parsed_strategy.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
+        supported_names = format_algorithm_names(lambda section: bool(section.home_under_refer))
+        needs = f"{parsed_strategy.retention} needs the {signal.value}"
+        message = f"{needs}, which only ReF-ER provides ({supported_names}): set learner.refer"
         yield "selection.strategy", message
 
 
 def _sampling_problems(settings: LearnerSettings, name: str) -> Iterator[tuple[str, str]]:
     sampling = sampling_class(name)
     assert issubclass(sampling, SamplerSettings)
-    yield from settings.sampler_section(sampling).problems(settings.algorithm, settings.selected)
+    yield from settings.sampler_section(sampling).problems(settings.algorithm, settings.algorithm_config)
     if Signal.TARGET in sampling.required_signals - settings.provided_signals:
-        supported = format_algorithm_names(lambda section: section.provides_targets)
-        message = f"{name} needs the critic's targets, which {settings.algorithm} does not provide: use {supported}"
+        supported_names = format_algorithm_names(lambda section: section.provides_targets)
+        message = (
+            f"{name} needs the critic's targets, which {settings.algorithm} does not provide: use {supported_names}"
+        )
         yield "selection.strategy", message
 
 
@@ -226,8 +239,8 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     Experiments may set sections that only some of their cells read, and every run has the sections of ``ddpg`` and
     ``dqn``.
     """
-    samplings_read = parse_sampling(parse_strategy(strategy).sampling).nested
-    read = {settings.algorithm, *(sampling_class(sampling.name).section for sampling in samplings_read)}
+    used_samplings = parse_sampling(parse_strategy(strategy).sampling).nested
+    used_sections = {settings.algorithm, *(sampling_class(sampling.name).section for sampling in used_samplings)}
     readers = {
         name: f"{settings.algorithm} does not read it"
         for name in algorithm_names()
@@ -236,19 +249,68 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     samplings: dict[str, type[SamplerSettings]] = registry.load_available(registry.SAMPLERS)
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
     for name, message in readers.items():
-        if name not in read and getattr(settings, name, UNSET) is not UNSET:
+        if name not in used_sections and getattr(settings, name, UNSET) is not UNSET:
             yield f"learner.{name}", f"{message}: remove it"
 
 
 def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:
     """List settings that do not fit a rig, as (path, message)."""
-    name, selected = settings.algorithm, settings.selected
-    if not selected.on_rig:
+    name, algorithm_config = settings.algorithm, settings.algorithm_config
+    if not algorithm_config.on_rig:
         return [("algorithm", f"a rig cannot run the policies of {name}: use it with `onrig experiment`")]
-    if selected.single_action and actuators != 1:
-        supported = format_algorithm_names(lambda section: section.on_rig and not section.single_action)
-        return [("algorithm", f"{name} supports one actuator, but this rig has {actuators}: use {supported}")]
-    return [(f"{name}.{path}", message) for path, message in selected.rig_problems()]
+    if algorithm_config.single_action and actuators != 1:
+        supported_names = format_algorithm_names(lambda section: section.on_rig and not section.single_action)
+        return [("algorithm", f"{name} supports one actuator, but this rig has {actuators}: use {supported_names}")]
+    return [(f"{name}.{path}", message) for path, message in algorithm_config.rig_problems()]
+
+
+def image_problems(
+    settings: LearnerSettings, cameras: Sequence[Camera], signals: Sequence[Observation], strategy: str
+) -> Iterator[tuple[str, str]]:
+    """List reasons why the policy inputs of a rig, with images of ``cameras``, and a strategy do not fit an algorithm's
+    images or their absence, as (path in the run, message); none for an unknown strategy."""
+    name, image = settings.algorithm, settings.algorithm_config.image
+    if image is not None:
+        yield from _packed_state_problems(settings, strategy)
+    n_pixels = sum(map(holds_pixels, signals))
+    if image is None:
+        if n_pixels:
+            supported_names = format_algorithm_names(lambda section: section.on_rig and section.supports_images)
+            advice = f"select an algorithm with images ({supported_names})"
+            if settings.algorithm_config.supports_images:
+                advice = f"set learner.{name}.images"
+            yield (
+                "task.inputs",
+                f"{n_pixels} inputs are pixels of a camera, which {name} without images cannot learn from: {advice}, "
+                "or remove the camera from the inputs",
+            )
+    elif (n_pixels, len(signals)) != (image.packed_values, image.packed_values):
+        rows, columns = image.size
+        yield (
+            f"learner.{name}.images",
+            f"images of {rows} by {columns} pixels in {image.frames} frames are {image.packed_values} inputs, but the "
+            f"task has {n_pixels} inputs of pixels and {len(signals) - n_pixels} others: change images.size and "
+            f"images.frames, or task.inputs",
+        )
+    elif mismatched_camera := next(
+        (camera for camera in cameras if (camera.rows, camera.columns) != tuple(image.size)), None
+    ):
+        rows, columns = image.size
+        yield (
+            f"learner.{name}.images.size",
+            f"expected images of {rows} by {columns} pixels, but those of camera '{mismatched_camera.name}' have "
+            f"{mismatched_camera.rows} by {mismatched_camera.columns}: change one of the two",
+        )
+
+
+def _packed_state_problems(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
+    try:
+        samplings = {sampling.name for sampling in parse_sampling(parse_strategy(strategy).sampling).nested}
+    except ValueError:
+        return
+    if "NERS" in samplings and settings.sampler_section(NersSettings).ablation != "few":
+        message = "NERS reads the states, which on a rig are packed images: choose another strategy"
+        yield "selection.strategy", f"{message}, or set learner.ners.ablation to few"
 
 
 def process_problem(settings: LearnerSettings, exploration: Exploration) -> tuple[str, str] | None:
@@ -258,7 +320,7 @@ def process_problem(settings: LearnerSettings, exploration: Exploration) -> tupl
     if settings.stochastic and not isinstance(exploration, OwnNoise):
         algorithm = name if settings.refer is UNSET else f"{name} under ReF-ER"
         return "process", f"the policies of {algorithm} sample their actions: expected 'own', got {tag!r}"
-    levels = getattr(settings.selected, "levels", None)
+    levels = getattr(settings.algorithm_config, "levels", None)
     if levels is not None:
         if not isinstance(exploration, EpsilonGreedy | NoExploration):
             return "process", f"the actions of {name} are discrete: expected 'epsilon_greedy' or 'none', got {tag!r}"

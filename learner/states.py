@@ -61,10 +61,14 @@ def _header(path: Path) -> _Header | None:
             if archive.testzip() is not None:
                 return None
             file.seek(0)
-            with np.load(file, allow_pickle=False) as saved:
-                run = saved["run"].tobytes().decode() if "run" in saved.files else ""
-                encoded = msgspec.json.decode(saved["executor"].tobytes()) if "executor" in saved.files else None
-                return _Header(run, int(saved["handled"]), read_executor(encoded))
+            with np.load(file, allow_pickle=False) as archive_arrays:
+                run = archive_arrays["run"].tobytes().decode() if "run" in archive_arrays.files else ""
+                executor = (
+                    msgspec.json.decode(archive_arrays["executor"].tobytes())
+                    if "executor" in archive_arrays.files
+                    else None
+                )
+                return _Header(run, int(archive_arrays["handled"]), read_executor(executor))
     except (OSError, EOFError, KeyError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return None
 
@@ -137,11 +141,11 @@ class States:
 
     def _write(self, agent: Agent, checkpoint_episode: int | None) -> None:
         agent.save(self.path(agent.last_completed_episode), self._run)
-        saved = self.episodes()
-        later_episodes = [episode for episode in saved if episode > agent.last_completed_episode]
+        saved_episodes = self.episodes()
+        later_episodes = [episode for episode in saved_episodes if episode > agent.last_completed_episode]
         expired_episodes = [
             episode
-            for episode in saved[len(later_episodes) :][MAX_STATES:]
+            for episode in saved_episodes[len(later_episodes) :][MAX_STATES:]
             if checkpoint_episode is None or episode < checkpoint_episode
         ]
         for episode in later_episodes + expired_episodes:

@@ -38,7 +38,7 @@ class Chain(NamedTuple):
 
     slots: Slots
     """(..., n)"""
-    present: Bools
+    is_present: Bools
     """(..., n)"""
 
     @property
@@ -77,12 +77,12 @@ class Trajectories:
             if key >= 0:
                 slot_by_key[key] = slot
         new_slots = np.unique(slots)
-        after, before = self._next_slots[trial], self._previous_slots[trial]
-        for forward, backward in ((after, before), (before, after)):
-            neighbours = forward[new_slots]
+        next_slots, previous_slots = self._next_slots[trial], self._previous_slots[trial]
+        for forward_links, backward_links in ((next_slots, previous_slots), (previous_slots, next_slots)):
+            neighbours = forward_links[new_slots]
             is_linked = neighbours >= 0
-            backward[neighbours[is_linked]] = -1
-            forward[new_slots] = -1
+            backward_links[neighbours[is_linked]] = -1
+            forward_links[new_slots] = -1
         new_slots = new_slots[self._find_slots(trial, keys_by_slot[new_slots]) == new_slots]
         self._link(trial, self._find_slots(trial, keys_by_slot[new_slots] - 1), new_slots)
         self._link(trial, new_slots, self._find_slots(trial, keys_by_slot[new_slots] + 1))
@@ -91,17 +91,17 @@ class Trajectories:
         slot_by_key = self._slots[trial]
         return np.array([slot_by_key.get(key, -1) for key in keys.tolist()], np.int64)
 
-    def _link(self, trial: int, first: Slots, second: Slots) -> None:
-        both_exist = (first >= 0) & (second >= 0)
-        first, second = first[both_exist], second[both_exist]
-        is_continuous = self._are_consecutive(trial, first, second)
-        first, second = first[is_continuous], second[is_continuous]
-        after, before = self._next_slots[trial], self._previous_slots[trial]
+    def _link(self, trial: int, first_slots: Slots, second_slots: Slots) -> None:
+        both_exist = (first_slots >= 0) & (second_slots >= 0)
+        first_slots, second_slots = first_slots[both_exist], second_slots[both_exist]
+        is_continuous = self._are_consecutive(trial, first_slots, second_slots)
+        first_slots, second_slots = first_slots[is_continuous], second_slots[is_continuous]
+        next_slots, previous_slots = self._next_slots[trial], self._previous_slots[trial]
         # A neighbour may already be linked to an earlier experience with the same key.
-        old_after, old_before = after[first], before[second]
-        before[old_after[old_after >= 0]] = -1
-        after[old_before[old_before >= 0]] = -1
-        after[first], before[second] = second, first
+        old_next_slots, old_previous_slots = next_slots[first_slots], previous_slots[second_slots]
+        previous_slots[old_next_slots[old_next_slots >= 0]] = -1
+        next_slots[old_previous_slots[old_previous_slots >= 0]] = -1
+        next_slots[first_slots], previous_slots[second_slots] = second_slots, first_slots
 
     def with_successors(self, slots: Slots, n: int) -> Chain:
         """Return the experiences in ``slots`` (..., S, B) and their successors, n in all: (..., S, B, n)."""
@@ -123,22 +123,22 @@ class Trajectories:
         index = (path >= 0).sum(axis=0) - 1
         return self.with_successors(np.take_along_axis(path, (index % n)[None], axis=0)[0], n)
 
-    def _path(self, neighbour: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
+    def _path(self, neighbours: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
         """Return the slots (k, S, B) from ``slots`` to the end of each chain, padded with -1."""
-        trial = np.arange(len(neighbour))[:, None]
+        trial = np.arange(len(neighbours))[:, None]
         path = [slots]
         while (path[-1] >= 0).any():
-            path.append(np.where(path[-1] >= 0, neighbour[trial, path[-1]], -1))
+            path.append(np.where(path[-1] >= 0, neighbours[trial, path[-1]], -1))
         return np.array(path[:-1])
 
-    def _chain(self, neighbour: NDArray[np.int64], slots: Slots, n: int) -> Chain:
-        row_start = np.arange(len(neighbour))[:, None] * self._capacity
-        flat = neighbour.reshape(-1)
+    def _chain(self, neighbours: NDArray[np.int64], slots: Slots, n: int) -> Chain:
+        row_start = np.arange(len(neighbours))[:, None] * self._capacity
+        flat_neighbours = neighbours.reshape(-1)
         chain = np.empty((*slots.shape, n), np.int64)
-        present = np.empty((*slots.shape, n), np.bool_)
-        chain[..., 0], present[..., 0] = slots, True
+        is_present = np.empty((*slots.shape, n), np.bool_)
+        chain[..., 0], is_present[..., 0] = slots, True
         for k in range(1, n):
-            next_slots = flat[chain[..., k - 1] + row_start]
-            present[..., k] = exists = present[..., k - 1] & (next_slots >= 0)
+            next_slots = flat_neighbours[chain[..., k - 1] + row_start]
+            is_present[..., k] = exists = is_present[..., k - 1] & (next_slots >= 0)
             chain[..., k] = np.where(exists, next_slots, chain[..., k - 1])
-        return Chain(chain, present)
+        return Chain(chain, is_present)

@@ -57,9 +57,9 @@ class UpdateRunner:
         while updates > 0:
             portion = pace.portion_size(updates)
             updates -= portion
-            busy_before_s = self._busy_s
+            previous_busy_s = self._busy_s
             self._update_portion(agent, portion, pace)
-            self._backlog.record_duration(portion, self._busy_s - busy_before_s)
+            self._backlog.record_duration(portion, self._busy_s - previous_busy_s)
 
     def learn_from_batches(self, agent: Agent, pace: Pace, report: Callable[[], object]) -> bool:
         """Learn from the complete batches; returns whether there were any.
@@ -76,29 +76,29 @@ class UpdateRunner:
                 except (LeaseLost, MemoryChanged) as error:
                     errors.append(error)
 
-        updates_before, start = agent.updates, time.perf_counter()
+        previous_updates, start_s = agent.updates, time.perf_counter()
         agent.learn_from_batches(report_if_due)
-        if agent.updates > updates_before:
-            self._busy_s += time.perf_counter() - start
-            self._updates += agent.updates - updates_before
+        if agent.updates > previous_updates:
+            self._busy_s += time.perf_counter() - start_s
+            self._updates += agent.updates - previous_updates
         if errors:
             raise errors[0]
-        return agent.updates > updates_before
+        return agent.updates > previous_updates
 
     def _update_portion(self, agent: Agent, updates: int, pace: Pace) -> None:
         pending_chunks: list[ReplayedChunk] = []
         n_experiences = 0
-        start = time.perf_counter()
+        start_s = time.perf_counter()
         for chunk in agent.learn(updates):
             is_due = self._heartbeat.send_if_due() and pace.uses_clock
             pending_chunks.append(chunk)
             n_experiences += len(chunk.slots)
             if is_due or n_experiences >= MAX_CHUNK_EXPERIENCES:
-                self._busy_s += time.perf_counter() - start
+                self._busy_s += time.perf_counter() - start_s
                 self._send_feedback(agent, pending_chunks)
                 pending_chunks, n_experiences = [], 0
-                start = time.perf_counter()
-        self._busy_s += time.perf_counter() - start
+                start_s = time.perf_counter()
+        self._busy_s += time.perf_counter() - start_s
         self._updates += updates
         self._send_feedback(agent, pending_chunks)
 

@@ -9,8 +9,8 @@ from onrig.hw.rig import Actuator
 
 DIVERGENCE_GROWTH: Final = 1.1
 """Relative growth of the distance under full effort above which the state counts as diverging."""
-RESET_DIVERGENCE_SHARE: Final = 0.2
-"""Diverging time after which a reset fails, as a share of an attempt's ``timeout_s``."""
+RESET_DIVERGENCE_FRACTION: Final = 0.2
+"""Diverging time after which a reset fails, as a fraction of an attempt's ``timeout_s``."""
 
 
 class Brake:
@@ -18,11 +18,15 @@ class Brake:
 
     def __init__(self, actuator: Actuator, effort: float = 1.0) -> None:
         self._safe_command = actuator.safe
-        self._up, self._down = (effort * (end - actuator.safe) for end in (actuator.high, actuator.low))
+        self._upward_range, self._downward_range = (
+            effort * (end - actuator.safe) for end in (actuator.high, actuator.low)
+        )
 
-    def command(self, share: float) -> float:
-        """Return the command (SI) at ``share`` of full effort: 1 is the high end of the range, -1 the low end."""
-        return self._safe_command + (self._up * min(share, 1.0) if share > 0 else -self._down * max(share, -1.0))
+    def command(self, fraction: float) -> float:
+        """Return the command (SI) at ``fraction`` of full effort: 1 is the high end of the range, -1 the low end."""
+        return self._safe_command + (
+            self._upward_range * min(fraction, 1.0) if fraction > 0 else -self._downward_range * max(fraction, -1.0)
+        )
 
 
 def braking_problem(actuator: Actuator, low: float, high: float) -> str:

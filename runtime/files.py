@@ -53,7 +53,7 @@ def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
         status = os.fstat(fd)
         _check_regular(status, path)  # checked again, because the path may have been replaced
         if max_bytes is not None and status.st_size > max_bytes:
-            raise _too_large(path, max_bytes)
+            raise _size_error(path, max_bytes)
         return open(fd, "rb")
     except BaseException:
         os.close(fd)
@@ -65,7 +65,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     with open_file(path, max_bytes) as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:  # it has grown, or its file system reports no sizes
-        raise _too_large(path, max_bytes)
+        raise _size_error(path, max_bytes)
     return data
 
 
@@ -75,7 +75,7 @@ def _check_regular(status: os.stat_result, path: Path) -> None:
         raise NotRegularFile(errno.EINVAL, f"{kind}, not a regular file", str(path))
 
 
-def _too_large(path: Path, max_bytes: int) -> OSError:
+def _size_error(path: Path, max_bytes: int) -> OSError:
     limit = f"{max_bytes >> 20} MiB" if max_bytes >= 1 << 20 else f"{max_bytes} bytes"
     return OSError(errno.EFBIG, f"larger than {limit}", str(path))
 
@@ -102,17 +102,17 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
             file.write(data)
         return
     try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)
+        fd, temporary_path = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with open(fd, "wb") as file:
             file.write(data)
             os.fchmod(fd, mode if status is None else stat.S_IMODE(status.st_mode))
-        os.replace(temporary, path)
+        os.replace(temporary_path, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            os.unlink(temporary_path)
         raise
 
 
@@ -121,17 +121,17 @@ def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = Fa
 
     ``durable``: after a power failure the file has its old or its new content.  Raises OSError without a partial file.
     """
-    temporary = path.with_name(f"{path.name}.tmp")
+    temporary_path = path.with_name(f"{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with temporary_path.open("wb") as file:
             file.write(data)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary_path.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            temporary_path.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
     if durable:
         sync(path.parent)

@@ -8,7 +8,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from onrig.runtime import registry
 
-BUDGET_SHARE: Final = 0.1
+BUDGET_FRACTION: Final = 0.1
 """Maximum share of the sampling period per third-party call."""
 MAX_BUDGET_NS: Final = 2_000_000
 
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 def budget_ns(period_us: int) -> int:
     """Return the time budget of one third-party call per tick."""
-    return min(round(BUDGET_SHARE * 1e3 * period_us), MAX_BUDGET_NS)
+    return min(round(BUDGET_FRACTION * 1e3 * period_us), MAX_BUDGET_NS)
 
 
 class Guard:
@@ -51,13 +51,13 @@ def _no_clock() -> int:
     return 0
 
 
-def measure_ns(call: Callable[[], object], calls: int = 200) -> int:
-    """Measure the 99th percentile (ns) of ``calls`` consecutive calls, after as many warm-up calls."""
-    for _ in range(calls):
+def measure_ns(call: Callable[[], object], n_calls: int = 200) -> int:
+    """Measure the 99th percentile (ns) of ``n_calls`` consecutive calls, after as many warm-up calls."""
+    for _ in range(n_calls):
         call()
-    times = []
-    for _ in range(calls):
+    durations_ns = []
+    for _ in range(n_calls):
         start_ns = time.perf_counter_ns()
         call()
-        times.append(time.perf_counter_ns() - start_ns)
-    return sorted(times)[-1 - calls // 100]
+        durations_ns.append(time.perf_counter_ns() - start_ns)
+    return sorted(durations_ns)[-1 - n_calls // 100]

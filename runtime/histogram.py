@@ -52,14 +52,14 @@ class DurationHistogram:
 
     def state(self) -> tuple[int, list[tuple[int, int]]]:
         """Return the longest duration in ns, and (bin, count) of the non-empty bins."""
-        non_empty = np.flatnonzero(self._counts)
-        return self._max_ns, list(zip(non_empty.tolist(), self._counts[non_empty].tolist(), strict=True))
+        indices = np.flatnonzero(self._counts)
+        return self._max_ns, list(zip(indices.tolist(), self._counts[indices].tolist(), strict=True))
 
-    def restore(self, max_ns: int, non_empty: Sequence[tuple[int, int]]) -> None:
+    def restore(self, max_ns: int, bin_counts: Sequence[tuple[int, int]]) -> None:
         """Restore a state returned by ``state()``; raises IndexError if it is invalid."""
         self._max_ns = max_ns
         self._counts[:] = 0
-        for index, count in non_empty:
+        for index, count in bin_counts:
             self._counts[index] = count
 
     @property
@@ -76,10 +76,10 @@ class DurationHistogram:
 
     def bins(self) -> Bins:
         """Bins from the first to the last non-empty one, for a plot."""
-        non_empty = np.flatnonzero(self._counts)
-        if not len(non_empty):
+        indices = np.flatnonzero(self._counts)
+        if not len(indices):
             return Bins(np.zeros(1), np.zeros(0, np.int64))
-        first, last = int(non_empty[0]), int(non_empty[-1])
+        first, last = int(indices[0]), int(indices[-1])
         return Bins(_edges_ns(first, last + 1) / 1000, self._counts[first : last + 1].copy())
 
     def summary_us(self) -> dict[str, float | None]:
@@ -105,8 +105,8 @@ N_COARSE_BINS: Final = _N_OCTAVES * BINS_PER_OCTAVE
 
 def coarse_counts(durations_ns: NDArray[np.integer]) -> NDArray[np.int64]:
     """Count durations (n,) in coarse bins; those below 1 ns fall into the first."""
-    positive = np.maximum(durations_ns.astype(np.float64), 1.0)
-    indices = np.minimum((np.log2(positive) * BINS_PER_OCTAVE).astype(np.int64), N_COARSE_BINS - 1)
+    clipped_ns = np.maximum(durations_ns.astype(np.float64), 1.0)
+    indices = np.minimum((np.log2(clipped_ns) * BINS_PER_OCTAVE).astype(np.int64), N_COARSE_BINS - 1)
     return np.bincount(indices, minlength=N_COARSE_BINS).astype(np.int64)
 
 

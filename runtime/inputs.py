@@ -1,11 +1,12 @@
-"""Policy inputs: all observations of a rig, or values composed of current and past ones.
+"""Policy inputs: all observations of a rig, or values composed of current and past ones, and images of its cameras.
 
-Shared by the tick, trials and environments. Shield, reward and reset always use the rig's observations; records hold
-both.
+Shared by the tick, trials and environments. Shield, reward and reset always use the rig's observations, never an image;
+records hold both.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import isfinite
@@ -15,10 +16,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_valid_name
+from onrig.hw.rig import MAX_OBSERVATIONS, Camera, Observation, Rig, cameras_of, is_valid_name
 from onrig.runtime import registry
 from onrig.runtime.config.problem import collect_problems, describe_unknown_name
 from onrig.runtime.config.registered import WithRegistered, build_registered
+from onrig.runtime.images import ImageValues, image_signals
 from onrig.runtime.input_transforms import AnyTransform, InputTransform, ScalarFunction
 
 MAX_LAG: Final = 15
@@ -28,12 +30,12 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """One component of a policy's input."""
 
     observation: str
-    """Name of a rig's observation; ``previous_NAME`` for the command in force, if the rig adds it."""
+    """Name of a rig's observation or camera; ``previous_NAME`` for the command in force, if the rig adds it."""
     form: AnyTransform = "value"
     """Transform of the observation: ``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of
     another transform."""
     lag: Annotated[int, msgspec.Meta(ge=0, le=MAX_LAG)] = 0
-    """Age in frames; an episode's first frame is repeated for earlier ones."""
+    """Age in frames of the device; an episode's first frame, or image, is repeated for earlier ones."""
 
     def __post_init__(self) -> None:
         """Check the transform against the registry; raises ValueError."""
@@ -69,12 +71,25 @@ def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
     """
     if inputs is msgspec.UNSET:
         return rig.signals
-    observation_by_name = {o.name: o for o in rig.signals}
-    return tuple(
-        _input_signal(term, observation_by_name[term.observation])
-        for term in inputs
-        if term.observation in observation_by_name
-    )
+    signals: list[Observation] = []
+    observation_by_name, camera_by_name = {o.name: o for o in rig.signals}, {c.name: c for c in cameras_of(rig)}
+    for term in inputs:
+        if term.observation in observation_by_name:
+            signals.append(_input_signal(term, observation_by_name[term.observation]))
+        elif term.observation in camera_by_name:
+            values = image_signals(camera_by_name[term.observation])
+            signals += [msgspec.structs.replace(s, name=_lagged_name(s, term)) for s in values]
+    return tuple(signals)
+
+
+def cameras_in_use(inputs: Inputs, rig: Rig) -> tuple[Camera, ...]:
+    """Return the cameras whose images a policy receives, in the rig's order."""
+    names = set() if inputs is msgspec.UNSET else {term.observation for term in inputs}
+    return tuple(camera for camera in cameras_of(rig) if camera.name in names)
+
+
+def _lagged_name(signal: Observation, term: PolicyInput) -> str:
+    return f"{signal.name}-{term.lag}" if term.lag else signal.name
 
 
 def _input_signal(term: PolicyInput, observation: Observation) -> Observation:
@@ -82,7 +97,7 @@ def _input_signal(term: PolicyInput, observation: Observation) -> Observation:
         signal = term.transform.signal(observation)
     except Exception:  # ``input_problems`` reports errors in third-party code
         signal = observation
-    return msgspec.structs.replace(signal, name=f"{signal.name}-{term.lag}") if term.lag else signal
+    return msgspec.structs.replace(signal, name=_lagged_name(signal, term))
 
 
 TransformGuard = Callable[[str, ScalarFunction], ScalarFunction]
@@ -90,7 +105,7 @@ TransformGuard = Callable[[str, ScalarFunction], ScalarFunction]
 
 
 class InputComposition:
-    """Policy inputs composed of the rig's observations."""
+    """Policy inputs composed of the rig's observations; `ImageComposition` adds images."""
 
     def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, guard: TransformGuard | None = None) -> None:
         """``guard`` wraps third-party transforms."""
@@ -121,6 +136,49 @@ class InputComposition:
         return np.stack([function(observations[min(lag, oldest)]) for lag, function in self._batch_functions], axis=-1)
 
 
+class ImageComposition:
+    """Policy inputs composed of the rig's observations and of images."""
+
+    def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, guard: TransformGuard | None = None) -> None:
+        """``guard`` wraps third-party transforms."""
+        self.cameras: Final = cameras_in_use(inputs, rig)
+        camera_index = {camera.name: i for i, camera in enumerate(self.cameras)}
+        composed_inputs = [term for term in inputs if term.observation not in camera_index]
+        self._composition: Final = InputComposition(composed_inputs, rig, guard) if composed_inputs else None
+        self._plan: Final = tuple((term.lag, camera_index.get(term.observation)) for term in inputs)
+        """Lag and camera of each input; None for a value of the composition."""
+        self.history: Final = max(term.lag for term in inputs)
+        """Number of previous observations and images needed."""
+
+    def __call__(
+        self, observations: Sequence[Sequence[float]], images: Sequence[Sequence[ImageValues]]
+    ) -> tuple[float, ...]:
+        """Compose the inputs (k,) from observations (n,) in SI units and the images of the ``cameras``, newest first.
+
+        The oldest ones are repeated while there are fewer than ``history`` previous ones.
+        """
+        composed_values = iter(() if self._composition is None else self._composition(observations))
+        oldest, values = len(images) - 1, list[float]()
+        for lag, camera in self._plan:
+            if camera is None:
+                values.append(next(composed_values))
+            else:
+                values += images[min(lag, oldest)][camera]
+        return tuple(values)
+
+
+def image_columns(inputs: Inputs, rig: Rig) -> dict[Camera, slice]:
+    """Return the columns of the newest image of each camera in use among the policy inputs, in the rig's order."""
+    columns, camera_by_name, start = dict[str, slice](), {c.name: c for c in cameras_in_use(inputs, rig)}, 0
+    for term in inputs if inputs is not msgspec.UNSET else ():
+        camera = camera_by_name.get(term.observation)
+        width = 1 if camera is None else camera.values
+        if camera is not None and term.lag == 0:
+            columns[camera.name] = slice(start, start + width)
+        start += width
+    return {camera: columns[name] for name, camera in camera_by_name.items()}
+
+
 def _compile_input(term: PolicyInput, index: int, rig: Rig, guard: TransformGuard | None) -> ScalarFunction:
     function = term.transform.build_scalar(index, rig)
     if guard is None or not registry.is_third_party(term.transform):
@@ -136,8 +194,15 @@ def _compile_input(term: PolicyInput, index: int, rig: Rig, guard: TransformGuar
 
 
 def build_composition(inputs: Inputs, rig: Rig, guard: TransformGuard | None = None) -> InputComposition | None:
-    """Return the composition of policy inputs; None if they are the rig's observations."""
+    """Return the composition of policy inputs without images; None if they are the rig's observations."""
     return None if inputs is msgspec.UNSET else InputComposition(inputs, rig, guard)
+
+
+def build_image_composition(inputs: Inputs, rig: Rig, guard: TransformGuard | None = None) -> ImageComposition | None:
+    """Return the composition of policy inputs with images; None without images."""
+    if inputs is msgspec.UNSET or not cameras_in_use(inputs, rig):
+        return None
+    return ImageComposition(inputs, rig, guard)
 
 
 def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
@@ -146,24 +211,42 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
         return []
     if not 0 < len(inputs) <= MAX_OBSERVATIONS:
         return [("inputs", f"expected 1 to {MAX_OBSERVATIONS}, got {len(inputs)}; remove it to use all observations")]
-    observation_by_name = {o.name: o for o in rig.signals}
-    problems = []
+    observation_by_name, camera_names = {o.name: o for o in rig.signals}, [c.name for c in cameras_of(rig)]
+    problems = _camera_problems(inputs, rig)
     for i, term in enumerate(inputs):
+        if term.observation in camera_names:
+            continue
         if term.observation not in observation_by_name:
             message = describe_unknown_name(
-                f"rig '{rig.name}'", "observation", term.observation, [*observation_by_name]
+                f"rig '{rig.name}'", "observation", term.observation, [*observation_by_name, *camera_names]
             )
             problems.append((f"inputs[{i}].observation", message))
             continue
         location = f"inputs[{i}].form"
         transform, observation = term.transform, observation_by_name[term.observation]
-        problems_found = collect_problems(partial(_transform_problems, transform, observation), "the input")
-        problems += [(f"{location}.{path}" if path else location, message) for path, message in problems_found]
-        if not problems_found and term in inputs[:i]:
+        transform_problems = collect_problems(partial(_transform_problems, transform, observation), "the input")
+        problems += [(f"{location}.{path}" if path else location, message) for path, message in transform_problems]
+        if not transform_problems and term in inputs[:i]:
             problems.append((f"inputs[{i}]", "is a duplicate"))
-    names = [s.name for s in policy_signals(inputs, rig)]
-    if not problems and (duplicate := next((name for name in names if names.count(name) > 1), None)):
+    counts = Counter(s.name for s in policy_signals(inputs, rig))  # an image has thousands
+    if not problems and (duplicate := next((name for name, count in counts.items() if count > 1), None)):
         problems.append(("inputs", f"the name '{duplicate}' is used twice: remove one"))
+    return problems
+
+
+def _camera_problems(inputs: Sequence[PolicyInput], rig: Rig) -> list[tuple[str, str]]:
+    problems = []
+    for camera in cameras_in_use(inputs, rig):
+        terms = [(i, term) for i, term in enumerate(inputs) if term.observation == camera.name]
+        for i, term in terms:
+            if term.form != "value":
+                problems.append((f"inputs[{i}].form", f"'{camera.name}' is a camera, whose images are not transformed"))
+            elif term in inputs[:i]:
+                problems.append((f"inputs[{i}]", "is a duplicate"))
+        if all(term.lag for _, term in terms):
+            problems.append(
+                (f"inputs[{terms[0][0]}].lag", f"the newest image of '{camera.name}' is missing: add lag 0")
+            )
     return problems
 
 

@@ -46,8 +46,8 @@ def describe_lease(config: RunConfig) -> str:
         return (
             f"{guarantee} while the driver runs; no watchdog: the rig does not become safe once the driver has stopped"
         )
-    after_driver = f"within {watchdog_s:.3g} s by the controller's watchdog"
-    return f"{guarantee} while the driver runs; once it has stopped, {after_driver}"
+    watchdog_guarantee = f"within {watchdog_s:.3g} s by the controller's watchdog"
+    return f"{guarantee} while the driver runs; once it has stopped, {watchdog_guarantee}"
 
 
 def driver_findings(config: RunConfig) -> Iterator[Finding]:

@@ -15,8 +15,12 @@ _LAYOUT_CHARACTERS: Final = frozenset("\n\t")
 
 def printable(text: str, max_length: int = MAX_LENGTH) -> str:
     """Return a text as one line of printable characters, cut to ``max_length`` of them."""
-    shortened = text if len(text) <= max_length else f"{text[: max_length - 1]}…"
-    return shortened if shortened.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in shortened)
+    shortened_text = text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+    return (
+        shortened_text
+        if shortened_text.isprintable()
+        else "".join(c if c.isprintable() else _escape(c) for c in shortened_text)
+    )
 
 
 def printable_lines(text: str) -> str:

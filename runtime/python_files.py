@@ -95,8 +95,8 @@ def python_file(text: str, base: Path | None) -> PythonFile:
 
 
 def _read_content(path: Path, digest: str | None) -> bytes:
-    received = _received_by_digest.get(digest or "")
-    return read_file(path, MAX_BYTES) if received is None else received
+    received_content = _received_by_digest.get(digest or "")
+    return read_file(path, MAX_BYTES) if received_content is None else received_content
 
 
 def allowed_contents() -> dict[str, bytes]:

@@ -49,9 +49,11 @@ TRANSPORTS: Final = "onrig.transports"
 """Connections to a device (``onrig.hw.line.Line``), by their ``kind``."""
 DEVICES: Final = "onrig.devices"
 """Devices written in Python (``onrig.hw.device.driven.PythonDevice``), by their ``kind``."""
+CAMERAS: Final = "onrig.cameras"
+"""Cameras next to a device (``onrig.hw.cameras.driver.CameraDevice``), by their ``kind``."""
 GROUPS: Final = (
     *(ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS),
-    *(REWARDS, TERMINATIONS, TARGETS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES),
+    *(REWARDS, TERMINATIONS, TARGETS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES, CAMERAS),
 )
 _GROUPS_WITHOUT_BUILTINS: Final = frozenset({DEVICES})
 """Groups without built-in plugins."""
@@ -65,7 +67,7 @@ _SKIPPED_PACKAGES: Final = ("onrig", "numpy", "importlib")
 
 class _Entry(NamedTuple):
     package: str
-    point: importlib.metadata.EntryPoint
+    entry_point: importlib.metadata.EntryPoint
 
 
 class Origin(NamedTuple):
@@ -90,10 +92,12 @@ def _entry_points() -> list[_Entry]:
     # Not `entry_points`: if two distributions have the same name (leftovers of a build), it returns only the first.
     entries = []
     for distribution in importlib.metadata.distributions():
-        points = [point for point in distribution.entry_points if point.group in (*GROUPS, *_FORMER_NAMES)]
+        points = [
+            entry_point for entry_point in distribution.entry_points if entry_point.group in (*GROUPS, *_FORMER_NAMES)
+        ]
         if points:
             package = distribution.name  # parses all metadata including the README: only once, not per entry
-            entries += [_Entry(package, point) for point in points]
+            entries += [_Entry(package, entry_point) for entry_point in points]
     return entries
 
 
@@ -101,12 +105,16 @@ def _entry_points() -> list[_Entry]:
 def _entries(group: str) -> dict[str, _Entry]:
     """Return entry points by name, built-in ones first; raises ValueError if two packages register the same name."""
     by_name: dict[str, _Entry] = {}
-    entries = [entry for entry in _entry_points() if _FORMER_NAMES.get(entry.point.group, entry.point.group) == group]
+    entries = [
+        entry
+        for entry in _entry_points()
+        if _FORMER_NAMES.get(entry.entry_point.group, entry.entry_point.group) == group
+    ]
     for entry in sorted(entries, key=lambda entry: entry.package != _OWN_PACKAGE):
-        first = by_name.setdefault(entry.point.name, entry)
-        if first.package != entry.package:
-            packages = f"{first.package} and {entry.package}"
-            raise ValueError(f"{packages} both register '{entry.point.name}' in {group}: uninstall one of them")
+        first_entry = by_name.setdefault(entry.entry_point.name, entry)
+        if first_entry.package != entry.package:
+            packages = f"{first_entry.package} and {entry.package}"
+            raise ValueError(f"{packages} both register '{entry.entry_point.name}' in {group}: uninstall one of them")
     if group not in _GROUPS_WITHOUT_BUILTINS and not any(entry.package == _OWN_PACKAGE for entry in entries):
         raise ValueError(f"the installation is older than the code and has no {group}; reinstall it (`make setup`)")
     return by_name
@@ -140,13 +148,13 @@ def third_party_names(group: str) -> tuple[str, ...]:
     return tuple(name for name in names(group) if name not in builtin_names(group))
 
 
-def load_available(group: str, selected: Iterable[str] | None = None) -> dict[str, Any]:
-    """Load the objects of a group by name, all or the ``selected`` ones. Packages that fail to load are skipped; the
+def load_available(group: str, selected_names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Load the objects of a group by name, all or ``selected_names``. Packages that fail to load are skipped; the
     failure is reported when they are used. Raises ValueError for a broken file, since configurations name files in
     order to use them.
     """
     objects = {}
-    for name in names(group) if selected is None else selected:
+    for name in names(group) if selected_names is None else selected_names:
         try:
             objects[name] = load(group, name)
         except ValueError:
@@ -164,9 +172,9 @@ def load(group: str, name: str) -> Any:
 
 @cache
 def _load_cached(group: str, name: str) -> Any:
-    package, point = _entries(group)[name]
+    package, entry_point = _entries(group)[name]
     try:
-        return point.load()
+        return entry_point.load()
     except Exception as error:
         raise ValueError(
             f"{package} registers '{name}' in {group}, which does not load: {describe_exception(error)}"
@@ -198,11 +206,11 @@ def is_third_party(plugin: object) -> bool:
 def describe_exception(error: BaseException) -> str:
     """Format an exception: type, message, and line of third-party code, or the raising line if none was involved."""
     frames = list(traceback.walk_tb(error.__traceback__))
-    third_party = [
+    third_party_frames = [
         step for step in frames if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES
     ]
     text = " ".join(str(error).split())
-    frame, line = (third_party or frames)[-1]
+    frame, line = (third_party_frames or frames)[-1]
     file = frame.f_code.co_filename
     has_location = isinstance(error, SyntaxError) or file.startswith("<")  # its message contains the location, if any
     return f"{type(error).__name__}{f': {text}' if text else ''}" + (
@@ -215,10 +223,10 @@ def plugin_origin(group: str, name: str) -> Origin | None:
     file = _plugin_files[group].get(name)
     if file is not None:
         return Origin(str(file.path), "", file.sha256)
-    package, point = _entries(group)[name]
+    package, entry_point = _entries(group)[name]
     if package == _OWN_PACKAGE:
         return None
-    return Origin(package, importlib.metadata.version(package), _package_digest(point.module.split(".")[0]))
+    return Origin(package, importlib.metadata.version(package), _package_digest(entry_point.module.split(".")[0]))
 
 
 @cache

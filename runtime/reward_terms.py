@@ -63,11 +63,11 @@ class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolera
 
         def tolerance(transitions: Transitions) -> Values:
             x = np.abs(transitions.observation[..., index]) if self.folded else transitions.observation[..., index]
-            in_bounds = (low <= x) & (x <= high)
-            outside = np.zeros(np.shape(x))
+            is_in_bounds = (low <= x) & (x <= high)
+            excess = np.zeros(np.shape(x))
             if self.margin > 0.0:
-                outside = decrease(np.where(x < low, low - x, x - high) / self.margin)
-            return np.asarray(self.weight * np.where(in_bounds, 1.0, outside))
+                excess = decrease(np.where(x < low, low - x, x - high) / self.margin)
+            return np.asarray(self.weight * np.where(is_in_bounds, 1.0, excess))
 
         return tolerance
 
@@ -204,7 +204,7 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
                 return values[..., index_in_values]
 
             outcome = evaluate_batch(node, column)
-            return np.where(outcome.undefined, np.nan, outcome.value)
+            return np.where(outcome.is_undefined, np.nan, outcome.value)
 
         return expression
 

@@ -265,12 +265,12 @@ def probe_points(rig: Rig) -> Transitions:
     """Return test points (k, n), (k, m): the middle of the ranges with the safe action, then corners with extreme
     actions, each after a previous action at the other end of its range. No point terminates."""
     signals, actuators = rig.signals, rig.actuators
-    middle, safe = tuple(0.5 * (o.low + o.high) for o in signals), tuple(a.safe for a in actuators)
+    middle_values, safe_action = tuple(0.5 * (o.low + o.high) for o in signals), tuple(a.safe for a in actuators)
     low, high = tuple(a.low for a in actuators), tuple(a.high for a in actuators)
     corners = itertools.product(itertools.product(*[(o.low, o.high) for o in signals]), ((low, high), (high, low)))
     points = [
-        (middle, safe, safe),
-        *((observed, *applied_action) for observed, applied_action in itertools.islice(corners, _MAX_CORNERS)),
+        (middle_values, safe_action, safe_action),
+        *((observations, *applied_action) for observations, applied_action in itertools.islice(corners, _MAX_CORNERS)),
     ]
-    observed, applied_action, previous = (np.array(column, np.float64) for column in zip(*points, strict=True))
-    return Transitions(observed, applied_action, previous, np.zeros(len(observed), np.bool_))
+    observations, applied_action, previous = (np.array(column, np.float64) for column in zip(*points, strict=True))
+    return Transitions(observations, applied_action, previous, np.zeros(len(observations), np.bool_))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MIN_COUNTS: Final = 50
 """Number of counts in an observation's range below which its unit or resolution is probably wrong."""
 _MAX_ANGLE_RANGE: Final = 4.0 * math.pi
-_MIN_ENVELOPE_SHARE: Final = 0.01
+_MIN_ENVELOPE_FRACTION: Final = 0.01
 """Share of an observation's range below which its envelope is probably wrong."""
 _MIN_FULL_EFFORT_COUNTS: Final = 4
 _MAX_USUAL_LEASE_S: Final = 1.0
@@ -51,8 +51,18 @@ def probable_mistakes(config: RunConfig) -> Iterator[Finding]:
         *_delay_findings(config),
         *_value_findings(config),
         *_model_findings(config),
+        *_update_findings(config),
     ]
     yield from ((path, f"{message}, at {format_path(path)}") for path, message in findings)
+
+
+def _update_findings(config: RunConfig) -> Iterator[Finding]:
+    """Report a fixed number of updates after episodes that may end after a few experiences."""
+    updates = config.learner.get("updates_per_episode")
+    if not config.task.may_terminate or not isinstance(updates, int):
+        return
+    message = f"{updates} updates also follow an episode that ends early, and learn its few experiences by heart"
+    yield ("learner", "updates_per_episode"), f"{message}: set updates_per_transition and learning_starts instead"
 
 
 def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
@@ -60,10 +70,10 @@ def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
     observed."""
     inputs = config.task.inputs
     if inputs is msgspec.UNSET:
-        observed = config.rig.previous_command
+        is_observed = config.rig.previous_command
     else:
-        observed = any(term.observation.startswith("previous_") for term in inputs)
-    if observed or delay_s * config.rate_hz < _MIN_DELAY_PERIODS:
+        is_observed = any(term.observation.startswith("previous_") for term in inputs)
+    if is_observed or delay_s * config.rate_hz < _MIN_DELAY_PERIODS:
         return None
     delay = f"{delay_s * 1e3:.3g} ms of a period of {1e3 / config.rate_hz:.3g} ms"
     remedies = "set rig.previous_command: true (and name it in task.inputs), or lower rate_hz"
@@ -82,8 +92,8 @@ def _scale_findings(config: RunConfig) -> Iterator[Finding]:
             message = f"'{o.name}' is wrapped into {one_turn}, but has a range of {o.high - o.low:g}"
             yield ("rig", "observations", i), f"{message}: check its unit"
         e = config.limits.envelope.get(o.name)
-        if e is not None and e.high - e.low < _MIN_ENVELOPE_SHARE * (o.high - o.low):
-            message = f"less than {_MIN_ENVELOPE_SHARE:.0%} of the range of '{o.name}': check units and ranges"
+        if e is not None and e.high - e.low < _MIN_ENVELOPE_FRACTION * (o.high - o.low):
+            message = f"less than {_MIN_ENVELOPE_FRACTION:.0%} of the range of '{o.name}': check units and ranges"
             yield ("limits", "envelope", o.name), message
 
 
@@ -115,7 +125,7 @@ def _delay_findings(config: RunConfig) -> Iterator[Finding]:
     if lease_s > _MAX_USUAL_LEASE_S and rig.lease_periods > _USUAL_LEASE_PERIODS:
         message = f"the device holds the last command of a dead host for {lease_s:g} s: use fewer periods"
         yield ("rig", "lease_periods"), message
-    for name in guarded_observations(limits.setting(rig, period_s), box):
+    for name in guarded_observations(limits.context(rig, period_s), box):
         if (lag := velocity_lag_s(rig, name, period_s)) > lease_s:
             i = next(i for i, o in enumerate(rig.observations) if o.name == name)
             message = f"the shield uses '{name}' with a delay of {lag:.2g} s, longer than the lease of {lease_s:.2g} s"
@@ -164,8 +174,8 @@ def _model_findings(config: RunConfig) -> Iterator[Finding]:
     box, path = config.limits.predicted, ("limits", "predicted")
     if box is None:
         return
-    setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    largest = max(max(map(abs, setting.ranges[name])) for name in getattr(box, "actuators", setting.ranges))
+    context = config.limits.context(config.rig, config.period_us * 1e-6)
+    largest = max(max(map(abs, context.ranges[name])) for name in getattr(box, "actuators", context.ranges))
     if dead_band_of(box) >= largest:
         message = f"no command is certain to take effect: the largest is {largest:g}"
         yield (*path, "dead_band"), message

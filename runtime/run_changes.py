@@ -26,6 +26,7 @@ _CHANGEABLE: Final[frozenset[NodePath]] = frozenset(
         ("device", "transport"),
         ("device", "reconnect_s"),
         ("device", "attended"),
+        ("device", "cameras"),
         ("learner", "backlog"),
         ("view",),
     }

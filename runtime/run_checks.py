@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import UNSET
 
-from onrig.hw.rig import rig_problems
-from onrig.runtime.config.problem import Finding, parse_path
+from onrig.hw.rig import cameras_of, rig_problems
+from onrig.runtime.config.problem import Finding, describe_unknown_name, parse_path
 from onrig.runtime.explore.checks import exploration_findings
 from onrig.runtime.explore.schedule import depends_on_episode_only, min_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise
@@ -55,6 +55,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     if [device.twin is None, device.port is None, device.transport is UNSET, device.driver is UNSET].count(False) != 1:
         yield ("device",), "expected exactly one of 'twin', 'port', 'transport' and 'driver' at device"
     yield from driver_findings(config)
+    yield from _camera_findings(config)
     yield from _trainer_findings(config)
     if config.staleness.then == "lower" and isinstance(config.exploration, NoExploration):
         yield ("staleness", "then"), "'lower' needs an exploration process at staleness.then"
@@ -75,17 +76,38 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from limit_problems or _start_findings(config)
 
 
+def _camera_findings(config: RunConfig) -> Iterator[Finding]:
+    """Report cameras without a source of images, sources without a camera, and sources next to a twin."""
+    device, path = config.device, ("device", "cameras")
+    sources = {} if device.cameras is UNSET else device.cameras
+    if device.twin is not None:
+        if device.cameras is not UNSET:
+            yield path, "the twin renders the images of its cameras: remove this, or the twin, at device.cameras"
+        return
+    names = [camera.name for camera in cameras_of(config.rig)]
+    unknown_names = [name for name in sources if name not in names]
+    for name in unknown_names:
+        message = describe_unknown_name(f"rig '{config.rig.name}'", "camera", name, names)
+        yield (*path, name), f"{message} at device.cameras"
+    for camera in config.cameras:
+        if camera.name not in sources and not unknown_names:
+            message = f"the task uses camera '{camera.name}': add its source, such as"
+            yield path, f"{message} {{{camera.name}: {{kind: opencv, source: 0}}}}, at device.cameras"
+    if sources and device.pace != "realtime":
+        yield ("device", "pace"), "a camera sends images in real time: expected realtime, at device.pace"
+
+
 def _trainer_findings(config: RunConfig) -> Iterator[Finding]:
     """Report settings that conflict with an acting trainer, which explores, learns and evaluates on its own."""
     if config.actor is UNSET:
         return
-    required = {
+    required_values = {
         "exploration": ("{process: none}", isinstance(config.exploration, NoExploration)),
         "local_learner": ("false", not config.local_learner),
         "evaluate_every": ("0", config.evaluate_every == 0),
         "policy": ("null", config.policy is None),
     }
-    for name, (value, is_met) in required.items():
+    for name, (value, is_met) in required_values.items():
         if not is_met:
             yield (name,), f"a trainer acts: set {value} at {name}"
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 
 from onrig.hw.bounds import Quantity, Seconds
+from onrig.hw.cameras.driver import CameraDevice
 from onrig.hw.device.driven import PythonDevice
 from onrig.hw.line import Line, Serial
-from onrig.hw.rig import Observation, Rig, with_targets
+from onrig.hw.rig import Camera, Observation, Rig, with_targets
 from onrig.runtime import registry
 from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
-from onrig.runtime.inputs import policy_signals
+from onrig.runtime.inputs import cameras_in_use, policy_signals
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.settings import Selection, capacity_for
@@ -59,9 +60,11 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 if TYPE_CHECKING:
     AnyLine = Line
     AnyPythonDevice = PythonDevice
+    AnyCameraDevice = CameraDevice
 else:
     AnyLine = Annotated[Any, registered(registry.TRANSPORTS)]
     AnyPythonDevice = Annotated[Any, registered(registry.DEVICES)]
+    AnyCameraDevice = Annotated[Any, registered(registry.CAMERAS)]
 
 
 class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,6 +84,9 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     attended: bool | msgspec.UnsetType = msgspec.UNSET
     """Accept a driver whose motor controller has no watchdog: a person watches the rig, with a hand on the e-stop, for
     as long as it runs."""
+    cameras: dict[str, AnyCameraDevice] | msgspec.UnsetType = msgspec.UNSET
+    """Cameras of the rig that the task uses, by name, each read by a process of the run (docs/cameras.md); a twin
+    renders its images itself."""
 
     @property
     def line(self) -> Line | None:
@@ -148,7 +154,8 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     evaluator: Literal["auto", "onnxruntime"] = "auto"
     """Inference backend of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
-    """Timeout of the loop's wait for the learner: at the start, and in lockstep at every barrier."""
+    """Timeout of the loop's wait for the learner: at the start, and in lockstep at every barrier. It restarts while
+    the learner reports that it learns."""
     checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0
     """Interval of the memory's checkpoints in s (in lockstep: device time, rounded to episodes); a crash loses at most
     this much. With shorter intervals the replay process mostly waits for the disk."""
@@ -174,6 +181,11 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
         return () if self.task.inputs is msgspec.UNSET else tuple(s.name for s in self.signals)
 
     @property
+    def cameras(self) -> tuple[Camera, ...]:
+        """Cameras whose images are policy inputs, in the rig's order."""
+        return cameras_in_use(self.task.inputs, self.rig)
+
+    @property
     def lockstep(self) -> bool:
         """Whether the run is in virtual time and reproducible bit for bit (docs/architecture.md)."""
         return self.device.pace == "lockstep"
@@ -197,11 +209,11 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
 
 def to_plain_data(config: RunConfig) -> dict[str, Any]:
     """Return a configuration as plain data, as written to files; targets are part of the task, not of the rig."""
-    plain = {"rig": with_targets(config.rig, ())}
+    plain_data = {"rig": with_targets(config.rig, ())}
     return {
         field.encode_name: msgspec.to_builtins(value)
         for field in msgspec.structs.fields(config)
-        if (value := plain.get(field.name, getattr(config, field.name))) is not msgspec.UNSET
+        if (value := plain_data.get(field.name, getattr(config, field.name))) is not msgspec.UNSET
     }
 
 

@@ -22,7 +22,7 @@ from onrig.runtime.config.document import (
     parse_content,
     problem_at,
 )
-from onrig.runtime.config.identified import KEY, identified_file, with_identified
+from onrig.runtime.config.identified import KEY, check_identified_channels, identified_file, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
 from onrig.runtime.config.pieces import holds_results, with_copies, with_files, with_plugins
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
@@ -75,8 +75,8 @@ def load_run(
     if kind := kind_of(document.data):
         raise ConfigError([Problem(str(path), START, explain_kind(kind, name, path))])
     # Overrides within a named rig or task need its mapping, so names are resolved in between.
-    early_overrides = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED_PARTS, KEY, RECIPE)]
-    for assignment in early_overrides:
+    part_overrides = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED_PARTS, KEY, RECIPE)]
+    for assignment in part_overrides:
         document = override(document, assignment)
     parts: dict[str, Document] = {}
     problems: list[Problem] = []
@@ -93,11 +93,11 @@ def load_run(
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
     try:
-        document = with_identified(document, path.parent, _rig_name(document, parts))
+        document, identification = with_identified(document, path.parent, _rig_name(document, parts))
     except ConfigError as error:
         problems += error.problems
     for assignment in overrides:
-        if assignment in early_overrides:
+        if assignment in part_overrides:
             continue
         try:
             document, parts = _apply_override(document, parts, assignment)
@@ -113,7 +113,9 @@ def load_run(
     document = with_files(with_plugins(document, None if data else path.parent), path.parent)
     if data:
         document = with_copies(document, path.parent)
-    return _check_config(document, parts, sections or dict, rules or LoadingRules())
+    config = _check_config(document, parts, sections or dict, rules or LoadingRules())
+    check_identified_channels(identification, config.rig, document)
+    return config
 
 
 def find_identification(name: str, overrides: Sequence[str] = ()) -> Path | None:
@@ -204,19 +206,19 @@ def _check_config(
     document: Document, parts: Mapping[str, Document], sections: SectionTypes, rules: LoadingRules
 ) -> RunConfig:
     problems: list[Problem] = []
-    repaired: list[NodePath] = []
+    repaired_paths: list[NodePath] = []
     section_values: dict[str, object] = {}
     for key, part in parts.items():
         part_read = read_by_section(part, _NAMED_PARTS[key][1])
         section_values[key] = part_read.value
         problems += part_read.problems
-        repaired += ((key, *node_path) for node_path in part_read.repaired)
+        repaired_paths += ((key, *node_path) for node_path in part_read.repaired_paths)
     fields = msgspec.structs.fields(RunConfig)
     types = {f.encode_name: str if f.encode_name in parts else f.type for f in fields}
     inline = read_sections(document, types, optional={f.encode_name for f in fields if not f.required})
     section_values = {**(inline.value or {}), **section_values}
     problems += inline.problems
-    repaired += inline.repaired
+    repaired_paths += inline.repaired_paths
     try:
         external_types = sections()
     except ValueError as error:
@@ -229,15 +231,15 @@ def _check_config(
                 section_values, node_path, msgspec.json.decode(msgspec.json.encode(section.value))
             )
             problems += section.problems
-            repaired += section.repaired
-    if len(repaired) < len(problems):  # some problems are not out-of-bounds numbers
+            repaired_paths += section.repaired_paths
+    if len(repaired_paths) < len(problems):  # some problems are not out-of-bounds numbers
         raise ConfigError(problems)
     config = rules.adjust(RunConfig(**section_values))  # type: ignore[arg-type]
     # Out-of-bounds numbers are replaced by valid ones to check the rest; dependent findings are dropped.
     independent_findings = [
         f
         for f in (*rules.common_checks(config), *rules.refusal_checks(config))
-        if not any(_is_under(f[0], node_path) for node_path in repaired)
+        if not any(_is_under(f[0], node_path) for node_path in repaired_paths)
     ]
     problems = _sort_problems(document, (*problems, *_to_problems(document, parts, independent_findings)))
     if problems:

@@ -65,7 +65,7 @@ def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], 
     """
     if task.normalization is None:
         return lambda observation: 0.0
-    random_reward, common = task.normalization.random_reward, _common_ends(task)
+    random_reward, common_rewards = task.normalization.random_reward, _common_ends(task)
     # The tick has already reported failures in third-party code.
     third_party_guard = Guard(lambda detail: None, 0, None)
 
@@ -78,21 +78,29 @@ def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], 
     terminates = compile_termination(task, rig, guard_condition)
 
     def cut_off_reward(observation: Sequence[float]) -> float:
-        conditional = [amount for amount, test in rewarded_conditions if test(observation)]
+        conditional_rewards = [amount for amount, test in rewarded_conditions if test(observation)]
         if rewarded_conditions and not terminates(
             observation
         ):  # no condition holds after float32 rounding of the record: assume the lowest
-            conditional = [min(amount for amount, _ in rewarded_conditions)]
-        return min(random_reward, sum([*common, *conditional])) if common or conditional else random_reward
+            conditional_rewards = [min(amount for amount, _ in rewarded_conditions)]
+        return (
+            min(random_reward, sum([*common_rewards, *conditional_rewards]))
+            if common_rewards or conditional_rewards
+            else random_reward
+        )
 
     return cut_off_reward
 
 
 def lowest_cut_off_reward(task: Task, random_reward: float) -> float:
     """Return the lowest reward assigned to a cut-off step by any termination, given the reward of random actions."""
-    common = _common_ends(task)
-    conditional = [t.reward for t in (task.terminations or {}).values() if t.reward is not UNSET]
-    return min(random_reward, sum(common) + min(conditional, default=0.0)) if common or conditional else random_reward
+    common_rewards = _common_ends(task)
+    conditional_rewards = [t.reward for t in (task.terminations or {}).values() if t.reward is not UNSET]
+    return (
+        min(random_reward, sum(common_rewards) + min(conditional_rewards, default=0.0))
+        if common_rewards or conditional_rewards
+        else random_reward
+    )
 
 
 def _common_ends(task: Task) -> list[float]:
@@ -103,8 +111,8 @@ def _common_ends(task: Task) -> list[float]:
 
 def _highest_end(task: Task) -> float:
     """Return the highest reward of a termination."""
-    conditional = [0.0 if t.reward is UNSET else t.reward for t in (task.terminations or {}).values()]
-    return sum(_common_ends(task)) + max([*conditional, *([0.0] if task.terminate else [])], default=0.0)
+    conditional_rewards = [0.0 if t.reward is UNSET else t.reward for t in (task.terminations or {}).values()]
+    return sum(_common_ends(task)) + max([*conditional_rewards, *([0.0] if task.terminate else [])], default=0.0)
 
 
 class EarlyEnd(NamedTuple):

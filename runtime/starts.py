@@ -13,9 +13,9 @@ from onrig.runtime.random_streams import start_stream
 
 _Interval = Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=2, max_length=2)]
 # Of variable length, because msgspec 0.22 crashes on a fixed-length tuple in a union with a bounded number.
-Place = Quantity | _Interval
+StartValue = Quantity | _Interval
 """Value at the start, or the interval [low, high] from which it is drawn uniformly."""
-Start = Mapping[str, Place]
+Start = Mapping[str, StartValue]
 """Initial value of each state of the plant, by name (SI units)."""
 Starts = Start | Sequence[Start]
 """A start state, or a list of them."""
@@ -30,7 +30,7 @@ def start_list(starts: Starts) -> Sequence[Start]:
 def are_starts_random(starts: Starts) -> bool:
     """Return whether start states differ between episodes."""
     rows = start_list(starts)
-    return len(rows) > 1 or any(isinstance(place, tuple) for row in rows for place in row.values())
+    return len(rows) > 1 or any(isinstance(value, tuple) for row in rows for value in row.values())
 
 
 def draw_start(starts: Starts, reset_seed: int) -> dict[str, float]:
@@ -41,16 +41,16 @@ def draw_start(starts: Starts, reset_seed: int) -> dict[str, float]:
     """
     rows = start_list(starts)
     if not are_starts_random(starts):
-        return {name: _interval(place)[0] for name, place in rows[0].items()}
+        return {name: _interval(value)[0] for name, value in rows[0].items()}
     rng = start_stream(reset_seed)
     row = rows[int(rng.integers(len(rows)))] if len(rows) > 1 else rows[0]
-    intervals = {name: _interval(place) for name, place in row.items()}
+    intervals = {name: _interval(value) for name, value in row.items()}
     return {name: float(rng.uniform(low, high)) if low < high else low for name, (low, high) in intervals.items()}
 
 
 def middle_start(starts: Starts) -> dict[str, float]:
     """Return the middle of the intervals, or of the first entry of a list; a number is its own middle."""
-    intervals = {name: _interval(place) for name, place in start_list(starts)[0].items()}
+    intervals = {name: _interval(value) for name, value in start_list(starts)[0].items()}
     return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in intervals.items()}
 
 
@@ -66,12 +66,12 @@ def extreme_starts(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield start states at the ends of the intervals with their paths: all low, all high, then up to 64
     combinations."""
     for path, start in starts_by_path(starts):
-        ends = [place if isinstance(place, tuple) else (place,) for place in start.values()]
+        ends = [value if isinstance(value, tuple) else (value,) for value in start.values()]
         extremes = [tuple(end[0] for end in ends), tuple(end[-1] for end in ends)]
         combinations = itertools.islice(itertools.product(*ends), _MAX_CORNERS)
         for values in dict.fromkeys([*extremes, *combinations]):
             yield path, dict(zip(start, values, strict=True))
 
 
-def _interval(place: Place) -> tuple[float, float]:
-    return (place[0], place[1]) if isinstance(place, tuple) else (place, place)
+def _interval(value: StartValue) -> tuple[float, float]:
+    return (value[0], value[1]) if isinstance(value, tuple) else (value, value)

@@ -28,7 +28,7 @@ Values = NDArray[np.float64]
 Generator = np.random.Generator
 Problems = Iterator[tuple[str, str]]
 StreamFactory = Callable[[int], Generator]
-"""Function that returns the random stream of the target with a number."""
+"""Function that returns the random stream for the target with the given number."""
 MAX_TARGETS: Final = 16
 _UNITLESS: Final = "1"
 _SAME_TIME_S: Final = 1e-9
@@ -194,23 +194,23 @@ def _hold_values(times: Values, row_times: Values, values: Values) -> Values:
 @lru_cache(maxsize=8)
 def _parse_table(content: str) -> tuple[Values, Values]:
     """Return times and values of a table, read-only; raises ValueError with the line."""
-    rows = csv.DictReader(io.StringIO(content))
-    if not {"t", "value"}.issubset(rows.fieldnames or ()):
+    table = csv.DictReader(io.StringIO(content))
+    if not {"t", "value"}.issubset(table.fieldnames or ()):
         raise ValueError("expected a first line with the columns t and value")
-    rows_read: list[tuple[float, float]] = []
-    for row in rows:
+    points: list[tuple[float, float]] = []
+    for row in table:
         try:
             t, value = float(row["t"]), float(row["value"])
         except (TypeError, ValueError):
-            raise ValueError(f"line {rows.line_num}: expected two numbers") from None
+            raise ValueError(f"line {table.line_num}: expected two numbers") from None
         if not (abs(t) <= LARGEST and abs(value) <= LARGEST):
-            raise ValueError(f"line {rows.line_num}: expected numbers of at most {LARGEST:g}")
-        if rows_read and t <= rows_read[-1][0]:
-            raise ValueError(f"line {rows.line_num}: the times must increase")
-        rows_read.append((t, value))
-    if not rows_read:
+            raise ValueError(f"line {table.line_num}: expected numbers of at most {LARGEST:g}")
+        if points and t <= points[-1][0]:
+            raise ValueError(f"line {table.line_num}: the times must increase")
+        points.append((t, value))
+    if not points:
         raise ValueError("has no rows")
-    columns = np.array(rows_read, np.float64).T
+    columns = np.array(points, np.float64).T
     columns.flags.writeable = False
     row_times, values = columns
     return row_times, values

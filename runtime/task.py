@@ -35,7 +35,7 @@ from onrig.runtime.rewards import (
     build_term_reward,
     observation_index,
 )
-from onrig.runtime.starts import Place, Starts
+from onrig.runtime.starts import Starts, StartValue
 from onrig.runtime.targets import AnyTarget
 from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
@@ -109,7 +109,7 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """Name of the task."""
     episode_s: Positive
     """Length of an episode."""
-    start: dict[str, Place] = {}
+    start: dict[str, StartValue] = {}
     """State of the plant at the start of an episode, by observation name (SI units): numbers, or intervals [low, high]
     from which each episode draws. The twin's reset, or a reset controller, establishes it."""
     reward: Reward
@@ -123,7 +123,7 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """Policy inputs; default: all observations of the rig. Everything else always uses the observations."""
     terminations: dict[str, AnyTermination] | UnsetType = UNSET
     """Further conditions that end an episode, by name."""
-    starts: tuple[dict[str, Place], ...] | UnsetType = UNSET
+    starts: tuple[dict[str, StartValue], ...] | UnsetType = UNSET
     """Alternative to ``start``: a list from which each episode draws one."""
     targets: dict[str, AnyTarget] | UnsetType = UNSET
     """Signals drawn for each episode or following a course, by their names: further observations for policies, also
@@ -163,7 +163,7 @@ def compile_base_reward(task: Task, rig: Rig, guard: ConditionGuard | None = Non
     ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no lasting allocation.  ``guard`` as
     in :func:`compile_termination`.  Expects a task without :func:`onrig.runtime.task_checks.task_problems`.
     """
-    plain = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if not folded)
+    unfolded_terms = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if not folded)
     folded = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if folded)
     costs = tuple(_action_terms(task, rig))
     wall = task.reward.wall
@@ -172,7 +172,7 @@ def compile_base_reward(task: Task, rig: Rig, guard: ConditionGuard | None = Non
         cost = 0.0
         for i, w, t in folded:
             cost += w * abs(abs(observation[i]) - t)
-        for i, w, t in plain:
+        for i, w, t in unfolded_terms:
             cost += w * abs(observation[i] - t)
         for j, w in costs:
             cost += w * abs(action[j])
@@ -215,7 +215,7 @@ def _with_bonuses(cost: BaseReward, task: Task, rig: Rig, guard: ConditionGuard 
 def compile_reward(task: Task, rig: Rig) -> ScalarReward:
     """Build the reward of one transition; building and evaluation raise TermFailed for an exception in a term."""
     base_reward, add = compile_base_reward(task, rig), build_term_reward(task.reward.terms, rig)
-    terminates, safe = compile_termination(task, rig), tuple(a.safe for a in rig.actuators)
+    terminates, safe_action = compile_termination(task, rig), tuple(a.safe for a in rig.actuators)
 
     def reward(
         observation: Sequence[float],
@@ -227,12 +227,12 @@ def compile_reward(task: Task, rig: Rig) -> ScalarReward:
         if add is None:
             return base_reward(observation, action, terminated)
         is_terminal = terminates(observation) if terminated is None else terminated
-        observed, applied_action, previous_action = [
-            np.array(values, np.float64) for values in (observation, action, previous or safe)
+        observation_values, applied_action, previous_action = [
+            np.array(values, np.float64) for values in (observation, action, previous or safe_action)
         ]
         return float(
             add(
-                Transitions(observed, applied_action, previous_action, np.array(is_terminal)),
+                Transitions(observation_values, applied_action, previous_action, np.array(is_terminal)),
                 np.array(base_reward(observation, action, is_terminal)),
             )
         )
@@ -256,7 +256,7 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     has_bonuses = bool(task.reward.alive is not UNSET or task.reward.terminal is not UNSET or rewarded_conditions)
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
     terminal_reward, terminated = task.reward.terminal_reward, batched_termination(task, rig)
-    add, safe = build_term_reward(task.reward.terms, rig), np.array([a.safe for a in rig.actuators])
+    add, safe_action = build_term_reward(task.reward.terms, rig), np.array([a.safe for a in rig.actuators])
 
     def reward(
         observations: NDArray[np.floating[Any]],
@@ -275,7 +275,9 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
                 r = r + np.where(test(x), amount, 0.0)
         if add is None:
             return r
-        previous_action = np.broadcast_to(safe, a.shape) if previous is None else np.asarray(previous, np.float64)
+        previous_action = (
+            np.broadcast_to(safe_action, a.shape) if previous is None else np.asarray(previous, np.float64)
+        )
         return add(Transitions(x, a, previous_action, is_terminal), r)
 
     def costs_of(x: NDArray[np.float64], a: NDArray[np.float64]) -> NDArray[np.float64]:

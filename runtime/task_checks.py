@@ -43,8 +43,8 @@ def task_problems(task: Task, rig: Rig) -> Problems:
             problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
         else:
             starts = [start[name] for _, start in extreme_starts(task.all_starts) if name in start]
-            for outside in [value for value in starts if not low <= value <= high][:1]:
-                problems.append((f"terminate.{name}", f"the start state {outside} lies outside [{low}, {high}]"))
+            for start_value in [value for value in starts if not low <= value <= high][:1]:
+                problems.append((f"terminate.{name}", f"the start state {start_value} lies outside [{low}, {high}]"))
     problems += input_problems(task.inputs, rig)
     if task.reset is not None:
         for _, start in extreme_starts(task.all_starts):
@@ -73,14 +73,14 @@ def start_problems(task: Task, rig: Rig) -> Problems:
     observations, problems = [o.name for o in rig.observations], []
     for path, row in starts_by_path(task.all_starts):
         problems += _unknown_name_problems(path, row, observations, "observation", rig)
-        for name, place in row.items():
-            ends = place if isinstance(place, tuple) else (place,)
+        for name, value in row.items():
+            ends = value if isinstance(value, tuple) else (value,)
             if not all(map(math.isfinite, ends)):
                 problems.append((f"{path}.{name}", "must be a finite number"))
             elif len(ends) == 2 and not ends[0] < ends[1]:
                 problems.append((f"{path}.{name}", f"needs low < high, got {ends[0]} and {ends[1]}"))
-        missing = [name for name in start_list(task.all_starts)[0] if name not in row]
-        problems += [(path, f"lacks '{name}', which the first start contains") for name in missing]
+        missing_names = [name for name in start_list(task.all_starts)[0] if name not in row]
+        problems += [(path, f"lacks '{name}', which the first start contains") for name in missing_names]
     return problems
 
 
@@ -101,8 +101,8 @@ def target_problems(task: Task, rig: Rig) -> Problems:
             names = [o.name for o in rig.observations]
             problems += [(f"{location}.{path}", m) for path, m in _missing_observation(target.observation, names, rig)]
         checks = target.problems, partial(_span_problems, target)
-        found = next(filter(None, (collect_problems(check, f"'{name}'") for check in checks)), [])
-        problems += [(".".join(filter(None, (location, path))), message) for path, message in found]
+        first_problems = next(filter(None, (collect_problems(check, f"'{name}'") for check in checks)), [])
+        problems += [(".".join(filter(None, (location, path))), message) for path, message in first_problems]
     return problems
 
 

@@ -101,7 +101,7 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
 
         def test(observations: Values) -> Bools:
             outcome = evaluate_batch(node, lambda slot: observations[..., slot])
-            return np.asarray(outcome.value | outcome.undefined, np.bool_)
+            return np.asarray(outcome.value | outcome.is_undefined, np.bool_)
 
         return test
 
@@ -109,7 +109,7 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
         """Build the test for points at which the condition compares non-finite values."""
         node = parse(self.value, _names(rig), condition=True)
         return lambda observations: np.asarray(
-            evaluate_batch(node, lambda slot: observations[..., slot]).undefined, np.bool_
+            evaluate_batch(node, lambda slot: observations[..., slot]).is_undefined, np.bool_
         )
 
     def build_scalar(self, rig: Rig) -> ScalarTest:

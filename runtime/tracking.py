@@ -25,13 +25,15 @@ def followers(task: Task) -> Mapping[str, str]:
     """Return the observation that follows each target, if any, as stated by the target or by a distance of the
     reward."""
     targets = task.targets or {}
-    from_rewards = {
+    reward_followers = {
         term.target: term.observation
         for term in reversed((task.reward.terms or {}).values())
         if isinstance(term, Distance) and isinstance(term.target, str)
     }
-    explicit = {name: target.observation for name, target in targets.items() if target.observation is not UNSET}
-    return {name: observation for name, observation in {**from_rewards, **explicit}.items() if name in targets}
+    target_followers = {name: target.observation for name, target in targets.items() if target.observation is not UNSET}
+    return {
+        name: observation for name, observation in {**reward_followers, **target_followers}.items() if name in targets
+    }
 
 
 def tracking_rig(task: Task, rig: Rig) -> Rig:
@@ -50,7 +52,7 @@ class EpisodeTargets:
         self._targets: Final = tuple((task.targets or {}).values())
         self._period_s, self._steps = period_us * 1e-6, steps
         self._middle: Final = np.array([[0.5 * (s.low + s.high) for s in targets_of(rig)]])
-        self._latest: tuple[tuple[int, Kind, int], Values] | None = None
+        self._last_values: tuple[tuple[int, Kind, int], Values] | None = None
 
     def values_for_role(self, seed: int, role: Role, episode: int) -> Values:
         """Return values (steps + 1, q), in SI units, of q targets at the samples of an episode whose plant has this
@@ -65,6 +67,6 @@ class EpisodeTargets:
         if role is None:
             return self._middle
         key = (seed, kind, episode)
-        if self._latest is None or self._latest[0] != key:
-            self._latest = key, self.values_for_role(seed, role, episode)
-        return self._latest[1]
+        if self._last_values is None or self._last_values[0] != key:
+            self._last_values = key, self.values_for_role(seed, role, episode)
+        return self._last_values[1]

@@ -28,7 +28,7 @@ from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import find_config, load_document
 from onrig.runtime.config.tables import with_tables
 from onrig.runtime.control.observe import Observer
-from onrig.runtime.inputs import build_composition, policy_signals
+from onrig.runtime.inputs import build_composition, cameras_in_use, policy_signals
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import target_stream
 from onrig.runtime.targets import draw_values
@@ -114,6 +114,8 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self.task = _load("tasks", task, Task)
         self.rig = tracking_rig(self.task, self.rig)
         problems = rig_problems(self.rig) + task_problems(self.task, self.rig)
+        if cameras_in_use(self.task.inputs, self.rig):
+            problems.append(("inputs", "this environment has no cameras: use onrig.make, or inputs without images"))
         if problems:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
         options = twin if isinstance(twin, TwinOptions) else msgspec.convert(twin, TwinOptions)
@@ -128,11 +130,11 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._twin = _Twin(self.rig, self.task, options, round(1e6 / rate_hz))
         self._observer = Observer(self.rig, 1.0 / rate_hz)
         self._reward = compile_reward(self.task, self.rig)
-        self._terminated = compile_termination(self.task, self.rig)
+        self._has_terminated = compile_termination(self.task, self.rig)
         self._steps = 0
         self._targets = tuple((self.task.targets or {}).values())
         self._target_values = np.zeros((1, 0))
-        self._in_force: tuple[float, ...] = ()
+        self._command_in_force: tuple[float, ...] = ()
         self._composition = build_composition(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
         self._observations, self._actions = (
@@ -158,7 +160,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._observer.reset()
         self._history: list[tuple[float, ...]] = []
         self._steps = 0
-        observation, info, _, self._in_force = self._sample()
+        observation, info, _, self._command_in_force = self._sample()
         return observation, info
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -171,26 +173,26 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
             raise ValueError(f"action {action} is non-finite")
         self._twin.command(self._actions.to_si(np.clip(action, -1.0, 1.0)))
         self._steps += 1
-        observation, info, observed, action_si = self._sample()
-        terminated, truncated = self._terminated(observed), self._steps >= self.episode_steps
-        reward = self.reward_scale * self._reward(observed, action_si, terminated, self._in_force)
-        self._in_force = action_si
+        observation, info, observation_si, action_si = self._sample()
+        terminated, truncated = self._has_terminated(observation_si), self._steps >= self.episode_steps
+        reward = self.reward_scale * self._reward(observation_si, action_si, terminated, self._command_in_force)
+        self._command_in_force = action_si
         return observation, reward, terminated, truncated, info
 
     def _sample(self) -> tuple[Observation, dict[str, Any], tuple[float, ...], tuple[float, ...]]:
         state = self._twin.sample()
         action_si = tuple([c * a.resolution for c, a in zip(state.u_end, self.rig.actuators, strict=True)])
-        observed = self._observer.observe(state.sensors)
+        observation_si = self._observer.observe(state.sensors)
         if self.rig.previous_command:
-            observed = observed + action_si
+            observation_si = observation_si + action_si
         if self._targets:
-            observed = (*observed, *self._target_values[min(self._steps, self.episode_steps)].tolist())
-        info = {"observation": np.array(observed), "applied": np.array(action_si)}
-        values = np.array(observed)
+            observation_si = (*observation_si, *self._target_values[min(self._steps, self.episode_steps)].tolist())
+        info = {"observation": np.array(observation_si), "applied": np.array(action_si)}
+        values = np.array(observation_si)
         if self._composition is not None:
-            self._history = [observed, *self._history[: self._composition.history]]
+            self._history = [observation_si, *self._history[: self._composition.history]]
             values = np.array(self._composition(self._history))
-        return self._observations.normalise(values).astype(np.float32), info, observed, action_si
+        return self._observations.normalise(values).astype(np.float32), info, observation_si, action_si
 
 
 def _load(folder: str, source: _Config | str | Path, type_: type[_Config]) -> _Config:

@@ -22,13 +22,13 @@ class PendulumStar(PendulumEnv):
     consecutive steps, which is not observed: the reward is not a function of the state.
     """
 
-    _upright = 0
+    _n_upright_steps = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Start at a random angle and velocity, as in ``Pendulum-v1``."""
-        self._upright = 0
+        self._n_upright_steps = 0
         observation, info = super().reset(seed=seed, options=options)
         return observation, info
 
@@ -36,5 +36,5 @@ class PendulumStar(PendulumEnv):
         """Advance one step under a torque ``u`` (1,) in N m, clipped to +-2."""
         observation, _, terminated, truncated, info = super().step(u)  # type: ignore[no-untyped-call]
         angle_rad = (float(self.state[0]) + math.pi) % (2.0 * math.pi) - math.pi
-        self._upright = self._upright + 1 if abs(angle_rad) <= UPRIGHT_RAD else 0
-        return observation, float(self._upright > MIN_UPRIGHT_STEPS), terminated, truncated, info
+        self._n_upright_steps = self._n_upright_steps + 1 if abs(angle_rad) <= UPRIGHT_RAD else 0
+        return observation, float(self._n_upright_steps > MIN_UPRIGHT_STEPS), terminated, truncated, info

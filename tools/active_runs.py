@@ -43,50 +43,49 @@ def stop(run: Path | None, *, now: bool) -> int:
     """Stop a run, and wait until it has ended; returns the exit code.  The actuators are made safe first, even if the
     supervisor hangs.
     """
-    selected = choose_run("stop", run, anywhere=True)  # the output of a stop must name its run
-    if isinstance(selected, int):
-        return selected
+    target = choose_run("stop", run, anywhere=True)  # the output of a stop must name its run
+    if isinstance(target, int):
+        return target
     request_ns = time.monotonic_ns()
     try:
-        end_fd = os.pidfd_open(selected.pid)
+        end_fd = os.pidfd_open(target.pid)
     except OSError:
         end_fd = -1
     actuators: Actuators | None
     try:
-        with RemoteControl(selected) as remote:
+        with RemoteControl(target) as remote:
             remote.stop(2 if now else 1)
             request_ns = time.monotonic_ns()  # earlier frames do not show the current state
-            actuators = _await_confirmation(remote, end_fd, request_ns, selected.folder)
+            actuators = _await_confirmation(remote, end_fd, request_ns, target.folder)
     except SegmentMissing:
         actuators = None  # the run has just ended; its summary has the state
     except SegmentError as error:  # for example, a run of another version
         actuators = None
-        print(f"{selected.folder}: {error}; requesting the stop by a signal instead", flush=True)
-        stop_by_signal(selected, 2 if now else 1)
-    confirmed = actuators is not None and actuators.is_confirmed_safe(request_ns)
-    if actuators is not None and confirmed:
+        print(f"{target.folder}: {error}; requesting the stop by a signal instead", flush=True)
+        stop_by_signal(target, 2 if now else 1)
+    is_confirmed = actuators is not None and actuators.is_confirmed_safe(request_ns)
+    if actuators is not None and is_confirmed:
         print(
-            f"{selected.folder}: {_describe_confirmation(actuators, request_ns, 'at once' if now else 'faded out')}",
+            f"{target.folder}: {_describe_confirmation(actuators, request_ns, 'at once' if now else 'faded out')}",
             flush=True,
         )
     if end_fd < 0 or not select.select((end_fd,), (), (), _END_TIMEOUT_S)[0]:
-        return complain("stop", f"{selected.folder}: process {selected.pid} has not ended; see `ps`", ExitCode.HARDWARE)
+        return complain("stop", f"{target.folder}: process {target.pid} has not ended; see `ps`", ExitCode.HARDWARE)
     print(
-        f"{selected.folder}: {describe_outcome(selected.folder)}, "
-        f"{(time.monotonic_ns() - request_ns) / 1e9:.1f} s in all"
+        f"{target.folder}: {describe_outcome(target.folder)}, {(time.monotonic_ns() - request_ns) / 1e9:.1f} s in all"
     )
-    if confirmed:
+    if is_confirmed:
         return ExitCode.OK
     if actuators is not None and actuators.is_unused:
-        print(f"{selected.folder}: no command was sent to the device")
+        print(f"{target.folder}: no command was sent to the device")
         return ExitCode.OK
     if actuators is not None:
-        doubt = actuators.unconfirmed_message(time.monotonic_ns(), time.time())
+        actuators_text = actuators.unconfirmed_message(time.monotonic_ns(), time.time())
     else:
-        doubt = str(read_fields(selected.folder / "summary.json").get("actuators") or UNCONFIRMED_TEXT)
-        if doubt in (SAFE_TEXT, UNUSED_TEXT):
+        actuators_text = str(read_fields(target.folder / "summary.json").get("actuators") or UNCONFIRMED_TEXT)
+        if actuators_text in (SAFE_TEXT, UNUSED_TEXT):
             return ExitCode.OK
-    return complain("stop", f"{selected.folder}: actuators {doubt}; inspect the rig", ExitCode.HARDWARE)
+    return complain("stop", f"{target.folder}: actuators {actuators_text}; inspect the rig", ExitCode.HARDWARE)
 
 
 def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, folder: Path) -> Actuators:
@@ -104,13 +103,12 @@ def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, fol
         time.sleep(_POLL_INTERVAL_S)
 
 
-def _describe_confirmation(actuators: Actuators, request_ns: int, manner: str) -> str:
+def _describe_confirmation(actuators: Actuators, request_ns: int, stop_type: str) -> str:
     """Describe which state frame confirmed the safe actuators, and its delay."""
     if actuators.since_ns <= request_ns:
         return "the device was already disarmed, as its state frames confirm"
-    return (
-        f"actuators safe after {(actuators.since_ns - request_ns) / 1e6:.0f} ms ({manner}), confirmed by a state frame"
-    )
+    delay_ms = (actuators.since_ns - request_ns) / 1e6
+    return f"actuators safe after {delay_ms:.0f} ms ({stop_type}), confirmed by a state frame"
 
 
 def choose_run(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
@@ -141,50 +139,52 @@ def describe_outcome(folder: Path) -> str:
     """Describe briefly how a run ended."""
     summary = read_fields(folder / "summary.json")
     reason, actuators = summary.get("exit_reason"), str(summary.get("actuators", ""))
-    doubt = f"; actuators {actuators}" if actuators.startswith(UNCONFIRMED_TEXT) else ""
-    return f"ended: {reason}{doubt}" if reason else "was killed before it wrote its summary"
+    warning = f"; actuators {actuators}" if actuators.startswith(UNCONFIRMED_TEXT) else ""
+    return f"ended: {reason}{warning}" if reason else "was killed before it wrote its summary"
 
 
 def resume(run: Path | None, *, confirmed: bool) -> int:
     """Resume a run; asks for confirmation unless ``confirmed``.  Returns the exit code."""
-    selected = choose_run("resume", run, anywhere=False)
-    if isinstance(selected, int):
-        return selected
-    selected.trust_files()
-    rig = _rig_name(selected.folder)
+    target = choose_run("resume", run, anywhere=False)
+    if isinstance(target, int):
+        return target
+    target.trust_files()
+    rig = _rig_name(target.folder)
     if run is None and not confirmed:
         if not sys.stdin.isatty():
-            return complain("resume", f"{selected.folder}: {rig} would move again; confirm with --yes, or name the run")
-        print(f"{selected.folder}: {rig} will move again.  Continue? (yes) ", end="", flush=True)
+            return complain("resume", f"{target.folder}: {rig} would move again; confirm with --yes, or name the run")
+        print(f"{target.folder}: {rig} will move again.  Continue? (yes) ", end="", flush=True)
         if sys.stdin.readline().strip().lower() != "yes":
             return complain("resume", "not confirmed; nothing was resumed")
     try:
-        with RemoteControl(selected) as remote:
-            before = State(remote.state)
-            if before is State.DISCONNECTED:
-                return complain("resume", f"{selected.folder}: its device is not connected; plug it in first")
-            if before not in _WAITING_STATES:
-                return complain("resume", f"{selected.folder}: nothing to resume; the run is {before.name.lower()}")
+        with RemoteControl(target) as remote:
+            initial_state = State(remote.state)
+            if initial_state is State.DISCONNECTED:
+                return complain("resume", f"{target.folder}: its device is not connected; plug it in first")
+            if initial_state not in _WAITING_STATES:
+                return complain(
+                    "resume", f"{target.folder}: nothing to resume; the run is {initial_state.name.lower()}"
+                )
             remote.resume()
             deadline_s = time.monotonic() + _RESUME_TIMEOUT_S
-            while remote.state == before and time.monotonic() < deadline_s:
+            while remote.state == initial_state and time.monotonic() < deadline_s:
                 time.sleep(_RESUME_POLL_INTERVAL_S)
-            settled_s = time.monotonic() + _MIN_RUNNING_S
-            while remote.state != before and time.monotonic() < settled_s:
+            settle_deadline_s = time.monotonic() + _MIN_RUNNING_S
+            while remote.state != initial_state and time.monotonic() < settle_deadline_s:
                 time.sleep(_RESUME_POLL_INTERVAL_S)
-            if remote.state == before:
+            if remote.state == initial_state:
                 return complain(
                     "resume",
-                    f"{selected.folder}: still {before.name.lower()}; the cause persists (see the run's terminal)",
+                    f"{target.folder}: still {initial_state.name.lower()}; the cause persists (see the run's terminal)",
                     ExitCode.HARDWARE,
                 )
     except SegmentMissing:
-        return complain("resume", f"{selected.folder}: the run has just ended")
+        return complain("resume", f"{target.folder}: the run has just ended")
     except SegmentError as error:
         return complain(
             "resume", f"{error}; use the version of Onrig with which the run was started", ExitCode.PREFLIGHT
         )
-    print(f"{selected.folder}: {rig} resumed")
+    print(f"{target.folder}: {rig} resumed")
     return ExitCode.OK
 
 

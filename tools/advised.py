@@ -63,15 +63,14 @@ def recipe_overrides(folder: Path, advice: Advice) -> tuple[str, ...]:
 def check_same_rig(folder: Path, advice: Advice, name: str, overrides: tuple[str, ...]) -> None:
     """Raise Failure if the advice is for another rig, task or rate, and ConfigError for an invalid configuration."""
     config = load(name, overrides)
-    for quantity, configured, advised in (
+    for quantity, configured_value, advised_value in (
         ("rig", config.rig.name, advice.rig),
         ("task", config.task.name, advice.task),
         ("rate", f"{config.rate_hz:g} Hz", f"{advice.rate_hz:g} Hz"),
     ):
-        if configured != advised:
-            raise Failure(
-                f"--advised: '{folder}' is for {quantity} {advised}, not {configured}: run `onrig advise {name}`"
-            )
+        if configured_value != advised_value:
+            mismatch = f"'{folder}' is for {quantity} {advised_value}, not {configured_value}"
+            raise Failure(f"--advised: {mismatch}: run `onrig advise {name}`")
 
 
 def advice_facts(advice: Advice) -> dict[str, Any]:

@@ -29,7 +29,7 @@ CONFIDENCE: Final = 0.95
 _N_WORKERS: Final = 2
 
 
-def build_barrier(name: str, overrides: Sequence[str], plants: int, tests: int, seed: int) -> int:
+def build_barrier(name: str, overrides: Sequence[str], n_plants: int, n_tests: int, seed: int) -> int:
     """Compute and test a barrier table, then write it to its file atomically; returns the exit code."""
     try:
         config = load_without_table(name, overrides)
@@ -43,15 +43,17 @@ def build_barrier(name: str, overrides: Sequence[str], plants: int, tests: int, 
         return complain("safety", problem)
     workers = min(_N_WORKERS, len(os.sched_getaffinity(0)))
     try:
-        with show_progress(f"{name}, table", 1.0) as report_share:
-            header, values = compute(config, box, plants, seed, report_share, workers)
-        with show_progress(f"{name}, test", tests) as report:
-            tested, outcome = measure_breaches(config, box, header, values, tests, seed + 1, lambda n: report(float(n)))
-        digest = write_barrier(path, tested, values)
+        with show_progress(f"{name}, table", 1.0) as report_progress:
+            header, values = compute(config, box, n_plants, seed, report_progress, workers)
+        with show_progress(f"{name}, test", n_tests) as report:
+            tested_header, outcome = measure_breaches(
+                config, box, header, values, n_tests, seed + 1, lambda n: report(float(n))
+            )
+        digest = write_barrier(path, tested_header, values)
     except (ValueError, OSError) as error:
         return complain("safety", f"{name}: {error}")
     print(table(outcome.campaign))
-    print(f"{path}: {describe(tested)}; sha256 {digest[:12]}")
+    print(f"{path}: {describe(tested_header)}; sha256 {digest[:12]}")
     return ExitCode.OK
 
 
@@ -71,12 +73,12 @@ def measure_breaches(
         file.write_bytes(data)
         tested_box = msgspec.structs.replace(box, table=str(file), sha256=content_digest(data))
         limits = msgspec.structs.replace(config.limits, predicted=tested_box)
-        report = progress if callable(progress) else lambda done: None
+        report = progress if callable(progress) else lambda n_done: None
         outcome = run_sampled(msgspec.structs.replace(config, limits=limits), tested_box, episodes, seed, report)
     rate = upper_bound(outcome.breaches, episodes, CONFIDENCE)
-    unexplained = float(np.max(outcome.outside))
+    max_unexplained = float(np.max(outcome.outside))
     return msgspec.structs.replace(
-        header, tested=BarrierTest(episodes, outcome.breaches, rate, CONFIDENCE, unexplained)
+        header, tested=BarrierTest(episodes, outcome.breaches, rate, CONFIDENCE, max_unexplained)
     ), outcome
 
 
@@ -86,8 +88,10 @@ def upper_bound(breaches: int, episodes: int, confidence: float) -> float:
     """
     low, high = breaches / episodes, 1.0
     for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if _binomial_cdf(breaches, episodes, middle) > 1.0 - confidence else (low, middle)
+        midpoint = 0.5 * (low + high)
+        low, high = (
+            (midpoint, high) if _binomial_cdf(breaches, episodes, midpoint) > 1.0 - confidence else (low, midpoint)
+        )
     return high
 
 
@@ -104,9 +108,9 @@ def _binomial_cdf(k: int, n: int, p: float) -> float:
 
 def describe(header: Header) -> str:
     """Describe a table in one line."""
-    tested, rate = header.tested, ""
-    if tested is not None:
-        rate = f"; {tested.breaches} breaches in {tested.plants} hostile episodes on other plants: "
-        rate += format_bound(tested)
+    test_result, rate_text = header.tested, ""
+    if test_result is not None:
+        rate_text = f"; {test_result.breaches} breaches in {test_result.plants} hostile episodes on other plants: "
+        rate_text += format_bound(test_result)
     size = f"{header.points} states from {header.plants} plants, {header.horizon_s:g} s ahead, slack {header.slack:.2g}"
-    return f"{size}{rate}"
+    return f"{size}{rate_text}"

@@ -47,15 +47,16 @@ def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
         return complain("baseline", f"{name}: {'; '.join(problems)}")
     model, folder = task_model(config, twin), cache_folder()
     table = _Table(config, model.steps)
-    random = random_baseline(model, folder)
-    table.line("random controller", random.mean, f"  +- {random.standard_error:.4f} (standard error)")
+    random_score = random_baseline(model, folder)
+    table.line("random controller", random_score.mean, f"  +- {random_score.standard_error:.4f} (standard error)")
     problems = grid_problems(config.rig, config.task, twin.plant)
-    best = -math.inf if problems else _score_grids(table, model, fineness, twin.noise(config.rig))
-    best = max(best, _score_sampling(table, model, fineness, random.mean))
+    best_reward = -math.inf if problems else _score_grids(table, model, fineness, twin.noise(config.rig))
+    best_reward = max(best_reward, _score_sampling(table, model, fineness, random_score.mean))
     if problems:
         print(f"  fuzzy Q-iteration and the finite-horizon optimum were skipped: {'; '.join(problems)}")
     if config.task.normalization is None:
-        print(f"normalization: {{random_reward: {random.mean:.5g}, reference_reward: {best:.5g}}}  # for the task")
+        rewards = f"random_reward: {random_score.mean:.5g}, reference_reward: {best_reward:.5g}"
+        print(f"normalization: {{{rewards}}}  # for the task")
     return ExitCode.OK
 
 
@@ -78,8 +79,8 @@ class _Table:
             self.line("task: normalization.reference_reward", scale.reference_reward)
 
     def line(self, name: str, reward: float, notes: str = "") -> None:
-        normal = "" if self._scale is None else f"  {self._scale.performance(reward):>7.4f}"
-        print(f"  {name:<46}{reward:>10.4f}{normal}{notes}", flush=True)
+        performance = "" if self._scale is None else f"  {self._scale.performance(reward):>7.4f}"
+        print(f"  {name:<46}{reward:>10.4f}{performance}{notes}", flush=True)
 
 
 def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:
@@ -89,26 +90,26 @@ def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Seq
     for grid in grids_for(model, fineness):
         row = fuzzy_baseline(model, grid, folder)
         name = f"fuzzy-QI {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
-        table.line(f"{name}, interpolated", row.reached.interpolated, f"  ({row.iterations} iterations)")
-        table.line(f"{name}, look-ahead", row.reached.look_ahead)
-        rewards += row.reached
+        table.line(f"{name}, interpolated", row.scores.interpolated, f"  ({row.iterations} iterations)")
+        table.line(f"{name}, look-ahead", row.scores.look_ahead)
+        rewards += row.scores
     if any(sigma):
-        noisy = noisy_baseline(model, grid, sigma, folder)
-        error = f"  +- {noisy.standard_error:.4f} (standard error)"
-        table.line("the same, interpolated; best controller under noise", noisy.mean, error)
+        noisy_score = noisy_baseline(model, grid, sigma, folder)
+        error = f"  +- {noisy_score.standard_error:.4f} (standard error)"
+        table.line("the same, interpolated; best controller under noise", noisy_score.mean, error)
     for grid in horizon_grids_for(model, fineness):
         name = f"horizon {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
-        best = optimum_baseline(model, grid, folder, _progress("backward induction"))
-        table.line(f"{name}, estimate", best.estimate, "  (no bound)")
-        table.line(f"{name}, look-ahead", best.look_ahead)
-        table.line(f"{name}, polished", best.polished, "  (earned)")
-        rewards += [best.look_ahead, best.polished]
+        optimum = optimum_baseline(model, grid, folder, _progress("backward induction"))
+        table.line(f"{name}, estimate", optimum.estimate, "  (no bound)")
+        table.line(f"{name}, look-ahead", optimum.look_ahead)
+        table.line(f"{name}, polished", optimum.polished, "  (earned)")
+        rewards += [optimum.look_ahead, optimum.polished]
     return max(rewards)
 
 
-def _score_sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float) -> float:
+def _score_sampling(table: _Table, model: TaskModel, fineness: Fineness, random_reward: float) -> float:
     """Print the score of the sampling controller's best episodes for each effort; returns the highest."""
-    cut_off_reward = lowest_cut_off_reward(model.task, random)
+    cut_off_reward = lowest_cut_off_reward(model.task, random_reward)
     rewards: list[float] = []
     for effort in efforts_for(model, fineness):
         result = sampling_baseline(model, effort, cut_off_reward, cache_folder(), _progress("sampling controller"))

@@ -37,7 +37,7 @@ from onrig.tools.pretrained import PRETRAINING_FILE, SETTLING_MARGIN, read_pretr
 
 _SEED_PATH: Final = ("selection", "seed_from")
 _START_PATH: Final = ("learner", "start_from")
-_REWARDED: Final = ("reward", "terminate", "terminations")
+_REWARD_SECTIONS: Final = ("reward", "terminate", "terminations")
 """Settings of a task that determine the reward and the end of an experience."""
 _PLUGINS: Final = (registry.REWARDS, registry.TERMINATIONS, registry.INPUT_TRANSFORMS, registry.PLANTS)
 """Groups whose code determines experiences."""
@@ -65,18 +65,18 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
     """Yield reasons against a run's initial experiences and networks that are visible in the configurations."""
     learner, seeds = learner_settings(config.learner), config.selection.seeds
     if seeds is None and parse_strategy(config.selection.strategy).keeps_seeds:
-        what = f"{config.selection.strategy} samples experiences of an earlier run: set {'.'.join(_SEED_PATH)}"
-        yield ("selection", "strategy"), f"{what} at selection.strategy"
+        requirement = f"{config.selection.strategy} samples experiences of an earlier run: set {'.'.join(_SEED_PATH)}"
+        yield ("selection", "strategy"), f"{requirement} at selection.strategy"
     if seeds is not None:
-        if learner.selected.batch_steps:
+        if learner.algorithm_config.batch_steps:
             yield (
                 _SEED_PATH,
                 f"{learner.algorithm} learns from batches of its latest policies: omit it, at {'.'.join(_SEED_PATH)}",
             )
         else:
             yield from _mismatch_findings(_SEED_PATH, seeds.path, config)
-        if room := _capacity_problem(config):
-            yield _SEED_PATH, f"{room} at {'.'.join(_SEED_PATH)}"
+        if problem := _capacity_problem(config):
+            yield _SEED_PATH, f"{problem} at {'.'.join(_SEED_PATH)}"
     if learner.start is not None and config.local_learner:
         yield from _mismatch_findings(_START_PATH, learner.start.path, config)
     elif learner.start is not None:
@@ -94,24 +94,28 @@ def start_findings(config: RunConfig) -> Iterator[Finding]:
 
 def with_resolved_origins(config: RunConfig, run: RunConfig) -> RunConfig:
     """Return ``config`` with the resolved origins of the resumed ``run``, where both name the same origin."""
-    ours, theirs = config.selection.seeds, run.selection.seeds
-    if ours is not None and theirs is not None and ours in (SeedFrom(theirs.path), SeedFrom(theirs.path, theirs.most)):
+    origin, run_origin = config.selection.seeds, run.selection.seeds
+    if (
+        origin is not None
+        and run_origin is not None
+        and origin in (SeedFrom(run_origin.path), SeedFrom(run_origin.path, run_origin.most))
+    ):
         selection = msgspec.structs.replace(config.selection, seed_from=run.selection.seed_from)
         config = msgspec.structs.replace(config, selection=selection)
-    start, begun = (learner_settings(c.learner).start for c in (config, run))
-    if start is not None and begun is not None and start == StartFrom(begun.path):
+    start, run_start = (learner_settings(c.learner).start for c in (config, run))
+    if start is not None and run_start is not None and start == StartFrom(run_start.path):
         config = msgspec.structs.replace(config, learner={**config.learner, "start_from": run.learner["start_from"]})
     return config
 
 
 def _mismatch_findings(location: tuple[str, str], path: str, config: RunConfig) -> Iterator[Finding]:
     try:
-        theirs = _load_config(Path(path))
+        source = _load_config(Path(path))
     except CannotBegin as error:
         yield location, f"{error} at {'.'.join(location)}"
         return
-    difference = mismatch(theirs, config, experiences=location == _SEED_PATH)
-    if difference := difference or plugin_difference(_meta(Path(path)), third_party_plugins(theirs), _PLUGINS):
+    difference = mismatch(source, config, takes_experiences=location == _SEED_PATH)
+    if difference := difference or plugin_difference(_meta(Path(path)), third_party_plugins(source), _PLUGINS):
         yield location, f"'{path}' does not fit: {difference} at {'.'.join(location)}"
 
 
@@ -124,46 +128,48 @@ def _load_config(folder: Path) -> RunConfig:
         raise CannotBegin(str(error.problems[0])) from None
 
 
-def mismatch(theirs: RunConfig, ours: RunConfig, *, experiences: bool) -> str | None:
+def mismatch(source: RunConfig, config: RunConfig, *, takes_experiences: bool) -> str | None:
     """Describe the first difference, with both values, because of which this run cannot use another run's experiences
     or networks; None if it can.
     """
     contracts = (
         contract_for(c.rig, c.rate_hz, policy_id=0, parent_run="", training_step=0, signals=c.signals)
-        for c in (theirs, ours)
+        for c in (source, config)
     )
     if difference := contract_mismatch(*contracts):
         return difference.replace("the rig has", "this run has").replace("the rig runs at", "this run is at")
-    if difference := _plant_difference(theirs, ours):
+    if difference := _plant_difference(source, config):
         return difference
-    for part in _REWARDED if experiences else ():  # an end may add to the reward
-        if difference := _first_difference(part, *(msgspec.to_builtins(c.task).get(part) for c in (theirs, ours))):
+    for section in _REWARD_SECTIONS if takes_experiences else ():  # an end may add to the reward
+        if difference := _first_difference(
+            section, *(msgspec.to_builtins(c.task).get(section) for c in (source, config))
+        ):
             return difference
-    if experiences and theirs.stochastic != ours.stochastic:
-        kinds = ["stochastic" if c.stochastic else "deterministic" for c in (theirs, ours)]
+    if takes_experiences and source.stochastic != config.stochastic:
+        kinds = ["stochastic" if c.stochastic else "deterministic" for c in (source, config)]
         return f"policies are {kinds[0]}; those of this run are {kinds[1]}"
-    algorithms = [learner_settings(c.learner).algorithm for c in (theirs, ours)]
-    if not experiences and algorithms[0] != algorithms[1]:
+    algorithms = [learner_settings(c.learner).algorithm for c in (source, config)]
+    if not takes_experiences and algorithms[0] != algorithms[1]:
         return f"algorithm is {algorithms[0]}; this run has {algorithms[1]}"
     return None
 
 
-def _plant_difference(theirs: RunConfig, ours: RunConfig) -> str | None:
+def _plant_difference(source: RunConfig, config: RunConfig) -> str | None:
     """Describe how the plants of two twins differ; for pretrained runs, how the identifications differ.  Experiences
     from a twin may seed a run on its rig.
     """
-    twins = [c.device.twin for c in (theirs, ours)]
+    twins = [c.device.twin for c in (source, config)]
     if twins[0] is not None and twins[0].get("samples"):
-        hashes = [None if c.identified is msgspec.UNSET else c.identified for c in (theirs, ours)]
+        hashes = [None if c.identified is msgspec.UNSET else c.identified for c in (source, config)]
         return _first_difference("identified", *hashes)
     plants = [None if twin is None else twin.get("plant") for twin in twins]
     return None if None in plants else _first_difference("plant", *plants)
 
 
-def _first_difference(name: str, theirs: object, ours: object) -> str | None:
-    for path, their_value, our_value in differences((name,), theirs, ours):
-        shown = [msgspec.json.encode(value).decode()[:_MAX_SHOWN] for value in (their_value, our_value)]
-        return f"{format_path(path)} is {shown[0]}; this run has {shown[1]}"
+def _first_difference(name: str, source_value: object, value: object) -> str | None:
+    for path, earlier_value, current_value in differences((name,), source_value, value):
+        value_texts = [msgspec.json.encode(value).decode()[:_MAX_SHOWN] for value in (earlier_value, current_value)]
+        return f"{format_path(path)} is {value_texts[0]}; this run has {value_texts[1]}"
     return None
 
 
@@ -172,8 +178,8 @@ def _capacity_problem(config: RunConfig) -> str | None:
     if _seed_capacity(config) is None or _seed_capacity(config):
         return None
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
-    needed = f"FULL keeps all {run_length} experiences of the run, and the capacity is {capacity_of(config)}"
-    return f"{needed}: give selection.capacity room for the seeds, or omit it"
+    conflict = f"FULL keeps all {run_length} experiences of the run, and the capacity is {capacity_of(config)}"
+    return f"{conflict}: give selection.capacity room for the seeds, or omit it"
 
 
 def _seed_capacity(config: RunConfig) -> int | None:
@@ -196,13 +202,13 @@ def read_beginning(config: RunConfig) -> Beginning:
     files = read_copies(to_plain_data(config))
     facts: dict[str, object] = {}
     if (seeds := config.selection.seeds) is not None:
-        taken = _read_experiences(seeds, config)
-        sha256 = _verify_checksum(_SEED_PATH, seeds, taken._asdict())
-        files[EXPERIENCES] = encode(taken._asdict())
+        transitions = _read_experiences(seeds, config)
+        sha256 = _verify_checksum(_SEED_PATH, seeds, transitions._asdict())
+        files[EXPERIENCES] = encode(transitions._asdict())
         fact = {"path": str(Path(seeds.path).resolve()), "run": _run_identity(Path(seeds.path)), "sha256": sha256}
-        facts["experiences"] = {**fact, "experiences": len(taken.reward)}
-        resolved = SeedFrom(seeds.path, len(taken.reward), sha256)
-        selection = msgspec.structs.replace(config.selection, seed_from=resolved)
+        facts["experiences"] = {**fact, "experiences": len(transitions.reward)}
+        resolved_seeds = SeedFrom(seeds.path, len(transitions.reward), sha256)
+        selection = msgspec.structs.replace(config.selection, seed_from=resolved_seeds)
         config = msgspec.structs.replace(config, selection=selection)
     learner = learner_settings(config.learner)
     if (start := learner.start) is not None:
@@ -223,9 +229,15 @@ def _expected_score(folder: Path) -> dict[str, object]:
     evaluations = read_pretraining(folder).evaluations
     if not evaluations:
         raise CannotBegin(f"learner.start_from: '{folder}' contains a pretraining without an evaluation")
-    last, tolerance = evaluations[-1], SETTLING_MARGIN * abs(total_improvement(evaluations).value)
-    low, high = last.range
-    facts = {"low": low, "high": high, "median": last.median.value, "tolerance": tolerance, "plants": len(last.scores)}
+    last_evaluation, tolerance = evaluations[-1], SETTLING_MARGIN * abs(total_improvement(evaluations).value)
+    low, high = last_evaluation.range
+    facts = {
+        "low": low,
+        "high": high,
+        "median": last_evaluation.median.value,
+        "tolerance": tolerance,
+        "plants": len(last_evaluation.scores),
+    }
     return {"expected": facts}
 
 
@@ -265,16 +277,18 @@ def _read_experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
     except DataMissing as error:
         raise CannotBegin(f"selection.seed_from: {error}") from None
     excluded_flags = Flag.SYNTHETIC | (Flag.INTERVENED if config.selection.intervened == "drop" else Flag(0))
-    measured = np.flatnonzero(transitions.flags & np.uint32(excluded_flags) == 0)
-    room = _seed_capacity(config)
-    max_count = len(measured) if seeds.most is msgspec.UNSET else seeds.most
-    rows = measured[max(0, len(measured) - (max_count if room is None else min(max_count, room))) :]
+    measured_rows = np.flatnonzero(transitions.flags & np.uint32(excluded_flags) == 0)
+    max_stored = _seed_capacity(config)
+    max_count = len(measured_rows) if seeds.most is msgspec.UNSET else seeds.most
+    rows = measured_rows[
+        max(0, len(measured_rows) - (max_count if max_stored is None else min(max_count, max_stored))) :
+    ]
     if not len(rows):
         raise CannotBegin(f"selection.seed_from: '{folder}' contains no measured experiences")
-    chosen = Transitions._make(column[rows] for column in transitions)
+    selection = Transitions._make(column[rows] for column in transitions)
     # numbers that no episode or policy of this run has
-    _, episodes = np.unique(chosen.episode, return_inverse=True)
-    return chosen._replace(
+    _, episodes = np.unique(selection.episode, return_inverse=True)
+    return selection._replace(
         policy_id=np.zeros(len(rows), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)
     )
 
@@ -313,14 +327,14 @@ def _read_export(folder: Path) -> Arrays:
 
 def _read_data_set(folder: Path) -> Transitions:
     """Read the experiences of the training episodes of a Minari data set; all are measured."""
-    theirs = _load_config(folder)
+    source_config = _load_config(folder)
     try:
-        records = read_records(folder, record_layout(theirs))
+        records = read_records(folder, record_layout(source_config))
     except ImportError:
         raise CannotBegin("selection.seed_from: reading Minari needs minari: pip install 'onrig[data]'") from None
     except (OSError, KeyError, ValueError) as error:
         raise CannotBegin(f"selection.seed_from: {folder / 'data'}: {error}") from None
-    return TransitionBuilder(theirs.rig, theirs.signals).add(records)
+    return TransitionBuilder(source_config.rig, source_config.signals).add(records)
 
 
 def _read_networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
@@ -336,14 +350,14 @@ def _read_networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
         _run_identity(folder),
         learner_settings(config.learner),
     )
-    intact = (episode for episode in states.episodes() if state_fault(states.path(episode), run) is None)
-    episode = next(intact, None)
+    intact_episodes = (episode for episode in states.episodes() if state_fault(states.path(episode), run) is None)
+    episode = next(intact_episodes, None)
     if episode is None:
         raise CannotBegin(f"learner.start_from: '{folder}' contains no learner state (learner/)")
     try:
         networks = read_networks(states.path(episode), settings.algorithm)
-        random = [stream(config.seed, Role.NETWORKS)]
-        algorithm = algorithm_for(settings, len(config.signals), len(config.rig.actuators), random)
+        random_streams = [stream(config.seed, Role.NETWORKS)]
+        algorithm = algorithm_for(settings, len(config.signals), len(config.rig.actuators), random_streams)
         algorithm.restore(sub_state(networks, f"{settings.algorithm}/"))
     except (OSError, KeyError, ValueError) as error:
         raise CannotBegin(

@@ -42,7 +42,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
         return complain("check", problem)
     spec = _experiment_path(name)
     if spec is not None:
-        return _check_experiment(name, spec, for_run=in_detail or plot or overrides)
+        return _check_experiment(name, spec, run_options=in_detail or plot or overrides)
     try:
         config, warnings = check(name, overrides)
     except ConfigError as error:
@@ -59,7 +59,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
 
     for table in tables(config):
         print(f"\n{table}")
-    return ExitCode.OK if plot is None else _draw(config, plot)
+    return ExitCode.OK if plot is None else _write_plot(config, plot)
 
 
 def _experiment_path(name: str) -> Path | None:
@@ -76,8 +76,8 @@ def _experiment_path(name: str) -> Path | None:
     return None
 
 
-def _check_experiment(name: str, path: Path, *, for_run: object) -> int:
-    if for_run:
+def _check_experiment(name: str, path: Path, *, run_options: object) -> int:
+    if run_options:
         return complain("check", f"'{name}' is an experiment: --explain, --plot and --set are for runs")
     from onrig.learner.trials.supported import trials_problems
     from onrig.tools.experiments.grid import expand_spec
@@ -93,12 +93,12 @@ def _check_experiment(name: str, path: Path, *, for_run: object) -> int:
     return ExitCode.OK
 
 
-def _draw(config: RunConfig, path: Path) -> int:
+def _write_plot(config: RunConfig, path: Path) -> int:
     from onrig.tools.explain_plot import plot_explanation
 
     try:
-        is_drawn = plot_explanation(config, path)
+        is_written = plot_explanation(config, path)
     except Exception as error:  # matplotlib's exceptions share no base class
         return complain("check", f"--plot: '{path}' cannot be written: {reason(error)}")
-    print(f"\nsee {path}" if is_drawn else "\nno plot: it needs matplotlib (pip install 'onrig[viz]')")
+    print(f"\nsee {path}" if is_written else "\nno plot: it needs matplotlib (pip install 'onrig[viz]')")
     return ExitCode.OK

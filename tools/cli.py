@@ -83,8 +83,8 @@ def _run_group(group: str, arguments: list[str]) -> int:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", metavar="|".join(names), choices=names, help=SUPPRESS)
-    chosen = parser.parse_args(arguments[:1]).what
-    return entry(f"{group} {chosen}")(arguments[1:])
+    name = parser.parse_args(arguments[:1]).what
+    return entry(f"{group} {name}")(arguments[1:])
 
 
 def _listing(summaries: dict[str, str]) -> str:
@@ -99,7 +99,7 @@ def members(group: str) -> list[str]:
     return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
 
-def every_verb() -> list[str]:
+def all_verbs() -> list[str]:
     """Return all verbs, those of groups in full: ``run``, ``policy check``."""
     return [f"{verb} {name}".strip() for verb in VERBS for name in members(verb) or ("",)]
 
@@ -132,11 +132,11 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(f"onrig {version('onrig')}\n")
         return 0
     verb = arguments[0]
-    for former in (verb, " ".join(arguments[:2])):
-        if former in _FORMER_VERBS:
+    for typed_verb in (verb, " ".join(arguments[:2])):
+        if typed_verb in _FORMER_VERBS:
             from onrig.tools.terminal import refer_to_laboratory
 
-            return refer_to_laboratory(f"onrig {former}", former.split()[-1])
+            return refer_to_laboratory(f"onrig {typed_verb}", typed_verb.split()[-1])
     if verb not in VERBS:
         from onrig.runtime.config.problem import hint
 

@@ -120,8 +120,8 @@ def _value_row(verb: str, a: Argument) -> str:
 
 
 def _value_kind(a: Argument) -> str:
-    words = plant_names() if a.value.complete == "plant" else a.choices
-    kind = f"words:{','.join(words)}" if words else a.value.complete or "none"
+    values = plant_names() if a.value.complete == "plant" else a.choices
+    kind = f"words:{','.join(values)}" if values else a.value.complete or "none"
     return kind + "+" * (a.positional and a.is_repeatable)
 
 

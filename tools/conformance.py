@@ -135,18 +135,18 @@ class _LockstepDevice(_ConnectedDevice, LockstepConformance):
 
 def show_list(only: Sequence[str]) -> int:
     """Print the rules for devices, with the number of checks of each; returns the exit code."""
-    found = [check for kind in (PacedConformance, LockstepConformance) for check in checks_of(kind, only)]
-    checks = {(check.method, check.rules) for check in found}
-    for number, sentence in _matching_rules(only):
+    matching_checks = [check for kind in (PacedConformance, LockstepConformance) for check in checks_of(kind, only)]
+    checks = {(check.method, check.rules) for check in matching_checks}
+    for number, rule_text in _matching_rules(only):
         n = sum(number in rules for _, rules in checks)
-        print(f"{number}  {n:>2} checks  {sentence}")
+        print(f"{number}  {n:>2} checks  {rule_text}")
     return ExitCode.OK
 
 
 def _matching_rules(only: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for number, sentence in rule_texts().items():
+    for number, rule_text in rule_texts().items():
         if number.startswith("P") and (not only or number.startswith(tuple(only))):
-            yield number, sentence
+            yield number, rule_text
 
 
 def examine(
@@ -163,8 +163,8 @@ def examine(
     if not __debug__:
         return complain("conformance", "Python's assertions are disabled (-O, PYTHONOPTIMIZE): enable them")
     if not any(True for _ in _matching_rules(selection.only)):
-        unknown = " or ".join(selection.only)
-        return complain("conformance", f"--only: no rule for devices begins with {unknown}; see --list")
+        prefixes = " or ".join(selection.only)
+        return complain("conformance", f"--only: no rule for devices begins with {prefixes}; see --list")
     try:
         open_line = _OpenLine(line)
         with contextlib.ExitStack() as stack:
@@ -181,11 +181,11 @@ def examine(
 def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection) -> int:
     period_us = max(min(selection.period_us, hello.period_max_us // _MAX_PERIOD_RATIO), 2 * hello.period_min_us)
     kind: type[_PacedDevice | _LockstepDevice] = _LockstepDevice if hello.time_scale == 0.0 else _PacedDevice
-    subject = kind(open_line, rig, selection, period_us, min(_LEASE_PERIODS, hello.lease_max))
+    device = kind(open_line, rig, selection, period_us, min(_LEASE_PERIODS, hello.lease_max))
     tally, checks = Tally(), checks_of(kind, selection.only)
     print(f"{open_line.name}: device '{hello.rig}', {len(checks)} checks at {period_us / 1000:g} ms", flush=True)
     for check in checks:
-        outcome = run(subject, check)
+        outcome = run(device, check)
         tally.outcomes.append(outcome)
         if outcome.verdict == "failed":
             print(f"failed: {check.name} ({', '.join(check.rules)})\n  {outcome.reason}", flush=True)
@@ -194,21 +194,23 @@ def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection)
 
 def print_verdicts(tally: Tally, rules: dict[str, str]) -> int:
     """Print each rule that failed or was not tested, and the counts; returns the exit code."""
-    failed, passed, not_run = (tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run"))
-    for number in not_run:
+    failed_rules, passed_rules, skipped_rules = (
+        tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run")
+    )
+    for number in skipped_rules:
         reasons = tally.skip_reasons(number) or ["no check exists for this kind of device"]
         print(f"{number} not run ({'; '.join(reasons)}): {rules[number]}")
-    for number in failed:
+    for number in failed_rules:
         print(f"{number} FAILED: {rules[number]}")
-    print(f"{len(rules)} rules: {len(passed)} hold, {len(failed)} failed, {len(not_run)} not run")
-    return ExitCode.HARDWARE if failed else ExitCode.OK
+    print(f"{len(rules)} rules: {len(passed_rules)} hold, {len(failed_rules)} failed, {len(skipped_rules)} not run")
+    return ExitCode.HARDWARE if failed_rules else ExitCode.OK
 
 
-def confirm_motion(share: float, place: str, rig: Rig) -> bool:
+def confirm_motion(fraction: float, address: str, rig: Rig) -> bool:
     """Announce the motion; returns whether the operator confirms it."""
-    print(f"onrig conformance drives '{rig.name}' on {place} for about a minute, repeatedly between these limits:")
+    print(f"onrig conformance drives '{rig.name}' on {address} for about a minute, repeatedly between these limits:")
     for a in rig.actuators:
-        low, high = (a.safe + share * (end - a.safe) for end in (a.low, a.high))
+        low, high = (a.safe + fraction * (end - a.safe) for end in (a.low, a.high))
         print(f"  {a.name}: {low:.4g} to {high:.4g} {a.unit} (safe: {a.safe:.4g})")
     print("Keep clear, a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
     return sys.stdin.readline().strip().lower() == "yes"

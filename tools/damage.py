@@ -51,5 +51,5 @@ def exit_code_with_damage(code: int, damage: Sequence[str]) -> int:
 def policy_damage(path: Path) -> str | None:
     """Describe the damage to a policy file in a run folder; None if it is intact or in no run folder."""
     index = read_index(path.absolute().parent / Path(POLICY_INDEX).name)
-    expected = index.get(int(path.stem)) if path.suffix == ".onnx" and path.stem.isdecimal() else None
-    return None if expected is None else difference(path, expected)
+    expected_entry = index.get(int(path.stem)) if path.suffix == ".onnx" and path.stem.isdecimal() else None
+    return None if expected_entry is None else difference(path, expected_entry)

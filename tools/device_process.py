@@ -35,8 +35,8 @@ def open_device_line(config: RunConfig) -> Iterator[Line]:
     folder = create_folder()
     try:
         save_resolved(config, folder / "config.yaml")
-        driver = config.device.driver is not UNSET
-        module, options = ("onrig.runtime.driver.main", []) if driver else ("onrig.sim.twin.main", ["--folder"])
+        has_driver = config.device.driver is not UNSET
+        module, options = ("onrig.runtime.driver.main", []) if has_driver else ("onrig.sim.twin.main", ["--folder"])
         child = Child("device", module, [str(folder / "config.yaml"), *options, str(folder)], folder / "stderr.log")
         try:
             yield Serial(_await_device_path(child, config, folder / "stderr.log"))

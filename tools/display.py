@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from onrig.runtime.printable import printable
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import Report
-from onrig.tools.quantity import duration
+from onrig.tools.quantity import format_duration
 from onrig.tools.run_facts import facts_from_progress
 from onrig.tools.terminal import drawing_stream
 
@@ -43,8 +43,8 @@ class PlainDisplay:
         elif report.kind == "progress":
             now = time.monotonic()
             episode = int(report.values.get("episode") or 0)
-            last = episode == self._config.episodes
-            if episode != self._last_episode and (last or now - self._last_line_s >= _LINE_INTERVAL_S):
+            is_last = episode == self._config.episodes
+            if episode != self._last_episode and (is_last or now - self._last_line_s >= _LINE_INTERVAL_S):
                 self._last_line_s, self._last_episode = now, episode
                 print(progress_line(self._config, report, now - self._start_s), flush=True)
 
@@ -95,10 +95,12 @@ class RichDisplay:
 def progress_line(config: RunConfig, report: Report, elapsed_s: float) -> str:
     """Return a plain progress line with the remaining time."""
     facts = facts_from_progress(config, report.values)
-    remaining = (
-        f", {duration(elapsed_s / facts.episode * (config.episodes - facts.episode))} left" if facts.episode else ""
+    remaining_text = (
+        f", {format_duration(elapsed_s / facts.episode * (config.episodes - facts.episode))} left"
+        if facts.episode
+        else ""
     )
-    return f"episode {facts.words()['episodes']}, {facts.line()}{remaining}"
+    return f"episode {facts.words()['episodes']}, {facts.line()}{remaining_text}"
 
 
 def display_for(config: RunConfig) -> Display:

@@ -46,9 +46,9 @@ def goal_of(config: RunConfig, name: str) -> Goal | None:
     return None
 
 
-def box(x: float, half: float, low: float, high: float) -> tuple[Point, ...]:
+def box(x: float, half_width: float, low: float, high: float) -> tuple[Point, ...]:
     """Return the corners of an upright rectangle."""
-    return ((x - half, low), (x + half, low), (x + half, high), (x - half, high))
+    return ((x - half_width, low), (x + half_width, low), (x + half_width, high), (x - half_width, high))
 
 
 def text_at(position: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
@@ -61,10 +61,10 @@ def target_translation(goal: Goal, shift: Point) -> dict[str, Point]:
     return {} if goal.target is None else {goal.target: shift}
 
 
-def ring(center: Point, radius: float, **turned: Any) -> Shape:
+def ring(center: Point, radius: float, **motion: Any) -> Shape:
     """Draw a ring that marks the target of a moving point."""
     return Shape(
-        form="circle", points=(center,), radius=radius, colour="good", outlined=True, dashed=True, width=2.0, **turned
+        form="circle", points=(center,), radius=radius, colour="good", outlined=True, dashed=True, width=2.0, **motion
     )
 
 
@@ -77,18 +77,23 @@ def dial() -> Iterator[Shape]:
 
 
 def rail(
-    config: RunConfig, position: str, y: float, ends_at: tuple[float, float] | None = None, *, ends: bool = True
+    config: RunConfig,
+    position: str,
+    y: float,
+    ends_at: tuple[float, float] | None = None,
+    *,
+    has_end_marks: bool = True,
 ) -> Iterator[Shape]:
     """Draw a rail along the range of a position, with labelled ends."""
     unit = signal_of(config, position).unit
     low, high = ends_at or span_of(config, position)
     span = high - low
     yield Shape(form="line", points=((low, y), (high, y)), colour="line", width=5.0)
-    small = unit == "m" and max(abs(low), abs(high)) < 1.0
+    is_small = unit == "m" and max(abs(low), abs(high)) < 1.0
     for x in (low, high):
-        label = f"{1000 * x:.4g} mm" if small else f"{x:.4g} {unit}"
-        yield text_at((x, y + (0.18 if not ends else -0.06) * span), label.replace("-", "−"), "soft")
-        if ends:
+        label = f"{1000 * x:.4g} mm" if is_small else f"{x:.4g} {unit}"
+        yield text_at((x, y + (0.18 if not has_end_marks else -0.06) * span), label.replace("-", "−"), "soft")
+        if has_end_marks:
             yield Shape(form="line", points=((x, y), (x, y + 0.06 * span)), colour="soft", width=5.0)
 
 
@@ -96,6 +101,8 @@ def target_mark(config: RunConfig, position: str, top: float) -> Iterator[Shape]
     """Draw a mark at the target of a position, upwards from the rail."""
     goal = goal_of(config, position)
     if goal is not None:
-        moved, x = target_translation(goal, (1.0, 0.0)), goal.value
-        yield Shape(form="line", points=((x, 0.0), (x, top)), colour="good", dashed=True, width=2.0, moved_by=moved)
-        yield Shape(form="text", points=((x, 1.2 * top),), text="target", colour="good", moved_by=moved)
+        translation, x = target_translation(goal, (1.0, 0.0)), goal.value
+        yield Shape(
+            form="line", points=((x, 0.0), (x, top)), colour="good", dashed=True, width=2.0, moved_by=translation
+        )
+        yield Shape(form="text", points=((x, 1.2 * top),), text="target", colour="good", moved_by=translation)

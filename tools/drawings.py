@@ -43,14 +43,14 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
     def scene(self, config: RunConfig) -> Scene:
         """Yield the dial, the target on it, and the arm."""
         turn = radians_per_unit(config, self.angle)
-        turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
+        rotation: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         return Scene(
             (-1.16, -1.16),
             (1.16, 1.16),
             (
                 *dial(),
                 *_dial_mark(config, self.angle, turn, (0.0, -1.0)),
-                Shape(form="line", points=((0.0, 0.0), (0.0, -1.0)), width=5.0, **turned),
+                Shape(form="line", points=((0.0, 0.0), (0.0, -1.0)), width=5.0, **rotation),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.065),
                 Shape(
                     form="circle",
@@ -58,7 +58,7 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
                     radius=0.1,
                     colour="accent",
                     trail_s=TRAIL_DURATION_S,
-                    **turned,
+                    **rotation,
                 ),
             ),
         )
@@ -72,7 +72,7 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
     def scene(self, config: RunConfig) -> Scene:
         """Yield the disc, its spokes, and the target of the mark."""
         turn = radians_per_unit(config, self.angle)
-        turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
+        rotation: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         spokes = [(0.62 * math.cos(k), 0.62 * math.sin(k)) for k in (math.tau / 3, 2 * math.tau / 3)]
         return Scene(
             (-1.16, -1.16),
@@ -81,8 +81,8 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
                 *dial(),
                 *_dial_mark(config, self.angle, turn, (1.0, 0.0)),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.72, colour="soft", outlined=True, width=5.0),
-                *(Shape(form="line", points=((0.0, 0.0), p), colour="soft", **turned) for p in spokes),
-                Shape(form="line", points=((0.0, 0.0), (1.0, 0.0)), width=5.0, **turned),
+                *(Shape(form="line", points=((0.0, 0.0), p), colour="soft", **rotation) for p in spokes),
+                Shape(form="line", points=((0.0, 0.0), (1.0, 0.0)), width=5.0, **rotation),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.1),
                 Shape(
                     form="circle",
@@ -90,22 +90,22 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
                     radius=0.09,
                     colour="accent",
                     trail_s=TRAIL_DURATION_S,
-                    **turned,
+                    **rotation,
                 ),
             ),
         )
 
 
-def _dial_mark(config: RunConfig, angle: str, turn: float, zero: Point) -> Iterator[Shape]:
-    """Draw a mark at the target of an angle on a circle; angle 0 is at the point ``zero``."""
+def _dial_mark(config: RunConfig, angle: str, turn: float, zero_point: Point) -> Iterator[Shape]:
+    """Draw a mark at the target of an angle on a circle; angle 0 is at the point ``zero_point``."""
     goal = goal_of(config, angle)
     if goal is None:
         return
     if goal.target is not None:
-        yield ring(zero, 0.11, turned_by=goal.target, turn=turn)
+        yield ring(zero_point, 0.11, turned_by=goal.target, turn=turn)
         return
     c, s = math.cos(turn * goal.value), math.sin(turn * goal.value)
-    x, y = c * zero[0] - s * zero[1], s * zero[0] + c * zero[1]
+    x, y = c * zero_point[0] - s * zero_point[1], s * zero_point[0] + c * zero_point[1]
     yield ring((x, y), 0.11)
     yield text_at((x + math.copysign(0.48, x), y + 0.04), "target", "good")
 
@@ -119,16 +119,16 @@ class Phase(Drawing, frozen=True, tag="phase"):
     def scene(self, config: RunConfig) -> Scene:
         """Yield both axes, the target, and the state."""
         (left, right), (bottom, top) = span_of(config, self.x), span_of(config, self.y)
-        wide, tall = 2 * _PHASE_HALF_WIDTH / (right - left), 2 / (top - bottom)
+        x_scale, y_scale = 2 * _PHASE_HALF_WIDTH / (right - left), 2 / (top - bottom)
         goals = [goal_of(config, name) for name in (self.x, self.y)]
-        aim_x, aim_y = (goal or Goal() for goal in goals)
-        x_lines = [(_PHASE_HALF_WIDTH * (2 * (v - left) / (right - left) - 1)) for v in (0.0, aim_x.value)]
-        y_lines = [2 * (v - bottom) / (top - bottom) - 1 for v in (0.0, aim_y.value)]
+        goal_x, goal_y = (goal or Goal() for goal in goals)
+        x_lines = [(_PHASE_HALF_WIDTH * (2 * (v - left) / (right - left) - 1)) for v in (0.0, goal_x.value)]
+        y_lines = [2 * (v - bottom) / (top - bottom) - 1 for v in (0.0, goal_y.value)]
         axes = [((x_lines[0], -1.0), (x_lines[0], 1.0))] * (left < 0 < right) + [
             ((-_PHASE_HALF_WIDTH, y_lines[0]), (_PHASE_HALF_WIDTH, y_lines[0]))
         ] * (bottom < 0 < top)
         units = {name: signal_of(config, name).unit for name in (self.x, self.y)}
-        followed = {**target_translation(aim_x, (wide, 0.0)), **target_translation(aim_y, (0.0, tall))}
+        translation = {**target_translation(goal_x, (x_scale, 0.0)), **target_translation(goal_y, (0.0, y_scale))}
         return Scene(
             (-_PHASE_HALF_WIDTH - 0.1, -1.25),
             (_PHASE_HALF_WIDTH + 0.1, 1.25),
@@ -141,15 +141,15 @@ class Phase(Drawing, frozen=True, tag="phase"):
                     width=1.0,
                 ),
                 *(Shape(form="line", points=axis, colour="line", width=1.0) for axis in axes),
-                *((ring((x_lines[1], y_lines[1]), 0.08, moved_by=followed),) if any(goals) else ()),
+                *((ring((x_lines[1], y_lines[1]), 0.08, moved_by=translation),) if any(goals) else ()),
                 text_at((0.0, 1.13), _axis(self.y, units[self.y], bottom, top), "soft"),
                 text_at((0.0, -1.13), _axis(self.x, units[self.x], left, right), "soft"),
                 Shape(
                     form="circle",
-                    points=((-0.5 * wide * (left + right), -0.5 * tall * (bottom + top)),),
+                    points=((-0.5 * x_scale * (left + right), -0.5 * y_scale * (bottom + top)),),
                     radius=0.05,
                     colour="accent",
-                    moved_by={self.x: (wide, 0.0), self.y: (0.0, tall)},
+                    moved_by={self.x: (x_scale, 0.0), self.y: (0.0, y_scale)},
                     trail_s=_PHASE_TRAIL_DURATION_S,
                 ),
             ),

@@ -15,12 +15,14 @@ import msgspec
 
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State
+from onrig.hw.rig import Camera
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, LoopbackTransport
 from onrig.runtime.control.connection import apply_limits
 from onrig.runtime.control.episode import begin_episode, policy_action_source
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.files import open_file
+from onrig.runtime.images import ImageValues
 from onrig.runtime.policy.admission import Admitted, Refused, admit
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
@@ -31,6 +33,7 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
+from onrig.sim.twin.rendering import TwinCameras
 
 
 def admission_verdict(model: bytes, config: RunConfig) -> Admitted | Refused:
@@ -48,23 +51,40 @@ def read_model(path: Path, config: RunConfig) -> bytes | Refused:
     return data if len(data) <= max_bytes else Refused("size", f"{size} bytes, at most {max_bytes} allowed")
 
 
-def lockstep_session(config: RunConfig) -> DeviceSession:
-    """Return a session with an in-process lockstep twin that has the configuration and limits of a run.
+def lockstep_device(config: RunConfig) -> TwinDevice:
+    """Return an in-process lockstep twin that has the configuration of a run.
 
     Line faults and latency are omitted, since the twin's process would inject them: commands act immediately. The twin
     is reset between episodes even if the run's twin has no reset.
     """
     options = msgspec.structs.replace(twin_options(config), reset=True)
-    device = TwinDevice(config.rig, options, config.task.all_starts, time_scale=0.0)
+    return TwinDevice(config.rig, options, config.task.all_starts, time_scale=0.0)
+
+
+class ImagesOfTwin:
+    """Images that the cameras of an in-process twin see at its last sample."""
+
+    failure: Final = ""
+
+    def __init__(self, device: TwinDevice, cameras: tuple[Camera, ...]) -> None:
+        self._device, self._cameras = device, TwinCameras(cameras)
+
+    def read(self) -> tuple[ImageValues, ...]:
+        return self._cameras.observe(self._device.options.plant, self._device.plant_state)
+
+
+def lockstep_session(config: RunConfig, twin: TwinDevice | None = None) -> DeviceSession:
+    """Return a session with ``twin`` (default: a new :func:`lockstep_device`) under the limits of a run."""
+    device = lockstep_device(config) if twin is None else twin
     reader = FrameReader()
 
     def handle(data: bytes) -> bytes:
-        answers = []
+        replies = []
         for body in reader.feed(data):
-            answers += device.handle(body)
+            replies += device.handle(body)
             if device.sample_due:
-                answers.append(device.sample())
-        return b"".join(map(encode_frame, answers))
+                replies.append(device.sample())
+        return b"".join(map(encode_frame, replies))
 
     session = DeviceSession(LoopbackTransport(handle, name="twin"), config.rig, time)
     session.connect()
@@ -93,11 +113,10 @@ def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> 
     Device seed and targets of each episode equal those of the same episode in a run with ``seed``. Raises LinkError if
     the twin stops answering (for example because its plant diverges).
     """
-    session, tick, pack = (
-        lockstep_session(config),
-        Tick(msgspec.structs.replace(config, seed=seed)),
-        record_packer(config),
-    )
+    device, pack = lockstep_device(config), record_packer(config)
+    images = ImagesOfTwin(device, config.cameras) if config.cameras else None
+    session = lockstep_session(config, device)
+    tick = Tick(msgspec.structs.replace(config, seed=seed), images=images)
     for episode in range(1, episodes + 1):
         yield pack(play_episode(session, tick, policy, episode, seed))
 
@@ -128,13 +147,13 @@ def play_episode(session: DeviceSession, tick: Tick, policy: PolicySession, epis
 
 def _episode(session: DeviceSession, tick: Tick, policy: PolicySession) -> list[Step]:
     steps: list[Step] = []
-    answer_to = begin_episode(tick, policy_action_source(tick, policy, _POLICY_ID))
+    respond = begin_episode(tick, policy_action_source(tick, policy, _POLICY_ID))
     while True:
         state = _next_state(session)
-        answer = answer_to(state)
-        steps.append(answer.step)
-        session.send_command(state.frame, answer.command)
-        if answer.is_over:
+        response = respond(state)
+        steps.append(response.step)
+        session.send_command(state.frame, response.command)
+        if response.is_over:
             return steps
 
 

@@ -29,10 +29,10 @@ def third_party_findings(config: RunConfig) -> Iterator[Finding]:
         exercise = _EXERCISES.get(group)
         if exercise is None or registry.plugin_origin(group, name) is None:
             continue
-        choice, problems = exercise
+        setting_path, problems = exercise
         subject = f"'{name}' of {registry.group_key(group)}"
-        located = partial(_locate, choice, problems, config)
-        for path, message in collect_findings(located, subject, choice):
+        find_problems = partial(_locate, setting_path, problems, config)
+        for path, message in collect_findings(find_problems, subject, setting_path):
             text = message if message.startswith(subject) else f"{subject} {message}"
             yield path, f"{text} at {format_path(path)}"
 
@@ -60,7 +60,7 @@ def _algorithm_problems(config: RunConfig) -> Iterator[str]:
 
     settings = learner_settings(config.learner)
     yield from algorithm_problems(config, settings)
-    if settings.selected.on_rig:
+    if settings.algorithm_config.on_rig:
         verdict = admission_verdict(untrained_policy(config, settings), config)
         if isinstance(verdict, Refused) and verdict.stage != "latency":
             yield f"exports a policy that is refused at {verdict.stage}: {verdict.reason}"
@@ -82,12 +82,26 @@ def _driver_problems(config: RunConfig) -> Iterator[str]:
     if not (isinstance(code, type) and issubclass(code, Driver)):
         yield f"has the home '{settings.home}', which is not a subclass of Driver"
         return
-    required = ["sample", "apply", "safe"]
-    required += [] if settings.watchdog_s is None else ["arm_watchdog", "feed_watchdog"]
-    for name in required:
+    required_methods = ["sample", "apply", "safe"]
+    required_methods += [] if settings.watchdog_s is None else ["arm_watchdog", "feed_watchdog"]
+    for name in required_methods:
         if getattr(code, name) is getattr(Driver, name):
             reason = f", but the watchdog of {settings.watchdog_s:g} s needs it" if "watchdog" in name else ""
             yield f"does not define {name}(){reason}"
+
+
+def _camera_problems(config: RunConfig) -> Iterator[str]:
+    from onrig.hw.cameras.driver import CameraDriver
+
+    cameras = {} if config.device.cameras is UNSET else config.device.cameras
+    for settings in cameras.values():
+        if not registry.is_third_party(settings):
+            continue
+        code = registry.import_home(settings, settings.home)
+        if not (isinstance(code, type) and issubclass(code, CameraDriver)):
+            yield f"has the home '{settings.home}', which is not a subclass of CameraDriver"
+        elif code.read is CameraDriver.read:
+            yield "does not define read()"
 
 
 _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]]]] = {
@@ -96,5 +110,6 @@ _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]
     registry.ALGORITHMS: (("learner", "algorithm"), _algorithm_problems),
     registry.DRAWINGS: (("view", "drawing"), _drawing_problems),
     registry.DEVICES: (("device", "driver"), _driver_problems),
+    registry.CAMERAS: (("device", "cameras"), _camera_problems),
 }
 """By group: path of the setting that chooses the plugin, and the check."""

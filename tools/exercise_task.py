@@ -48,14 +48,14 @@ def _task_checks(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[]
     for name, term in (task.reward.terms or {}).items():
         if registry.is_third_party(term) or isinstance(term, ExpressionTerm):
             yield ("task", "reward", "terms", name), f"the reward term '{name}'", partial(_term_problems, config, term)
-    for name, test in (task.terminations or {}).items():
-        if registry.is_third_party(test) or isinstance(test, ExpressionTermination):
+    for name, termination in (task.terminations or {}).items():
+        if registry.is_third_party(termination) or isinstance(termination, ExpressionTermination):
             path: NodePath = ("task", "terminations", name)
-            yield path, f"the termination '{name}'", partial(_termination_problems, config, test)
-    for i, term_ in enumerate(task.inputs or ()):
-        if registry.is_third_party(term_.transform):
-            subject = f"the input of kind '{term_.transform.__struct_config__.tag}'"
-            yield ("task", "inputs", i, "form"), subject, partial(_input_problems, config, term_)
+            yield path, f"the termination '{name}'", partial(_termination_problems, config, termination)
+    for i, input_term in enumerate(task.inputs or ()):
+        if registry.is_third_party(input_term.transform):
+            subject = f"the input of kind '{input_term.transform.__struct_config__.tag}'"
+            yield ("task", "inputs", i, "form"), subject, partial(_input_problems, config, input_term)
     for name, target in (task.targets or {}).items():
         if registry.is_third_party(target):
             yield ("task", "targets", name), f"the target '{name}'", partial(_target_problems, config, target)
@@ -74,15 +74,19 @@ def _term_problems(config: RunConfig, term: RewardTerm) -> Iterator[str]:
     yield from _function_problems(lambda *arrays: reward(Transitions(*arrays)), probe_points(config.rig), float)
 
 
-def _termination_problems(config: RunConfig, test: Termination) -> Iterator[str]:
-    yield from _tick_function_problems(config, test.build(config.rig), test.build_scalar(config.rig), bool)
-    if isinstance(test, ExpressionTermination):
+def _termination_problems(config: RunConfig, termination: Termination) -> Iterator[str]:
+    yield from _tick_function_problems(
+        config, termination.build(config.rig), termination.build_scalar(config.rig), bool
+    )
+    if isinstance(termination, ExpressionTermination):
         observations = probe_points(config.rig).observation
-        for i in np.flatnonzero(np.broadcast_to(test.build_undefined(config.rig)(observations), len(observations)))[:1]:
+        for i in np.flatnonzero(
+            np.broadcast_to(termination.build_undefined(config.rig)(observations), len(observations))
+        )[:1]:
             yield f"compares a non-finite value at {_describe_point([observations], i)}"
 
 
-def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], type_: type) -> Iterator[str]:
+def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], dtype: type) -> Iterator[str]:
     """List the problems of a function that maps (k, ...) arrays to one value per row."""
     n = len(arrays[0])
     copies = [array.copy() for array in arrays]
@@ -93,25 +97,25 @@ def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], type_
     if batch.shape not in ((), (n,)):
         yield f"returns values of shape {batch.shape} for {n} observations, expected {(n,)}"
         return
-    if (batch.dtype.kind == "b") != (type_ is bool) or batch.dtype.kind not in "bfiu":
-        yield f"returns values of type {batch.dtype}, expected {'true or false' if type_ is bool else 'numbers'}"
+    if (batch.dtype.kind == "b") != (dtype is bool) or batch.dtype.kind not in "bfiu":
+        yield f"returns values of type {batch.dtype}, expected {'true or false' if dtype is bool else 'numbers'}"
         return
-    batch = np.broadcast_to(batch, (n,)).astype(type_)
-    invalid = np.flatnonzero(~np.isfinite(batch))
-    if len(invalid):
-        yield f"gives {batch[invalid[0]]} at {_describe_point(arrays, invalid[0])}"
-    repeated: NDArray[Any] = np.broadcast_to(np.asarray(function(*copies)), (n,)).astype(type_)
-    if repeated.tobytes() != batch.tobytes():
+    batch = np.broadcast_to(batch, (n,)).astype(dtype)
+    invalid_rows = np.flatnonzero(~np.isfinite(batch))
+    if len(invalid_rows):
+        yield f"gives {batch[invalid_rows[0]]} at {_describe_point(arrays, invalid_rows[0])}"
+    repeated_values: NDArray[Any] = np.broadcast_to(np.asarray(function(*copies)), (n,)).astype(dtype)
+    if repeated_values.tobytes() != batch.tobytes():
         yield "returns different results for the same input: it must neither draw random numbers nor keep state"
         return
     for i in range(n):
-        single = np.asarray(function(*[array[i] for array in copies]))
-        if single.shape != () or single.astype(type_).tobytes() != batch[i].tobytes():
-            values = f"{batch[i]} in a batch and {single} in a single evaluation"
+        single_value = np.asarray(function(*[array[i] for array in copies]))
+        if single_value.shape != () or single_value.astype(dtype).tobytes() != batch[i].tobytes():
+            values = f"{batch[i]} in a batch and {single_value} in a single evaluation"
             yield f"returns {values} at {_describe_point(arrays, i)}: use numpy's functions for both"
             return
     pairs = [np.stack([array, array]) for array in copies]
-    if np.broadcast_to(np.asarray(function(*pairs)), (2, n)).astype(type_).tobytes() != np.stack([batch] * 2).tobytes():
+    if np.broadcast_to(np.asarray(function(*pairs)), (2, n)).astype(dtype).tobytes() != np.stack([batch] * 2).tobytes():
         yield "returns a different result for arrays of two dimensions"
 
 
@@ -120,25 +124,28 @@ def _describe_point(arrays: Sequence[NDArray[Any]], i: int) -> str:
     return ", ".join(f"{name} {array[i].tolist()}" for name, array in zip(names, arrays, strict=False))
 
 
-def _tick_function_problems(config: RunConfig, batched: Function, scalar: Function, type_: type) -> Iterator[str]:
-    """List the problems of the batched and the scalar variant of a function of observations that the tick calls."""
+def _tick_function_problems(
+    config: RunConfig, batched_function: Function, scalar_function: Function, dtype: type
+) -> Iterator[str]:
+    """List what is wrong with the batched and scalar versions of an observation function called in each tick."""
     observations = probe_points(config.rig).observation
-    problems = [*_function_problems(batched, [observations], type_)]
+    problems = [*_function_problems(batched_function, [observations], dtype)]
     yield from problems
     if problems:
         return
     rows = [tuple(row) for row in observations.tolist()]
-    for row, value in zip(rows, np.broadcast_to(np.asarray(batched(observations)), len(rows)), strict=True):
-        if np.asarray(scalar(row), type_).tobytes() != np.asarray(value, type_).tobytes():
-            yield f"returns {scalar(row)} for floats and {value} for arrays at the observation {list(row)}"
+    for row, value in zip(rows, np.broadcast_to(np.asarray(batched_function(observations)), len(rows)), strict=True):
+        if np.asarray(scalar_function(row), dtype).tobytes() != np.asarray(value, dtype).tobytes():
+            yield f"returns {scalar_function(row)} for floats and {value} for arrays at the observation {list(row)}"
             return
-    yield from _budget_problems(lambda: scalar(rows[0]), budget_ns(config.period_us))
+    yield from _budget_problems(lambda: scalar_function(rows[0]), budget_ns(config.period_us))
 
 
-def _budget_problems(call: Callable[[], object], budget: int) -> Iterator[str]:
+def _budget_problems(call: Callable[[], object], budget_ns: int) -> Iterator[str]:
     elapsed_ns = measure_ns(call)
-    if elapsed_ns > budget:
-        yield f"takes {elapsed_ns / 1e3:.0f} us (99 of 100 calls), but its budget in the tick is {budget / 1e3:.0f} us"
+    if elapsed_ns > budget_ns:
+        budget_text = f"its budget in the tick is {budget_ns / 1e3:.0f} us"
+        yield f"takes {elapsed_ns / 1e3:.0f} us (99 of 100 calls), but {budget_text}"
 
 
 def _input_problems(config: RunConfig, term: PolicyInput) -> Iterator[str]:
@@ -153,16 +160,18 @@ def _input_problems(config: RunConfig, term: PolicyInput) -> Iterator[str]:
 def _target_problems(config: RunConfig, target: Target) -> Iterator[str]:
     steps = min(episode_steps(config.task, config.rate_hz), _MAX_STEPS)
     times = sample_times(steps, config.period_us * 1e-6)
-    first, second = (np.asarray(target.draw(times.copy(), np.random.default_rng(1)), np.float64) for _ in range(2))
+    values, repeated_values = (
+        np.asarray(target.draw(times.copy(), np.random.default_rng(1)), np.float64) for _ in range(2)
+    )
     low, high = target.span()
-    if first.shape not in ((), times.shape):
-        yield f"draws values of shape {first.shape} for {len(times)} times, expected {times.shape}"
-    elif not np.isfinite(first).all():
+    if values.shape not in ((), times.shape):
+        yield f"draws values of shape {values.shape} for {len(times)} times, expected {times.shape}"
+    elif not np.isfinite(values).all():
         yield "draws non-finite values"
-    elif first.tobytes() != second.tobytes():
+    elif values.tobytes() != repeated_values.tobytes():
         yield "draws different values from equal generators: use no other source of randomness"
-    elif first.min() < low or first.max() > high:
-        yield f"draws values from {first.min():g} to {first.max():g}, outside its span of {low:g} to {high:g}"
+    elif values.min() < low or values.max() > high:
+        yield f"draws values from {values.min():g} to {values.max():g}, outside its span of {low:g} to {high:g}"
 
 
 def _reset_problems(config: RunConfig) -> Iterator[str]:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from onrig.hw.rig import targets_of
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.control.staleness import expects_learner
+from onrig.runtime.images import holds_pixels
 from onrig.runtime.memory.settings import Selection, Weighted
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.policy.probation import probation_limits
@@ -19,11 +21,11 @@ from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, guaranteed_ob
 from onrig.runtime.safety.promise import promise_of
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.scoring import early_end, measure_of
-from onrig.runtime.starts import Place, start_list
+from onrig.runtime.starts import StartValue, start_list
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.doctor.run_needs import learner_bytes
 from onrig.tools.explain_exploration import exploration_tables
-from onrig.tools.quantity import duration
+from onrig.tools.quantity import format_duration
 from onrig.tools.terminal import Table
 
 _REACTIONS: Final = {
@@ -39,8 +41,8 @@ _RATE_SETTINGS: Final = ("tau", "actor_lr", "critic_lr", "lr")
 def tables(config: RunConfig) -> Iterator[Table]:
     """Return all tables, in the order in which the tick uses them."""
     yield _observation_table(config)
-    if named := _named_parts(config.task):
-        yield named
+    if named_table := _named_parts(config.task):
+        yield named_table
     if config.input_names:
         yield _input_table(config)
     yield _actuator_table(config)
@@ -55,8 +57,8 @@ def _named_parts(task: Task) -> Table | None:
     """Return a table of named terms, terminations and targets; None if the task has none."""
     rows = []
     choices = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
-    for section, named in choices:
-        for name, term in (named or {}).items():
+    for section, terms in choices:
+        for name, term in (terms or {}).items():
             kind, *settings = msgspec.to_builtins(term).items()
             values = [f"{key} {value}" for key, value in settings if key != "content"]  # settings of a nested section
             rows.append((name, section, str(kind[1]), ", ".join(values) or "-"))
@@ -69,21 +71,21 @@ def format_range(low: float, high: float) -> str:
 
 
 def release_bounds(low: float, high: float, release: float) -> tuple[float, float]:
-    """Return the bounds of the middle share ``release`` of an envelope, within which the fallback releases control."""
-    centre, half = 0.5 * (low + high), 0.5 * (high - low)
-    return centre - release * half, centre + release * half
+    """Return the bounds of the middle fraction ``release`` of an envelope, in which the fallback releases control."""
+    centre, half_width = 0.5 * (low + high), 0.5 * (high - low)
+    return centre - release * half_width, centre + release * half_width
 
 
 def mean_replays(config: RunConfig, learner: LearnerSettings) -> float:
     """Return the mean number of replays per experience: batch size times updates per stored experience (on-policy: per
     experience in a batch).
     """
-    if learner.selected.batch_steps:
-        return float(learner.selected.replays)
+    if learner.algorithm_config.batch_steps:
+        return float(learner.algorithm_config.replays)
     if learner.updates_per_transition is not None:
         return learner.batch * learner.updates_per_transition
-    written = episode_steps(config.task, config.rate_hz) * config.selection.write_probability
-    return learner.batch * (learner.updates_per_episode or 0) / written
+    stored_per_episode = episode_steps(config.task, config.rate_hz) * config.selection.write_probability
+    return learner.batch * (learner.updates_per_episode or 0) / stored_per_episode
 
 
 def device_seconds(config: RunConfig) -> tuple[float, float]:
@@ -121,13 +123,18 @@ def _observation_table(config: RunConfig) -> Table:
     return Table("observation", ("unit", "range (-1 .. 1)", "measured by", "start", "cost per step"), tuple(rows))
 
 
-def _format_place(place: Place) -> str:
+def _format_place(place: StartValue) -> str:
     return format_range(*place) if isinstance(place, tuple) else f"{place:g}"
 
 
 def _input_table(config: RunConfig) -> Table:
-    rows = tuple((s.name, s.unit, format_range(s.low, s.high)) for s in config.signals)
-    return Table("policy input", ("unit", "range (-1 .. 1)"), rows)
+    rows = [(s.name, s.unit, format_range(s.low, s.high)) for s in config.signals if not holds_pixels(s)]
+    camera_by_name = {camera.name: camera for camera in config.cameras}
+    for term in () if config.task.inputs is UNSET else config.task.inputs:
+        if (camera := camera_by_name.get(term.observation)) is not None:
+            name = f"{camera.name}-{term.lag}" if term.lag else camera.name
+            rows.append((name, f"{camera.rows} x {camera.columns} px", format_range(0, 255)))
+    return Table("policy input", ("unit", "range (-1 .. 1)"), tuple(rows))
 
 
 def _cost_text(task: Task, name: str) -> str:
@@ -179,24 +186,24 @@ def _envelope_table(config: RunConfig) -> Table:
         rows.append(("none", "", "only a non-finite action triggers the fallback", ""))
     plants = limits.predicted
     if plants is not None:
-        guaranteed = ", ".join(guaranteed_observations(plants, limits.envelope))
-        box = f"the fallback can keep this limit, for {_plants_covered(plants)} ('onrig safety')"
-        rows.append(("predicted", "", f"{guaranteed}: {box}", ""))
+        guaranteed_text = ", ".join(guaranteed_observations(plants, limits.envelope))
+        guarantee_text = f"the fallback can keep this limit, for {_plants_covered(plants)} ('onrig safety')"
+        rows.append(("predicted", "", f"{guaranteed_text}: {guarantee_text}", ""))
     promise = promise_of(limits)
     rows.append(("promise", "", promise.basis, promise.sentence))
-    dwell = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
+    dwell_ticks = max(1, round(limits.fallback_dwell_s / (config.period_us * 1e-6)))
     rows.append(
-        ("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell} ticks) or more")
+        ("fallback", "", _fallback(config), f"for {1e3 * limits.fallback_dwell_s:g} ms ({dwell_ticks} ticks) or more")
     )
     return Table("envelope", ("unit", "allowed", "fallback releases within"), tuple(rows))
 
 
 def _plants_covered(plants: PlantBox) -> str:
     if isinstance(plants, SampledBox):
-        intervals = [f"{name} {format_range(*ends)}" for name, ends in plants.uncertainty.items()]
+        intervals = [f"{name} {format_range(*bounds)}" for name, bounds in plants.uncertainty.items()]
         return ", ".join(intervals) or "the nominal plant"
-    band = f" and a dead band of up to {dead_band_of(plants):g}" if dead_band_of(plants) else ""
-    return f"parameters within {100 * plants.spread:g} %{band}"
+    band_text = f" and a dead band of up to {dead_band_of(plants):g}" if dead_band_of(plants) else ""
+    return f"parameters within {100 * plants.spread:g} %{band_text}"
 
 
 def _fallback(config: RunConfig) -> str:
@@ -213,8 +220,8 @@ def _fallback(config: RunConfig) -> str:
 
 def _timing_table(config: RunConfig) -> Table:
     period_ms, lease = config.period_us / 1000, config.rig.lease_periods
-    training, evaluation = device_seconds(config)
-    total = training + evaluation
+    training_s, evaluation_s = device_seconds(config)
+    total_s = training_s + evaluation_s
     steps = episode_steps(config.task, config.rate_hz)
     rows = (
         ("period", f"{period_ms:g} ms", f"{config.rate_hz:g} Hz"),
@@ -224,24 +231,24 @@ def _timing_table(config: RunConfig) -> Table:
             f"after {lease * period_ms:g} ms without a command the device sets its safe outputs",
         ),
         ("episode", f"{steps} steps", f"{config.task.episode_s:g} s"),
-        ("training", f"{config.episodes} episodes", f"{duration(training)} of device time"),
+        ("training", f"{config.episodes} episodes", f"{format_duration(training_s)} of device time"),
         (
             "evaluation",
             f"{config.episodes // config.evaluate_every} episodes" if config.evaluate_every else "none",
-            f"{duration(evaluation)} of device time",
+            f"{format_duration(evaluation_s)} of device time",
         ),
-        ("run length", duration(total), "of device time, without resets"),
-        ("wall clock", *_wall_clock(config, total)),
+        ("run length", format_duration(total_s), "of device time, without resets"),
+        ("wall clock", *_wall_clock_texts(config, total_s)),
     )
     return Table("time", (), rows)
 
 
-def _wall_clock(config: RunConfig, device_s: float) -> tuple[str, str]:
+def _wall_clock_texts(config: RunConfig, device_s: float) -> tuple[str, str]:
     pace = config.device.pace
     if pace == "lockstep":
         return "-", "virtual time: the duration depends on this machine"
     scale = pace.scaled if isinstance(pace, Scaled) else 1.0
-    return duration(device_s / scale), "without resets and waits"
+    return format_duration(device_s / scale), "without resets and waits"
 
 
 def _alteration_rows(selection: Selection) -> Iterator[tuple[str, str, str]]:
@@ -270,16 +277,16 @@ def _learning_table(config: RunConfig) -> Table:
     capacity = capacity_of(config)
     steps = episode_steps(config.task, config.rate_hz)
     layout = layout_of(config)
-    stored = capacity * layout.row_bytes / 1e6
+    buffer_mb = capacity * layout.row_bytes / 1e6
     keeper_note = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
-    algorithm = learner.selected
+    algorithm = learner.algorithm_config
     rates = [f"{name} {getattr(algorithm, name):g}" for name in _RATE_SETTINGS if hasattr(algorithm, name)]
     horizon = 1.0 / (1.0 - algorithm.gamma)
     budget = config.selection.capacity_bytes
     budget_note = "" if budget is None else f", within {budget / 1e6:.3g} MB"
     rows = (
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
-        ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{keeper_note}{budget_note}"),
+        ("buffer", f"{buffer_mb:.3g} MB", f"{layout.row_bytes} bytes per experience{keeper_note}{budget_note}"),
         ("learner's memory", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
         *_alteration_rows(config.selection),
         ("updates", *_update_texts(config, learner)),
@@ -303,14 +310,14 @@ def _early_end_rows(config: RunConfig, gamma: float) -> Iterator[tuple[str, str,
 
 def _update_texts(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
     """Return when updates take place, and their number in the run."""
-    steps, algorithm = episode_steps(config.task, config.rate_hz), learner.selected
+    steps, algorithm = episode_steps(config.task, config.rate_hz), learner.algorithm_config
     total = config.episodes * steps
     if size := algorithm.batch_steps:
         # In lockstep a policy acts until the end of an episode.
         batch_steps = steps * -(-size // steps) if config.lockstep else size
-        discarded = f", the next {batch_steps - size} are discarded" if batch_steps > size else ""
-        when = f"after {size} experiences of a policy{discarded}"
-        return when, f"{total // batch_steps} batches in the run, minibatches of {algorithm.batch}"
+        discarded_text = f", the next {batch_steps - size} are discarded" if batch_steps > size else ""
+        update_times = f"after {size} experiences of a policy{discarded_text}"
+        return update_times, f"{total // batch_steps} batches in the run, minibatches of {algorithm.batch}"
     if learner.updates_per_transition is not None:
         rate = f"{learner.updates_per_transition:g} per experience"
         updates = round(round(total * config.selection.write_probability) * learner.updates_per_transition)
@@ -326,23 +333,23 @@ def policy_table(config: RunConfig) -> Table:
 
 
 def _probation_rows(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
-    terms = probation_limits(config)
-    if terms is None:
+    limits = probation_limits(config)
+    if limits is None:
         return (("probation", "none", "an admitted policy acts until the next one replaces it"),)
-    slow = ("  too slow", "-", "not checked in lockstep")
-    if terms.slow_ns is not None:
-        percent = 100 * terms.slow_ns / config.wall_period_ns
-        slow = (
+    slow_row = ("  too slow", "-", "not checked in lockstep")
+    if limits.slow_ns is not None:
+        percent = 100 * limits.slow_ns / config.wall_period_ns
+        slow_row = (
             "  too slow",
-            f"{terms.slow_ticks} ticks in a row",
-            f"of {terms.slow_ns / 1e3:g} us, {percent:g} % of the period",
+            f"{limits.slow_ticks} ticks in a row",
+            f"of {limits.slow_ns / 1e3:g} us, {percent:g} % of the period",
         )
-    excess = terms.excess_fallback
-    fallback = f"{excess * terms.ticks:g} ticks more" if excess < 1 else "-"
+    excess = limits.excess_fallback
+    fallback = f"{excess * limits.ticks:g} ticks more" if excess < 1 else "-"
     return (
-        ("probation", f"{terms.ticks} ticks", "for a new policy; rollback to its predecessor after:"),
+        ("probation", f"{limits.ticks} ticks", "for a new policy; rollback to its predecessor after:"),
         ("  invalid output", "1 tick", "with an output that is not finite or has the wrong shape"),
-        slow,
+        slow_row,
         ("  fallback", fallback, f"in the fallback than under the predecessor, {100 * excess:g} %"),
     )
 

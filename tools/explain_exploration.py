@@ -51,8 +51,8 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
 def schedule_range(config: RunConfig, exploration: ScheduledNoise) -> tuple[float, float]:
     """Return the first and last values of the schedule's variable in the run."""
     # Schedules over steps or seconds advance only with noise: not in quiet and evaluation episodes.
-    noisy = noisy_episodes(exploration.quiet, config.episodes)
-    steps = noisy * episode_steps(config.task, config.rate_hz)
+    n_noisy = noisy_episodes(exploration.quiet, config.episodes)
+    steps = n_noisy * episode_steps(config.task, config.rate_hz)
     return {
         "episodes": (1.0, float(config.episodes)),
         "steps": (0.0, float(steps)),
@@ -64,11 +64,11 @@ def sample_points(config: RunConfig, exploration: ScheduledNoise) -> list[float]
     """Return the sampling points of the schedule: both ends of the run, its quarters, and the breakpoints of the
     schedule.
     """
-    first, last = schedule_range(config, exploration)
+    first_x, last_x = schedule_range(config, exploration)
     all_schedules = schedules(exploration.amplitude, [a.name for a in config.rig.actuators])
-    breakpoints = {x for points in all_schedules for x, _ in points if first <= x <= last}
-    quarters = {float(int(last * q / 4)) for q in (1, 2, 3)}
-    return sorted({first, last, *breakpoints, *(q for q in quarters if q > first)})
+    breakpoints = {x for points in all_schedules for x, _ in points if first_x <= x <= last_x}
+    quarters = {float(int(last_x * q / 4)) for q in (1, 2, 3)}
+    return sorted({first_x, last_x, *breakpoints, *(q for q in quarters if q > first_x)})
 
 
 def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
@@ -76,16 +76,16 @@ def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
     rows: list[tuple[str, ...]] = []
     for x in sample_points(config, exploration):
         values = amplitudes(exploration, names, x)
-        distinct = dict.fromkeys(f"{v:.3g}" for v in values)
-        text = ", ".join(f"{v:.3g}" for v in values) if len(distinct) > 1 else next(iter(distinct))
+        distinct_texts = dict.fromkeys(f"{v:.3g}" for v in values)
+        text = ", ".join(f"{v:.3g}" for v in values) if len(distinct_texts) > 1 else next(iter(distinct_texts))
         match exploration:
             case OwnNoise():
-                maximum = "of the policy's own noise"
+                maximum_text = "of the policy's own noise"
             case EpsilonGreedy():
-                maximum = "of the steps use a random level"
+                maximum_text = "of the steps use a random level"
             case _:
-                maximum = _format_amplitudes(config, values)
-        rows.append((_POINT_LABELS[exploration.over].format(x), text, maximum))
+                maximum_text = _format_amplitudes(config, values)
+        rows.append((_POINT_LABELS[exploration.over].format(x), text, maximum_text))
     rows.append(("process", "", exploration.describe()))
     quiet = exploration.quiet
     if quiet is not None:
@@ -98,15 +98,15 @@ def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
 
 def _advance_lines(config: RunConfig, exploration: ScheduledNoise) -> Iterator[str]:
     """Yield notes on how the schedule advances and where it ends."""
-    _, last = schedule_range(config, exploration)
+    _, last_x = schedule_range(config, exploration)
     if exploration.over != "episodes":
-        others = "quiet and evaluation" if exploration.quiet is not None else "evaluation"
-        yield f"counts only steps of noisy training episodes: constant in {others} episodes"
+        constant_kinds = "quiet and evaluation" if exploration.quiet is not None else "evaluation"
+        yield f"counts only steps of noisy training episodes: constant in {constant_kinds} episodes"
     names = [a.name for a in config.rig.actuators]
-    end = max((points[-1][0] for points in schedules(exploration.amplitude, names)), default=last)
-    if end > last:
+    end = max((points[-1][0] for points in schedules(exploration.amplitude, names)), default=last_x)
+    if end > last_x:
         label = _POINT_LABELS[exploration.over]
-        yield f"the schedule ends at {label.format(end)}, but this run at {label.format(last)} or earlier"
+        yield f"the schedule ends at {label.format(end)}, but this run at {label.format(last_x)} or earlier"
 
 
 def _format_amplitudes(config: RunConfig, values: tuple[float, ...]) -> str:
@@ -117,10 +117,12 @@ def _format_amplitudes(config: RunConfig, values: tuple[float, ...]) -> str:
 
 
 def _gates(exploration: ScheduledNoise) -> Iterator[Table]:
-    near, back_off = exploration.near_envelope, exploration.back_off
+    near_envelope, back_off = exploration.near_envelope, exploration.back_off
     rows: list[tuple[str, ...]] = []
-    if near is not None:
-        rows.append(("near envelope", f"1 .. {near.floor:g}", f"from margin {near.start:g} down to 0, linear"))
+    if near_envelope is not None:
+        rows.append(
+            ("near envelope", f"1 .. {near_envelope.floor:g}", f"from margin {near_envelope.start:g} down to 0, linear")
+        )
     if back_off is not None:
         steps: list[str] = []
         state = BackOffState()

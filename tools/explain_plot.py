@@ -100,37 +100,44 @@ def exploration_rows(config: RunConfig) -> list[Row]:
         if not isinstance(exploration, ParameterNoise | EpsilonGreedy):
             rows.append(Row(2.2, (partial(_draw_noise, config=config, exploration=exploration),)))
         if exploration.near_envelope is not None:
-            gates.append(partial(_draw_near_envelope, near=exploration.near_envelope))
+            gates.append(partial(_draw_near_envelope, near_envelope=exploration.near_envelope))
         if exploration.back_off is not None:
             gates.append(partial(_draw_back_off, back_off=exploration.back_off))
     if exploration.budgets != Budgets():
-        gates.append(partial(_draw_budget, warn=exploration.budgets.warn))
+        gates.append(partial(_draw_budget, warn_fraction=exploration.budgets.warn))
     return [*rows, Row(1.3, tuple(gates))] if gates else rows
 
 
 def _draw_schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
-    first, last = schedule_range(config, exploration)
-    xs = [first + i * (last - first) / 400 for i in range(401)] if last > first else [first - 0.5, first + 0.5]
+    first_x, last_x = schedule_range(config, exploration)
+    xs = (
+        [first_x + i * (last_x - first_x) / 400 for i in range(401)]
+        if last_x > first_x
+        else [first_x - 0.5, first_x + 0.5]
+    )
     names = [a.name for a in config.rig.actuators]
-    by_actuator = dict(zip(names, schedules(exploration.amplitude, names), strict=True))
-    distinct = {
-        points: [n for n in names if by_actuator[n] == points] for points in dict.fromkeys(by_actuator.values())
+    points_by_actuator = dict(zip(names, schedules(exploration.amplitude, names), strict=True))
+    names_by_points = {
+        points: [n for n in names if points_by_actuator[n] == points]
+        for points in dict.fromkeys(points_by_actuator.values())
     }
-    for i, (points, members) in enumerate(distinct.items()):
+    for i, (points, group_names) in enumerate(names_by_points.items()):
         amplitude = [interpolate(points, x) for x in xs]
-        colour = _SCHEDULE_COLOUR if len(distinct) == 1 else PALETTE[i % len(PALETTE)]
-        axes.fill_between(xs, amplitude, color=colour, alpha=0.12 / len(distinct), lw=0)
-        axes.plot(xs, amplitude, color=colour, label=", ".join(members))
+        colour = _SCHEDULE_COLOUR if len(names_by_points) == 1 else PALETTE[i % len(PALETTE)]
+        axes.fill_between(xs, amplitude, color=colour, alpha=0.12 / len(names_by_points), lw=0)
+        axes.plot(xs, amplitude, color=colour, label=", ".join(group_names))
         for x, value in points:
-            if not first <= x <= last:
+            if not first_x <= x <= last_x:
                 continue
             axes.plot(x, value, "o", ms=5, color=colour, clip_on=False)
-            if len(distinct) == 1:
-                _name_point(axes, f"{value:g} at {_POINT_LABELS[exploration.over].format(x)}", x, value, x < 0.5 * last)
-    if len(distinct) == 1 and exploration.over == "episodes":
-        for x, colour in ((last, _LAST_COLOUR), (first, _FIRST_COLOUR)):
+            if len(names_by_points) == 1:
+                _name_point(
+                    axes, f"{value:g} at {_POINT_LABELS[exploration.over].format(x)}", x, value, x < 0.5 * last_x
+                )
+    if len(names_by_points) == 1 and exploration.over == "episodes":
+        for x, colour in ((last_x, _LAST_COLOUR), (first_x, _FIRST_COLOUR)):
             axes.plot(x, amplitudes(exploration, names, x)[0], "o", ms=7, color=colour, clip_on=False)
-    elif len(distinct) > 1:
+    elif len(names_by_points) > 1:
         axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=4, frameon=False)
     axes.set_xlim(xs[0], xs[-1])
     axes.set_ylim(0, 1.25)
@@ -141,72 +148,78 @@ def _draw_schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -
     set_title(axes, f"exploration over the run{suffix}")
 
 
-def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
+def _name_point(axes: Axes, text: str, x: float, y: float, is_left: bool) -> None:
     axes.annotate(
         text,
         (x, y),
-        xytext=(8 if left else -8, 9 if left else 16),
+        xytext=(8 if is_left else -8, 9 if is_left else 16),
         textcoords="offset points",
-        ha="left" if left else "right",
+        ha="left" if is_left else "right",
         fontsize=8,
     )
 
 
 def _draw_noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
     """Draw the exploration noise on the first actuator before the gates, with the same random streams as this run."""
-    own, cut = isinstance(exploration, OwnNoise), clip_limit(exploration)
+    is_own_noise, clip = isinstance(exploration, OwnNoise), clip_limit(exploration)
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
     n_shown = min(steps, _TRACE_STEPS)
     time_s = [k * config.period_us * 1e-6 for k in range(n_shown)]
-    first, last = schedule_range(config, exploration)
+    first_x, last_x = schedule_range(config, exploration)
     for side in (-1, 1):
-        axes.axhspan(cut * side, 10 * side, color="0.94", lw=0)
-    last_noisy = next((e for e in range(config.episodes, 1, -1) if not is_quiet(exploration.quiet, e)), 1)
-    for episode, x, colour in ((1, first, _FIRST_COLOUR), (last_noisy, last, _LAST_COLOUR))[:last_noisy]:
-        raw = raw_signal(exploration, stream(config.seed, Role.EXPLORATION, episode), steps, len(names))
-        if raw is None:
+        axes.axhspan(clip * side, 10 * side, color="0.94", lw=0)
+    last_noisy_episode = next((e for e in range(config.episodes, 1, -1) if not is_quiet(exploration.quiet, e)), 1)
+    for episode, x, colour in ((1, first_x, _FIRST_COLOUR), (last_noisy_episode, last_x, _LAST_COLOUR))[
+        :last_noisy_episode
+    ]:
+        raw_noise = raw_signal(exploration, stream(config.seed, Role.EXPLORATION, episode), steps, len(names))
+        if raw_noise is None:
             continue
         if episode == 1:
-            axes.plot(time_s, raw[:n_shown, 0], color="0.7", lw=0.9, label="episode 1, not clipped")
+            axes.plot(time_s, raw_noise[:n_shown, 0], color="0.7", lw=0.9, label="episode 1, not clipped")
         amplitude = amplitudes(exploration, names, x)[0]
         label = f"episode {episode}: clipped, times {amplitude:.3g}"
-        added = amplitude * np.clip(raw[:n_shown, 0], -cut, cut)
-        axes.step(time_s, added, where="post", color=colour, lw=1.5, label=label)
-    y_limit = _NOISE_MARGIN + cut - 1.0
+        added_noise = amplitude * np.clip(raw_noise[:n_shown, 0], -clip, clip)
+        axes.step(time_s, added_noise, where="post", color=colour, lw=1.5, label=label)
+    y_limit = _NOISE_MARGIN + clip - 1.0
     axes.set_ylim(-y_limit, y_limit)
     axes.set_yticks([-2, -1, 0, 1, 2])
     axes.set_xlim(0, time_s[-1] if n_shown > 1 else 1)
     axes.set_xlabel("time in the episode (s)", labelpad=1)
-    axes.set_ylabel("the policy's input" if own else "added, normalised")
+    axes.set_ylabel("the policy's input" if is_own_noise else "added, normalised")
     set_title(axes, f"noise on {names[0]}")
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=3, frameon=False, borderaxespad=0.2)
 
 
-def _draw_near_envelope(axes: Axes, near: NearEnvelope) -> None:
+def _draw_near_envelope(axes: Axes, near_envelope: NearEnvelope) -> None:
     _prepare_factor_axes(axes, "near the envelope", "margin (0: at its edge)")
-    axes.plot([0, near.start, 1], [attenuation(near, x) for x in (0, near.start, 1)], color=_GATE_COLOUR)
+    axes.plot(
+        [0, near_envelope.start, 1],
+        [attenuation(near_envelope, x) for x in (0, near_envelope.start, 1)],
+        color=_GATE_COLOUR,
+    )
     axes.set_xlim(0, 1)
 
 
 def _draw_back_off(axes: Axes, back_off: BackOff) -> None:
-    retreats = [BackOffState()]
+    states = [BackOffState()]
     for _ in range(_MAX_TRIPS):
-        retreats.append(back_off_once(back_off, retreats[-1]))
+        states.append(back_off_once(back_off, states[-1]))
     _prepare_factor_axes(axes, "after trips", f"trips (one back per {back_off.clean_episodes} clean episodes)")
     axes.step(
-        range(len(retreats)), [back_off_factor(back_off, r) for r in retreats], "o-", where="post", color=_GATE_COLOUR
+        range(len(states)), [back_off_factor(back_off, r) for r in states], "o-", where="post", color=_GATE_COLOUR
     )
     axes.set_xlim(0, _MAX_TRIPS)
 
 
-def _draw_budget(axes: Axes, warn: float) -> None:
+def _draw_budget(axes: Axes, warn_fraction: float) -> None:
     _prepare_factor_axes(axes, "as a budget runs low", "used fraction")
-    axes.plot([0, warn, 1, 1.1], [1, 1, budget_factor(1.0, 1.0, warn), 0], color=_GATE_COLOUR)
+    axes.plot([0, warn_fraction, 1, 1.1], [1, 1, budget_factor(1.0, 1.0, warn_fraction), 0], color=_GATE_COLOUR)
     axes.set_xlim(0, 1.1)
 
 
-def _prepare_factor_axes(axes: Axes, heading: str, x: str) -> None:
+def _prepare_factor_axes(axes: Axes, heading: str, x_label: str) -> None:
     set_title(axes, heading)
-    axes.set_xlabel(x, labelpad=1, fontsize=9)
+    axes.set_xlabel(x_label, labelpad=1, fontsize=9)
     axes.set_ylabel("times", labelpad=1)
     axes.set_ylim(0, 1.1)

@@ -10,7 +10,7 @@ from onrig.tools.api.run_data import NoRun, RunData, open_run
 from onrig.tools.exporting.export import Format, export
 from onrig.tools.exporting.source import CannotExport
 from onrig.tools.progress import show_progress
-from onrig.tools.quantity import count
+from onrig.tools.quantity import format_count
 from onrig.tools.terminal import complain
 
 
@@ -31,17 +31,17 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
                 exported_records += records
                 report(float(exported_records))
 
-            exported = export(run, format_, out, add_records)
+            result = export(run, format_, out, add_records)
     except CannotExport as error:
         return complain("export", str(error), error.code)
     except OSError as error:
         return complain("export", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
-    print(f"{exported.folder}: {', '.join(f'{count(n)} {kind}' for kind, n in exported.counts.items())}")
-    for line in exported.never_recorded:
+    print(f"{result.folder}: {', '.join(f'{format_count(n)} {kind}' for kind, n in result.counts.items())}")
+    for line in result.never_recorded:
         print(f"not exported: {line}")
-    for line in exported.missing:
+    for line in result.missing:
         sys.stderr.write(f"onrig export: {folder}: {line}\n")
-    return ExitCode.INCOMPLETE if exported.missing else ExitCode.OK
+    return ExitCode.INCOMPLETE if result.missing else ExitCode.OK
 
 
 def _count_records(run: RunData) -> int:

@@ -65,8 +65,12 @@ def _sections(path: str, struct: types.StructType, section_types: Mapping[str, t
 
 def _resolve_type(path: str, field: types.Field, section_types: Mapping[str, type]) -> types.Field:
     """Return a field's type, or the type that another package defines for it."""
-    part = section_types.get(_join_path(path, field.encode_name))
-    return field if part is None else types.Field(field.name, field.encode_name, types.type_info(part), field.required)
+    section_type = section_types.get(_join_path(path, field.encode_name))
+    return (
+        field
+        if section_type is None
+        else types.Field(field.name, field.encode_name, types.type_info(section_type), field.required)
+    )
 
 
 def _section(path: str, variant: str, struct: types.StructType, fields: Iterable[types.Field]) -> Section:
@@ -93,16 +97,16 @@ def _nested_sections(path: str, fields: Sequence[types.Field], section_types: Ma
     """Yield the sections of the mappings in these fields; fields with the same mapping share one section."""
     groups: dict[tuple[type, ...], tuple[list[str], list[types.StructType]]] = {}
     for field in fields:
-        located = list(_nested_structs(field.type))
-        if located:
-            structs = [struct for _, struct in located]
+        nested_structs = list(_nested_structs(field.type))
+        if nested_structs:
+            structs = [struct for _, struct in nested_structs]
             names, _ = groups.setdefault(tuple(struct.cls for struct in structs), ([], structs))
-            names.append(field.encode_name + located[0][0])
+            names.append(field.encode_name + nested_structs[0][0])
     for names, structs in groups.values():
         location = _join_path(path, " | ".join(names))
-        single = len(structs) == 1 and not structs[0].tag_field
+        is_single = len(structs) == 1 and not structs[0].tag_field
         yield from (
-            _sections(location, structs[0], section_types) if single else _variants(location, structs, section_types)
+            _sections(location, structs[0], section_types) if is_single else _variants(location, structs, section_types)
         )
 
 
@@ -113,17 +117,17 @@ def _variants(path: str, structs: Sequence[types.StructType], section_types: Map
         return field.encode_name, _describe_type(field.type), _default(field)
 
     counts = Counter(key(field) for struct in structs for field in struct.fields)
-    common = {field_key for field_key, count in counts.items() if 2 * count > len(structs)}
-    fullest = max(structs, key=lambda struct: sum(key(field) in common for field in struct.fields))
-    shared = [field for field in fullest.fields if key(field) in common]
-    others = [struct for struct in structs if not common <= set(map(key, struct.fields))]
-    if shared:
-        meaning = f"For all except `{'`, `'.join(map(_variant_label, others))}`." if others else ""
-        yield _section(path, "", fullest, shared)._replace(meaning=meaning)
-        yield from _nested_sections(path, shared, section_types)
+    common_keys = {field_key for field_key, count in counts.items() if 2 * count > len(structs)}
+    fullest_struct = max(structs, key=lambda struct: sum(key(field) in common_keys for field in struct.fields))
+    shared_fields = [field for field in fullest_struct.fields if key(field) in common_keys]
+    other_structs = [struct for struct in structs if not common_keys <= set(map(key, struct.fields))]
+    if shared_fields:
+        meaning = f"For all except `{'`, `'.join(map(_variant_label, other_structs))}`." if other_structs else ""
+        yield _section(path, "", fullest_struct, shared_fields)._replace(meaning=meaning)
+        yield from _nested_sections(path, shared_fields, section_types)
     for struct in structs:
-        own_fields = [field for field in struct.fields if key(field) not in common]
-        yield _section(path, _variant_label(struct), struct, struct.fields if struct in others else own_fields)
+        own_fields = [field for field in struct.fields if key(field) not in common_keys]
+        yield _section(path, _variant_label(struct), struct, struct.fields if struct in other_structs else own_fields)
         yield from _nested_sections(path, own_fields, section_types)
 
 
@@ -191,19 +195,21 @@ def _describe_type(field_type: types.Type) -> str:
 
 def _describe_bounds(number: types.IntType | types.FloatType) -> str:
     low, high = number.ge if number.gt is None else number.gt, number.le if number.lt is None else number.lt
-    exclusive = number.gt is not None or low == SMALLEST
+    is_exclusive = number.gt is not None or low == SMALLEST
     if low is not None and (low == SMALLEST or low <= -LARGEST):
-        low = 0 if exclusive else None
+        low = 0 if is_exclusive else None
     if high is not None and high >= MIN_HIDDEN_BOUND:
         high = None
     low_text, high_text = (f"{value:.12g}" for value in (low or 0, high or 0))
-    words = []
-    if low is not None and high is not None and not exclusive and number.lt is None:
-        words = [f" {low_text} to {high_text}"]
+    bounds = []
+    if low is not None and high is not None and not is_exclusive and number.lt is None:
+        bounds = [f" {low_text} to {high_text}"]
     else:
-        words += [f" above {low_text}" if exclusive else f" from {low_text}"] if low is not None else []
-        words += [f" below {high_text}" if number.lt is not None else f" up to {high_text}"] if high is not None else []
-    return ",".join(words) + (f", multiple of {number.multiple_of}" if number.multiple_of else "")
+        bounds += [f" above {low_text}" if is_exclusive else f" from {low_text}"] if low is not None else []
+        bounds += (
+            [f" below {high_text}" if number.lt is not None else f" up to {high_text}"] if high is not None else []
+        )
+    return ",".join(bounds) + (f", multiple of {number.multiple_of}" if number.multiple_of else "")
 
 
 def _default(field: types.Field) -> str:

@@ -42,7 +42,7 @@ MODEL_PLANT: Final = "mujoco"
 
 def write_first_rig(folder: Path, plant: str, model: Path | None = None) -> int:
     """Write the initial files to a new folder; returns the exit code."""
-    written: list[Path] = []
+    written_paths: list[Path] = []
     try:
         texts = rig_files(plant, rig_name(folder, plant), model)
     except (NoTemplate, ConfigError) as error:
@@ -52,15 +52,15 @@ def write_first_rig(folder: Path, plant: str, model: Path | None = None) -> int:
         if any(folder.iterdir()):
             return complain("init", f"'{folder}' is not empty, and files are never overwritten; choose a new folder")
         for name, text in texts.items():
-            written.append(folder / name)
-            written[-1].write_text(text, encoding="utf-8")
+            written_paths.append(folder / name)
+            written_paths[-1].write_text(text, encoding="utf-8")
     except OSError as error:
         with contextlib.suppress(OSError):  # a partially written folder would block the next attempt
-            for path in written:
+            for path in written_paths:
                 path.unlink(missing_ok=True)
         return complain("init", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
-    *names, last = sorted(texts)
-    print(f"{folder}: wrote {', '.join(names)} and {last}")
+    *names, last_name = sorted(texts)
+    print(f"{folder}: wrote {', '.join(names)} and {last_name}")
     run = shlex.quote(str(folder / "run.yaml"))
     print(f"try it on the twin: onrig run {run} --set episodes=20; then follow {folder / _README_FILE}")
     return ExitCode.OK
@@ -115,9 +115,9 @@ def _is_copied(path: Path) -> bool:
 def _adapt_to_name(texts: Mapping[str, str], name: str) -> dict[str, str]:
     """Adapt a template's files to a rig: set the name in ``rig.yaml``, add lines for a port, and complete the
     README."""
-    missing = [file for file in (_README_FILE, BENCH_FILE) if file not in texts]
-    if missing:
-        raise NoTemplate(f"the template has no {' and no '.join(missing)}")
+    missing_files = [file for file in (_README_FILE, BENCH_FILE) if file not in texts]
+    if missing_files:
+        raise NoTemplate(f"the template has no {' and no '.join(missing_files)}")
     bench = convert(parse_document(texts[BENCH_FILE], BENCH_FILE), (), Bench)
     named_texts = {**(dict(_shipped_files(bench.run)) if bench.run else {}), **texts}
     del named_texts[BENCH_FILE]
@@ -135,10 +135,10 @@ def _adapt_to_name(texts: Mapping[str, str], name: str) -> dict[str, str]:
 def _shipped_files(run: str) -> Iterator[tuple[str, str]]:
     """Return run, rig and task of a shipped configuration; the run names the other two files, next to it."""
     text = _read_shipped(run, "")
-    for part, folder in (("rig", "rigs"), ("task", "tasks")):
-        (used,) = re.findall(rf"^{part}: (.*)$", text, re.MULTILINE)
-        text = _substitute(text, rf"^{part}: .*\n", f"{part}: {part}.yaml\n")
-        yield f"{part}.yaml", _read_shipped(used, folder)
+    for section, folder in (("rig", "rigs"), ("task", "tasks")):
+        (shipped_name,) = re.findall(rf"^{section}: (.*)$", text, re.MULTILINE)
+        text = _substitute(text, rf"^{section}: .*\n", f"{section}: {section}.yaml\n")
+        yield f"{section}.yaml", _read_shipped(shipped_name, folder)
     yield "run.yaml", text
 
 
@@ -149,7 +149,7 @@ def _read_shipped(source: str, folder: str) -> str:
 
 
 def _substitute(text: str, pattern: str, replacement: str) -> str:
-    changed, count = re.subn(pattern, lambda match: replacement, text, flags=re.MULTILINE)
+    new_text, count = re.subn(pattern, lambda match: replacement, text, flags=re.MULTILINE)
     if count != 1:
         raise NoTemplate(f"the template has {count} lines that match {pattern!r}, expected one")
-    return changed
+    return new_text

@@ -164,7 +164,7 @@ If a run has ended and the device may still be armed: `onrig disarm PORT`.
 def page(about: str, bench: Bench, name: str, promise: Promise) -> str:
     """Return the README of a rig called ``name``: the template's text under this title, then the bench section."""
     source = Template(_FIRMWARE if bench.firmware else _NO_FIRMWARE).substitute(firmware=bench.firmware, name=name)
-    behind = Template(_VELOCITY_DELAY_STEP).substitute(behind=bench.behind) if bench.behind else ""
-    titled = re.sub(r"\A# .*$", f"# {name}", about.rstrip("\n"), flags=re.MULTILINE)
-    words = {"source": source, "behind": behind, "word": promise.basis, "promise": promise.sentence}
-    return f"{titled}\n" + _PAGE.substitute({**msgspec.to_builtins(bench), **words})
+    delay_step = Template(_VELOCITY_DELAY_STEP).substitute(behind=bench.behind) if bench.behind else ""
+    titled_text = re.sub(r"\A# .*$", f"# {name}", about.rstrip("\n"), flags=re.MULTILINE)
+    values = {"source": source, "behind": delay_step, "word": promise.basis, "promise": promise.sentence}
+    return f"{titled_text}\n" + _PAGE.substitute({**msgspec.to_builtins(bench), **values})

@@ -65,9 +65,9 @@ def template_of(kind: str) -> Path | None:
 def generate_files(kind: str) -> dict[str, str]:
     """Generate the files, by name, of a registered plant with its default parameters; raises NoTemplate."""
     plant = _plant_class(kind)
-    required = [f.encode_name for f in msgspec.structs.fields(plant) if f.required]
-    if required:
-        raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(required)}: use --plant blank")
+    required_names = [f.encode_name for f in msgspec.structs.fields(plant) if f.required]
+    if required_names:
+        raise NoTemplate(f"the plant '{kind}' has no default for {', '.join(required_names)}: use --plant blank")
     try:
         return _files(plant(), {"kind": kind})
     except Exception as error:  # raised by third-party code
@@ -84,15 +84,15 @@ def mujoco_model_files(model: Path) -> dict[str, str]:
         plant = Mujoco(model=str(model))
         names = _plain_names([*plant.state_names, *plant.action_names])
         plant = Mujoco(model=str(model), names=names)
-        wrapping = tuple(s.name for s in _states(plant) if s.is_angle)
+        wrapped_names = tuple(s.name for s in _states(plant) if s.is_angle)
         text = read_file(model, MAX_BYTES).decode()
     except (OSError, ValueError) as error:
         raise NoTemplate(f"{model}: {error}") from None
-    self_contained = not re.search(r"<include\b|\bfile *=", text)
-    section: dict[str, object] = {"kind": "mujoco", "model": model.name if self_contained else str(model.resolve())}
-    section |= {key: value for key, value in (("names", names), ("wrap", list(wrapping))) if value}
-    files = _files(Mujoco(model=str(model), names=names, wrap=wrapping), section)
-    return {**files, **({model.name: text} if self_contained else {})}
+    is_self_contained = not re.search(r"<include\b|\bfile *=", text)
+    section: dict[str, object] = {"kind": "mujoco", "model": model.name if is_self_contained else str(model.resolve())}
+    section |= {key: value for key, value in (("names", names), ("wrap", list(wrapped_names))) if value}
+    files = _files(Mujoco(model=str(model), names=names, wrap=wrapped_names), section)
+    return {**files, **({model.name: text} if is_self_contained else {})}
 
 
 def _plant_class(kind: str) -> type[Plant]:
@@ -105,20 +105,23 @@ def _plant_class(kind: str) -> type[Plant]:
 
 def _plain_names(names: Sequence[str]) -> dict[str, str]:
     """Return replacements for names that do not fit into a frame."""
-    changed: dict[str, str] = {}
+    replacements: dict[str, str] = {}
     for name in names:
-        plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "x"
-        if len(plain) > NAME_BYTES:
-            stem, velocity, _ = plain.partition("_velocity")
-            plain = stem[: NAME_BYTES - 4] + "_vel" if velocity else plain[:NAME_BYTES]
-        taken = [*changed.values(), *(other for other in names if other not in changed and other != name)]
+        plain_name = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "x"
+        if len(plain_name) > NAME_BYTES:
+            stem, velocity, _ = plain_name.partition("_velocity")
+            plain_name = stem[: NAME_BYTES - 4] + "_vel" if velocity else plain_name[:NAME_BYTES]
+        taken_names = [
+            *replacements.values(),
+            *(other for other in names if other not in replacements and other != name),
+        ]
         n = 1
-        while plain in taken:
+        while plain_name in taken_names:
             n += 1
-            plain = f"{plain[: NAME_BYTES - len(str(n))]}{n}"
-        if plain != name:
-            changed[name] = plain
-    return changed
+            plain_name = f"{plain_name[: NAME_BYTES - len(str(n))]}{n}"
+        if plain_name != name:
+            replacements[name] = plain_name
+    return replacements
 
 
 def _states(plant: Plant) -> list[Signal]:
@@ -126,11 +129,11 @@ def _states(plant: Plant) -> list[Signal]:
     actions.
     """
     units, spans, signals = plant.units, plant.spans, []
-    reach = _state_reach(plant)
+    magnitudes = _state_magnitudes(plant)
     for i, name in enumerate(plant.state_names):
         unit = units.get(name, "1")
         is_angle = unit == "rad" and name not in spans and i not in plant.velocities_at
-        low, high = (-math.pi, math.pi) if is_angle else spans.get(name, (-reach[i], reach[i]))
+        low, high = (-math.pi, math.pi) if is_angle else spans.get(name, (-magnitudes[i], magnitudes[i]))
         signals.append(Signal(name, unit, low, high, is_angle))
     return signals
 
@@ -140,7 +143,7 @@ def _actions(plant: Plant) -> list[Signal]:
     return [Signal(name, plant.units.get(name, "1"), *plant.spans.get(name, (-1.0, 1.0))) for name in names]
 
 
-def _state_reach(plant: Plant) -> list[float]:
+def _state_magnitudes(plant: Plant) -> list[float]:
     """Return the largest magnitude of each state under random actions, rounded up."""
     n, periods = _N_TRIALS if plant.batched else (_N_TRIALS[0] // 4, _N_TRIALS[1] // 2)
     rng, start = np.random.default_rng(0), _start(plant)
@@ -159,8 +162,8 @@ def _state_reach(plant: Plant) -> list[float]:
 
 def _start(plant: Plant) -> dict[str, float]:
     """Return the start state: 0, or the middle of a range that does not contain 0."""
-    middles = {name: 0.0 if low <= 0.0 <= high else 0.5 * (low + high) for name, (low, high) in plant.spans.items()}
-    return {name: middles.get(name, 0.0) for name in plant.state_names}
+    midpoints = {name: 0.0 if low <= 0.0 <= high else 0.5 * (low + high) for name, (low, high) in plant.spans.items()}
+    return {name: midpoints.get(name, 0.0) for name in plant.state_names}
 
 
 def _round_up(x: float) -> float:
@@ -242,7 +245,7 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
     """Generate the files of a template from a plant's states and actions."""
     states, actions = _states(plant), _actions(plant)
     velocity = states[plant.velocities_at[-1]]
-    first = next((s for i, s in enumerate(states) if i not in plant.velocities_at), states[0])
+    first_state = next((s for i, s in enumerate(states) if i not in plant.velocities_at), states[0])
     start, actuator = _start(plant), actions[0]
     values: dict[str, Any] = {
         "kind": section["kind"],
@@ -264,9 +267,9 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
         "plant": json.dumps(section),
         "start": "{" + ", ".join(f"{name}: {value:g}" for name, value in start.items()) + "}",
         "inputs": _inputs(states),
-        "first": first.name,
-        "target": f"{start[first.name]:g}",
-        "near": f"{first.weight:g}",
+        "first": first_state.name,
+        "target": f"{start[first_state.name]:g}",
+        "near": f"{first_state.weight:g}",
         "velocity": velocity.name,
         "calm": f"{0.1 * velocity.weight:g}",
         "slowest": f"{2 * velocity.low:g}",

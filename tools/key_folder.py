@@ -39,8 +39,10 @@ def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
     except KeyFault as error:
         return complain("keys", str(error), ExitCode.PREFLIGHT)
     except FileExistsError as error:
-        existing = error.filename2 or error.filename
-        return complain("keys", f"{existing}: these keys already exist and are never overwritten; choose another NAME")
+        existing_path = error.filename2 or error.filename
+        return complain(
+            "keys", f"{existing_path}: these keys already exist and are never overwritten; choose another NAME"
+        )
     except OSError as error:
         return complain("keys", f"{folder}: {error.strerror or error}")
     print(f"rig {pair_fingerprint(rig)}: copy {folder / RIG_FOLDER} to the rig (link.keys)")
@@ -51,16 +53,22 @@ def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
 def _make_first_keys(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
     """Generate the keys of a rig and its first learner; on failure, none are kept."""
     rig, learner = generate_key_pair(), generate_key_pair()
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
+    temporary_folder = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
-        for part in (temporary / RIG_FOLDER, temporary / RIG_FOLDER / LEARNERS_FOLDER, temporary / name):
-            part.mkdir(mode=0o700)
-        write_key(temporary / RIG_FOLDER / SECRET_FILE, rig, with_secret=True, owner="the rig")
-        write_key(temporary / RIG_FOLDER / LEARNERS_FOLDER / f"{name}.key", learner, with_secret=False, owner=name)
-        _write_learner(temporary / name, learner, rig, name)
-        temporary.rename(folder)
+        for subfolder in (
+            temporary_folder / RIG_FOLDER,
+            temporary_folder / RIG_FOLDER / LEARNERS_FOLDER,
+            temporary_folder / name,
+        ):
+            subfolder.mkdir(mode=0o700)
+        write_key(temporary_folder / RIG_FOLDER / SECRET_FILE, rig, with_secret=True, owner="the rig")
+        write_key(
+            temporary_folder / RIG_FOLDER / LEARNERS_FOLDER / f"{name}.key", learner, with_secret=False, owner=name
+        )
+        _write_learner(temporary_folder / name, learner, rig, name)
+        temporary_folder.rename(folder)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
         raise
     return rig, learner
 
@@ -70,13 +78,13 @@ def _make_learner_keys(folder: Path, name: str) -> tuple[KeyPair, KeyPair]:
     check_folder(folder)
     rig = load_rig_keys(folder / RIG_FOLDER).pair
     learner = generate_key_pair()
-    public = folder / RIG_FOLDER / LEARNERS_FOLDER / f"{name}.key"
-    if public.exists():
-        raise FileExistsError(17, "exists", str(public))
+    public_key_file = folder / RIG_FOLDER / LEARNERS_FOLDER / f"{name}.key"
+    if public_key_file.exists():
+        raise FileExistsError(17, "exists", str(public_key_file))
     (folder / name).mkdir(mode=0o700)
     try:
         _write_learner(folder / name, learner, rig, name)
-        write_key(public, learner, with_secret=False, owner=name)
+        write_key(public_key_file, learner, with_secret=False, owner=name)
     except BaseException:
         shutil.rmtree(folder / name, ignore_errors=True)
         raise

@@ -52,8 +52,8 @@ class LimitBar:
     stretches: list[tuple[str, float, float]] = field(default_factory=list)
     """Tuples (meaning, low, high); infinite ends extend to the edge of the plot."""
     marks: list[tuple[str, float]] = field(default_factory=list)
-    above: list[tuple[float, str]] = field(default_factory=list)
-    below: list[tuple[float, str]] = field(default_factory=list)
+    labels_above: list[tuple[float, str]] = field(default_factory=list)
+    labels_below: list[tuple[float, str]] = field(default_factory=list)
     tick_reach: tuple[float, float] | None = None
     """Range that the output can reach in one tick from its safe value."""
 
@@ -65,14 +65,14 @@ def limit_bars(config: RunConfig) -> list[LimitBar]:
 
 
 def _normaliser(low: float, high: float) -> Callable[[float], float]:
-    centre, half = 0.5 * (low + high), 0.5 * (high - low)
-    return lambda value: (value - centre) / half
+    centre, half_range = 0.5 * (low + high), 0.5 * (high - low)
+    return lambda value: (value - centre) / half_range
 
 
 def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
-    scaled = _normaliser(o.low, o.high)
+    normalise = _normaliser(o.low, o.high)
     reward = config.task.reward
-    bar = LimitBar(axis_label(o.name, o.unit), below=[(-1.0, f"{o.low:.4g}"), (1.0, f"{o.high:.4g}")])
+    bar = LimitBar(axis_label(o.name, o.unit), labels_below=[(-1.0, f"{o.low:.4g}"), (1.0, f"{o.high:.4g}")])
     envelope = config.limits.envelope.get(o.name)
     if envelope is None:
         bar.stretches.append(("range of the rig", -1.0, 1.0))
@@ -81,42 +81,42 @@ def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
         infinity = float("inf")
         bar.stretches += [
             ("the fallback acts", -infinity, infinity),
-            ("the fallback continues to act", scaled(envelope.low), scaled(envelope.high)),
-            ("the policy acts", scaled(low), scaled(high)),
+            ("the fallback continues to act", normalise(envelope.low), normalise(envelope.high)),
+            ("the policy acts", normalise(low), normalise(high)),
         ]
-        bar.above = [(scaled(v), f"{v:.4g}") for v in (envelope.low, low, high, envelope.high)]
-    bar.marks += [("the episode ends", scaled(bound)) for bound in config.task.terminate.get(o.name, ())]
+        bar.labels_above = [(normalise(v), f"{v:.4g}") for v in (envelope.low, low, high, envelope.high)]
+    bar.marks += [("the episode ends", normalise(bound)) for bound in config.task.terminate.get(o.name, ())]
     if reward.wall is not None and reward.wall.observation == o.name:
-        bar.marks += [("wall", scaled(reward.wall.low)), ("wall", scaled(reward.wall.high))]
+        bar.marks += [("wall", normalise(reward.wall.low)), ("wall", normalise(reward.wall.high))]
     starts = [start[o.name] for _, start in extreme_starts(config.task.all_starts) if o.name in start]
-    bar.marks += [("start", scaled(place)) for place in dict.fromkeys(starts)]
+    bar.marks += [("start", normalise(value)) for value in dict.fromkeys(starts)]
     target = reward.target.get(o.name)
     if target is not None:
-        bar.marks += [("target", scaled(t)) for t in ({target, -target} if o.name in reward.folded else {target})]
+        bar.marks += [("target", normalise(t)) for t in ({target, -target} if o.name in reward.folded else {target})]
     return bar
 
 
 def _actuator_bar(config: RunConfig, a: Actuator) -> LimitBar:
-    scaled = _normaliser(a.low, a.high)
+    normalise = _normaliser(a.low, a.high)
     low, high = config.limits.range.get(a.name, (a.low, a.high))
     bar = LimitBar(
         axis_label(a.name, a.unit),
-        stretches=[("range of the rig", -1.0, 1.0), ("configured range", scaled(low), scaled(high))],
-        marks=[("safe output", scaled(a.safe))],
-        below=[(-1.0, f"{a.low:.4g}"), (1.0, f"{a.high:.4g}")],
+        stretches=[("range of the rig", -1.0, 1.0), ("configured range", normalise(low), normalise(high))],
+        marks=[("safe output", normalise(a.safe))],
+        labels_below=[(-1.0, f"{a.low:.4g}"), (1.0, f"{a.high:.4g}")],
     )
     if (low, high) != (a.low, a.high):
-        bar.above = [(scaled(low), f"{low:.4g}"), (scaled(high), f"{high:.4g}")]
+        bar.labels_above = [(normalise(low), f"{low:.4g}"), (normalise(high), f"{high:.4g}")]
     rate = config.limits.rate_per_s.get(a.name)
     if rate is not None:
         step = rate * config.period_us * 1e-6
-        bar.tick_reach = scaled(max(a.safe - step, low)), scaled(min(a.safe + step, high))
+        bar.tick_reach = normalise(max(a.safe - step, low)), normalise(min(a.safe + step, high))
     return bar
 
 
 def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
     """Draw the rows from top to bottom."""
-    bounds = [abs(x) for bar in bars for _, *ends in bar.stretches for x in ends if abs(x) < _MAX_POSITION]
+    bounds = [abs(x) for bar in bars for _, *limits in bar.stretches for x in limits if abs(x) < _MAX_POSITION]
     reach = max([1.0, *bounds]) + _MARGIN
     labelled_texts: set[str] = set()
 
@@ -148,7 +148,7 @@ def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
                 mec=_edge_colour(shape, colour),
                 label=kind,
             )
-        for values, offset in ((bar.above, -0.36), (bar.below, 0.36)):
+        for values, offset in ((bar.labels_above, -0.36), (bar.labels_below, 0.36)):
             for x, text in values:
                 if abs(x) <= reach:
                     axes.text(x, row + offset, text, ha="center", va="center", fontsize=7, color="0.25")

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from onrig.learner.settings import (
+    image_problems,
     learner_settings,
     process_problem,
     rig_problems,
@@ -95,11 +96,11 @@ def replace_device(config: RunConfig, path: str) -> RunConfig:
     port, box = config.device.port, sampled_box(config)
     if box is not None and config.device.twin is not None:  # the barrier table was computed for the twin's plant
         plant = msgspec.to_builtins(nominal_plant(config, box))
-        predicted = msgspec.structs.replace(box, plant=plant)
-        config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=predicted))
+        predicted_box = msgspec.structs.replace(box, plant=plant)
+        config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=predicted_box))
     port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
-    none = {"twin": None, "transport": msgspec.UNSET, "driver": msgspec.UNSET, "attended": msgspec.UNSET}
-    device = msgspec.structs.replace(config.device, port=port, **none)
+    removed_settings = {"twin": None, "transport": msgspec.UNSET, "driver": msgspec.UNSET, "attended": msgspec.UNSET}
+    device = msgspec.structs.replace(config.device, port=port, **removed_settings)
     return msgspec.structs.replace(config, device=device)
 
 
@@ -116,9 +117,11 @@ def print_problems(error: ConfigError) -> int:
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
     """List the reasons why a remote learner cannot use this configuration."""
-    yield from _learning_findings(config)
-    yield from _rig_setting_findings(config, uses_learner=True)
+    problems = [*_learning_findings(config), *_rig_setting_findings(config, uses_learner=True)]
+    yield from problems
     yield from start_findings(config)
+    if not problems and not any(findings(config)):
+        yield from _image_policy_findings(config)
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
@@ -129,9 +132,9 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
 def _plant_checks(config: RunConfig, *, with_table: bool) -> Iterator[Finding]:
     if _uses_learner_section(config):
         yield from _learning_findings(config)
-    problems_of_twin = [*twin_findings(config)]
-    yield from problems_of_twin
-    if (box := sampled_box(config)) is not None and not problems_of_twin and not any(findings(config)):
+    twin_problems = [*twin_findings(config)]
+    yield from twin_problems
+    if (box := sampled_box(config)) is not None and not twin_problems and not any(findings(config)):
         problems = [*plant_problems(config, box)]
         if with_table and not problems:
             problems = [*table_problems(config, box)]
@@ -144,17 +147,23 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     learner = learner_settings(config.learner)
     yield from twin_warnings(config)
     if _uses_learner_section(config) and config.task.may_terminate:
-        yield from _early_end_warnings(config, learner.selected.gamma)
-    batch_steps, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
+        yield from _early_end_warnings(config, learner.algorithm_config.gamma)
+    batch_steps, steps = (
+        learner.algorithm_config.batch_steps,
+        config.episodes * episode_steps(config.task, config.rate_hz),
+    )
     if _uses_learner_section(config) and steps < batch_steps:
         path = ("learner", learner.algorithm, "steps")
         message = f"the run has {steps} steps, fewer than a batch of {batch_steps}: the policy never changes"
         yield path, f"{message}; increase the episodes or reduce the batch, at {'.'.join(path)}"
 
-    share = config.selection.write_probability
-    if _uses_learner_section(config) and not batch_steps and steps * share < learner.batch:
-        setting = "selection.write_probability" if share < 1 else "episodes"
-        message = f"the run stores about {steps * share:.3g} experiences, fewer than a batch of {learner.batch}"
+    write_probability = config.selection.write_probability
+    if _uses_learner_section(config) and not batch_steps and steps * write_probability < learner.first_update_at:
+        setting = "selection.write_probability" if write_probability < 1 else "episodes"
+        first = f"a batch of {learner.batch}"
+        if learner.first_update_at > learner.batch:
+            first = f"the {learner.first_update_at} of learner.learning_starts"
+        message = f"the run stores about {steps * write_probability:.3g} experiences, fewer than {first}"
         yield parse_path(setting), f"{message}: the policy never changes; raise {setting}, at {setting}"
 
 
@@ -180,15 +189,22 @@ def _uses_learner_section(config: RunConfig) -> bool:
 
 def _learning_findings(config: RunConfig) -> Iterator[Finding]:
     learner = learner_settings(config.learner)
-    for path, message in settings_problems(learner, lockstep=config.lockstep):
+    for path, message in settings_problems(learner):
         yield ("learner", *parse_path(path)), f"{message} at {'.'.join(('learner', path)) if path else 'learner'}"
     batch, capacity = learner.batch, _capacity(config)
+    run_length = config.episodes * episode_steps(config.task, config.rate_hz)
     if 0 < capacity < batch:
         message = (
             f"a memory of {capacity} experiences is smaller than a batch of {batch} at "
             f"learner.{learner.algorithm}.batch"
         )
         yield ("learner", learner.algorithm, "batch"), message
+    elif 0 < capacity < min(learner.first_update_at, run_length):  # a run that is too short is only warned of
+        message = f"a memory of {capacity} experiences never holds {learner.first_update_at}, so no update would follow"
+        yield (
+            ("learner", "learning_starts"),
+            f"{message}: lower it, or raise selection.capacity, at learner.learning_starts",
+        )
     for path, message in strategy_problems(learner, config.selection.strategy):
         yield parse_path(path), f"{message} at {path}"
 
@@ -201,7 +217,10 @@ def _rig_setting_findings(config: RunConfig, *, uses_learner: bool) -> Iterator[
     for path, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *parse_path(path)), f"{message} at learner.{path}"
     if uses_learner:
-        for path, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
+        for path, message in (
+            *learner.algorithm_config.run_problems(learner.algorithm, config, _capacity(config)),
+            *image_problems(learner, config.cameras, config.signals, config.selection.strategy),
+        ):
             yield parse_path(path), f"{message} at {path}"
     problem = process_problem(learner, config.exploration)
     if problem is not None and (uses_learner or learner.algorithm != type(learner)().algorithm):
@@ -217,6 +236,8 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
         for path, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
             yield parse_path(path), f"{message} at {path}"
         yield from beginning_findings(config)
+        if config.local_learner:
+            yield from _image_policy_findings(config)
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"no file '{config.policy}' at policy"
     elif config.policy is not None and not problems and not any(findings(config)):  # probing it needs a valid rig
@@ -252,8 +273,8 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
         strategy = parse_strategy(config.selection.strategy)
     except ValueError:  # reported by another check
         return
-    thinned = config.selection.write_probability < 1
-    required = required_bytes(strategy, capacity, layout_of(config), thinned=thinned)
+    is_thinned = config.selection.write_probability < 1
+    required = required_bytes(strategy, capacity, layout_of(config), is_thinned=is_thinned)
     available = machine_bytes()
     if required > available:
         name = "strategy" if config.selection.capacity is None else "capacity"
@@ -263,6 +284,22 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
             ("selection", setting),
             f"{capacity} experiences {sizes}: keep fewer (selection.capacity) at selection.{setting}",
         )
+
+
+def _image_policy_findings(config: RunConfig) -> Iterator[Finding]:
+    """Report images whose policies the admission check would refuse; their latency on this machine is ignored."""
+    learner = learner_settings(config.learner)
+    if learner.algorithm_config.image is None:
+        return
+    from onrig.learner.algorithm_exercise import untrained_policy
+    from onrig.runtime.policy.admission import Refused  # imports onnxruntime, needed only with a policy
+    from onrig.tools.evaluate import admission_verdict
+
+    verdict = admission_verdict(untrained_policy(config, learner), config)
+    if isinstance(verdict, Refused) and verdict.stage != "latency":
+        path = ("learner", learner.algorithm, "images")
+        message = f"policies of these images are refused at {verdict.stage}: {verdict.reason}"
+        yield path, f"{message}; use fewer pixels, images or units, at {'.'.join(path)}"
 
 
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:

@@ -75,9 +75,9 @@ class Machine:
 
     def usable_cpu_count(self) -> float:
         """Return the number of CPUs that this process can keep busy: the smaller of its affinity mask and its quota."""
-        allowed = len(os.sched_getaffinity(0))
+        n_allowed_cpus = len(os.sched_getaffinity(0))
         quota = self.cpu_quota()
-        return allowed if quota is None else min(allowed, quota)
+        return n_allowed_cpus if quota is None else min(n_allowed_cpus, quota)
 
     def _cpu_groups(self) -> Iterator[str]:
         """Yield the folders of the control groups (versions 1 and 2) that limit this process, including their
@@ -97,7 +97,7 @@ class Machine:
         fields = (self.text(f"{folder}/cpu.max") or "").split()  # version 2: "50000 100000", "max 100000"
         if not fields:
             fields = [self.text(f"{folder}/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
-        quota, period = (int(word) if word.isdecimal() else 0 for word in (*fields, "", "")[:2])
+        quota, period = (int(field) if field.isdecimal() else 0 for field in (*fields, "", "")[:2])
         return quota / period if quota and period else None
 
     def board(self) -> str:

@@ -24,8 +24,8 @@ class Shapes(Drawing, frozen=True, tag="shapes"):
         """Return the shapes, in a rectangle that contains them for all values of the signals."""
         names = {motion.by for shape in self.shapes for motion in shape.every_motion}
         spans = {name: (signal_of(config, name).low, signal_of(config, name).high) for name in sorted(names)}
-        draw = random.Random(0)
-        poses = [{name: draw.uniform(*span) for name, span in spans.items()} for _ in range(_N_POSES)]
+        rng = random.Random(0)
+        poses = [{name: rng.uniform(*span) for name, span in spans.items()} for _ in range(_N_POSES)]
         points = [point for pose in poses for shape in self.shapes for point in _outline(shape, pose)]
         xs, ys = zip(*(points or [(-1.0, -1.0), (1.0, 1.0)]), strict=True)
         margin = _MARGIN * max(max(xs) - min(xs), max(ys) - min(ys), 1e-9)

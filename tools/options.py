@@ -134,9 +134,9 @@ def field_docs(cls: type) -> dict[str, str]:
     for base in reversed(cls.__mro__):
         if "__annotations__" not in base.__dict__:
             continue
-        (defined,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(defined, ast.ClassDef)
-        for statement, following in zip(defined.body, defined.body[1:], strict=False):
+        (class_definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(class_definition, ast.ClassDef)
+        for statement, following in zip(class_definition.body, class_definition.body[1:], strict=False):
             match statement, following:
                 case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc)))):
                     docs[name] = one_line(doc)
@@ -181,13 +181,13 @@ def usage(verb: str, arguments: Sequence[Argument]) -> str:
 
 def _wrap_usage(line: str) -> str:
     columns = min(shutil.get_terminal_size().columns, 120)
-    words = line.replace(" [", "\n[").replace(" --", "\n--").split("\n")  # keeps an option and its value on one line
-    rows, width = [words[0]], len("usage: ")
-    for word in words[1:]:
-        if len(rows[-1]) + len(word) + 1 + width > columns:
-            rows.append(" " * width + "    " + word)
+    parts = line.replace(" [", "\n[").replace(" --", "\n--").split("\n")  # keeps an option and its value on one line
+    rows, width = [parts[0]], len("usage: ")
+    for part in parts[1:]:
+        if len(rows[-1]) + len(part) + 1 + width > columns:
+            rows.append(" " * width + "    " + part)
         else:
-            rows[-1] += f" {word}"
+            rows[-1] += f" {part}"
     return "\n".join(rows)
 
 
@@ -197,7 +197,7 @@ def _add_argument(parser: argparse.ArgumentParser, a: Argument) -> None:
     if a.type is bool:
         parser.add_argument(*names, action="store_true", help=help_)
         return
-    keywords: dict[str, Any] = {"metavar": a.value.metavar, "type": _word_parser(a), "help": help_}
+    keywords: dict[str, Any] = {"metavar": a.value.metavar, "type": _value_parser(a), "help": help_}
     if a.positional and (a.is_repeatable or not a.required):
         keywords["nargs"] = ("+" if a.required else "*") if a.is_repeatable else "?"
     elif a.is_repeatable:
@@ -209,28 +209,28 @@ def _add_argument(parser: argparse.ArgumentParser, a: Argument) -> None:
     parser.add_argument(*names, default=None if a.default is MISSING or a.is_repeatable else a.default, **keywords)
 
 
-def _word_parser(a: Argument) -> Callable[[str], object]:
+def _value_parser(a: Argument) -> Callable[[str], object]:
     """Return the function that converts a word into the argument's value; its errors are messages to the user."""
 
-    def read(word: str) -> object:
-        if a.choices and word not in a.choices:
+    def parse(text: str) -> object:
+        if a.choices and text not in a.choices:
             from onrig.runtime.config.problem import hint
 
-            raise argparse.ArgumentTypeError(f"expected {' or '.join(a.choices)}, got '{word}'{hint(word, a.choices)}")
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(a.choices)}, got '{text}'{hint(text, a.choices)}")
         try:
-            value: object = a.type(word)
+            value: object = a.type(text)
         except ValueError:
             expected = "a whole number" if a.type is int else "a number"
-            raise argparse.ArgumentTypeError(f"expected {expected}, got '{word}'") from None
+            raise argparse.ArgumentTypeError(f"expected {expected}, got '{text}'") from None
         return value
 
-    return read
+    return parse
 
 
 def description(doc: str) -> str:
     """Format a docstring's paragraphs for the terminal."""
     columns = min(shutil.get_terminal_size().columns, 120)
-    return "\n\n".join(textwrap.fill(plain(one_line(part)), columns) for part in doc.strip().split("\n\n"))
+    return "\n\n".join(textwrap.fill(plain(one_line(paragraph)), columns) for paragraph in doc.strip().split("\n\n"))
 
 
 def run_verb(verb: str, arguments: list[str]) -> int:
@@ -238,8 +238,8 @@ def run_verb(verb: str, arguments: list[str]) -> int:
     module = verb_module(verb)
     parser = parser_of(verb, module)
     values = vars(parser.parse_args(arguments))
-    repeated = {argument.name for argument in arguments_of(module.Options) if argument.is_repeatable}
-    options = module.Options(**{name: tuple(v or ()) if name in repeated else v for name, v in values.items()})
+    repeatable_names = {argument.name for argument in arguments_of(module.Options) if argument.is_repeatable}
+    options = module.Options(**{name: tuple(v or ()) if name in repeatable_names else v for name, v in values.items()})
     if getattr(options, "trust", False):
         from onrig.runtime.python_files import trust_everything
 

@@ -39,7 +39,7 @@ def chosen_plugins(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
     """Yield group and name of each registered plugin that a valid configuration chooses, including built-in ones."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
-    yield from ((registry.SAMPLERS, part.name) for part in parse_sampling(strategy.sampling).nested)
+    yield from ((registry.SAMPLERS, sampling.name) for sampling in parse_sampling(strategy.sampling).nested)
     sections: list[msgspec.Struct] = [config]
     if isinstance(config, RunConfig):
         yield registry.ALGORITHMS, learner_settings(config.learner).algorithm
@@ -73,8 +73,8 @@ def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
 
 def third_party_plugins(*configs: RunConfig | StepRun) -> list[Plugin]:
     """Return the third-party plugins of configurations, sorted by group and name."""
-    used = {choice for config in configs for choice in chosen_plugins(config)}
-    origins = ((group, name, registry.plugin_origin(group, name)) for group, name in sorted(used))
+    choices = {choice for config in configs for choice in chosen_plugins(config)}
+    origins = ((group, name, registry.plugin_origin(group, name)) for group, name in sorted(choices))
     return [Plugin(group, name, *origin) for group, name, origin in origins if origin is not None]
 
 
@@ -89,13 +89,13 @@ def plugin_difference(
     """Describe the first difference from the plugins of some groups in a ``meta.json``, in one line; None if they are
     equal or not recorded.
     """
-    present = {(plugin.group, plugin.name): plugin for plugin in plugins}
+    present_plugins = {(plugin.group, plugin.name): plugin for plugin in plugins}
     for old in msgspec.convert(meta.get(META_KEY, []), list[Plugin]):
         if old.group not in groups:
             continue
-        new = present.get((old.group, old.name))
+        new = present_plugins.get((old.group, old.name))
         if new is None or (old.version, old.sha256) != (new.version, new.sha256):
-            now = "built-in" if new is None else str(new)
+            current = "built-in" if new is None else str(new)
             plugin = f"'{old.name}' of {registry.group_key(old.group)}"
-            return f"{plugin} was {old} and is {now} here: restore the run's version"
+            return f"{plugin} was {old} and is {current} here: restore the run's version"
     return None

@@ -66,11 +66,11 @@ def evaluate(
     return _run_evaluation(_check_policy(Path(policy), name, overrides, for_twin=True), episodes, seed)
 
 
-def _run_evaluation(checked: CheckedPolicy, episodes: int, seed: int | None) -> Evaluation:
+def _run_evaluation(policy: CheckedPolicy, episodes: int, seed: int | None) -> Evaluation:
     from onrig.runtime.policy.session import PolicySession
     from onrig.tools.evaluate import evaluate as play
 
-    config, model, verdict = checked
+    config, model, verdict = policy
     if episodes < 1:
         raise Failure(f"episodes: expected at least 1, got {episodes}")
     if seed is not None and not 0 <= seed < 1 << 63:
@@ -115,8 +115,8 @@ def to_c(file: Path, out: Path) -> int:
     if out.suffix != ".c":
         return complain("policy", f"--out: expected a file whose name ends in .c, got '{out}'")
     try:
-        with open_file(file, None) as opened:
-            model = opened.read(AdmissionLimits().max_bytes + 1)
+        with open_file(file, None) as model_file:
+            model = model_file.read(AdmissionLimits().max_bytes + 1)
         source = source_of(model, c_name(out.stem))
         replace_file(out, source.text.encode())
     except ModelRefused as refusal:
@@ -249,19 +249,21 @@ def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
             stretches.append([row])
     lines = [
         (
-            f"{same[0].episode}" if len(same) == 1 else f"{same[0].episode} to {same[-1].episode}, identical",
-            f"{same[0].steps}",
-            *(_format_quantity(same[0], name) for name in quantities),
-            f"{same[0].interventions}",
+            f"{stretch[0].episode}"
+            if len(stretch) == 1
+            else f"{stretch[0].episode} to {stretch[-1].episode}, identical",
+            f"{stretch[0].steps}",
+            *(_format_quantity(stretch[0], name) for name in quantities),
+            f"{stretch[0].interventions}",
         )
-        for same in stretches
+        for stretch in stretches
     ]
     titles = [_QUANTITY_TITLES[name] for name in quantities]
     table = Table("episode", ("steps", *titles, "interventions"), tuple(lines))
     figures = []
     for name in quantities:
-        m, form = column_statistics(rows, name), _QUANTITY_FORMATS[name]
-        figures.append((_QUANTITY_TITLES[name], *(f"{value:{form}}" for value in m)))
+        statistics, number_format = column_statistics(rows, name), _QUANTITY_FORMATS[name]
+        figures.append((_QUANTITY_TITLES[name], *(f"{value:{number_format}}" for value in statistics)))
     summary = Table(f"n = {len(rows)}", ("mean", "spread", "lowest", "highest"), tuple(figures))
     scale = "normalized: 0 random, 1 reference" if "normalized" in quantities else "raw units, no task.normalization"
     return f"{table}\n\n{summary}\n\n{scale}; --json prints full precision"

@@ -99,10 +99,10 @@ def _renew_lease(
         code = ExitCode.INTERRUPTED
     except PolicyStopped as stopped:
         code, reason = (ExitCode.SAFETY if frames else ExitCode.HARDWARE), str(stopped)
-    safe = stop(session, config.rig, config.period_us, clock)
+    is_safe = stop(session, config.rig, config.period_us, clock)
     if reason:
         return complain("policy", reason, code)
-    if not safe:
+    if not is_safe:
         return complain("policy", "the device did not confirm that its outputs are safe; inspect it", ExitCode.HARDWARE)
     print(f"policy {name.hex()} acted; the device is disarmed, confirmed by a state frame")
     return code

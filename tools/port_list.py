@@ -29,10 +29,10 @@ def _print(ports: list[PortFacts], interfering_programs: Iterable[InterferingPro
     else:
         print(Table("port", ("device on USB", "serial number", "may open", "held by", "name by id"), rows(ports)))
     for kind, line in registry.load_available(registry.TRANSPORTS).items():
-        for place in line.find_addresses():
-            print(f"{kind}: {place}")
+        for address in line.find_addresses():
+            print(f"{kind}: {address}")
     for interfering_program in interfering_programs:
-        print(f"{interfering_program.does}: {interfering_program.remedy}")
+        print(f"{interfering_program.effect}: {interfering_program.remedy}")
 
 
 def as_data(port: PortFacts) -> dict[str, object]:

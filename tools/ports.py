@@ -66,8 +66,8 @@ def read_ports(machine: Machine) -> list[PortFacts]:
 
 def read_port(machine: Machine, path: str) -> PortFacts:
     """Return the facts about the port at ``path``, which may be missing."""
-    relative = path.lstrip("/")
-    device = _device_of(machine, relative)
+    relative_path = path.lstrip("/")
+    device = _device_of(machine, relative_path)
     if device is None:
         return PortFacts(path, "", "", False, False, "", None, (), False)
     file = machine.path(device)
@@ -125,15 +125,15 @@ class InterferingProgram(NamedTuple):
     """A program that claims serial ports."""
 
     name: str
-    does: str
+    effect: str
     remedy: str
 
 
 def interfering_programs(machine: Machine) -> list[InterferingProgram]:
     """Find the programs of this machine that interfere with serial ports."""
     programs = []
-    running = {machine.text(f"proc/{pid}/comm") for pid in pids(machine)}
-    if "ModemManager" in running:
+    running_programs = {machine.text(f"proc/{pid}/comm") for pid in pids(machine)}
+    if "ModemManager" in running_programs:
         remedy = (
             "sudo systemctl disable --now ModemManager, or keep it away from the rig's port with a udev rule: "
             f"{UDEV_COMMAND}"
@@ -142,7 +142,7 @@ def interfering_programs(machine: Machine) -> list[InterferingProgram]:
             InterferingProgram("modem-manager", "ModemManager probes every serial port that is plugged in", remedy)
         )
     rules = [path for path in machine.glob("usr/lib/udev/rules.d/*brltty*.rules") if not _is_masked(machine, path)]
-    if rules or "brltty" in running:
+    if rules or "brltty" in running_programs:
         masks = " ".join(f"sudo ln -s /dev/null /etc/udev/rules.d/{Path(path).name};" for path in rules)
         remedy = f"sudo apt remove brltty{f', or {masks} sudo udevadm control --reload' if masks else ''}; replug"
         description = (

@@ -51,10 +51,10 @@ class PlainProgress:
 
     def line(self) -> str:
         """Return the current progress line."""
-        share = self._done / self._total
+        fraction = self._done / self._total
         elapsed_s = self._clock() - self._start_s
-        remaining = f", about {elapsed_s * (1 - share) / share:.0f} s left" if share > 0.02 else ""
-        return f"{share:4.0%}  {self._step}{remaining}"
+        remaining = f", about {elapsed_s * (1 - fraction) / fraction:.0f} s left" if fraction > 0.02 else ""
+        return f"{fraction:4.0%}  {self._step}{remaining}"
 
     def close(self) -> None:
         """Do nothing: there is no terminal state to restore."""
@@ -104,18 +104,18 @@ def progress_for(total: float) -> Progress:
 
 
 @contextlib.contextmanager
-def show_progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
+def show_progress(task: str, total: float) -> Iterator[Callable[[float], None]]:
     """Context manager that shows the progress of one task; yields a function that receives the completed part of
     ``total``.
     """
-    so_far = 0.0
+    reported = 0.0
     with contextlib.closing(progress_for(total)) as progress:
 
         def report(done: float) -> None:
-            nonlocal so_far
-            progress.finish_step(done - so_far)
-            progress.begin_step(what)
-            so_far = done
+            nonlocal reported
+            progress.finish_step(done - reported)
+            progress.begin_step(task)
+            reported = done
 
         report(0.0)
         yield report

@@ -18,7 +18,7 @@ _MIN_PLAIN: Final = 1e-3
 _MIN_GROUPED: Final = 10_000
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration: three digits below a minute, otherwise two units (``12 µs``, ``1.25 s``, ``1 h 07 min``)."""
     minutes, remainder_s = divmod(round(seconds), 60)
     if minutes >= 60:
@@ -31,12 +31,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / scale:.3g} {unit}"
 
 
-def count(n: float) -> str:
+def format_count(n: float) -> str:
     """Format a whole number, with separated thousands from 10 000 on."""
     return f"{n:,.0f}" if abs(n) >= _MIN_GROUPED else f"{n:.0f}"
 
 
-def size(n: float) -> str:
+def format_size(n: float) -> str:
     """Format bytes in decimal multiples."""
     unit, scale = next((u, s) for u, s in reversed(_SIZE_UNITS) if n >= s or s == 1)
     return f"{n / scale:.3g} {unit}"
@@ -71,8 +71,8 @@ def format_estimate(
         power = math.floor(math.log10(largest)) if 0 < largest < _MIN_PLAIN else 0
         width = (bounds.high - bounds.low if has_interval else largest) / 10.0**power
         digits = max(0, 1 - math.floor(math.log10(width))) if width > 0 else 0
-    form = f"{'+' if signed else ''}.{min(digits, 12)}f"
-    value, low, high = (f"{v / 10.0**power:{form}}" for v in values)
+    number_format = f"{'+' if signed else ''}.{min(digits, 12)}f"
+    value, low, high = (f"{v / 10.0**power:{number_format}}" for v in values)
     text = f"{'≥ ' if at_least else ''}{value}" + (f" [{low}, {high}]" if has_interval else "")
     if power:
         text = f"({text})" if has_interval else text
@@ -82,6 +82,6 @@ def format_estimate(
 
 def format_share(n: int, trials: int) -> str:
     """Format the number of trials that reached a level, with a lower bound of the share (95 %, one-sided)."""
-    from onrig.learner.trials.intervals import share_lower_bound
+    from onrig.learner.trials.intervals import fraction_lower_bound
 
-    return f"{n} of {trials} (at least {100 * share_lower_bound(n, trials):.0f} %)"
+    return f"{n} of {trials} (at least {100 * fraction_lower_bound(n, trials):.0f} %)"

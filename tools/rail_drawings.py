@@ -68,9 +68,9 @@ class CartPole(Drawing, frozen=True, tag="cartpole"):
         tip = (-length * math.sin(zero), pivot + length * math.cos(zero))
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn, "about": (0.0, pivot), "moved_by": moved}
         swing = signal_of(config, self.angle)
-        below = max(abs(turn * (end - self.upright)) for end in (swing.low, swing.high)) > 0.5 * math.pi
+        swings_below = max(abs(turn * (end - self.upright)) for end in (swing.low, swing.high)) > 0.5 * math.pi
         return Scene(
-            (low - 0.1 * span, min(-0.1 * span, pivot - 1.15 * length if below else 0.0)),
+            (low - 0.1 * span, min(-0.1 * span, pivot - 1.15 * length if swings_below else 0.0)),
             (high + 0.1 * span, max(0.26 * span, pivot + 1.15 * length)),
             (
                 *rail(config, self.position, 0.0),
@@ -102,30 +102,39 @@ class Beam(Drawing, frozen=True, tag="beam"):
     def scene(self, config: RunConfig) -> Scene:
         """Yield stand, beam, target and ball."""
         low, high = span_of(config, self.position)
-        half, middle = 0.5 * (high - low), 0.5 * (low + high)
+        half_length, middle = 0.5 * (high - low), 0.5 * (low + high)
         tilted: dict[str, Any] = {
             "turned_by": self.angle,
             "turn": radians_per_unit(config, self.angle) * (-1.0 if self.clockwise else 1.0),
             "about": (middle, 0.0),
         }
-        stand = ((middle, 0.0), (middle - 0.12 * half, -0.4 * half), (middle + 0.12 * half, -0.4 * half))
+        stand = (
+            (middle, 0.0),
+            (middle - 0.12 * half_length, -0.4 * half_length),
+            (middle + 0.12 * half_length, -0.4 * half_length),
+        )
         goal = goal_of(config, self.position)
-        ends = tuple(((x, 0.0), (x, 0.12 * half)) for x in (low, high))
+        ends = tuple(((x, 0.0), (x, 0.12 * half_length)) for x in (low, high))
         return Scene(
-            (low - 0.15 * half, -0.55 * half),
-            (high + 0.15 * half, 0.55 * half),
+            (low - 0.15 * half_length, -0.55 * half_length),
+            (high + 0.15 * half_length, 0.55 * half_length),
             (
                 Shape(form="polygon", points=stand, colour="line"),
                 *(
-                    ring((g.value, 0.09 * half), 0.1 * half, slid_by=target_translation(g, (1.0, 0.0)), **tilted)
+                    ring(
+                        (g.value, 0.09 * half_length),
+                        0.1 * half_length,
+                        slid_by=target_translation(g, (1.0, 0.0)),
+                        **tilted,
+                    )
                     for g in (() if goal is None else (goal,))
                 ),
                 Shape(form="line", points=((low, 0.0), (high, 0.0)), width=5.0, **tilted),
                 *(Shape(form="line", points=end, width=3.0, **tilted) for end in ends),
                 Shape(
                     form="circle",
-                    points=((0.0, 0.09 * half),),
-                    radius=0.07 * half,
+                    points=((0.0, 0.09 * half_length),),
+                    radius=0.07 * half_length,
                     colour="accent",
                     slid_by={self.position: (1.0, 0.0)},
                     trail_s=TRAIL_DURATION_S,
@@ -144,7 +153,7 @@ class Track(Drawing, frozen=True, tag="track"):
 
     def scene(self, config: RunConfig) -> Scene:
         """Yield track, walls, target, ball, and the coils with their currents."""
-        low, high, walled = self._track(config)
+        low, high, has_walls = self._track(config)
         span, moved = high - low, {self.position: (1.0, 0.0)}
         actuators = [a.name for a in config.rig.actuators]
         coils: list[Shape] = []
@@ -162,7 +171,7 @@ class Track(Drawing, frozen=True, tag="track"):
                 Shape(form="text", points=((x, -0.235 * span),), value_of=name, colour="soft"),
             ]  # fmt: skip
         unit = config.rig.actuators[0].unit
-        walls = [((x, 0.0), (x, 0.13 * span)) for x in ((low - 0.03 * span, high + 0.03 * span) if walled else ())]
+        walls = [((x, 0.0), (x, 0.13 * span)) for x in ((low - 0.03 * span, high + 0.03 * span) if has_walls else ())]
         ball = 0.032 * span
         return Scene(
             (low - 0.06 * span, -0.32 * span),
@@ -170,7 +179,7 @@ class Track(Drawing, frozen=True, tag="track"):
             (
                 *coils,
                 *([text_at((0.5 * (low + high), -0.29 * span), f"squared current in {unit}", "soft")] if coils else []),
-                *rail(config, self.position, 0.0, (low, high), ends=False),
+                *rail(config, self.position, 0.0, (low, high), has_end_marks=False),
                 *(Shape(form="line", points=wall, colour="soft", width=5.0) for wall in walls),
                 *target_mark(config, self.position, 0.17 * span),
                 Shape(form="circle", points=((0.0, 1.15 * ball),), radius=ball, colour="accent", moved_by=moved,

@@ -36,8 +36,8 @@ def replay(folder: Path, tolerance: float) -> int:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return complain("replay", str(error.problems[0]))
-    if changed := plugin_difference(read_fields(folder / "meta.json"), third_party_plugins(config)):
-        return complain("replay", f"'{folder}': {changed}")
+    if difference := plugin_difference(read_fields(folder / "meta.json"), third_party_plugins(config)):
+        return complain("replay", f"'{folder}': {difference}")
     damage = print_damage("replay", folder, *LOG_PATTERNS, *POLICY_PATTERNS)
     return exit_code_with_damage(_replay(folder, config, tolerance), damage)
 
@@ -52,12 +52,12 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
         )
     verification = Verification(config, folder, tolerance)
     progress = progress_for(max(count_steps(folder), 1))
-    verified = 0
+    n_verified = 0
 
     def add_records(records: int) -> None:
-        nonlocal verified
-        verified += records
-        progress.begin_step(f"{verified} ticks")
+        nonlocal n_verified
+        n_verified += records
+        progress.begin_step(f"{n_verified} ticks")
         progress.finish_step(records)
 
     try:
@@ -104,10 +104,10 @@ def table(folder: Path, verification: Verification, counts: ItemCount) -> Table:
         ("sessions", str(verification.sessions)),
         ("episodes", ", ".join(f"{episodes[k]} {k.name.lower()}" for k in Kind if episodes[k] or k is not Kind.RESET)),
         ("ticks compared", f"{ticks.total()} ({', '.join(f'{ticks[k]} {k.name.lower()}' for k in Kind if ticks[k])})"),
-        ("ticks that differ", str(comparison.differing)),
+        ("ticks that differ", str(comparison.n_differing)),
     ]
-    by_field = {name: comparison.fields[name] for name in (*comparison.decisions, *comparison.fields)}
-    rows += [(f"  {name}", str(count)) for name, count in by_field.items()]
+    difference_counts = {name: comparison.fields[name] for name in (*comparison.decisions, *comparison.fields)}
+    rows += [(f"  {name}", str(count)) for name, count in difference_counts.items()]
     rows += [("not verified", f"{count} ticks: {reason}") for reason, count in verification.unverified.most_common()]
     rows += [("", line) for line in verification.missing]
     if counts.present < counts.expected:

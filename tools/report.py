@@ -22,7 +22,7 @@ from onrig.runtime.view.run_view import episode_columns, read_episodes, read_run
 from onrig.tools.damage import POLICY_PATTERNS, REPORT_PATTERNS, exit_code_with_damage, print_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import print_problems
-from onrig.tools.quantity import size
+from onrig.tools.quantity import format_size
 from onrig.tools.run_description import describe_bounds, describe_promise, describe_run
 from onrig.tools.run_facts import facts_from_summary
 from onrig.tools.terminal import Table, complain, draw_or_report, file_problem, folder_problem
@@ -193,14 +193,14 @@ def _episode_rows(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tup
     if not len(train.episode):
         yield "performance", "no complete episode"
         return
-    last, measure = train.score[-20:], measure_of(config.task)
-    raw = config.task.normalization is None
-    form = measure.number_format if raw else ".3f"
-    yield f"{'return, ' * raw}last 20", f"{np.mean(last):{form}} (training, {measure.scale})"
+    last_scores, measure = train.score[-20:], measure_of(config.task)
+    is_raw = config.task.normalization is None
+    number_format = measure.number_format if is_raw else ".3f"
+    yield f"{'return, ' * is_raw}last 20", f"{np.mean(last_scores):{number_format}} (training, {measure.scale})"
     best = best_stretch(train)
     if best is not None:
-        yield f"{'return, ' * raw}best 20", f"{best[0]:{form}} (training, episodes {best[1]} to {best[2]})"
-    if raw:
+        yield f"{'return, ' * is_raw}best 20", f"{best[0]:{number_format}} (training, episodes {best[1]} to {best[2]})"
+    if is_raw:
         yield "rise time", f"unknown: {RISE_LEVEL:g} is a normalised reward; set task.normalization"
         return
     rise_episode = rise_time(curve)
@@ -225,7 +225,7 @@ def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, st
     if result is None:
         yield "rule of thumb", "not applicable: the final performance is no better than that of random actions"
         return
-    memory = size(result.n_experiences * layout_of(config).row_bytes)
+    memory = format_size(result.n_experiences * layout_of(config).row_bytes)
     yield "rule of thumb", f"a memory of about {result.n_experiences} experiences ({memory})"
     yield (
         "",

@@ -65,27 +65,27 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
         run = replace_device(run, on_device)
     config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, is_new_run=False)
     config = with_resolved_origins(config, run)
-    changed = compare_configs(run, config)
-    if changed.refused:
-        differences = [str(difference) for difference in changed.refused]
+    changes = compare_configs(run, config)
+    if changes.refused:
+        differences = [str(difference) for difference in changes.refused]
         omitted = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
-        shown = "; ".join(differences[:_MAX_DIFFERENCES])
-        raise CannotResume(f"the configuration differs from that of the run in '{folder}': {shown}{omitted}")
-    recorded = find_executor(read_fields(folder / "meta.json"), RESUMES_KEY)
-    recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
-    if mismatch := difference_from_this_process(recorded):
+        listed = "; ".join(differences[:_MAX_DIFFERENCES])
+        raise CannotResume(f"the configuration differs from that of the run in '{folder}': {listed}{omitted}")
+    recorded_executor = find_executor(read_fields(folder / "meta.json"), RESUMES_KEY)
+    recorded_executor = recorded_executor or States(folder / "learner", sys.stderr.write).executor()
+    if mismatch := difference_from_this_process(recorded_executor):
         raise CannotResume(f"the run in '{folder}' was {mismatch}")
     if mismatch := plugin_difference(read_fields(folder / "meta.json"), third_party_plugins(config)):
         raise CannotResume(f"'{folder}': {mismatch}")
-    damaged = _find_damage(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
+    damaged_files = _find_damage(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
     episodes_done = _episodes_done(folder)
     if episodes_done is not None and episodes_done >= config.episodes:
         raise CannotResume(
             f"the run in '{folder}' is complete with {episodes_done} episodes; --set episodes=N extends it to N"
         )
-    if recorded is None:
+    if recorded_executor is None:
         sys.stderr.write(f"{folder}: meta.json does not name the run's executor; the run continues with {executor()}\n")
-    return Resumption(config, changed.permitted, damaged, "" if point is None else point.run)
+    return Resumption(config, changes.permitted, damaged_files, "" if point is None else point.run)
 
 
 def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned_here: bool) -> list[str]:
@@ -101,11 +101,13 @@ def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned
         name = f"learner/{state_name(evidence.counts['closed'])}"
         if state_problem := state_fault(folder / name, evidence.point.run):
             damage.append(Fault(name, state_problem, Grade.ESSENTIAL))
-    essential = [str(fault) for fault in damage if fault.grade is Grade.ESSENTIAL]
-    if essential:
-        omitted = f"; and {len(essential) - _MAX_DIFFERENCES} more" if len(essential) > _MAX_DIFFERENCES else ""
-        shown = "; ".join(essential[:_MAX_DIFFERENCES])
-        raise CannotResume(f"'{folder}' has changed since the run ended: {shown}{omitted}; restore it from a backup")
+    essential_faults = [str(fault) for fault in damage if fault.grade is Grade.ESSENTIAL]
+    if essential_faults:
+        omitted = (
+            f"; and {len(essential_faults) - _MAX_DIFFERENCES} more" if len(essential_faults) > _MAX_DIFFERENCES else ""
+        )
+        listed = "; ".join(essential_faults[:_MAX_DIFFERENCES])
+        raise CannotResume(f"'{folder}' has changed since the run ended: {listed}{omitted}; restore it from a backup")
     for fault in damage:
         consequence = ": the run ends as incomplete" if fault.grade is Grade.LOST else ""
         sys.stderr.write(f"{folder}: {fault}{consequence}\n")

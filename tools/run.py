@@ -118,10 +118,12 @@ def _warn_about_disk_space(config: RunConfig, folder: Path) -> None:
     from onrig.tools.doctor.run_needs import complete_run_bytes
 
     disk = os.statvfs(folder)
-    free, required = disk.f_bavail * disk.f_frsize, complete_run_bytes(config)
-    if free < required:
+    free_bytes, required_bytes = disk.f_bavail * disk.f_frsize, complete_run_bytes(config)
+    if free_bytes < required_bytes:
         remedy = "free some space, or see log.max_bytes and log.decimation"
-        warning = f"{free / 1e6:.0f} MB are free, but the complete run may need {required / 1e6:.0f} MB; {remedy}"
+        warning = (
+            f"{free_bytes / 1e6:.0f} MB are free, but the complete run may need {required_bytes / 1e6:.0f} MB; {remedy}"
+        )
         print(f"onrig run: {folder}: {warning}", file=sys.stderr)
 
 
@@ -140,24 +142,24 @@ def _supervise(plan: Plan, take_back: Callable[[], None]) -> int:
         if keys is not None:
             terminal.enter_context(keys)
             print(HELP, flush=True)
-        ended = supervise(plan, show, take_back, keys, signals=True)
-    if ended.code != ExitCode.OK and ended.reason not in messages:
-        print(f"onrig run: {ended.reason}", file=sys.stderr)
-    if ended.actuators:
-        _print_actuators(ended.actuators)
-    if ended.actuators or ended.code == ExitCode.INTERNAL:
+        result = supervise(plan, show, take_back, keys, signals=True)
+    if result.code != ExitCode.OK and result.reason not in messages:
+        print(f"onrig run: {result.reason}", file=sys.stderr)
+    if result.actuators:
+        _print_actuators(result.actuators)
+    if result.actuators or result.code == ExitCode.INTERNAL:
         with _ignore_interrupts():
             _conclude(plan.folder, plan.config)
-        if ended.completeness is not None:
-            print(summary_line(ended.completeness), file=sys.stdout if ended.completeness.complete else sys.stderr)
-    return ended.code
+        if result.completeness is not None:
+            print(summary_line(result.completeness), file=sys.stdout if result.completeness.complete else sys.stderr)
+    return result.code
 
 
 def _print_actuators(verdict: str) -> None:
     """Print the final state of the actuators, to stderr unless the device confirmed that they are safe."""
-    confirmed = not verdict.startswith(UNCONFIRMED_TEXT)
-    advice = "" if confirmed else "; inspect the rig, or query the device with onrig disarm PORT"
-    print(f"actuators: {verdict}{advice}", file=sys.stdout if confirmed else sys.stderr, flush=True)
+    is_confirmed = not verdict.startswith(UNCONFIRMED_TEXT)
+    advice = "" if is_confirmed else "; inspect the rig, or query the device with onrig disarm PORT"
+    print(f"actuators: {verdict}{advice}", file=sys.stdout if is_confirmed else sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

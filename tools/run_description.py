@@ -34,15 +34,15 @@ def describe_bounds(config: RunConfig) -> str:
     """Describe the envelope that the shield enforces, with the basis of each bound: the rig's promise, or the measured
     state.
     """
-    predicted, word = config.limits.predicted, promise_of(config.limits).basis
-    guaranteed = () if predicted is None else guaranteed_observations(predicted, config.limits.envelope)
+    box, promised_basis = config.limits.predicted, promise_of(config.limits).basis
+    guaranteed_names = () if box is None else guaranteed_observations(box, config.limits.envelope)
     units = {o.name: unit_text(o.unit) for o in config.rig.signals}
     bounds = []
     for name, envelope in config.limits.envelope.items():
-        basis = word if name in guaranteed else Basis.MEASURED
+        basis = promised_basis if name in guaranteed_names else Basis.MEASURED
         low, high = envelope.low, envelope.high
-        within = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
-        bounds.append(" ".join(filter(None, (name, within, units.get(name), f"({basis})"))))
+        range_text = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
+        bounds.append(" ".join(filter(None, (name, range_text, units.get(name), f"({basis})"))))
     return "; ".join(bounds) or "nothing"
 
 

@@ -19,7 +19,7 @@ from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.scoring import Measure, measure_of
 from onrig.runtime.view.reader import Figures
 from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
-from onrig.tools.quantity import count, duration, size
+from onrig.tools.quantity import format_count, format_duration, format_size
 
 WITHDRAWN_EVENT: Final = "promise_withdrawn"
 """Kind of the event that the promise was withdrawn."""
@@ -108,7 +108,7 @@ class RunFacts(NamedTuple):
             "memory": self._memory_text(),
             "learner": self._learner_text(),
             "policies": self._policies_text(),
-            "records lost": count(self.lost) if self.lost else "",
+            "records lost": format_count(self.lost) if self.lost else "",
             "actuators": self.actuators,
         }
         return {name: text for name, text in texts.items() if text}
@@ -129,11 +129,13 @@ class RunFacts(NamedTuple):
     def _ticks_text(self) -> str:
         if self.missed is None:
             return ""
-        total = "" if self.ticks is None else f"{count(self.ticks)} ticks, "
+        total = "" if self.ticks is None else f"{format_count(self.ticks)} ticks, "
         return f"{total}{_describe_counts('', self.missed, '', self.causes, suffix='missed')}"
 
     def _late_commands_text(self) -> str:
-        return "" if self.late_commands is None else f"{count(self.late_commands)} of {count(self.ticks or 0)}"
+        if self.late_commands is None:
+            return ""
+        return f"{format_count(self.late_commands)} of {format_count(self.ticks or 0)}"
 
     def _inactive_text(self) -> str:
         return "" if self.acted is None else "did not act"
@@ -141,41 +143,44 @@ class RunFacts(NamedTuple):
     @property
     def memory_fill(self) -> str:
         """Number of experiences in the memory, and its capacity."""
-        return f"{count(self.stored or 0)} of {count(self.capacity)}"
+        return f"{format_count(self.stored or 0)} of {format_count(self.capacity)}"
 
     def _memory_text(self) -> str:
         if self.stored is None:
             return ""
-        synthetic = f", {count(self.synthetic)} synthetic" if self.synthetic else ""
-        written = "" if self.inserted is None or self.inserted <= self.stored else f", {count(self.inserted)} written"
+        synthetic = f", {format_count(self.synthetic)} synthetic" if self.synthetic else ""
+        written = ""
+        if self.inserted is not None and self.inserted > self.stored:
+            written = f", {format_count(self.inserted)} written"
         return f"{self.memory_fill} experiences{synthetic}{written}" + (
-            f", {size(self.stored_bytes)}" if self.stored_bytes is not None else ""
+            f", {format_size(self.stored_bytes)}" if self.stored_bytes is not None else ""
         )
 
     def _learner_text(self) -> str:
         if self.updates is None:
             return ""
-        rate = f", {count(self.updates_per_s)}/s" if math.isfinite(self.updates_per_s) and self.updates_per_s else ""
-        return f"{count(self.updates)} updates{rate}"
+        has_rate = math.isfinite(self.updates_per_s) and self.updates_per_s
+        rate = f", {format_count(self.updates_per_s)}/s" if has_rate else ""
+        return f"{format_count(self.updates)} updates{rate}"
 
     def _policies_text(self) -> str:
         if self.offered is None:
             return ""
         not_admitted = {"refused": self.refused, "too soon": self.too_soon, "rolled back": self.rolled_back}
-        others = "".join(f", {count(n)} {name}" for name, n in not_admitted.items() if n)
-        return f"{count(self.admitted)} of {count(self.offered)} admitted{others}"
+        others = "".join(f", {format_count(n)} {name}" for name, n in not_admitted.items() if n)
+        return f"{format_count(self.admitted)} of {format_count(self.offered)} admitted{others}"
 
 
 def _describe_counts(prefix: str, n: int, unit: str, parts: Mapping[str, int], suffix: str = "") -> str:
     """Format a total and its parts: ``acted in 12 ticks: 10 predicted, 2 rate``; ``3 missed: 2 link, 1 host``."""
     units = unit + "s" * bool(unit and n != 1)
-    listed = ", ".join(f"{count(k)} {name}" for name, k in parts.items() if k)
-    return " ".join(filter(None, (prefix, count(n), units, suffix))) + (f": {listed}" if listed else "")
+    listed = ", ".join(f"{format_count(k)} {name}" for name, k in parts.items() if k)
+    return " ".join(filter(None, (prefix, format_count(n), units, suffix))) + (f": {listed}" if listed else "")
 
 
 def format_times(times: Times, names: Mapping[str, str] = PERCENTILES, between: str = ", ") -> str:
     """Format percentiles: ``p50 120 µs, p99 1.4 ms, p99.9 2 ms, max 5 ms``."""
-    return between.join(f"{names[name]} {duration(times[name] * 1e-6)}" for name in names if name in times)
+    return between.join(f"{names[name]} {format_duration(times[name] * 1e-6)}" for name in names if name in times)
 
 
 def histogram_times(histogram: CoarseHistogram) -> dict[str, float]:

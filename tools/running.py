@@ -80,9 +80,9 @@ class RunResult(NamedTuple):
 class RunFailed(Failure):
     """A fault, the device or one of the processes ended the run; ``result`` describes the end."""
 
-    def __init__(self, ended: RunResult) -> None:
-        super().__init__(f"{ended.folder}: {ended.reason}", ended.code)
-        self.result: Final = ended
+    def __init__(self, result: RunResult) -> None:
+        super().__init__(f"{result.folder}: {result.reason}", result.code)
+        self.result: Final = result
 
 
 def run(
@@ -114,12 +114,12 @@ def run(
                 stop.cause = error
 
     with open_folder(plan) as (config, take_back):
-        ended = supervise(plan._replace(config=config), show, take_back, stop)
+        result = supervise(plan._replace(config=config), show, take_back, stop)
     if stop.cause is not None:
         raise stop.cause
-    if ended.code not in (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED):
-        raise RunFailed(ended)
-    return ended
+    if result.code not in (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED):
+        raise RunFailed(result)
+    return result
 
 
 class _StopOnError(Keyboard):
@@ -162,20 +162,20 @@ def plan_run(
     line = config.device.line
     port = None if line is None else line.address
     if port is not None and isinstance(line, Serial):
-        missing = missing_port_problem(port)
-        if missing is not None:
-            raise Failure(f"{port}: {missing}", ExitCode.HARDWARE)
-        not_a_port = wrong_port_problem(port)
-        if not_a_port is not None:
-            raise Failure(f"{port}: {not_a_port}")
+        missing_problem = missing_port_problem(port)
+        if missing_problem is not None:
+            raise Failure(f"{port}: {missing_problem}", ExitCode.HARDWARE)
+        wrong_problem = wrong_port_problem(port)
+        if wrong_problem is not None:
+            raise Failure(f"{port}: {wrong_problem}")
         port = persistent_name(port)
     folder = resume or run_dir or fresh_folder(Path("runs"), Path(str(name)).resolve().stem)
     try:
-        occupied = occupied_reason(folder) if resume is None else None
+        reason = occupied_reason(folder) if resume is None else None
     except OSError as error:
         raise Failure(f"--run-dir: '{folder}' cannot be read: {error.strerror or error}") from None
-    if occupied:
-        raise Failure(f"--run-dir: '{folder}' {occupied}; choose another folder")
+    if reason:
+        raise Failure(f"--run-dir: '{folder}' {reason}; choose another folder")
     files = {} if resume is not None else _identification(str(name), overrides, config)
     plan = Plan(str(name or resume), config, folder, port, resumption, files=files)
     if problem := _start_problem(config, folder, plan.option):
@@ -256,18 +256,18 @@ def supervise(
     try:
         code, reason = supervisor.run()
     except BaseException:  # raised outside the supervisor's signal handling, or by ``show``
-        if not supervisor.started:
+        if not supervisor.has_started:
             take_back()
         raise
-    if not supervisor.started and code != ExitCode.INTERNAL:
+    if not supervisor.has_started and code != ExitCode.INTERNAL:
         take_back()  # ``reason`` has the cause; the traceback of a crash is in stderr.log
-    actuators = supervisor.actuators if supervisor.started else ""
+    actuators = supervisor.actuators if supervisor.has_started else ""
     return RunResult(plan.folder, plan.config, ExitCode(code), reason, actuators, supervisor.completeness)
 
 
 def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:
     """Reopen the folder of an ended run; returns the undo function."""
-    take_back, cut = reopen_run_folder(folder, resumption)
-    if cut:
-        print(f"{folder / 'events.jsonl'}: removed an incomplete last line ({cut} bytes)", file=sys.stderr)
+    take_back, removed_bytes = reopen_run_folder(folder, resumption)
+    if removed_bytes:
+        print(f"{folder / 'events.jsonl'}: removed an incomplete last line ({removed_bytes} bytes)", file=sys.stderr)
     return take_back

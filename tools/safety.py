@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.plants.registry import simulated
+from onrig.sim.plants.registry import plant_type_for
 from onrig.tools.load import load, print_problems
 from onrig.tools.progress import show_progress
 from onrig.tools.reports.style import RED, new_figure, save_figure, set_title
@@ -35,17 +35,22 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
 
     breaches = 0
     for name, config in zip(names, configs, strict=True):
-        for stage, run, episodes in (("the tick's core", run_core, core), ("the complete stack", run_stack, stack)):
+        for stage, run_episodes, episodes in (
+            ("the tick's core", run_core, core),
+            ("the complete stack", run_stack, stack),
+        ):
             if not episodes:
                 continue
             try:
                 with show_progress(f"{name}, {stage}", episodes) as report:
-                    campaign = run(config, episodes, seed, report)
+                    campaign = run_episodes(config, episodes, seed, report)
             except ValueError as error:
                 return complain("safety", f"{name}: {error}")
             n_breaches = sum(t.breaches for t in campaign.values())
-            worst = min(t.worst_margin for t in campaign.values())
-            print(f"{name}: {episodes} episodes through {stage}: {n_breaches} breaches, worst margin {worst:.2%}")
+            worst_margin = min(t.worst_margin for t in campaign.values())
+            print(
+                f"{name}: {episodes} episodes through {stage}: {n_breaches} breaches, worst margin {worst_margin:.2%}"
+            )
             print(table(campaign), flush=True)
             breaches += n_breaches
     return ExitCode.SAFETY if breaches else ExitCode.OK
@@ -95,8 +100,8 @@ def _panel(config: RunConfig, ax: Axes) -> None:
     box = config.limits.predicted
     if box is None:
         return
-    safe = simulated(box).safe_set(box, config.limits.setting(config.rig, config.period_us * 1e-6))
-    ax.fill_between(safe.place, safe.low, safe.high, color="#bfe3c3", label=safe.label)
+    safe = plant_type_for(box).safe_set(box, config.limits.context(config.rig, config.period_us * 1e-6))
+    ax.fill_between(safe.position, safe.low, safe.high, color="#bfe3c3", label=safe.label)
     envelope = config.limits.envelope[box.velocity]
     ax.axhline(envelope.high, color=RED, lw=1.2, label="envelope")
     ax.axhline(envelope.low, color=RED, lw=1.2)

@@ -25,14 +25,14 @@ section in a terminal. [configs/README.md](../configs/README.md) explains how th
 """
 
 
-def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
+def show(paths: Sequence[str], config: str | None, *, markdown: bool) -> int:
     """Print the settings at the given paths, or else the list of sections; returns the exit code.
 
-    ``of``: configuration whose plugin files are included.
+    ``config``: configuration whose plugin files are included.
     """
     try:
-        if of is not None:
-            load_run(of)
+        if config is not None:
+            load_run(config)
     except ConfigError as error:
         return print_problems(error)
     sections = sections_of_run(owned_sections())
@@ -43,8 +43,8 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
         print("\n".join(overview(sections)))
         return ExitCode.OK
     for path in paths:
-        selected = sections_below(sections, path)
-        if not selected:
+        matching_sections = sections_below(sections, path)
+        if not matching_sections:
             names = [s.path for s in sections] + [
                 f"{s.path}.{f.name}".removeprefix(".") for s in sections for f in s.fields
             ]
@@ -53,7 +53,9 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
             )
         print(
             "\n".join(
-                line for section in selected for line in section_lines(section, shutil.get_terminal_size().columns)
+                line
+                for section in matching_sections
+                for line in section_lines(section, shutil.get_terminal_size().columns)
             )
         )
     return ExitCode.OK
@@ -62,19 +64,19 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
 def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
     """Return the sections at and below a path; for a single setting, its section with this setting only."""
     path_parts = path.split(".")
-    matching = [
+    sections_with_depth = [
         (section, len(section.names) - len(path_parts))
         for section in sections
         if _path_matches(section.names, path_parts)
     ]
-    if deeper := [section for section, depth in matching if depth >= 0]:
-        return deeper
-    reduced = [
+    if subsections := [section for section, depth in sections_with_depth if depth >= 0]:
+        return subsections
+    parents = [
         section._replace(fields=tuple(field for field in section.fields if field.name == path_parts[-1]))
-        for section, depth in matching
+        for section, depth in sections_with_depth
         if depth == -1
     ]
-    return [section for section in reduced if section.fields or section.variant.startswith(f"{path_parts[-1]}: ")]
+    return [section for section in parents if section.fields or section.variant.startswith(f"{path_parts[-1]}: ")]
 
 
 def _path_matches(names: Sequence[str], path_parts: Sequence[str]) -> bool:
@@ -106,8 +108,8 @@ def markdown_page(sections: Sequence[Section]) -> str:
     """Return all sections as Markdown."""
     parts = [_HEAD]
     for section in sections:
-        depth = "##" if section.path.count(".") == 0 and not section.variant else "###"
-        parts.append(f"{depth} {f'`{_title(section)}`' if _title(section) else 'Top level'}\n")
+        heading_mark = "##" if section.path.count(".") == 0 and not section.variant else "###"
+        parts.append(f"{heading_mark} {f'`{_title(section)}`' if _title(section) else 'Top level'}\n")
         if section.meaning:
             parts.append(f"{section.meaning}\n")
         if section.fields:

@@ -24,7 +24,7 @@ class Fitting(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         """Describe it in one line."""
-        widths = (f"{name} ±{before:.1%} to ±{now:.1%}" for name, (before, now) in self.widths.items())
+        widths = (f"{name} ±{previous:.1%} to ±{current:.1%}" for name, (previous, current) in self.widths.items())
         return f"{self.ticks} ticks: {self.problem or ', '.join(widths) or 'no parameter is determined'}"
 
 

@@ -39,18 +39,18 @@ class StreamLost(Exception):
 class PrintableStream:
     """Text stream that escapes unprintable characters; raises StreamLost for an OSError of the underlying stream."""
 
-    def __init__(self, beneath: TextIO) -> None:
-        self.beneath = beneath
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
 
     def write(self, text: str) -> int:
         """Write text; returns its length."""
         clean = printable_lines(text)
         try:
             try:
-                self.beneath.write(clean)
+                self.stream.write(clean)
             except UnicodeEncodeError:  # for an ASCII-only terminal
-                encoding = self.beneath.encoding or "ascii"
-                self.beneath.write(clean.encode(encoding, "backslashreplace").decode(encoding))
+                encoding = self.stream.encoding or "ascii"
+                self.stream.write(clean.encode(encoding, "backslashreplace").decode(encoding))
         except OSError as error:
             raise StreamLost(error) from None
         return len(text)
@@ -58,7 +58,7 @@ class PrintableStream:
     def flush(self) -> None:
         """Flush the underlying stream."""
         try:
-            self.beneath.flush()
+            self.stream.flush()
         except OSError as error:
             raise StreamLost(error) from None
 
@@ -68,25 +68,25 @@ class PrintableStream:
             self.write(line)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self.beneath, name)
+        return getattr(self.stream, name)
 
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
     """Context manager in which standard output and standard error escape unprintable characters."""
     out, err = sys.stdout, sys.stderr
-    escaping = (cast(TextIO, PrintableStream(out)), cast(TextIO, PrintableStream(err)))
-    sys.stdout, sys.stderr = escaping
+    printable = (cast(TextIO, PrintableStream(out)), cast(TextIO, PrintableStream(err)))
+    sys.stdout, sys.stderr = printable
     try:
         yield
     finally:
-        if (sys.stdout, sys.stderr) == escaping:
+        if (sys.stdout, sys.stderr) == printable:
             sys.stdout, sys.stderr = out, err
 
 
 def drawing_stream(stream: TextIO) -> TextIO:
     """Return the underlying stream without escaping, for callers that move the cursor."""
-    return cast(TextIO, getattr(stream, "beneath", stream))
+    return cast(TextIO, getattr(stream, "stream", stream))
 
 
 _INVALID_CHOICE: Final = re.compile(r"(.*invalid choice: '(?P<given>[^']*)')(?P<rest> \(choose from (?P<known>.*)\))")
@@ -124,22 +124,25 @@ class VerbParser(argparse.ArgumentParser):
             message = f"{choice[1]}{hint(choice['given'], re.findall(_NAME_PATTERN, choice['known']))}{choice['rest']}"
         if message.startswith(_UNKNOWN_ARGUMENTS):
             message = self._unknown(message.removeprefix(_UNKNOWN_ARGUMENTS))
-        for pattern, words in _REWORDINGS:
-            message = pattern.sub(words, message)
+        for pattern, replacement in _REWORDINGS:
+            message = pattern.sub(replacement, message)
         self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}; see {self.prog} --help\n")
 
-    def _unknown(self, words: str) -> str:
+    def _unknown(self, arguments: str) -> str:
         """Return a message about unknown options or too many arguments."""
         from onrig.runtime.config.problem import hint
 
-        first, *rest = sorted(words.split(" "), key=lambda word: not word.startswith("-"))
-        option, _, value = first.partition("=")
+        first_argument, *other_arguments = sorted(
+            arguments.split(" "), key=lambda argument: not argument.startswith("-")
+        )
+        option, _, value = first_argument.partition("=")
         setting = option.strip("-").replace("-", "_")
         if not option.startswith("-"):
-            as_setting = f"; a setting is given as --set {first}" if value and self._takes_settings else ""
-            return f"too many arguments: {words}{as_setting}"
+            setting_hint = f"; a setting is given as --set {first_argument}" if value and self._takes_settings else ""
+            return f"too many arguments: {arguments}{setting_hint}"
         if self._takes_settings and setting in _SETTING_NAMES:
-            return f"unknown option {option}; a setting is given as --set {setting}={value or (rest or ['VALUE'])[0]}"
+            value = value or (other_arguments or ["VALUE"])[0]
+            return f"unknown option {option}; a setting is given as --set {setting}={value}"
         return f"unknown option {option}{hint(option, self._option_string_actions)}"
 
     @property
@@ -183,20 +186,20 @@ def file_problem(option: str, path: Path | None) -> str | None:
     if path.is_dir():
         return f"--{option}: '{path}' is a folder"
     # links are followed; pipes and terminals are not replaced
-    replaceable = not path.exists() or path.is_file()
-    writable = os.access(path.resolve().parent if replaceable else path, os.W_OK)
-    return None if writable else f"--{option}: '{path}' cannot be written: Permission denied"
+    is_replaceable = not path.exists() or path.is_file()
+    is_writable = os.access(path.resolve().parent if is_replaceable else path, os.W_OK)
+    return None if is_writable else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
 def folder_problem(option: str, path: Path | None) -> str | None:
     """Return a message if an output folder cannot be written, or None; for checks before long computations."""
     if path is None:
         return None
-    existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
-    if not existing.is_dir():
-        return f"--{option}: '{existing}' is not a folder"
-    writable = os.access(existing, os.W_OK | os.X_OK)
-    return None if writable else f"--{option}: '{path}' cannot be written: Permission denied"
+    existing_folder = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
+    if not existing_folder.is_dir():
+        return f"--{option}: '{existing_folder}' is not a folder"
+    is_writable = os.access(existing_folder, os.W_OK | os.X_OK)
+    return None if is_writable else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
 def write_json(verb: str, text: str, file: str) -> int:

@@ -14,7 +14,7 @@ from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.safety.sampled import SampledBox
 from onrig.runtime.starts import middle_start, start_list
 from onrig.sim.barrier.plants import uncertainty_deviations
-from onrig.sim.plants.registry import uncovered
+from onrig.sim.plants.registry import uncovered_deviations
 from onrig.sim.plants.trial import name_of, trial_problems
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import (
@@ -59,12 +59,15 @@ def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
     """List the mismatches between twin and rig, and the problems with results of the plant."""
     rows = start_list(config.task.all_starts)
     problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
+    if config.cameras and twin.plant.strokes((0.0,) * len(twin.plant.state_names)) is None:
+        message = "no camera can see this plant, which has no strokes: give task.inputs without images"
+        problems.append(("plant.kind", message))
     for path, message in dict.fromkeys(problems):
         yield ("device", "twin", *parse_path(path)), f"{message} at device.twin.{path}"
     if not problems and config.rate_hz >= MIN_RATE_HZ:
         start = middle_start(config.task.all_starts)
-        trial = trial_problems(twin.plant, config.rig, start, config.period_us * 1e-6, twin.substeps)
-        for message in trial:
+        problems_of_trial = trial_problems(twin.plant, config.rig, start, config.period_us * 1e-6, twin.substeps)
+        for message in problems_of_trial:
             yield ("device", "twin", "plant"), f"{message} at device.twin.plant"
 
 
@@ -87,7 +90,7 @@ def uncovered_findings(twin: TwinOptions, config: RunConfig, plants: PlantBox) -
         for message in uncertainty_deviations(twin.plant, config, plants):
             yield ("limits", "predicted", "uncertainty"), f"{message} at limits.predicted.uncertainty"
         return
-    for message in uncovered(twin.plant, plants, config.rig):
+    for message in uncovered_deviations(twin.plant, plants, config.rig):
         remedy = "describe this plant (`onrig identify` does), or set null, at limits.predicted"
         yield ("limits", "predicted"), f"{message}: {remedy}"
 
@@ -97,7 +100,7 @@ def twin_warnings(config: RunConfig) -> Iterator[Finding]:
     if config.device.twin is None:
         return
     twin = msgspec.convert(config.device.twin, TwinOptions)
-    ranges = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
+    ranges = config.limits.context(config.rig, config.period_us * 1e-6).ranges
     max_command = max(max(map(abs, bounds)) for bounds in ranges.values())
     for setting, message in twin_advice(twin, max_command, config.period_us):
         yield ("device", "twin", *parse_path(setting)), f"{message}, at device.twin.{setting}"

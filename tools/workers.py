@@ -59,8 +59,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Answer = Value | Refused | Failed
-Reply = Note | Answer
+Outcome = Value | Refused | Failed
+Reply = Note | Outcome
 _REPLY: Final = msgspec.json.Decoder(Reply)
 
 
@@ -117,13 +117,13 @@ class WorkerProcess:
     def ask(self, method: str, *arguments: object, returns: type[R]) -> R:
         """Call a method and wait for its value; raises Unavailable."""
         self.call(method, *arguments)
-        return msgspec.json.decode(self.answer(), type=returns)
+        return msgspec.json.decode(self.wait_for_value(), type=returns)
 
     def has_reply(self, within_s: float) -> bool:
         """Wait for a reply, or for the end of the process; returns False if neither happens in time."""
         return bool(select.select([self.fd], (), (), within_s)[0])
 
-    def answer(self) -> msgspec.Raw:
+    def wait_for_value(self) -> msgspec.Raw:
         """Wait for the value of the last call, or for the worker to be ready; raises Unavailable."""
         while True:
             select.select([self.fd], (), ())
@@ -149,8 +149,8 @@ class WorkerProcess:
         lines = self.stderr_lines.strip().splitlines()
         if code == -signal.SIGKILL:
             return "the worker was killed (out of memory?)"
-        manner = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return f"the worker ended {manner}: {lines[-1] if lines else 'no output'}"
+        cause = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return f"the worker ended {cause}: {lines[-1] if lines else 'no output'}"
 
     def stop(self) -> None:
         """Ask the process to end."""
@@ -216,7 +216,7 @@ class Channel:
                 self.reply(execute_call(getattr(subject, method), arguments))
 
 
-def execute_call(call: Callable[..., object], arguments: list[msgspec.Raw]) -> Answer:
+def execute_call(call: Callable[..., object], arguments: list[msgspec.Raw]) -> Outcome:
     """Call a function with JSON arguments, decoded according to its annotations."""
     hints = get_type_hints(call)
     types = [hints[name] for name in inspect.signature(call).parameters]

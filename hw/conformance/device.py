@@ -68,9 +68,9 @@ class DeviceConformance(
         hellos = {body for body in armed.wire.bodies if body[0] == MessageType.HELLO}
         assert len(hellos) == 1
         assert not armed.session.has_rebooted
-        after = armed.act(armed.latest_state(), armed.setpoint(2))
-        assert status_without_clamped(after) == Status.ARMED
-        assert after.u_start == applied_state.u_end
+        next_state = armed.act(armed.latest_state(), armed.setpoint(2))
+        assert status_without_clamped(next_state) == Status.ARMED
+        assert next_state.u_start == applied_state.u_end
         assert has_continuous_output(armed)
 
     @rules("P281", "P290", "P292", "P293", "P294", "P295", "P296", "P297")
@@ -152,13 +152,13 @@ class DeviceConformance(
 
     @rules("P243", "P316")
     def test_numbers_and_time_continue_through_configure(self, host: Host) -> None:
-        before = host.begin(self.period_us, host.long_lease)
-        after = host.begin(2 * self.period_us, host.long_lease)
-        assert after.frame > before.frame
-        assert after.t_us >= before.t_us + 2 * self.period_us
-        later = host.act(after, host.setpoint(2))
+        first_state = host.begin(self.period_us, host.long_lease)
+        second_state = host.begin(2 * self.period_us, host.long_lease)
+        assert second_state.frame > first_state.frame
+        assert second_state.t_us >= first_state.t_us + 2 * self.period_us
+        third_state = host.act(second_state, host.setpoint(2))
         states = host.wire.states
-        assert later.t_us - after.t_us == (later.frame - after.frame) * 2 * self.period_us
+        assert third_state.t_us - second_state.t_us == (third_state.frame - second_state.frame) * 2 * self.period_us
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
 
     @rules("P001", "P002", "P237")
@@ -224,16 +224,16 @@ class DeviceConformance(
 
     @rules("P317", "P318")
     def test_tighter_limits_apply_from_the_next_command_until_configure(self, armed: Host) -> None:
-        beyond, limit = armed.setpoint(2), armed.setpoint(4)
-        armed.act(armed.latest_state(), beyond)
+        outer_setpoint, limit = armed.setpoint(2), armed.setpoint(4)
+        armed.act(armed.latest_state(), outer_setpoint)
         for index, (a, b) in enumerate(zip(limit, armed.safe, strict=True)):
             armed.session.limit(index, min(a, b), max(a, b))
-        clamped = armed.act(armed.latest_state(), beyond)
+        clamped_state = armed.act(armed.latest_state(), outer_setpoint)
         assert has_continuous_output(armed)  # the command in force does not change
-        assert clamped.u_end == limit
-        assert clamped.status & Status.CLAMPED
+        assert clamped_state.u_end == limit
+        assert clamped_state.status & Status.CLAMPED
         armed.begin(self.period_us, armed.long_lease)
-        assert armed.act(armed.latest_state(), beyond).u_end == beyond
+        assert armed.act(armed.latest_state(), outer_setpoint).u_end == outer_setpoint
 
     @rules("P275", "P283", "P317")
     def test_each_limit_wider_than_the_device_limit_is_refused(self, armed: Host) -> None:
@@ -244,22 +244,22 @@ class DeviceConformance(
 
     @rules("P402", "P404")
     def test_a_command_that_does_not_answer_the_latest_frame_is_dropped(self, armed: Host) -> None:
-        wrong = armed.setpoint(2)
+        late_setpoint = armed.setpoint(2)
         for _ in range(5):
             frame = armed.act(armed.latest_state(), armed.setpoint(4)).frame
-            armed.send(*(armed.command((frame + off) % 2**32, wrong) for off in (-1, -2, 5000, 2**31)))
+            armed.send(*(armed.command((frame + offset) % 2**32, late_setpoint) for offset in (-1, -2, 5000, 2**31)))
         armed.act(armed.latest_state(), armed.setpoint(4))
-        assert all(s.u_end != wrong for s in armed.wire.states)
+        assert all(s.u_end != late_setpoint for s in armed.wire.states)
 
     @rules("P405")
     def test_only_the_first_command_for_a_frame_counts(self, armed: Host) -> None:
-        first, second = armed.setpoint(2), armed.setpoint(4)
+        first_setpoint, second_setpoint = armed.setpoint(2), armed.setpoint(4)
         state = armed.latest_state()
         for _ in range(10):
-            armed.send(armed.command(state.frame, first), armed.command(state.frame, second))
+            armed.send(armed.command(state.frame, first_setpoint), armed.command(state.frame, second_setpoint))
             state = armed.wait()
-        armed.act(armed.latest_state(), first)
-        assert all(s.u_end != second for s in armed.wire.states)
+        armed.act(armed.latest_state(), first_setpoint)
+        assert all(s.u_end != second_setpoint for s in armed.wire.states)
 
     # -- §3 states -------------------------------------------------------------------------------------------------
 

@@ -57,14 +57,16 @@ class EvaluationConformance:
     def test_an_invalid_renewal_is_dropped(self, host: Host, arm: bool) -> None:
         lease = min(host.long_lease, 100)
         state = self.configure_for_policy(host, lease, arm=arm)
-        valid, other_policy = self.renewal_body(state.frame), bytes(b ^ 1 for b in self.policy)
-        invalid = [self.renewal_body((state.frame + offset) % 2**32) for offset in (-lease, -lease - 1, 5000, 2**31)]
-        invalid += [encode_renewal(Renewal(state.frame, other_policy)), valid[:-1], valid + b"\0"]
-        host.send(*invalid, *([] if arm else [valid]))
+        valid_body, other_policy = self.renewal_body(state.frame), bytes(b ^ 1 for b in self.policy)
+        invalid_bodies = [
+            self.renewal_body((state.frame + offset) % 2**32) for offset in (-lease, -lease - 1, 5000, 2**31)
+        ]
+        invalid_bodies += [encode_renewal(Renewal(state.frame, other_policy)), valid_body[:-1], valid_body + b"\0"]
+        host.send(*invalid_bodies, *([] if arm else [valid_body]))
         # Replies arrive in order, so every frame has been processed.
         assert host.result(Op.DESCRIBE, b"\0") == Result.OK
-        later = host.fresh_state()
-        assert (later.u_start, later.u_end, later.answers) == (host.safe, host.safe, 0)
+        next_state = host.fresh_state()
+        assert (next_state.u_start, next_state.u_end, next_state.answers) == (host.safe, host.safe, 0)
 
     @rules("P417")
     def test_the_policy_does_not_act_at_another_period(self, host: Host) -> None:

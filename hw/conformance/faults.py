@@ -91,22 +91,22 @@ class FaultConformance:
 
     @rules("P220", "P301", "P306", "P310")
     def test_a_restart_is_detected_within_three_periods_and_disarms(self, host: Host) -> None:
-        last = host.begin(self.period_us, host.long_lease)
-        last = host.act(last, host.setpoint(2))
+        last_state = host.begin(self.period_us, host.long_lease)
+        last_state = host.act(last_state, host.setpoint(2))
         self.reboot()
-        since_ns = host.now_ns
+        start_ns = host.now_ns
         host.wait_for_reboot()
         if host.is_virtual:
-            assert host.now_ns - since_ns <= 3 * host.period_ns
-        host.send(host.command(last.frame, host.setpoint(2)))
+            assert host.now_ns - start_ns <= 3 * host.period_ns
+        host.send(host.command(last_state.frame, host.setpoint(2)))
         assert host.result(Op.ARM) == Result.NOT_NOW
-        host_after = host.reconnect()
-        host_after.begin(self.period_us, host_after.long_lease, arm=False)
-        first = host_after.wire.states[0]
-        assert (first.frame, first.answers, first.u_start, first.u_end) == (1, 0, host.safe, host.safe)
-        assert Status(first.status) & ~Status.FIRST == Status.SAFE
-        assert host_after.result(Op.ARM) == Result.OK
-        host_after.act(host_after.fresh_state(), host_after.setpoint(2))
+        second_host = host.reconnect()
+        second_host.begin(self.period_us, second_host.long_lease, arm=False)
+        state = second_host.wire.states[0]
+        assert (state.frame, state.answers, state.u_start, state.u_end) == (1, 0, host.safe, host.safe)
+        assert Status(state.status) & ~Status.FIRST == Status.SAFE
+        assert second_host.result(Op.ARM) == Result.OK
+        second_host.act(second_host.fresh_state(), second_host.setpoint(2))
 
     @rules("P314")
     def test_an_armed_device_latches_a_fault_when_its_host_hangs_up(self, host: Host) -> None:

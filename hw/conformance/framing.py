@@ -35,8 +35,8 @@ class FramingConformance:
 
     @rules("P106")
     def test_a_single_zero_between_two_frames_suffices(self, host: Host) -> None:
-        describe = [encode_frame(host.request(Op.DESCRIBE, b"\0")) for _ in range(2)]
-        host.send_raw(describe[0] + describe[1][1:])
+        request_frames = [encode_frame(host.request(Op.DESCRIBE, b"\0")) for _ in range(2)]
+        host.send_raw(request_frames[0] + request_frames[1][1:])
         assert len(host.replies()) == 2
 
     @rules("P107")
@@ -52,17 +52,17 @@ class FramingConformance:
         wire = encode_frame(host.request(Op.ARM))
         for index in range(1, len(wire) - 1):
             for bit in (0x01, 0x80):
-                damaged = bytearray(wire)
-                damaged[index] ^= bit
-                host.send_raw(bytes(damaged))
+                damaged_frame = bytearray(wire)
+                damaged_frame[index] ^= bit
+                host.send_raw(bytes(damaged_frame))
         assert host.replies() == []
         assert not host.sample().status & Status.ARMED
 
     @rules("P102", "P104", "P107")
     def test_the_longest_body_is_accepted_and_an_overlong_run_is_discarded(self, host: Host) -> None:
-        longest = host.request(99, bytes(MAX_BODY_BYTES - 4))
-        assert len(longest) == MAX_BODY_BYTES
-        assert host.exchange(longest).result == Result.UNKNOWN_OP
+        longest_body = host.request(99, bytes(MAX_BODY_BYTES - 4))
+        assert len(longest_body) == MAX_BODY_BYTES
+        assert host.exchange(longest_body).result == Result.UNKNOWN_OP
         for size in (255, 256, 1000):
             host.send_raw(b"\0" + b"\x02" * size + b"\0")
             assert host.replies() == []
@@ -87,10 +87,10 @@ class FramingConformance:
             assert armed.replies() == []
         # The first frame, and the last chunk read, may be incomplete.
         stream = bytes(armed.wire.raw[start:])
-        complete = re.findall(rb"\0([^\0]+)\0", stream)
-        assert len(complete) >= 10
-        assert sum(len(chunk) + 2 for chunk in complete) >= len(stream) - 256
+        complete_frames = re.findall(rb"\0([^\0]+)\0", stream)
+        assert len(complete_frames) >= 10
+        assert sum(len(chunk) + 2 for chunk in complete_frames) >= len(stream) - 256
         s, a = armed.hello.n_sensors, armed.hello.n_actuators
-        states = {len(chunk) + 2 for chunk in complete if chunk[1:2] == bytes([MessageType.STATE])}
+        states = {len(chunk) + 2 for chunk in complete_frames if chunk[1:2] == bytes([MessageType.STATE])}
         assert states == {32 + 4 * s + 8 * a}
         assert len(encode_frame(bytes(CommandLayout(a).size))) == 12 + 4 * a

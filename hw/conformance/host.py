@@ -25,9 +25,9 @@ _CHECK_REQUEST_ID_BASE: Final = 0x7000
 """Base of the request ids in checks; the session's ids start at 1."""
 
 
-def _scaled_distance(counts: int, share: float) -> int:
+def _scaled_distance(counts: int, fraction: float) -> int:
     """Scale a distance (counts), but to no less than four counts if it has as many: checks need four setpoints."""
-    return min(counts, max(round(counts * share), _N_SETPOINTS))
+    return min(counts, max(round(counts * fraction), _N_SETPOINTS))
 
 
 def _is_session_response(body: bytes) -> bool:
@@ -116,8 +116,8 @@ class Host:
     def setpoint(self, divisor: int) -> Counts:
         """A setpoint between the safe output and the farther end of the command range (2: half way)."""
         ranges = zip(self.actuators, self.command_ranges, strict=True)
-        ends = [high if high - a.safe >= a.safe - low else low for a, (low, high) in ranges]
-        return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, ends, strict=True))
+        far_limits = [high if high - a.safe >= a.safe - low else low for a, (low, high) in ranges]
+        return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, far_limits, strict=True))
 
     def opposite_setpoint(self, divisor: int) -> Counts:
         """A setpoint as far from the safe output as `setpoint`, on the opposite side, within the command ranges."""
@@ -161,9 +161,9 @@ class Host:
 
     def _pump(self, is_done: Callable[[], bool], subject: str) -> None:
         """Read until ``is_done()``.  The session reads, so that its decoder never misses part of a frame."""
-        limit_ns = self._now_ns() + _TIMEOUT_NS
+        deadline_ns = self._now_ns() + _TIMEOUT_NS
         while not is_done():
-            assert self._now_ns() < limit_ns, f"no {subject} arrived"
+            assert self._now_ns() < deadline_ns, f"no {subject} arrived"
             self.session.wait_state(self._now_ns() + _POLL_INTERVAL_NS)
 
     def act(self, state: State, values: Counts) -> State:
@@ -187,17 +187,17 @@ class Host:
 
     def wait_for_reboot(self) -> None:
         """Wait for a HELLO with another boot id; as in a run, request one after each period without a frame."""
-        limit_ns = self._now_ns() + _TIMEOUT_NS
+        deadline_ns = self._now_ns() + _TIMEOUT_NS
         while not self.session.has_rebooted:
-            assert self._now_ns() < limit_ns, "no HELLO with another boot id arrived"
+            assert self._now_ns() < deadline_ns, "no HELLO with another boot id arrived"
             if self.session.wait_state(self._now_ns() + self.period_ns) is None:
                 self.session.request_hello()
 
     def listen(self, periods: int) -> None:
         """Read all frames that arrive within a number of periods (of 10 ms each before `begin`)."""
-        until_ns = self._now_ns() + periods * (self.period_ns or 10_000_000)
-        while self._now_ns() < until_ns:
-            self.session.wait_state(until_ns)
+        end_ns = self._now_ns() + periods * (self.period_ns or 10_000_000)
+        while self._now_ns() < end_ns:
+            self.session.wait_state(end_ns)
 
     def latest_state(self) -> State:
         """Return the newest state frame read so far."""

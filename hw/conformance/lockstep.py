@@ -28,11 +28,11 @@ class LockstepConformance(DeviceConformance):
         start = armed.latest_state()
         for k in range(20):
             values: Counts = armed.setpoint(2 + k % 3)
-            before = armed.latest_state()
-            armed.session.send_command(before.frame, values)
+            latest_state = armed.latest_state()
+            armed.session.send_command(latest_state.frame, values)
             state = armed.wait()
-            assert (state.frame, state.t_us) == (before.frame + 1, before.t_us + self.period_us)
-            assert (state.answers, state.tau_us, state.u_end) == (before.frame, 0, values)
+            assert (state.frame, state.t_us) == (latest_state.frame + 1, latest_state.t_us + self.period_us)
+            assert (state.answers, state.tau_us, state.u_end) == (latest_state.frame, 0, values)
         assert len([s for s in armed.wire.states if s.frame > start.frame]) == 20
 
     @rules("P267", "P502", "P504")
@@ -42,19 +42,19 @@ class LockstepConformance(DeviceConformance):
         for _ in range(armed.long_lease + 1):
             assert armed.result(Op.DESCRIBE, b"\0") == Result.OK
         assert armed.latest_state() == state
-        after = armed.act(state, armed.setpoint(2))
-        assert after.frame == state.frame + 1
-        assert after.lease_left == armed.long_lease
+        next_state = armed.act(state, armed.setpoint(2))
+        assert next_state.frame == state.frame + 1
+        assert next_state.lease_left == armed.long_lease
 
     @rules("P506")
     def test_each_renewal_yields_one_frame_with_a_policy_action(self, host: Host) -> None:
         state = self.configure_for_policy(host, host.long_lease)
         for _ in range(20):
             host.send(self.renewal_body(state.frame))
-            later = host.wait()
-            assert (later.frame, later.t_us) == (state.frame + 1, state.t_us + self.policy_period_us)
-            assert (later.answers, later.tau_us) == (state.frame, 0)
-            state = later
+            next_state = host.wait()
+            assert (next_state.frame, next_state.t_us) == (state.frame + 1, state.t_us + self.policy_period_us)
+            assert (next_state.answers, next_state.tau_us) == (state.frame, 0)
+            state = next_state
 
     @rules("P505")
     def test_the_response_to_a_reset_precedes_its_frame(self, armed: Host) -> None:

@@ -66,13 +66,13 @@ class PacedConformance(DeviceConformance):
         durations_us: list[int] = []
         while len(durations_us) < _MAX_TRIES:
             host.begin(self.period_us, host.long_lease, arm=False)
-            request_frame, read = host.fresh_state(), len(host.wire.bodies)
+            request_frame, n_read = host.fresh_state(), len(host.wire.bodies)
             assert host.result(op, valid_payload(op, host, self.period_us)) == Result.OK
             host.fresh_state()
-            kinds = [body[0] for body in host.wire.bodies[read:]]
-            reply_frame = read + kinds.index(MessageType.RESPONSE)
-            after = next(b for b in host.wire.bodies[reply_frame:] if b[0] == MessageType.STATE)
-            durations_us.append(host.wire.layout.decode(after).t_us - request_frame.t_us)
+            kinds = [body[0] for body in host.wire.bodies[n_read:]]
+            response_index = n_read + kinds.index(MessageType.RESPONSE)
+            state_body = next(b for b in host.wire.bodies[response_index:] if b[0] == MessageType.STATE)
+            durations_us.append(host.wire.layout.decode(state_body).t_us - request_frame.t_us)
             if durations_us[-1] <= _MAX_RESPONSE_US:
                 return
         raise AssertionError(f"{op.name} took {min(durations_us)} us at best")
@@ -88,22 +88,23 @@ class PacedConformance(DeviceConformance):
     @rules("P234", "P253", "P311", "P411", "P412", "P414", "P415")
     def test_the_lease_expires_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
-        read = len(host.wire.states) - 1
+        n_read = len(host.wire.states) - 1
         host.act(host.latest_state(), host.setpoint(2))
-        fault = self.wait_until_fault(host)
-        states = [s for s in host.wire.states[read:] if s.frame <= fault.frame]
+        fault_state = self.wait_until_fault(host)
+        states = [s for s in host.wire.states[n_read:] if s.frame <= fault_state.frame]
         reply_frame = max(s.answers for s in states)
-        after = [s for s in states if s.frame > reply_frame]
-        assert len(after) == 1 + self.lease
-        assert [s.lease_left for s in after[:-1]] == list(range(self.lease, 0, -1))
-        assert {status_without_clamped(s) for s in after[:-1]} == {Status.ARMED}
-        assert {s.u_end for s in after} == {host.setpoint(2)}  # held until the sample at which the lease expired
-        assert Fault(fault.fault) is Fault.LEASE
-        assert status_without_clamped(fault) == Status.FAULT | Status.SAFE
+        later_states = [s for s in states if s.frame > reply_frame]
+        assert len(later_states) == 1 + self.lease
+        assert [s.lease_left for s in later_states[:-1]] == list(range(self.lease, 0, -1))
+        assert {status_without_clamped(s) for s in later_states[:-1]} == {Status.ARMED}
+        assert {s.u_end for s in later_states} == {host.setpoint(2)}  # held until the sample at which the lease expired
+        assert Fault(fault_state.fault) is Fault.LEASE
+        assert status_without_clamped(fault_state) == Status.FAULT | Status.SAFE
         host.wait()
-        dead = next(s for s in host.wire.states if s.frame == fault.frame + 1)
-        assert (dead.u_start, dead.u_end, dead.answers) == (host.safe, host.safe, 0)
-        assert (status_without_clamped(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
+        next_state = next(s for s in host.wire.states if s.frame == fault_state.frame + 1)
+        assert (next_state.u_start, next_state.u_end, next_state.answers) == (host.safe, host.safe, 0)
+        assert status_without_clamped(next_state) == Status.FAULT | Status.SAFE
+        assert Fault(next_state.fault) is Fault.LEASE
         assert reports_safe_truthfully(host)
 
     @rules("P422", "P423")
@@ -169,11 +170,11 @@ class PacedConformance(DeviceConformance):
             host.wait()
         assert host.result(op, m.RESET_LAYOUT.pack(1) if op == Op.RESET else b"") == Result.OK
         leases_left = [s.lease_left for s in host.wire.states if s.frame > applied_state.frame]
-        fault = self.wait_until_fault(host)
-        leases_left = [s.lease_left for s in host.wire.states if applied_state.frame <= s.frame < fault.frame]
-        renewed = max(i for i in range(len(leases_left)) if leases_left[i] == self.lease)
-        assert renewed > 0
-        assert leases_left[renewed:] == list(range(self.lease, 0, -1))
+        fault_state = self.wait_until_fault(host)
+        leases_left = [s.lease_left for s in host.wire.states if applied_state.frame <= s.frame < fault_state.frame]
+        renewal_index = max(i for i in range(len(leases_left)) if leases_left[i] == self.lease)
+        assert renewal_index > 0
+        assert leases_left[renewal_index:] == list(range(self.lease, 0, -1))
 
     @rules("P413")
     def test_every_accepted_command_renews_the_lease(self, host: Host) -> None:
@@ -186,7 +187,7 @@ class PacedConformance(DeviceConformance):
     @rules("P304", "P306", "P307", "P308", "P309", "P310", "P323")
     def test_only_clear_fault_releases_a_fault(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
-        fault = self.wait_until_fault(host)
+        fault_state = self.wait_until_fault(host)
         assert host.result(Op.ARM) == Result.NOT_NOW
         assert host.result(Op.DISARM) == Result.OK
         assert host.result(Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(self.period_us, self.lease)) == Result.OK
@@ -197,26 +198,27 @@ class PacedConformance(DeviceConformance):
         for _ in range(3):
             host.session.send_command(state.frame, host.setpoint(2))
             state = host.wait()
-        later = [s for s in host.wire.states if s.frame > fault.frame]
-        assert {Fault(s.fault) for s in later} == {Fault.LEASE}
-        assert {status_without_clamped(s) & ~Status.FIRST for s in later} == {Status.FAULT | Status.SAFE}
-        assert {s.u_end for s in later} == {host.safe}
+        later_states = [s for s in host.wire.states if s.frame > fault_state.frame]
+        assert {Fault(s.fault) for s in later_states} == {Fault.LEASE}
+        assert {status_without_clamped(s) & ~Status.FIRST for s in later_states} == {Status.FAULT | Status.SAFE}
+        assert {s.u_end for s in later_states} == {host.safe}
         assert host.result(Op.CLEAR_FAULT) == Result.OK
-        read = host.fresh_state().frame
+        first_frame = host.fresh_state().frame
         assert host.result(Op.ARM) == Result.OK
         host.wait()
-        assert {(s.fault, bool(s.status & Status.FAULT)) for s in host.wire.states if s.frame >= read} == {(0, False)}
+        states = [s for s in host.wire.states if s.frame >= first_frame]
+        assert {(s.fault, bool(s.status & Status.FAULT)) for s in states} == {(0, False)}
 
     @rules("P270")
     def test_a_repeated_arm_gets_the_stored_response_and_does_not_arm_again(self, host: Host) -> None:
         host.begin(self.period_us, self.lease, arm=False)
-        arm = host.request(Op.ARM)
-        response = host.exchange(arm)
+        arm_request = host.request(Op.ARM)
+        response = host.exchange(arm_request)
         assert response.result == Result.OK
         fault = self.wait_until_fault(host)
-        assert host.exchange(arm) == response  # although ARM would now be refused
+        assert host.exchange(arm_request) == response  # although ARM would now be refused
         assert host.replies() == []
-        assert host.exchange(arm).result == Result.NOT_NOW  # the HELLO cleared the stored response
+        assert host.exchange(arm_request).result == Result.NOT_NOW  # the HELLO cleared the stored response
         host.wait()
         assert all(not s.status & Status.ARMED for s in host.wire.states if s.frame >= fault.frame)
 

@@ -30,8 +30,8 @@ class ReplyConformance:
         self, host: Host, op: Op, arm: bool
     ) -> None:
         host.begin(self.period_us, host.long_lease, arm=arm)
-        unknown = op is Op.RESET and not host.can_reset
-        assert host.result(op, bytes(30)) == (Result.UNKNOWN_OP if unknown else Result.BAD_LENGTH)
+        is_unsupported = op is Op.RESET and not host.can_reset
+        assert host.result(op, bytes(30)) == (Result.UNKNOWN_OP if is_unsupported else Result.BAD_LENGTH)
 
     @rules("P219", "P274")
     def test_an_unknown_operation_is_refused_at_any_length(self, armed: Host) -> None:
@@ -89,20 +89,20 @@ class ReplyConformance:
     @rules("P260", "P270")
     def test_a_repeated_request_gets_the_same_response_and_is_not_executed_again(self, armed: Host) -> None:
         reset, response = self.reset_and_command(armed)
-        resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
+        n_resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
         assert armed.exchange(reset) == response
         assert armed.exchange(reset) == response
         armed.act(armed.latest_state(), armed.setpoint(4))
         assert has_continuous_output(armed)
-        assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == resets
+        assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == n_resets
 
     @rules("P213", "P271")
     def test_after_a_hello_the_same_request_is_executed_again(self, armed: Host) -> None:
         reset, response = self.reset_and_command(armed)
         assert armed.replies() == []
-        repeated = armed.exchange(reset)
-        assert repeated.result == Result.OK
-        (number,) = m.NEXT_FRAME_LAYOUT.unpack(repeated.payload)
+        second_response = armed.exchange(reset)
+        assert second_response.result == Result.OK
+        (number,) = m.NEXT_FRAME_LAYOUT.unpack(second_response.payload)
         assert number > m.NEXT_FRAME_LAYOUT.unpack(response.payload)[0]
         while armed.latest_state().frame < number:
             armed.wait()

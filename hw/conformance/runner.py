@@ -59,9 +59,9 @@ def _cases(name: str, method: Callable[..., Any]) -> Iterator[Check]:
     for rows in itertools.product(*(zip(mark.rows, mark.ids, strict=True) for mark in marks)):
         marked_rows = zip(marks, rows, strict=True)
         arguments = {key: value for mark, (row, _) in marked_rows for key, value in zip(mark.names, row, strict=True)}
-        case = ", ".join(word for _, word in rows)
-        words = name.removeprefix("test_").replace("_", " ")
-        yield Check(f"{words} [{case}]" if case else words, method.rules, name, arguments, fixtures)  # type: ignore[attr-defined]
+        case = ", ".join(case_id for _, case_id in rows)
+        title = name.removeprefix("test_").replace("_", " ")
+        yield Check(f"{title} [{case}]" if case else title, method.rules, name, arguments, fixtures)  # type: ignore[attr-defined]
 
 
 def run(device: DeviceConformance, check: Check) -> Outcome:
@@ -69,7 +69,7 @@ def run(device: DeviceConformance, check: Check) -> Outcome:
     host = device.connect()
     try:
         fixtures = {"host": lambda: host, "armed": lambda: device.configure_and_arm(host)}
-        getattr(device, check.method)(**{need: fixtures[need]() for need in check.fixtures}, **check.arguments)
+        getattr(device, check.method)(**{fixture: fixtures[fixture]() for fixture in check.fixtures}, **check.arguments)
     except CheckSkipped as reason:
         return Outcome(check, "not run", str(reason))
     except AssertionError as error:
@@ -94,9 +94,9 @@ def _describe_failure(error: AssertionError) -> str:
     return f"{message}{condition}{suffix} ({Path(frame.f_code.co_filename).name}:{line})"
 
 
-def _describe_values(condition: str, local: dict[str, Any]) -> Iterator[str]:
+def _describe_values(condition: str, local_values: dict[str, Any]) -> Iterator[str]:
     """List the values of local variables that a condition mentions, except long ones."""
-    for name, value in local.items():
+    for name, value in local_values.items():
         text = repr(value)
         if name in condition and name not in ("self", "host", "armed") and len(text) <= 400 and "<" not in text:
             yield f"{name} = {text}"

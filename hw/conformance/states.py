@@ -72,9 +72,9 @@ class StateConformance:
         if op is Op.RESET and not host.can_reset:
             raise CheckSkipped("not a simulator")
         self.bring_to(host, state)
-        refused = op is Op.ARM and state == "fault"
+        is_refused = op is Op.ARM and state == "fault"
         result = host.result(op, valid_payload(op, host, self.period_us))
-        assert result == (Result.NOT_NOW if refused else Result.OK)
+        assert result == (Result.NOT_NOW if is_refused else Result.OK)
         assert state_of(host.fresh_state()) == _STATE_AFTER[op][STATES.index(state)]
 
     @rules("P302", "P310")

@@ -126,5 +126,5 @@ def count_range(resolution: float, wrap: bool) -> tuple[int, int]:
     """Lowest and highest count of a sensor: one turn around 0 for an angle, otherwise the range of int32."""
     if not wrap:
         return INT32_MIN, INT32_MAX
-    turn = round(2.0 * math.pi / resolution)
-    return -(turn // 2), turn - turn // 2 - 1
+    counts_per_turn = round(2.0 * math.pi / resolution)
+    return -(counts_per_turn // 2), counts_per_turn - counts_per_turn // 2 - 1

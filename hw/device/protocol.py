@@ -254,8 +254,8 @@ class ProtocolDevice:
         self._output.command(command.values, command.answers, at_us, self.period_us)
 
     def _handle_request(self, body: bytes, offset_us: int) -> list[bytes]:
-        latest, response = self._last_exchange
-        if body == latest:
+        last_request, response = self._last_exchange
+        if body == last_request:
             return [response]
         try:
             request = m.decode_request(body)

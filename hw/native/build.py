@@ -90,23 +90,23 @@ def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
     if target is None:
         raise BuildError(f"no variant for the target of {shlex.join(command)} (known: {', '.join(VARIANTS)})")
     folder.mkdir(parents=True, exist_ok=True)
-    built = []
+    libraries = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
-        for variant, machine in VARIANTS[target].items():
-            flags = [*FLAGS, *(SANITIZER_FLAGS if sanitize else OPTIMISATION_FLAGS), *_flags_of(machine, command)]
+        for variant, machine_flags in VARIANTS[target].items():
+            flags = [*FLAGS, *(SANITIZER_FLAGS if sanitize else OPTIMISATION_FLAGS), *_flags_of(machine_flags, command)]
             name = f"libonrig-{variant}.so"
             objects = compile_sources(command, flags, Path(scratch))
-            link = ["-shared", *(() if sanitize else ("-s",)), *objects, "-o", f"{scratch}/{name}", "-lm"]
-            _run([*command, *flags, *link])
-            built.append(Path(scratch, name).replace(folder / name))
-    return built
+            link_arguments = ["-shared", *(() if sanitize else ("-s",)), *objects, "-o", f"{scratch}/{name}", "-lm"]
+            _run([*command, *flags, *link_arguments])
+            libraries.append(Path(scratch, name).replace(folder / name))
+    return libraries
 
 
-def _flags_of(machine: tuple[str, ...], command: list[str]) -> list[str]:
+def _flags_of(machine_flags: tuple[str, ...], command: list[str]) -> list[str]:
     """Return the flags of a variant; Zig's compiler takes a hyphen in a processor's name for the end of the name."""
-    zig = any(Path(word).name in ("zig", "ziglang") for word in command)
-    parts = [flag.partition("=") for flag in machine]
-    return [flag + sign + (name.replace("-", "_") if zig else name) for flag, sign, name in parts]
+    uses_zig = any(Path(argument).name in ("zig", "ziglang") for argument in command)
+    parts = [flag.partition("=") for flag in machine_flags]
+    return [flag + sign + (name.replace("-", "_") if uses_zig else name) for flag, sign, name in parts]
 
 
 def platform_tag(libraries: Iterable[Path]) -> str | None:

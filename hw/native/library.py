@@ -51,12 +51,12 @@ _BUILTINS: Final = ("frame_encode", "frame_decode", "network_run")
 
 def builtin(name: str, bound: bytes | None = None) -> Callable[..., Any] | None:
     """Return a library function as a Python built-in, bound to ``bound``; None without the library."""
-    loaded = library()
-    if loaded is None:
+    native_library = library()
+    if native_library is None:
         return None
-    make = ctypes.PyDLL(loaded._name).onrig_builtin  # creates a Python object, so it needs the GIL
-    make.restype = ctypes.py_object
-    function: Callable[..., Any] = make(_BUILTINS.index(name), ctypes.py_object(bound))
+    create_builtin = ctypes.PyDLL(native_library._name).onrig_builtin  # creates a Python object, so it needs the GIL
+    create_builtin.restype = ctypes.py_object
+    function: Callable[..., Any] = create_builtin(_BUILTINS.index(name), ctypes.py_object(bound))
     return function
 
 
@@ -73,17 +73,17 @@ def torch_device() -> str:
 @cache
 def library_state() -> LibraryState:
     """Return the state of the library; the first call loads it."""
-    selected = os.environ.get("ONRIG_NATIVE", "")
-    if selected == "off":
+    choice = os.environ.get("ONRIG_NATIVE", "")
+    if choice == "off":
         return LibraryState(None, "none", "switched off by ONRIG_NATIVE=off")
-    folder = Path(selected) if "/" in selected else Path(__file__).parent
+    folder = Path(choice) if "/" in choice else Path(__file__).parent
     variants = supported_variants(platform.machine(), cpu_flags())
-    if selected and "/" not in selected:
-        if selected not in variants:
+    if choice and "/" not in choice:
+        if choice not in variants:
             return LibraryState(
-                None, "none", f"ONRIG_NATIVE={selected}: this processor runs {', '.join(variants) or 'no variant'}"
+                None, "none", f"ONRIG_NATIVE={choice}: this processor runs {', '.join(variants) or 'no variant'}"
             )
-        variants = [selected]
+        variants = [choice]
     reason = f"no variant for this processor ({platform.machine()})"
     for name in variants:
         path = folder / f"libonrig-{name}.so"
@@ -91,13 +91,13 @@ def library_state() -> LibraryState:
             reason = f"not built: no {path.name} in {folder}"
             continue
         try:
-            loaded = ctypes.CDLL(str(path))
-            abi = loaded.onrig_abi()
+            candidate = ctypes.CDLL(str(path))
+            abi = candidate.onrig_abi()
         except (OSError, AttributeError) as error:
             reason = f"{path.name} cannot be loaded: {error}"
             continue
         if abi == ABI:
-            return LibraryState(loaded, name)
+            return LibraryState(candidate, name)
         reason = f"{path.name} was built from other sources (ABI {abi}, not {ABI})"
     return LibraryState(None, "none", reason)
 

@@ -41,28 +41,28 @@ def read_executor(field: object) -> Executor | None:
     """Read the field ``executor`` of a file; None if missing or invalid."""
     if not isinstance(field, Mapping):
         return None
-    kind, *more = (field.get(name, default) for name, default in (("kind", None), ("variant", ""), ("torch", "")))
-    return Executor(kind, *more) if all(isinstance(value, str) for value in (kind, *more)) else None
+    kind, *texts = (field.get(name, default) for name, default in (("kind", None), ("variant", ""), ("torch", "")))
+    return Executor(kind, *texts) if all(isinstance(value, str) for value in (kind, *texts)) else None
 
 
 def describe_difference(
-    recorded: Executor, here: Executor, available: Collection[str], unavailable_reason: str = ""
+    recorded: Executor, current: Executor, available_variants: Collection[str], unavailable_reason: str = ""
 ) -> str | None:
-    """Describe in one line how results of ``recorded`` differ from those of ``here``, and the remedy; None if equal.
+    """Describe in one line how results of ``recorded`` differ from those of ``current``, and the remedy; None if equal.
 
-    available: variants that this process can load; unavailable_reason: why it cannot load others.
+    available_variants: variants that this process can load; unavailable_reason: why it cannot load others.
     """
-    if here == recorded:
+    if current == recorded:
         return None
-    variables = [] if here.torch == recorded.torch else [f"ONRIG_TORCH={recorded.torch}"]
-    if recorded.kind != here.kind or recorded.variant != here.variant:
+    variables = [] if current.torch == recorded.torch else [f"ONRIG_TORCH={recorded.torch}"]
+    if recorded.kind != current.kind or recorded.variant != current.variant:
         variables.append(f"ONRIG_NATIVE={recorded.variant or 'off'}")
     remedy = f"put {' '.join(variables)} before the command"
-    if recorded.variant and recorded.variant not in available:
+    if recorded.variant and recorded.variant not in available_variants:
         remedy = (
             f"only a machine with {recorded} gives the same{f' ({unavailable_reason})' if unavailable_reason else ''}"
         )
-    return f"computed by {recorded}; here it would be {here}, which rounds differently: {remedy}"
+    return f"computed by {recorded}; here it would be {current}, which rounds differently: {remedy}"
 
 
 def difference_from_this_process(recorded: Executor | None) -> str | None:

@@ -109,8 +109,12 @@ def install_emulated(architecture: str, wheel: Path, system: Path, folder: Path)
     if emulator is None:
         raise MissingToolError(f"no {names[0]}: sudo apt install qemu-user-static")
     if not (system / "usr/bin/python3").exists():
-        make = f"mmdebstrap --arch={_DEBIAN[architecture]} --variant=extract --include=python3,libstdc++6 bookworm"
-        raise MissingToolError(f"no Python for {architecture}: sudo apt install mmdebstrap, then {make} {system}")
+        bootstrap_command = (
+            f"mmdebstrap --arch={_DEBIAN[architecture]} --variant=extract --include=python3,libstdc++6 bookworm"
+        )
+        raise MissingToolError(
+            f"no Python for {architecture}: sudo apt install mmdebstrap, then {bootstrap_command} {system}"
+        )
     processor = system / "proc/cpuinfo"
     if architecture == "aarch64" and not processor.exists():
         processor.parent.mkdir(exist_ok=True)
@@ -127,9 +131,9 @@ def install_emulated(architecture: str, wheel: Path, system: Path, folder: Path)
     platforms = [f"manylinux2014_{architecture}"]
     platforms += [f"manylinux_2_{k}_{architecture}" for k in range(OLDEST_GLIBC[1], int(glibc) + 1)]
     target = ["--only-binary=:all:", "--python-version", f"{major}.{minor}", "--target", str(site)]
-    target += [word for name in platforms for word in ("--platform", name)]
-    install = [*pip_command(sys.executable), "install", "--quiet", *target, str(wheel), *TEST_PACKAGES]
-    run(install, f"the installation of {wheel.name}")
+    target += [argument for name in platforms for argument in ("--platform", name)]
+    install_command = [*pip_command(sys.executable), "install", "--quiet", *target, str(wheel), *TEST_PACKAGES]
+    run(install_command, f"the installation of {wheel.name}")
     return python
 
 

@@ -49,7 +49,7 @@ class Window(NamedTuple):
     """(..., W): slots in the memory."""
     observation: NDArray[np.floating]
     """(..., W, n)"""
-    present: NDArray[np.bool_]
+    is_present: NDArray[np.bool_]
     """(..., W)"""
 
 
@@ -217,9 +217,9 @@ class UsesWholeMemory(Algorithm, Protocol):
 
 @runtime_checkable
 class ReadsFrames(Algorithm, Protocol):
-    """Algorithm that learns from images; its observations are frame numbers, oldest first."""
+    """Algorithm that may learn from images; the observations of trials are then frame numbers, oldest first."""
 
-    def bind_frames(self, read: ReadFrames) -> None:
+    def bind_frames(self, read_frames: ReadFrames) -> None:
         """Set the function that reads frames by number; called once, before the first action."""
         ...
 
@@ -272,9 +272,9 @@ def algorithm_for(
     """
     if not streams:
         raise ValueError("expected one random stream per trial, got none")
-    if settings.selected.single_action and n_actions != 1:
+    if settings.algorithm_config.single_action and n_actions != 1:
         raise ValueError(f"{settings.algorithm} supports one action dimension, got {n_actions}")
-    refer, selected = settings.effective_refer, settings.selected
-    build: Callable[..., Algorithm] = registry.import_home(selected, selected.home_of(with_refer=refer is not None))
+    refer, config = settings.effective_refer, settings.algorithm_config
+    build: Callable[..., Algorithm] = registry.import_home(config, config.home_of(with_refer=refer is not None))
     refer_arguments = () if refer is None else (refer,)
-    return build(selected, n_observations, n_actions, streams, *refer_arguments)
+    return build(config, n_observations, n_actions, streams, *refer_arguments)

@@ -27,7 +27,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.refer import BehaviourSample, PolicyDistance, Refer, policy_distance
-from onrig.learner.algorithms.refer_algorithm import MIN_STD, ReferAlgorithm, common_std, initial, inverse_softplus
+from onrig.learner.algorithms.refer_algorithm import (
+    MIN_STD,
+    ReferAlgorithm,
+    common_std,
+    initial_layer,
+    inverse_softplus,
+)
 from onrig.learner.algorithms.segments import ChunkRecords, Steps, lay_out
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
@@ -93,7 +99,7 @@ class Acer(ReferAlgorithm):
         """Initialise one trial from each of ``streams`` (policy, value, advantage, then the actions of updates)."""
         state, n, m, hidden = Layout(), n_observations, n_actions, config.hidden
         self._acer_config = config
-        self._policy, self._average = (
+        self._policy, self._average_policy = (
             Mlp(state, name, (n, *hidden, m), activation=softsign) for name in ("policy", "average")
         )
         self._std, self._average_std = common_std(state, m), common_std(state, m, "average_std")
@@ -102,19 +108,21 @@ class Acer(ReferAlgorithm):
         self._groups = (self._value.group, self._advantage.group, self._policy.group, self._std)
         rates = (config.lr, config.lr, config.policy_lr, config.policy_lr)
         self._adams = [Adam(state, group, lr=lr) for group, lr in zip(self._groups, rates, strict=True)]
-        self._sums = [state.add(f"gradient/{group.flat.name}", 1, group.flat.size) for group in self._groups]
+        self._sums = [
+            state.add(f"gradient/{group.flat_field.name}", 1, group.flat_field.size) for group in self._groups
+        ]
         super().__init__(config, refer, n, m, state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for net in (self._policy, self._value, self._advantage):
-                net.draw(row, stream, initial)
-            self._average.copy(row, self._policy)
+                net.draw(row, stream, initial_layer)
+            self._average_policy.copy(row, self._policy)
             for group in (self._std, self._average_std):
-                row[group.flat.slice] = inverse_softplus(config.std)
+                row[group.flat_field.slice] = inverse_softplus(config.std)
 
         self._values = self.forward(lambda tape, s, _: self._value(self._inputs(s)), n, 1)
         R = self._chunk_steps = min(_CHUNK_STEPS, config.batch * config.segment)
         columns = {"observation": n, "drawn": m, "acted_mean": m, "acted_std": m, "noise": (1 + config.samples) * m}
-        columns |= dict.fromkeys((*_VALUE_OUTPUTS, "error", "q_opc", "share", "annealing"), 1)
+        columns |= dict.fromkeys((*_VALUE_OUTPUTS, "error", "q_opc", "step_weight", "annealing"), 1)
         self._chunks = ChunkRecords(R, columns)
         self._evaluate, self._learn = (self._bind_trace(trace) for trace in (self._trace_values, self._trace_update))
 
@@ -137,7 +145,7 @@ class Acer(ReferAlgorithm):
         noise = chunk.fields["noise"]
         return [mean + std * noise.columns(index, index + m) for index in range(0, noise.shape[1], m)]
 
-    def _duelling(self, chunk: _Chunk, samples: Sequence[Array]) -> tuple[Array, Array]:
+    def _duelling_advantages(self, chunk: _Chunk, samples: Sequence[Array]) -> tuple[Array, Array]:
         """Return Q(s, a) - V(s), and the mean advantage of the samples."""
         mean_advantage = reduce(add, (self._action_value(chunk.x, sample) for sample in samples)) / float(len(samples))
         return self._action_value(chunk.x, chunk.fields["drawn"]) - mean_advantage, mean_advantage
@@ -148,7 +156,7 @@ class Acer(ReferAlgorithm):
 
     def _trace_values(self, tape: Tape, chunk: _Chunk) -> None:
         """Trace values of steps, and distances from the behaviour policies."""
-        advantage, _ = self._duelling(chunk, self._sample_actions(chunk)[1:])
+        advantage, _ = self._duelling_advantages(chunk, self._sample_actions(chunk)[1:])
         distance = self._policy_distance(chunk)
         for name, value in zip(_VALUE_OUTPUTS, (chunk.value, advantage, distance.rho, distance.kl), strict=True):
             tape.output(self._chunks.fields[name], value)
@@ -156,14 +164,14 @@ class Acer(ReferAlgorithm):
     def _trace_update(self, tape: Tape, chunk: _Chunk) -> None:
         """Trace accumulation of gradients, and the step after the last chunk."""
         fields = chunk.fields
-        sampled, *mean_samples = self._sample_actions(chunk)
-        advantage, mean_advantage = self._duelling(chunk, mean_samples)
+        sampled_action, *mean_samples = self._sample_actions(chunk)
+        advantage, mean_advantage = self._duelling_advantages(chunk, mean_samples)
         rho = self._policy_distance(chunk).rho
-        z = self._policy_step(chunk, sampled, self._action_value(chunk.x, sampled) - mean_advantage, rho)
+        z = self._policy_step(chunk, sampled_action, self._action_value(chunk.x, sampled_action) - mean_advantage, rho)
         loss = -fields["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * chunk.value + advantage)
         for ascent, parameter in zip(z, (chunk.mean, chunk.std), strict=True):
             loss = loss - (ascent.detach() * parameter).row_sums()
-        gradients = tape.gradient((fields["share"] * loss).sum(), self._groups)
+        gradients = tape.gradient((fields["step_weight"] * loss).sum(), self._groups)
         sums = [tape.read(field) for field in self._sums]
         with tape.section(_FIRST_CHUNK_SECTION):
             for total in sums:
@@ -174,7 +182,7 @@ class Acer(ReferAlgorithm):
         with tape.section(_LAST_CHUNK_SECTION):
             for adam, total in zip(self._adams, sums, strict=True):
                 adam.step(tape, total, annealing)
-            polyak_average(tape, self._average.group, self._policy.group, self._acer_config.tau)
+            polyak_average(tape, self._average_policy.group, self._policy.group, self._acer_config.tau)
             polyak_average(tape, self._average_std, self._std, self._acer_config.tau)
 
     def _policy_step(self, chunk: _Chunk, sampled_action: Array, advantage: Array, rho: Array) -> list[Array]:
@@ -188,12 +196,14 @@ class Acer(ReferAlgorithm):
         gain = clip(rho, 0.0, c) * (fields["q_opc"] - chunk.value.detach())
         correction = clip(1.0 - c / ratio, 0.0, float("inf")) * advantage
         g = [
-            gain * first + correction * second
-            for first, second in zip(score(fields["drawn"], mean, std), score(sampled_action, mean, std), strict=True)
+            gain * replayed_score + correction * sampled_score
+            for replayed_score, sampled_score in zip(
+                score(fields["drawn"], mean, std), score(sampled_action, mean, std), strict=True
+            )
         ]
-        average, average_std = self._average(chunk.x), softplus(tape.read(self._average_std.fields[0]))
-        second_moment = square(average_std) + square(average - mean)
-        k = [(mean - average) / square(std), 1.0 / std - second_moment / (square(std) * std)]
+        average_mean, average_std = self._average_policy(chunk.x), softplus(tape.read(self._average_std.fields[0]))
+        second_moment = square(average_std) + square(average_mean - mean)
+        k = [(mean - average_mean) / square(std), 1.0 / std - second_moment / (square(std) * std)]
         return project_step(g, k, self._acer_config.divergence)
 
     def _pack(self, batches: Minibatches) -> None:
@@ -206,26 +216,28 @@ class Acer(ReferAlgorithm):
         segments = self._memory.segments_around(slots, self._acer_config.segment)
         weight = np.ones(slots.shape) if batches.weights is None else batches.weights[k]
         steps = lay_out(segments, slots, weight, self._chunk_steps)
-        ends = self._end_values(segments.last_slots)
+        end_values = self._end_values(segments.last_slots)
         chunks, reward = self._chunks, self._pack_steps(steps)
         self._evaluate(self.rows, chunks.rows, None)
         value, advantage, rho, kl = map(chunks.read, _VALUE_OUTPUTS)
-        stored_index = np.nonzero(steps.present)[0], steps.slots[steps.present]
-        refer.record(stored_index, rho[steps.present], kl[steps.present])
+        stored_index = np.nonzero(steps.is_present)[0], steps.slots[steps.is_present]
+        refer.record(stored_index, rho[steps.is_present], kl[steps.is_present])
         q_ret, q_opc = (
-            steps.retrace(reward, value, advantage, ratio, ends, self._config.gamma)
+            steps.retrace(reward, value, advantage, ratio, end_values, self._config.gamma)
             for ratio in (np.minimum(1.0, rho) ** (1.0 / self._m), np.ones_like(rho))
         )
         error = q_ret - (value + advantage)
-        chunks.write(error=error, q_opc=q_opc, share=steps.share, annealing=np.full(error.shape, refer.annealing))
+        chunks.write(
+            error=error, q_opc=q_opc, step_weight=steps.step_weight, annealing=np.full(error.shape, refer.annealing)
+        )
         sections = np.zeros(chunks.rows.shape[1], np.uint32)
         sections[0] |= 1 << _FIRST_CHUNK_SECTION
         sections[-1] |= 1 << _LAST_CHUNK_SECTION
         self._learn(self.rows, chunks.rows, sections)
         refer.count_update()
-        td, target = (np.take_along_axis(column, steps.drawn, axis=1) for column in (error, q_ret))
-        drawn_index = np.arange(self.trials)[:, None], slots
-        return td.astype(np.float32), target.astype(np.float32), refer.far[drawn_index], refer.kl[drawn_index]
+        td, target = (np.take_along_axis(column, steps.drawn_indices, axis=1) for column in (error, q_ret))
+        memory_index = np.arange(self.trials)[:, None], slots
+        return td.astype(np.float32), target.astype(np.float32), refer.far[memory_index], refer.kl[memory_index]
 
     def _pack_steps(self, steps: Steps) -> Values:
         """Write steps into records, and return their scaled rewards (S, N)."""
@@ -234,7 +246,7 @@ class Acer(ReferAlgorithm):
         behaviour = batch.behaviour
         assert behaviour is not None
         noise = np.zeros((*steps.slots.shape, 1 + self._acer_config.samples, self._m))
-        for trial_noise, stream, n in zip(noise, self._streams, steps.present.sum(axis=1).tolist(), strict=True):
+        for trial_noise, stream, n in zip(noise, self._streams, steps.is_present.sum(axis=1).tolist(), strict=True):
             trial_noise[:n] = stream.standard_normal((1 + self._acer_config.samples, n, self._m)).swapaxes(0, 1)
         self._chunks.begin(self.trials, steps.slots.shape[1], self.executor.dtype)
         self._chunks.write(

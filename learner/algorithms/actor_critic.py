@@ -37,15 +37,15 @@ MEAN_GAIN: Final = 0.01
 
 
 def initial_layer(
-    stream: np.random.Generator, inputs: int, outputs: int, last: bool, *, initial: str, last_gain: float
+    stream: np.random.Generator, inputs: int, outputs: int, is_last: bool, *, scheme: str, output_gain: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights as ``OnPolicyConfig.initial`` specifies, scaled by ``last_gain`` in the last layer; biases are 0."""
+    """Draw weights by ``scheme`` (``OnPolicyConfig.initial``), times ``output_gain`` in the last layer; zero biases."""
     normals = stream.standard_normal((inputs, outputs))
-    if initial == "normc":
+    if scheme == "normc":
         weights = normals / np.sqrt(np.square(normals).sum(axis=0, keepdims=True))
     else:
-        weights = _orthogonal(normals) * (1.0 if last else 2.0**0.5)
-    return weights * (last_gain if last else 1.0), np.zeros(outputs)
+        weights = _orthogonal(normals) * (1.0 if is_last else 2.0**0.5)
+    return weights * (output_gain if is_last else 1.0), np.zeros(outputs)
 
 
 def _orthogonal(normals: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -159,8 +159,8 @@ class ActorCritic(TracedAlgorithm):
         super().__init__(state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for net, gain in ((self._mean, MEAN_GAIN), (self._value, 1.0)):
-                net.draw(row, stream, partial(initial_layer, initial=config.initial, last_gain=gain))
-            row[self._log_std.flat.slice] = config.log_std
+                net.draw(row, stream, partial(initial_layer, scheme=config.initial, output_gain=gain))
+            row[self._log_std.flat_field.slice] = config.log_std
         self._on_policy_config: Final = config
         self._filter: Final = Filter(len(streams), n)
         self._mean_actions = self.forward(lambda tape, x, _: clip(self._mean(x), -1.0, 1.0), n, m)
@@ -198,7 +198,7 @@ class ActorCritic(TracedAlgorithm):
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
         """Copy out the standard deviation of one trial's policy, the same in all states: (m,)."""
-        std: NDArray[np.floating] = np.exp(self.rows[trial, self._log_std.flat.slice])
+        std: NDArray[np.floating] = np.exp(self.rows[trial, self._log_std.flat_field.slice])
         return std
 
     def actor_filter(self, trial: int) -> InputFilter | None:
@@ -212,9 +212,9 @@ class ActorCritic(TracedAlgorithm):
     def _compute_statistics(self, batch: PolicyBatch) -> BatchStatistics:
         """Return the statistics of a batch under the present policies; raises ValueError for another size."""
         config, (S, K, T) = self._on_policy_config, batch.reward.shape
-        expected = self.trials, config.actors, config.steps // config.actors
-        if batch.reward.shape != expected:
-            raise ValueError(f"expected a batch of {expected} experiences, got {(S, K, T)}")
+        expected_shape = self.trials, config.actors, config.steps // config.actors
+        if batch.reward.shape != expected_shape:
+            raise ValueError(f"expected a batch of {expected_shape} experiences, got {(S, K, T)}")
         observation, next_observation, drawn = (
             field.reshape(S, K * T, -1) for field in (batch.observation, batch.next_observation, batch.drawn)
         )
@@ -229,9 +229,9 @@ class ActorCritic(TracedAlgorithm):
         advantage = generalised_advantages(error, is_end, config.gamma, config.gae_lambda)
         target = advantage + value
         if self._standardises_batch:
-            flat = advantage.reshape(S, -1)
-            flat = (flat - flat.mean(axis=1, keepdims=True)) / np.maximum(flat.std(axis=1, keepdims=True), 1e-8)
-            advantage = flat.reshape(S, K, T)
+            a = advantage.reshape(S, -1)
+            a = (a - a.mean(axis=1, keepdims=True)) / np.maximum(a.std(axis=1, keepdims=True), 1e-8)
+            advantage = a.reshape(S, K, T)
         log_pi = np.where(batch.deviates, np.inf, log_pi)
         fields = batch.observation, batch.drawn, log_pi, advantage, target
         return BatchStatistics(*(field.astype(np.float32) for field in fields))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import Dropout, minimum, stack
-from onrig.learner.tape.networks import BatchNormalised, LayerNormalised, Mlp, fan_in_uniform
+from onrig.learner.tape.networks import BatchNormalised, ImageMlp, LayerNormalised, Mlp, fan_in_uniform
 from onrig.learner.tape.operations import N_SEEDS
 from onrig.learner.tape.optimiser import Adam, polyak_average
 from onrig.learner.tape.spaces import Group, Layout
@@ -32,7 +32,7 @@ class Critics:
 
     def __init__(self, state: Layout, config: SacConfig, inputs: int) -> None:
         self._config: Final = config
-        self._options: Final = config.resolved
+        self._options: Final = config.resolved_options
         options = self._options
         self.indices: Final = range(1, options.critics + 1)
         has_targets = options.targets == "averaged"
@@ -43,9 +43,11 @@ class Critics:
 
     def _net(self, state: Layout, name: str, inputs: int) -> Mlp:
         sizes, kind = (inputs, *self._config.hidden, 1), self._options.normalization
+        if self._config.image is not None:
+            return ImageMlp(state, name, sizes, self._config.image)
         if kind == "batch":
             return BatchNormalised(state, name, sizes)
-        return LayerNormalised(state, name, sizes, normalised=kind == "layer")
+        return LayerNormalised(state, name, sizes, is_normalised=kind == "layer")
 
     def optimisers(self, state: Layout) -> list[Adam]:
         """Add an optimiser for each critic."""
@@ -116,7 +118,7 @@ class Critics:
 
 def adam(state: Layout, group: Group, config: SacConfig) -> Adam:
     """Add the optimiser of a group."""
-    return Adam(state, group, lr=config.lr, betas=(config.resolved.beta1, 0.999))
+    return Adam(state, group, lr=config.lr, betas=(config.resolved_options.beta1, 0.999))
 
 
 def total(values: Sequence[Array]) -> Array:

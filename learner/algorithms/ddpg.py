@@ -28,11 +28,13 @@ from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tuple[Adam, Adam]:
     """Return the optimisers of actor and critic; only the critic's weights decay."""
-    betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
+    betas, eps, is_coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
     decay, weights = config.critic_decay, critic.weights
     actor_adam = Adam(state, actor.group, lr=config.actor_lr, betas=betas, eps=eps)
     group, lr = critic.group, config.critic_lr
-    critic_adam = Adam(state, group, lr=lr, betas=betas, eps=eps, decay=decay, coupled=coupled, decays=weights)
+    critic_adam = Adam(
+        state, group, lr=lr, betas=betas, eps=eps, decay=decay, is_coupled=is_coupled, decayed_fields=weights
+    )
     return actor_adam, critic_adam
 
 
@@ -56,7 +58,7 @@ class Ddpg(TracedAlgorithm):
         self._actor, self._target_actor = (Mlp(state, name, (n, *size.actor, m)) for name in ("actor", "target_actor"))
         # The action enters at the second layer, as the parameter counts in Table 8 imply.
         self._critic, self._target_critic = (
-            Mlp(state, name, (n, *size.critic, 1), joins={1: m}) for name in ("critic", "target_critic")
+            Mlp(state, name, (n, *size.critic, 1), joined_widths={1: m}) for name in ("critic", "target_critic")
         )
         self._actor_adam, self._critic_adam = optimisers(state, config, self._actor, self._critic)
         super().__init__(state, streams, dtype)

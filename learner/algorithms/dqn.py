@@ -66,8 +66,8 @@ class Dqn(TracedAlgorithm):
             betas=(config.beta1, config.beta2),
             eps=config.adam_eps,
             decay=config.weight_decay,
-            coupled=config.decay == "coupled",
-            decays=self._network.weights,
+            is_coupled=config.decay == "coupled",
+            decayed_fields=self._network.weights,
         )
         super().__init__(state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
@@ -87,8 +87,8 @@ class Dqn(TracedAlgorithm):
         self._run = self.bind_update(tape)
 
     def _update(self, tape: Tape, **fields: Array) -> None:
-        best = self._target(fields["next_observation"]).row_maxima()
-        target = fields["reward"] + fields["discount"] * best
+        best_value = self._target(fields["next_observation"]).row_maxima()
+        target = fields["reward"] + fields["discount"] * best_value
         td = target - (self._network(fields["observation"]) * fields["chosen"]).row_sums()
         descend(tape, (fields["weight"] * square(td)).mean(), [self._adam])
         with tape.section(_COPY_SECTION):

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
 from onrig.learner.algorithms.refer import Rules
-from onrig.learner.algorithms.refer_algorithm import ReferMinibatchAlgorithm, initial
+from onrig.learner.algorithms.refer_algorithm import ReferMinibatchAlgorithm, initial_layer
 from onrig.learner.refer_settings import NafConfig, ReferSettings
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import softsign, square
@@ -45,7 +45,7 @@ class Naf(ReferMinibatchAlgorithm):
         self._adam = Adam(state, self._network.group, lr=config.lr)
         super().__init__(config, refer, n, m, state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
-            self._network.draw(row, stream, initial)
+            self._network.draw(row, stream, initial_layer)
             self._target.copy(row, self._network)
         self._trace()
 
@@ -60,15 +60,15 @@ class Naf(ReferMinibatchAlgorithm):
     def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
         value, mean, triangle = self._split_outputs(self._inputs(fields["observation"]))
         distance = self._policy_distance(mean, tape.filled((1, self._m), self._settings.std), **fields)
-        after = self._target(self._inputs(fields["next_observation"])).columns(0, 1)
-        target = fields["reward"] + fields["discount"] * after
+        next_value = self._target(self._inputs(fields["next_observation"])).columns(0, 1)
+        target = fields["reward"] + fields["discount"] * next_value
         beta = rules.beta
         if self._naf.beta_on == "mean":
             # This expression has the value of the mean, and beta times its gradient.
             mean = mean.detach() + beta * (mean - mean.detach())
             beta = tape.filled((1, 1), 1.0)
         td = target - value - quadratic(fields["action"], mean, triangle)
-        loss = beta * rules.near(distance.rho) * fields["weight"] * square(td) * 0.5
+        loss = beta * rules.near_mask(distance.rho) * fields["weight"] * square(td) * 0.5
         loss = (loss + (1.0 - rules.beta) * distance.kl).mean()
         descend(tape, loss, [self._adam], factor=rules.annealing)
         polyak_average(tape, self._target.group, self._network.group, self._naf.tau)

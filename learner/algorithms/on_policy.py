@@ -63,9 +63,10 @@ class OnPolicy(Protocol):
         """Sample actions with N(0, 1) ``noise`` (S, E, m); returns (S, E, m), not clipped."""
         ...
 
-    def learn(self, batch: PolicyBatch, remaining: float, heartbeat: HeartbeatCallback = ignore_heartbeat) -> None:
-        """Learn from a batch of the present policies; ``remaining``: share of the run that remained when the batch
-        began.
+    def learn(
+        self, batch: PolicyBatch, remaining_fraction: float, heartbeat: HeartbeatCallback = ignore_heartbeat
+    ) -> None:
+        """Learn from a batch of the present policies; ``remaining_fraction``: that of the run when the batch began.
 
         Calls ``heartbeat`` after every epoch.  Raises ValueError for a batch of another size.
         """

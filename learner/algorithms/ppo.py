@@ -50,7 +50,7 @@ class Ppo(ActorCritic):
         rates = {"policy_lr": config.lr, "value_lr": config.value_lr or config.lr, "adam_eps": config.adam_eps}
         super().__init__(config, n_observations, n_actions, streams, dtype, **rates)
         self.config: Final = config
-        self._replayed: Final[deque[BatchStatistics]] = deque(maxlen=config.depth)
+        self._replayed_batches: Final[deque[BatchStatistics]] = deque(maxlen=config.depth)
         """Replay memory: the last L batches, oldest first."""
         columns = {"observation": n_observations, "drawn": n_actions, "log_pi": 1, "advantage": 1, "target": 1}
         shapes = {name: (config.batch, cols) for name, cols in columns.items()} | {"rate": (1, 1), "clip": (1, 1)}
@@ -83,11 +83,13 @@ class Ppo(ActorCritic):
     def _standardises_batch(self) -> bool:
         return self.config.standardise == "batch"
 
-    def learn(self, batch: PolicyBatch, remaining: float, heartbeat: HeartbeatCallback = ignore_heartbeat) -> None:
-        """Run the epochs of one iteration; ``remaining``: share of the run that remained when the batch began."""
-        self._replayed.append(self._compute_statistics(batch))
-        alpha = remaining if self.config.anneal else 1.0
-        memory = self._merge_replayed()
+    def learn(
+        self, batch: PolicyBatch, remaining_fraction: float, heartbeat: HeartbeatCallback = ignore_heartbeat
+    ) -> None:
+        """Run the epochs of one iteration; ``remaining_fraction``: that of the run when the batch began."""
+        self._replayed_batches.append(self._compute_statistics(batch))
+        alpha = remaining_fraction if self.config.anneal else 1.0
+        memory = self._merge_replayed_batches()
         for _ in range(self.config.epochs):
             self._descend(self._draw_minibatches(memory), alpha)
             heartbeat()
@@ -104,12 +106,12 @@ class Ppo(ActorCritic):
         self._run(self.rows, rows, None)
         self.updates += k
 
-    def _merge_replayed(self) -> Experiences:
+    def _merge_replayed_batches(self) -> Experiences:
         """Return all experiences of the replay memory, actor by actor: fields (S, K R, ...)."""
-        flat = flatten_actors(
-            BatchStatistics(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True)))
+        flat_batch = flatten_actors(
+            BatchStatistics(*(np.concatenate(column, axis=2) for column in zip(*self._replayed_batches, strict=True)))
         )
-        fields = self._inputs(flat.observation), *flat[1:]
+        fields = self._inputs(flat_batch.observation), *flat_batch[1:]
         return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
     def _draw_minibatches(self, memory: Experiences) -> Experiences:
@@ -134,15 +136,15 @@ class Ppo(ActorCritic):
     def state(self) -> State:
         """Return a copy of everything needed to resume training, batch statistics included."""
         statistics = {
-            f"replayed_{name}": np.stack([getattr(batch, name) for batch in self._replayed])
+            f"replayed_{name}": np.stack([getattr(batch, name) for batch in self._replayed_batches])
             for name in BatchStatistics._fields
-            if self._replayed
+            if self._replayed_batches
         }
         return super().state() | statistics
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         super().restore(state)
-        self._replayed.clear()
+        self._replayed_batches.clear()
         if "replayed_log_pi" in state:
             columns = [np.asarray(state[f"replayed_{name}"], np.float32) for name in BatchStatistics._fields]
-            self._replayed.extend(BatchStatistics(*fields) for fields in zip(*columns, strict=True))
+            self._replayed_batches.extend(BatchStatistics(*fields) for fields in zip(*columns, strict=True))

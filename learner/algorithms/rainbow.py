@@ -19,10 +19,11 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
 from onrig.learner.algorithms.dqn import nearest_level
-from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm, Values
+from onrig.learner.algorithms.image_inputs import Inputs
+from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
 from onrig.learner.export import export_discrete_policy
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.convolutions import Convolutions, ReadFrames, image_inputs
+from onrig.learner.tape.convolutions import Convolutions, ReadFrames
 from onrig.learner.tape.elementary import clip, dense, equal, exp, log_softmax, project, relu, softmax
 from onrig.learner.tape.networks import fan_in_uniform
 from onrig.learner.tape.optimiser import Adam, descend, polyak_average
@@ -57,20 +58,22 @@ class Rainbow(TracedAlgorithm):
     ) -> None:
         """Initialise one trial from each of ``streams`` (network, then update noise); supports one action dimension.
 
-        With images, an observation holds the numbers of its ``n_observations`` frames, which ``bind_frames`` resolves.
+        Raises ValueError for observations that do not hold the configured images.
         """
-        state, n, B, levels, atoms = Layout(), n_observations, config.batch, config.levels, config.atoms
-        *shared, hidden = config.hidden
+        self._inputs: Final = Inputs(config.image, n_observations, dtype)
+        state, n, B, levels, atoms = Layout(), self._inputs.width, config.batch, config.levels, config.atoms
+        *shared_widths, hidden = config.hidden
         self._convolutions = None if config.images is None else Convolutions(config.images)
-        self._read_frames: ReadFrames | None = None
-        filters, last = [], n
+        filters, last_width = [], n
         if self._convolutions is not None:
-            n, filters, last = self._convolutions.inputs, self._convolutions.filters, self._convolutions.outputs
-        self._shared_sizes = [LayerSize(*pair) for pair in (*filters, *itertools.pairwise((last, *shared)))]
+            filters, last_width = self._convolutions.filters, self._convolutions.outputs
+        self._shared_sizes = [
+            LayerSize(*pair) for pair in (*filters, *itertools.pairwise((last_width, *shared_widths)))
+        ]
         """Sizes of the filters of the convolutions, and of the other shared layers."""
-        last = (last, *shared)[-1]
+        last_width = (last_width, *shared_widths)[-1]
         self._noisy_sizes = [
-            LayerSize(*pair) for out in (atoms, levels * atoms) for pair in ((last, hidden), (hidden, out))
+            LayerSize(*pair) for out in (atoms, levels * atoms) for pair in ((last_width, hidden), (hidden, out))
         ]
         """Hidden layer and outputs for the value, then for the advantages."""
         self._network, self._target = (state.group(name, self._shapes()) for name in ("network", "target_network"))
@@ -81,7 +84,7 @@ class Rainbow(TracedAlgorithm):
         z = np.linspace(*config.returns, atoms, dtype=self.rows.dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             self._draw(row, stream)
-            row[self._target.flat.slice] = row[self._network.flat.slice]
+            row[self._target.flat_field.slice] = row[self._network.flat_field.slice]
             row[self._z.slice], row[self._level_numbers.slice] = z, np.arange(levels)
 
         self.discrete: Final = DiscreteActions(levels, ((1.0, 0.0),))
@@ -119,20 +122,20 @@ class Rainbow(TracedAlgorithm):
 
     def _logits(self, network: Group, x: Array, factors: Array | None) -> Array:
         """Logits (B, levels * atoms), level by level, under noise with ``factors`` (1 or B, noise_width), if any."""
-        value, advantages = self._dueling(network, x, factors)
-        centred = value - self._mean_of_levels(advantages)
-        return advantages + centred.tile(self.config.levels)
+        value, advantages = self._dueling_outputs(network, x, factors)
+        offset = value - self._mean_of_levels(advantages)
+        return advantages + offset.tile(self.config.levels)
 
     def _mean_of_levels(self, advantages: Array) -> Array:
         return advantages.fold(self.config.atoms) * (1.0 / self.config.levels)
 
-    def _dueling(self, network: Group, x: Array, factors: Array | None) -> tuple[Array, Array]:
+    def _dueling_outputs(self, network: Group, x: Array, factors: Array | None) -> tuple[Array, Array]:
         tape, fields = x.tape, iter(network.fields)
         if self._convolutions is not None:
             x = self._convolutions(x, fields)
         for _ in self._shared_sizes[0 if self._convolutions is None else len(self._convolutions.filters) :]:
             x = dense(x, tape.read(next(fields)), tape.read(next(fields)), relu=True)
-        outputs, n_used = list[Array](), 0
+        outputs, n_used_factors = list[Array](), 0
         for i, layer in enumerate(self._noisy_sizes):
             weight, bias, weight_scale, bias_scale = (tape.read(next(fields)) for _ in range(4))
             y = x if i % 2 == 0 else relu(outputs.pop())
@@ -141,14 +144,16 @@ class Rainbow(TracedAlgorithm):
             else:
                 # Factorised noise (Fortunato et al. 2018, §3): the noise of a weight is the product of its input's and
                 # its output's.
-                input_factors = factors.columns(n_used, n_used + layer.inputs)
-                output_factors = factors.columns(n_used + layer.inputs, n_used + layer.inputs + layer.outputs)
+                input_factors = factors.columns(n_used_factors, n_used_factors + layer.inputs)
+                output_factors = factors.columns(
+                    n_used_factors + layer.inputs, n_used_factors + layer.inputs + layer.outputs
+                )
                 if factors.shape[0] == 1:
                     noise = weight_scale * input_factors.reshape(layer.inputs, 1) * output_factors
                     out = dense(y, weight + noise, bias + bias_scale * output_factors)
                 else:
                     out = dense(y, weight, bias) + dense(y * input_factors, weight_scale, bias_scale) * output_factors
-            n_used += layer.inputs + layer.outputs
+            n_used_factors += layer.inputs + layer.outputs
             outputs.append(out)
         return outputs[0], outputs[1]
 
@@ -161,11 +166,11 @@ class Rainbow(TracedAlgorithm):
         z = logits.tape.read(self._z)
         return (self._distributions(logits) * z).row_sums().reshape(logits.shape[0], self.config.levels)
 
-    def _pick_level(self, distributions: Array, chosen: Array) -> Array:
-        """Select one level per row, marked by 1 in ``chosen`` (B, levels): (B, levels * atoms) to (B, atoms)."""
+    def _pick_level(self, distributions: Array, level_mask: Array) -> Array:
+        """Select one level per row, marked by 1 in ``level_mask`` (B, levels): (B, levels * atoms) to (B, atoms)."""
         (B, _), levels, atoms = distributions.shape, self.config.levels, self.config.atoms
-        masked = distributions.reshape(B * levels, atoms) * chosen.reshape(B * levels, 1)
-        return masked.reshape(B, levels * atoms).fold(atoms)
+        masked_distributions = distributions.reshape(B * levels, atoms) * level_mask.reshape(B * levels, 1)
+        return masked_distributions.reshape(B, levels * atoms).fold(atoms)
 
     def _update(self, tape: Tape, **inputs: Array) -> None:
         config, fields = self.config, self._records.fields
@@ -176,13 +181,13 @@ class Rainbow(TracedAlgorithm):
         p = self._pick_level(
             probabilities.reshape(B, config.levels * config.atoms), equal(tape.read(self._level_numbers), best_level)
         )
-        projected = project(p, r, discount, low, high)
+        projected_distribution = project(p, r, discount, low, high)
         target = (p * clip(r + discount * z, low, high)).row_sums()
 
-        value, advantages = self._dueling(self._network, s, inputs["factors"])
+        value, advantages = self._dueling_outputs(self._network, s, inputs["factors"])
         logits = value + self._pick_level(advantages, inputs["chosen"]) - self._mean_of_levels(advantages)
         log_p = log_softmax(logits)
-        loss = -(projected * log_p).row_sums()
+        loss = -(projected_distribution * log_p).row_sums()
         tape.output(fields["loss"], loss)
         tape.output(fields["td"], target - (exp(log_p) * z).row_sums())
         tape.output(fields["target"], target)
@@ -192,27 +197,21 @@ class Rainbow(TracedAlgorithm):
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the mean weights: normalised observations (S, E, n) to the values of the best levels (S, E, 1)."""
-        return self._greedy(self._values(self._inputs(observation)))
+        return self._greedy_actions(self._values(self._inputs(observation)))
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with weights perturbed by N(0, 1) ``noise`` (S, E, noise_width), separately for each state: (S, E, 1)."""
-        return self._greedy(self._noisy_values(self._inputs(observation), noise_factors(noise)))
+        return self._greedy_actions(self._noisy_values(self._inputs(observation), noise_factors(noise)))
 
-    def bind_frames(self, read: ReadFrames) -> None:
-        self._read_frames = read
+    def bind_frames(self, read_frames: ReadFrames) -> None:
+        self._inputs.bind_frames(read_frames)
 
-    def _inputs(self, observation: Values) -> Values:
-        """Inputs of the network at observations (..., n_observations)."""
-        if self._read_frames is None:
-            return observation
-        return image_inputs(self._read_frames(observation), self.rows.dtype)
-
-    def _greedy(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+    def _greedy_actions(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the values of the best levels (S, E, 1): the lowest on a tie, NaN where the network has diverged."""
         levels = level_values(self.config.levels)
-        best = np.where(np.isnan(values).any(axis=2), np.nan, levels[values.argmax(axis=2)])
-        greedy: NDArray[np.floating] = best.astype(values.dtype)[:, :, None]
-        return greedy
+        best_values = np.where(np.isnan(values).any(axis=2), np.nan, levels[values.argmax(axis=2)])
+        actions: NDArray[np.floating] = best_values.astype(values.dtype)[:, :, None]
+        return actions
 
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn; raises ValueError if their shape differs.
@@ -220,22 +219,9 @@ class Rainbow(TracedAlgorithm):
         The loss, which is the cross entropy, ranks experiences; Rainbow's priority is its square root (an exponent of
         0.5).
         """
-        if self._read_frames is None:
-            return self._update_on(batches)
-        # One minibatch of images at a time: 7 MB for 32 experiences of four frames.
-        signals = [self._update_on(self._read_minibatch(batches, k)) for k in range(len(batches.reward))]
-        return Signals(*(np.concatenate(parts) for parts in list(zip(*signals, strict=True))[:3]))
+        return self._inputs.update(batches, self._update_networks)
 
-    def _read_minibatch(self, batches: Minibatches, k: int) -> Minibatches:
-        """Minibatch ``k``, with images."""
-        minibatch = batches.select(k)
-        return replace(
-            minibatch,
-            observation=self._inputs(minibatch.observation),
-            next_observation=self._inputs(minibatch.next_observation),
-        )
-
-    def _update_on(self, batches: Minibatches) -> Signals:
+    def _update_networks(self, batches: Minibatches) -> Signals:
         config, records = self.config, self._records
         reward, lengths = batches.reward, np.ones(batches.reward.shape, np.int64)
         if batches.rewards is not None and batches.lengths is not None:
@@ -257,21 +243,21 @@ class Rainbow(TracedAlgorithm):
             row[f.slice].reshape(f.shape).copy() for f in self._network.fields if not f.name.endswith("_scale")
         ]
         layers = [(weight, bias[0]) for weight, bias in zip(parameters[::2], parameters[1::2], strict=True)]
-        *shared, (v1, v1_bias), (v2, v2_bias), (a1, a1_bias), (a2, a2_bias) = layers
+        *shared_layers, (v1, v1_bias), (v2, v2_bias), (a1, a1_bias), (a2, a2_bias) = layers
         levels = self.config.levels
 
-        def centred(x: NDArray[np.floating]) -> NDArray[np.floating]:
+        def subtract_level_means(x: NDArray[np.floating]) -> NDArray[np.floating]:
             by_level = x.reshape(-1, levels, self.config.atoms)
-            centred: NDArray[np.floating] = (by_level - by_level.mean(axis=1, keepdims=True)).reshape(len(x), -1)
-            return centred
+            result: NDArray[np.floating] = (by_level - by_level.mean(axis=1, keepdims=True)).reshape(len(x), -1)
+            return result
 
         hidden = (np.concatenate((v1, a1), axis=1), np.concatenate((v1_bias, a1_bias)))
-        logits = np.concatenate((np.tile(v2, levels), centred(a2)))
-        return [*shared, hidden, (logits, np.tile(v2_bias, levels) + centred(a2_bias[None])[0])]
+        logits = np.concatenate((np.tile(v2, levels), subtract_level_means(a2)))
+        return [*shared_layers, hidden, (logits, np.tile(v2_bias, levels) + subtract_level_means(a2_bias[None])[0])]
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         layers, z = self.actor_layers(trial), self.rows[trial, self._z.slice]
-        return export_discrete_policy(layers, level_values(self.config.levels), contract, z)
+        return export_discrete_policy(layers, level_values(self.config.levels), contract, z, image=self.config.image)
 
 
 def noise_factors(noise: NDArray[np.floating]) -> NDArray[np.floating]:

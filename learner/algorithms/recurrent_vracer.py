@@ -35,10 +35,10 @@ class RecurrentVracer(Vracer):
     hidden_width: int
 
     def _lay_out(self, state: Layout, n: int, outputs: int) -> Lstm:
-        recurrent = self._vracer_config.recurrent
-        assert recurrent is not UNSET
-        self._window_start, self._window = recurrent.start, recurrent.window
-        self._cells = Lstm(state, "network", n, recurrent.units, outputs)
+        recurrent_settings = self._vracer_config.recurrent
+        assert recurrent_settings is not UNSET
+        self._window_start, self._window = recurrent_settings.start, recurrent_settings.window
+        self._cells = Lstm(state, "network", n, recurrent_settings.units, outputs)
         self.hidden_width, self._n = self._cells.hidden_width, n
         self._extra_fields = {"window": (self._vracer_config.batch, self._width)}
         return self._cells
@@ -52,7 +52,7 @@ class RecurrentVracer(Vracer):
 
     def bind_memory(self, memory: MemoryAccess) -> None:
         super().bind_memory(memory)
-        self._hidden_before = memory.notes.add_column("before", 0.0, shape=(self.hidden_width,))
+        self._previous_hidden = memory.notes.add_column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
 
     def _pack(self, batches: Minibatches) -> None:
@@ -66,23 +66,23 @@ class RecurrentVracer(Vracer):
 
     def _states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
         window = _window_of(experiences)
-        slots, observation, present = window.slots[index], window.observation[index], window.present[index]
-        return self._windows(observation, present, slots[..., -1])
+        slots, observation, is_present = window.slots[index], window.observation[index], window.is_present[index]
+        return self._windows(observation, is_present, slots[..., -1])
 
     def _next_states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
         window = _window_of(experiences)
-        slots, observation, present = window.slots[index], window.observation[index], window.present[index]
+        slots, observation, is_present = window.slots[index], window.observation[index], window.is_present[index]
         next_observation = np.concatenate(
             (experiences.next_observation[index][..., None, :], observation[..., :-1, :]), axis=-2
         )
-        next_present = np.concatenate((np.ones_like(present[..., :1]), present[..., :-1]), axis=-1)
-        return self._windows(next_observation, next_present, slots[..., -2])
+        next_is_present = np.concatenate((np.ones_like(is_present[..., :1]), is_present[..., :-1]), axis=-1)
+        return self._windows(next_observation, next_is_present, slots[..., -2])
 
-    def _windows(self, observation: Values, present: NDArray[np.bool_], first: Slots) -> Values:
-        """Assemble window states (S, B, width): observations, presence masks, and hidden states before the ``first``
-        steps."""
-        hidden = self._hidden_before[np.arange(self.trials)[:, None], first]
-        return np.concatenate((observation.reshape(*first.shape, -1), present, hidden), axis=-1)
+    def _windows(self, observation: Values, is_present: NDArray[np.bool_], earliest_slots: Slots) -> Values:
+        """Assemble window states (S, B, width): observations, presence masks, and hidden states before the steps in
+        ``earliest_slots``."""
+        hidden = self._previous_hidden[np.arange(self.trials)[:, None], earliest_slots]
+        return np.concatenate((observation.reshape(*earliest_slots.shape, -1), is_present, hidden), axis=-1)
 
     def _linear_outputs(self, x: Array) -> Array:
         n, W = self._n, self._window
@@ -130,20 +130,20 @@ class RecurrentVracer(Vracer):
         if self._window_start == "zero":
             return
         next_slots = self._memory.next_slots
-        pending = [np.setdiff1d(slots, next_slots[s, slots]) for s, slots in enumerate(new_slots)]
-        while any(map(len, pending)):
-            for index, rows, experiences in self._chunks(pending):
-                self._hidden_before[index] = self._carry_hidden(experiences)[rows]
-            successors = [next_slots[s, slots] for s, slots in enumerate(pending)]
-            pending = [slots[(slots >= 0) & ~self._is_evaluated[s, slots]] for s, slots in enumerate(successors)]
+        pending_slots = [np.setdiff1d(slots, next_slots[s, slots]) for s, slots in enumerate(new_slots)]
+        while any(map(len, pending_slots)):
+            for index, rows, experiences in self._chunks(pending_slots):
+                self._previous_hidden[index] = self._carry_hidden(experiences)[rows]
+            successors = [next_slots[s, slots] for s, slots in enumerate(pending_slots)]
+            pending_slots = [slots[(slots >= 0) & ~self._is_evaluated[s, slots]] for s, slots in enumerate(successors)]
 
     def _carry_hidden(self, experiences: Minibatches) -> Values:
         """Hidden states (S, B, h) before experiences (S, B), from those before the preceding steps."""
         window = _window_of(experiences)
-        slots, observation, present = window.slots[..., 1], window.observation[..., 1, :], window.present[..., 1]
-        hidden = self._hidden_before[np.arange(self.trials)[:, None], slots]
+        slots, observation, is_present = window.slots[..., 1], window.observation[..., 1, :], window.is_present[..., 1]
+        hidden = self._previous_hidden[np.arange(self.trials)[:, None], slots]
         next_hidden = self._next_hidden(np.concatenate((observation, hidden), axis=-1))
-        return np.where(present[..., None], next_hidden, 0.0)
+        return np.where(is_present[..., None], next_hidden, 0.0)
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         return export_recurrent_policy(self.actor_layers(trial), self.actor_std(trial), contract)

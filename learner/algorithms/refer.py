@@ -52,10 +52,12 @@ class PolicyDistance(NamedTuple):
 def policy_distance(settings: ReferSettings, sample: BehaviourSample, mean: Array, std: Array) -> PolicyDistance:
     """Compare the behaviour policies with the present one."""
     max_ratio = math.inf if settings.uses_rule_1 else _MAX_UNMASKED_RATIO
-    ratio = log_density(sample.drawn, mean, std), log_density(sample.drawn, sample.mean, sample.std)
-    behaviour, present = (sample.mean, sample.std), (mean, std)
-    first, second = (behaviour, present) if settings.kl == "mu_pi" else (present, behaviour)
-    return PolicyDistance(importance_ratio(*ratio, max_ratio), kl_divergence(*first, *second))
+    log_densities = log_density(sample.drawn, mean, std), log_density(sample.drawn, sample.mean, sample.std)
+    behaviour_policy, current_policy = (sample.mean, sample.std), (mean, std)
+    first_policy, second_policy = (
+        (behaviour_policy, current_policy) if settings.kl == "mu_pi" else (current_policy, behaviour_policy)
+    )
+    return PolicyDistance(importance_ratio(*log_densities, max_ratio), kl_divergence(*first_policy, *second_policy))
 
 
 class Rules(NamedTuple):
@@ -68,13 +70,13 @@ class Rules(NamedTuple):
     annealing: Array
     """Factor applied to the step size."""
 
-    def near(self, rho: Array) -> Array:
+    def near_mask(self, rho: Array) -> Array:
         """Factor of an algorithm's own loss: 0 where rule 1 excludes an experience, else 1."""
         return greater(rho, self.min_ratio) * greater(self.max_ratio, rho)
 
     def mix(self, loss: Array, distance: PolicyDistance) -> Array:
         """Mix a loss and the KL divergence, (B, 1) each: eq. 10."""
-        return self.beta * self.near(distance.rho) * loss + (1.0 - self.beta) * distance.kl
+        return self.beta * self.near_mask(distance.rho) * loss + (1.0 - self.beta) * distance.kl
 
 
 class Refer:
@@ -88,7 +90,7 @@ class Refer:
         """(S, capacity): ratio at the last replay."""
         self.far: Final = notes.add_column("far", False, np.bool_)
         self.kl: Final = notes.add_column("kl", 0.0)
-        self._step: Final = 0.1 * batch / notes.capacity
+        self._beta_step: Final = 0.1 * batch / notes.capacity
         self.beta: NDArray[np.float64] = np.full(notes.trials, 0.0 if settings.uses_rule_2 else 1.0)
         """(S,)"""
 
@@ -119,10 +121,12 @@ class Refer:
 
         Returns which experiences are far.
         """
-        far_share = self.far_share if self.settings.uses_rule_2 else 0.0
+        far_fraction = self.far_fraction if self.settings.uses_rule_2 else 0.0
         far = self.record((np.arange(len(slots))[:, None], slots), rho, kl)
         if self.settings.uses_rule_2:
-            self.beta = (1.0 - self._step) * self.beta + np.where(far_share > self.settings.far_share, 0.0, self._step)
+            self.beta = (1.0 - self._beta_step) * self.beta + np.where(
+                far_fraction > self.settings.far_share, 0.0, self._beta_step
+            )
         self.count_update()
         return far
 
@@ -144,7 +148,7 @@ class Refer:
         return ~near
 
     @property
-    def far_share(self) -> NDArray[np.float64]:
+    def far_fraction(self) -> NDArray[np.float64]:
         """(S,): share of far experiences among those stored."""
         # One count per trial: counting along an axis takes ten times as long.  Empty slots are not far.
         far = np.array([np.count_nonzero(trial_far) for trial_far in self.far])

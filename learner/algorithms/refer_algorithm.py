@@ -31,15 +31,15 @@ RESCALE_EVERY: Final = 1000
 MIN_STD: Final = 1e-3
 """Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, recorded while exploration is
 suppressed, would make every other policy infinitely far."""
-_GATHER_CHUNK: Final = 1024
+_GATHER_CHUNK_SIZE: Final = 1024
 """Number of experiences per gather call for memory statistics."""
 
 
-def initial(
-    stream: np.random.Generator, inputs: int, outputs: int, last: bool
+def initial_layer(
+    stream: np.random.Generator, inputs: int, outputs: int, is_last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw a layer (App. A): Glorot-uniform hidden layers, U(+-0.1 / sqrt(inputs)) output layer, no biases."""
-    bound = 0.1 / inputs**0.5 if last else (6.0 / (inputs + outputs)) ** 0.5
+    bound = 0.1 / inputs**0.5 if is_last else (6.0 / (inputs + outputs)) ** 0.5
     return stream.uniform(-bound, bound, (inputs, outputs)), np.zeros(outputs)
 
 
@@ -58,7 +58,7 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
 
     behaviour: Final = GAUSSIAN
     discrete: Final = None
-    bounded: ClassVar[bool] = False
+    has_bounded_mean: ClassVar[bool] = False
     """Whether means pass through a tanh."""
 
     def __init__(
@@ -111,8 +111,8 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
             2 * self._m,
         )
 
-    def _concatenate_outputs(self, tape: Tape, mean: Array, std: Array, *more: Array) -> Array:
-        return concatenate(mean, tape.emit("copy", mean.shape, [std]), *more)
+    def _concatenate_outputs(self, tape: Tape, mean: Array, std: Array, *extra_outputs: Array) -> Array:
+        return concatenate(mean, tape.emit("copy", mean.shape, [std]), *extra_outputs)
 
     def _inputs(self, observation: Array) -> Array:
         tape = observation.tape
@@ -124,7 +124,7 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
 
     def divergence(self) -> NDArray[np.float64]:
         assert self._refer is not None
-        return np.stack((self._refer.mean_kl, self._refer.far_share), axis=1)
+        return np.stack((self._refer.mean_kl, self._refer.far_fraction), axis=1)
 
     def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         outputs, m = self._distribution(observation).copy(), self._m
@@ -153,30 +153,30 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
         assert self._memory is not None
         if self.updates % RESCALE_EVERY:
             return
-        stored = self._memory.notes.stored
+        n_stored = self._memory.notes.stored
         observations, rewards = [], []
-        for start in range(0, int(stored.max()), _GATHER_CHUNK):
-            slots = np.minimum(np.arange(start, start + _GATHER_CHUNK), self._memory.notes.capacity - 1)
-            experiences = self._memory.gather(np.broadcast_to(slots, (self.trials, _GATHER_CHUNK)))
+        for start in range(0, int(n_stored.max()), _GATHER_CHUNK_SIZE):
+            slots = np.minimum(np.arange(start, start + _GATHER_CHUNK_SIZE), self._memory.notes.capacity - 1)
+            experiences = self._memory.gather(np.broadcast_to(slots, (self.trials, _GATHER_CHUNK_SIZE)))
             rewards.append(np.array(experiences.reward, np.float64))
             if self.updates == 0:  # observations are standardised only once
                 observations.append(np.array(experiences.observation, np.float64))
         if self.updates == 0:
             observation = np.concatenate(observations, axis=1)
-            for trial, count in enumerate(stored.tolist()):
+            for trial, count in enumerate(n_stored.tolist()):
                 std = observation[trial, :count].std(axis=0)
                 self._centre[trial] = observation[trial, :count].mean(axis=0)
                 self._observation_std[trial] = np.where(std > 1e-6, std, 1.0)
         reward = np.concatenate(rewards, axis=1)
-        for trial, count in enumerate(stored.tolist()):
+        for trial, count in enumerate(n_stored.tolist()):
             scale = np.sqrt(np.square(reward[trial, :count]).mean())
             self._reward_scale[trial] = 1.0 / scale if scale > 0.0 else 1.0
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out the network of one trial's mean, before the tanh if ``bounded``: weights (in, out) and bias (out,)
-        per layer, softsign between them, standardisation included."""
+        """Copy out the network of one trial's mean, before the tanh if ``has_bounded_mean``: weights (in, out) and bias
+        (out,) per layer, softsign between them, standardisation included."""
         (weight, bias), *rest_layers = self._mean_layers(trial)
-        centre, std = (of[trial, 0].astype(np.float64) for of in (self._centre, self._observation_std))
+        centre, std = (field[trial, 0].astype(np.float64) for field in (self._centre, self._observation_std))
         scaled_weight = weight.astype(np.float64)
         scaled_weight[: self._n] /= std[:, None]
         return [(scaled_weight, bias - centre @ scaled_weight[: self._n]), *rest_layers]
@@ -187,7 +187,7 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         layers = self.actor_layers(trial)
-        return export_gaussian_policy(layers, self.actor_std(trial), contract, bounded=self.bounded)
+        return export_gaussian_policy(layers, self.actor_std(trial), contract, has_bounded_mean=self.has_bounded_mean)
 
     def state(self) -> State:
         """Return a copy of everything needed to resume training except the notes per slot."""
@@ -205,12 +205,12 @@ _OUTPUTS: Final = ("td", "target", "rho", "kl")
 class ReferMinibatchAlgorithm(ReferAlgorithm):
     """Base of algorithms that learn from the drawn experiences, each classified by ReF-ER."""
 
-    def _trace(self, **extra: tuple[int, int]) -> None:
-        """Trace ``_update``; ``extra`` adds fields to the record."""
+    def _trace(self, **extra_fields: tuple[int, int]) -> None:
+        """Trace ``_update``; ``extra_fields`` adds fields to the record."""
         B, m = self._config.batch, self._m
         inputs = dict.fromkeys(("drawn", "acted_mean", "acted_std"), (B, m)) | {"rules": (1, len(Rules._fields))}
         outputs = dict.fromkeys(_OUTPUTS, (B, 1))
-        self._records = MinibatchRecords(B, self._n, m, inputs | outputs | extra, separate_calls=True)
+        self._records = MinibatchRecords(B, self._n, m, inputs | outputs | extra_fields, separate_calls=True)
         tape = Tape(self.layout, self._records.layout)
         fields = self._records.read(tape)
         fields["reward"] = fields["reward"] * tape.read(self._scale_field)

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms.ddpg import optimisers
 from onrig.learner.algorithms.refer import Rules
-from onrig.learner.algorithms.refer_algorithm import ReferMinibatchAlgorithm, initial
+from onrig.learner.algorithms.refer_algorithm import ReferMinibatchAlgorithm, initial_layer
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import concatenate, softsign, square, tanh
@@ -28,7 +28,7 @@ from onrig.learner.tape.trace import Tape
 class ReferDdpg(ReferMinibatchAlgorithm):
     """Actors and critics of S trials, with the update that trains them."""
 
-    bounded = True
+    has_bounded_mean = True
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ReferDdpg(ReferMinibatchAlgorithm):
         super().__init__(config, refer, n, m, state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for target, net in self._pairs:
-                net.draw(row, stream, initial)
+                net.draw(row, stream, initial_layer)
                 target.copy(row, net)
         self._trace()
 
@@ -71,11 +71,11 @@ class ReferDdpg(ReferMinibatchAlgorithm):
         value = self._critic(concatenate(x, mean))
         (actor_gradient,) = tape.gradient(rules.mix(-value, distance).mean(), [self._actor.group])
 
-        after = self._target_critic(concatenate(x_next, tanh(self._target_actor(x_next))))
-        target = fields["reward"] + fields["discount"] * after
+        next_value = self._target_critic(concatenate(x_next, tanh(self._target_actor(x_next))))
+        target = fields["reward"] + fields["discount"] * next_value
         td = target - self._critic(concatenate(x, fields["action"]))
-        near = rules.near(distance.rho)
-        (critic_gradient,) = tape.gradient((fields["weight"] * near * square(td)).mean(), [self._critic.group])
+        near_mask = rules.near_mask(distance.rho)
+        (critic_gradient,) = tape.gradient((fields["weight"] * near_mask * square(td)).mean(), [self._critic.group])
         self._actor_adam.step(tape, actor_gradient, rules.annealing)
         self._critic_adam.step(tape, critic_gradient, rules.annealing)
         for target_net, net in self._pairs:

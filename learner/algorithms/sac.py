@@ -14,12 +14,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.critics import Critics, adam, total
+from onrig.learner.algorithms.image_inputs import Inputs
 from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
 from onrig.learner.export import LogStdHead, export_policy
 from onrig.learner.sac_settings import SacConfig
 from onrig.learner.tape.array import Array
+from onrig.learner.tape.convolutions import ReadFrames
 from onrig.learner.tape.elementary import clip, concatenate, exp, log, square, tanh
-from onrig.learner.tape.networks import BatchNormalised, Mlp, fan_in_uniform
+from onrig.learner.tape.networks import BatchNormalised, Mlp, fan_in_uniform, mlp
 from onrig.learner.tape.optimiser import descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
@@ -45,10 +47,18 @@ class Sac(TracedAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
-        state, n, m, B = Layout(), n_observations, n_actions, config.batch
-        network = BatchNormalised if config.resolved.normalization == "batch" else Mlp
-        self._actor = network(state, "actor", (n, *config.hidden, 2 * m))
+        """Initialise one trial from each of ``streams`` (actor, critics, then update noise).
+
+        Raises ValueError for observations that do not hold the configured images.
+        """
+        self._inputs: Final = Inputs(config.image, n_observations, dtype)
+        state, n, m, B = Layout(), self._inputs.width, n_actions, config.batch
+        sizes = (n, *config.hidden, 2 * m)
+        self._actor: Mlp
+        if config.resolved_options.normalization == "batch":
+            self._actor = BatchNormalised(state, "actor", sizes)
+        else:
+            self._actor = mlp(state, "actor", sizes, config.image)
         self._critics = Critics(state, config, n + m)
         self._temperature = state.group("temperature", {"log_alpha": (1, 1)})
         self._critic_adams = self._critics.optimisers(state)
@@ -58,7 +68,7 @@ class Sac(TracedAlgorithm):
         for row, stream in zip(self.rows, streams, strict=True):
             self._actor.draw(row, stream, fan_in_uniform)
             self._critics.draw(row, stream)
-            row[self._temperature.flat.slice] = math.log(config.temperature)
+            row[self._temperature.flat_field.slice] = math.log(config.temperature)
 
         self.config, self._m, self.noise_width = config, m, m
         self._mean_actions = self.forward(lambda tape, s, _: tanh(self._actor(s).columns(0, m)), n, m)
@@ -96,7 +106,7 @@ class Sac(TracedAlgorithm):
         td = [target - value for value in values]
         descend(tape, (weight * total([square(error) for error in td])).mean(), self._critic_adams)
 
-        with tape.section(_DELAYED_SECTION if self.config.resolved.delay > 1 else 0):
+        with tape.section(_DELAYED_SECTION if self.config.resolved_options.delay > 1 else 0):
             pi, log_pi = self._act(s, fields["noise"], is_training=True)
             pair = concatenate(s, pi)
             descend(tape, (alpha * log_pi - critics.actor_value(pair, randomness)).mean(), [self._actor_adam])
@@ -107,13 +117,19 @@ class Sac(TracedAlgorithm):
             tape.output(self._records.fields[name], value)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        return self._mean_actions(observation).copy()
+        return self._mean_actions(self._inputs(observation)).copy()
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the policy's own exploration, from N(0, 1) ``noise`` (S, E, m); returns (S, E, m)."""
-        return self._sampled_actions(observation, noise).copy()
+        return self._sampled_actions(self._inputs(observation), noise).copy()
+
+    def bind_frames(self, read_frames: ReadFrames) -> None:
+        self._inputs.bind_frames(read_frames)
 
     def update(self, batches: Minibatches) -> Signals:
+        return self._inputs.update(batches, self._update_networks)
+
+    def _update_networks(self, batches: Minibatches) -> Signals:
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
@@ -121,9 +137,9 @@ class Sac(TracedAlgorithm):
         next_noise, noise = normals.transpose(2, 1, 0, 3, 4)
         records.set("next_noise", next_noise)
         records.set("noise", noise)
-        for name, chances in self._critics.draw_fields(uniform_numbers).items():
-            records.set(name, chances.swapaxes(0, 1))
-        self._run(self.rows, rows, self.sections_due(K, _DELAYED_SECTION, config.resolved.delay))
+        for name, values in self._critics.draw_fields(uniform_numbers).items():
+            records.set(name, values.swapaxes(0, 1))
+        self._run(self.rows, rows, self.sections_due(K, _DELAYED_SECTION, config.resolved_options.delay))
         self.updates += K
         td = np.stack([records.get(name) for name in self._errors])
         return Signals(td.mean(axis=0), np.abs(td).max(axis=0), records.get("target"))
@@ -139,7 +155,7 @@ class Sac(TracedAlgorithm):
         return LogStdHead(weight[:, self._m :], bias[self._m :], self.config.log_std)
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        return export_policy(self.actor_layers(trial), contract, self.actor_log_std(trial))
+        return export_policy(self.actor_layers(trial), contract, self.actor_log_std(trial), image=self.config.image)
 
 
 def _require_noise(noise: Array | None) -> Array:

@@ -20,14 +20,14 @@ class Steps(NamedTuple):
 
     slots: Slots
     """(S, N)"""
-    present: NDArray[np.bool_]
+    is_present: NDArray[np.bool_]
     """(S, N)"""
-    share: NDArray[np.floating]
+    step_weight: NDArray[np.floating]
     """(S, N): weight of the segment divided by its length and by the number of segments, 0 where empty.  A segment is
     drawn as many times as it has steps, so all stored experiences have equal weight, however long their episodes."""
-    last: NDArray[np.int64]
+    last_indices: NDArray[np.int64]
     """(S, B): indices of the segments' last steps."""
-    drawn: NDArray[np.int64]
+    drawn_indices: NDArray[np.int64]
     """(S, B): indices of the drawn experiences, around which the segments extend."""
 
     def retrace(
@@ -37,10 +37,10 @@ class Steps(NamedTuple):
         S, N = self.slots.shape
         trial = np.arange(S)[:, None]
         next_index, all_end_values = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
-        next_index[trial, self.last], all_end_values[trial, self.last] = -1, end_value
-        next_index[~self.present] = -1
+        next_index[trial, self.last_indices], all_end_values[trial, self.last_indices] = -1, end_value
+        next_index[~self.is_present] = -1
         r, v, rho, end_values = (
-            np.where(self.present, column, 0.0).reshape(-1) for column in (reward, value, ratio, all_end_values)
+            np.where(self.is_present, column, 0.0).reshape(-1) for column in (reward, value, ratio, all_end_values)
         )
         q = retrace(r, v, rho, end_values, next_index.reshape(-1), gamma, advantage.reshape(-1))
         return q.reshape(S, N)
@@ -49,17 +49,17 @@ class Steps(NamedTuple):
 def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], chunk_steps: int) -> Steps:
     """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``chunk_steps``."""
     S = len(slots)
-    lengths = segments.present.sum(axis=-1)
+    lengths = segments.is_present.sum(axis=-1)
     n_steps = lengths.sum(axis=1)
     N = -(-int(n_steps.max()) // chunk_steps) * chunk_steps
-    present = np.arange(N) < n_steps[:, None]
-    concatenated, shares = np.zeros((S, N), np.int64), np.zeros((S, N))
+    is_present = np.arange(N) < n_steps[:, None]
+    concatenated_slots, step_weights = np.zeros((S, N), np.int64), np.zeros((S, N))
     for s, n in enumerate(n_steps.tolist()):
-        concatenated[s, :n] = segments.slots[s][segments.present[s]]
-        shares[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
-    first = np.cumsum(lengths, axis=1) - lengths
+        concatenated_slots[s, :n] = segments.slots[s][segments.is_present[s]]
+        step_weights[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
+    first_indices = np.cumsum(lengths, axis=1) - lengths
     offset = (segments.slots == slots[..., None]).argmax(axis=-1)
-    return Steps(concatenated, present, shares, first + lengths - 1, first + offset)
+    return Steps(concatenated_slots, is_present, step_weights, first_indices + lengths - 1, first_indices + offset)
 
 
 class ChunkRecords:

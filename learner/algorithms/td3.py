@@ -10,11 +10,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import Td3Config
 from onrig.learner.algorithms import Minibatches, Signals
+from onrig.learner.algorithms.image_inputs import Inputs
 from onrig.learner.algorithms.traced import MinibatchRecords, TracedAlgorithm
 from onrig.learner.export import export_policy
 from onrig.learner.tape.array import Array
+from onrig.learner.tape.convolutions import ReadFrames
 from onrig.learner.tape.elementary import clip, concatenate, minimum, square, tanh
-from onrig.learner.tape.networks import Mlp, fan_in_uniform
+from onrig.learner.tape.networks import Mlp, fan_in_uniform, mlp
 from onrig.learner.tape.optimiser import Adam, descend, polyak_average
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
@@ -39,13 +41,17 @@ class Td3(TracedAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
-        state, n, m, B = Layout(), n_observations, n_actions, config.batch
+        """Initialise one trial from each of ``streams`` (actor, critics, then update noise).
+
+        Raises ValueError for observations that do not hold the configured images.
+        """
+        self._inputs: Final = Inputs(config.image, n_observations, dtype)
+        state, n, m, B = Layout(), self._inputs.width, n_actions, config.batch
         self._actor, self._target_actor = (
-            Mlp(state, name, (n, *config.hidden, m)) for name in ("actor", "target_actor")
+            mlp(state, name, (n, *config.hidden, m), config.image) for name in ("actor", "target_actor")
         )
         self._critics, self._target_critics = (
-            [Mlp(state, f"{name}{i}", (n + m, *config.hidden, 1)) for i in (1, 2)]
+            [mlp(state, f"{name}{i}", (n + m, *config.hidden, 1), config.image) for i in (1, 2)]
             for name in ("critic", "target_critic")
         )
         self._adams = [Adam(state, net.group, lr=config.lr) for net in (*self._critics, self._actor)]
@@ -90,9 +96,15 @@ class Td3(TracedAlgorithm):
                 polyak_average(tape, target_net.group, net.group, config.tau)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        return self._act(observation).copy()
+        return self._act(self._inputs(observation)).copy()
+
+    def bind_frames(self, read_frames: ReadFrames) -> None:
+        self._inputs.bind_frames(read_frames)
 
     def update(self, batches: Minibatches) -> Signals:
+        return self._inputs.update(batches, self._update_networks)
+
+    def _update_networks(self, batches: Minibatches) -> Signals:
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
@@ -108,4 +120,4 @@ class Td3(TracedAlgorithm):
         return self._actor.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        return export_policy(self.actor_layers(trial), contract)
+        return export_policy(self.actor_layers(trial), contract, image=self.config.image)

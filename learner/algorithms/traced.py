@@ -107,10 +107,10 @@ class TracedAlgorithm(TracedNetworks):
         normals, numbers = (np.array([[draw[i] for draw in row] for row in draws]) for i in (0, 1))
         return normals, numbers
 
-    def sections_due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
-        """Return the sections of the next updates: ``section`` in every ``every``-th one."""
+    def sections_due(self, updates: int, section: int, interval: int) -> NDArray[np.uint32]:
+        """Return the sections of the next updates: ``section`` in every ``interval``-th one."""
         update_numbers = self.updates + 1 + np.arange(updates)
-        return np.where(update_numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
+        return np.where(update_numbers % interval == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
 
     def state(self) -> State:
         """Return a copy of everything needed to resume training: fields (S, rows, cols), streams, update count."""
@@ -146,10 +146,10 @@ class Forward:
 
     def __call__(self, inputs: Values, noise: Values | None = None) -> Values:
         """Return the outputs, valid until the next call with the same number of rows."""
-        bound = self._bound_programs.get(inputs.shape[1])
-        if bound is None:
-            bound = self._bound_programs[inputs.shape[1]] = self._bind(inputs.shape[1])
-        run, records, x, noise_view, outputs = bound
+        bound_program = self._bound_programs.get(inputs.shape[1])
+        if bound_program is None:
+            bound_program = self._bound_programs[inputs.shape[1]] = self._bind(inputs.shape[1])
+        run, records, x, noise_view, outputs = bound_program
         x[:] = inputs
         if noise is not None:
             noise_view[:] = noise
@@ -205,7 +205,8 @@ class RecordBuffer:
         field = self.fields[name]
         S, K, _ = self._rows.shape
         values = self._rows[:, :, field.slice].reshape(S, K, *field.shape).swapaxes(0, 1)
-        return np.ascontiguousarray(values[..., 0] if field.shape[1] == 1 else values)
+        values_copy: Values = (values[..., 0] if field.shape[1] == 1 else values).copy()
+        return values_copy
 
 
 class MinibatchRecords(RecordBuffer):
@@ -246,7 +247,9 @@ class MinibatchRecords(RecordBuffer):
 
 def check_shapes(batches: Minibatches, S: int, B: int, n: int, m: int) -> None:
     """Raise ValueError unless K minibatches hold B experiences of each of S trials."""
-    expected = (len(batches.reward), S, B)
-    if batches.observation.shape != (*expected, n) or batches.action.shape != (*expected, m):
-        got = f"{batches.observation.shape} and {batches.action.shape}"
-        raise ValueError(f"expected observations and actions of shape {(*expected, n)} and {(*expected, m)}, got {got}")
+    K = len(batches.reward)
+    shapes, expected_shapes = (batches.observation.shape, batches.action.shape), ((K, S, B, n), (K, S, B, m))
+    if shapes != expected_shapes:
+        raise ValueError(
+            "expected observations and actions of shape {} and {}, got {} and {}".format(*expected_shapes, *shapes)
+        )

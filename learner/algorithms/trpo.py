@@ -72,11 +72,11 @@ class Trpo(ActorCritic):
         self.config: Final = config
         N, F, n, m = config.steps, -(-config.steps // config.fisher_every), n_observations, n_actions
         self._policy: Final = (self._mean.group, self._log_std)
-        size = self._mean.group.flat.size
+        size = self._mean.group.flat_field.size
 
         batch = {"observation": (N, n), "drawn": (N, m), "log_pi": (N, 1), "advantage": (N, 1)}
-        present_shapes = {"mean": (N, m), "log_std": (1, m), "gradient": (1, size + m)}
-        self._batch = RecordBuffer(batch | present_shapes | {"gain": (N, 1), "divergence": (N, 1)})
+        policy_shapes = {"mean": (N, m), "log_std": (1, m), "gradient": (1, size + m)}
+        self._batch = RecordBuffer(batch | policy_shapes | {"gain": (N, 1), "divergence": (N, 1)})
         self._run_gradient = self._bind_program(self._batch, self._trace_gradient)
         self._run_evaluation = self._bind_program(self._batch, self._trace_evaluation)
         self._fisher = RecordBuffer({"observation": (F, n), "along": (1, size), "product": (1, size)})
@@ -118,28 +118,30 @@ class Trpo(ActorCritic):
         Jacobian of the means with respect to the parameters, and M = 1 / std^2 the Hessian with respect to the means.
         """
         fields, net = self._fisher.read(tape), self._mean
-        x, start, last = fields["observation"], net.group.flat.offset, len(net.sizes) - 1
+        x, start, last_layer = fields["observation"], net.group.flat_field.offset, len(net.sizes) - 1
         directions = [
             fields["along"].columns(f.offset - start, f.slice.stop - start).reshape(*f.shape) for f in net.group.fields
         ]
         change = None
         for layer, weight in enumerate(net.weights):
-            change_before = dense(x, *directions[2 * layer : 2 * layer + 2])
+            linear_change = dense(x, *directions[2 * layer : 2 * layer + 2])
             if change is not None:
-                change_before = change_before + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
-            x = net.layer(layer, x, last=layer == last)
-            change = change_before if layer == last else change_before * (1.0 - square(x))  # tanh' = 1 - tanh^2
+                linear_change = linear_change + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
+            x = net.layer(layer, x, is_last=layer == last_layer)
+            change = linear_change if layer == last_layer else linear_change * (1.0 - square(x))  # tanh' = 1 - tanh^2
         assert change is not None
-        weighted = (change / square(exp(tape.read(self._log_std.fields[0])))).detach()
-        (product,) = tape.gradient((x * weighted).row_sums().mean(), [net.group])
+        weighted_change = (change / square(exp(tape.read(self._log_std.fields[0])))).detach()
+        (product,) = tape.gradient((x * weighted_change).row_sums().mean(), [net.group])
         tape.output(self._fisher.fields["product"], product)
 
     def _trace_value_step(self, tape: Tape) -> None:
         fields = self._minibatches.read(tape)
         descend(tape, square(self._value(fields["observation"]) - fields["target"]).mean(), self._adams)
 
-    def learn(self, batch: PolicyBatch, remaining: float, heartbeat: HeartbeatCallback = ignore_heartbeat) -> None:
-        """Take one policy step, then the value epochs; ``remaining`` is ignored."""
+    def learn(
+        self, batch: PolicyBatch, remaining_fraction: float, heartbeat: HeartbeatCallback = ignore_heartbeat
+    ) -> None:
+        """Take one policy step, then the value epochs; ``remaining_fraction`` is ignored."""
         statistics = flatten_actors(self._compute_statistics(batch))
         x = self._inputs(statistics.observation).astype(self.executor.dtype)
         self._step_policies(x, statistics)
@@ -155,7 +157,7 @@ class Trpo(ActorCritic):
             records.set(name, field[None])
         self._run_gradient(self.rows, rows, None)
         gradient = records.get("gradient")[0, :, 0].astype(np.float64)
-        gain_before = records.get("gain")[0].mean(axis=1, dtype=np.float64)
+        previous_gain = records.get("gain")[0].mean(axis=1, dtype=np.float64)
         product = self.fisher_product(x[:, :: config.fisher_every])
         direction = conjugate_gradients(product, gradient, config.cg_steps)
         full_step = scale_to_divergence(product, direction, config.max_kl)
@@ -167,7 +169,7 @@ class Trpo(ActorCritic):
             self._write_policies(trial_vectors)
             self._run_evaluation(self.rows, rows, None)
             gain, divergence = (records.get(name)[0].mean(axis=1, dtype=np.float64) for name in ("gain", "divergence"))
-            is_accepted = is_searching & (gain >= gain_before) & (divergence <= KL_SLACK * config.max_kl)
+            is_accepted = is_searching & (gain >= previous_gain) & (divergence <= KL_SLACK * config.max_kl)
             accepted_vectors[is_accepted] = trial_vectors[is_accepted]
             is_searching &= ~is_accepted
             if not is_searching.any():
@@ -177,7 +179,7 @@ class Trpo(ActorCritic):
     def fisher_product(self, x: NDArray[np.floating]) -> Callable[[Vectors], Vectors]:
         """Return the product v -> (F + damping) v for parameter vectors; F is the Hessian of the mean KL divergence at
         ``x``."""
-        fisher, size = self._fisher, self._mean.group.flat.size
+        fisher, size = self._fisher, self._mean.group.flat_field.size
         rows = fisher.allocate(self, 1)
         fisher.set("observation", x[None])
 
@@ -192,12 +194,12 @@ class Trpo(ActorCritic):
 
     def _policy_vectors(self) -> NDArray[np.floating]:
         """Return the parameters of mean and standard deviation, (S, P)."""
-        return np.concatenate([self.rows[:, group.flat.slice] for group in self._policy], axis=1)
+        return np.concatenate([self.rows[:, group.flat_field.slice] for group in self._policy], axis=1)
 
     def _write_policies(self, vectors: NDArray[np.floating]) -> None:
-        ends = np.cumsum([group.flat.size for group in self._policy])[:-1]
-        for group, values in zip(self._policy, np.split(vectors, ends, axis=1), strict=True):
-            self.rows[:, group.flat.slice] = values
+        split_indices = np.cumsum([group.flat_field.size for group in self._policy])[:-1]
+        for group, values in zip(self._policy, np.split(vectors, split_indices, axis=1), strict=True):
+            self.rows[:, group.flat_field.slice] = values
 
     def _fit_values(
         self, x: NDArray[np.floating], target: NDArray[np.float32], heartbeat: HeartbeatCallback = ignore_heartbeat

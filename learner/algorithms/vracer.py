@@ -17,7 +17,12 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithms import MemoryAccess, Minibatches
 from onrig.learner.algorithms.heads import HEADS
 from onrig.learner.algorithms.refer import Index, Refer, Rules
-from onrig.learner.algorithms.refer_algorithm import ReferMinibatchAlgorithm, common_std, initial, inverse_softplus
+from onrig.learner.algorithms.refer_algorithm import (
+    ReferMinibatchAlgorithm,
+    common_std,
+    initial_layer,
+    inverse_softplus,
+)
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.lstm import Lstm
@@ -30,7 +35,7 @@ from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
 
-_CHUNK: Final = 16
+_CHUNK_SIZE: Final = 16
 """Number of experiences per forward pass; constant, so that the rounding of a trial does not depend on the others."""
 
 
@@ -71,7 +76,7 @@ class Vracer(ReferMinibatchAlgorithm):
         super().__init__(config, refer, n, m, state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             self._draw(row, stream)
-            row[self._std.flat.slice] = inverse_softplus(config.std)
+            row[self._std.flat_field.slice] = inverse_softplus(config.std)
         w = self._width
         self._trace(q_ret=(B, 1), value=(B, 1), advantage=(B, 1), **self._extra_fields)
         self._values = self.forward(lambda tape, x, _: self._compute_outputs(x).value, w, 1)
@@ -83,7 +88,7 @@ class Vracer(ReferMinibatchAlgorithm):
         return self._mlp
 
     def _draw(self, row: Values, stream: np.random.Generator) -> None:
-        self._mlp.draw(row, stream, initial)
+        self._mlp.draw(row, stream, initial_layer)
 
     @property
     def _width(self) -> int:
@@ -132,8 +137,8 @@ class Vracer(ReferMinibatchAlgorithm):
         loss = -rho * gain - clip(detached_rho, 0.0, 1.0) * error * out.value
         if self._head is not None:
             loss = loss - detached_rho * error * advantage
-        mixed = rules.mix(fields["weight"] * loss, distance).mean()
-        descend(tape, mixed, self._adams, factor=rules.annealing)
+        mixed_loss = rules.mix(fields["weight"] * loss, distance).mean()
+        descend(tape, mixed_loss, self._adams, factor=rules.annealing)
         outputs = {"td": error, "target": q_ret, "rho": rho, "kl": distance.kl}
         return outputs | {"value": out.value, "advantage": advantage}
 
@@ -180,14 +185,14 @@ class Vracer(ReferMinibatchAlgorithm):
             entries = np.concatenate(
                 (self._states(experiences), self._next_states(experiences), experiences.behaviour.drawn), axis=-1
             )
-            value, advantage, end = np.moveaxis(self._entries(entries), 2, 0)
-            ends = np.where(experiences.terminated, 0.0, end)
+            value, advantage, next_value = np.moveaxis(self._entries(entries), 2, 0)
+            end_values = np.where(experiences.terminated, 0.0, next_value)
             for column, values in (
                 (self._value, value),
-                (self._end_value, ends),
+                (self._end_value, end_values),
                 (self._advantages, advantage),
                 (self._rewards, experiences.reward),
-                (self._q_ret, experiences.reward * self._reward_scale[:, 0] + self._config.gamma * ends),
+                (self._q_ret, experiences.reward * self._reward_scale[:, 0] + self._config.gamma * end_values),
             ):
                 column[index] = values[rows]
             self._is_evaluated[index] = True
@@ -214,9 +219,9 @@ class Vracer(ReferMinibatchAlgorithm):
         if not counts.any():
             return
         first, states = np.argsort(~is_last, axis=1, kind="stable"), self._next_states(batches, k)
-        for start in range(0, int(counts.max()), _CHUNK):
-            index = first[:, start : start + _CHUNK]
-            x = np.zeros((self.trials, _CHUNK, states.shape[-1]), states.dtype)
+        for start in range(0, int(counts.max()), _CHUNK_SIZE):
+            index = first[:, start : start + _CHUNK_SIZE]
+            x = np.zeros((self.trials, _CHUNK_SIZE, states.shape[-1]), states.dtype)
             x[:, : index.shape[1]] = states[trial, index]
             s, row = np.nonzero(np.take_along_axis(is_last, index, axis=1))
             self._end_value[s, slots[s, index[s, row]]] = self._values(x)[s, row, 0]
@@ -224,11 +229,11 @@ class Vracer(ReferMinibatchAlgorithm):
     def _chunks(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
         """Gather slots of each trial in chunks; yields their indices in the columns and in the gathered batch."""
         assert self._memory is not None
-        for start in range(0, max(map(len, slots)), _CHUNK):
-            padded_slots = np.zeros((self.trials, _CHUNK), np.int64)
+        for start in range(0, max(map(len, slots)), _CHUNK_SIZE):
+            padded_slots = np.zeros((self.trials, _CHUNK_SIZE), np.int64)
             is_slot = np.zeros(padded_slots.shape, np.bool_)
             for s, trial_slots in enumerate(slots):
-                chunk = trial_slots[start : start + _CHUNK]
+                chunk = trial_slots[start : start + _CHUNK_SIZE]
                 padded_slots[s, : len(chunk)], is_slot[s, : len(chunk)] = chunk, True
             trial, column = (index.astype(np.int64) for index in np.nonzero(is_slot))
             yield (trial, padded_slots[trial, column]), (trial, column), self._memory.gather(padded_slots)

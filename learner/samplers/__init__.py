@@ -56,8 +56,8 @@ class Draw(NamedTuple):
     """Importance-sampling weights, (updates, batch); None where all are 1."""
 
 
-class Setting(NamedTuple):
-    """Parameters from which a sampler is built."""
+class SamplerContext(NamedTuple):
+    """What a sampler is built for: memory, run and learner."""
 
     capacity: int
     batch: int
@@ -75,7 +75,7 @@ class Setting(NamedTuple):
     """Number in the strategy's notation."""
     write_probability: float = 1.0
     """Share of the steps that are stored as experiences."""
-    inner: str = ""
+    inner_sampling: str = ""
     """Sampling in brackets, from which this one draws; empty without brackets."""
     reserved: int = 0
     """Number of leading slots with experiences of an earlier run, which are never overwritten."""
@@ -100,14 +100,16 @@ class Setting(NamedTuple):
     @classmethod
     def of_run(
         cls, config: RunConfig, options: LearnerSettings, capacity: int, view: ReplayView | None = None
-    ) -> Setting:
+    ) -> SamplerContext:
         """Return the parameters for a run with a fixed number of episodes and a memory of ``capacity``."""
         steps = config.episodes * episode_steps(config.task, config.rate_hz)
-        per_episode, per_transition = options.updates_per_episode, options.updates_per_transition
-        share = config.selection.write_probability
-        updates = config.episodes * (per_episode or 0) + round(steps * share * (per_transition or 0.0))
-        setting = cls(capacity, options.batch, config.episodes, updates, steps, options, view, None, share)
-        return setting._replace(reserved=config.selection.reserved)
+        updates_per_episode, updates_per_transition = options.updates_per_episode, options.updates_per_transition
+        write_probability = config.selection.write_probability
+        updates = config.episodes * (updates_per_episode or 0) + round(
+            steps * write_probability * (updates_per_transition or 0.0)
+        )
+        context = cls(capacity, options.batch, config.episodes, updates, steps, options, view, None, write_probability)
+        return context._replace(reserved=config.selection.reserved)
 
 
 def sub_state(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
@@ -162,7 +164,7 @@ class SamplerClass(Sampler, Protocol):
     """Sampler class named in a description's ``home``."""
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
+    def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> Sampler:
         """Build a sampler that owns ``stream`` (PCG64) from then on; ``weighted``: draws have importance weights."""
 
 
@@ -173,23 +175,23 @@ def sampler_class(name: str) -> type[SamplerClass]:
     return sampler
 
 
-def sampler_for(strategy: Strategy, stream: np.random.Generator, setting: Setting) -> Sampler:
+def sampler_for(strategy: Strategy, stream: np.random.Generator, context: SamplerContext) -> Sampler:
     """Build the sampler of ``strategy``, which owns ``stream`` (PCG64) from then on.
 
     Raises ValueError for an unknown sampling, and if the memory cannot hold one minibatch.
     """
-    if setting.capacity < setting.batch:
-        raise ValueError(f"a memory of {setting.capacity} experiences is too small for a minibatch of {setting.batch}")
-    return sampler_of(strategy.sampling, stream, setting)
+    if context.capacity < context.batch:
+        raise ValueError(f"a memory of {context.capacity} experiences is too small for a minibatch of {context.batch}")
+    return sampler_of(strategy.sampling, stream, context)
 
 
-def sampler_of(sampling: str, stream: np.random.Generator, setting: Setting) -> Sampler:
+def sampler_of(sampling: str, stream: np.random.Generator, context: SamplerContext) -> Sampler:
     """Build the sampler of a sampling strategy, or of the one within another; raises ValueError for an unknown one."""
     from onrig.learner.samplers.fis import Fis
 
-    name, correction, argument, inner = parse_sampling(sampling)
-    setting = setting._replace(argument=argument, inner=inner)
-    sampler = sampler_class(name).build(setting, stream, weighted=correction == "IS")
+    name, correction, argument, inner_sampling = parse_sampling(sampling)
+    context = context._replace(argument=argument, inner_sampling=inner_sampling)
+    sampler = sampler_class(name).build(context, stream, weighted=correction == "IS")
     if correction == "FIS":
-        return Fis(sampler, setting.capacity, beta=setting.beta, replays=setting.replays)
+        return Fis(sampler, context.capacity, beta=context.beta, replays=context.replays)
     return sampler

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.algorithms.traced import RecordBuffer, TracedNetworks
 from onrig.learner.sampler_settings import EroSettings
-from onrig.learner.samplers import Draw, Setting, State, sub_state
+from onrig.learner.samplers import Draw, SamplerContext, State, sub_state
 from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.multi_trial import MultiTrialSampler
 from onrig.learner.samplers.sum_tree import sum_tree
@@ -61,17 +61,17 @@ class InclusionNets(TracedNetworks):
     def step(
         self,
         features: NDArray[np.floating],
-        included: NDArray[np.bool_],
+        is_included: NDArray[np.bool_],
         weights: NDArray[np.float64],
         trials: NDArray[np.int64],
     ) -> None:
         """Take one Adam step with these trials on the loss -sum of weight (I ln p + (1 - I) ln(1 - p)).
 
-        ``features`` (S, sample, 3), ``included`` and ``weights`` (S, sample); the other trials, with their moments, are
-        unchanged.
+        ``features`` (S, sample, 3), ``is_included`` and ``weights`` (S, sample); the other trials, with their moments,
+        are unchanged.
         """
         rows = self._records.allocate(self, 1)
-        for name, values in (("features", features), ("sign", np.where(included, 1.0, -1.0)), ("weight", weights)):
+        for name, values in (("features", features), ("sign", np.where(is_included, 1.0, -1.0)), ("weight", weights)):
             self._records.set(name, values[None])
         self.run_selected(self._run, rows, trials)
 
@@ -85,35 +85,35 @@ class Ero(MultiTrialSampler):
 
     required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
 
-    def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
+    def __init__(self, context: SamplerContext, streams: Sequence[np.random.Generator]) -> None:
         """Build the sampler with one trial for each of ``streams`` (PCG64)."""
-        super().__init__(setting, streams)
-        settings = setting.options.sampler_section(EroSettings)
+        super().__init__(context, streams)
+        settings = context.options.sampler_section(EroSettings)
         self._settings: Final = settings
-        spawned = [stream.spawn(4) for stream in streams]
-        self._minibatch_draws: Final = [Uniform(stream) for stream, _, _, _ in spawned]
-        self._learning_draws: Final = [Uniform(stream) for _, stream, _, _ in spawned]
-        self._inclusion_streams: Final = [stream for _, _, stream, _ in spawned]
-        self._is_included: Final = [sum_tree(setting.capacity) for _ in streams]
+        child_streams = [stream.spawn(4) for stream in streams]
+        self._minibatch_draws: Final = [Uniform(stream) for stream, _, _, _ in child_streams]
+        self._learning_draws: Final = [Uniform(stream) for _, stream, _, _ in child_streams]
+        self._inclusion_streams: Final = [stream for _, _, stream, _ in child_streams]
+        self._is_included: Final = [sum_tree(context.capacity) for _ in streams]
         """Inclusion mask, one row per trial."""
-        self._is_new: Final[NDArray[np.bool_]] = np.zeros((len(streams), setting.capacity), np.bool_)
+        self._is_new: Final[NDArray[np.bool_]] = np.zeros((len(streams), context.capacity), np.bool_)
         """(S, capacity): written since the last draw."""
-        self._has_new = False
-        self._features: Final = Features(self._view, self._trials, setting.capacity)
-        self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in spawned])
+        self._has_new_slots = False
+        self._features: Final = Features(self._view, self._trials, context.capacity)
+        self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in child_streams])
 
     def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
         self._features.on_write(slots)
         for is_new, trial_slots in zip(self._is_new, slots, strict=True):
             is_new[trial_slots] = True
-        self._has_new = True
+        self._has_new_slots = True
 
     def _draw_new_inclusions(self) -> None:
         """Draw the inclusion of new experiences in order of slots, so that the grouping of writes has no effect."""
         for trial, is_new in enumerate(self._is_new):
             trial_slots = np.flatnonzero(is_new)
             self._draw_inclusions(trial, trial_slots, np.full(len(trial_slots), _INITIAL_PROBABILITY))
-        self._is_new[:] = self._has_new = False
+        self._is_new[:] = self._has_new_slots = False
 
     def _draw_inclusions(self, trial: int, slots: NDArray[np.int64], probabilities: NDArray[np.float64]) -> None:
         self._is_included[trial].put(
@@ -127,19 +127,21 @@ class Ero(MultiTrialSampler):
         """
         if updates != 1:
             raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
-        n_available = self._features.stored.min()
+        n_available = self._features.n_stored.min()
         if n_available < self._batch:
             raise ValueError(f"cannot draw {self._batch} distinct experiences from the {n_available} stored")
-        if self._has_new:
+        if self._has_new_slots:
             self._draw_new_inclusions()
         return Draw(np.stack([self._minibatch(trial) for trial in range(self._trials)])[None], None)
 
     def _minibatch(self, trial: int) -> NDArray[np.int64]:
-        included = self._is_included[trial]
-        n_included = int(included.total)
+        inclusion_tree = self._is_included[trial]
+        n_included = int(inclusion_tree.total)
         if n_included < self._batch:
-            return self._minibatch_draws[trial].draw_below(int(self._features.stored[trial]), self._batch)
-        return included.find(self._minibatch_draws[trial].draw_below(n_included, self._batch).astype(np.float64) + 0.5)
+            return self._minibatch_draws[trial].draw_below(int(self._features.n_stored[trial]), self._batch)
+        return inclusion_tree.find(
+            self._minibatch_draws[trial].draw_below(n_included, self._batch).astype(np.float64) + 0.5
+        )
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Redraw the inclusion of the experiences in an update."""
@@ -155,30 +157,30 @@ class Ero(MultiTrialSampler):
         features[..., _TD_FEATURE] = np.abs(features[..., _TD_FEATURE])
         return features
 
-    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
+    def _learn(self, gain: NDArray[np.float64], is_eligible: NDArray[np.bool_]) -> None:
         size = self._settings.sample
         slots = np.zeros((self._trials, size), np.int64)
-        valid = np.zeros((self._trials, size), np.bool_)
-        included = np.zeros((self._trials, size), np.bool_)
-        stored = self._features.stored
-        for trial in np.flatnonzero(eligible & (stored > 0)).tolist():
-            n = min(size, int(stored[trial]))
-            slots[trial, :n] = trial_slots = self._learning_draws[trial].draw_below(int(stored[trial]), n)
-            valid[trial, :n] = ~self._is_new[trial, trial_slots]  # inclusion already drawn
-            included[trial, :n] = self._is_included[trial].values[trial_slots] > 0.0
-        trials = np.flatnonzero(valid.any(axis=1))
+        is_valid = np.zeros((self._trials, size), np.bool_)
+        is_included = np.zeros((self._trials, size), np.bool_)
+        n_stored = self._features.n_stored
+        for trial in np.flatnonzero(is_eligible & (n_stored > 0)).tolist():
+            n = min(size, int(n_stored[trial]))
+            slots[trial, :n] = trial_slots = self._learning_draws[trial].draw_below(int(n_stored[trial]), n)
+            is_valid[trial, :n] = ~self._is_new[trial, trial_slots]  # inclusion already drawn
+            is_included[trial, :n] = self._is_included[trial].values[trial_slots] > 0.0
+        trials = np.flatnonzero(is_valid.any(axis=1))
         if len(trials):
-            self._nets.step(self._inputs(slots), included, np.where(valid, gain[:, None], 0.0), trials)
+            self._nets.step(self._inputs(slots), is_included, np.where(is_valid, gain[:, None], 0.0), trials)
 
-    def _begin(self, ended: NDArray[np.bool_]) -> None:
-        self._features.standardise(ended)
+    def _begin(self, has_ended: NDArray[np.bool_]) -> None:
+        self._features.standardise(has_ended)
 
     def state(self) -> State:
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
         state |= self.learned_state() | {"new": self._is_new.copy()}
         for trial in range(self._trials):
-            for name, uniform in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
-                state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
+            for name, uniform_draws in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
+                state |= {f"{name}{trial}/{k}": v for k, v in uniform_draws[trial].state().items()}
         state["members"] = np.stack([tree.values > 0.0 for tree in self._is_included])
         state["coins"] = stack_stream_words(self._inclusion_streams)
         return state
@@ -191,9 +193,9 @@ class Ero(MultiTrialSampler):
         self._features.restore(sub_state(state, "features/"))
         self._nets.restore(sub_state(state, "nets/"))
         self._is_new[...] = state["new"]
-        self._has_new = bool(self._is_new.any())
+        self._has_new_slots = bool(self._is_new.any())
         restore_streams(self._inclusion_streams, state["coins"])
-        for trial, members in enumerate(state["members"]):
-            for name, uniform in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
-                uniform[trial].restore(sub_state(state, f"{name}{trial}/"))
-            self._is_included[trial].load(members.astype(np.float64))
+        for trial, is_member in enumerate(state["members"]):
+            for name, uniform_draws in (("draws", self._minibatch_draws), ("samples", self._learning_draws)):
+                uniform_draws[trial].restore(sub_state(state, f"{name}{trial}/"))
+            self._is_included[trial].load(is_member.astype(np.float64))

@@ -34,7 +34,7 @@ class Features:
         """(S, capacity)"""
         self.target: Final[NDArray[np.float32]] = np.ones((trials, capacity), np.float32)
         """(S, capacity)"""
-        self.stored: Final[NDArray[np.int64]] = np.zeros(trials, np.int64)
+        self.n_stored: Final[NDArray[np.int64]] = np.zeros(trials, np.int64)
         """(S,): number of experiences in the memory."""
         width = self._n + 1
         self._has_moments: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
@@ -51,21 +51,21 @@ class Features:
     def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
         for trial, trial_slots in enumerate(slots):
             self.td[trial, trial_slots] = self.target[trial, trial_slots] = 1.0
-            self.stored[trial] = max(self.stored[trial], int(trial_slots.max(initial=-1)) + 1)
+            self.n_stored[trial] = max(self.n_stored[trial], int(trial_slots.max(initial=-1)) + 1)
 
-    def standardise(self, mask: NDArray[np.bool_]) -> None:
-        """Set the mean and standard deviation to those of the memories, for the trials in ``mask`` (S,)."""
-        mask = mask & (self.stored > 0)
-        last = np.maximum(self.stored - 1, 0)[:, None]
-        stored = self._view.gather((np.linspace(0.0, 1.0, _MAX_SAMPLED_SLOTS) * last).astype(np.int64))
+    def standardise(self, trial_mask: NDArray[np.bool_]) -> None:
+        """Set the mean and standard deviation to those of the memories, for the trials in ``trial_mask`` (S,)."""
+        trial_mask = trial_mask & (self.n_stored > 0)
+        last_slots = np.maximum(self.n_stored - 1, 0)[:, None]
+        experiences = self._view.gather((np.linspace(0.0, 1.0, _MAX_SAMPLED_SLOTS) * last_slots).astype(np.int64))
         samples = np.concatenate(
-            (stored.observation[..., : self._n], stored.reward[..., None]), axis=-1, dtype=np.float64
+            (experiences.observation[..., : self._n], experiences.reward[..., None]), axis=-1, dtype=np.float64
         )
-        for trial in np.flatnonzero(mask).tolist():
+        for trial in np.flatnonzero(trial_mask).tolist():
             mean, std = samples[trial].mean(axis=0), samples[trial].std(axis=0)
             self._mean[trial] = mean
             self._std[trial] = np.where(std > 1e-6 * (1.0 + np.abs(mean)), std, 1.0)
-        self._has_moments[mask] = True
+        self._has_moments[trial_mask] = True
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Store finite TD errors and targets, if provided, for slots (S, n)."""
@@ -77,12 +77,12 @@ class Features:
     def all_features(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return s, a, reward, s', age, TD error, target in slots (S, n): (S, n, width)."""
         mean, std = self._moments()
-        stored, n = self._view.gather(slots), self._n
+        experiences, n = self._view.gather(slots), self._n
         columns = (
-            (stored.observation[..., :n] - mean[..., :n]) / std[..., :n],
-            stored.action,
-            ((stored.reward - mean[..., n]) / std[..., n])[..., None],
-            (stored.next_observation[..., :n] - mean[..., :n]) / std[..., :n],
+            (experiences.observation[..., :n] - mean[..., :n]) / std[..., :n],
+            experiences.action,
+            ((experiences.reward - mean[..., n]) / std[..., n])[..., None],
+            (experiences.next_observation[..., :n] - mean[..., :n]) / std[..., :n],
             self._note_features(slots),
         )
         return np.concatenate(columns, axis=-1, dtype=np.float32)
@@ -90,8 +90,8 @@ class Features:
     def score_features(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return reward, age and TD error in slots (S, n): (S, n, 3)."""
         mean, std = self._moments()
-        stored, n = self._view.gather(slots), self._n
-        reward = ((stored.reward - mean[..., n]) / std[..., n])[..., None]
+        experiences, n = self._view.gather(slots), self._n
+        reward = ((experiences.reward - mean[..., n]) / std[..., n])[..., None]
         return np.concatenate((reward, self._note_features(slots)[..., :2]), axis=-1, dtype=np.float32)
 
     def _note_features(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -106,7 +106,7 @@ class Features:
         return self._mean[:, None], self._std[:, None]
 
     def _columns(self) -> dict[str, NDArray[Any]]:
-        columns: dict[str, NDArray[Any]] = {"td": self.td, "target": self.target, "stored": self.stored}
+        columns: dict[str, NDArray[Any]] = {"td": self.td, "target": self.target, "stored": self.n_stored}
         return columns | {"known": self._has_moments, "mean": self._mean, "std": self._std}
 
     def state(self) -> State:

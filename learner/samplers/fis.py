@@ -42,8 +42,8 @@ def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
     """
     tail = replay_tail(n, p)
     # np should be exactly 8; the product may differ by a rounding error.
-    expected = math.ceil(n * p - 1e-9)
-    total = float(tail[1 : expected + 1].sum())
+    expected_replays = math.ceil(n * p - 1e-9)
+    total = float(tail[1 : expected_replays + 1].sum())
     weights: NDArray[np.float64] = (tail * (n * p / total)) ** beta
     return weights
 

@@ -21,17 +21,17 @@ class Scale(enum.Enum):
 
 
 def importance_weights(
-    relative_probability: NDArray[np.float64], beta: float | NDArray[np.float64], scale: Scale, smallest: float
+    relative_probability: NDArray[np.float64], beta: float | NDArray[np.float64], scale: Scale, min_probability: float
 ) -> NDArray[np.float32]:
     """Compute weights (updates, batch) of draws with ``relative_probability`` n P, the ratio to that of uniform draws.
 
-    n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.  ``smallest`` is
-    the smallest n P in the memory, for ``GLOBAL_MAX``.
+    n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.
+    ``min_probability`` is the smallest n P in the memory, for ``GLOBAL_MAX``.
     """
     if scale is Scale.BATCH_MAX:
         relative_probability = relative_probability / relative_probability.min(axis=1, keepdims=True)
     elif scale is Scale.GLOBAL_MAX:
-        relative_probability = relative_probability / smallest
+        relative_probability = relative_probability / min_probability
     return np.power(relative_probability, -beta).astype(np.float32)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.sampler_settings import KlperSettings
-from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, State
+from onrig.learner.samplers import Draw, ReplayView, Sampler, SamplerContext, State
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.memory.keepers.keeper import Signal
 
@@ -31,8 +31,8 @@ def kl_scores(differences: NDArray[np.floating], variance: float) -> NDArray[np.
     d = np.asarray(differences, np.float64)
     batch, m = d.shape[-2:]
     mean = d.mean(axis=-2)
-    centred = d - mean[..., None, :]
-    covariance = np.matmul(centred.swapaxes(-1, -2), centred) / (batch - 1) + RIDGE * np.eye(m)
+    centred_differences = d - mean[..., None, :]
+    covariance = np.matmul(centred_differences.swapaxes(-1, -2), centred_differences) / (batch - 1) + RIDGE * np.eye(m)
     trace = np.trace(covariance, axis1=-2, axis2=-1)
     with np.errstate(invalid="ignore"):  # NaN from a diverged trial
         log_volume = np.linalg.slogdet(covariance)[1]
@@ -56,8 +56,8 @@ def select_closest(slots: NDArray[np.int64], view: ReplayView, variance: float) 
     if n == 1:
         return np.array(slots[0])
     difference = action_differences(view, trial_candidates.reshape(trials, n * batch))
-    best = kl_scores(difference.reshape(trials, n, batch, -1), variance).argmin(axis=1)
-    closest_slots: NDArray[np.int64] = trial_candidates[np.arange(trials), best]
+    best_index = kl_scores(difference.reshape(trials, n, batch, -1), variance).argmin(axis=1)
+    closest_slots: NDArray[np.int64] = trial_candidates[np.arange(trials), best_index]
     return closest_slots
 
 
@@ -66,22 +66,22 @@ class Klper(Sampler):
 
     required_signals: Final = frozenset({Signal.POLICY})
 
-    def __init__(self, uniform: Uniform, candidates: int, view: ReplayView, variance: float) -> None:
+    def __init__(self, uniform: Uniform, n_candidates: int, view: ReplayView, variance: float) -> None:
         self._uniform: Final = uniform
-        self._candidates: Final = candidates
+        self._n_candidates: Final = n_candidates
         self._view: Final = view
         self._variance: Final = variance
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Klper:
+    def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> Klper:
         """Build the sampler; raises ValueError without a view of the policy."""
-        if setting.view is None or setting.argument is None:
+        if context.view is None or context.argument is None:
             raise ValueError("KLPER needs access to a policy, and a number of candidates")
         return cls(
             Uniform(stream),
-            int(setting.argument),
-            setting.view,
-            setting.options.sampler_section(KlperSettings).variance,
+            int(context.argument),
+            context.view,
+            context.options.sampler_section(KlperSettings).variance,
         )
 
     def on_write(self, slots: NDArray[np.int64]) -> None:
@@ -95,7 +95,7 @@ class Klper(Sampler):
         """
         if updates != 1:
             raise ValueError(f"expected 1 minibatch per draw: each depends on the policy, got {updates}")
-        candidates = self._uniform.draw(batch, self._candidates).slots
+        candidates = self._uniform.draw(batch, self._n_candidates).slots
         return Draw(select_closest(candidates[:, None], self._view, self._variance), None)
 
     def state(self) -> State:

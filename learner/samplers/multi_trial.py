@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, ReplayView, Setting, State
+from onrig.learner.samplers import Draw, ReplayView, SamplerContext, State
 from onrig.runtime.memory.keepers.keeper import Signal
 
 
@@ -21,23 +21,23 @@ class MultiTrialSampler:
 
     required_signals: ClassVar[frozenset[Signal]]
 
-    def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
+    def __init__(self, context: SamplerContext, streams: Sequence[np.random.Generator]) -> None:
         """Build the sampler with one trial for each of ``streams`` (PCG64).
 
         Raises ValueError without a view of experiences and policy.
         """
-        if setting.view is None:
+        if context.view is None:
             raise ValueError(f"{type(self).__name__.upper()} needs access to experiences and a policy")
-        self._view: Final[ReplayView] = setting.view
-        self._batch: Final = setting.batch
+        self._view: Final[ReplayView] = context.view
+        self._batch: Final = context.batch
         self._trials: Final = len(streams)
         self._previous: NDArray[np.float64] = np.full(len(streams), np.nan)
         """(S,) return of the last episode; NaN before the first, and if unknown."""
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> SingleTrialSampler:
+    def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> SingleTrialSampler:
         """Build the sampler of one trial; its settings determine whether draws have weights."""
-        return SingleTrialSampler(cls(setting, [stream]))
+        return SingleTrialSampler(cls(context, [stream]))
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next."""
@@ -56,20 +56,20 @@ class MultiTrialSampler:
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
         raise NotImplementedError
 
-    def on_episode_end(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+    def on_episode_end(self, returns: NDArray[np.float64], has_ended: NDArray[np.bool_]) -> None:
         """Learn from the returns (S,) of the trials whose training episode ended (S,)."""
-        gain = np.where(ended, returns - self._previous, np.nan)
-        self._previous = np.where(ended, returns, self._previous)
-        eligible = np.isfinite(gain) & (gain != 0.0)
-        self._learn(np.where(eligible, gain, 0.0), eligible)
-        self._begin(ended)
+        gain = np.where(has_ended, returns - self._previous, np.nan)
+        self._previous = np.where(has_ended, returns, self._previous)
+        is_eligible = np.isfinite(gain) & (gain != 0.0)
+        self._learn(np.where(is_eligible, gain, 0.0), is_eligible)
+        self._begin(has_ended)
 
-    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
-        """Take a learning step for the trials in ``eligible`` (S,), from the ``gain`` in return (S,)."""
+    def _learn(self, gain: NDArray[np.float64], is_eligible: NDArray[np.bool_]) -> None:
+        """Take a learning step for the trials in ``is_eligible`` (S,), from the ``gain`` in return (S,)."""
         raise NotImplementedError
 
-    def _begin(self, ended: NDArray[np.bool_]) -> None:
-        """Begin a new episode for the trials in ``ended`` (S,)."""
+    def _begin(self, has_ended: NDArray[np.bool_]) -> None:
+        """Begin a new episode for the trials in ``has_ended`` (S,)."""
         raise NotImplementedError
 
     def state(self) -> State:

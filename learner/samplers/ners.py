@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.algorithms.traced import RecordBuffer, TracedNetworks
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.samplers import Draw, Setting, State, sub_state
+from onrig.learner.samplers import Draw, SamplerContext, State, sub_state
 from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.importance import Scale
 from onrig.learner.samplers.multi_trial import MultiTrialSampler
@@ -85,70 +85,72 @@ class ScoreNets(TracedNetworks):
         """Initialise one trial from each of ``streams``, for ``width`` features, followed by the images of a state and
         the next one if ``convolutions`` are given."""
         state, embedding, size = Layout(), settings.hidden[-1], settings.sample
-        self._vector, self._images = width, None
+        self._vector_width, self._image_embedding = width, None
         if convolutions is not None:
-            self._images = ImageEmbedding(state, convolutions, settings.embedding)
-            width += self._images.outputs
+            self._image_embedding = ImageEmbedding(state, convolutions, settings.embedding)
+            width += self._image_embedding.outputs
         self._local, self._global = (Mlp(state, name, (width, *settings.hidden)) for name in ("local", "global"))
         self._score = Mlp(state, "score", (2 * embedding, *settings.score, 1))
         nets = (self._local, self._global, self._score)
         groups = [net.group for net in nets]
-        if self._images is not None:
-            groups += [self._images.filters, self._images.layers.group]
+        if self._image_embedding is not None:
+            groups += [self._image_embedding.filters, self._image_embedding.layers.group]
         adams = [Adam(state, group, lr=settings.lr) for group in groups]
-        self.n_parameters: Final = sum(group.flat.size for group in groups)
+        self.n_parameters: Final = sum(group.flat_field.size for group in groups)
         """Number of parameters of one trial."""
         super().__init__(state, len(streams), dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for net in nets:
                 net.draw(row, stream, fan_in_uniform)
-            if self._images is not None:
-                self._images.draw(row, stream)
-        width = self._vector + (0 if self._images is None else self._images.inputs)
+            if self._image_embedding is not None:
+                self._image_embedding.draw(row, stream)
+        width = self._vector_width + (0 if self._image_embedding is None else self._image_embedding.inputs)
         self._uses_global = settings.ablation != "local"
         self._forward = self.forward(self._scores, width, 1, 1)
-        self._records = RecordBuffer({"features": (size, width), "share": (size, 1), "weight": (size, 1)})
+        self._records = RecordBuffer({"features": (size, width), "mean_weight": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
         fields = self._records.read(tape)
-        loss = fields["weight"] * log(self._scores(tape, fields["features"], fields["share"]) + MIN_SCORE)
+        loss = fields["weight"] * log(self._scores(tape, fields["features"], fields["mean_weight"]) + MIN_SCORE)
         descend(tape, loss.sum(), adams)
         self._run = self.bind(tape)
 
-    def _scores(self, tape: Tape, x: Array, share: Array | None) -> Array:
-        """Scores (B, 1) of features (B, width); ``share`` (B, 1), sum 1, weights the mean over the minibatch."""
-        assert share is not None
-        if self._images is not None:
-            x = concatenate(x.columns(0, self._vector), self._images(x.columns(self._vector, x.shape[1])))
-        mean_features = (share * self._global(x)).column_sums()
-        repeated = tape.filled((x.shape[0], 1), 1.0) * mean_features
-        return sigmoid(self._score(concatenate(self._local(x), repeated)))
+    def _scores(self, tape: Tape, x: Array, mean_weights: Array | None) -> Array:
+        """Scores (B, 1) of features (B, width); ``mean_weights`` (B, 1), sum 1, weights the mean over the minibatch."""
+        assert mean_weights is not None
+        if self._image_embedding is not None:
+            x = concatenate(
+                x.columns(0, self._vector_width), self._image_embedding(x.columns(self._vector_width, x.shape[1]))
+            )
+        mean_features = (mean_weights * self._global(x)).column_sums()
+        repeated_features = tape.filled((x.shape[0], 1), 1.0) * mean_features
+        return sigmoid(self._score(concatenate(self._local(x), repeated_features)))
 
-    def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
+    def _mean_weights(self, is_valid: NDArray[np.bool_]) -> NDArray[np.floating]:
         """Weight of each experience (S, B) in the mean over its minibatch; 0 if invalid."""
-        n_valid = np.maximum(valid.sum(axis=1, keepdims=True), 1)
-        return np.asarray(valid / n_valid * self._uses_global)
+        n_valid = np.maximum(is_valid.sum(axis=1, keepdims=True), 1)
+        return np.asarray(is_valid / n_valid * self._uses_global)
 
     def scores(self, features: NDArray[np.floating]) -> NDArray[np.float64]:
         """Score minibatches (S, B, width): (S, B)."""
-        share = self._shares(np.ones(features.shape[:2], np.bool_))
-        return self._forward(features, share[..., None])[..., 0].astype(np.float64)
+        mean_weights = self._mean_weights(np.ones(features.shape[:2], np.bool_))
+        return self._forward(features, mean_weights[..., None])[..., 0].astype(np.float64)
 
     def step(
         self,
         features: NDArray[np.floating],
-        valid: NDArray[np.bool_],
+        is_valid: NDArray[np.bool_],
         gain: NDArray[np.float64],
         trials: NDArray[np.int64],
     ) -> None:
         """Take one Adam step with these trials on eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
 
-        ``features`` (S, sample, width), ``valid`` (S, sample), ``gain`` (S,); the other trials, with their moments, are
-        unchanged.
+        ``features`` (S, sample, width), ``is_valid`` (S, sample), ``gain`` (S,); the other trials, with their moments,
+        are unchanged.
         """
         rows = self._records.allocate(self, 1)
-        self._records.set("features", np.where(valid[..., None], features, 0.0)[None])
-        self._records.set("share", self._shares(valid)[None])
-        self._records.set("weight", np.where(valid, -gain[:, None], 0.0)[None])
+        self._records.set("features", np.where(is_valid[..., None], features, 0.0)[None])
+        self._records.set("mean_weight", self._mean_weights(is_valid)[None])
+        self._records.set("weight", np.where(is_valid, -gain[:, None], 0.0)[None])
         self.run_selected(self._run, rows, trials)
 
 
@@ -160,28 +162,34 @@ class Ners(MultiTrialSampler):
 
     required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.TARGET, Signal.RETURN})
 
-    def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
+    def __init__(self, context: SamplerContext, streams: Sequence[np.random.Generator]) -> None:
         """Build the sampler with one trial for each of ``streams`` (PCG64)."""
-        super().__init__(setting, streams)
-        settings = setting.options.sampler_section(NersSettings)
+        super().__init__(context, streams)
+        settings = context.options.sampler_section(NersSettings)
         self._settings: Final = settings
-        spawned = [stream.spawn(3) for stream in streams]
-        self._permutation_streams: Final = [stream for _, stream, _ in spawned]
+        child_streams = [stream.spawn(3) for stream in streams]
+        self._permutation_streams: Final = [stream for _, stream, _ in child_streams]
         self._samplers: Final = [
             ProportionalPer.with_beta(
-                setting, stream, settings.beta, over_updates=True, alpha=settings.alpha, epsilon=0.0, scale=Scale.NONE
+                context,
+                stream,
+                settings.beta,
+                grows_over_updates=True,
+                alpha=settings.alpha,
+                epsilon=0.0,
+                scale=Scale.NONE,
             )
-            for stream, _, _ in spawned
+            for stream, _, _ in child_streams
         ]
-        self._features: Final = Features(self._view, self._trials, setting.capacity)
+        self._features: Final = Features(self._view, self._trials, context.capacity)
         self._uses_score_features: Final = settings.ablation == "few"
         width = 3 if self._uses_score_features else self._features.width
         self._read_frames: Final = None if self._uses_score_features else self._view.read_frames
-        image = setting.options.selected.image
+        image = context.options.algorithm_config.image
         convolutions = None if self._read_frames is None or image is None else Convolutions(image)
-        net_streams = [stream for _, _, stream in spawned]
+        net_streams = [stream for _, _, stream in child_streams]
         self._nets: Final = ScoreNets(settings, width, net_streams, convolutions=convolutions)
-        self._was_replayed: Final[NDArray[np.bool_]] = np.zeros((self._trials, setting.capacity), np.bool_)
+        self._was_replayed: Final[NDArray[np.bool_]] = np.zeros((self._trials, context.capacity), np.bool_)
         """(S, capacity): slots replayed in this episode, the paper's J, without those rewritten since."""
 
     def begin_episode(self, episode: int) -> None:
@@ -226,25 +234,30 @@ class Ners(MultiTrialSampler):
         if self._read_frames is None:
             return features
         experiences = self._view.gather(slots)
-        frames = (self._read_frames(numbers) for numbers in (experiences.observation, experiences.next_observation))
+        frames = (
+            self._read_frames(frame_numbers)
+            for frame_numbers in (experiences.observation, experiences.next_observation)
+        )
         images = (image_inputs(pixels, features.dtype) for pixels in frames)
         return np.concatenate((features, *images), axis=-1)
 
-    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
+    def _learn(self, gain: NDArray[np.float64], is_eligible: NDArray[np.bool_]) -> None:
         size = self._settings.sample
         slots = np.zeros((self._trials, size), np.int64)
-        valid = np.zeros((self._trials, size), np.bool_)
-        for trial in np.flatnonzero(eligible).tolist():
-            sampled = self._permutation_streams[trial].permutation(np.flatnonzero(self._was_replayed[trial]))[:size]
-            slots[trial, : len(sampled)] = sampled
-            valid[trial, : len(sampled)] = True
-        trials = np.flatnonzero(valid.any(axis=1))
+        is_valid = np.zeros((self._trials, size), np.bool_)
+        for trial in np.flatnonzero(is_eligible).tolist():
+            sampled_slots = self._permutation_streams[trial].permutation(np.flatnonzero(self._was_replayed[trial]))[
+                :size
+            ]
+            slots[trial, : len(sampled_slots)] = sampled_slots
+            is_valid[trial, : len(sampled_slots)] = True
+        trials = np.flatnonzero(is_valid.any(axis=1))
         if len(trials):
-            self._nets.step(self._features_of(slots), valid, gain, trials)
+            self._nets.step(self._features_of(slots), is_valid, gain, trials)
 
-    def _begin(self, ended: NDArray[np.bool_]) -> None:
-        self._was_replayed[ended] = False
-        self._features.standardise(ended)
+    def _begin(self, has_ended: NDArray[np.bool_]) -> None:
+        self._was_replayed[has_ended] = False
+        self._features.standardise(has_ended)
 
     def state(self) -> State:
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Sampler, Setting, State, sampler_of, sub_state
+from onrig.learner.samplers import Draw, Sampler, SamplerContext, State, sampler_of, sub_state
 from onrig.runtime.memory.keepers.keeper import Signal
 
 
@@ -32,32 +32,32 @@ class Prior(Sampler):
     minibatch.
     """
 
-    def __init__(self, prior_sampler: Sampler, run_sampler: Sampler, setting: Setting, share: float) -> None:
-        """``share`` of each minibatch is prior, rounded to whole experiences."""
+    def __init__(self, prior_sampler: Sampler, run_sampler: Sampler, context: SamplerContext, fraction: float) -> None:
+        """``fraction`` of each minibatch is prior, rounded to whole experiences."""
         self._parts: Final = (
-            _SlotRange("prior", prior_sampler, 0, setting.reserved),
-            _SlotRange("own", run_sampler, setting.reserved, setting.capacity),
+            _SlotRange("prior", prior_sampler, 0, context.reserved),
+            _SlotRange("own", run_sampler, context.reserved, context.capacity),
         )
-        self._share: Final = share
+        self._prior_fraction: Final = fraction
         self._n_stored = [0, 0]
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
+    def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> Sampler:
         """Build the sampler; without prior experiences it is the inner one."""
-        if not setting.reserved or setting.argument is None:
-            return sampler_of(setting.inner, stream, setting)
-        share, streams, n = setting.argument, stream.spawn(2), setting.reserved
-        batch = round(share * setting.batch)
+        if not context.reserved or context.argument is None:
+            return sampler_of(context.inner_sampling, stream, context)
+        fraction, streams, n = context.argument, stream.spawn(2), context.reserved
+        batch = round(fraction * context.batch)
         # The parts have no view, because their slots are not those of the memory.
-        prior_setting = setting._replace(capacity=n, batch=batch, steps=n, write_probability=1.0, view=None, reserved=0)
-        run_setting = setting._replace(
-            capacity=setting.capacity - n, batch=setting.batch - batch, view=None, reserved=0
+        prior_context = context._replace(capacity=n, batch=batch, steps=n, write_probability=1.0, view=None, reserved=0)
+        run_context = context._replace(
+            capacity=context.capacity - n, batch=context.batch - batch, view=None, reserved=0
         )
-        prior, run_sampler = (
-            sampler_of(setting.inner, s, part_setting)
-            for s, part_setting in zip(streams, (prior_setting, run_setting), strict=True)
+        prior_sampler, run_sampler = (
+            sampler_of(context.inner_sampling, s, part_context)
+            for s, part_context in zip(streams, (prior_context, run_context), strict=True)
         )
-        return cls(prior, run_sampler, setting, share)
+        return cls(prior_sampler, run_sampler, context, fraction)
 
     @property
     def required_signals(self) -> frozenset[Signal]:
@@ -91,7 +91,7 @@ class Prior(Sampler):
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
         n_prior, n_run = self._n_stored
-        n = max(batch - n_run, min(round(self._share * batch), n_prior))
+        n = max(batch - n_run, min(round(self._prior_fraction * batch), n_prior))
         draws = [
             (part.first, part.sampler.draw(size, updates))
             for part, size in zip(self._parts, (n, batch - n), strict=True)

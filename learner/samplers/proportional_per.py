@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import ProportionalSettings
-from onrig.learner.samplers import Draw, Sampler, Setting, State
+from onrig.learner.samplers import Draw, Sampler, SamplerContext, State
 from onrig.learner.samplers.importance import LinearSchedule, Scale, importance_weights
 from onrig.learner.samplers.sum_tree import sum_tree
 from onrig.runtime.memory.keepers.keeper import Signal
@@ -61,38 +61,38 @@ class ProportionalPer(Sampler):
         self._n_stored = 0
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> ProportionalPer:
-        law = setting.options.sampler_section(ProportionalSettings).resolved
+    def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> ProportionalPer:
+        options = context.options.sampler_section(ProportionalSettings).resolved_options
         return cls.with_beta(
-            setting,
+            context,
             stream,
-            law.beta if weighted else None,
-            over_updates=law.over == "updates",
-            alpha=law.alpha,
-            scale=Scale(law.scale),
+            options.beta if weighted else None,
+            grows_over_updates=options.over == "updates",
+            alpha=options.alpha,
+            scale=Scale(options.scale),
         )
 
     @classmethod
     def with_beta(
         cls,
-        setting: Setting,
+        context: SamplerContext,
         stream: np.random.Generator,
         beta: float | None,
         *,
-        over_updates: bool,
+        grows_over_updates: bool,
         alpha: float,
         epsilon: float = 1e-6,
         scale: Scale = Scale.NONE,
     ) -> ProportionalPer:
         """Build a sampler whose importance exponent grows from ``beta`` to 1 over the run (None: no weights)."""
-        updates_per_episode = setting.updates // setting.episodes if over_updates else 0
+        updates_per_episode = context.updates // context.episodes if grows_over_updates else 0
         schedule = (
             None
             if beta is None
-            else LinearSchedule(beta, 1.0, setting.updates if updates_per_episode else setting.episodes)
+            else LinearSchedule(beta, 1.0, context.updates if updates_per_episode else context.episodes)
         )
         return cls(
-            setting.capacity,
+            context.capacity,
             stream,
             alpha=alpha,
             epsilon=epsilon,
@@ -132,14 +132,14 @@ class ProportionalPer(Sampler):
             return Draw(slots, None)
         scale = self._n_stored / self._tree.total
         relative_probability = priorities * scale
-        smallest = 0.0
+        min_probability = 0.0
         if self._scale is Scale.GLOBAL_MAX:
-            smallest = float(self._tree.values[: self._n_stored].min()) * scale
+            min_probability = float(self._tree.values[: self._n_stored].min()) * scale
         beta: float | NDArray[np.float64] = self._beta.value_at(self._episode)
         if self._updates_per_episode:
             beta = np.array([[self._beta.value_at(self._n_drawn + k)] for k in range(1, updates + 1)])
             self._n_drawn += updates
-        return Draw(slots, importance_weights(relative_probability, beta, self._scale, smallest))
+        return Draw(slots, importance_weights(relative_probability, beta, self._scale, min_probability))
 
     def state(self) -> State:
         return {

@@ -12,24 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Sampler, Setting, State
+from onrig.learner.samplers import Draw, Sampler, SamplerContext, State
 from onrig.learner.samplers.importance import LinearSchedule, Scale, importance_weights
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.order.compiled import ranked_orders
 from onrig.runtime.memory.order.uniforms import UniformRows
 
 
-def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) -> NDArray[np.int64]:
-    """Cut ranks 1 ... ``stored`` into segments of equal probability; returns the last rank of each, (segments,).
+def segment_ends(cumulative_weights: NDArray[np.float64], n_stored: int, segments: int) -> NDArray[np.int64]:
+    """Cut ranks 1 ... ``n_stored`` into segments of equal probability; returns the last rank of each, (segments,).
 
-    ``cumulative`` is the running sum of the unnormalised rank probabilities, from rank 1.  If rank 1 alone is more
-    likely than a segment (a memory of a few hundred with a minibatch of 16), every segment still gets at least one
+    ``cumulative_weights`` is the running sum of the unnormalised rank probabilities, from rank 1.  If rank 1 alone is
+    more likely than a segment (a memory of a few hundred with a minibatch of 16), every segment still gets at least one
     rank, which the paper leaves open: no experience is then drawn twice, and the probabilities below remain exact.
     """
     k = np.arange(segments)
-    ends = cumulative[:stored].searchsorted((k + 1) / segments * cumulative[stored - 1]) + 1
-    ends[-1] = stored
-    return np.minimum(np.maximum.accumulate(ends - k) + k, stored - segments + 1 + k)
+    ends = cumulative_weights[:n_stored].searchsorted((k + 1) / segments * cumulative_weights[n_stored - 1]) + 1
+    ends[-1] = n_stored
+    return np.minimum(np.maximum.accumulate(ends - k) + k, n_stored - segments + 1 + k)
 
 
 class RankDraws:
@@ -47,7 +47,7 @@ class RankDraws:
         """Draw from memories of ``capacity``, one per stream (PCG64); ``beta`` adds importance weights."""
         self.orders: Final = ranked_orders(capacity, len(streams))
         self.uniforms: Final = UniformRows(streams)
-        self._cumulative: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
+        self._cumulative_weights: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
         self._beta: Final = beta
         self.episode = 1
         self._segments_are_valid = False
@@ -63,7 +63,7 @@ class RankDraws:
 
     def on_write(self, memory: int, slots: NDArray[np.int64]) -> None:
         """Rank a memory's new experiences first until they are replayed."""
-        self.orders.per_memory[memory].renew(slots, 0)
+        self.orders.orders_by_memory[memory].renew(slots, 0)
         self._segments_are_valid = False
 
     def on_update(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
@@ -84,28 +84,28 @@ class RankDraws:
         return Draw(slots, weights if weights is None or updates == 1 else np.repeat(weights, updates, axis=0))
 
     def _cut_segments(self, batch: int) -> None:
-        stored = [len(order) for order in self.orders.per_memory]
-        cut = (stored, batch, self.episode)
-        if cut != self._segments_key:
-            if min(stored) < batch:
-                raise ValueError(f"cannot draw {batch} distinct experiences from the {min(stored)} stored")
-            self._segment_starts = np.zeros((len(stored), batch), np.int64)
-            self._segment_lengths = np.zeros((len(stored), batch), np.int64)
-            weights = np.zeros((1, len(stored), batch), np.float32)
-            for n in set(stored):
-                has_size = [n_stored == n for n_stored in stored]
-                ends = segment_ends(self._cumulative, n, batch)
+        stored_counts = [len(order) for order in self.orders.orders_by_memory]
+        segments_key = (stored_counts, batch, self.episode)
+        if segments_key != self._segments_key:
+            if min(stored_counts) < batch:
+                raise ValueError(f"cannot draw {batch} distinct experiences from the {min(stored_counts)} stored")
+            self._segment_starts = np.zeros((len(stored_counts), batch), np.int64)
+            self._segment_lengths = np.zeros((len(stored_counts), batch), np.int64)
+            weights = np.zeros((1, len(stored_counts), batch), np.float32)
+            for n in set(stored_counts):
+                has_size = [n_stored == n for n_stored in stored_counts]
+                ends = segment_ends(self._cumulative_weights, n, batch)
                 starts = np.concatenate(([0], ends[:-1]))
                 self._segment_starts[has_size], self._segment_lengths[has_size] = starts, ends - starts
                 if self._beta is not None:
                     relative_probability = n / (batch * (ends - starts)[None].astype(np.float64))
-                    smallest = float(relative_probability.min())
+                    min_probability = float(relative_probability.min())
                     weights[:, has_size] = importance_weights(
-                        relative_probability, self._beta.value_at(self.episode), Scale.NONE, smallest
+                        relative_probability, self._beta.value_at(self.episode), Scale.NONE, min_probability
                     )
             weights.flags.writeable = False
             self._weights = None if self._beta is None else weights
-            self._segments_key = cut
+            self._segments_key = segments_key
         self._segments_are_valid = True
 
 
@@ -125,11 +125,11 @@ class RankPer(Sampler):
         """Build the sampler of a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
         PCG64."""
         self._draws: Final = RankDraws(capacity, [stream], alpha=alpha, beta=beta)
-        self._order: Final = self._draws.orders.per_memory[0]
+        self._order: Final = self._draws.orders.orders_by_memory[0]
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> RankPer:
-        return cls(setting.capacity, stream, alpha=setting.options.per_alpha, beta=setting.beta if weighted else None)
+    def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> RankPer:
+        return cls(context.capacity, stream, alpha=context.options.per_alpha, beta=context.beta if weighted else None)
 
     def begin_episode(self, episode: int) -> None:
         self._draws.begin_episode(episode)

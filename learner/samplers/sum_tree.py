@@ -26,9 +26,9 @@ class _Level:
     def __init__(self, n: int) -> None:
         blocks = -(-n // CHILDREN_PER_NODE)
         self.values: Final[NDArray[np.float64]] = np.zeros((blocks, CHILDREN_PER_NODE))
-        self.running: Final[NDArray[np.float64]] = np.zeros((blocks, CHILDREN_PER_NODE))
-        self.flat: Final = self.values.reshape(-1)
-        self.running_flat: Final = self.running.reshape(-1)
+        self.running_sums: Final[NDArray[np.float64]] = np.zeros((blocks, CHILDREN_PER_NODE))
+        self.flat_values: Final = self.values.reshape(-1)
+        self.flat_running_sums: Final = self.running_sums.reshape(-1)
 
 
 class SumTree:
@@ -45,13 +45,13 @@ class SumTree:
             levels.append(_Level(len(levels[-1].values)))
         self._levels: Final = levels
         self._root: Final[NDArray[np.float64]] = np.zeros(len(levels[-1].values))
-        self._parents: Final = [*(level.flat for level in levels[1:]), self._root]
+        self._parents: Final = [*(level.flat_values for level in levels[1:]), self._root]
         self._running_root: Final[NDArray[np.float64]] = self._root.cumsum()
 
     @property
     def values(self) -> NDArray[np.float64]:
         """Values by slot, (capacity,); a read-only view."""
-        return self._levels[0].flat[: self.capacity]
+        return self._levels[0].flat_values[: self.capacity]
 
     @property
     def total(self) -> float:
@@ -65,26 +65,26 @@ class SumTree:
         is_finite = np.isfinite(values)
         if not is_finite.all():
             slots, values = slots[is_finite], values[is_finite]
-        largest = float(values.max(initial=0.0))
+        max_value = float(values.max(initial=0.0))
         if len(set(slots.tolist())) < len(slots):
-            slots, last = np.unique(slots[::-1], return_index=True)
-            values = values[::-1][last]
+            slots, last_index = np.unique(slots[::-1], return_index=True)
+            values = values[::-1][last_index]
         nodes = slots
-        self._levels[0].flat[nodes] = values
+        self._levels[0].flat_values[nodes] = values
         for level, parent in zip(self._levels, self._parents, strict=True):
             nodes = nodes // CHILDREN_PER_NODE
-            running = level.values[nodes].cumsum(axis=1)
-            level.running[nodes] = running
-            parent[nodes] = running[:, -1]
+            running_sums = level.values[nodes].cumsum(axis=1)
+            level.running_sums[nodes] = running_sums
+            parent[nodes] = running_sums[:, -1]
         np.cumsum(self._root, out=self._running_root)
-        return largest
+        return max_value
 
     def load(self, values: NDArray[np.float64]) -> None:
         """Set all values, (capacity,)."""
-        self._levels[0].flat[: self.capacity] = values
+        self._levels[0].flat_values[: self.capacity] = values
         for level, parent in zip(self._levels, self._parents, strict=True):
-            np.cumsum(level.values, axis=1, out=level.running)
-            parent[: len(level.running)] = level.running[:, -1]
+            np.cumsum(level.values, axis=1, out=level.running_sums)
+            parent[: len(level.running_sums)] = level.running_sums[:, -1]
         np.cumsum(self._root, out=self._running_root)
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -101,11 +101,13 @@ class SumTree:
         targets = targets - preceding_sums.take(nodes)
         for level in reversed(self._levels):
             first = nodes * CHILDREN_PER_NODE
-            targets = np.minimum(targets, np.nextafter(level.running_flat.take(first + (CHILDREN_PER_NODE - 1)), 0.0))
+            targets = np.minimum(
+                targets, np.nextafter(level.flat_running_sums.take(first + (CHILDREN_PER_NODE - 1)), 0.0)
+            )
             # The first child whose running sum exceeds the target; the previous line ensures that the last one's does.
-            nodes = first + (level.running.take(nodes, 0) > targets[:, None]).argmax(1)
+            nodes = first + (level.running_sums.take(nodes, 0) > targets[:, None]).argmax(1)
             if level is not self._levels[0]:
-                targets = targets - np.where(nodes > first, level.running_flat.take(nodes - 1), 0.0)
+                targets = targets - np.where(nodes > first, level.flat_running_sums.take(nodes - 1), 0.0)
         return nodes
 
     def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -114,8 +116,8 @@ class SumTree:
         Returns slots (updates, batch) and their values.  Raises ValueError if the total is 0.
         """
         batch = len(uniforms) // updates
-        shares = (uniforms.reshape(updates, batch) + np.arange(batch)) / batch
-        slots = self.find((shares * self.total).reshape(-1)).reshape(updates, batch)
+        fractions = (uniforms.reshape(updates, batch) + np.arange(batch)) / batch
+        slots = self.find((fractions * self.total).reshape(-1)).reshape(updates, batch)
         return slots, self.values.take(slots)
 
 
@@ -136,10 +138,10 @@ class _Struct(ctypes.Structure):
 @cache
 def _functions() -> ctypes.PyDLL | None:
     """Return the library's functions with their types; calls keep the interpreter's lock."""
-    loaded = library()
-    if loaded is None:
+    native_library = library()
+    if native_library is None:
         return None
-    functions = ctypes.PyDLL(loaded._name)
+    functions = ctypes.PyDLL(native_library._name)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     for name, arguments in {
         "put": (pointer, pointer, pointer, number, pointer),
@@ -165,7 +167,7 @@ class CompiledSumTree(SumTree):
             self._root.ctypes.data,
             self._running_root.ctypes.data,
             pointers(*(level.values.ctypes.data for level in self._levels)),
-            pointers(*(level.running.ctypes.data for level in self._levels)),
+            pointers(*(level.running_sums.ctypes.data for level in self._levels)),
         )
         self._address: Final = ctypes.addressof(self._struct)
         self._largest: Final = np.zeros(1)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.native import library
-from onrig.learner.samplers import Draw, Sampler, Setting, State
+from onrig.learner.samplers import Draw, Sampler, SamplerContext, State
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.order.uniforms import UniformArrays, restore_stream, stream_words
 
@@ -30,12 +30,12 @@ class _Struct(ctypes.Structure):
 
 
 @cache
-def _draw_distinct() -> Any:
-    loaded = library()
-    if loaded is None:
+def _native_function() -> Any:
+    native_library = library()
+    if native_library is None:
         return None
     # The call keeps the interpreter's lock, as numpy's generators require.
-    function = ctypes.PyDLL(loaded._name).onrig_draw_distinct
+    function = ctypes.PyDLL(native_library._name).onrig_draw_distinct
     function.argtypes, function.restype = (ctypes.c_void_p, *(ctypes.c_int64,) * 3), ctypes.c_int64
     return function
 
@@ -43,9 +43,9 @@ def _draw_distinct() -> Any:
 class _Distinct:
     """Distinct slots drawn by the library; repeated ones are redrawn from numpy's generator."""
 
-    def __init__(self, repair: np.random.Generator, function: Any) -> None:
-        bits = repair.bit_generator.ctypes
-        self._repair: Final = repair  # owns the state that the library changes
+    def __init__(self, repair_stream: np.random.Generator, function: Any) -> None:
+        bits = repair_stream.bit_generator.ctypes
+        self._repair_stream: Final = repair_stream  # owns the state that the library changes
         self._function: Final = function
         self._next_double: Final = ctypes.cast(bits.next_double, ctypes.c_void_p).value
         self._state: Final = bits.state_address
@@ -76,14 +76,14 @@ class Uniform(Sampler):
 
     def __init__(self, stream: np.random.Generator) -> None:
         # Collisions are redrawn from a separate stream, so that the main one advances by the same amount per draw.
-        main, self._repair = stream.spawn(2)
+        main, self._repair_stream = stream.spawn(2)
         self._uniforms: Final = UniformArrays(main)
-        function = _draw_distinct()
-        self._distinct: Final = None if function is None else _Distinct(self._repair, function)
+        function = _native_function()
+        self._distinct: Final = None if function is None else _Distinct(self._repair_stream, function)
         self._n_stored = 0
 
     @classmethod
-    def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Uniform:
+    def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> Uniform:
         """Build the sampler; all weights are 1."""
         return cls(stream)
 
@@ -96,17 +96,17 @@ class Uniform(Sampler):
 
         Raises ValueError if fewer than ``batch`` experiences are stored.
         """
-        stored = self._n_stored
-        if stored < batch:
-            raise ValueError(f"cannot draw {batch} experiences without replacement from the {stored} stored")
-        if self._distinct is not None and 2 * batch <= stored:
-            return Draw(self._distinct.draw(self._uniforms.take(updates * batch), stored, batch), None)
+        n_stored = self._n_stored
+        if n_stored < batch:
+            raise ValueError(f"cannot draw {batch} experiences without replacement from the {n_stored} stored")
+        if self._distinct is not None and 2 * batch <= n_stored:
+            return Draw(self._distinct.draw(self._uniforms.take(updates * batch), n_stored, batch), None)
         if updates == 1:
-            return Draw(self.draw_below(stored, batch)[None], None)
-        slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64).reshape(updates, batch)
-        ordered = np.sort(slots, axis=1)
-        for row in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
-            self._make_distinct(slots[row], stored)
+            return Draw(self.draw_below(n_stored, batch)[None], None)
+        slots = (self._uniforms.take(updates * batch) * n_stored).astype(np.int64).reshape(updates, batch)
+        sorted_slots = np.sort(slots, axis=1)
+        for row in np.flatnonzero((sorted_slots[:, 1:] == sorted_slots[:, :-1]).any(axis=1)):
+            self._make_distinct(slots[row], n_stored)
         return Draw(slots, None)
 
     def draw_below(self, bound: int, n: int) -> NDArray[np.int64]:
@@ -123,24 +123,24 @@ class Uniform(Sampler):
         All slots are treated alike, so every set of distinct slots is equally likely.
         """
         if 2 * len(row) > bound:
-            row[:] = self._repair.permutation(bound)[: len(row)]
+            row[:] = self._repair_stream.permutation(bound)[: len(row)]
             return
-        drawn: set[int] = set()
+        drawn_slots: set[int] = set()
         for i, slot in enumerate(row.tolist()):
-            if slot in drawn:
-                while slot in drawn:
-                    slot = int(self._repair.random() * bound)
+            if slot in drawn_slots:
+                while slot in drawn_slots:
+                    slot = int(self._repair_stream.random() * bound)
                 row[i] = slot
-            drawn.add(slot)
+            drawn_slots.add(slot)
 
     def state(self) -> State:
         return {
             "uniforms": self._uniforms.state(),
-            "repair": stream_words(self._repair),
+            "repair": stream_words(self._repair_stream),
             "stored": np.array(self._n_stored, dtype=np.int64),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
-        restore_stream(self._repair, state["repair"])
+        restore_stream(self._repair_stream, state["repair"])
         self._n_stored = int(state["stored"])

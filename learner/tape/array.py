@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Union
 
 from onrig.learner.tape.operations import Space, TapeError, source_line
 from onrig.learner.tape.spaces import Field, Layout
+from onrig.learner.tape.windows import Windows
 
 ALIGN: Final = 16
 """Alignment of arrays, in elements."""
@@ -43,10 +44,12 @@ class Array:
         self.derivatives: Sequence[Derivative] = ()
         self.is_relu = False
         """Whether the array is the output of relu units; its gradient is then 0 where the output is 0."""
-        self.masked_by: Array | None = None
+        self.applied_mask: Array | None = None
         """Relu units whose mask is already applied to this gradient; None for other arrays."""
         self.part_of: tuple[Array, int] | None = None
         """Array that contains this one as a range of columns, and the index of the first of these columns."""
+        self.parts: Sequence[Array] = ()
+        """Arrays whose columns this one concatenates; empty for other arrays."""
 
     @property
     def size(self) -> int:
@@ -94,7 +97,11 @@ class Array:
         view, old_shape = Array(self.tape, self.space, self.offset, (rows, cols)), self.shape
         return self.tape.register_output(
             view,
-            [Derivative(self, lambda g: g if isinstance(g, float) else self.tape.contiguous(g).reshape(*old_shape))],
+            [
+                Derivative(
+                    self, lambda g: g if isinstance(g, float) else self.tape.make_contiguous(g).reshape(*old_shape)
+                )
+            ],
         )
 
     def __add__(self, other: Array | float) -> Array:
@@ -169,14 +176,16 @@ class Array:
         if cols % width or not self.is_contiguous:
             raise tape.error(f"cannot split an array of shape {self.shape} into blocks of {width} columns")
         out = tape.emit("fold", (rows, width), [self], of=self.shape, inner=width)
-        rule = Derivative(self, lambda g: g if isinstance(g, float) else tape.contiguous(g).tile(cols // width))
+        rule = Derivative(self, lambda g: g if isinstance(g, float) else tape.make_contiguous(g).tile(cols // width))
         return tape.register_output(out, [rule])
 
     def tile(self, times: int) -> Array:
         """``times`` copies next to each other, (rows, times * cols)."""
         (rows, cols), tape = self.shape, self.tape
-        out = tape.emit("tile", (rows, times * cols), [tape.contiguous(self)], inner=cols)
-        rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.contiguous(g).fold(cols))
+        out = tape.emit("tile", (rows, times * cols), [tape.make_contiguous(self)], inner=cols)
+        rule = Derivative(
+            self, lambda g: g * float(times) if isinstance(g, float) else tape.make_contiguous(g).fold(cols)
+        )
         return tape.register_output(out, [rule])
 
     def detach(self) -> Array:
@@ -213,17 +222,19 @@ class Recorder:
 
     def __init__(self, state: Layout, record: Layout) -> None:
         self.state, self.record = state, record
-        self.emitted: list[RecordedOperation] = []
-        self.scratch: list[tuple[int, int]] = []
+        self.operations: list[RecordedOperation] = []
+        self.scratch_arrays: list[tuple[int, int]] = []
         """(start, size) of each array in the scratch space, before packing."""
         self._starts: list[int] = []
         self._scratch_size = 0
-        self._section = 0
-        self.differentiable: list[Array] = []
+        self.current_section = 0
+        self.differentiable_arrays: list[Array] = []
         """Arrays through which gradients are propagated, in order of computation."""
-        self.stale: set[Array] = set()
+        self.stale_arrays: set[Array] = set()
         """Arrays computed with parameters that have changed since."""
         self._field_arrays: dict[str, Array] = {}
+        self.patches: dict[tuple[Array, Windows], tuple[int, Array]] = {}
+        """Windows of images in the record, with the section that computes them."""
 
     # Arrays
 
@@ -238,7 +249,7 @@ class Recorder:
         """Allocate an array for intermediate results."""
         size = -(-shape[0] * shape[1] // ALIGN) * ALIGN
         start, self._scratch_size = self._scratch_size, self._scratch_size + size
-        self.scratch.append((start, size))
+        self.scratch_arrays.append((start, size))
         self._starts.append(start)
         return Array(self, Space.SCRATCH, start, shape)
 
@@ -254,11 +265,11 @@ class Recorder:
         """Return a gradient as an array, with a single element if all are equal."""
         return self.filled((1, 1), g) if isinstance(g, float) else g
 
-    def contiguous(self, a: Array) -> Array:
+    def make_contiguous(self, a: Array) -> Array:
         """Return ``a`` if contiguous, else a contiguous copy."""
         return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
-    def without_repeats(self, a: Array) -> Array:
+    def expand_repeats(self, a: Array) -> Array:
         """Return ``a``, or a copy if elements are repeated: kernels of reductions read rows of adjacent elements."""
         return a if 0 not in a.strides else self.emit("copy", a.shape, [a])
 
@@ -271,9 +282,9 @@ class Recorder:
     @contextmanager
     def section(self, number: int) -> Iterator[None]:
         """Context whose operations run only in updates with this section (1 to 31)."""
-        outer_section, self._section = self._section, number
+        outer_section, self.current_section = self.current_section, number
         yield
-        self._section = outer_section
+        self.current_section = outer_section
 
     def emit(
         self,
@@ -291,9 +302,9 @@ class Recorder:
     ) -> Array:
         """Append an operation with an output of this shape; ``of``: number of rows and columns, if different."""
         out = self.scratch_array(shape) if out is None else out
-        self.emitted.append(
+        self.operations.append(
             RecordedOperation(
-                name, self._section, out, tuple(inputs), of or shape, inner, post, x, y, more, source_line()
+                name, self.current_section, out, tuple(inputs), of or shape, inner, post, x, y, more, source_line()
             )
         )
         return out
@@ -323,7 +334,7 @@ class Recorder:
     def register_output(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
         """Register the derivatives of ``out``, and return it."""
         out.derivatives = derivatives
-        self.differentiable.append(out)
+        self.differentiable_arrays.append(out)
         return out
 
     def _sum_to_shape(self, a: Array, g: Gradient, shape: tuple[int, int]) -> Gradient:
@@ -340,11 +351,11 @@ class Recorder:
 
     def add_reduction(self, name: str, a: Array, shape: tuple[int, int], *, differentiable: bool = True) -> Array:
         """Append a reduction; the gradient of a sum is the same for all its terms."""
-        out = self.emit(name, shape, [self.without_repeats(a)], of=a.shape)
+        out = self.emit(name, shape, [self.expand_repeats(a)], of=a.shape)
         rule = Derivative(a, lambda g: g if isinstance(g, float) else self._broadcast(g, a.shape))
         return self.register_output(out, [rule] if differentiable else [])
 
     def _broadcast(self, g: Array, shape: tuple[int, int]) -> Array:
-        (rows, cols), (by_row, by_col) = g.shape, g.strides
-        strides = (0 if rows < shape[0] else by_row, 0 if cols < shape[1] else by_col)
+        (rows, cols), (row_stride, col_stride) = g.shape, g.strides
+        strides = (0 if rows < shape[0] else row_stride, 0 if cols < shape[1] else col_stride)
         return Array(self, g.space, g.offset, shape, strides)

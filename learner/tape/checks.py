@@ -33,22 +33,22 @@ _MAX_IMAGE_SIDE: Final = 1 << 12
 
 _SHAPES: Final = np.zeros((len(OPERATIONS), OPERANDS, 2), np.intp)
 """Indices of each operand's rows and columns in ``DIMENSIONS``."""
-_PRESENT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
+_HAS_OPERAND: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
 for _code, _operation in enumerate(OPERATIONS):
     for _i, _shape in enumerate(_operation.shapes.split()):
         _SHAPES[_code, _i] = [DIMENSIONS.index(letter) for letter in _shape]
-        _PRESENT[_code, _i] = True
-_READS: Final = _PRESENT.copy()
-_READS[:, 0] = [0 in o.written for o in OPERATIONS]
-_ELEMENTWISE: Final = np.array([o.kind is Kind.ELEMENTWISE for o in OPERATIONS])
+        _HAS_OPERAND[_code, _i] = True
+_IS_READ: Final = _HAS_OPERAND.copy()
+_IS_READ[:, 0] = [0 in o.written_operands for o in OPERATIONS]
+_IS_ELEMENTWISE: Final = np.array([o.kind is Kind.ELEMENTWISE for o in OPERATIONS])
 _HAS_INNER: Final = np.array(["i" in o.shapes for o in OPERATIONS])
-_MASKABLE: Final = np.array([MASKED in o.posts for o in OPERATIONS])
-_POSTS: Final = np.array([sum(1 << post for post in o.posts) for o in OPERATIONS])
-_BLOCKS: Final = np.array([o.name in ("fold", "tile") for o in OPERATIONS])
-_ANY_LAYOUT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
-_ANY_LAYOUT[CODES["product"], 1] = True  # kernels use its strides
+_IS_MASKABLE: Final = np.array([MASKED in o.posts for o in OPERATIONS])
+_ALLOWED_POSTS: Final = np.array([sum(1 << post for post in o.posts) for o in OPERATIONS])
+_HAS_BLOCKS: Final = np.array([o.name in ("fold", "tile") for o in OPERATIONS])
+_ALLOWS_ANY_LAYOUT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
+_ALLOWS_ANY_LAYOUT[CODES["product"], 1] = True  # kernels use its strides
 _PROJECT, _ADAM, _CLAMP, _DROP = (CODES[name] for name in ("project", "adam", "clamp", "drop"))
-_MOMENTS: Final = OPERATIONS[_ADAM].written[1]
+_MOMENTS: Final = OPERATIONS[_ADAM].written_operands[1]
 
 
 class Fault(IntEnum):
@@ -71,7 +71,7 @@ class Fault(IntEnum):
     WINDOWS = 14
 
 
-_TEXTS: Final = {
+_MESSAGES: Final = {
     Fault.NONE: "",
     Fault.CODE: "operation with unknown code {code}",
     Fault.EXTENT: "{name} has invalid dimensions: {rows} rows, {cols} columns, inner {inner}, section {section}",
@@ -101,7 +101,7 @@ class Operands(NamedTuple):
     height: NDArray[np.int64]
     """(n, OPERANDS)"""
     width: NDArray[np.int64]
-    present: NDArray[np.bool_]
+    has_operand: NDArray[np.bool_]
     """Whether the operation has this operand."""
 
 
@@ -115,9 +115,9 @@ def read_operands(operations: NDArray[np.void]) -> Operands:
     )
     dimensions = np.stack((np.ones_like(rows), rows, cols, inner, 2 * cols + 1), axis=1)
     shapes = dimensions[np.arange(len(code))[:, None, None], _SHAPES[code]]
-    present = _PRESENT[code]
-    present[:, OPERANDS - 1] &= ~_MASKABLE[code] | (operations["post"] == MASKED)
-    return Operands(code, is_known_code, rows, cols, inner, shapes[..., 0], shapes[..., 1], present)
+    has_operand = _HAS_OPERAND[code]
+    has_operand[:, OPERANDS - 1] &= ~_IS_MASKABLE[code] | (operations["post"] == MASKED)
+    return Operands(code, is_known_code, rows, cols, inner, shapes[..., 0], shapes[..., 1], has_operand)
 
 
 def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
@@ -125,7 +125,7 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
 
     ``sizes``: (3,), or (n, 3) if each operation has its own spaces.
     """
-    code, is_known_code, rows, cols, inner, height, width, present = read_operands(operations)
+    code, is_known_code, rows, cols, inner, height, width, has_operand = read_operands(operations)
     section, post, x, y = (operations[key] for key in ("section", "post", "x", "y"))
     space, at = operations["space"].astype(np.intp), operations["at"].astype(np.int64)
     row, col = (np.clip(operations[key].astype(np.int64), -1, MAX_SIZE + 1) for key in ("by_row", "by_col"))
@@ -134,8 +134,8 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
     has_space = (space >= 0) & (space < len(Space) - 1)
     size = np.take_along_axis(np.broadcast_to(sizes, (len(code), 3)), np.where(has_space, space, 0), axis=1)
     exceeds_space = (at < 0) | (row < 0) | (col < 0) | (row > MAX_SIZE) | (col > MAX_SIZE) | (last >= size)
-    is_row_major = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ANY_LAYOUT[code]
-    is_elementwise = _ELEMENTWISE[code]
+    is_row_major = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ALLOWS_ANY_LAYOUT[code]
+    is_elementwise = _IS_ELEMENTWISE[code]
     is_row_major[:, 1:] |= is_elementwise[:, None]
     has_valid_size = (
         (rows >= 1) & (cols >= 1) & (rows * cols <= MAX_SIZE) & (inner >= _HAS_INNER[code]) & (inner <= MAX_SIZE)
@@ -143,18 +143,18 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
     defects = {
         Fault.CODE: ~is_known_code,
         Fault.EXTENT: ~(has_valid_size & (section >= 0) & (section < 32)),
-        Fault.BLOCKS: _BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
+        Fault.BLOCKS: _HAS_BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
         Fault.ATOMS: (code == _PROJECT) & ~((cols >= 2) & np.isfinite(x) & np.isfinite(y) & (x < y)),
         Fault.BOUNDS: (code == _CLAMP) & ~(x <= y),
         Fault.RATE: (code == _DROP) & ~((x >= 0.0) & (x < 1.0)),
         Fault.WINDOWS: _have_invalid_windows(operations, code, cols, inner),
-        Fault.POST: (post < 0) | (post > 31) | (_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
-        Fault.OPERANDS: ((space != Space.NONE) != present).any(axis=1),
-        Fault.SPACE: (present & ~has_space).any(axis=1),
-        Fault.REACH: (present & exceeds_space).any(axis=1),
-        Fault.ROWS: (present & ~is_row_major).any(axis=1),
-        Fault.COLUMNS: is_elementwise & (present & (col > 1)).any(axis=1),
-        Fault.OVERWRITES: _overwrites(code, present, _Spans(space, at, last, row, col, extent)),
+        Fault.POST: (post < 0) | (post > 31) | (_ALLOWED_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
+        Fault.OPERANDS: ((space != Space.NONE) != has_operand).any(axis=1),
+        Fault.SPACE: (has_operand & ~has_space).any(axis=1),
+        Fault.REACH: (has_operand & exceeds_space).any(axis=1),
+        Fault.ROWS: (has_operand & ~is_row_major).any(axis=1),
+        Fault.COLUMNS: is_elementwise & (has_operand & (col > 1)).any(axis=1),
+        Fault.OVERWRITES: _overwrites(code, has_operand, _Spans(space, at, last, row, col, extent)),
     }
     first_faults = np.zeros(len(code), np.intp)
     for fault in reversed(Fault):
@@ -174,8 +174,10 @@ def _have_invalid_windows(
     is_slope = code == CODES["patches_slope"]
     image, patches = np.where(is_slope, cols, inner), np.where(is_slope, inner, cols)
     channels = image // (height * width)
-    n_down, n_across = (height - side) // stride + 1, (width - side) // stride + 1
-    has_patch_size = (image == channels * height * width) & (patches == n_down * n_across * side * side * channels)
+    grid_height, grid_width = (height - side) // stride + 1, (width - side) // stride + 1
+    has_patch_size = (image == channels * height * width) & (
+        patches == grid_height * grid_width * side * side * channels
+    )
     is_invalid: NDArray[np.bool_] = has_windows & ~(
         are_integers & (channels >= 1) & (side <= height) & (side <= width) & has_patch_size
     )
@@ -194,20 +196,20 @@ class _Spans(NamedTuple):
     """Number of elements from the first to the last of a row."""
 
 
-def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Spans) -> NDArray[np.bool_]:
+def _overwrites(code: NDArray[np.intp], has_operand: NDArray[np.bool_], spans: _Spans) -> NDArray[np.bool_]:
     """Whether a written operand shares elements with another, except for an elementwise operation in place."""
     overwrites = np.zeros(len(code), np.bool_)
     pairs = [(0, i) for i in range(1, OPERANDS)]
     if (code == _ADAM).any():
         pairs += [(_MOMENTS, i) for i in range(1, OPERANDS) if i != _MOMENTS]
-    for written, read in pairs:
-        a, b = (_Spans(*(field[:, i] for field in spans)) for i in (written, read))
-        overlaps = present[:, read] & (a.space == b.space) & (a.at <= b.last) & (b.at <= a.last)
-        is_in_place = _ELEMENTWISE[code] & (a.at == b.at) & (a.row == b.row) & (a.col == b.col)
+    for written_operand, read_operand in pairs:
+        a, b = (_Spans(*(field[:, i] for field in spans)) for i in (written_operand, read_operand))
+        overlaps = has_operand[:, read_operand] & (a.space == b.space) & (a.at <= b.last) & (b.at <= a.last)
+        is_in_place = _IS_ELEMENTWISE[code] & (a.at == b.at) & (a.row == b.row) & (a.col == b.col)
         # Separate columns of the same rows may interleave.
         offset = (b.at - a.at) % np.maximum(a.row, 1)
         is_interleaved = (a.row == b.row) & (offset >= a.extent) & (offset + b.extent <= a.row)
-        overwrites |= overlaps & ~is_in_place & ~is_interleaved & ((written == 0) | (code == _ADAM))
+        overwrites |= overlaps & ~is_in_place & ~is_interleaved & ((written_operand == 0) | (code == _ADAM))
     return overwrites
 
 
@@ -215,7 +217,7 @@ def describe(op: np.void, fault: int, sizes: Sizes) -> str:
     """Describe an operation's defect."""
     code = int(op["code"])
     if fault == Fault.CODE:
-        return _TEXTS[Fault.CODE].format(code=code)
+        return _MESSAGES[Fault.CODE].format(code=code)
     shapes, excesses = operand_shapes(op), []
     for i, (rows, cols) in enumerate(shapes):
         space, at, row, col = (int(op[key][i]) for key in ("space", "at", "by_row", "by_col"))
@@ -224,7 +226,7 @@ def describe(op: np.void, fault: int, sizes: Sizes) -> str:
         if at < 0 or row < 0 or col < 0 or last >= size:
             excesses.append(f"operand {i} from {at} to {last} of {size}")
     fields = {key: op[key] for key in ("rows", "cols", "inner", "section", "x", "y", "post", "more")}
-    return _TEXTS[Fault(fault)].format(
+    return _MESSAGES[Fault(fault)].format(
         name=OPERATIONS[code].name, operands=len(shapes), reach=", ".join(excesses), **fields
     )
 
@@ -238,7 +240,7 @@ def first_uninitialised_read(operations: NDArray[np.void], scratch: int) -> int 
     operands = read_operands(operations)
     columns = [operands.code, operations["section"], operands.height, operands.width]
     columns += [operations[key] for key in ("space", "at", "by_row", "by_col")]
-    is_scratch_read = _READS[operands.code] & (operations["space"] == Space.SCRATCH)
+    is_scratch_read = _IS_READ[operands.code] & (operations["space"] == Space.SCRATCH)
     written_sections = np.zeros(scratch, np.uint32)  # the sections in which an element has been written
     rows = zip(*(column.tolist() for column in (*columns, is_scratch_read)), strict=True)
     for index, (_, section, heights, widths, spaces, *layout, are_read) in enumerate(rows):
@@ -253,10 +255,10 @@ def first_uninitialised_read(operations: NDArray[np.void], scratch: int) -> int 
 
 
 def _elements(
-    scratch: NDArray[np.uint32], rows: int, cols: int, offset: int, by_row: int, by_col: int
+    scratch: NDArray[np.uint32], rows: int, cols: int, offset: int, row_stride: int, col_stride: int
 ) -> NDArray[np.uint32]:
     """View of an operand's elements, each once."""
-    rows, cols = rows if by_row else 1, cols if by_col else 1
-    if (cols == 1 or by_col == 1) and (rows == 1 or by_row == cols):
+    rows, cols = rows if row_stride else 1, cols if col_stride else 1
+    if (cols == 1 or col_stride == 1) and (rows == 1 or row_stride == cols):
         return scratch[offset : offset + rows * cols]
-    return np.ndarray((rows, cols), np.uint32, scratch, 4 * offset, (4 * by_row, 4 * by_col))
+    return np.ndarray((rows, cols), np.uint32, scratch, 4 * offset, (4 * row_stride, 4 * col_stride))

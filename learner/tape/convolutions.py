@@ -27,20 +27,23 @@ class Convolutions:
         """Number of elements of an image: by row, column and frame."""
         self.filters: Final = list[tuple[int, int]]()
         """Rows and columns of each layer's weights; a bias (1, columns) belongs to each."""
-        self._windows: Final = list[Windows]()
+        self.windows: Final = list[Windows]()
+        """Windows that each layer reads."""
         (height, width), channels = image.size, image.frames
         for layer in image.convolutions:
             windows = Windows(height, width, channels, layer.side, layer.stride)
-            self._windows.append(windows)
+            self.windows.append(windows)
             self.filters.append((windows.patch, layer.channels))
             (height, width), channels = windows.grid, layer.channels
+        self.output_shape: Final = height, width, channels
+        """Rows, columns and channels of the outputs, which are in this order."""
         self.outputs: Final = height * width * channels
         """Number of outputs per image."""
 
     def __call__(self, images: Array, parameters: Iterator[Field]) -> Array:
         """Outputs (rows, outputs) for images (rows, inputs), with the next weights and biases of ``parameters``."""
         rows = images.shape[0]
-        for windows in self._windows:
+        for windows in self.windows:
             weight, bias = (images.tape.read(next(parameters)) for _ in range(2))
             units = dense(patches(images, windows), weight, bias, relu=True)
             images = units.reshape(rows, units.size // rows)

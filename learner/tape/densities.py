@@ -35,9 +35,9 @@ def importance_ratio(log_pi: Array, log_mu: Array, max_ratio: float = math.inf) 
 
     Its gradient is rho grad ln pi with the bounded rho: the bound limits the step and does not mask the experience.
     """
-    constant = log_pi.detach()
-    rho = clip(exp(clip(constant - log_mu, -_LOG_RATIO, _LOG_RATIO)), 0.0, max_ratio)
-    return rho * (log_pi - constant + 1.0)
+    constant_log_pi = log_pi.detach()
+    rho = clip(exp(clip(constant_log_pi - log_mu, -_LOG_RATIO, _LOG_RATIO)), 0.0, max_ratio)
+    return rho * (log_pi - constant_log_pi + 1.0)
 
 
 def likelihood_ratio(log_pi: Array, log_mu: Array) -> Array:

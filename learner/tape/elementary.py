@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from onrig.learner.tape.array import Array, Derivative, Gradient, divide_gradient
-from onrig.learner.tape.operations import COLUMNS
+from onrig.learner.tape.operations import COLUMNS, Space
 from onrig.learner.tape.windows import Windows
 
 
@@ -102,13 +102,13 @@ def softmax(a: Array) -> Array:
 
 def log_softmax(a: Array) -> Array:
     """Logarithm of the softmax of each row."""
-    shifted = a - a.row_maxima()
-    return shifted - log(exp(shifted).row_sums())
+    shifted_logits = a - a.row_maxima()
+    return shifted_logits - log(exp(shifted_logits).row_sums())
 
 
 def standardise(a: Array, eps: float, *, columns: bool = False) -> Array:
     """(a - mean) / sqrt(variance + eps) over each row, or over each column; the variance is the mean square."""
-    tape, source, post = a.tape, a.tape.without_repeats(a), COLUMNS if columns else 0
+    tape, source, post = a.tape, a.tape.expand_repeats(a), COLUMNS if columns else 0
     out = tape.emit("standardise", a.shape, [source], post=post, y=eps)
 
     def rule(g: Gradient) -> Array:
@@ -124,16 +124,16 @@ class Dropout:
     """
 
     def __init__(self, rate: float, seed: Array) -> None:
-        self._rate, self._seed, self._uses = rate, seed, itertools.count()
+        self._rate, self._seed, self._use_counter = rate, seed, itertools.count()
 
     def __call__(self, a: Array) -> Array:
         """Return a / (1 - rate), or 0 with probability ``rate``."""
-        tape, use_index = a.tape, next(self._uses)
+        tape, use_index = a.tape, next(self._use_counter)
 
         def drop(values: Array) -> Array:
             return tape.emit("drop", a.shape, [values, self._seed], inner=use_index, x=self._rate)
 
-        out = drop(tape.without_repeats(a))
+        out = drop(tape.expand_repeats(a))
         return tape.register_output(out, [Derivative(a, lambda g: drop(_materialise(g, out)))])
 
 
@@ -158,7 +158,7 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
         g = _materialise(g, out)
         mask = [x] if x.is_relu else []
         input_gradient = tape.emit("product_nt", x.shape, [g, weight, *mask], inner=cols, post=2 if mask else 0)
-        input_gradient.masked_by = x if mask else None
+        input_gradient.applied_mask = x if mask else None
         return input_gradient
 
     def differentiate_weight(g: Gradient) -> Array:
@@ -178,20 +178,29 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
 
 
 def patches(images: Array, windows: Windows) -> Array:
-    """Windows of images (rows, pixels): a row (patch,) for each window, in order, of each image in turn."""
+    """Windows of images (rows, pixels): a row (patch,) for each window, in order, of each image in turn.
+
+    Those of a record's images are copied only once.
+    """
     (rows, pixels), tape = images.shape, images.tape
+    section, window_array = tape.patches.get((images, windows), (-1, images))
+    if section in (0, tape.current_section):
+        return window_array
     n_windows, constants = math.prod(windows.grid), (float(windows.height), float(windows.width))
     if pixels != windows.pixels or min(windows) < 1 or min(windows.grid) < 1:
         raise tape.error(f"images of {pixels} elements have no windows {tuple(windows)}")
     size, side, stride = n_windows * windows.patch, float(windows.side), float(windows.stride)
-    source = tape.contiguous(images)
+    source = tape.make_contiguous(images)
     out = tape.emit("patches", (rows, size), [source], inner=pixels, x=side, y=stride, more=constants)
 
     def rule(g: Gradient) -> Array:
         gradients = [_materialise(g, out)]
         return tape.emit("patches_slope", images.shape, gradients, inner=size, x=side, y=stride, more=constants)
 
-    return tape.register_output(out, [Derivative(images, rule)]).reshape(rows * n_windows, windows.patch)
+    window_array = tape.register_output(out, [Derivative(images, rule)]).reshape(rows * n_windows, windows.patch)
+    if images.space is Space.RECORD:
+        tape.patches[images, windows] = tape.current_section, window_array
+    return window_array
 
 
 def _materialise(g: Gradient, y: Array) -> Array:
@@ -215,9 +224,18 @@ def concatenate(*parts: Array) -> Array:
     def slice_gradient(start: int, stop: int) -> Callable[[Gradient], Gradient]:
         return lambda g: g if isinstance(g, float) else g.columns(start, stop).detach()
 
+    out.parts = parts
     return tape.register_output(
         out, [Derivative(p, slice_gradient(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)]
     )
+
+
+def split(a: Array, column: int) -> tuple[Array, Array]:
+    """Columns before and from ``column``: if ``a`` concatenates two such arrays, these, so that no gradient is computed
+    with respect to a constant one."""
+    if [part.shape[1] for part in a.parts] == [column, a.shape[1] - column]:
+        return a.parts[0], a.parts[1]
+    return a.columns(0, column), a.columns(column, a.shape[1])
 
 
 def stack(a: Array, b: Array) -> Array:

@@ -37,8 +37,10 @@ def check_arrays(
     """Check that a program can run on these arrays; raises ValueError."""
     S, K = records.shape[:2]
     if state.shape != (S, program.state.size) or records.shape != (S, K, program.record.size):
-        expected = f"{(S, program.state.size)} and {(S, K, program.record.size)}"
-        raise ValueError(f"expected states and records of shape {expected}, got {state.shape} and {records.shape}")
+        expected_shapes = f"{(S, program.state.size)} and {(S, K, program.record.size)}"
+        raise ValueError(
+            f"expected states and records of shape {expected_shapes}, got {state.shape} and {records.shape}"
+        )
     if not all(a.dtype == dtype and a.flags.c_contiguous for a in (state, records)):
         raise ValueError(f"expected contiguous states and records of {dtype}, got {state.dtype} and {records.dtype}")
     if sections is not None and (sections.shape != (K,) or sections.dtype != np.uint32):

@@ -33,18 +33,18 @@ class NativeExecutor:
         self._run.argtypes, self._run.restype = _ARGUMENTS, None
 
     def bind(self, program: Program) -> Run:
-        operations, native, n_operations = program.operations.copy(), self._run, len(program.operations)
-        scratch = np.zeros(program.scratch, self.dtype)
-        transposed = np.zeros(transposed_elements(operations).max(initial=0), self.dtype)
-        addresses = [a.ctypes.data for a in (operations, scratch, transposed)]
-        keep_alive, dtype = (operations, scratch, transposed), self.dtype
+        operations, run_native, n_operations = program.operations.copy(), self._run, len(program.operations)
+        scratch = np.zeros(program.scratch_size, self.dtype)
+        transpose_buffer = np.zeros(transposed_elements(operations).max(initial=0), self.dtype)
+        addresses = [a.ctypes.data for a in (operations, scratch, transpose_buffer)]
+        keep_alive, dtype = (operations, scratch, transpose_buffer), self.dtype
 
         def run(state: NDArray[Any], records: NDArray[Any], sections: NDArray[np.uint32] | None) -> None:
             check_arrays(program, dtype, state, records, sections)
             S, K, size = records.shape
-            masks = None if sections is None else sections.ctypes.data
+            sections_address = None if sections is None else sections.ctypes.data
             assert keep_alive is not None
-            native(
+            run_native(
                 addresses[0],
                 n_operations,
                 S,
@@ -55,7 +55,7 @@ class NativeExecutor:
                 size,
                 addresses[1],
                 addresses[2],
-                masks,
+                sections_address,
             )
 
         return run

@@ -10,8 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithm_config import Image
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import Dropout, concatenate, dense, relu, sqrt, square, standardise
+from onrig.learner.tape.convolutions import Convolutions
+from onrig.learner.tape.elementary import Dropout, concatenate, dense, relu, split, sqrt, square, standardise
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 _OUTPUT_INIT: Final = 3e-3
@@ -21,7 +23,7 @@ Draw = Callable[[np.random.Generator, int, int, bool], tuple[NDArray[np.float64]
 
 
 def fan_in_uniform(
-    stream: np.random.Generator, inputs: int, outputs: int, last: bool
+    stream: np.random.Generator, inputs: int, outputs: int, is_last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw weights and biases uniformly within 1 / sqrt(inputs): the initialisation of TD3 and SAC."""
     bound = 1.0 / math.sqrt(inputs)
@@ -29,16 +31,16 @@ def fan_in_uniform(
 
 
 def glorot(
-    stream: np.random.Generator, inputs: int, outputs: int, last: bool
+    stream: np.random.Generator, inputs: int, outputs: int, is_last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw Glorot-uniform hidden weights with biases 0; output weights and biases U(±3e-3) (Lillicrap et al. 2016,
     supp. §7).
 
     De Bruin et al. 2018 do not state their initialisation.
     """
-    bound = _OUTPUT_INIT if last else math.sqrt(6.0 / (inputs + outputs))
+    bound = _OUTPUT_INIT if is_last else math.sqrt(6.0 / (inputs + outputs))
     weight = stream.uniform(-bound, bound, (inputs, outputs))
-    return weight, stream.uniform(-bound, bound, outputs) if last else np.zeros(outputs)
+    return weight, stream.uniform(-bound, bound, outputs) if is_last else np.zeros(outputs)
 
 
 class Mlp:
@@ -51,14 +53,17 @@ class Mlp:
         sizes: Sequence[int],
         *,
         activation: Activation = relu,
-        joins: Mapping[int, int] | None = None,
+        joined_widths: Mapping[int, int] | None = None,
         scaled_widths: Sequence[int] = (),
+        filters: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: number of additional columns that enter
-        layer i; ``scaled_widths``: widths of layers with a scale and a shift, for a subclass."""
-        n_joined = joins or {}
+        """``sizes``: inputs, units of each hidden layer, outputs; ``joined_widths``: number of additional columns
+        that enter layer i; for subclasses, ``scaled_widths``: widths of layers with a scale and a shift, and
+        ``filters``: sizes of preceding layers."""
+        widths = joined_widths or {}
         self.sizes: Final = [
-            (n_in + n_joined.get(i, 0), n_out) for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes))
+            *filters,
+            *((n_in + widths.get(i, 0), n_out) for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes))),
         ]
         shapes: dict[str, tuple[int, int]] = {}
         for i, (inputs, outputs) in enumerate(self.sizes):
@@ -82,35 +87,37 @@ class Mlp:
         """Scale and shift in turn."""
         return self.group.fields[2 * len(self.sizes) :]
 
-    def __call__(self, x: Array, **joining: Array) -> Array:
+    def __call__(self, x: Array, **joined_arrays: Array) -> Array:
         """Linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so on."""
-        return self.from_layer(0, x, **joining)
+        return self.from_layer(0, x, **joined_arrays)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
         """Linear outputs in an update; subclasses use ``dropout`` and the statistics of the batch."""
         return self(x)
 
-    def from_layer(self, first: int, x: Array, **joining: Array) -> Array:
-        """Linear outputs from the inputs of layer ``at``."""
-        last = len(self.sizes) - 1
-        for i in range(first, last + 1):
-            joined = joining.get(f"join{i}")
-            x = self.layer(i, x if joined is None else concatenate(x, joined), last=i == last)
+    def from_layer(self, first: int, x: Array, **joined_arrays: Array) -> Array:
+        """Linear outputs from the inputs of layer ``first``."""
+        last_index = len(self.sizes) - 1
+        for i in range(first, last_index + 1):
+            joined_array = joined_arrays.get(f"join{i}")
+            x = self.layer(i, x if joined_array is None else concatenate(x, joined_array), is_last=i == last_index)
         return x
 
-    def layer(self, index: int, x: Array, *, last: bool = False) -> Array:
+    def layer(self, index: int, x: Array, *, is_last: bool = False) -> Array:
         """Outputs of one layer, after its units unless it is the last."""
         weight, bias = (x.tape.read(f) for f in self.group.fields[2 * index : 2 * index + 2])
-        if last:
+        if is_last:
             return dense(x, weight, bias)
         if self._activation is relu:
             return dense(x, weight, bias, relu=True)
         return self._activation(dense(x, weight, bias))
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
-        last = len(self.sizes) - 1
+        last_index = len(self.sizes) - 1
         for i, (inputs, outputs) in enumerate(self.sizes):
-            for f, values in zip(self.group.fields[2 * i :], draw(stream, inputs, outputs, i == last), strict=False):
+            for f, values in zip(
+                self.group.fields[2 * i :], draw(stream, inputs, outputs, i == last_index), strict=False
+            ):
                 row[f.slice] = np.broadcast_to(values, f.shape).reshape(-1)
 
         for f in self._scales[::2]:
@@ -123,7 +130,7 @@ class Mlp:
 
     def copy(self, row: NDArray[np.floating], source: Mlp) -> None:
         """Copy one trial's parameters from a network of the same sizes."""
-        row[self.group.flat.slice] = row[source.group.flat.slice]
+        row[self.group.flat_field.slice] = row[source.group.flat_field.slice]
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy weights (in, out) and bias (out,) of each layer out of a trial's state."""
@@ -131,26 +138,48 @@ class Mlp:
         return [(weight, bias[0]) for weight, bias in zip(values[::2], values[1::2], strict=True)]
 
 
+class ImageMlp(Mlp):
+    """Convolutions of images, which are the first columns of the inputs, then fully connected layers of their outputs
+    and of the other columns."""
+
+    def __init__(self, state: Layout, name: str, sizes: Sequence[int], image: Image) -> None:
+        self._convolutions: Final = Convolutions(image)
+        n, outputs, filters = self._convolutions.inputs, self._convolutions.outputs, self._convolutions.filters
+        super().__init__(state, name, (sizes[0] - n + outputs, *sizes[1:]), filters=filters)
+
+    def __call__(self, x: Array, **joined_arrays: Array) -> Array:
+        n, fields, first = self._convolutions.inputs, iter(self.group.fields), len(self._convolutions.filters)
+        if x.shape[1] == n:
+            return self.from_layer(first, self._convolutions(x, fields), **joined_arrays)
+        images, numbers = split(x, n)
+        return self.from_layer(first, concatenate(self._convolutions(images, fields), numbers), **joined_arrays)
+
+
+def mlp(state: Layout, name: str, sizes: Sequence[int], image: Image | None) -> Mlp:
+    """Network of vectors, or of images and additional columns."""
+    return Mlp(state, name, sizes) if image is None else ImageMlp(state, name, sizes, image)
+
+
 class LayerNormalised(Mlp):
     """Dropout and layer normalisation (Ba et al. 2016) before the relu units, each optional: Hiraoka et al. 2022."""
 
     EPS: Final = 1e-5
 
-    def __init__(self, state: Layout, name: str, sizes: Sequence[int], *, normalised: bool) -> None:
-        super().__init__(state, name, sizes, scaled_widths=sizes[1:-1] if normalised else ())
+    def __init__(self, state: Layout, name: str, sizes: Sequence[int], *, is_normalised: bool) -> None:
+        super().__init__(state, name, sizes, scaled_widths=sizes[1:-1] if is_normalised else ())
 
-    def layer(self, index: int, x: Array, *, last: bool = False, dropout: Dropout | None = None) -> Array:
+    def layer(self, index: int, x: Array, *, is_last: bool = False, dropout: Dropout | None = None) -> Array:
         """Outputs of one layer, after its units unless it is the last."""
-        if last or (dropout is None and not self._scales):
-            return super().layer(index, x, last=last)
-        x = super().layer(index, x, last=True)
+        if is_last or (dropout is None and not self._scales):
+            return super().layer(index, x, is_last=is_last)
+        x = super().layer(index, x, is_last=True)
         x = x if dropout is None else dropout(x)
         return relu(self._scale(index, standardise(x, self.EPS)) if self._scales else x)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
-        last = len(self.sizes) - 1
-        for i in range(last + 1):
-            x = self.layer(i, x, last=i == last, dropout=dropout)
+        last_index = len(self.sizes) - 1
+        for i in range(last_index + 1):
+            x = self.layer(i, x, is_last=i == last_index, dropout=dropout)
         return x
 
 
@@ -172,20 +201,20 @@ class BatchNormalised(Mlp):
         for f in self._statistics[1::2]:
             row[f.slice] = 1.0
 
-    def layer(self, index: int, x: Array, *, last: bool = False) -> Array:
+    def layer(self, index: int, x: Array, *, is_last: bool = False) -> Array:
         """Outputs of one layer, whose inputs are normalised by the running statistics."""
         mean, variance = (x.tape.read(f) for f in self._statistics[2 * index : 2 * index + 2])
-        return super().layer(index, self._scale(index, (x - mean) / sqrt(variance + self.EPS)), last=last)
+        return super().layer(index, self._scale(index, (x - mean) / sqrt(variance + self.EPS)), is_last=is_last)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
         """Linear outputs, normalised by the statistics of the batch, which update the running ones."""
-        last, rows = len(self.sizes) - 1, x.shape[0]
-        for i in range(last + 1):
+        last_index, rows = len(self.sizes) - 1, x.shape[0]
+        for i in range(last_index + 1):
             mean = x.column_sums() * (1.0 / rows)
             variance = square(x - mean).column_sums() * (1.0 / rows)
             for f, value in zip(self._statistics[2 * i :], (mean, variance), strict=False):
                 x.tape.emit("follow", f.shape, [value], out=x.tape.read(f), x=1.0 - self.MOMENTUM)
-            x = super().layer(i, self._scale(i, standardise(x, self.EPS, columns=True)), last=i == last)
+            x = super().layer(i, self._scale(i, standardise(x, self.EPS, columns=True)), is_last=i == last_index)
         return x
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:

@@ -27,7 +27,7 @@ class NumpyExecutor:
         spaces = {
             int(Space.STATE): np.zeros(program.state.size, self.dtype),
             int(Space.RECORD): np.zeros(program.record.size, self.dtype),
-            int(Space.SCRATCH): np.zeros(program.scratch, self.dtype),
+            int(Space.SCRATCH): np.zeros(program.scratch_size, self.dtype),
         }
         kernels = [(1 << int(op["section"]), _bind_kernel(op, spaces)) for op in program.operations]
         dtype, (state_space, record_space) = self.dtype, (spaces[int(Space.STATE)], spaces[int(Space.RECORD)])

@@ -134,15 +134,15 @@ def _product(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any)
 
 def _product_nt(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
     a, b, *mask = inputs
-    transposed = b.T
+    b_transposed = b.T
     if not mask:
-        return partial(np.matmul, a, transposed, out=out)
+        return partial(np.matmul, a, b_transposed, out=out)
 
-    def masked() -> None:
-        np.matmul(a, transposed, out=out)
+    def masked_product() -> None:
+        np.matmul(a, b_transposed, out=out)
         np.copyto(out, 0.0, where=~(mask[0] > 0.0))
 
-    return masked
+    return masked_product
 
 
 def _product_tn(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
@@ -177,22 +177,22 @@ def _inside(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) 
 
 
 def _add_scaled(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
-    a, work = inputs[0], np.empty_like(out)
+    a, work_buffer = inputs[0], np.empty_like(out)
 
     def kernel() -> None:
-        np.multiply(a, x, out=work)
-        np.add(out, work, out=out)
+        np.multiply(a, x, out=work_buffer)
+        np.add(out, work_buffer, out=out)
 
     return kernel
 
 
 def _follow(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
-    a, work = inputs[0], np.empty_like(out)
+    a, work_buffer = inputs[0], np.empty_like(out)
 
     def kernel() -> None:
-        np.subtract(a, out, out=work)
-        np.multiply(work, x, out=work)
-        np.add(out, work, out=out)
+        np.subtract(a, out, out=work_buffer)
+        np.multiply(work_buffer, x, out=work_buffer)
+        np.add(out, work_buffer, out=out)
 
     return kernel
 
@@ -285,10 +285,10 @@ def _hash(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return bits ^ (bits >> np.uint32(16))
 
 
-def dropout_mask(shape: tuple[int, int], rate: float, use: int, seed: float) -> NDArray[np.bool_]:
+def dropout_mask(shape: tuple[int, int], rate: float, use_index: int, seed: float) -> NDArray[np.bool_]:
     """Mask of the elements that ``drop`` keeps; a seed outside of [0, ``N_SEEDS``) counts as 0."""
-    word = np.array([seed if 0.0 <= seed < N_SEEDS else 0.0]).astype(np.uint32)
-    key = _hash(word ^ _hash(np.array([use], np.uint32) + np.uint32(0x9E3779B9)))
+    seed_word = np.array([seed if 0.0 <= seed < N_SEEDS else 0.0]).astype(np.uint32)
+    key = _hash(seed_word ^ _hash(np.array([use_index], np.uint32) + np.uint32(0x9E3779B9)))
     elements = np.arange(shape[0] * shape[1], dtype=np.uint32) * np.uint32(0x9E3779B9)
     is_kept: NDArray[np.bool_] = _hash(elements + key) >= np.uint32(rate * 2.0**32)
     return is_kept.reshape(shape)
@@ -296,9 +296,11 @@ def dropout_mask(shape: tuple[int, int], rate: float, use: int, seed: float) -> 
 
 def _drop(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
     a, seed = inputs
-    rate, use = float(op["x"]), int(op["inner"])
+    rate, use_index = float(op["x"]), int(op["inner"])
     factor = out.dtype.type(1.0 / (1.0 - rate))
-    return lambda: np.copyto(out, np.where(dropout_mask(out.shape, rate, use, float(seed[0, 0])), a * factor, 0.0))
+    return lambda: np.copyto(
+        out, np.where(dropout_mask(out.shape, rate, use_index, float(seed[0, 0])), a * factor, 0.0)
+    )
 
 
 def _adam(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:

@@ -51,7 +51,7 @@ class Operation(NamedTuple):
     kind: Kind
     shapes: str
     """Rows and columns of the output and of each input, each one of ``DIMENSIONS``."""
-    written: tuple[int, ...] = ()
+    written_operands: tuple[int, ...] = ()
     """Indices of the operands that the operation updates; all others except the output are only read."""
     posts: tuple[int, ...] = (0,)
     """Valid values of ``post``."""
@@ -68,8 +68,8 @@ COLUMNS: Final = 1
 """``post`` of an operation on each column; 0: on each row."""
 
 
-def _elementwise(name: str, inputs: int, written: tuple[int, ...] = ()) -> Operation:
-    return Operation(name, Kind.ELEMENTWISE, " ".join(["rc"] * (1 + inputs)), written)
+def _elementwise(name: str, inputs: int, written_operands: tuple[int, ...] = ()) -> Operation:
+    return Operation(name, Kind.ELEMENTWISE, " ".join(["rc"] * (1 + inputs)), written_operands)
 
 
 OPERATIONS: Final = (
@@ -123,11 +123,11 @@ OPERATIONS: Final = (
     Operation("patches", Kind.SPECIFIC, "rc ri"),
     Operation("patches_slope", Kind.SPECIFIC, "rc ri"),
     # In-place operations.
-    _elementwise("add_scaled", 1, written=(0,)),  # += x a
-    _elementwise("follow", 1, written=(0,)),  # += x (a - out)
+    _elementwise("add_scaled", 1, written_operands=(0,)),  # += x a
+    _elementwise("follow", 1, written_operands=(0,)),  # += x (a - out)
     # Operands: parameters, gradient, moments, factor of the step size x; y is added to roots; moment factors in
     # ``more``.
-    Operation("adam", Kind.SPECIFIC, "1c 1c 1m 11", written=(0, 2)),
+    Operation("adam", Kind.SPECIFIC, "1c 1c 1m 11", written_operands=(0, 2)),
 )
 CODES: Final = {operation.name: code for code, operation in enumerate(OPERATIONS)}
 

@@ -15,8 +15,8 @@ from onrig.learner.tape.trace import Tape
 class Adam:
     """Adam (Kingma and Ba 2015) for the parameters of a group; each trial has its own step count.
 
-    ``decay`` applies to the fields ``decays`` (weights, not biases): decoupled, by a factor 1 - lr * decay before each
-    step (AdamW), or ``coupled``, as decay * weight added to the gradient.
+    ``decay`` applies to ``decayed_fields`` (weights, not biases): decoupled, by a factor 1 - lr * decay before each
+    step (AdamW), or, if ``is_coupled``, as decay * weight added to the gradient.
     """
 
     def __init__(
@@ -28,29 +28,29 @@ class Adam:
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         decay: float = 0.0,
-        coupled: bool = False,
-        decays: Sequence[Field] = (),
+        is_coupled: bool = False,
+        decayed_fields: Sequence[Field] = (),
     ) -> None:
         self.group: Final = group
-        self.moments: Final = state.add(f"adam/{group.flat.name}", 1, 2 * group.flat.size + 1)
+        self.moments: Final = state.add(f"adam/{group.flat_field.name}", 1, 2 * group.flat_field.size + 1)
         """Means, mean squares, and the number of steps."""
         self._lr, self._betas, self._eps = lr, betas, eps
-        self._decay, self._coupled, self._decays = decay, coupled, decays if decay else ()
+        self._decay, self._is_coupled, self._decayed_fields = decay, is_coupled, decayed_fields if decay else ()
 
     def step(self, tape: Tape, gradient: Array, factor: Array | None = None) -> None:
         """Take a step along the negative ``gradient``, with the learning rate times ``factor`` (1, 1)."""
-        for f in self._decays:
+        for f in self._decayed_fields:
             weight = tape.read(f)
-            if self._coupled:
-                offset = gradient.offset + f.offset - self.group.flat.offset
-                decayed = Array(tape, gradient.space, offset, f.shape)
-                tape.emit("add_scaled", f.shape, [weight], out=decayed, x=self._decay)
+            if self._is_coupled:
+                offset = gradient.offset + f.offset - self.group.flat_field.offset
+                decayed_array = Array(tape, gradient.space, offset, f.shape)
+                tape.emit("add_scaled", f.shape, [weight], out=decayed_array, x=self._decay)
             elif factor is None:
                 tape.emit("affine", f.shape, [weight], out=weight, x=1.0 - self._lr * self._decay)
             else:
                 decay_factor = factor.affine(-self._lr * self._decay, 1.0)
                 tape.emit("multiply", f.shape, [weight, decay_factor], out=weight)
-        parameters = Array(tape, Space.STATE, self.group.flat.offset, self.group.flat.shape)
+        parameters = Array(tape, Space.STATE, self.group.flat_field.offset, self.group.flat_field.shape)
         factor = tape.filled((1, 1), 1.0) if factor is None else factor
         inputs = [gradient, tape.read(self.moments), factor]
         tape.emit("adam", parameters.shape, inputs, out=parameters, x=self._lr, y=self._eps, more=self._betas)
@@ -88,7 +88,7 @@ def clip_norm(tape: Tape, gradients: Sequence[Array], max_norm: float) -> None:
 
 def polyak_average(tape: Tape, target: Group, online: Group, step: float) -> None:
     """Polyak-average the target: move it by this fraction towards the online parameters (1: copy)."""
-    destination, source = (Array(tape, Space.STATE, g.flat.offset, g.flat.shape) for g in (target, online))
+    destination, source = (Array(tape, Space.STATE, g.flat_field.offset, g.flat_field.shape) for g in (target, online))
     if step == 1.0:
         tape.emit("copy", destination.shape, [source], out=destination)
     else:

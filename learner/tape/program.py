@@ -23,7 +23,7 @@ class Program:
     """(n,) of ``RECORD``."""
     state: Layout
     record: Layout
-    scratch: int
+    scratch_size: int
     """Number of elements."""
     lines: tuple[str, ...]
     """Source line of each operation."""
@@ -31,52 +31,52 @@ class Program:
     @property
     def sizes(self) -> Sizes:
         """Number of elements of state, record and scratch."""
-        return np.array([self.state.size, self.record.size, self.scratch])
+        return np.array([self.state.size, self.record.size, self.scratch_size])
 
 
 def finish_program(tape: Tape) -> Program:
     """Finish a tape; raises TapeError, with the source line of the operation, if one is invalid."""
     new_offsets, size = _pack(tape)
     starts = sorted(new_offsets)
-    operations = np.array([_encode(e, new_offsets, starts) for e in tape.emitted], RECORD)
-    program = Program(operations, tape.state, tape.record, size, tuple(e.line for e in tape.emitted))
+    operations = np.array([_encode(e, new_offsets, starts) for e in tape.operations], RECORD)
+    program = Program(operations, tape.state, tape.record, size, tuple(e.line for e in tape.operations))
     check(program)
     return program
 
 
 def _pack(tape: Tape) -> tuple[dict[int, int], int]:
     """Map old scratch offsets to new ones, and return the size; arrays with disjoint lifetimes share memory."""
-    starts = [start for start, _ in tape.scratch]
+    starts = [start for start, _ in tape.scratch_arrays]
     lifetimes: dict[int, tuple[int, int]] = {}
-    for i, e in enumerate(tape.emitted):
+    for i, e in enumerate(tape.operations):
         for a in (e.out, *e.inputs):
             if a.space is Space.SCRATCH:
                 index = bisect_right(starts, a.offset) - 1
                 lifetimes[index] = (lifetimes.get(index, (i, i))[0], i)
-    ends: dict[int, list[int]] = {}
-    begins: dict[int, list[int]] = {}
+    ending_allocations: dict[int, list[int]] = {}
+    beginning_allocations: dict[int, list[int]] = {}
     for index, (first, last) in lifetimes.items():
-        begins.setdefault(first, []).append(index)
-        ends.setdefault(last, []).append(index)
+        beginning_allocations.setdefault(first, []).append(index)
+        ending_allocations.setdefault(last, []).append(index)
     free_gaps: list[tuple[int, int]] = []
     new_offsets: dict[int, int] = {}
     end = 0
-    for i in range(len(tape.emitted)):
-        for index in begins.get(i, ()):
-            size = tape.scratch[index][1]
+    for i in range(len(tape.operations)):
+        for index in beginning_allocations.get(i, ()):
+            size = tape.scratch_arrays[index][1]
             fitting_gaps = [gap for gap in free_gaps if gap[1] == size]
             if fitting_gaps:
                 free_gaps.remove(fitting_gaps[0])
                 new_offsets[index] = fitting_gaps[0][0]
             else:
                 new_offsets[index], end = end, end + size
-        free_gaps += [(new_offsets[index], tape.scratch[index][1]) for index in ends.get(i, ())]
-    return {tape.scratch[index][0]: offset for index, offset in new_offsets.items()}, end
+        free_gaps += [(new_offsets[index], tape.scratch_arrays[index][1]) for index in ending_allocations.get(i, ())]
+    return {tape.scratch_arrays[index][0]: offset for index, offset in new_offsets.items()}, end
 
 
 def _encode(e: RecordedOperation, new_offsets: dict[int, int], starts: list[int]) -> tuple[object, ...]:
     spaces, offsets, row_strides, column_strides = [], [], [], []
-    flat = _has_one_row(e)
+    has_one_row = _has_one_row(e)
     for a in (e.out, *e.inputs):
         offset = a.offset
         if a.space is Space.SCRATCH:
@@ -85,20 +85,20 @@ def _encode(e: RecordedOperation, new_offsets: dict[int, int], starts: list[int]
         row, col = _strides(e, a)
         spaces.append(int(a.space))
         offsets.append(offset)
-        row_strides.append(0 if flat else row)
-        column_strides.append((0 if row == col == 0 else 1) if flat else col)
-    pad = OPERANDS - len(spaces)
-    rows, cols = (1, e.shape[0] * e.shape[1]) if flat else e.shape
+        row_strides.append(0 if has_one_row else row)
+        column_strides.append((0 if row == col == 0 else 1) if has_one_row else col)
+    n_unused = OPERANDS - len(spaces)
+    rows, cols = (1, e.shape[0] * e.shape[1]) if has_one_row else e.shape
     return (
         CODES[e.name],
         e.section,
         rows,
         cols,
         e.inner,
-        spaces + [int(Space.NONE)] * pad,
-        offsets + [0] * pad,
-        row_strides + [0] * pad,
-        column_strides + [0] * pad,
+        spaces + [int(Space.NONE)] * n_unused,
+        offsets + [0] * n_unused,
+        row_strides + [0] * n_unused,
+        column_strides + [0] * n_unused,
         e.post,
         e.x,
         e.y,
@@ -136,7 +136,7 @@ def check(program: Program) -> None:
     if found_faults.any():
         number = int(np.flatnonzero(found_faults)[0])
         raise _error(program, number, describe(operations[number], int(found_faults[number]), sizes))
-    index = first_uninitialised_read(operations, program.scratch)
+    index = first_uninitialised_read(operations, program.scratch_size)
     if index is not None:
         name = OPERATIONS[int(operations[index]["code"])].name
         raise _error(program, index, f"{name} reads elements that no operation in its section has written")

@@ -36,7 +36,7 @@ class Field:
 class Group:
     """Adjacent fields without gaps."""
 
-    flat: Field
+    flat_field: Field
     """All fields of the group as one field (1, size)."""
     fields: tuple[Field, ...]
 

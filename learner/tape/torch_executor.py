@@ -64,14 +64,14 @@ def _bind_kernel(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
         views.append(spaces[int(op["space"][i])].as_strided(shape, strides, offset))
     out, *inputs = views
     name, x, y = OPERATIONS[int(op["code"])].name, float(op["x"]), float(op["y"])
-    if name in _WITH_OUT:
-        kernel = _WITH_OUT[name]
+    if name in _OUT_FUNCTIONS:
+        kernel = _OUT_FUNCTIONS[name]
         return lambda: kernel(*inputs, out=out)
     if name in _FUNCTIONS:
         value = _FUNCTIONS[name]
         return lambda: out.copy_(value(*inputs))
-    if name in _WITH_CONSTANTS:
-        kernel_with_constants = _WITH_CONSTANTS[name]
+    if name in _CONSTANT_KERNELS:
+        kernel_with_constants = _CONSTANT_KERNELS[name]
         return lambda: kernel_with_constants(out, x, y, *inputs)
     if name == "adam":
         beta1, beta2 = (float(beta) for beta in op["more"])
@@ -85,7 +85,7 @@ def _bind_kernel(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
     return _PRODUCTS[name](out, int(op["post"]), *inputs)
 
 
-_WITH_OUT: Final[dict[str, Callable[..., object]]] = {
+_OUT_FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
     "add": torch.add,
     "subtract": torch.sub,
     "multiply": torch.mul,
@@ -138,7 +138,7 @@ def _project(out: Tensor, low: float, high: float, p: Tensor, reward: Tensor, di
     out.copy_((p[:, :, None] * weights.clamp(min=0.0)).sum(1))
 
 
-_WITH_CONSTANTS: Final[dict[str, Callable[..., object]]] = {
+_CONSTANT_KERNELS: Final[dict[str, Callable[..., object]]] = {
     "fill": lambda out, x, y: out.fill_(x),
     "affine": lambda out, x, y, a: out.copy_(a * x + y),
     "clamp": lambda out, x, y, a: torch.clamp(a, x, y, out=out),
@@ -177,34 +177,34 @@ def _patches(out: Tensor, is_slope: bool, windows: Windows, a: Tensor) -> Kernel
     parts = parts.reshape(view.shape)
     if not is_slope:
         return lambda: parts.copy_(view)
-    rows, (n_down, n_across) = len(images), windows.grid
+    rows, (grid_height, grid_width) = len(images), windows.grid
     channels_first = parts.permute(0, 5, 3, 4, 1, 2)
 
     def kernel() -> None:
-        columns = channels_first.reshape(rows, windows.patch, n_down * n_across)
-        summed = torch.nn.functional.fold(columns, (height, width), side, stride=stride)
-        pixels.copy_(summed.permute(0, 2, 3, 1))
+        columns = channels_first.reshape(rows, windows.patch, grid_height * grid_width)
+        summed_gradients = torch.nn.functional.fold(columns, (height, width), side, stride=stride)
+        pixels.copy_(summed_gradients.permute(0, 2, 3, 1))
 
     return kernel
 
 
 def _hash(bits: Tensor) -> Tensor:
     """``numpy_kernels._hash`` of 32-bit words, each in a 64-bit element."""
-    word = 0xFFFFFFFF
-    bits = ((bits ^ (bits >> 16)) * 0x7FEB352D) & word
-    bits = ((bits ^ (bits >> 15)) * 0x846CA68B) & word
+    word_mask = 0xFFFFFFFF
+    bits = ((bits ^ (bits >> 16)) * 0x7FEB352D) & word_mask
+    bits = ((bits ^ (bits >> 15)) * 0x846CA68B) & word_mask
     return bits ^ (bits >> 16)
 
 
-def _drop(out: Tensor, rate: float, use: int, a: Tensor, seed: Tensor) -> Kernel:
-    word, golden = 0xFFFFFFFF, 0x9E3779B9
-    elements = torch.arange(out.numel(), device=out.device).reshape(out.shape) * golden & word
-    use_hash = _hash(torch.tensor((use + golden) & word, device=out.device))
+def _drop(out: Tensor, rate: float, use_index: int, a: Tensor, seed: Tensor) -> Kernel:
+    word_mask, golden_ratio = 0xFFFFFFFF, 0x9E3779B9
+    elements = torch.arange(out.numel(), device=out.device).reshape(out.shape) * golden_ratio & word_mask
+    use_hash = _hash(torch.tensor((use_index + golden_ratio) & word_mask, device=out.device))
     threshold, factor, zero = int(rate * 2.0**32), 1.0 / (1.0 - rate), _zero(out)
 
     def kernel() -> None:
-        valid = torch.where((seed >= 0.0) & (seed < N_SEEDS), seed, zero).long()
-        bits = _hash((elements + _hash(valid ^ use_hash)) & word)
+        valid_seed = torch.where((seed >= 0.0) & (seed < N_SEEDS), seed, zero).long()
+        bits = _hash((elements + _hash(valid_seed ^ use_hash)) & word_mask)
         torch.where(bits >= threshold, a * factor, zero, out=out)
 
     return kernel
@@ -231,16 +231,16 @@ def _product(out: Tensor, post: int, a: Tensor, b: Tensor, bias: Tensor) -> Kern
 
 
 def _product_nt(out: Tensor, post: int, a: Tensor, b: Tensor, *mask: Tensor) -> Kernel:
-    transposed = b.T
+    b_transposed = b.T
     if post == MASKED:
         zero = _zero(out)
-        return lambda: torch.where(mask[0] > 0.0, torch.mm(a, transposed, out=out), zero, out=out)
-    return lambda: torch.mm(a, transposed, out=out)
+        return lambda: torch.where(mask[0] > 0.0, torch.mm(a, b_transposed, out=out), zero, out=out)
+    return lambda: torch.mm(a, b_transposed, out=out)
 
 
 def _product_tn(out: Tensor, post: int, a: Tensor, b: Tensor) -> Kernel:
-    transposed = a.T
-    return lambda: torch.mm(transposed, b, out=out)
+    a_transposed = a.T
+    return lambda: torch.mm(a_transposed, b, out=out)
 
 
 _PRODUCTS: Final[dict[str, Callable[..., Kernel]]] = {

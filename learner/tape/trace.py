@@ -36,11 +36,11 @@ class Tape(Recorder):
 
     def mark_changed(self, group: Group) -> None:
         """Mark parameters as changed: gradients no longer pass through results computed with them."""
-        changed: set[Array] = {self.read(f) for f in group.fields}
-        for y in self.differentiable:
-            if any(root_of(d.wrt)[0] in changed for d in y.derivatives):
-                changed.add(y)
-        self.stale |= changed - {self.read(f) for f in group.fields}
+        changed_arrays: set[Array] = {self.read(f) for f in group.fields}
+        for y in self.differentiable_arrays:
+            if any(root_of(d.wrt)[0] in changed_arrays for d in y.derivatives):
+                changed_arrays.add(y)
+        self.stale_arrays |= changed_arrays - {self.read(f) for f in group.fields}
 
 
 class PartialGradient(NamedTuple):
@@ -65,14 +65,14 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
     tape = loss.tape
     leaves = {tape.read(f): (g, f) for g in groups for f in g.fields}
     depends_on_parameters: set[Array] = set(leaves)
-    for y in tape.differentiable:
+    for y in tape.differentiable_arrays:
         if any(root_of(d.wrt)[0] in depends_on_parameters for d in y.derivatives):
             depends_on_parameters.add(y)
     parts_by_array: dict[Array, list[PartialGradient]] = {loss: [PartialGradient(1.0, 0, 1)]}
-    for y in reversed(tape.differentiable):
+    for y in reversed(tape.differentiable_arrays):
         if y not in depends_on_parameters or y not in parts_by_array:
             continue
-        if y in tape.stale:
+        if y in tape.stale_arrays:
             raise tape.error("a gradient cannot pass through parameters that have changed since their use")
         g = _assemble(y, parts_by_array.pop(y))
         for d in y.derivatives:
@@ -83,18 +83,18 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
                     parts_by_array.setdefault(root, []).append(
                         PartialGradient(part_gradient, start, start + d.wrt.shape[1])
                     )
-    flat_gradients = [tape.scratch_array(g.flat.shape) for g in groups]
+    flat_gradients = [tape.scratch_array(g.flat_field.shape) for g in groups]
     allocations = [
         tape.allocation(p.g) for leaf in leaves for p in parts_by_array.get(leaf, ()) if isinstance(p.g, Array)
     ]
     shared_allocations = {allocation for allocation, count in Counter(allocations).items() if count > 1}
-    for flat, group in zip(flat_gradients, groups, strict=True):
+    for flat_gradient, group in zip(flat_gradients, groups, strict=True):
         for f in group.fields:
             parts = parts_by_array.get(tape.read(f))
             if not parts:
                 raise tape.error(f"the loss does not depend on {f.name}")
             _write(
-                Array(tape, Space.SCRATCH, flat.offset + f.offset - group.flat.offset, f.shape),
+                Array(tape, Space.SCRATCH, flat_gradient.offset + f.offset - group.flat_field.offset, f.shape),
                 parts,
                 shared_allocations,
             )
@@ -109,8 +109,8 @@ def _assemble(y: Array, parts: Sequence[PartialGradient]) -> Gradient:
             g = _sum(g, p.g, y)
     else:
         g = _join(y, parts)
-    masked = all(isinstance(p.g, Array) and p.g.masked_by is y for p in parts)
-    if not y.is_relu or masked:
+    is_masked = all(isinstance(p.g, Array) and p.g.applied_mask is y for p in parts)
+    if not y.is_relu or is_masked:
         return g
     return y.tape.elementwise("where_positive", [y, y.tape.expand(g, y.shape)], [])
 
@@ -146,14 +146,14 @@ def _write(destination: Array, parts: Sequence[PartialGradient], shared_allocati
     The operation that computed the first one writes it directly, unless it is ``shared`` with another.
     """
     tape = destination.tape
-    first, *others = (p.g for p in parts)
+    first_gradient, *other_gradients = (p.g for p in parts)
     if any(p.stop - p.start != destination.shape[1] for p in parts):
-        first, others = _join(destination, parts), []
-    if isinstance(first, float):
-        tape.emit("fill", destination.shape, [], out=destination, x=first)
-    elif not _redirect(first, destination, shared_allocations):
-        tape.emit("copy", destination.shape, [first], out=destination)
-    for g in others:
+        first_gradient, other_gradients = _join(destination, parts), []
+    if isinstance(first_gradient, float):
+        tape.emit("fill", destination.shape, [], out=destination, x=first_gradient)
+    elif not _redirect(first_gradient, destination, shared_allocations):
+        tape.emit("copy", destination.shape, [first_gradient], out=destination)
+    for g in other_gradients:
         tape.emit("add_scaled", destination.shape, [tape.expand(g, destination.shape)], out=destination, x=1.0)
 
 
@@ -166,9 +166,14 @@ def _redirect(g: Array, destination: Array, fixed_allocations: Collection[int]) 
         return False
     tape = g.tape
     allocation = tape.allocation(g)
-    writes = [i for i, e in enumerate(tape.emitted) if tape.allocation(e.out) == allocation]
-    is_read = any(tape.allocation(a) == allocation for e in tape.emitted for a in e.inputs)
-    if allocation in fixed_allocations or is_read or len(writes) != 1 or tape.emitted[writes[0]].out is not g:
+    write_indices = [i for i, e in enumerate(tape.operations) if tape.allocation(e.out) == allocation]
+    is_read = any(tape.allocation(a) == allocation for e in tape.operations for a in e.inputs)
+    if (
+        allocation in fixed_allocations
+        or is_read
+        or len(write_indices) != 1
+        or tape.operations[write_indices[0]].out is not g
+    ):
         return False
-    tape.emitted[writes[0]] = tape.emitted[writes[0]]._replace(out=destination)
+    tape.operations[write_indices[0]] = tape.operations[write_indices[0]]._replace(out=destination)
     return True

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithm_config import Image
 from onrig.learner.algorithms import Algorithm, Gaussian, ReadsFrames, Stochastic, algorithm_for
 from onrig.learner.algorithms.on_policy import on_policy_for
-from onrig.learner.samplers import Setting
+from onrig.learner.samplers import SamplerContext
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.exploration import ExplorationPolicy, Explorer, OnPolicyExplorer
 from onrig.learner.trials.exploration_numbers import (
@@ -62,9 +62,9 @@ class Scores(NamedTuple):
     batch_noise: NDArray[np.float64] | None
     """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed afterwards, in normalised units
     (de Bruin et al. 2018, Table 6); None if the twin has no noise or nothing was replayed yet."""
-    replayed: NDArray[np.float64] | None = None
-    """(S, k) measures of ``onrig.learner.trials.step_run.REPLAYED``, NaN without any; None in worlds of episodes."""
-    shield: NDArray[np.float64] | None = None
+    replay_measures: NDArray[np.float64] | None = None
+    """(S, k) measures of ``REPLAY_MEASURES`` (``step_run``), NaN without any; None in worlds of episodes."""
+    shield_counts: NDArray[np.float64] | None = None
     """(S, 2) counts of ``onrig.learner.trials.step_run.SHIELD_COUNTS``; None in worlds of episodes, which have no
     shield."""
 
@@ -85,20 +85,20 @@ class Trials:
         learning: Learning,
         actors: tuple[int, int],
         *,
-        every: int,
+        steps_per_score: int,
         random_steps: int = 0,
         evaluation: tuple[World, int] | None = None,
     ) -> None:
-        """Prepare trials with (S, K) training ``actors``, scored every ``every`` environment steps.
+        """Prepare trials with (S, K) training ``actors``, scored every ``steps_per_score`` environment steps.
 
         ``evaluation``: a world for noise-free episodes, and their number.  Without it, each trial has one more actor in
-        ``world``, which is evaluated while the others train; all episodes then have ``every`` steps.
+        ``world``, which is evaluated while the others train; all episodes then have ``steps_per_score`` steps.
         """
         self.algorithm: Final = algorithm
         """Learning algorithm: an ``Algorithm`` or an ``OnPolicy``."""
         self.learning: Final = learning
         self._world, self._explore, self._evaluation = world, explore, evaluation
-        self._actors, self._steps_per_score, self._random_steps = actors, every, random_steps
+        self._actors, self._steps_per_score, self._random_steps = actors, steps_per_score, random_steps
         self.steps = 0
         """Number of environment steps of each trial, over all its training actors."""
         S, K = actors
@@ -135,8 +135,10 @@ class Trials:
         else:
             evaluation = self.evaluate()
         train, evaluation = (np.where(self._has_diverged, np.nan, score) for score in (train, evaluation))
-        shield = None if self._evaluation is None else self._shield_counts.copy()
-        return Scores(train, evaluation, self.learning.batch_noise(), self.learning.replay_measures(self.steps), shield)
+        shield_counts = None if self._evaluation is None else self._shield_counts.copy()
+        return Scores(
+            train, evaluation, self.learning.batch_noise(), self.learning.replay_measures(self.steps), shield_counts
+        )
 
     def train(self, steps: int) -> NDArray[np.float64]:
         """Train for ``steps`` environment steps; returns the mean return (S,) of the training episodes closed in
@@ -166,8 +168,8 @@ class Trials:
             self._evaluation[0].close()
 
     def _step(self) -> None:
-        observation, random_phase = self._observation, self.steps < self._random_steps
-        actions = self._explore(observation, self.episodes, random_phase=random_phase)
+        observation, is_random_phase = self._observation, self.steps < self._random_steps
+        actions = self._explore(observation, self.episodes, is_random_phase=is_random_phase)
         action = self._replace_diverged(actions.action)
         if action is not actions.action:
             actions = actions._replace(action=action)
@@ -177,14 +179,14 @@ class Trials:
         self._observation = result.observation
         if self._evaluation is None:
             self._rewards.append(result.reward)
-            ended = result.truncated
+            has_ended = result.truncated
         else:
             self._return += result.reward
             if result.intervened.any():
                 self._shield_counts += np.stack((result.intervened.sum(axis=1), result.tripped.sum(axis=1)), axis=1)
-            ended = result.terminated | result.truncated
-        if ended.any():
-            self._end_episodes(ended)
+            has_ended = result.terminated | result.truncated
+        if has_ended.any():
+            self._end_episodes(has_ended)
         self.learning.learn_if_due(self.steps)
 
     def _end_episodes(self, is_end: Bools) -> None:
@@ -232,37 +234,43 @@ def run_trials(
     (n, m, _, T, _), process = world.spaces, config.exploration
     algorithm = algorithm_for(settings, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
     samples_actions = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
-    numbers = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
-    explorer = Explorer(algorithm, numbers, len(seeds), samples_actions=samples_actions)
-    contents = contents_for(config, settings, noisy=world.is_noisy, behaviour=samples_actions)._replace(prior=prior)
-    alter = None
+    number_source = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
+    explorer = Explorer(algorithm, number_source, len(seeds), samples_actions=samples_actions)
+    contents = contents_for(config, settings, is_noisy=world.is_noisy, records_behaviour=samples_actions)._replace(
+        prior=prior
+    )
+    alter_episode = None
     if config.selection.synthetic is not None:
         levels = None if isinstance(algorithm, Stochastic) else algorithm.discrete
-        alter = SyntheticExperiences(config, config.selection.synthetic, seeds, explorer, numbers, levels)
+        alter_episode = SyntheticExperiences(config, config.selection.synthetic, seeds, explorer, number_source, levels)
     memories = Memories(contents, seeds, policy=algorithm.policy)
     updates = Updates(settings.updates_per_episode or 0, T, progress_steps=T)
-    replay = Replay(algorithm, memories, updates, batch_steps=T, alter=alter)
-    return Trials(algorithm, world, explorer, replay, (len(seeds), 1), every=T)
+    replay = Replay(algorithm, memories, updates, batch_steps=T, alter_episode=alter_episode)
+    return Trials(algorithm, world, explorer, replay, (len(seeds), 1), steps_per_score=T)
 
 
 def world_trials(
-    run: StepRun, seeds: Sequence[int], make: WorldFactory | None = None, prior: Transitions | None = None
+    run: StepRun, seeds: Sequence[int], world_factory: WorldFactory | None = None, prior: Transitions | None = None
 ) -> Trials:
-    """Set up trials in a world, one per seed; ``make`` replaces the function that creates the run's world.
+    """Set up trials in a world, one per seed; ``world_factory`` replaces the function that creates the run's world.
 
     ``prior``: initial experiences of every memory.
 
     Trials learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
     world, ``NoSuchTask`` without one.
     """
-    image = run.learner.selected.image
-    store = None if image is None else _frame_store(run, image, len(seeds))
-    make = make or (lambda roles: make_world(run, seeds, roles, image, store))
+    image = run.learner.algorithm_config.image
+    frame_store = None if image is None else _frame_store(run, image, len(seeds))
+    world_factory = world_factory or (lambda roles: make_world(run, seeds, roles, image, frame_store))
     problems = [message for _, message in step_problems(run)]
     if problems:
         raise ValueError("; ".join(problems))
-    K, selected, episodes = run.learner.selected.parallel, run.learner.selected, run.evaluation.episodes
-    world = make([Role.PLANT_TRAIN] * K)
+    K, algorithm_config, episodes = (
+        run.learner.algorithm_config.parallel,
+        run.learner.algorithm_config,
+        run.evaluation.episodes,
+    )
+    world = world_factory([Role.PLANT_TRAIN] * K)
     n, m, _, _, _ = world.spaces
     problems = [message for _, message in space_problems(run, world.spaces)]
     if problems:
@@ -271,27 +279,29 @@ def world_trials(
     learner: Any
     explore: ExplorationPolicy
     learning: Learning
-    if selected.batch_steps:
+    if algorithm_config.batch_steps:
         learner = on_policy = on_policy_for(run.learner, n, m, streams)
-        shape = (len(seeds), K, selected.batch_steps // K)
+        shape = (len(seeds), K, algorithm_config.batch_steps // K)
         explore = OnPolicyExplorer(on_policy, seeds, m, K)
-        learning = OnPolicyLearning(on_policy, shape, n, m, batch_steps=selected.batch_steps, run_steps=run.steps)
+        learning = OnPolicyLearning(
+            on_policy, shape, n, m, batch_steps=algorithm_config.batch_steps, run_steps=run.steps
+        )
     else:
         learner = algorithm = algorithm_for(run.learner, n, m, streams)
         explore = Explorer(algorithm, _number_source(run, algorithm, seeds, world), len(seeds), samples_actions=True)
-        learning = _replay(run, algorithm, seeds, (n, m), prior, store)
-        if store is not None and isinstance(algorithm, ReadsFrames):
-            algorithm.bind_frames(store.read)
-            store.references.append(learning.memories.observations)
-    evaluation = make([Role.PLANT_EVAL] * episodes), episodes
-    every, random_steps = run.evaluation.every, run.random_steps
+        learning = _replay(run, algorithm, seeds, (n, m), prior, frame_store)
+        if frame_store is not None and isinstance(algorithm, ReadsFrames):
+            algorithm.bind_frames(frame_store.read)
+            frame_store.references.append(learning.memories.observations)
+    evaluation = world_factory([Role.PLANT_EVAL] * episodes), episodes
+    steps_per_score, random_steps = run.evaluation.every, run.random_steps
     return Trials(
         learner,
         world,
         explore,
         learning,
         (len(seeds), K),
-        every=every,
+        steps_per_score=steps_per_score,
         random_steps=random_steps,
         evaluation=evaluation,
     )
@@ -299,17 +309,17 @@ def world_trials(
 
 def _frame_store(run: StepRun, image: Image, trials: int) -> FrameStore:
     # In the worst case, no two stored experiences share a frame.
-    per_trial = (run.capacity(image.frames, 1) + run.evaluation.episodes + 1) * (image.frames + 1)
-    return FrameStore(math.prod(image.size), trials * per_trial)
+    frames_per_trial = (run.capacity(image.frames, 1) + run.evaluation.episodes + 1) * (image.frames + 1)
+    return FrameStore(math.prod(image.size), trials * frames_per_trial)
 
 
 def _number_source(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], world: World) -> NumberSource:
     _, m, _, horizon, _ = world.spaces
     if run.exploration is UNSET:
-        correlated = CorrelatedNoise(
+        correlated_noise = CorrelatedNoise(
             run.exploration_friction, len(seeds), has_unit_variance=not takes_noise(run.learner)
         )
-        return StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std)
+        return StepNumbers(algorithm, correlated_noise, seeds, m, std=run.exploration_std)
     config = run_of_world(run)
     assert config is not None
     actuator_names, process = [a.name for a in config.rig.actuators], run.exploration
@@ -322,24 +332,30 @@ def _replay(
     seeds: Sequence[int],
     sizes: tuple[int, int],
     prior: Transitions | None,
-    store: FrameStore | None,
+    frame_store: FrameStore | None,
 ) -> Replay:
     n, m = sizes
-    strategy, share = parse_strategy(run.selection.strategy), run.selection.write_probability
+    strategy, write_probability = parse_strategy(run.selection.strategy), run.selection.write_probability
     learning_steps, updates = run.steps - run.random_steps, run.updates_until(run.steps)
-    setting = Setting(
-        run.capacity(n, m), run.learner.batch, learning_steps, updates, run.steps, run.learner, write_probability=share
+    context = SamplerContext(
+        run.capacity(n, m),
+        run.learner.batch,
+        learning_steps,
+        updates,
+        run.steps,
+        run.learner,
+        write_probability=write_probability,
     )
-    behaviour = isinstance(algorithm, Gaussian)
+    records_behaviour = isinstance(algorithm, Gaussian)
     contents = MemoryContents(
         n,
         m,
         strategy,
-        setting,
-        share,
+        context,
+        write_probability,
         terminates=True,
-        behaviour=behaviour,
-        read_frames=None if store is None else store.read,
+        records_behaviour=records_behaviour,
+        read_frames=None if frame_store is None else frame_store.read,
         prior=prior,
     )
     memories = Memories(contents, seeds, policy=algorithm.policy)

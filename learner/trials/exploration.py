@@ -22,7 +22,7 @@ class ChosenActions(NamedTuple):
 
     action: NDArray[np.floating]
     """(S, E, m)"""
-    intended: NDArray[np.floating]
+    intended_action: NDArray[np.floating]
     """(S, E, m): actions without exploration."""
     behaviour: NDArray[np.floating] | None = None
     """(S, K, 3 m): mean, standard deviation and draw of a Gaussian policy; only draws, (S, K, m), for on-policy
@@ -35,13 +35,13 @@ class ExplorationPolicy(Protocol):
     """Function from observations to the actions of S trials."""
 
     def __call__(
-        self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
+        self, observation: NDArray[np.floating], episode: Episodes, *, is_random_phase: bool = False
     ) -> ChosenActions:
         """Return actions for the next step's observations (S, E, n) in episodes (S,)."""
         ...
 
-    def begin(self, selected: Bools) -> None:
-        """Begin the next episode of the ``selected`` actors (S, K)."""
+    def begin(self, has_ended: Bools) -> None:
+        """Begin the next episode of the actors whose episode ``has_ended`` (S, K)."""
         ...
 
     def policy(self, actors: tuple[int, int]) -> Policy:
@@ -56,8 +56,8 @@ class RecurrentPolicies:
         self._algorithm = algorithm
         self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
 
-    def begin(self, selected: Bools) -> None:
-        self._hidden[selected] = 0.0
+    def begin(self, has_ended: Bools) -> None:
+        self._hidden[has_ended] = 0.0
 
     def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Mean and standard deviation (S, E, m) for the next step of every episode."""
@@ -81,48 +81,50 @@ class Explorer:
         """Whether noise is added to the policy's actions."""
 
     def __call__(
-        self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
+        self, observation: NDArray[np.floating], episode: Episodes, *, is_random_phase: bool = False
     ) -> ChosenActions:
-        exploring_actions, intended, behaviour, deviates = self.act(
-            observation, self._number_source(episode, random_phase=random_phase)
+        exploring_actions, intended_action, behaviour, deviates = self.act(
+            observation, self._number_source(episode, is_random_phase=is_random_phase)
         )
         action = exploring_actions
-        if exploring_actions.shape[1] < intended.shape[1]:
-            action = intended.copy()
+        if exploring_actions.shape[1] < intended_action.shape[1]:
+            action = intended_action.copy()
             action[:, : exploring_actions.shape[1]] = exploring_actions
-        return ChosenActions(action, intended, behaviour, deviates)
+        return ChosenActions(action, intended_action, behaviour, deviates)
 
-    def act(self, observation: NDArray[np.floating], numbers: ExplorationNumbers, explorers: int = 1) -> ChosenActions:
+    def act(
+        self, observation: NDArray[np.floating], numbers: ExplorationNumbers, n_explorers: int = 1
+    ) -> ChosenActions:
         """Return the exploring actors' actions for observations (S, E, n)."""
         noise = numbers.noise
         if self._distribution is not None:
             assert noise is not None
             mean, std = self._distribution(observation)
-            intended = np.clip(mean, -1.0, 1.0).astype(np.float64)
-            mean, std = mean[:, :explorers], std[:, :explorers]
+            intended_action = np.clip(mean, -1.0, 1.0).astype(np.float64)
+            mean, std = mean[:, :n_explorers], std[:, :n_explorers]
             sampled_action = mean + std * noise
             if numbers.amplitude is not None:
                 std = numbers.amplitude * std
             deviates = numbers.amplitude is not None and np.asarray(numbers.amplitude.min(axis=-1) < 1.0)
             return ChosenActions(
                 np.clip(sampled_action, -1.0, 1.0),
-                intended,
+                intended_action,
                 np.concatenate((mean, std, sampled_action), axis=2),
                 deviates,
             )
-        intended = self._algorithm.policy(observation).astype(np.float64)
-        action = intended[:, :explorers]
+        intended_action = self._algorithm.policy(observation).astype(np.float64)
+        action = intended_action[:, :n_explorers]
         if noise is not None and self._sample is not None:
-            action = self._sample(observation[:, :explorers], noise).astype(np.float64)
+            action = self._sample(observation[:, :n_explorers], noise).astype(np.float64)
         elif noise is not None:
             action = np.minimum(np.maximum(action + noise, -1.0), 1.0)
-        if numbers.random is not None:
-            action = np.where(numbers.replaced, numbers.random, action)
-        return ChosenActions(action, intended)
+        if numbers.random_actions is not None:
+            action = np.where(numbers.is_replaced, numbers.random_actions, action)
+        return ChosenActions(action, intended_action)
 
-    def begin(self, selected: Bools) -> None:
+    def begin(self, has_ended: Bools) -> None:
         if self._recurrent is not None:
-            self._recurrent.begin(selected)
+            self._recurrent.begin(has_ended)
 
     def policy(self, actors: tuple[int, int]) -> Policy:
         if not isinstance(self._algorithm, Recurrent):
@@ -138,13 +140,13 @@ class OnPolicyExplorer:
         self._algorithm, self._noise = algorithm, BufferedDraws(seeds, 1, normal, m, actors)
 
     def __call__(
-        self, observation: NDArray[np.floating], episode: Episodes, *, random_phase: bool = False
+        self, observation: NDArray[np.floating], episode: Episodes, *, is_random_phase: bool = False
     ) -> ChosenActions:
         sampled_action = self._algorithm.draw(observation, self._noise())
         action = np.clip(sampled_action, -1.0, 1.0)
         return ChosenActions(action, action, sampled_action)
 
-    def begin(self, selected: Bools) -> None:
+    def begin(self, has_ended: Bools) -> None:
         """Do nothing: these policies have no memory."""
 
     def policy(self, actors: tuple[int, int]) -> Policy:

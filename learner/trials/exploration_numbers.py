@@ -32,9 +32,9 @@ class ExplorationNumbers(NamedTuple):
 
     noise: Values | None = None
     """(S, K, k): noise added to actions, or N(0, 1) for policies that draw; None without noise."""
-    random: Values | None = None
+    random_actions: Values | None = None
     """(S, K, m): actions that replace the policy's."""
-    replaced: Bools | bool = True
+    is_replaced: Bools | bool = True
     """(S, K, 1): whether an action is replaced."""
     amplitude: Values | None = None
     """(m,), or (S, 1, m) if trials differ: scale of the policy's own noise, already included in ``noise``; None for
@@ -43,16 +43,16 @@ class ExplorationNumbers(NamedTuple):
     def for_step(self, step: int) -> ExplorationNumbers:
         steps = slice(step, step + 1)
         noise = None if self.noise is None else self.noise[:, steps]
-        random = None if self.random is None else self.random[:, steps]
-        replaced = self.replaced if isinstance(self.replaced, bool) else self.replaced[:, steps]
-        return ExplorationNumbers(noise, random, replaced, self.amplitude)
+        random_actions = None if self.random_actions is None else self.random_actions[:, steps]
+        is_replaced = self.is_replaced if isinstance(self.is_replaced, bool) else self.is_replaced[:, steps]
+        return ExplorationNumbers(noise, random_actions, is_replaced, self.amplitude)
 
 
 class NumberSource(Protocol):
     """Source of random numbers."""
 
-    def __call__(self, episode: Episodes, *, random_phase: bool) -> ExplorationNumbers:
-        """Return the numbers for the next step in episodes (S,); in the ``random_phase`` only random actions."""
+    def __call__(self, episode: Episodes, *, is_random_phase: bool) -> ExplorationNumbers:
+        """Return the numbers for the next step in episodes (S,); if ``is_random_phase``, only random actions."""
         ...
 
 
@@ -73,7 +73,7 @@ class EpisodeNumbers:
         """Numbers of the present episode, (S, T, k)."""
         self._step, self._number = steps, 0
 
-    def __call__(self, episode: Episodes, *, random_phase: bool = False) -> ExplorationNumbers:
+    def __call__(self, episode: Episodes, *, is_random_phase: bool = False) -> ExplorationNumbers:
         """Return the numbers for the next step; all trials are in the same episode."""
         number = int(episode[0])
         if self._step == self._steps or self._number != number:
@@ -86,16 +86,19 @@ class EpisodeNumbers:
         streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
         if isinstance(process, OwnNoise):
             noise = np.array([episode_noise(process, s, episode, T, actuator_names) for s in streams])
-            scheduled = np.array(amplitudes(process, actuator_names, episode))
+            scheduled_amplitude = np.array(amplitudes(process, actuator_names, episode))
             return ExplorationNumbers(
-                noise, amplitude=np.zeros_like(scheduled) if is_quiet(process.quiet, episode) else scheduled
+                noise,
+                amplitude=np.zeros_like(scheduled_amplitude)
+                if is_quiet(process.quiet, episode)
+                else scheduled_amplitude,
             )
         if self._noise_width is not None:
             return ExplorationNumbers(np.stack([s.standard_normal((T, self._noise_width)) for s in streams]))
         if self._discrete is not None:
             level_draws = np.stack([random_levels(s, T, self._discrete.levels) for s in streams])
             return ExplorationNumbers(
-                random=level_draws[:, :, 1:], replaced=level_draws[:, :, :1] < self._epsilon(episode)
+                random_actions=level_draws[:, :, 1:], is_replaced=level_draws[:, :, :1] < self._epsilon(episode)
             )
         if not isinstance(process, ActionNoise) or is_quiet(process.quiet, episode):
             return ExplorationNumbers(np.zeros((len(streams), T, len(actuator_names))))
@@ -124,14 +127,15 @@ class PerTrialNumbers:
         """``trials``: a source for each trial."""
         self._trials: Final = trials
 
-    def __call__(self, episode: Episodes, *, random_phase: bool = False) -> ExplorationNumbers:
+    def __call__(self, episode: Episodes, *, is_random_phase: bool = False) -> ExplorationNumbers:
         """Return the numbers for the next step in these episodes (S,)."""
         trial_numbers = [source(episode[s : s + 1]) for s, source in enumerate(self._trials)]
         first = trial_numbers[0]
-        if first.random is not None:
-            replaced = np.concatenate([np.broadcast_to(trial.replaced, (1, 1, 1)) for trial in trial_numbers])
+        if first.random_actions is not None:
+            is_replaced = np.concatenate([np.broadcast_to(trial.is_replaced, (1, 1, 1)) for trial in trial_numbers])
             return ExplorationNumbers(
-                random=np.concatenate([_require(trial.random) for trial in trial_numbers]), replaced=replaced
+                random_actions=np.concatenate([_require(trial.random_actions) for trial in trial_numbers]),
+                is_replaced=is_replaced,
             )
         amplitude = None
         if first.amplitude is not None:
@@ -210,30 +214,30 @@ class StepNumbers:
     """Random numbers of S trials whose episodes may end at any step."""
 
     def __init__(
-        self, algorithm: Algorithm, correlated: CorrelatedNoise, seeds: Sequence[int], m: int, *, std: float
+        self, algorithm: Algorithm, correlated_noise: CorrelatedNoise, seeds: Sequence[int], m: int, *, std: float
     ) -> None:
-        """``std``: standard deviation of the noise added to actions; ``correlated`` generates this noise, and that of
-        Gaussian policies, from N(0, 1)."""
+        """``std``: standard deviation of the noise added to actions; ``correlated_noise`` generates this noise,
+        and that of Gaussian policies, from N(0, 1)."""
         self._gaussian, self._stochastic = isinstance(algorithm, Gaussian), isinstance(algorithm, Stochastic)
-        self._discrete, self._correlated_noise, self._std = algorithm.discrete, correlated, std
+        self._discrete, self._correlated_noise, self._std = algorithm.discrete, correlated_noise, std
         noise_width = algorithm.noise_width if isinstance(algorithm, Stochastic) else m
         self._uniform = BufferedDraws(seeds, 0, _uniform, m)
         self._normal = BufferedDraws(seeds, 1, normal, noise_width)
         self._epsilon_draws = BufferedDraws(seeds, 2, _uniform, 1)
 
-    def __call__(self, episode: Episodes, *, random_phase: bool) -> ExplorationNumbers:
-        """Return the numbers for the next step in episodes (S,); Gaussian policies ignore ``random_phase``."""
+    def __call__(self, episode: Episodes, *, is_random_phase: bool) -> ExplorationNumbers:
+        """Return the numbers for the next step in episodes (S,); Gaussian policies ignore ``is_random_phase``."""
         if self._gaussian:
             return ExplorationNumbers(self._correlated_noise(np.clip(self._normal(), -NOISE_CUT, NOISE_CUT), episode))
         discrete = self._discrete
-        if discrete is not None and (random_phase or not self._stochastic):
+        if discrete is not None and (is_random_phase or not self._stochastic):
             level = quantize(self._uniform(), discrete.levels)
-            if random_phase:
-                return ExplorationNumbers(random=level)
+            if is_random_phase:
+                return ExplorationNumbers(random_actions=level)
             epsilon = np.array([interpolate(discrete.epsilon, e) for e in episode.tolist()])
-            return ExplorationNumbers(random=level, replaced=self._epsilon_draws() < epsilon[:, None, None])
-        if random_phase:
-            return ExplorationNumbers(random=2.0 * self._uniform() - 1.0)
+            return ExplorationNumbers(random_actions=level, is_replaced=self._epsilon_draws() < epsilon[:, None, None])
+        if is_random_phase:
+            return ExplorationNumbers(random_actions=2.0 * self._uniform() - 1.0)
         if self._stochastic:
             return ExplorationNumbers(self._normal())
         return ExplorationNumbers(self._std * self._correlated_noise(self._normal(), episode))

@@ -33,9 +33,9 @@ class _Resolutions(NamedTuple):
 
 def _resolutions(rig: Rig) -> _Resolutions:
     resolutions = {s.name: s.resolution for s in rig.sensors}
-    estimated = [o.name for o in rig.observations if o.derivative_of is not None]
-    if estimated:
-        raise ValueError(f"observation '{estimated[0]}' is estimated, not read in counts")
+    estimated_names = [o.name for o in rig.observations if o.derivative_of is not None]
+    if estimated_names:
+        raise ValueError(f"observation '{estimated_names[0]}' is estimated, not read in counts")
     sensors = [resolutions[o.sensor or o.name] for o in rig.observations]
     return _Resolutions(np.array(sensors), np.array([a.resolution for a in rig.actuators]))
 
@@ -62,8 +62,8 @@ class PolicyInputs:
         """Return the inputs (..., k) for normalised signals (r, ..., n + q), the present ones first."""
         if self._composition is None:
             return np.asarray(signals[0])
-        composed = self._composition.batch(self._signals.to_si(signals))
-        return self._inputs.normalise(composed)
+        composed_signals = self._composition.batch(self._signals.to_si(signals))
+        return self._inputs.normalise(composed_signals)
 
 
 class Instruments:
@@ -78,7 +78,7 @@ class Instruments:
         self.plant: Final[Plant] = plant or options.plant
         self.n: Final = len(rig.observations)
         self.m: Final = len(rig.actuators)
-        self.safe: Final = np.array([a.safe for a in rig.actuators])
+        self.safe_command: Final = np.array([a.safe for a in rig.actuators])
         """Safe output (m,), SI units."""
         self.substeps: Final = options.substeps
         self.period_s: Final = 1.0 / config.rate_hz
@@ -92,33 +92,41 @@ class Instruments:
             Normalisation.from_signals(rig.actuators),
         )
         self._signals: Final = Normalisation.from_signals(rig.signals)
-        wrapped = {s.name for s in rig.sensors if s.wrap}
+        wrapped_sensors = {s.name for s in rig.sensors if s.wrap}
         full_turns = 2.0 * np.pi / self._observations.half_range
         low = (-np.pi - self._observations.centre) / self._observations.half_range
         self._wrapped_angles = [
-            (i, full_turns[i], low[i]) for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped
+            (i, full_turns[i], low[i])
+            for i, o in enumerate(rig.observations)
+            if (o.sensor or o.name) in wrapped_sensors
         ]
         """Index, full turn and lower end of each angle that wraps, normalised."""
         self._count_resolutions = _resolutions(rig) if counts else None
         zeros = options.sensor_zero or {}
         self._zeros = np.array([zeros.get(o.sensor or o.name, 0.0) for o in rig.observations]) if zeros else None
-        self._wrapped_columns = [i for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
+        self._wrapped_columns = [i for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped_sensors]
         self.targets: Final = len(targets_of(rig))
         """Number q of targets, which come after the rig's observations."""
         self.reward: Final = batched_reward(config.task, rig)
         """Reward (...) from the signals (..., n + q) of s', applied and previous actions (..., m), in SI units."""
-        self.terminated: Final = batched_termination(config.task, rig)
+        self.has_terminated: Final = batched_termination(config.task, rig)
         """Termination (...) from signals (..., n + q) in SI units."""
 
     def measure(self, state: tuple[Values, ...]) -> Values:
         """Return the exact measurements (plants, n) of states in SI units."""
-        measured = np.empty((len(state[0]), self.n))
+        measured_signals = np.empty((len(state[0]), self.n))
         for i, index in enumerate(self._state_indices):
-            measured[:, i] = state[index]
+            measured_signals[:, i] = state[index]
         if self._zeros is not None:
-            measured += self._zeros
-            measured[:, self._wrapped_columns] = (measured[:, self._wrapped_columns] + np.pi) % (2.0 * np.pi) - np.pi
-        return measured if self._count_resolutions is None else _round_to(measured, self._count_resolutions.sensors)
+            measured_signals += self._zeros
+            measured_signals[:, self._wrapped_columns] = (measured_signals[:, self._wrapped_columns] + np.pi) % (
+                2.0 * np.pi
+            ) - np.pi
+        return (
+            measured_signals
+            if self._count_resolutions is None
+            else _round_to(measured_signals, self._count_resolutions.sensors)
+        )
 
     def round_to_resolution(self, action: Values) -> Values:
         """Round normalised actions (..., m) to the actuators' resolution."""
@@ -130,16 +138,16 @@ class Instruments:
         """Normalise signals (..., n + q) in SI units, with noise (..., n) on the measured ones."""
         if not self.targets:
             return self._observe(signals, noise)
-        normalised = self._signals.normalise(signals)
-        normalised[..., : self.n] = self._observe(signals[..., : self.n], noise)
-        return normalised
+        normalised_signals = self._signals.normalise(signals)
+        normalised_signals[..., : self.n] = self._observe(signals[..., : self.n], noise)
+        return normalised_signals
 
-    def _observe(self, measured: Values, noise: Values | None) -> Values:
-        observation = self._observations.normalise(measured)
+    def _observe(self, measured_signals: Values, noise: Values | None) -> Values:
+        observation = self._observations.normalise(measured_signals)
         if noise is not None:
             observation += noise
-            for i, turn, low in self._wrapped_angles:
-                observation[..., i] = (observation[..., i] - low) % turn + low
+            for i, full_turn, low in self._wrapped_angles:
+                observation[..., i] = (observation[..., i] - low) % full_turn + low
             if self._count_resolutions is not None:
                 observation = self._observations.normalise(
                     _round_to(self.to_si(observation), self._count_resolutions.sensors)

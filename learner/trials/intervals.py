@@ -51,7 +51,7 @@ class PairedComparison(NamedTuple):
     """p-value of the exact two-sided sign test; ``holm`` corrects it for the number of comparisons."""
 
     @property
-    def significant(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether the test establishes a direction."""
         return self.p < 1 - COVERAGE
 
@@ -67,20 +67,20 @@ def curve_bounds(values: Values) -> MedianCurve:
 
     The intervals hold for each column separately.  Raises ValueError without trials.
     """
-    ordered = np.sort(np.asarray(values, np.float64), axis=0)
-    if ordered.ndim != 2 or not len(ordered):
-        raise ValueError(f"expected trials by values, at least one trial, got shape {ordered.shape}")
-    T = len(ordered)
-    has_nan = np.isnan(ordered[-1])  # NaN sort last
+    sorted_values = np.sort(np.asarray(values, np.float64), axis=0)
+    if sorted_values.ndim != 2 or not len(sorted_values):
+        raise ValueError(f"expected trials by values, at least one trial, got shape {sorted_values.shape}")
+    T = len(sorted_values)
+    has_nan = np.isnan(sorted_values[-1])  # NaN sort last
     k, fraction = _interval_rank(T)
     if k is None:
-        low = high = np.full(ordered.shape[1], np.nan)
+        low = high = np.full(sorted_values.shape[1], np.nan)
     else:
         low, high = (
             a if fraction == 0 else np.where(a == b, a, (1 - fraction) * a + fraction * b)
-            for a, b in ((ordered[k], ordered[k + 1]), (ordered[T - 1 - k], ordered[T - 2 - k]))
+            for a, b in ((sorted_values[k], sorted_values[k + 1]), (sorted_values[T - 1 - k], sorted_values[T - 2 - k]))
         )
-    median = 0.5 * (ordered[(T - 1) // 2] + ordered[T // 2])
+    median = 0.5 * (sorted_values[(T - 1) // 2] + sorted_values[T // 2])
     return MedianCurve(*(np.where(has_nan, np.nan, row) for row in (median, low, high)))
 
 
@@ -126,14 +126,14 @@ def sign_test(differences: Values) -> float:
 
 def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
     """Correct the tests of a family of comparisons (Holm 1979)."""
-    corrected, largest_p = list(family), 0.0
+    corrected_comparisons, largest_p = list(family), 0.0
     for rank, index in enumerate(sorted(range(len(family)), key=lambda k: family[k].p)):
         largest_p = max(largest_p, min(1.0, (len(family) - rank) * family[index].p))
-        corrected[index] = family[index]._replace(p=largest_p)
-    return corrected
+        corrected_comparisons[index] = family[index]._replace(p=largest_p)
+    return corrected_comparisons
 
 
-def share_lower_bound(count: int, trials: int) -> float:
+def fraction_lower_bound(count: int, trials: int) -> float:
     """Lower bound of the share estimated by ``count`` of ``trials``, exact, 95 % one-sided (Clopper-Pearson 1934)."""
     if not 0 <= count <= trials or not trials:
         raise ValueError(f"{count} of {trials} is not a share")
@@ -153,15 +153,17 @@ def student_quantile(p: float, degrees_of_freedom: int) -> float:
     if not 0.5 <= p < 1.0 or degrees_of_freedom < 1:
         raise ValueError(f"no quantile of Student's t at {p:g} with {degrees_of_freedom} degrees of freedom")
     low, high = 0.0, 1.0
-    while _student_within(high, degrees_of_freedom) < 2.0 * p - 1.0:
+    while _student_probability(high, degrees_of_freedom) < 2.0 * p - 1.0:
         high *= 2.0
     for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if _student_within(middle, degrees_of_freedom) < 2.0 * p - 1.0 else (low, middle)
+        midpoint = 0.5 * (low + high)
+        low, high = (
+            (midpoint, high) if _student_probability(midpoint, degrees_of_freedom) < 2.0 * p - 1.0 else (low, midpoint)
+        )
     return 0.5 * (low + high)
 
 
-def _student_within(t: float, degrees_of_freedom: int) -> float:
+def _student_probability(t: float, degrees_of_freedom: int) -> float:
     """Probability of |T| < t."""
     angle = atan(t / sqrt(degrees_of_freedom))
     term, total = (cos(angle), 0.0) if degrees_of_freedom % 2 else (1.0, 0.0)

@@ -27,8 +27,8 @@ class Learning(Protocol):
         """Add the result of a step from ``observation`` (S, E, n)."""
         ...
 
-    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
-        """Record that the ``selected`` training episodes (S, K) have ended; ``returns`` holds every episode's
+    def end_episodes(self, returns: NDArray[np.float64], has_ended: Bools) -> None:
+        """Record which training episodes ended, ``has_ended`` (S, K); ``returns`` holds every episode's
         return in raw units."""
         ...
 
@@ -41,7 +41,7 @@ class Learning(Protocol):
         ...
 
     def replay_measures(self, steps: int) -> NDArray[np.float64] | None:
-        """Return and reset the measures of replay (S, k) (``onrig.learner.trials.step_run.REPLAYED``)."""
+        """Return and reset the measures of replay (S, k) (``onrig.learner.trials.step_run.REPLAY_MEASURES``)."""
         ...
 
 
@@ -50,7 +50,7 @@ class Updates(NamedTuple):
 
     n_consecutive: int
     """Number of consecutive updates."""
-    every: int
+    interval: int
     """Number of steps between updates."""
     random_steps: int = 0
     """Number of initial steps without updates."""
@@ -68,13 +68,13 @@ class Replay:
         updates: Updates,
         *,
         batch_steps: int = 1,
-        alter: Callable[[int, Rows, Columns], AlteredEpisode] | None = None,
+        alter_episode: Callable[[int, Rows, Columns], AlteredEpisode] | None = None,
         measures: ReplayMeasures | None = None,
     ) -> None:
-        """``batch_steps``: number of steps passed to memories at once: 1, or those of an episode, in which ``alter``
-        may replace experiences."""
+        """``batch_steps``: number of steps passed to memories at once: 1, or those of an episode, in which
+        ``alter_episode`` may replace experiences."""
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
-        self._alter, self._measures = alter, measures
+        self._alter_episode, self._measures = alter_episode, measures
         if isinstance(algorithm, UsesWholeMemory):
             algorithm.bind_memory(memories.memory_access())
         self.n_consecutive_updates = updates.n_consecutive
@@ -92,7 +92,7 @@ class Replay:
             result.observation,
             result.reward,
             actions.action,
-            actions.intended,
+            actions.intended_action,
         ]
         if columns.terminated is not None:
             values.append(result.terminated)
@@ -103,17 +103,19 @@ class Replay:
         self._gathered_steps.append(tuple(values))
         if len(self._gathered_steps) == self._batch_steps:
             rows = self._rows()
-            episode = self.memories.offered // self._batch_steps + 1
-            self.memories.insert(rows, None if self._alter is None else self._alter(episode, rows, columns))
+            episode = self.memories.n_offered // self._batch_steps + 1
+            self.memories.insert(
+                rows, None if self._alter_episode is None else self._alter_episode(episode, rows, columns)
+            )
 
     def _rows(self) -> Rows:
         """Rows (S, T, width) of the gathered steps."""
         # Much faster than stacking small arrays.
-        joined = [np.concatenate(step_values) for step_values in zip(*self._gathered_steps, strict=True)]
-        fields = [field.reshape(len(self._gathered_steps), -1, *field.shape[1:])[:, :, 0] for field in joined]
+        joined_fields = [np.concatenate(step_values) for step_values in zip(*self._gathered_steps, strict=True)]
+        fields = [field.reshape(len(self._gathered_steps), -1, *field.shape[1:])[:, :, 0] for field in joined_fields]
         self._gathered_steps.clear()
-        observation, action, next_observation, reward, exploring_action, intended, *behaviour = fields
-        exploration = np.abs(exploring_action - intended).sum(axis=2)
+        observation, action, next_observation, reward, exploring_action, intended_action, *behaviour = fields
+        exploration = np.abs(exploring_action - intended_action).sum(axis=2)
         columns = (observation, action, next_observation, reward, exploration, *behaviour)
         rows = np.empty((action.shape[1], len(action), self.memories.width), np.float32)
         first = 0
@@ -123,25 +125,25 @@ class Replay:
             first += width
         return rows
 
-    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
-        self.memories.on_episode_end(returns[:, 0], selected[:, 0])
+    def end_episodes(self, returns: NDArray[np.float64], has_ended: Bools) -> None:
+        self.memories.on_episode_end(returns[:, 0], has_ended[:, 0])
 
     def learn_if_due(self, steps: int) -> None:
         """Learn if updates are due and the memories hold enough experiences."""
-        n_learning_steps, every = steps - self._updates.random_steps, self._updates.every
-        if n_learning_steps > 0 and n_learning_steps % every == 0 and self.memories.have_minibatches:
+        n_learning_steps, interval = steps - self._updates.random_steps, self._updates.interval
+        if n_learning_steps > 0 and n_learning_steps % interval == 0 and self.memories.have_minibatches:
             # Schedules are evaluated at the first of the steps since the previous updates.
-            self.memories.begin_episode((n_learning_steps - every) // self._updates.progress_steps + 1)
+            self.memories.begin_episode((n_learning_steps - interval) // self._updates.progress_steps + 1)
             self.learn(self.n_consecutive_updates)
 
     def learn(self, updates: int) -> None:
         """Train on ``updates`` minibatches of every trial."""
         memories, measures = self.memories, self._measures
-        remaining, noises = updates, []
-        per_draw = 1 if memories.draws_depend_on_updates else UPDATES_PER_DRAW
-        while remaining > 0:
-            k = min(per_draw, remaining)
-            remaining -= k
+        n_remaining, noises = updates, []
+        updates_per_draw = 1 if memories.draws_depend_on_updates else UPDATES_PER_DRAW
+        while n_remaining > 0:
+            k = min(updates_per_draw, n_remaining)
+            n_remaining -= k
             minibatches, noise = memories.draw(k)
             if measures is not None:
                 measures.score_minibatches(minibatches)
@@ -193,7 +195,7 @@ class OnPolicyLearning:
         batch.terminated[:, :, t], batch.truncated[:, :, t] = result.terminated, result.truncated
         self._n_gathered_steps += 1
 
-    def end_episodes(self, returns: NDArray[np.float64], selected: Bools) -> None:
+    def end_episodes(self, returns: NDArray[np.float64], has_ended: Bools) -> None:
         """Do nothing: batches mark the ends of episodes."""
 
     def learn_if_due(self, steps: int) -> None:

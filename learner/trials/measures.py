@@ -18,7 +18,7 @@ FINAL_EPISODES: Final = 100
 """Number of last episodes of a trial in the mean mu_final (§5.1)."""
 BUFFER_SIZE_LEVEL: Final = 0.9
 """Share of the final performance up to which the rule of thumb for the memory size counts experiences (§8.5)."""
-_FINAL_SHARE: Final = 0.2
+_FINAL_FRACTION: Final = 0.2
 """Share of the steps in the final performance: figure 17 uses the last 2e5 of 1e6 steps."""
 _SMOOTHING_WINDOW: Final = 20
 """Number of points of the running mean; the curves of the paper are means of five trials instead."""
@@ -59,12 +59,12 @@ def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
     return mean
 
 
-def final_mean(curves: Values, share: float = 0.1) -> Values:
-    """Mean over the last ``share`` of the columns of ``curves`` ``(T, P)``, at least one: ``(T,)``.
+def final_mean(curves: Values, fraction: float = 0.1) -> Values:
+    """Mean over the last ``fraction`` of the columns of ``curves`` ``(T, P)``, at least one: ``(T,)``.
 
     Raises ValueError for curves without points.
     """
-    return mu_final(curves, round(share * np.shape(curves)[-1]))
+    return mu_final(curves, round(fraction * np.shape(curves)[-1]))
 
 
 def mu_max(mu: Values) -> Values:
@@ -118,7 +118,7 @@ def estimate_buffer_size(
     performance: ArrayLike,
     *,
     level: float = BUFFER_SIZE_LEVEL,
-    final_share: float = _FINAL_SHARE,
+    final_fraction: float = _FINAL_FRACTION,
     window: int = _SMOOTHING_WINDOW,
 ) -> BufferSize | None:
     """Estimate the size of a memory from a learning curve: experiences until ``level`` of the final performance (§8.5).
@@ -142,14 +142,14 @@ def estimate_buffer_size(
         )
     if not len(step_counts):
         return None
-    is_final_part = step_counts > (1.0 - final_share) * step_counts[-1]
+    is_final_part = step_counts > (1.0 - final_fraction) * step_counts[-1]
     final_performance = float(values[is_final_part].mean())
     if not final_performance > 0:
         return None
     n = max(1, min(window, len(step_counts) // 10))
     total = np.cumsum(np.concatenate(([0.0], values)))
-    smoothed = (total[n:] - total[:-n]) / n
-    points_at_level = np.flatnonzero(smoothed >= level * final_performance)
+    smoothed_performance = (total[n:] - total[:-n]) / n
+    points_at_level = np.flatnonzero(smoothed_performance >= level * final_performance)
     first = int(points_at_level[0]) + n - 1 if len(points_at_level) else len(step_counts) - 1
     return BufferSize(round(float(step_counts[first])), final_performance, not bool(is_final_part[first]))
 

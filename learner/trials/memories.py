@@ -70,17 +70,17 @@ class Memories:
         self.width: Final = self.columns.noise.stop
         """Number of floats in a row."""
         self._contents = contents
-        self._capacity = contents.setting.capacity
-        self.offered = 0
+        self._capacity = contents.context.capacity
+        self.n_offered = 0
         """Number of experiences that each trial has offered to its memory."""
-        reserved = contents.reserved
+        n_reserved = contents.reserved
         self._keepers: list[Keeper] = [
             build_keeper(
                 strategy,
                 self._capacity,
                 stream(seed, Role.KEEPER),
                 write_probability=contents.write_probability,
-                reserved=reserved,
+                reserved=n_reserved,
             )
             for seed in seeds
         ]
@@ -90,7 +90,7 @@ class Memories:
         self._sampling = sampling_for(
             strategy,
             seeds,
-            contents.setting._replace(view=view, reserved=reserved),
+            contents.context._replace(view=view, reserved=n_reserved),
         )
         self.draws_depend_on_updates = bool(self._sampling.required_signals)
         """Whether each draw depends on the previous update."""
@@ -100,15 +100,15 @@ class Memories:
         """(S, capacity, width)"""
         self._created_at_step: NDArray[np.uint32] = np.zeros((len(seeds), self._capacity), np.uint32)
         """(S, capacity): number of training steps before the experience."""
-        self._synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
+        self._is_synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
         self._trials: Final = np.arange(len(seeds))
         self._n_stored: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
         """(K, S, B): slots of the last drawn minibatches."""
         self.notes: Final = Notes(len(seeds), self._capacity)
         """The algorithm's notes per slot."""
-        self._selected = contents.setting.options.selected
-        needs_trajectories = self._selected.needs_links
+        self._algorithm_config = contents.context.options.algorithm_config
+        needs_trajectories = self._algorithm_config.needs_links
         self._trajectories = (
             Trajectories(len(seeds), self._capacity, self._are_consecutive) if needs_trajectories else None
         )
@@ -123,7 +123,7 @@ class Memories:
         """Insert the initial experiences of every memory; they do not count as offered."""
         rows, episodes = self.columns.transition_rows(prior), prior.episode.tolist()
         keys = experience_keys(prior.episode, prior.step)
-        written = []
+        written_slots = []
         for trial, keeper in enumerate(self._keepers):
             slots = []
             for i, (exploration, episode) in enumerate(zip(prior.exploration.tolist(), episodes, strict=True)):
@@ -137,9 +137,9 @@ class Memories:
                         self._trajectories.on_write(trial, np.array([slot]), keys[[i]])
                 slots.append(slot)
             used_slots = np.array(slots, np.int64)
-            written.append(used_slots[used_slots >= 0])
-            self.notes.on_write(trial, written[-1])
-        self._sampling.on_write(written)
+            written_slots.append(used_slots[used_slots >= 0])
+            self.notes.on_write(trial, written_slots[-1])
+        self._sampling.on_write(written_slots)
 
     @property
     def have_minibatches(self) -> bool:
@@ -149,39 +149,41 @@ class Memories:
         actual counts, the start of one trial would depend on the others.
         """
         probability = self._contents.write_probability
-        batch = self._contents.setting.batch
+        batch = self._contents.context.batch
         n_required = batch if probability == 1.0 else 4 * batch + 40
-        return self.offered * probability + self._contents.reserved >= n_required
+        return self.n_offered * probability + self._contents.reserved >= n_required
 
     def begin_episode(self, episode: int) -> None:
         """Set the samplers' training episode, or environment step for trials that advance step by step."""
         self._sampling.begin_episode(episode)
 
-    def on_episode_end(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+    def on_episode_end(self, returns: NDArray[np.float64], has_ended: NDArray[np.bool_]) -> None:
         """Pass the returns (S,) of trials whose training episode ended (S,) to the samplers.
 
         Returns are undiscounted, in raw units.  Call it before the updates after the episode.
         """
-        self._next_key += ended
-        for trial in np.flatnonzero(ended).tolist():
+        self._next_key += has_ended
+        for trial in np.flatnonzero(has_ended).tolist():
             self._episode[trial] += 1
-        self._sampling.on_episode_end(returns, ended)
+        self._sampling.on_episode_end(returns, has_ended)
 
-    def insert(self, measured: Rows, altered: AlteredEpisode | None = None) -> None:
+    def insert(self, measured_rows: Rows, altered_episode: AlteredEpisode | None = None) -> None:
         """Offer T steps (S, T, width) of every trial to its keeper, in order."""
         self._keeper_feedback.send()
-        n_before = self.offered
-        self.offered += measured.shape[1]
-        if altered is not None:
-            written = [self._insert_altered(trial, rows, altered) for trial, rows in enumerate(measured)]
-        elif measured.shape[1] == 1:
-            written = self._insert_step(measured[:, 0], n_before)
+        n_before = self.n_offered
+        self.n_offered += measured_rows.shape[1]
+        if altered_episode is not None:
+            written_slots = [
+                self._insert_altered(trial, rows, altered_episode) for trial, rows in enumerate(measured_rows)
+            ]
+        elif measured_rows.shape[1] == 1:
+            written_slots = self._insert_step(measured_rows[:, 0], n_before)
         else:
-            written = [self._insert_steps(trial, rows, n_before) for trial, rows in enumerate(measured)]
-        self._next_key += measured.shape[1]
-        for trial, slots in enumerate(written):
+            written_slots = [self._insert_steps(trial, rows, n_before) for trial, rows in enumerate(measured_rows)]
+        self._next_key += measured_rows.shape[1]
+        for trial, slots in enumerate(written_slots):
             self.notes.on_write(trial, slots)
-        self._sampling.on_write(written)
+        self._sampling.on_write(written_slots)
 
     def _insert_step(self, rows: Rows, n_before: int) -> list[Slots]:
         """Insert one step of every trial, (S, width)."""
@@ -195,33 +197,33 @@ class Memories:
         self.rows[trials, used_slots] = rows
         self._created_at_step[trials, used_slots] = n_before
         self._n_stored[trials] = np.maximum(self._n_stored[trials], used_slots + 1)
-        written = [np.array([slot] if slot >= 0 else [], np.int64) for slot in slots]
+        written_slots = [np.array([slot] if slot >= 0 else [], np.int64) for slot in slots]
         if self._trajectories is not None:
             for trial in trials.tolist():
-                self._trajectories.on_write(trial, written[trial], self._next_key[[trial]])
-        return written
+                self._trajectories.on_write(trial, written_slots[trial], self._next_key[[trial]])
+        return written_slots
 
     def _insert_steps(self, trial: int, rows: Rows, n_before: int) -> Slots:
         """Insert the steps of one trial, (T, width)."""
         exploration = rows[:, self.columns.exploration]
-        written = self._keepers[trial].place_all(exploration, self._episode[trial])
-        steps = np.flatnonzero(written >= 0)
-        written = slots = written[steps]
+        written_slots = self._keepers[trial].place_all(exploration, self._episode[trial])
+        steps = np.flatnonzero(written_slots >= 0)
+        written_slots = slots = written_slots[steps]
         if len(set(slots.tolist())) < len(slots):
             # The last row written to a slot wins.
-            slots, last = np.unique(slots[::-1], return_index=True)
-            steps = steps[::-1][last]
+            slots, last_indices = np.unique(slots[::-1], return_index=True)
+            steps = steps[::-1][last_indices]
         self.rows[trial, slots] = rows[steps]
         self._created_at_step[trial, slots] = n_before + steps
         self._n_stored[trial] = max(self._n_stored[trial], slots.max(initial=-1) + 1)
         if self._trajectories is not None:
             self._trajectories.on_write(trial, slots, self._next_key[trial] + steps)
-        return written
+        return written_slots
 
-    def _are_consecutive(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
+    def _are_consecutive(self, trial: int, first_slots: Slots, second_slots: Slots) -> NDArray[np.bool_]:
         rows, columns = self.rows[trial].view(np.uint32), self.columns
-        end_states = rows[first, columns.next_observation]
-        is_continuous: NDArray[np.bool_] = (end_states == rows[second, columns.observation]).all(axis=1)
+        end_states = rows[first_slots, columns.next_observation]
+        is_continuous: NDArray[np.bool_] = (end_states == rows[second_slots, columns.observation]).all(axis=1)
         return is_continuous
 
     def _place_and_notify(self, trial: int, exploration: float) -> int:
@@ -233,27 +235,34 @@ class Memories:
             keeper.on_write(slot, exploration, self._episode[trial])
         return slot
 
-    def _insert_altered(self, trial: int, measured: Rows, altered: AlteredEpisode) -> Slots:
+    def _insert_altered(self, trial: int, measured_rows: Rows, altered_episode: AlteredEpisode) -> Slots:
         """Insert experiences as defined in ``onrig.sim.synthetic.experiences``; unchanged ones count as written, as in
         ``onrig.runtime.replay.experiences``."""
-        keeper, synthetic, exploration_column = self._keepers[trial], self._synthetic[trial], self.columns.exploration
+        keeper, is_synthetic_slot, exploration_column = (
+            self._keepers[trial],
+            self._is_synthetic[trial],
+            self.columns.exploration,
+        )
         episode = self._episode[trial]
-        rows, offered_rows = self.rows[trial], altered.rows[trial]
-        may_overwrite, is_synthetic = altered.may_overwrite[trial].tolist(), altered.synthetic[trial].tolist()
+        rows, offered_rows = self.rows[trial], altered_episode.rows[trial]
+        may_overwrite, is_synthetic = (
+            altered_episode.may_overwrite[trial].tolist(),
+            altered_episode.is_synthetic[trial].tolist(),
+        )
         slots = []
-        for i in range(len(measured)):
+        for i in range(len(measured_rows)):
             slot = keeper.place()
             slots.append(slot)
             if slot < 0:
                 continue
             is_replaced = may_overwrite[i] or slot >= self._n_stored[trial]
             if is_replaced:
-                rows[slot], synthetic[slot] = offered_rows[i], is_synthetic[i]
+                rows[slot], is_synthetic_slot[slot] = offered_rows[i], is_synthetic[i]
                 self._n_stored[trial] = max(self._n_stored[trial], slot + 1)
-            elif not synthetic[slot]:
-                rows[slot] = measured[i]
-            if is_replaced or not synthetic[slot]:
-                self._created_at_step[trial, slot] = self.offered - len(measured) + i
+            elif not is_synthetic_slot[slot]:
+                rows[slot] = measured_rows[i]
+            if is_replaced or not is_synthetic_slot[slot]:
+                self._created_at_step[trial, slot] = self.n_offered - len(measured_rows) + i
             keeper.on_write(slot, float(rows[slot, exploration_column]), episode)
         used_slots = np.array(slots, np.int64)
         return used_slots[used_slots >= 0]
@@ -266,31 +275,31 @@ class Memories:
         if self._contents.noise_width:
             noise = np.abs(rows[..., self.columns.noise]).mean(axis=(0, 2), dtype=np.float64)
         minibatches = self._with_window(replace(self._fields(rows, weights), slots=self.slots), self.slots)
-        if self._trajectories is not None and self._selected.successors > 1:
+        if self._trajectories is not None and self._algorithm_config.successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)
         return minibatches, noise
 
     def _with_successors(self, minibatches: Minibatches, trajectories: Trajectories) -> Minibatches:
-        chain = trajectories.with_successors(self.slots, self._selected.successors)
-        last = self._fields(self._rows_at(chain.last_slots))
+        chain = trajectories.with_successors(self.slots, self._algorithm_config.successors)
+        last_fields = self._fields(self._rows_at(chain.last_slots))
         trial = self._trials[:, None, None]
         rewards = self.rows[trial, chain.slots, self.columns.reward]
         return replace(
             minibatches,
-            next_observation=last.next_observation,
-            terminated=last.terminated,
-            rewards=np.where(chain.present, rewards, 0.0),
-            lengths=chain.present.sum(axis=-1),
+            next_observation=last_fields.next_observation,
+            terminated=last_fields.terminated,
+            rewards=np.where(chain.is_present, rewards, 0.0),
+            lengths=chain.is_present.sum(axis=-1),
         )
 
     def _with_window(self, minibatches: Minibatches, slots: Slots) -> Minibatches:
-        if self._trajectories is None or self._selected.window == 1:
+        if self._trajectories is None or self._algorithm_config.window == 1:
             return minibatches
-        chain = self._trajectories.with_predecessors(slots, self._selected.window)
+        chain = self._trajectories.with_predecessors(slots, self._algorithm_config.window)
         trial = self._trials[:, None, None]
         return replace(
             minibatches,
-            window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.present),
+            window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.is_present),
         )
 
     def _rows_at(self, slots: Slots) -> Rows:
@@ -336,7 +345,7 @@ class Memories:
 
     def _age(self, slots: Slots) -> NDArray[np.float64]:
         created_at_step = self._created_at_step[self._trials[:, None], slots]
-        age: NDArray[np.float64] = created_at_step / max(self._contents.setting.steps, 1)
+        age: NDArray[np.float64] = created_at_step / max(self._contents.context.steps, 1)
         return np.where(created_at_step == _BEFORE_ALL_STEPS, 0.0, age)
 
     def on_update(self, signals: Signals) -> None:

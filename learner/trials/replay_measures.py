@@ -1,5 +1,5 @@
-"""Measures of replay (``step_run.REPLAYED``), including KLPER's score with both readings of its sigma (Cicek et al.
-2021, figures 2 and 4).
+"""Measures of replay (``step_run.REPLAY_MEASURES``), including KLPER's score with both readings of its sigma (Cicek et
+al. 2021, figures 2 and 4).
 
 The score is smallest for actions whose deviation from the present policy has KLPER's variance
 (``samplers.klper.kl_scores``).
@@ -17,7 +17,7 @@ from onrig.learner.algorithms import Algorithm, Minibatches, Recurrent, Signals,
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers.klper import kl_scores
 from onrig.learner.trials.memories import Memories
-from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, REPLAYED, StepRun
+from onrig.learner.trials.step_run import DIVERGENCES, ORIGINS, READINGS, REPLAY_MEASURES, StepRun
 from onrig.learner.trials.worlds import Policy
 from onrig.runtime.random_streams import Role, stream
 
@@ -72,7 +72,7 @@ def scores_by_origin(
 
 
 class ReplayMeasures:
-    """Measures ``REPLAYED`` of S trials between evaluations."""
+    """Measures ``REPLAY_MEASURES`` of S trials between evaluations."""
 
     def __init__(self, run: StepRun, algorithm: Algorithm, memories: Memories, seeds: Sequence[int]) -> None:
         self._run, self._algorithm, self._memories, self._seeds = run, algorithm, memories, seeds
@@ -100,7 +100,7 @@ class ReplayMeasures:
 
     def pop(self, steps: int) -> Values:
         """Return and reset the measures (S, k) since the last call, after ``steps`` training steps; NaN if missing."""
-        measures = np.full((len(self._seeds), len(REPLAYED)), np.nan)
+        measures = np.full((len(self._seeds), len(REPLAY_MEASURES)), np.nan)
         measures[:, :4] = np.concatenate((self._signals.pop(), self._scores.pop()), axis=1)
         if self._scores_actions:
             run = self._run

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.samplers import Setting
+from onrig.learner.samplers import SamplerContext
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.tape.convolutions import ReadFrames
 from onrig.runtime.memory.layout import Flag
@@ -23,7 +23,7 @@ class AlteredEpisode(NamedTuple):
 
     rows: Rows
     """(S, T, width): measured rows, some of them replaced."""
-    synthetic: NDArray[np.bool_]
+    is_synthetic: NDArray[np.bool_]
     """(S, T): whether a row was replaced."""
     may_overwrite: NDArray[np.bool_]
     """(S, T): whether the row may replace the content of its slot."""
@@ -37,14 +37,14 @@ class MemoryContents(NamedTuple):
     m: int
     """Actions."""
     strategy: Strategy
-    setting: Setting
-    """Setting of the samplers; its ``episodes`` are in the unit of ``Memories.begin_episode``."""
+    context: SamplerContext
+    """Context of the samplers; its ``episodes`` are in the unit of ``Memories.begin_episode``."""
     write_probability: float = 1.0
     noise_width: int = 0
     """Number of floats of noise at the end of rows: one for each of the rig's observations and actions."""
     terminates: bool = False
     """Whether episodes can end early; rows then have a column for the termination."""
-    behaviour: bool = False
+    records_behaviour: bool = False
     """Whether rows contain the behaviour policy: 3 m floats, and one that marks applied actions that differ from it."""
     read_frames: ReadFrames | None = None
     """Source of the frames whose numbers are the observations."""
@@ -58,17 +58,17 @@ class MemoryContents(NamedTuple):
 
 
 def contents_for(
-    config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False
+    config: RunConfig, settings: LearnerSettings, *, is_noisy: bool, records_behaviour: bool = False
 ) -> MemoryContents:
     """Contents and settings of the memories for trials of a run."""
     return MemoryContents(
         len(config.signals),
         len(config.rig.actuators),
         parse_strategy(config.selection.strategy),
-        Setting.of_run(config, settings, capacity_of(config)),
+        SamplerContext.of_run(config, settings, capacity_of(config)),
         config.selection.write_probability,
-        len(config.rig.observations) + len(config.rig.actuators) if noisy else 0,
-        behaviour=behaviour,
+        len(config.rig.observations) + len(config.rig.actuators) if is_noisy else 0,
+        records_behaviour=records_behaviour,
     )
 
 
@@ -97,7 +97,7 @@ class Columns(NamedTuple):
         reward = 2 * n + m
         first = reward + 2 + contents.terminates
         last = first + 3 * m
-        noise = last + 1 if contents.behaviour else first
+        noise = last + 1 if contents.records_behaviour else first
         return cls(
             slice(0, n),
             slice(n, n + m),
@@ -105,7 +105,7 @@ class Columns(NamedTuple):
             reward,
             reward + 1,
             reward + 2 if contents.terminates else None,
-            slice(first, last) if contents.behaviour else None,
+            slice(first, last) if contents.records_behaviour else None,
             last,
             slice(noise, noise + contents.noise_width),
         )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import KlperSettings
-from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, State, sampler_class, sampler_for
+from onrig.learner.samplers import Draw, ReplayView, Sampler, SamplerContext, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.klper import Klper, select_closest
 from onrig.learner.samplers.multi_trial import MultiTrialSampler
@@ -50,7 +50,7 @@ class Sampling(Protocol):
         """Receive the signals of the last draw, slots (updates, S, batch)."""
         return
 
-    def on_episode_end(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
+    def on_episode_end(self, returns: NDArray[np.float64], has_ended: NDArray[np.bool_]) -> None:
         """Receive the returns (S,) of trials whose training episode ended (S,), before the updates after it."""
         return
 
@@ -83,8 +83,8 @@ class SeparateSampling:
         for trial, sampler in enumerate(self._samplers):
             sampler.on_update(slots[:, trial].reshape(-1), signals.of_trial(trial))
 
-    def on_episode_end(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
-        for trial in np.flatnonzero(ended).tolist():
+    def on_episode_end(self, returns: NDArray[np.float64], has_ended: NDArray[np.bool_]) -> None:
+        for trial in np.flatnonzero(has_ended).tolist():
             self._samplers[trial].on_episode_end(float(returns[trial]))
 
 
@@ -93,9 +93,9 @@ class KlperSampling(Sampling):
 
     required_signals: Final = Klper.required_signals
 
-    def __init__(self, uniform: SeparateSampling, candidates: int, view: ReplayView, variance: float) -> None:
+    def __init__(self, uniform: SeparateSampling, n_candidates: int, view: ReplayView, variance: float) -> None:
         self._uniform: Final = uniform
-        self._candidates: Final = candidates
+        self._n_candidates: Final = n_candidates
         self._view: Final = view
         self._variance: Final = variance
 
@@ -106,7 +106,7 @@ class KlperSampling(Sampling):
         """Draw one minibatch for each trial; raises ValueError for more, since policies change between minibatches."""
         if updates != 1:
             raise ValueError(f"expected one update per draw, which depends on the policy, got {updates}")
-        candidates = self._uniform.draw(self._candidates).slots
+        candidates = self._uniform.draw(self._n_candidates).slots
         return Draw(select_closest(candidates, self._view, self._variance)[None], None)
 
 
@@ -139,8 +139,8 @@ class RankPerSampling(Sampling):
         if not self._fis:
             return draw
         weights = np.empty(draw.slots.shape, np.float32)
-        for (fis, preset), slots, trial_slots in zip(self._fis, draw.slots[0], weights[0], strict=True):
-            preset.slots = slots[None]
+        for (fis, preset_slots), slots, trial_slots in zip(self._fis, draw.slots[0], weights[0], strict=True):
+            preset_slots.slots = slots[None]
             trial_slots[:] = fis.draw(self._batch).weights
         return Draw(draw.slots, weights)
 
@@ -182,39 +182,43 @@ class PresetSlots:
         return {}
 
 
-def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> Sampling:
+def sampling_for(strategy: Strategy, seeds: Sequence[int], context: SamplerContext) -> Sampling:
     """Build the sampling part of ``strategy`` for trials with ``seeds``, like ``sampler_for`` for one trial."""
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
-    if setting.capacity < setting.batch:
-        raise ValueError(f"a memory of {setting.capacity} experiences is smaller than a minibatch of {setting.batch}")
+    if context.capacity < context.batch:
+        raise ValueError(f"a memory of {context.capacity} experiences is smaller than a minibatch of {context.batch}")
     parts = parse_sampling(strategy.sampling)
     description = sampling_class(parts.name)
     if description.trials_home:
         build: TrialsSamplingFactory = registry.import_home(description, description.trials_home)
-        return build(parts, setting, streams)
+        return build(parts, context, streams)
     sampler: type = sampler_class(parts.name)
     if issubclass(sampler, MultiTrialSampler):
-        return sampler(setting, streams)
-    return SeparateSampling([sampler_for(strategy, s, setting) for s in streams], setting.batch)
+        return sampler(context, streams)
+    return SeparateSampling([sampler_for(strategy, s, context) for s in streams], context.batch)
 
 
-TrialsSamplingFactory = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampling]
+TrialsSamplingFactory = Callable[[SamplingParts, SamplerContext, Sequence[np.random.Generator]], Sampling]
 """Function that builds one sampling for all trials."""
 
 
-def build_klper_sampling(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+def build_klper_sampling(
+    parts: SamplingParts, context: SamplerContext, streams: Sequence[np.random.Generator]
+) -> Sampling:
     """Build KLPER; raises ValueError without a view of the policy."""
-    if setting.view is None or parts.argument is None:
+    if context.view is None or parts.argument is None:
         raise ValueError(f"{parts} needs a view of the policy")
-    uniform = SeparateSampling([Uniform(s) for s in streams], setting.batch)
-    variance = setting.options.sampler_section(KlperSettings).variance
-    return KlperSampling(uniform, int(parts.argument), setting.view, variance)
+    uniform = SeparateSampling([Uniform(s) for s in streams], context.batch)
+    variance = context.options.sampler_section(KlperSettings).variance
+    return KlperSampling(uniform, int(parts.argument), context.view, variance)
 
 
-def build_rank_per_sampling(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+def build_rank_per_sampling(
+    parts: SamplingParts, context: SamplerContext, streams: Sequence[np.random.Generator]
+) -> Sampling:
     """Build rank-based PER."""
-    weighted = setting.beta if parts.correction == "IS" else None
+    beta = context.beta if parts.correction == "IS" else None
     preset_slots = [PresetSlots() for _ in streams] if parts.correction == "FIS" else []
-    fis = [(Fis(slots, setting.capacity, beta=setting.beta, replays=setting.replays), slots) for slots in preset_slots]
-    per = RankDraws(setting.capacity, streams, alpha=setting.options.per_alpha, beta=weighted)
-    return RankPerSampling(per, setting.batch, fis)
+    fis = [(Fis(slots, context.capacity, beta=context.beta, replays=context.replays), slots) for slots in preset_slots]
+    per = RankDraws(context.capacity, streams, alpha=context.options.per_alpha, beta=beta)
+    return RankPerSampling(per, context.batch, fis)

@@ -24,9 +24,9 @@ from onrig.runtime.run_config import Pieces
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 _ROUNDING: Final = 1e-9
-GYM: Final = "gym:"
+GYM_PREFIX: Final = "gym:"
 """Prefix of gymnasium tasks."""
-PLANT: Final = "plant:"
+PLANT_PREFIX: Final = "plant:"
 """Prefix of plants of our runs."""
 READINGS: Final = ("covariance", "std")
 """Readings of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
@@ -35,7 +35,7 @@ ORIGINS: Final = ("random", "old", "present")
 DIVERGENCES: Final = ("kl behaviour", "far share")
 """Measures over the memory for Gaussian policies: mean KL divergence of the present policy from those that acted, and
 share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
-REPLAYED: Final = (
+REPLAY_MEASURES: Final = (
     "td error",
     "target",
     *(f"kl {reading}" for reading in READINGS),
@@ -97,7 +97,7 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
 
     @property
     def task(self) -> str:
-        return self.world.removeprefix(GYM).removeprefix(PLANT)
+        return self.world.removeprefix(GYM_PREFIX).removeprefix(PLANT_PREFIX)
 
     @property
     def points(self) -> int:
@@ -110,7 +110,7 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
 
     def updates_until(self, steps: int) -> int:
         """Number of updates in a trial's first ``steps`` steps; for on-policy algorithms, of iterations."""
-        batch = self.learner.selected.batch_steps
+        batch = self.learner.algorithm_config.batch_steps
         return steps // batch if batch else max(0, steps - self.random_steps) // self.update_every * self.updates
 
     def capacity(self, n: int, m: int) -> int:
@@ -121,8 +121,8 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
 def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     """List contradictory settings of a run, without creating its world, as (path, message)."""
     learner, selection = run.learner, run.selection
-    if not run.world.startswith((GYM, PLANT)) or not run.task:
-        expected = f"{GYM} and a gymnasium task, such as {GYM}Pendulum-v1, or {PLANT} and a run"
+    if not run.world.startswith((GYM_PREFIX, PLANT_PREFIX)) or not run.task:
+        expected = f"{GYM_PREFIX} and a gymnasium task, such as {GYM_PREFIX}Pendulum-v1, or {PLANT_PREFIX} and a run"
         yield "world", f"'{run.world}' is not a world: expected {expected}"
     if run.steps % run.evaluation.every:
         yield "evaluation.every", f"expected a divisor of the {run.steps} steps, got {run.evaluation.every}"
@@ -131,7 +131,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
             f"expected a whole number of updates, got {run.updates_per_step:g} for each of {run.update_every} steps"
         )
         yield "updates_per_step", message
-    batch_steps, actors = learner.selected.batch_steps, learner.selected.parallel
+    batch_steps, actors = learner.algorithm_config.batch_steps, learner.algorithm_config.parallel
     if batch_steps:
         yield from _on_policy_problems(run, batch_steps, actors)
     elif run.random_steps + learner.batch > run.steps:
@@ -141,6 +141,8 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         )
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
         yield "learner", "trials in a world learn after every step: set updates_per_step instead"
+    if learner.learning_starts is not msgspec.UNSET:
+        yield "learner.learning_starts", "trials in a world learn from the first minibatch on: set random_steps instead"
     if run.exploration is not msgspec.UNSET:
         yield from _process_problems(run, run.exploration)
     elif run.exploration_friction < 1.0 and not takes_noise(learner) and learner.effective_refer is None:
@@ -163,17 +165,17 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     yield from strategy_problems(learner, selection.strategy)
     updates = None if batch_steps else 1
     replay_settings = msgspec.structs.replace(learner, updates_per_episode=updates, updates_per_transition=None)
-    yield from ((f"learner.{path_}", message) for path_, message in settings_problems(replay_settings, lockstep=True))
+    yield from ((f"learner.{path_}", message) for path_, message in settings_problems(replay_settings))
 
 
 def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[str, str]]:
     """List settings that prevent trials from exploring as a run does."""
-    if not run.world.startswith(PLANT):
+    if not run.world.startswith(PLANT_PREFIX):
         yield (
             "exploration",
-            f"only a plant's world explores by a run's process: omit it, or set world to {PLANT} and a run",
+            f"only a plant's world explores by a run's process: omit it, or set world to {PLANT_PREFIX} and a run",
         )
-    elif run.learner.selected.batch_steps or run.learner.selected.noisy_weights:
+    elif run.learner.algorithm_config.batch_steps or run.learner.algorithm_config.noisy_weights:
         yield "exploration", f"{run.learner.algorithm} explores by itself here: omit it"
     elif isinstance(exploration, ParameterNoise) or not depends_on_episode_only(exploration):
         yield (
@@ -187,10 +189,10 @@ def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[
 
 def takes_noise(learner: LearnerSettings) -> bool:
     """Whether noise is added to the policy's actions, and learning does not use its density."""
-    refer, selected = learner.effective_refer, learner.selected
-    if refer is not None and selected.home_under_refer != selected.home:
+    refer, algorithm_config = learner.effective_refer, learner.algorithm_config
+    if refer is not None and algorithm_config.home_under_refer != algorithm_config.home:
         return refer.rules == "none"
-    return not learner.stochastic and not selected.single_action
+    return not learner.stochastic and not algorithm_config.single_action
 
 
 def _on_policy_problems(run: StepRun, steps: int, actors: int) -> Iterator[tuple[str, str]]:

@@ -37,27 +37,31 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append(
             "trials start without experiences and networks: omit selection.seed_from and learner.start_from"
         )
+    if config.cameras:
+        problems.append("trials have no cameras: give task.inputs without images, or use `onrig run`")
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
     if config.task.may_terminate:
         problems.append(
             "trials of a run have episodes of fixed length, but this task ends them early: use a world (plant:)"
         )
-    if settings.selected.successors > 1 and config.selection.synthetic is not None:
+    if settings.algorithm_config.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: omit selection.synthetic")
     needs_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
-    if needs_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
+    if needs_exploration and hasattr(settings.algorithm_config, "levels") and config.selection.synthetic is not None:
         problems.append("synthetic experiences of random levels have no exploration signal, which the retention needs")
-    if settings.updates_per_episode is None and not settings.selected.batch_steps:
+    if settings.learning_starts is not msgspec.UNSET:
+        problems.append("trials learn from the first minibatch on: omit learner.learning_starts")
+    if settings.updates_per_episode is None and not settings.algorithm_config.batch_steps:
         problems.append("trials learn between episodes: set learner.updates_per_episode")
-    if settings.selected.single_action and len(config.rig.actuators) != 1:
-        supported = format_algorithm_names(lambda section: not section.single_action)
-        problems.append(f"{settings.algorithm} supports one action, this rig has several: use {supported}")
-    if settings.selected.batch_steps:
+    if settings.algorithm_config.single_action and len(config.rig.actuators) != 1:
+        supported_names = format_algorithm_names(lambda section: not section.single_action)
+        problems.append(f"{settings.algorithm} supports one action, this rig has several: use {supported_names}")
+    if settings.algorithm_config.batch_steps:
         problems.append(
             f"{settings.algorithm} learns from its own batches, but trials of a run from memories: use a world"
         )
-    if settings.selected.window > 1:
+    if settings.algorithm_config.window > 1:
         problems.append("trials of a run do not support recurrent policies: use a world instead")
     problems += _exploration_problems(config.exploration, settings)
     return problems
@@ -65,7 +69,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
 
 def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -> Iterator[str]:
     name, tag = settings.algorithm, exploration.__struct_config__.tag
-    if settings.selected.noisy_weights and not isinstance(exploration, NoExploration):
+    if settings.algorithm_config.noisy_weights and not isinstance(exploration, NoExploration):
         yield f"trials of {name} explore by the noise in its weights: expected process 'none', got {tag!r}"
     elif isinstance(exploration, OwnNoise) and not settings.stochastic:
         yield f"the policies of {name} have no noise of their own: use process ou or none"
@@ -84,7 +88,9 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
     problems = list(step_problems(run))
     if any(path == "world" for path, _ in problems):
         return problems
-    spaces, reason = _spaces(run.world, run.horizon, msgspec.json.encode(run.options), run.learner.selected.image)
+    spaces, reason = _spaces(
+        run.world, run.horizon, msgspec.json.encode(run.options), run.learner.algorithm_config.image
+    )
     if spaces is None:
         return [*problems, ("options" if run.options else "world", reason)]
     if not problems:
@@ -94,33 +100,35 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
 
 def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
     """List reasons why the algorithm cannot learn a task with these observations and actions, as (path, message)."""
-    learner, selected, (_, m, levels, _, image) = run.learner, run.learner.selected, spaces
-    if image is not None and selected.image is None:
-        supported = format_algorithm_names(lambda section: "images" in section.__struct_fields__)
-        hint = f"set learner.{supported}.images.size to [{image[0]}, {image[1]}]"
+    learner, algorithm_config, (_, m, levels, _, image) = run.learner, run.learner.algorithm_config, spaces
+    if image is not None and algorithm_config.image is None:
+        supported_names = format_algorithm_names(
+            lambda section: section.supports_images and section.single_action == (levels is not None)
+        )
+        hint = f"use {supported_names} with images.size [{image[0]}, {image[1]}]"
         message = f"'{run.task}' has image observations, which {learner.algorithm} does not expect: {hint}"
         yield "learner.algorithm", message
-    elif selected.image is not None and selected.image.size != image:
-        found = "no images" if image is None else f"images of {image[0]} by {image[1]}"
-        rows, columns = selected.image.size
+    elif algorithm_config.image is not None and algorithm_config.image.size != image:
+        actual_images = "no images" if image is None else f"images of {image[0]} by {image[1]}"
+        rows, columns = algorithm_config.image.size
         yield (
             f"learner.{learner.algorithm}.images.size",
-            f"'{run.task}' has {found}, expected images of {rows} by {columns}",
+            f"'{run.task}' has {actual_images}, expected images of {rows} by {columns}",
         )
-    if not selected.single_action:
+    if not algorithm_config.single_action:
         if levels is not None:
-            supported = format_algorithm_names(lambda section: section.single_action)
+            supported_names = format_algorithm_names(lambda section: section.single_action)
             yield (
                 "learner.algorithm",
-                f"'{run.task}' has discrete actions, which {learner.algorithm} does not support: use {supported}",
+                f"'{run.task}' has discrete actions, which {learner.algorithm} does not support: use {supported_names}",
             )
         return
-    algorithm_levels = getattr(selected, "levels", levels)
+    algorithm_levels = getattr(algorithm_config, "levels", levels)
     if m != 1:
-        supported = format_algorithm_names(lambda section: not section.single_action)
+        supported_names = format_algorithm_names(lambda section: not section.single_action)
         yield (
             "learner.algorithm",
-            f"{learner.algorithm} supports one action, '{run.task}' has {m}: use {supported}",
+            f"{learner.algorithm} supports one action, '{run.task}' has {m}: use {supported_names}",
         )
     elif levels is not None and algorithm_levels != levels:
         yield (
@@ -140,12 +148,12 @@ def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
 
 def trial_bytes(run: StepRun) -> int:
     """Number of bytes of a trial's experiences; 0 for on-policy algorithms, or if it cannot run."""
-    spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options), run.learner.selected.image)
+    spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options), run.learner.algorithm_config.image)
     return 0 if spaces is None else _memory_bytes(run, spaces)
 
 
 def _memory_bytes(run: StepRun, spaces: Spaces) -> int:
-    if run.learner.selected.batch_steps:
+    if run.learner.algorithm_config.batch_steps:
         return 0
     layout = Layout(spaces.n, spaces.m, behaviour=run.learner.stochastic)
     frame = 0 if spaces.image is None else math.prod(spaces.image)

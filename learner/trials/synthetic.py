@@ -39,9 +39,9 @@ class SyntheticExperiences:
         self._explorer, self._numbers, self._discrete = explorer, numbers, discrete
         self._model = PlantModel(config.rig, config.task, twin.plant, 1.0 / config.rate_hz, twin.substeps)
 
-    def __call__(self, episode: int, measured: Rows, columns: Columns) -> AlteredEpisode:
+    def __call__(self, episode: int, measured_rows: Rows, columns: Columns) -> AlteredEpisode:
         """Replace a fraction of an episode's rows (S, T, width), before any update of the policies that acted."""
-        (S, T, _), n, m = measured.shape, columns.observation.stop, columns.action.stop - columns.action.start
+        (S, T, _), n, m = measured_rows.shape, columns.observation.stop, columns.action.stop - columns.action.start
         trial_draws = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
         draws = Draws(*(np.concatenate(fields) for fields in zip(*trial_draws, strict=True)))
         if self._discrete is not None:
@@ -59,7 +59,7 @@ class SyntheticExperiences:
             return self._explorer.act(all_observations.reshape(S, T, n), numbers, T).action.reshape(S * T, m)[rows]
 
         zeros = np.zeros(S * T, np.uint32)
-        rows = measured.copy().reshape(S * T, -1)
+        rows = measured_rows.copy().reshape(S * T, -1)
         transitions = Transitions(
             rows[:, columns.observation],
             rows[:, columns.action],
@@ -82,4 +82,4 @@ class SyntheticExperiences:
         rows[synthetic, : computed_values.shape[1]] = computed_values[synthetic]
         # Computed transitions are noise-free.
         rows[synthetic, computed_values.shape[1] :] = 0.0
-        return AlteredEpisode(rows.reshape(measured.shape), synthetic.reshape(S, T), may_overwrite.reshape(S, T))
+        return AlteredEpisode(rows.reshape(measured_rows.shape), synthetic.reshape(S, T), may_overwrite.reshape(S, T))

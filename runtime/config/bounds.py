@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec import inspect
 
-_REMOTE_BOUND: Final = 1e6
+_LARGE_BOUND: Final = 1e6
 """A bound of this magnitude is mentioned only for a value that exceeds it."""
 
 
@@ -47,13 +47,13 @@ class Bounds(NamedTuple):
         bound, exclusive = (self.low, self.excludes_low) if self.is_too_low(value) else (self.high, self.excludes_high)
         if not exclusive:
             return bound
-        toward = 1 if bound == self.low else -1
-        return bound + toward if self.is_integer else math.nextafter(bound, toward * math.inf)
+        direction = 1 if bound == self.low else -1
+        return bound + direction if self.is_integer else math.nextafter(bound, direction * math.inf)
 
     def expected_text(self, value: float) -> str:
         """Return the text of the bound that a value violates: ``0 to 1``, ``at least 1``, ``a positive number``."""
-        low = self.low > -math.inf and (self.is_too_low(value) or abs(self.low) < _REMOTE_BOUND)
-        high = self.high < math.inf and (self.is_too_high(value) or abs(self.high) < _REMOTE_BOUND)
+        low = self.low > -math.inf and (self.is_too_low(value) or abs(self.low) < _LARGE_BOUND)
+        high = self.high < math.inf and (self.is_too_high(value) or abs(self.high) < _LARGE_BOUND)
         a, b = format_number(self.low), format_number(self.high)
         if low and high:
             return {

@@ -27,7 +27,7 @@ class Conversion(NamedTuple, Generic[T]):
     value: T | None
     """None if conversion failed. Out-of-bounds numbers alone are replaced by valid ones, so that it succeeds."""
     problems: list[Problem]
-    repaired: tuple[NodePath, ...] = ()
+    repaired_paths: tuple[NodePath, ...] = ()
     """Paths affected by replaced numbers: the value if it has a default, otherwise its section."""
 
     def require_value(self) -> T:
@@ -75,20 +75,22 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Conversion[T]:
     except KeyError:
         return Conversion(None, [problem_at(document, path, f"missing {format_path(path)}")])
     problems: list[Problem] = []
-    repaired: list[NodePath] = []
-    with_unknown_key: set[NodePath] = set()
+    repaired_paths: list[NodePath] = []
+    paths_with_unknown_key: set[NodePath] = set()
     while len(problems) < _MAX_PROBLEMS:
         try:
             converted = registered.convert(data, type_)
         except msgspec.ValidationError as error:
             mismatch = explain(error, data, type_)
         else:
-            return Conversion(converted if len(repaired) == len(problems) else None, problems, tuple(repaired))
+            return Conversion(
+                converted if len(repaired_paths) == len(problems) else None, problems, tuple(repaired_paths)
+            )
         # The missing field is probably the misspelled key.
-        if mismatch.path in with_unknown_key and not mismatch.at_key:
+        if mismatch.path in paths_with_unknown_key and not mismatch.at_key:
             break
         if mismatch.at_key:
-            with_unknown_key.add(mismatch.path[:-1])
+            paths_with_unknown_key.add(mismatch.path[:-1])
         message = _with_hint(mismatch.text, path + mismatch.text_path, mismatch.hint)
         problems.append(problem_at(document, path + mismatch.path, message, at_key=mismatch.at_key))
         try:
@@ -103,7 +105,7 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Conversion[T]:
         except KeyError:
             break
         if mismatch.nearest is not None:
-            repaired.append(repaired_path)
+            repaired_paths.append(repaired_path)
     return Conversion(None, problems)
 
 
@@ -117,7 +119,7 @@ def read_sections(
         )
         return Conversion(None, [problem_at(document, (), expected)])
     problems: list[Problem] = []
-    repaired: list[NodePath] = []
+    repaired_paths: list[NodePath] = []
     values: dict[str, object] = {}
     for name in document.data.keys() - sections.keys():
         message = _with_hint(f"unknown key {name!r}", (), suggestion(name, list(sections)))
@@ -127,27 +129,25 @@ def read_sections(
             section = read(document, (name,), cast(type[object], type_))
             values[name] = section.value
             problems += section.problems
-            repaired += section.repaired
+            repaired_paths += section.repaired_paths
         elif name not in optional:
             problems.append(problem_at(document, (), f"missing required key {name!r}"))
     problems.sort(key=lambda p: (p.file != document.file, p.mark, p.file, p.message))
-    return Conversion(values if len(repaired) == len(problems) else None, problems, tuple(repaired))
+    return Conversion(values if len(repaired_paths) == len(problems) else None, problems, tuple(repaired_paths))
 
 
 def read_by_section(document: Document, type_: type[StructT]) -> Conversion[StructT]:
     """Convert the complete document to a struct, like `read_sections`."""
     fields = msgspec.structs.fields(type_)
     sections = {f.encode_name: f.type for f in fields}
-    sections_read = read_sections(document, sections, optional={f.encode_name for f in fields if not f.required})
-    if sections_read.value is None:
-        return Conversion(None, sections_read.problems)
+    conversion = read_sections(document, sections, optional={f.encode_name for f in fields if not f.required})
+    if conversion.value is None:
+        return Conversion(None, conversion.problems)
     try:
-        value = type_(
-            **{f.name: sections_read.value[f.encode_name] for f in fields if f.encode_name in sections_read.value}
-        )
+        value = type_(**{f.name: conversion.value[f.encode_name] for f in fields if f.encode_name in conversion.value})
     except ValueError as error:
-        return Conversion(None, [*sections_read.problems, problem_at(document, (), str(error))])
-    return Conversion(value, sections_read.problems, sections_read.repaired)
+        return Conversion(None, [*conversion.problems, problem_at(document, (), str(error))])
+    return Conversion(value, conversion.problems, conversion.repaired_paths)
 
 
 def _shorten_list(names: list[str]) -> str:

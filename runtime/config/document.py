@@ -156,8 +156,8 @@ def _settable_path(data: Data, path: NodePath, origin: str) -> NodePath:
         location = format_path(path[:i]) or "the document"
         if isinstance(step, int):
             if not isinstance(data, list) or step >= len(data):
-                found = f"has {len(data)} items" if isinstance(data, list) else f"is {format_value(data)}"
-                raise _error(origin, START, f"no item {step} to set: {location} {found}")
+                description = f"has {len(data)} items" if isinstance(data, list) else f"is {format_value(data)}"
+                raise _error(origin, START, f"no item {step} to set: {location} {description}")
             data = data[step]
         elif data is None:
             return _creatable_path(path, i, origin)
@@ -170,10 +170,10 @@ def _settable_path(data: Data, path: NodePath, origin: str) -> NodePath:
     return path
 
 
-def _creatable_path(path: NodePath, existing: int, origin: str) -> NodePath:
-    if any(isinstance(step, int) for step in path[existing:]):
+def _creatable_path(path: NodePath, n_existing: int, origin: str) -> NodePath:
+    if any(isinstance(step, int) for step in path[n_existing:]):
         raise _error(origin, START, f"{format_path(path)}: the list does not exist; give it completely")
-    return path[:existing]
+    return path[:n_existing]
 
 
 def _existing_paths(data: Data, node_path: NodePath) -> Iterator[NodePath]:
@@ -214,18 +214,16 @@ def find_config(name: str, folder: str = "", base: Path = Path()) -> Path:
             f" (did you mean '{path.stem}'?)" if path.name == name and path.stem in shipped_names(folder) else ""
         )
         return _run_config_in(base / path, folder, f"no file '{base / path}'{suggestion}")
-    local = base / folder / f"{name}.yaml"
-    if folder and is_file(local):
-        return local
-    shipped = shipped_names(folder)
-    if name not in shipped:
+    local_path = base / folder / f"{name}.yaml"
+    if folder and is_file(local_path):
+        return local_path
+    names = shipped_names(folder)
+    if name not in names:
         local_names = (p.stem for p in (base / folder).glob("*.yaml")) if folder else ()
         suggestion = (
-            f" (did you mean '{path}.yaml'?)"
-            if is_file(base / f"{path}.yaml")
-            else hint(name, {*shipped, *local_names})
+            f" (did you mean '{path}.yaml'?)" if is_file(base / f"{path}.yaml") else hint(name, {*names, *local_names})
         )
-        return _run_config_in(base / path, folder, f"no '{name}'{suggestion}; shipped with Onrig: {', '.join(shipped)}")
+        return _run_config_in(base / path, folder, f"no '{name}'{suggestion}; shipped with Onrig: {', '.join(names)}")
     return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
 
 

@@ -27,13 +27,13 @@ class Expectation(NamedTuple):
     remedy: str
 
 
-def describe_expected(types: Iterable[inspect.Type], given: Data) -> Expectation:
-    """Describe what the alternative types of one setting expect in place of ``given``."""
-    alternatives = list(_select_tagged_type(types, given))
-    texts = list(dict.fromkeys(_expected_text(t, given) for t in alternatives if not isinstance(t, inspect.NoneType)))
+def describe_expected(types: Iterable[inspect.Type], value: Data) -> Expectation:
+    """Describe what the alternative types of one setting expect in place of ``value``."""
+    alternatives = list(_select_tagged_type(types, value))
+    texts = list(dict.fromkeys(_expected_text(t, value) for t in alternatives if not isinstance(t, inspect.NoneType)))
     if len(texts) < len(alternatives) and any(isinstance(t, inspect.NoneType) for t in alternatives):
         texts.append("null")
-    return Expectation(", or ".join(texts), _remedy(alternatives, given))
+    return Expectation(", or ".join(texts), _remedy(alternatives, value))
 
 
 def _select_tagged_type(types: Iterable[inspect.Type], value: Data) -> Iterator[inspect.Type]:
@@ -108,23 +108,23 @@ def _example_fields(type_: inspect.StructType, value: Data, depth: int) -> Itera
     """Return an example of a struct: its tag and required fields, otherwise its first field."""
     if type_.tag_field:
         yield type_.tag_field, str(type_.tag)
-    expected = [field for field in type_.fields if field.required]
-    if not expected and not type_.tag_field:
-        expected = list(type_.fields[:1])
-    for index, field in enumerate(expected if depth < _MAX_EXAMPLE_DEPTH else ()):
-        yield field.encode_name, _example(field.type, value if len(expected) == 1 else index, depth)
+    expected_fields = [field for field in type_.fields if field.required]
+    if not expected_fields and not type_.tag_field:
+        expected_fields = list(type_.fields[:1])
+    for index, field in enumerate(expected_fields if depth < _MAX_EXAMPLE_DEPTH else ()):
+        yield field.encode_name, _example(field.type, value if len(expected_fields) == 1 else index, depth)
 
 
 def _example_number(type_: inspect.IntType | inspect.FloatType, value: Data) -> float:
     """Return the valid number nearest to ``value``; a typical one if ``value`` is not a number."""
-    bounds, whole = Bounds.from_type(type_), isinstance(type_, inspect.IntType)
+    bounds, is_whole = Bounds.from_type(type_), isinstance(type_, inspect.IntType)
     given = _leading_number(value)
     if given is not None:
-        number = round(given) if whole else given
+        number = round(given) if is_whole else given
         return bounds.nearest(number) if bounds.is_too_low(number) or bounds.is_too_high(number) else number
-    examples = _EXAMPLE_NUMBERS[1:] if whole else _EXAMPLE_NUMBERS
-    valid = (number for number in examples if not bounds.is_too_low(number) and not bounds.is_too_high(number))
-    return next(valid, bounds.nearest(examples[0]))
+    examples = _EXAMPLE_NUMBERS[1:] if is_whole else _EXAMPLE_NUMBERS
+    valid_examples = (number for number in examples if not bounds.is_too_low(number) and not bounds.is_too_high(number))
+    return next(valid_examples, bounds.nearest(examples[0]))
 
 
 def _leading_number(value: Data) -> float | None:

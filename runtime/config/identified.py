@@ -7,11 +7,13 @@ bounds of other sensors are kept.  The key then holds the file's hash, which is 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from onrig.hw.rig import Rig
 from onrig.runtime.config.document import MAX_BYTES, Document, find_config, load_document, override, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.config.yaml_nodes import Data, value_at
@@ -28,27 +30,28 @@ _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
 )
 
 
-def with_identified(document: Document, base: Path, rig: object) -> Document:
-    """Apply the overrides of the named file; return the document unchanged if it names none or already holds a hash.
+def with_identified(document: Document, base: Path, rig: object) -> tuple[Document, Document | None]:
+    """Apply the overrides of the named file, and return it too, for :func:`check_identified_channels`.
 
+    The document is unchanged, and the file None, if it names none or already holds a hash.
     ``base`` is the configuration's folder, ``rig`` the name of its rig, which the file must have been identified on.
     Raises ConfigError.
     """
     path = identified_file(document, base)
     if path is None:
-        return document
-    identified = load_document(path)
-    if not isinstance(identified.data, dict) or not all(
-        isinstance(identified.data.get(part), dict) for part, _ in _OVERRIDES
+        return document, None
+    result = load_document(path)
+    if not isinstance(result.data, dict) or not all(
+        isinstance(result.data.get(section), dict) for section, _ in _OVERRIDES
     ):
         raise ConfigError(
-            [problem_at(identified, (), "expected the keys twin and predicted, as written by `onrig identify`")]
+            [problem_at(result, (), "expected the keys twin and predicted, as written by `onrig identify`")]
         )
-    if identified.data.get("rig") != rig:
-        message = f"{path} was identified on rig '{identified.data.get('rig')}', not '{rig}', at {KEY}"
+    if result.data.get("rig") != rig:
+        message = f"{path} was identified on rig '{result.data.get('rig')}', not '{rig}', at {KEY}"
         raise ConfigError([problem_at(document, (KEY,), message)])
-    for part, target in _OVERRIDES:
-        values = identified.data[part]
+    for section, target in _OVERRIDES:
+        values = result.data[section]
         if _is_mapping(document.data, target) and isinstance(values, dict):
             for field, value in values.items():
                 names = [*target, field]
@@ -57,7 +60,30 @@ def with_identified(document: Document, base: Path, rig: object) -> Document:
                     overrides = {".".join(map(str, (*names, name))): error for name, error in value.items()}
                 for key, setting in overrides.items():
                     document = override(document, f"{key}={msgspec.json.encode(setting).decode()}", origin=str(path))
-    return override(document, f'{KEY}="{identification_hash(read_file(path, MAX_BYTES))}"', origin=str(path))
+    document = override(document, f'{KEY}="{identification_hash(read_file(path, MAX_BYTES))}"', origin=str(path))
+    return document, result
+
+
+def check_identified_channels(result: Document | None, rig: Rig, document: Document) -> None:
+    """Raise ConfigError if a sensor or actuator of the rig is not the one with which the plant was identified.
+
+    A plant identified in other units, or with another resolution, is another plant.  ``document`` is the configuration,
+    whose key the problem names.  A result without channels, of an earlier version, passes.
+    """
+    channels = result.data.get("channels") if result is not None and isinstance(result.data, dict) else None
+    if result is None or not isinstance(channels, dict) or not channels:
+        return
+    for channel in rig.channels:
+        known, here = channels.get(channel.name), {"unit": channel.unit, "resolution": channel.resolution}
+        if known == here:
+            continue
+        before = _scale(known) if isinstance(known, dict) else f"without '{channel.name}'"
+        message = f"{result.file} was identified {before}; the rig has {channel.name} {_scale(here)}: identify it again"
+        raise ConfigError([problem_at(document, (KEY,), f"{message}, at {KEY}")])
+
+
+def _scale(channel: Mapping[str, Any]) -> str:
+    return f"in {channel.get('unit')} with a resolution of {channel.get('resolution')}"
 
 
 def identification_hash(data: bytes) -> str:

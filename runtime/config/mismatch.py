@@ -52,9 +52,11 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
         if field["kind"] == "missing required":
             tags = _tags(owners, field["name"])
             return Mismatch(path, False, f"missing required field {field['name']!r}", path, format_choices(tags))
-        known = _field_names(owners, data, path)
-        unknown = (*path, field["name"])
-        return Mismatch(unknown, True, f"unknown field {field['name']!r}", path, suggestion(field["name"], known))
+        known_names = _field_names(owners, data, path)
+        unknown_path = (*path, field["name"])
+        return Mismatch(
+            unknown_path, True, f"unknown field {field['name']!r}", path, suggestion(field["name"], known_names)
+        )
     if value := _VALUE.fullmatch(text):
         allowed = _allowed_values(type_, data, path, at_key)
         value_text = value["value"].removeprefix("'").removesuffix("'")
@@ -129,11 +131,11 @@ def _failing_key(message: str, path: NodePath, data: Data, type_: object) -> str
 def _merge_paths(message: str) -> str:
     """Merge the paths of an error in a nested registered section (``onrig.runtime.config.registered``)."""
     while (
-        (outer := _ERROR_LOCATION.fullmatch(message))
-        and not outer["key"]
-        and (inner := _ERROR_LOCATION.fullmatch(outer["text"]))
+        (outer_match := _ERROR_LOCATION.fullmatch(message))
+        and not outer_match["key"]
+        and (inner_match := _ERROR_LOCATION.fullmatch(outer_match["text"]))
     ):
-        message = f"{inner['text']} - at {inner['key'] or ''}`${outer['path']}{inner['path']}`"
+        message = f"{inner_match['text']} - at {inner_match['key'] or ''}`${outer_match['path']}{inner_match['path']}`"
     return message
 
 
@@ -155,7 +157,7 @@ def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
     types = _flatten_union(inspect.type_info(type_))
     for i, step in enumerate(path):
         owners = _select_by_tag(types, data, path[:i])
-        types = [t for owner in owners for child in _child_types(owner, step) for t in _flatten_union(child)]
+        types = [t for owner in owners for child_type in _child_types(owner, step) for t in _flatten_union(child_type)]
     return types
 
 
@@ -183,8 +185,10 @@ def _select_by_tag(types: list[inspect.Type], data: Data, path: NodePath) -> lis
     except KeyError:
         return types
     structs = [t for t in types if isinstance(t, inspect.StructType)]
-    chosen = [t for t in structs if t.tag_field and isinstance(value, dict) and value.get(t.tag_field) == t.tag]
-    return list(chosen or types)
+    matching_structs = [
+        t for t in structs if t.tag_field and isinstance(value, dict) and value.get(t.tag_field) == t.tag
+    ]
+    return list(matching_structs or types)
 
 
 def _field_names(owners: list[inspect.Type], data: Data, path: NodePath) -> list[str]:
@@ -223,14 +227,15 @@ def _types_with_descriptions(type_: object, data: Data, path: NodePath) -> Itera
     pending: list[inspect.Type] = [inspect.type_info(type_)]
     if path:
         owners = _select_by_tag(_types_at(type_, data, path[:-1]), data, path[:-1])
-        pending = [child for owner in owners for child in _child_types(owner, path[-1])]
+        pending = [child_type for owner in owners for child_type in _child_types(owner, path[-1])]
     while pending:
         t = pending.pop(0)
         if isinstance(t, inspect.UnionType):
             pending += t.types
         elif isinstance(t, inspect.Metadata):
             yield from (
-                (inner, str((t.extra_json_schema or {}).get("description", ""))) for inner in _flatten_union(t.type)
+                (member_type, str((t.extra_json_schema or {}).get("description", "")))
+                for member_type in _flatten_union(t.type)
             )
         else:
             yield t, ""

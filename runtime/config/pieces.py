@@ -43,7 +43,7 @@ def with_plugins(document: Document, base: Path | None) -> Document:
     if not isinstance(section, dict):
         return document  # other types are reported by the conversion
     problems: list[Problem] = []
-    untrusted: dict[Path, NodePath] = {}
+    untrusted_files: dict[Path, NodePath] = {}
     data = document.data
     for key, plugins in section.items():
         group = next((group for group in registry.GROUPS if registry.group_key(group) == key), None)
@@ -60,11 +60,11 @@ def with_plugins(document: Document, base: Path | None) -> Document:
                     data, node_path, _register_file(group, name, location, _base_folder(document, node_path, base))
                 )
             except NotTrusted as refusal:
-                untrusted.setdefault(refusal.path, node_path)
+                untrusted_files.setdefault(refusal.path, node_path)
             except ValueError as error:
                 problems.append(problem_at(document, node_path, f"{error} at {KEY}.{key}.{name}"))
-    if untrusted:
-        problems.append(problem_at(document, next(iter(untrusted.values())), str(NotTrusted(*untrusted))))
+    if untrusted_files:
+        problems.append(problem_at(document, next(iter(untrusted_files.values())), str(NotTrusted(*untrusted_files))))
     if problems:
         raise ConfigError(problems)
     return dataclasses.replace(document, data=data)
@@ -156,8 +156,8 @@ def _register_file(group: str, name: str, location: Data, base: Path | None) -> 
 
 def _base_folder(document: Document, node_path: NodePath, base: Path | None) -> Path | None:
     """Return the base folder of a relative path; the working directory for an override."""
-    overridden = any(node_path[:n] in document.overrides for n in range(len(node_path) + 1))
-    return Path() if base is not None and overridden else base
+    is_overridden = any(node_path[:n] in document.overrides for n in range(len(node_path) + 1))
+    return Path() if base is not None and is_overridden else base
 
 
 def holds_results(path: Path) -> bool:

@@ -77,22 +77,22 @@ def parse_path(path: str) -> NodePath:
     return tuple(int(step["index"]) if step["index"] else step["key"] for step in _STEP.finditer(path))
 
 
-def suggestion(given: str, allowed: Sequence[str]) -> str:
+def suggestion(name: str, allowed: Sequence[str]) -> str:
     """Return the closest allowed name, otherwise all of them, otherwise nothing."""
-    return did_you_mean(given, allowed) or format_choices(allowed)
+    return did_you_mean(name, allowed) or format_choices(allowed)
 
 
-def hint(given: str, allowed: Iterable[str]) -> str:
+def hint(name: str, allowed: Iterable[str]) -> str:
     """Return `` (did you mean 'pendulum'?)``, or nothing if no allowed name is similar."""
-    question = did_you_mean(given, allowed)
+    question = did_you_mean(name, allowed)
     return f" ({question})" if question else ""
 
 
-def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     """Return ``did you mean 'pendulum'?``, or nothing if no allowed name is similar."""
-    originals = {name.casefold(): name for name in allowed}
-    matches = difflib.get_close_matches(given.casefold(), originals, n=1)
-    return f"did you mean {originals[matches[0]]!r}?" if matches else ""
+    allowed_by_folded = {text.casefold(): text for text in allowed}
+    matches = difflib.get_close_matches(name.casefold(), allowed_by_folded, n=1)
+    return f"did you mean {allowed_by_folded[matches[0]]!r}?" if matches else ""
 
 
 def describe_unknown_name(owner: str, kind: str, name: str, allowed: Sequence[str]) -> str:

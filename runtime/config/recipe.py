@@ -59,13 +59,13 @@ def with_recipe(document: Document, base: Path) -> Document:
 def _drop_incompatible_noise(document: Document, recipe: Document) -> Document:
     """Drop the run's noise settings if the recipe has another process, in which ``friction`` may mean something
     else."""
-    current, from_recipe = (
+    run_section, recipe_section = (
         value_at(d.data, _EXPLORATION_PATH) if _is_mapping(d, _EXPLORATION_PATH) else {} for d in (document, recipe)
     )
-    assert isinstance(current, dict)
-    assert isinstance(from_recipe, dict)
-    if "process" in from_recipe and from_recipe["process"] != current.get("process"):
-        for key in current.keys() - set(_COMMON_SETTINGS) - from_recipe.keys():
+    assert isinstance(run_section, dict)
+    assert isinstance(recipe_section, dict)
+    if "process" in recipe_section and recipe_section["process"] != run_section.get("process"):
+        for key in run_section.keys() - set(_COMMON_SETTINGS) - recipe_section.keys():
             document = dataclasses.replace(document, data=without_key(document.data, (*_EXPLORATION_PATH, key)))
     return document
 

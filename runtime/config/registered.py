@@ -7,6 +7,7 @@ part of a union with None or UNSET, a tuple, a list, or the values of a mapping.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -50,11 +51,12 @@ def _deferred_struct(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] 
 
 
 def group_structs(group: str) -> Iterator[inspect.StructType]:
-    """Yield the types of a group's structs."""
-    for struct in registry.load_available(group).values():
-        info = inspect.type_info(struct)
-        if isinstance(info, inspect.StructType):
-            yield info
+    """Yield the types of a group's structs; one that does not load is reported by ``build_registered``."""
+    for name in registry.names(group):
+        with suppress(ValueError):
+            info = inspect.type_info(registry.load(group, name))
+            if isinstance(info, inspect.StructType):
+                yield info
 
 
 class WithRegistered(msgspec.Struct, frozen=True):
@@ -62,11 +64,11 @@ class WithRegistered(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Convert mappings to structs of their kind; raises ValueError in the format of msgspec's errors."""
-        for name, encoded, type_ in _registered_fields(type(self)):
+        for name, encoded_name, type_ in _registered_fields(type(self)):
             value = getattr(self, name)
-            built = _build_value(type_, value, f"$.{encoded}")
-            if built is not value:
-                msgspec.structs.force_setattr(self, name, built)
+            built_value = _build_value(type_, value, f"$.{encoded_name}")
+            if built_value is not value:
+                msgspec.structs.force_setattr(self, name, built_value)
 
 
 @cache

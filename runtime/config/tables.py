@@ -36,7 +36,7 @@ def with_tables(document: Document, task_path: NodePath, folder_of_document: Pat
             continue
         path = (*task_path, "targets", name, "file")
         # A path in an override is relative to the working directory.
-        is_override = any(path[: len(path_set)] == path_set for path_set in document.overrides)
+        is_override = any(path[: len(override_path)] == override_path for override_path in document.overrides)
         folder = Path() if is_override else folder_of_document
         try:
             content = read_file(folder / file, MAX_BYTES).decode()
@@ -45,8 +45,8 @@ def with_tables(document: Document, task_path: NodePath, folder_of_document: Pat
         except UnicodeDecodeError:
             problems.append(problem_at(document, path, f"'{folder / file}' is not UTF-8 text"))
         else:
-            resolved = {**target, "content": content, "sha256": hash_of(content)}
-            document = dataclasses.replace(document, data=with_value(document.data, path[:-1], resolved))
+            resolved_target = {**target, "content": content, "sha256": hash_of(content)}
+            document = dataclasses.replace(document, data=with_value(document.data, path[:-1], resolved_target))
     if problems:
         raise ConfigError(problems)
     return document

@@ -54,8 +54,8 @@ class Actor(Protocol):
 class PolicyActor:
     """Acts with the policies of the slot; in real time, a prepared policy is swapped in at a tick edge."""
 
-    def __init__(self, switch: PolicySwitch, tick: Tick, board: Board, *, swaps: bool) -> None:
-        self._switch, self._tick, self._board, self._swaps = switch, tick, board, swaps
+    def __init__(self, switch: PolicySwitch, tick: Tick, board: Board, *, swaps_policies: bool) -> None:
+        self._switch, self._tick, self._board, self._swaps_policies = switch, tick, board, swaps_policies
         self.is_over = tick.is_over
         self.seed_and_offset: tuple[int, int] | None = None
 
@@ -68,7 +68,7 @@ class PolicyActor:
 
     def act(self, step: Step) -> None:
         switch = self._switch
-        if self._swaps and switch.swap():
+        if self._swaps_policies and switch.swap():
             self._board[Word.POLICY] = switch.policy_id
         step.flags |= switch.record_flags()
         self._tick.ask(step, switch.active, switch.policy_id)
@@ -88,7 +88,7 @@ class _Samples:
 
     def begin(self, episode: int) -> None:
         """Start the episode with this number, counted as in the trainer's requests."""
-        self._episode, self._periods, self._return = episode, 0, 0.0
+        self._episode, self._n_periods, self._return = episode, 0, 0.0
 
     def send(self, step: Step, completed: Step | None, *, is_over: bool) -> None:
         """Send the sample of a step; ``is_over``: whether the episode ends with it."""
@@ -96,12 +96,12 @@ class _Samples:
         if completed is None:
             records[: layout.size] = bytes(layout.size)
         else:
-            self._periods += 1
+            self._n_periods += 1
             self._return += completed.reward
             layout.pack_into(records, 0, 0, layout.values(completed))
         layout.pack_into(records, layout.size, 0, layout.values(step))
         sent_ns = time.monotonic_ns()
-        self._exchange.send(Sample(self._episode, self._periods, self._return, sent_ns, is_over, bytes(records)))
+        self._exchange.send(Sample(self._episode, self._n_periods, self._return, sent_ns, is_over, bytes(records)))
 
 
 class TrainerActor:
@@ -116,14 +116,14 @@ class TrainerActor:
     def __init__(self, config: RunConfig, loop_side: LoopSide, tick: Tick, requests: Requests, board: Board) -> None:
         self._exchange, self._tick, self._requests, self._board = loop_side, tick, requests, board
         self._samples = _Samples(config, loop_side)
-        lease = config.rig.lease_periods
+        lease_periods = config.rig.lease_periods
         limit_s = config.barrier_timeout_s
         self._timeout_ns = (
             round(limit_s * 1e9) if config.lockstep else round(_ACTION_TIMEOUT_PERIODS * config.wall_period_ns)
         )
-        self._max_late_ticks = 1 if config.lockstep else lease
+        self._max_late_ticks = 1 if config.lockstep else lease_periods
         self._max_late_ticks_at_start = (
-            1 if config.lockstep else max(lease, round(_FIRST_ACTION_TIMEOUT_S * config.rate_hz))
+            1 if config.lockstep else max(lease_periods, round(_FIRST_ACTION_TIMEOUT_S * config.rate_hz))
         )
         self._safe_action = tuple(a.safe for a in config.rig.actuators)
         self._no_action = (nan,) * len(config.rig.actuators)
@@ -136,7 +136,7 @@ class TrainerActor:
         self._held_action, self._has_acted = self._safe_action, False
         self._late_ticks, self._is_silent = 0, False
         self._previous_step: Step | None = None
-        self._answered_tick = NO_TICK
+        self._last_reply_tick = NO_TICK
         self._samples.begin(self._episodes)
 
     def is_ready(self) -> bool:
@@ -161,9 +161,9 @@ class TrainerActor:
         """Fill in the trainer's action; NaN, which makes the shield fall back, after one lease without an answer."""
         self._samples.send(step, self._previous_step, is_over=False)
         self._previous_step = step
-        has_answered = self._await_answer(step.tick)
+        has_replied = self._await_reply(step.tick)
         step.policy = self._held_action
-        if has_answered:
+        if has_replied:
             return
         step.flags |= _HELD
         self._late_ticks += 1
@@ -173,21 +173,21 @@ class TrainerActor:
             self._is_silent = True
             step.policy = self._no_action
 
-    def _await_answer(self, tick: int) -> bool:
+    def _await_reply(self, tick: int) -> bool:
         """Wait for the answer to the sample of ``tick``; False on a timeout, a stop or a request for a new episode."""
-        until_ns = time.monotonic_ns() + self._timeout_ns
+        deadline_ns = time.monotonic_ns() + self._timeout_ns
         while True:
             request = self._exchange.request
-            if request is not None and request.tick > self._answered_tick and request.episodes == self._episodes:
-                self._held_action, self._answered_tick, self._has_acted, self._late_ticks = (
+            if request is not None and request.tick > self._last_reply_tick and request.episodes == self._episodes:
+                self._held_action, self._last_reply_tick, self._has_acted, self._late_ticks = (
                     request.action,
                     request.tick,
                     True,
                     0,
                 )
-            if self._answered_tick == tick:
+            if self._last_reply_tick == tick:
                 return True
-            remaining_ns = until_ns - time.monotonic_ns()
+            remaining_ns = deadline_ns - time.monotonic_ns()
             if remaining_ns <= 0 or self._requests.stop or self._wants_episode():
                 return False
             self._exchange.wait(min(remaining_ns, _POLL_INTERVAL_NS))

@@ -30,9 +30,9 @@ class Actuators:
         self._limits: Final = config.limits.count_ranges(config.rig)
         self.to_si: Final = _compile_to_si(self._resolutions)
         """Convert counts to SI units."""
-        self.safe: Final = tuple(a.safe for a in actuators)
+        self.safe_action: Final = tuple(a.safe for a in actuators)
         """Safe output, in SI units."""
-        self.safe_counts: Final = self.to_counts(self.safe)
+        self.safe_counts: Final = self.to_counts(self.safe_action)
 
     def to_counts(self, action: Sequence[float]) -> tuple[int, ...]:
         """Round an action (SI units) to counts within the limits."""
@@ -49,17 +49,17 @@ class Actuators:
         device accepts a command only in answer to its latest frame, so the output changes at most once per period.
         """
         if state.status & _SAFE:  # the history restarts at the safe output, whatever its cause
-            return self.safe, self.safe
-        in_force = self.to_si(state.u_end)
+            return self.safe_action, self.safe_action
+        output = self.to_si(state.u_end)
         if state.u_start == state.u_end:
-            return in_force, in_force
-        return in_force, self.to_si(state.u_start)
+            return output, output
+        return output, self.to_si(state.u_start)
 
     def applied(self, state: State) -> tuple[int, tuple[float, ...]]:
         """Return tau (us), the time from the start of a frame's period T to the switch from output u⁻ to u⁺, and the
         mean output (m,), SI units, over the period: (tau u⁻ + (T - tau) u⁺) / T."""
         period_us, tau_us = self._period_us, min(state.tau_us, self._period_us)
-        means = []
+        mean_outputs = []
         for a, b, r in zip(state.u_start, state.u_end, self._resolutions, strict=True):
-            means.append(r * (tau_us * a + (period_us - tau_us) * b) / period_us)
-        return tau_us, tuple(means)
+            mean_outputs.append(r * (tau_us * a + (period_us - tau_us) * b) / period_us)
+        return tau_us, tuple(mean_outputs)

@@ -19,7 +19,7 @@ from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.contradictions import Contradiction
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.control.frames import Stopped, latched_frame
-from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports, report_fault
+from onrig.runtime.control.outside import IMMEDIATE_STOP, Confirmation, Requests, TransitionReports, report_fault
 from onrig.runtime.control.pace import Pace
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import (
@@ -41,7 +41,7 @@ from onrig.runtime.shm.board import Board, Word
 _SOURCE: Final = "control"
 _MAX_AUTOMATIC_RECOVERIES: Final = 10
 """Number of faults after which a run re-arms automatically; the next such fault ends the run."""
-_HOW_TO_RESUME: Final = "continue with key r, or `onrig resume` in another terminal"
+_RESUME_HINT: Final = "continue with key r, or `onrig resume` in another terminal"
 
 
 class Arming:
@@ -60,7 +60,7 @@ class Arming:
         self._config, self._session, self._board, self._requests = config, session, board, requests
         self._pace, self._reconnection = pace, reconnection
         self._recoveries = 0
-        self._device_answers = True
+        self._is_device_responding = True
         self.confirmation = Confirmation(config, session, board)
         self.reports = TransitionReports(board, _SOURCE)
         self.machine = StateMachine(self.reports.note)
@@ -91,13 +91,13 @@ class Arming:
                 self.fade.begin()
 
     def _disarm(self) -> None:
-        self._device_answers = False
+        self._is_device_responding = False
         self._session.disarm()
-        self._device_answers = True
+        self._is_device_responding = True
 
     def advance_stop(self) -> bool:
         """Carry out a requested stop: at once, or by starting the fade; return True when the episode ends."""
-        if self._requests.stop >= AT_ONCE:
+        if self._requests.stop >= IMMEDIATE_STOP:
             return True
         if not self.fade.has_started:
             self.handle(Event.STOP)
@@ -115,10 +115,10 @@ class Arming:
             try:
                 self.handle(Event.EPISODE)
             except RequestRefused as refusal:
-                latched = self._latched_frame()
-                if refusal.op is not Op.ARM or latched is None:
+                latched_state = self._latched_frame()
+                if refusal.op is not Op.ARM or latched_state is None:
                     raise
-                self.trip(latched)
+                self.trip(latched_state)
                 self.recover()
             else:
                 return
@@ -131,7 +131,7 @@ class Arming:
         if self.state is State.DISCONNECTED:
             return
         is_moving = self.state in (State.RUNNING, State.FALLBACK, State.FADING)
-        self.handle(Event.STOP_NOW if is_moving or self._requests.stop >= AT_ONCE else Event.STOP)
+        self.handle(Event.STOP_NOW if is_moving or self._requests.stop >= IMMEDIATE_STOP else Event.STOP)
 
     def make_safe(self) -> None:
         """Disarm in any state; if the link is down, the device's lease has the same effect.
@@ -141,12 +141,12 @@ class Arming:
         previous = self._session.last_frame
         # After an error the lease makes the device safe, and only the first error is reported.
         with contextlib.suppress(Exception):
-            if self._device_answers:  # otherwise another request would time out as well
+            if self._is_device_responding:  # otherwise another request would time out as well
                 self._disarm()
         with contextlib.suppress(Exception):
-            if self._device_answers:
+            if self._is_device_responding:
                 self._pace.request_frame()
-            self.confirmation.wait(previous, disarmed=self._device_answers)
+            self.confirmation.wait(previous, disarmed=self._is_device_responding)
         self.reports.send()
 
     def check_confirmation(self) -> None:
@@ -160,8 +160,10 @@ class Arming:
 
     def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
         """Latch the fault that ended an episode: the one that the device reports, or a contradiction in its frames."""
-        reported = reported_fault(state) if is_unfit(state) else None
-        if contradiction is None or (reported is not None and not is_harder_to_release(contradiction.fault, reported)):
+        device_fault = reported_fault(state) if is_unfit(state) else None
+        if contradiction is None or (
+            device_fault is not None and not is_harder_to_release(contradiction.fault, device_fault)
+        ):
             self.trip(state)
         else:
             self.fail(*contradiction)
@@ -181,8 +183,8 @@ class Arming:
     @property
     def can_reconnect(self) -> bool:
         """Whether the run would wait for the device if the connection closed now; False once the run has ended."""
-        waits = self._reconnection is not None and self._reconnection.limit_s > 0
-        return waits and self.state is not State.DISCONNECTED and not self._requests.is_stop_requested
+        waits_for_device = self._reconnection is not None and self._reconnection.limit_s > 0
+        return waits_for_device and self.state is not State.DISCONNECTED and not self._requests.is_stop_requested
 
     def reconnect(self, error: LineClosed) -> None:
         """Wait for the device, then for a person to re-arm.
@@ -202,7 +204,7 @@ class Arming:
             Event.UNPLUGGED,
         )
         restarted = self._reconnection.wait()
-        self._device_answers = True
+        self._is_device_responding = True
         self.confirmation.restart()
         self.handle(Event.PLUGGED_IN)
         self.reports.send()
@@ -221,10 +223,10 @@ class Arming:
                 return
 
     def _recover(self) -> None:
-        latched, detail = self.machine.fault, self.machine.detail
-        if latched is None:
+        latched_fault, detail = self.machine.fault, self.machine.detail
+        if latched_fault is None:
             return
-        fault = self._most_severe_fault(latched)
+        fault = self._most_severe_fault(latched_fault)
         entry = FAULTS[fault]
         if entry.rearm is Rearm.RUN:
             self._recoveries += 1
@@ -242,7 +244,7 @@ class Arming:
         limit = time.monotonic() + self._config.supervision.resume_timeout_s
         while True:
             self._requests.forget_resumes()
-            report(_SOURCE, "warning", f"stopped: {entry.cause}; {entry.hint}: {_HOW_TO_RESUME}")
+            report(_SOURCE, "warning", f"stopped: {entry.cause}; {entry.hint}: {_RESUME_HINT}")
             while not self._requests.is_resume_requested:
                 if time.monotonic() >= limit:
                     self.handle(Event.EXPIRED)
@@ -258,11 +260,11 @@ class Arming:
                 self.handle(Event.TRIP, fault, str(refusal))
                 entry = FAULTS[self._most_severe_fault(fault)]
 
-    def _most_severe_fault(self, latched: FaultName) -> FaultName:
+    def _most_severe_fault(self, latched_fault: FaultName) -> FaultName:
         """Return the latched fault, or a more severe one reported since; raises Halted if no one may clear it."""
         code = self._session.fault
-        fault = most_severe(latched, code)
-        if fault is not latched:
+        fault = most_severe(latched_fault, code)
+        if fault is not latched_fault:
             report_fault(_SOURCE, fault, fault_text(code))
         if FAULTS[fault].rearm is Rearm.NEVER:
             raise Halted(fault)
@@ -280,7 +282,7 @@ class Arming:
         deadline_s = start_s + self._pace.wall_s(wait_s)
         duration = "until resumed" if isinf(wait_s) else f"for {wait_s:.0f} s"
         self._pause(
-            lambda: time.monotonic() >= deadline_s, f"paused {duration}", "", cause, hint, bounded=not isinf(wait_s)
+            lambda: time.monotonic() >= deadline_s, f"paused {duration}", "", cause, hint, is_bounded=not isinf(wait_s)
         )
         return self._pace.paused_s(wait_s, time.monotonic() - start_s)
 
@@ -289,20 +291,20 @@ class Arming:
 
         Raises Halted if neither happens within ``resume_timeout_s``.
         """
-        self._pause(condition, "paused", "or ", cause, hint, bounded=False)
+        self._pause(condition, "paused", "or ", cause, hint, is_bounded=False)
 
     def _pause(
-        self, has_ended: Callable[[], bool], heading: str, alternative: str, cause: str, hint: str, *, bounded: bool
+        self, has_ended: Callable[[], bool], heading: str, alternative: str, cause: str, hint: str, *, is_bounded: bool
     ) -> None:
         try:
             self.handle(Event.PAUSE, detail=f"{cause}; {hint}")
             self.reports.send()
             self._requests.forget_resumes()
-            continuation = "the run continues by itself" if bounded else f"{alternative}{_HOW_TO_RESUME}"
+            continuation = "the run continues by itself" if is_bounded else f"{alternative}{_RESUME_HINT}"
             report(_SOURCE, "warning", f"{heading}: {cause}; {hint}; {continuation}", cause=cause, hint=hint)
-            limit = inf if bounded else time.monotonic() + self._config.supervision.resume_timeout_s
-            while not (has_ended() or (self._requests.is_resume_requested and not bounded)):
-                if time.monotonic() >= limit:
+            deadline_s = inf if is_bounded else time.monotonic() + self._config.supervision.resume_timeout_s
+            while not (has_ended() or (self._requests.is_resume_requested and not is_bounded)):
+                if time.monotonic() >= deadline_s:
                     self.handle(Event.EXPIRED)
                     raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")
                 self._poll()
@@ -313,8 +315,8 @@ class Arming:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     @property
-    def _progress(self) -> tuple[int, int]:
-        return self._board[Word.RESTARTS], self._board[Word.LEARNER_DONE]
+    def _progress(self) -> tuple[int, ...]:
+        return tuple(self._board[word] for word in (Word.RESTARTS, Word.LEARNER_DONE, Word.FEEDBACK_BATCHES))
 
     def wait_for(
         self, condition: Callable[[], bool], description: str, fault: FaultName, limit_s: float | None = None
@@ -322,7 +324,8 @@ class Arming:
         """Wait disarmed until ``condition`` holds; raises Halted with ``fault`` after ``limit_s``.
 
         ``limit_s``: ``barrier_timeout_s`` by default.  The timeout restarts whenever another process of the run
-        has been restarted, or has finished an episode that it repeats after a restart.
+        has been restarted, has finished an episode that it repeats after a restart, or has learned from some more
+        experiences (the first updates after ``learning_starts`` may take minutes).
         """
         self.reports.send()
         limit_s = self._config.barrier_timeout_s if limit_s is None else limit_s

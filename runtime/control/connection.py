@@ -99,14 +99,14 @@ class Reconnection:
         """
         previous_hello = self._session.hello
         self._session.close()  # an open port would reappear under another number
-        limit = time.monotonic() + self.limit_s
+        deadline_s = time.monotonic() + self.limit_s
         while True:
             try:
                 self._session.switch_transport(self._open_line())
-                hello = self._connect_before(limit)
+                hello = self._connect_before(deadline_s)
             except LinkError as error:
                 self._session.close()
-                if time.monotonic() >= limit:
+                if time.monotonic() >= deadline_s:
                     raise LinkError(f"{error}; waited {self.limit_s:g} s (device.reconnect_s)") from error
             except BaseException:
                 self._session.close()  # frames from another device must not confirm safe outputs of this one
@@ -115,8 +115,8 @@ class Reconnection:
                 return previous_hello is None or hello.boot_id != previous_hello.boot_id
             self._sleep(_RETRY_INTERVAL_S)
 
-    def _connect_before(self, limit: float) -> Hello:
-        """Connect; retry until ``limit``, because some boards restart when their port is opened."""
+    def _connect_before(self, deadline_s: float) -> Hello:
+        """Connect; retry until ``deadline_s`` (monotonic), because some boards restart when their port is opened."""
         while True:
             self._sleep(0.0)
             try:
@@ -124,7 +124,7 @@ class Reconnection:
             except LineClosed:
                 raise
             except LinkError:
-                if time.monotonic() >= limit:
+                if time.monotonic() >= deadline_s:
                     raise
 
     def _sleep(self, seconds: float) -> None:
@@ -133,7 +133,7 @@ class Reconnection:
         while True:
             if self._requests.is_stop_requested:
                 raise Stopped
-            remaining = deadline_s - time.monotonic()
-            if remaining <= 0:
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0:
                 return
-            time.sleep(min(remaining, _POLL_INTERVAL_S))
+            time.sleep(min(remaining_s, _POLL_INTERVAL_S))

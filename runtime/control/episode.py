@@ -43,11 +43,11 @@ class Fade:
     def next(self, action: Sequence[float]) -> tuple[float, ...]:
         """Advance by one tick and return the scaled action (SI units); NaN is propagated."""
         self._n_done += 1
-        share = 1.0 - self._n_done / (self._n_ticks + 1)
-        return tuple([safe + share * (value - safe) for value, safe in zip(action, self._safe, strict=True)])
+        fraction = 1.0 - self._n_done / (self._n_ticks + 1)
+        return tuple([safe + fraction * (value - safe) for value, safe in zip(action, self._safe, strict=True)])
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """Response to one state frame."""
 
     command: tuple[int, ...]
@@ -90,34 +90,35 @@ def begin_episode(
     tick: Tick,
     act: ActionSource,
     *,
-    ends: EndTest | None = None,
+    has_ended: EndTest | None = None,
     fade: Fade | None = None,
     clock: Callable[[], int] = zero_clock,
-) -> Callable[[State], Answer]:
+) -> Callable[[State], Response]:
     """Return a function that answers the frames of the current episode of ``tick``, in order.
 
-    ``ends``: end of the episode, by default that of the task; ``fade``: ramp of a run that is being stopped.
+    ``has_ended``: test for the end of the episode, by default that of the task; ``fade``: ramp of a run that is
+    being stopped.
     """
-    course = _answer_frames(tick, act, tick.is_over if ends is None else ends, fade, clock)
-    next(course)
-    return cast(Callable[[State], Answer], course.send)
+    responses = _respond_to_frames(tick, act, tick.is_over if has_ended is None else has_ended, fade, clock)
+    next(responses)
+    return cast(Callable[[State], Response], responses.send)
 
 
-def _answer_frames(
-    tick: Tick, act: ActionSource, ends: EndTest, fade: Fade | None, clock: Callable[[], int]
-) -> Generator[Answer | None, State, None]:
+def _respond_to_frames(
+    tick: Tick, act: ActionSource, has_ended: EndTest, fade: Fade | None, clock: Callable[[], int]
+) -> Generator[Response | None, State, None]:
     previous: Step | None = None
-    answer: Answer | None = None
+    response: Response | None = None
     while True:
-        state = yield answer
+        state = yield response
         t0 = clock()
         step = tick.observe(state)
         terminated = previous is not None and tick.complete(previous, state, step.observation)
-        fading = fade is not None and fade.has_started
-        if ends(state, terminated):
-            if step.kind is not Kind.RESET and not fading:  # a fade is not scored
+        is_fading = fade is not None and fade.has_started
+        if has_ended(state, terminated):
+            if step.kind is not Kind.RESET and not is_fading:  # a fade is not scored
                 tick.close(step, terminated=terminated)
-            yield Answer(tick.safe_counts, step, previous, True, ())
+            yield Response(tick.safe_counts, step, previous, True, ())
             return
         t1 = clock()
         act(step)
@@ -129,5 +130,5 @@ def _answer_frames(
         t3 = clock()
         tick.shield(step)
         # tuple.__new__ bypasses the named tuple's constructor, which is a Python function.
-        answer = tuple.__new__(Answer, (step.command, step, previous, False, (t0, t1, t2, t3, clock())))
+        response = tuple.__new__(Response, (step.command, step, previous, False, (t0, t1, t2, t3, clock())))
         previous = step

@@ -22,7 +22,7 @@ class ExplorationStage:
         self._is_stochastic: Final = config.stochastic
         self._uses_random_levels: Final = isinstance(config.exploration, EpsilonGreedy)
         self._ranges: Final = tuple((a.centre, a.half_range) for a in config.rig.actuators)
-        self._ones: Final = (1.0,) * len(self._ranges)
+        self._full_amplitude: Final = (1.0,) * len(self._ranges)
         self.begin(Kind.TRAIN, [])
 
     def begin(self, kind: Kind, noise: list[tuple[float, ...]], perturbed: PolicySession | None = None) -> None:
@@ -30,11 +30,11 @@ class ExplorationStage:
         is_evaluation = kind is Kind.EVAL
         self._policy_noise = noise if self._is_stochastic else []
         self._added_noise = [] if self._is_stochastic or is_evaluation else noise
-        self._perturbed = None if is_evaluation else perturbed
+        self._perturbed_policy = None if is_evaluation else perturbed
 
     def drop_perturbed(self) -> None:
         """Stop exploring with the perturbed policy: the policy it was derived from no longer acts."""
-        self._perturbed = None
+        self._perturbed_policy = None
 
     def policy_noise(self, k: int, margin: float) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
         """Return the noise input (m,) of a stochastic policy in step ``k``, None for none, and its amplitude (m,)."""
@@ -48,8 +48,8 @@ class ExplorationStage:
         if self._is_stochastic and step.drawn:
             return
         signal: Sequence[float] | None
-        if self._perturbed is not None:
-            signal = self._perturbation(step, self._perturbed)
+        if self._perturbed_policy is not None:
+            signal = self._perturbation_signal(step, self._perturbed_policy)
         else:
             signal = self._added_noise[k] if k < len(self._added_noise) else None
         if signal is None:
@@ -60,30 +60,34 @@ class ExplorationStage:
             self._replace_by_random_level(step, *signal)
             return
         explored, deviation = [], 0.0
-        for value, unit, amplitude, (centre, half) in zip(step.policy, signal, amplitudes, self._ranges, strict=True):
+        for value, noise_value, amplitude, (centre, half_range) in zip(
+            step.policy, signal, amplitudes, self._ranges, strict=True
+        ):
             if not isfinite(value):  # left to the shield; noise would only hide it
                 step.explored, step.exploration = step.policy, 0.0
                 return
-            requested = (value - centre) / half
-            noisy = min(max(requested + amplitude * unit, -1.0), 1.0)
-            deviation += abs(noisy - min(max(requested, -1.0), 1.0))
-            explored.append(centre + half * noisy)
+            normalised_policy = (value - centre) / half_range
+            normalised_explored = min(max(normalised_policy + amplitude * noise_value, -1.0), 1.0)
+            deviation += abs(normalised_explored - min(max(normalised_policy, -1.0), 1.0))
+            explored.append(centre + half_range * normalised_explored)
         step.explored = tuple(explored)
         step.exploration = deviation
 
     def _amplitude(self, margin: float) -> tuple[float, ...]:
-        return self._ones if self._explorer is None else self._explorer.amplitude(margin)
+        return self._full_amplitude if self._explorer is None else self._explorer.amplitude(margin)
 
     def _replace_by_random_level(self, step: Step, chance: float, level: float) -> None:
         """Replace the action of the one actuator by a random level (normalised) if the chance is below epsilon."""
         step.explored = step.policy
         if chance < step.amplitude[0] and isfinite(step.policy[0]):  # NaN is left to the shield
-            ((centre, half),) = self._ranges
-            step.explored = (centre + half * level,)
-            chosen, requested = ((a[0] - centre) / half for a in (step.explored, step.policy))
-            step.exploration = abs(min(max(chosen, -1.0), 1.0) - min(max(requested, -1.0), 1.0))
+            ((centre, half_range),) = self._ranges
+            step.explored = (centre + half_range * level,)
+            normalised_explored, normalised_policy = (
+                (a[0] - centre) / half_range for a in (step.explored, step.policy)
+            )
+            step.exploration = abs(min(max(normalised_explored, -1.0), 1.0) - min(max(normalised_policy, -1.0), 1.0))
 
-    def _perturbation(self, step: Step, perturbed: PolicySession) -> list[float] | None:
+    def _perturbation_signal(self, step: Step, perturbed: PolicySession) -> list[float] | None:
         """Return the difference (m,) of the perturbed policy's action from the policy's, normalised; None if one is
         missing."""
         try:
@@ -91,11 +95,16 @@ class ExplorationStage:
         except Exception:  # onnxruntime's errors have no common base
             return None
         deviation = []
-        for value, perturbed_value, (centre, half) in zip(step.policy, perturbed_action, self._ranges, strict=True):
+        for value, perturbed_value, (centre, half_range) in zip(
+            step.policy, perturbed_action, self._ranges, strict=True
+        ):
             if not (isfinite(value) and isfinite(perturbed_value)):
                 return None
-            requested, changed = (value - centre) / half, (perturbed_value - centre) / half
-            deviation.append(min(max(changed, -1.0), 1.0) - min(max(requested, -1.0), 1.0))
+            normalised_policy, normalised_perturbed = (
+                (value - centre) / half_range,
+                (perturbed_value - centre) / half_range,
+            )
+            deviation.append(min(max(normalised_perturbed, -1.0), 1.0) - min(max(normalised_policy, -1.0), 1.0))
         if self._explorer is not None:
             self._explorer.record_deviation(deviation)
         return deviation

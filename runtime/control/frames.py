@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from onrig.hw.intake import frames_between, is_before
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession, RequestRefused
-from onrig.runtime.control.outside import AT_ONCE, GENTLY
+from onrig.runtime.control.outside import GRACEFUL_STOP, IMMEDIATE_STOP
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.stamps import DeviceStamps, HostStamps, Stamps
 from onrig.runtime.record import Miss, Step
@@ -24,25 +24,25 @@ from onrig.runtime.shm.board import Board, Word
 
 
 def attribute_miss(
-    missed: int, expected_ns: int, busy_until_ns: int, busy_cpu_ns: int, period_ns: int, overtaken: int
+    n_missed: int, expected_ns: int, busy_until_ns: int, busy_cpu_ns: int, period_ns: int, n_overtaken: int
 ) -> Miss:
-    """Return why the ``missed`` frames before the current one were not answered.
+    """Return why the ``n_missed`` frames before the current one were not answered.
 
     expected_ns: due time of the first missed frame; busy_until_ns: end of the loop's own work before it; busy_cpu_ns:
-    CPU time of the loop since the previous frame; overtaken: missed frames that did arrive but remained unread until a
-    newer one arrived.  For its own work to overtake a frame, the loop needs more than a period of CPU time: the work
+    CPU time of the loop since the previous frame; n_overtaken: missed frames that did arrive but remained unread until
+    a newer one arrived.  For its own work to overtake a frame, the loop needs more than a period of CPU time: the work
     starts with the previous frame, or (a rehearsal) just before the overtaken frame, and lasts until the next one.
     With less CPU time than that, the loop was preempted.
     """
-    if missed <= 0:
+    if n_missed <= 0:
         return Miss.NONE
-    if overtaken == 0:
+    if n_overtaken == 0:
         return Miss.LINK
     return Miss.PROGRAM if busy_until_ns > expected_ns and busy_cpu_ns > period_ns else Miss.HOST
 
 
 _PERIOD_DIVISOR: Final = 2
-_USUAL_MULTIPLE: Final = 4
+_MEAN_WORK_MULTIPLE: Final = 4
 _AVERAGING_TICKS: Final = 64
 
 
@@ -54,14 +54,16 @@ class SlackGate:
 
     def __init__(self, period_ns: int) -> None:
         self._max_work_ns = period_ns / _PERIOD_DIVISOR
-        self._usual_ns = 0.0
+        self._mean_work_ns = 0.0
 
     def allows_work_after(self, work_ns: int) -> bool:
         """Record the duration of a tick's work; return whether deferred work may follow."""
-        usual_ns = self._usual_ns or float(work_ns)
+        mean_work_ns = self._mean_work_ns or float(work_ns)
         # Clipped, so that a stall of one second does not make the next stalls appear usual.
-        self._usual_ns = usual_ns + (min(work_ns, _USUAL_MULTIPLE * usual_ns) - usual_ns) / _AVERAGING_TICKS
-        return work_ns < min(self._max_work_ns, _USUAL_MULTIPLE * usual_ns)
+        self._mean_work_ns = (
+            mean_work_ns + (min(work_ns, _MEAN_WORK_MULTIPLE * mean_work_ns) - mean_work_ns) / _AVERAGING_TICKS
+        )
+        return work_ns < min(self._max_work_ns, _MEAN_WORK_MULTIPLE * mean_work_ns)
 
 
 _MIN_LINK_SILENCE_NS: Final = 1_000_000_000
@@ -169,7 +171,7 @@ class FrameSource:
         self._n_missed = 0
         self._last_received_ns = 0
         self._n_overtaken = 0
-        self._cpu_ns = self._cpu_before_ns = 0
+        self._cpu_ns = self._previous_cpu_ns = 0
         self.is_punctual = False
         """Whether the last frame arrived on time, so that the next one is a complete period away."""
         self.busy_until_ns = 0
@@ -178,7 +180,7 @@ class FrameSource:
     def begin(self) -> None:
         """Start an episode: the next frame has no predecessor."""
         self._last_received_ns = 0
-        self._cpu_ns = self._cpu_before_ns = time.thread_time_ns()
+        self._cpu_ns = self._previous_cpu_ns = time.thread_time_ns()
         hello = self._session.hello
         if hello is not None and hello is not self._hello:  # reconnected: the device's clock may have restarted
             self._hello = hello
@@ -191,12 +193,12 @@ class FrameSource:
         or to fade out while the device has been silent for its lease.
         """
         session, timeouts = self._session, self._timeouts
-        start = time.monotonic_ns()
+        start_ns = time.monotonic_ns()
         counters = session.counters
         skipped, not_advancing, bytes_dropped = counters.skipped, counters.not_advancing, counters.bytes_dropped
         state: State | None = None
         due_ns = self._last_received_ns + self._period_ns
-        rehearsal_ns = due_ns - self._lead_ns if timeouts.has_rehearsals and start < due_ns - self._lead_ns else 0
+        rehearsal_ns = due_ns - self._lead_ns if timeouts.has_rehearsals and start_ns < due_ns - self._lead_ns else 0
         while state is None:
             now_ns = time.monotonic_ns()
             if rehearsal_ns and now_ns >= rehearsal_ns:
@@ -209,12 +211,12 @@ class FrameSource:
             state = session.wait_state(min(deadline_ns, rehearsal_ns) if rehearsal_ns else deadline_ns)
             if state is not None or (rehearsal_ns and time.monotonic_ns() >= rehearsal_ns):
                 continue
-            silent_ns, stop = time.monotonic_ns() - start, self._stop()
-            if stop >= AT_ONCE or (stop == GENTLY and silent_ns >= timeouts.fade_silence_ns):
+            silence_ns, stop = time.monotonic_ns() - start_ns, self._stop()
+            if stop >= IMMEDIATE_STOP or (stop == GRACEFUL_STOP and silence_ns >= timeouts.fade_silence_ns):
                 raise Stopped
             if session.has_rebooted:
                 break
-            if silent_ns > timeouts.silence_ns:
+            if silence_ns > timeouts.silence_ns:
                 name = FaultName.LINK_SILENT
                 if counters.not_advancing > not_advancing:
                     name = FaultName.LINK_FROZEN
@@ -226,8 +228,10 @@ class FrameSource:
         if session.has_rebooted or state is None:  # the hello takes precedence over any frames received with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._n_overtaken = counters.skipped - skipped
-        received_ns, last_ns = session.received_ns, self._last_received_ns
-        self.is_punctual = last_ns > 0 and received_ns - last_ns - self._period_ns < _PUNCTUAL_TOLERANCE_NS
+        received_ns, last_received_ns = session.received_ns, self._last_received_ns
+        self.is_punctual = (
+            last_received_ns > 0 and received_ns - last_received_ns - self._period_ns < _PUNCTUAL_TOLERANCE_NS
+        )
         self._last_received_ns = received_ns
         return state
 
@@ -235,22 +239,22 @@ class FrameSource:
         """Record the end of the loop's work for the last frame."""
         self.busy_until_ns = time.monotonic_ns()
         # After the tick, because reading the CPU clock is a system call.
-        self._cpu_before_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
+        self._previous_cpu_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
 
     def record_times(self, step: Step, state: State, previous: Step | None) -> None:
         """Record the times of the last frame from ``next``, and the frames missed since ``previous``."""
         self.stamps.stamp(step, state, self._last_received_ns)
         if previous is None:
             return
-        missed = frames_between(state.frame, previous.frame) - 1
-        if missed > 0:
+        n_missed = frames_between(state.frame, previous.frame) - 1
+        if n_missed > 0:
             expected_ns = previous.t_receive_ns + self._period_ns
-            step.missed = min(missed, _MAX_MISSED)
-            busy_cpu_ns = time.thread_time_ns() - self._cpu_before_ns
+            step.missed = min(n_missed, _MAX_MISSED)
+            busy_cpu_ns = time.thread_time_ns() - self._previous_cpu_ns
             step.miss = attribute_miss(
-                missed, expected_ns, self.busy_until_ns, busy_cpu_ns, self._period_ns, self._n_overtaken
+                n_missed, expected_ns, self.busy_until_ns, busy_cpu_ns, self._period_ns, self._n_overtaken
             )
-            self._n_missed += missed
+            self._n_missed += n_missed
             self._board[Word.MISSED] = self._n_missed
 
 
@@ -268,8 +272,8 @@ def latched_frame(session: DeviceSession, request_frame: Callable[[], None], per
     previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
     with contextlib.suppress(RequestRefused):  # in lockstep, from a device that cannot reset
         request_frame()
-    limit_ns = time.monotonic_ns() + max(round(_MIN_FRAME_WAIT_S * 1e9), _MIN_FRAME_WAIT_PERIODS * period_ns)
-    while (state := session.wait_state(limit_ns)) is not None:
+    deadline_ns = time.monotonic_ns() + max(round(_MIN_FRAME_WAIT_S * 1e9), _MIN_FRAME_WAIT_PERIODS * period_ns)
+    while (state := session.wait_state(deadline_ns)) is not None:
         if is_faulted(state):
             return state
         if previous is None or is_before(previous, state.frame):

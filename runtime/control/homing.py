@@ -57,7 +57,7 @@ class Homing:
         ``prepare`` is called before each further reset, and pauses if a budget is spent.  Recovers from faults if
         possible.  Raises Halted if that fails or if resets alone repeatedly exhaust a budget.  Raises Stopped.
         """
-        n_exhausted = 0
+        n_exhausted_resets = 0
         self._reset.set_start(start)
         while True:
             self._arming.begin_episode()
@@ -66,8 +66,8 @@ class Homing:
                 self._arming.recover()
             pause = self._explorer.pause_due
             if pause is not None:
-                n_exhausted += 1
-                if n_exhausted == _MAX_EXHAUSTED_RESETS:
+                n_exhausted_resets += 1
+                if n_exhausted_resets == _MAX_EXHAUSTED_RESETS:
                     detail = (
                         f"{_MAX_EXHAUSTED_RESETS} consecutive resets exhausted a budget: {pause.cause}; {pause.hint}"
                     )
@@ -83,29 +83,29 @@ class Homing:
         tick.begin(episode, Kind.RESET, [])
         frames.begin()
         reset.begin()
-        answer_to = begin_episode(tick, reset_action_source(reset))
+        respond = begin_episode(tick, reset_action_source(reset))
         step: Step | None = None
         while True:
             if self._arming.is_stop_requested:
                 raise Stopped
             state = frames.next() if step is not None else first_frame(frames.next)
             received_ns = session.received_ns
-            answer = answer_to(state)
-            step = answer.step
-            if not answer.is_over:
+            response = respond(state)
+            step = response.step
+            if not response.is_over:
                 self._board[Word.ANSWERED_NS] = received_ns
-                session.send_command(state.frame, answer.command)
+                session.send_command(state.frame, response.command)
                 step.t_send_ns = time.monotonic_ns()
                 step.tick_ns = step.t_send_ns - received_ns
                 self._board[Word.TICK] = step.tick + 1
                 frames.on_tick_end()
-            frames.record_times(step, state, answer.completed)
-            if answer.completed is not None:
-                self._push(answer.completed)
-            if reset.progress is Progress.DRIVING and not answer.is_over:
+            frames.record_times(step, state, response.completed)
+            if response.completed is not None:
+                self._push(response.completed)
+            if reset.progress is Progress.DRIVING and not response.is_over:
                 continue
             self._push(step)
-            if answer.is_over:
+            if response.is_over:
                 self._arming.fault(state, tick.contradiction)
                 return False
             if reset.progress is Progress.REACHED:

@@ -17,7 +17,7 @@ from onrig.hw.transport import LineClosed, LinkError
 from onrig.runtime.control.actor import Actor, PolicyActor, TrainerActor
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.connection import Reconnection
-from onrig.runtime.control.episode import Answer, begin_episode
+from onrig.runtime.control.episode import Response, begin_episode
 from onrig.runtime.control.frames import FrameSource, SlackGate, Stopped, first_frame
 from onrig.runtime.control.homing import Homing
 from onrig.runtime.control.loop_state import LoopState, SharedMemory, StoredPosition, load_stored_session
@@ -54,13 +54,13 @@ class ControlLoop:
         self,
         config: RunConfig,
         session: DeviceSession,
-        shared: SharedMemory,
+        shared_memory: SharedMemory,
         switch: PolicySwitch,
         requests: Requests,
         reconnection: Reconnection | None = None,
     ) -> None:
         """``session``: session of a connected device."""
-        ring, board, kept_state, trainer = shared
+        ring, board, kept_state, trainer, images = shared_memory
         hello = session.hello
         assert hello is not None, "connect first"
         self._config, self._session, self._board, self._switch = config, session, board, switch
@@ -70,7 +70,7 @@ class ControlLoop:
         self._slack = SlackGate(self._period_ns)
         self._explorer = Explorer(config)
         self._back_off = 1.0
-        self._tick = Tick(config, self._explorer, self._pace.clock)
+        self._tick = Tick(config, self._explorer, self._pace.clock, images)
         self._rehearsal = Rehearsal(config, switch)
         self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stop)
         self.arming = arming = Arming(config, session, board, requests, self._pace, reconnection)
@@ -81,8 +81,8 @@ class ControlLoop:
                 reset, self._explorer, session, self._tick, self._frames, arming, board, self._pace.push
             )
         self._is_falling_back = False
-        swaps = self._pace.overlaps_learning and not self._explorer.perturbs_weights
-        self._actor: Actor = PolicyActor(switch, self._tick, board, swaps=swaps)
+        swaps_policies = self._pace.overlaps_learning and not self._explorer.perturbs_weights
+        self._actor: Actor = PolicyActor(switch, self._tick, board, swaps_policies=swaps_policies)
         if trainer is not None:
             self._actor = TrainerActor(config, trainer, self._tick, requests, board)
         self._preparation = Preparation(config, board, arming, self._explorer, switch, self._store_position)
@@ -136,8 +136,8 @@ class ControlLoop:
     def _evaluate(self, episode: int) -> None:
         """Run the evaluation after a training episode, if one is due."""
         self._await_barrier(episode)
-        every = self._config.evaluate_every
-        if every and episode % every == 0:
+        interval = self._config.evaluate_every
+        if interval and episode % interval == 0:
             self._run_episode(episode, Kind.EVAL)
 
     def _restore_position(self, start: LoopState, policies: Path) -> None:
@@ -156,7 +156,7 @@ class ControlLoop:
 
     def _store_position(self) -> None:
         """Store the loop's position, from which a run resumes after a crash."""
-        self._position.keep(self._tick.count, self._explorer.state(), self._switch.state())
+        self._position.write(self._tick.count, self._explorer.state(), self._switch.state())
 
     def _warm_up(self) -> None:
         """Execute all code of a tick before the first one."""
@@ -175,20 +175,22 @@ class ControlLoop:
     def _begin(self, episode: int, kind: Kind) -> None:
         """Bring the device to the start of an episode, armed; pause first if a pause is due."""
         signal = self._explorer.signal(kind, episode)
-        seed, before = self._next_seed()
+        seed, offset = self._next_seed()
         try:
             self._tick.prepare(episode, kind)
         except TargetFailed as error:
             self.arming.handle(Event.TRIP, FaultName.TICK_CODE_FAILED, str(error))
             raise Halted(FaultName.TICK_CODE_FAILED, str(error)) from error
-        start_seed = device_seed(seed, PLANT_ROLES[kind], episode - before)
+        start_seed = device_seed(seed, PLANT_ROLES[kind], episode - offset)
         prepare = self._preparation.prepare
-        prepare(kind, episode, keep=True)
+        prepare(kind, episode, stores_position=True)
         if self._homing is not None:
             # Its records have the index of the previous training episode, because the next one has not begun.
-            last = episode - (kind is Kind.TRAIN)
+            recorded_episode = episode - (kind is Kind.TRAIN)
             start = draw_start(self._config.task.all_starts, start_seed)
-            self._homing.home(last, start, lambda: prepare(kind, episode, keep=self._pace.overlaps_learning))
+            self._homing.home(
+                recorded_episode, start, lambda: prepare(kind, episode, stores_position=self._pace.overlaps_learning)
+            )
         # From here on the device is armed, so nothing may take as long as a period.
         self._explorer.begin_episode(kind, episode)
         if self._homing is None:
@@ -213,27 +215,27 @@ class ControlLoop:
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
         """Run an episode; repeat it once if the connection closed before its first frame."""
-        frames, answer = self._frames, None
-        while answer is None:
+        frames, response = self._frames, None
+        while response is None:
             try:
                 self._begin(episode, kind)
                 frames.begin()
-                act, ends, fade = self._actor.act, self._actor.is_over, self.arming.fade
-                answer_to = begin_episode(self._tick, act, ends=ends, fade=fade, clock=time.monotonic_ns)
-                while answer is None or not answer.is_over:
+                act, has_ended, fade = self._actor.act, self._actor.is_over, self.arming.fade
+                respond = begin_episode(self._tick, act, has_ended=has_ended, fade=fade, clock=time.monotonic_ns)
+                while response is None or not response.is_over:
                     if self._requests.stop and self.arming.advance_stop():
                         raise Stopped
-                    state = frames.next() if answer is not None else first_frame(frames.next)
-                    answer = answer_to(state)
-                    if answer.is_over:
-                        self._close(state, answer)
+                    state = frames.next() if response is not None else first_frame(frames.next)
+                    response = respond(state)
+                    if response.is_over:
+                        self._close(state, response)
                     else:
-                        self._send(state, answer)
+                        self._send(state, response)
                 self._finish(episode, kind)
                 self._conclude(state)
             except LineClosed as error:
-                if answer is not None and not answer.is_over and self.arming.can_reconnect:
-                    self._close_cut_off(answer.step)
+                if response is not None and not response.is_over and self.arming.can_reconnect:
+                    self._close_interrupted(response.step)
                     self._finish(episode, kind)
                 self.arming.reconnect(error)
 
@@ -249,65 +251,65 @@ class ControlLoop:
         self._position.last_completed = (episode, kind is Kind.EVAL)
         self._store_position()
 
-    def _send(self, state: State, answer: Answer) -> None:
+    def _send(self, state: State, response: Response) -> None:
         """Send the command; then write the completed record, and use the slack of the period."""
-        session, board, frames, step = self._session, self._board, self._frames, answer.step
+        session, board, frames, step = self._session, self._board, self._frames, response.step
         t0 = session.received_ns
-        t1, t2, t3, t4, t5 = answer.times_ns
+        t1, t2, t3, t4, t5 = response.times_ns
         board[_ANSWERED_NS] = t0
-        self._send_command(state, answer)
+        self._send_command(state, response)
         t6 = time.monotonic_ns()
         step.t_send_ns = t6
-        frames.record_times(step, state, answer.completed)
+        frames.record_times(step, state, response.completed)
         if step.rule.falls_back is not self._is_falling_back:
             self._is_falling_back = not self._is_falling_back
             event = Event.SHIELD_ACTS if self._is_falling_back else Event.SHIELD_RELEASES
             self.arming.handle(event, detail=step.rule.name)
-        if answer.completed is not None:
-            self._pace.push(answer.completed)
+        if response.completed is not None:
+            self._pace.push(response.completed)
         board[_TICK] = step.tick + 1
         t7 = time.monotonic_ns()
         step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
         step.tick_ns = t7 - t0
         if self._switch.record_tick(step.rule, t3 - t2):
-            self._rolled_back(step.policy_id)
+            self._on_rollback(step.policy_id)
         if self._pace.overlaps_learning:
             if self._slack.allows_work_after(t7 - t1) and frames.is_punctual:
                 self.arming.reports.send(1)
                 self._switch.prepare_until(t0 + self._period_ns)
             frames.on_tick_end()
 
-    def _send_command(self, state: State, answer: Answer) -> None:
+    def _send_command(self, state: State, response: Response) -> None:
         try:
-            self._session.send_command(state.frame, answer.command)
+            self._session.send_command(state.frame, response.command)
         except LineClosed:  # raised again by the next read or request, after this tick has been recorded
             if not self.arming.can_reconnect:
                 raise
 
-    def _close_cut_off(self, step: Step) -> None:
+    def _close_interrupted(self, step: Step) -> None:
         """Close the episode with the step that was in progress when the connection closed."""
         step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
         self._pace.push(step)
         self._actor.on_episode_end(step, None)
         self._board[Word.ROWS] += 1
 
-    def _close(self, state: State, answer: Answer) -> None:
+    def _close(self, state: State, response: Response) -> None:
         """Send the safe command and write the episode's last records."""
-        session, frames, step = self._session, self._frames, answer.step
+        session, frames, step = self._session, self._frames, response.step
         received_ns = session.received_ns
         self._board[Word.ANSWERED_NS] = received_ns
-        self._send_command(state, answer)
+        self._send_command(state, response)
         # In lockstep an armed device completes one more period with this command.
         last_period_us = self._config.period_us if state.status & Status.ARMED else 0
         self._position.device_us = frames.stamps.resumed_at_us + state.t_us + last_period_us
-        frames.record_times(step, state, answer.completed)
-        if answer.completed is not None:
-            self._pace.push(answer.completed)
+        frames.record_times(step, state, response.completed)
+        if response.completed is not None:
+            self._pace.push(response.completed)
         if step.flags & Flag.NO_ACTION:
             self._flag_rollback(step)
             step.tick_ns = time.monotonic_ns() - received_ns
             self._pace.push(step)
-            self._actor.on_episode_end(step, answer.completed)
+            self._actor.on_episode_end(step, response.completed)
             self._board[Word.ROWS] += 1
 
     def _conclude(self, state: State) -> None:
@@ -322,7 +324,7 @@ class ControlLoop:
             if arming.state is RunState.DISCONNECTED:  # the run ended during the fade
                 raise Stopped
 
-    def _rolled_back(self, policy_id: int) -> None:
+    def _on_rollback(self, policy_id: int) -> None:
         """Report a rollback: the predecessor acts from the next tick on; this tick's command has passed the shield."""
         self._board[Word.ROLLED_BACK] = policy_id + 1
         self._board[Word.POLICY] = self._switch.policy_id

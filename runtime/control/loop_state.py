@@ -14,6 +14,7 @@ from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.shm.board import Board
 from onrig.runtime.shm.exchange import LoopSide
+from onrig.runtime.shm.images import ImageSource
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES, Latest
 from onrig.runtime.shm.ring import RingWriter
 
@@ -27,6 +28,8 @@ class SharedMemory(NamedTuple):
     """Storage of the position between episodes."""
     trainer: LoopSide | None = None
     """Exchange with the trainer that acts; None if policies act."""
+    images: ImageSource | None = None
+    """Images of the cameras; None without cameras."""
 
 
 class LoopState(msgspec.Struct, frozen=True):
@@ -80,15 +83,15 @@ class StoredPosition:
     def set_seed(self, seed_and_offset: tuple[int, int]) -> None:
         """Record a seed set by a trainer."""
         if self.seed_and_offset is not UNSET:
-            before = () if self.earlier_seeds is UNSET else self.earlier_seeds
-            self.earlier_seeds = (*before, self.seed_and_offset)[-_MAX_EARLIER_SEEDS:]
+            earlier_seeds = () if self.earlier_seeds is UNSET else self.earlier_seeds
+            self.earlier_seeds = (*earlier_seeds, self.seed_and_offset)[-_MAX_EARLIER_SEEDS:]
         self.seed_and_offset = seed_and_offset
 
-    def keep(self, tick: int, explorer: dict[str, float], switch: SwitchState) -> None:
+    def write(self, tick: int, explorer: dict[str, float], switch: SwitchState) -> None:
         """Store the position; arguments as in LoopState."""
         if self.store is not None and self.last_completed is not None:
-            numbered = self.seed_and_offset, self.earlier_seeds
-            state = LoopState(*self.last_completed, tick, self.device_us, explorer, switch, *numbered)
+            seeds = self.seed_and_offset, self.earlier_seeds
+            state = LoopState(*self.last_completed, tick, self.device_us, explorer, switch, *seeds)
             self.store.put(encode_state(state))
 
 

@@ -40,6 +40,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.exchange import LoopSide
 from onrig.runtime.shm.frame_log import frame_tap
+from onrig.runtime.shm.images import ImageReader
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment
@@ -73,8 +74,12 @@ def _run_loop(config: RunConfig, port: str, run_folder: Path, shm: Path, layout:
             freeze_collector()
         reconnection = Reconnection(config, session, requests, line.address, line.open)
         trainer = None if config.actor is UNSET else LoopSide(shm, layout)
-        shared = SharedMemory(ring, board, kept_state, trainer)
-        loop = ControlLoop(config, session, shared, switch, requests, reconnection)
+        images = None
+        if config.cameras:
+            clock = None if hello.time_scale == 0.0 else time.monotonic_ns
+            images = ImageReader(shm, config.cameras, clock, hello.time_scale)
+        shared_memory = SharedMemory(ring, board, kept_state, trainer, images)
+        loop = ControlLoop(config, session, shared_memory, switch, requests, reconnection)
         if hello.time_scale != 0.0:
             collapse_pages()
         try:
@@ -89,6 +94,8 @@ def _run_loop(config: RunConfig, port: str, run_folder: Path, shm: Path, layout:
         finally:
             board[Word.ENDED] = 1
             counters = dataclasses.asdict(session.counters)
+            if images is not None:
+                report(_SOURCE, "event", images.describe())
             report(_SOURCE, "event", "link counters", policy_swaps=switch.n_swaps, **counters)
     finally:
         session.close()

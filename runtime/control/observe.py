@@ -9,18 +9,20 @@ from typing import Final
 from onrig.hw.intake import frames_between
 from onrig.hw.messages import State
 from onrig.hw.rig import Rig, targets_of
-from onrig.runtime.inputs import TransformGuard, build_composition
+from onrig.runtime.images import ImageValues
+from onrig.runtime.inputs import TransformGuard, build_composition, build_image_composition
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.images import BlankImages, ImageSource
 from onrig.runtime.tracking import EpisodeTargets
 
 CountsToSi = Callable[[Sequence[int]], tuple[float, ...]]
-_TURN: Final = 2 * pi
+_TWO_PI: Final = 2 * pi
 
 
 def wrap_angle(angle: float) -> float:
     """Wrap an angle in rad into [-pi, pi)."""
-    return (angle + pi) % _TURN - pi
+    return (angle + pi) % _TWO_PI - pi
 
 
 class _Derivative:
@@ -29,7 +31,7 @@ class _Derivative:
     def __init__(self, sensor: int, wrap: bool, period_s: float, cutoff_hz: float) -> None:
         self.sensor, self.wrap, self.period_s = sensor, wrap, period_s
         # Discretised exactly for a constant input over a period; 1 means no filtering.
-        self.gain = 1.0 if cutoff_hz <= 0 else 1.0 - 2.718281828459045 ** (-_TURN * cutoff_hz * period_s)
+        self.gain = 1.0 if cutoff_hz <= 0 else 1.0 - 2.718281828459045 ** (-_TWO_PI * cutoff_hz * period_s)
         self.reset()
 
     def reset(self) -> None:
@@ -55,16 +57,16 @@ class Observer:
     def __init__(self, rig: Rig, period_s: float) -> None:
         index = {s.name: i for i, s in enumerate(rig.sensors)}
         self._scales = tuple((s.resolution, s.wrap) for s in rig.sensors)
-        self._direct: list[int] = []
+        self._direct_indices: list[int] = []
         self._derivatives: list[_Derivative | None] = []
         for o in rig.observations:
             source = index[o.derivative_of or o.sensor or o.name]
-            self._direct.append(source)
+            self._direct_indices.append(source)
             wrap = rig.sensors[source].wrap
             self._derivatives.append(
                 _Derivative(source, wrap, period_s, o.cutoff_hz) if o.derivative_of is not None else None
             )
-        self._sources = tuple(zip(self._direct, self._derivatives, strict=True))
+        self._sources = tuple(zip(self._direct_indices, self._derivatives, strict=True))
         self._has_no_derivatives = not any(self._derivatives)
 
     def reset(self) -> None:
@@ -78,9 +80,9 @@ class Observer:
         readings = []
         for count, (resolution, wrap) in zip(counts, self._scales, strict=True):
             reading = count * resolution
-            readings.append((reading + pi) % _TURN - pi if wrap else reading)
+            readings.append((reading + pi) % _TWO_PI - pi if wrap else reading)
         if self._has_no_derivatives:
-            return tuple([readings[i] for i in self._direct])
+            return tuple([readings[i] for i in self._direct_indices])
         values = []
         for source, derivative in self._sources:
             reading = readings[source]
@@ -95,21 +97,21 @@ class ExtraSignals:
         """``steps`` per episode; ``to_si`` converts counts of the actuators."""
         rig = config.rig
         self._targets: Final = EpisodeTargets(config.task, rig, config.period_us, steps)
-        self._seed, self._before = config.seed, 0
+        self._seed, self._episode_offset = config.seed, 0
         self._to_si = to_si if rig.previous_command else None
         self.begin(Kind.RESET, 0)
 
-    def set_seed(self, seed: int, before: int) -> None:
-        """Draw targets with this seed from now on; episode ``before`` + 1 becomes the first of its numbering."""
-        self._seed, self._before = seed, before
+    def set_seed(self, seed: int, episode_offset: int) -> None:
+        """Draw targets with this seed from now on, numbering episodes from ``episode_offset`` + 1."""
+        self._seed, self._episode_offset = seed, episode_offset
 
     def prepare(self, kind: Kind, episode: int) -> None:
         """Draw the targets of an episode in advance, so that ``begin`` takes no time."""
-        self._targets.values_for_kind(self._seed, kind, episode - self._before)
+        self._targets.values_for_kind(self._seed, kind, episode - self._episode_offset)
 
     def begin(self, kind: Kind, episode: int) -> None:
         """Start an episode."""
-        self._target_values = self._targets.values_for_kind(self._seed, kind, episode - self._before)
+        self._target_values = self._targets.values_for_kind(self._seed, kind, episode - self._episode_offset)
         self._sample: int | None = None
 
     def next(self, in_force: Sequence[int], periods: int) -> tuple[float, ...]:
@@ -126,24 +128,35 @@ class ExtraSignals:
 
 def make_extra_signals(config: RunConfig, steps: int, to_si: CountsToSi) -> ExtraSignals | None:
     """Return the signals that a run appends; None if it appends none, so that its ticks spend no time on them."""
-    adds = config.rig.previous_command or targets_of(config.rig)
-    return ExtraSignals(config, steps, to_si) if adds else None
+    has_extra_signals = config.rig.previous_command or targets_of(config.rig)
+    return ExtraSignals(config, steps, to_si) if has_extra_signals else None
 
 
 class EpisodeObserver:
     """Observation and policy input of each frame of an episode, in order."""
 
-    def __init__(self, config: RunConfig, steps: int, to_si: CountsToSi, guard: TransformGuard) -> None:
-        """``steps`` per episode; ``to_si`` converts counts of the actuators; ``guard`` wraps third-party transforms."""
+    def __init__(
+        self,
+        config: RunConfig,
+        steps: int,
+        to_si: CountsToSi,
+        guard: TransformGuard,
+        images: ImageSource | None = None,
+    ) -> None:
+        """``steps`` per episode; ``to_si`` converts counts of the actuators; ``guard`` wraps third-party transforms;
+        ``images``: default black ones."""
         self._sensors: Final = Observer(config.rig, config.period_us * 1e-6)
         self._extra_signals: Final = make_extra_signals(config, steps, to_si)
-        self._composition: Final = build_composition(config.task.inputs, config.rig, guard)
+        inputs, rig = config.task.inputs, config.rig
+        self._image_composition: Final = build_image_composition(inputs, rig, guard)
+        self._composition: Final = None if self._image_composition else build_composition(inputs, rig, guard)
+        self._images: Final = images or BlankImages(config.cameras)
         self.begin(Kind.RESET, 0)
 
-    def set_seed(self, seed: int, before: int) -> None:
-        """Draw targets with this seed from now on; episode ``before`` + 1 becomes the first of its numbering."""
+    def set_seed(self, seed: int, episode_offset: int) -> None:
+        """Draw targets with this seed from now on, numbering episodes from ``episode_offset`` + 1."""
         if self._extra_signals is not None:
-            self._extra_signals.set_seed(seed, before)
+            self._extra_signals.set_seed(seed, episode_offset)
 
     def prepare(self, kind: Kind, episode: int) -> None:
         """Draw the targets of an episode in advance, so that ``begin`` takes no time."""
@@ -156,6 +169,7 @@ class EpisodeObserver:
         if self._extra_signals is not None:
             self._extra_signals.begin(kind, episode)
         self._recent_observations: list[tuple[float, ...]] = []
+        self._recent_images: list[tuple[ImageValues, ...]] = []
         self.last_frame = 0
         """Number of the latest frame; 0 before the first."""
         self.input: tuple[float, ...] = ()
@@ -171,4 +185,14 @@ class EpisodeObserver:
         if self._composition is not None:
             self._recent_observations = [observation, *self._recent_observations[: self._composition.history]]
             self.input = self._composition(self._recent_observations)
+        elif self._image_composition is not None:
+            n_previous = self._image_composition.history
+            self._recent_observations = [observation, *self._recent_observations[:n_previous]]
+            self._recent_images = [self._images.read(), *self._recent_images[:n_previous]]
+            self.input = self._image_composition(self._recent_observations, self._recent_images)
         return observation
+
+    @property
+    def image_failure(self) -> str:
+        """Why the images of the latest frame must not be used; empty if they may."""
+        return self._images.failure

@@ -18,8 +18,8 @@ from onrig.runtime.run_state.states import Transition, describe
 from onrig.runtime.shm.board import Board, Word
 
 _POLLS, _STOP = Word.POLLS, Word.STOP
-GENTLY: Final = 1
-AT_ONCE: Final = 2
+GRACEFUL_STOP: Final = 1
+IMMEDIATE_STOP: Final = 2
 
 
 class Requests:
@@ -33,11 +33,11 @@ class Requests:
 
     def signal(self) -> None:
         """Request a stop at once, after a signal to this process, which it receives only if its supervisor is gone."""
-        self._signals = AT_ONCE
+        self._signals = IMMEDIATE_STOP
 
     @property
     def stop(self) -> int:
-        """0, GENTLY or AT_ONCE; each read is also counted on the board as a heartbeat."""
+        """0, GRACEFUL_STOP or IMMEDIATE_STOP; each read is also counted on the board as a heartbeat."""
         board = self._board
         self._polls += 1
         board[_POLLS] = self._polls
@@ -157,19 +157,19 @@ class Confirmation:
             return False
         return frame is None or is_before(frame, self._safe_frame)
 
-    def wait(self, before: int | None, *, disarmed: bool) -> None:
-        """Read until a frame newer than ``before`` shows the outputs safe, or until no such frame can arrive any more.
+    def wait(self, frame: int | None, *, disarmed: bool) -> None:
+        """Read until a frame newer than ``frame`` shows the outputs safe, or until no such frame can arrive any more.
 
         ``disarmed``: whether the device acknowledged DISARM; otherwise only the end of its lease makes it safe.
         """
         session = self._session
-        limit_ns = time.monotonic_ns() + round(
+        deadline_ns = time.monotonic_ns() + round(
             max(_MIN_CONFIRMATION_S if disarmed else _LEASE_END_TIMEOUT_S, self._confirmation_s) * 1e9
         )
         state = session.wait_state(0)  # received during the request; may report an expired lease
         if state is not None:
             self.process(state)
-        while not self.is_confirmed_after(before) and time.monotonic_ns() < limit_ns:
-            state = session.wait_state(limit_ns)
+        while not self.is_confirmed_after(frame) and time.monotonic_ns() < deadline_ns:
+            state = session.wait_state(deadline_ns)
             if state is not None:
                 self.process(state)

@@ -68,16 +68,16 @@ class SwitchState(msgspec.Struct, frozen=True):
 class PolicySwitch:
     """Acting policy, its predecessors, and the policy in preparation.
 
-    ``terms``: the probation of every policy; None disables rollback.
+    ``limits``: probation limits of every policy; None disables rollback.
     """
 
-    def __init__(self, slot: PolicySlot, terms: ProbationLimits | None = None) -> None:
-        self._slot, self._terms = slot, terms
-        self._seen_version = 0
-        self._fetched: SlotPolicy | None = None
-        self._parsed: OnnxModel | None = None
-        self._built: PolicySession | None = None
-        self._ready: tuple[int, PolicySession] | None = None
+    def __init__(self, slot: PolicySlot, limits: ProbationLimits | None = None) -> None:
+        self._slot, self._limits = slot, limits
+        self._last_version = 0
+        self._fetched_policy: SlotPolicy | None = None
+        self._parsed_model: OnnxModel | None = None
+        self._built_session: PolicySession | None = None
+        self._ready_policy: tuple[int, PolicySession] | None = None
         self._build_ns, self._largest_bytes = _INITIAL_BUILD_NS, _INITIAL_BUILD_BYTES
         self._tenure = Tenure(None, None)
         self._predecessors: list[_SeatedPolicy] = []
@@ -110,12 +110,12 @@ class PolicySwitch:
     @property
     def _progress(self) -> tuple[bool, ...]:
         """Completed steps of the preparation."""
-        return self._fetched is not None, self._parsed is not None, self._built is not None
+        return self._fetched_policy is not None, self._parsed_model is not None, self._built_session is not None
 
     def prepare(self, slack_ns: int) -> None:
         """Do the next preparation step if ``slack_ns`` is certain to suffice."""
-        if self._fetched is None:
-            if self._slot.version == self._seen_version or self._ready is not None:
+        if self._fetched_policy is None:
+            if self._slot.version == self._last_version or self._ready_policy is not None:
                 self._keep_warm(slack_ns)
                 return
             if slack_ns < _COPY_OVERHEAD_NS + _COPY_NS_PER_BYTE * self._slot.newest_bytes:
@@ -123,17 +123,17 @@ class PolicySwitch:
             slot_policy = self._slot.take()
             if slot_policy is None:
                 return
-            self._seen_version = slot_policy.version
+            self._last_version = slot_policy.version
             if slot_policy.policy_id in self._failed_ids:
                 self.n_refused += 1
             else:
-                self._fetched = slot_policy
+                self._fetched_policy = slot_policy
             return
-        if self._built is None:
-            more_ns = _BUILD_NS_PER_BYTE * max(0, len(self._fetched.model) - self._largest_bytes)
-            if slack_ns < _SLACK_MARGIN * (self._build_ns + more_ns):
+        if self._built_session is None:
+            extra_ns = _BUILD_NS_PER_BYTE * max(0, len(self._fetched_policy.model) - self._largest_bytes)
+            if slack_ns < _SLACK_MARGIN * (self._build_ns + extra_ns):
                 return
-            if self._fetched.is_native and self._parsed is None:
+            if self._fetched_policy.is_native and self._parsed_model is None:
                 self._parse()
             else:
                 self._build()
@@ -148,49 +148,51 @@ class PolicySwitch:
 
     def _parse(self) -> None:
         """Parse the model, a separate step because it takes as long as building the session."""
-        if self._fetched is not None:
-            with self._timed_step(self._fetched):
-                self._parsed = read_model(self._fetched.model)
+        if self._fetched_policy is not None:
+            with self._timed_step(self._fetched_policy):
+                self._parsed_model = read_model(self._fetched_policy.model)
 
     def _build(self) -> None:
-        if self._fetched is not None:
-            with self._timed_step(self._fetched):
-                self._built = PolicySession(self._fetched.model, native=self._fetched.is_native, parsed=self._parsed)
+        if self._fetched_policy is not None:
+            with self._timed_step(self._fetched_policy):
+                self._built_session = PolicySession(
+                    self._fetched_policy.model, native=self._fetched_policy.is_native, parsed_model=self._parsed_model
+                )
 
     @contextlib.contextmanager
     def _timed_step(self, fetched: SlotPolicy) -> Iterator[None]:
-        start = time.monotonic_ns()
+        start_ns = time.monotonic_ns()
         try:
             yield
         except Exception:  # it was admitted, so the machine is at fault: keep the current policy
-            self._fetched = self._parsed = None
+            self._fetched_policy = self._parsed_model = None
             self.n_refused += 1
         # The slowest step, decaying, so that a single stall does not block swaps for ever.
-        self._build_ns = max(time.monotonic_ns() - start, int(0.9 * self._build_ns))
+        self._build_ns = max(time.monotonic_ns() - start_ns, int(0.9 * self._build_ns))
         self._largest_bytes = max(self._largest_bytes, len(fetched.model))
 
-    def time_builds(self, times: int = 5) -> None:
+    def time_builds(self, repetitions: int = 5) -> None:
         """Measure the median duration of the slowest build step before the loop starts, for later estimates."""
         if self.active is None:
             return
         model, native = self.active.model, self.active.native
         durations = []
-        for _ in range(times):
-            start = time.monotonic_ns()
-            parsed = read_model(model) if native else None
-            between = time.monotonic_ns()
-            PolicySession(model, native=native, parsed=parsed)
-            durations.append(max(between - start, time.monotonic_ns() - between))
-        self._build_ns = sorted(durations)[times // 2]
+        for _ in range(repetitions):
+            start_ns = time.monotonic_ns()
+            parsed_model = read_model(model) if native else None
+            parsed_ns = time.monotonic_ns()
+            PolicySession(model, native=native, parsed_model=parsed_model)
+            durations.append(max(parsed_ns - start_ns, time.monotonic_ns() - parsed_ns))
+        self._build_ns = sorted(durations)[repetitions // 2]
 
     def _warm_up(self) -> None:
-        if self._built is not None and self._fetched is not None:
+        if self._built_session is not None and self._fetched_policy is not None:
             try:
-                self._built.warm_up(3)
-                self._ready = (self._fetched.policy_id, self._built)
+                self._built_session.warm_up(3)
+                self._ready_policy = (self._fetched_policy.policy_id, self._built_session)
             except Exception:  # same as in _build
                 self.n_refused += 1
-        self._fetched = self._parsed = self._built = None
+        self._fetched_policy = self._parsed_model = self._built_session = None
 
     def swap(self) -> bool:
         """At a tick edge, activate the prepared policy; return True if there was one.
@@ -198,64 +200,66 @@ class PolicySwitch:
         The first tick after a rollback always belongs to the predecessor.  A recurrent policy waits for the start of an
         episode (``install_newest``), where its state begins.
         """
-        if self._ready is None or self._has_rolled_back or self._ready[1].hidden is not None:
+        if self._ready_policy is None or self._has_rolled_back or self._ready_policy[1].hidden is not None:
             return False
-        self._install(*self._ready)
+        self._install(*self._ready_policy)
         return True
 
     def _install(self, policy_id: int, session: PolicySession) -> None:
         previous_tenure = self._tenure
         if self.active is not None and (
-            previous_tenure.ticks or self._terms is None
+            previous_tenure.ticks or self._limits is None
         ):  # one that never acted is not a fallback
-            if self._terms is None or previous_tenure.has_passed:
+            if self._limits is None or previous_tenure.has_passed:
                 self._predecessors.clear()
             self._predecessors.append(_SeatedPolicy(self.policy_id, self.active, previous_tenure))
             if len(self._predecessors) > _MAX_PREDECESSORS:
                 del self._predecessors[1]
         self.policy_id, self.active = policy_id, session
-        self._tenure = Tenure(self._terms, self._predecessors[-1].tenure.fallback_share if self._predecessors else None)
-        self._ready = None
+        self._tenure = Tenure(
+            self._limits, self._predecessors[-1].tenure.fallback_fraction if self._predecessors else None
+        )
+        self._ready_policy = None
         self.n_swaps += 1
 
     def install_newest(self) -> None:
         """Install the newest policy of the slot, between episodes and without a time limit."""
         while True:
-            if self._ready is not None:  # may be older than the one in the slot, which it would block
-                self._install(*self._ready)
-            if self._fetched is None and self._slot.version == self._seen_version:
+            if self._ready_policy is not None:  # may be older than the one in the slot, which it would block
+                self._install(*self._ready_policy)
+            if self._fetched_policy is None and self._slot.version == self._last_version:
                 return
-            previous_progress = (self._seen_version, *self._progress)
+            previous_progress = (self._last_version, *self._progress)
             self.prepare(1 << 62)
-            if previous_progress == (self._seen_version, *self._progress) and self._ready is None:
+            if previous_progress == (self._last_version, *self._progress) and self._ready_policy is None:
                 return  # the slot is being rewritten; retried at the next edge
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 
     def state(self) -> SwitchState:
         """Return the state for a resumed run: the acting policy, its predecessors, and their probation records."""
-        acting = [_SeatedPolicy(self.policy_id, self.active, self._tenure)] if self.active is not None else []
+        active_policy = [_SeatedPolicy(self.policy_id, self.active, self._tenure)] if self.active is not None else []
         seated = tuple(
-            SeatedState(s.policy_id, s.tenure.state(), s.session.native) for s in (*self._predecessors, *acting)
+            SeatedState(s.policy_id, s.tenure.state(), s.session.native) for s in (*self._predecessors, *active_policy)
         )
         return SwitchState(seated, tuple(self._failed_ids))
 
-    def restore(self, state: SwitchState, session_of: Callable[[int, bool], PolicySession | None]) -> None:
-        """Restore a state, without policies that ``session_of`` cannot load; a newer policy in the slot is swapped in
+    def restore(self, state: SwitchState, load_session: Callable[[int, bool], PolicySession | None]) -> None:
+        """Restore a state, without policies that ``load_session`` cannot load; a newer policy in the slot is swapped in
         as usual."""
         self._failed_ids.extend(state.failed)
-        sessions = [(s, session_of(s.policy_id, s.native)) for s in state.seated]
+        sessions = [(s, load_session(s.policy_id, s.native)) for s in state.seated]
         seated = [
-            _SeatedPolicy(s.policy_id, session, Tenure.restore(self._terms, s.tenure))
+            _SeatedPolicy(s.policy_id, session, Tenure.restore(self._limits, s.tenure))
             for s, session in sessions
             if session
         ]
         if not seated or not sessions[-1][1]:
             return
         *self._predecessors, (self.policy_id, self.active, self._tenure) = seated
-        newest = self._slot.take()
-        if newest is not None and newest.policy_id <= max((self.policy_id, *state.failed)):
-            self._seen_version = newest.version
+        newest_policy = self._slot.take()
+        if newest_policy is not None and newest_policy.policy_id <= max((self.policy_id, *state.failed)):
+            self._last_version = newest_policy.version
 
     # -- probation -------------------------------------------------------------------------------------------------
 

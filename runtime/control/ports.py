@@ -29,7 +29,7 @@ class PolicyPorts:
 
     def __init__(self, rig: Rig) -> None:
         self._actuators = tuple((j, a.centre, a.half_range) for j, a in enumerate(rig.actuators))
-        self._no_answer = (nan,) * len(rig.actuators)
+        self._failed_action = (nan,) * len(rig.actuators)
         self._zeros = (0.0,) * len(rig.actuators)
         self._full_amplitude = (1.0,) * len(rig.actuators)
         self.begin()
@@ -37,7 +37,7 @@ class PolicyPorts:
     def begin(self) -> None:
         """Clear the state at an episode's start."""
         self._last_policy: PolicySession | None = None
-        self._hidden: npt.NDArray[np.float32] | None = None
+        self._hidden_state: npt.NDArray[np.float32] | None = None
         self._last_tick = -1
 
     def ask(
@@ -52,36 +52,36 @@ class PolicyPorts:
         # After a swap or a rollback the state belongs to another policy, or predates ticks of another policy.
         if policy is not self._last_policy or step.tick != self._last_tick + 1:
             self._last_policy = policy
-            self._hidden = None if policy.hidden is None else np.zeros_like(policy.hidden)
+            self._hidden_state = None if policy.hidden is None else np.zeros_like(policy.hidden)
         self._last_tick = step.tick
         policy_input = step.input or step.observation
-        step.policy = step.explored = self._no_answer
+        step.policy = step.explored = self._failed_action
         if unit is None:
             amplitude = noise = self._zeros
         elif amplitude == self._full_amplitude:
             noise = unit
         else:
             noise = tuple(map(mul, amplitude, unit))
-        hidden = self._hidden
+        hidden_state = self._hidden_state
         try:
-            if hidden is not None and policy.hidden is not None:
-                policy.hidden[:] = hidden
-            answer = policy.ask(policy_input if policy.noise is None else policy_input + noise)
+            if hidden_state is not None and policy.hidden is not None:
+                policy.hidden[:] = hidden_state
+            outputs = policy.ask(policy_input if policy.noise is None else policy_input + noise)
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
             return
-        if hidden is not None:
+        if hidden_state is not None:
             if not np.isfinite(policy.hidden_out).all():  # it could produce a seemingly valid action
                 return
-            hidden[:] = policy.hidden_out
+            hidden_state[:] = policy.hidden_out
         if policy.noise is not None:
-            self._fill_distribution(step, answer, noise, amplitude, policy.squashes)
-        elif len(answer) == len(self._zeros):
-            step.policy = step.explored = answer
+            self._fill_distribution(step, outputs, noise, amplitude, policy.squashes)
+        elif len(outputs) == len(self._zeros):
+            step.policy = step.explored = outputs
 
     def _fill_distribution(
         self,
         step: Step,
-        answer: tuple[float, ...],
+        outputs: tuple[float, ...],
         noise: tuple[float, ...],
         amplitude: tuple[float, ...],
         squashes: bool,
@@ -92,32 +92,32 @@ class PolicyPorts:
         takes half a microsecond.
         """
         n = len(noise)
-        if len(answer) != 4 * n:
+        if len(outputs) != 4 * n:
             return
-        action_without_noise, deviation = answer[:n], 0.0
-        for j, centre, half in self._actuators:
-            action, m, s, d = answer[j::n]
-            spread = s * noise[j]
-            normalised, draw_error = (action - centre) / half, d - m - spread
+        action_without_noise, deviation = outputs[:n], 0.0
+        for j, centre, half_range in self._actuators:
+            action, m, s, d = outputs[j::n]
+            scaled_noise = s * noise[j]
+            normalised, draw_error = (action - centre) / half_range, d - m - scaled_noise
             action_error = normalised - (tanh(d) if squashes else -1.0 if d < -1.0 else 1.0 if d > 1.0 else d)
             # Written so that NaN fails the comparison.
             if not (s >= 0.0 and -_DISTRIBUTION_TOLERANCE <= action_error <= _DISTRIBUTION_TOLERANCE):
                 return
             if not (
                 -_DISTRIBUTION_TOLERANCE <= draw_error <= _DISTRIBUTION_TOLERANCE
-                or abs(draw_error) <= _DISTRIBUTION_TOLERANCE * (abs(m) + abs(spread))
+                or abs(draw_error) <= _DISTRIBUTION_TOLERANCE * (abs(m) + abs(scaled_noise))
             ):
                 return
             if noise[j] != 0.0:  # otherwise the answer is the mean; recomputed, it would differ in the last digits
-                mean = centre + half * (tanh(m) if squashes else -1.0 if m < -1.0 else 1.0 if m > 1.0 else m)
+                mean = centre + half_range * (tanh(m) if squashes else -1.0 if m < -1.0 else 1.0 if m > 1.0 else m)
                 action_without_noise = (*action_without_noise[:j], mean, *action_without_noise[j + 1 :])
-                normalised_mean = (mean - centre) / half
+                normalised_mean = (mean - centre) / half_range
                 deviation += abs(
                     (-1.0 if normalised < -1.0 else 1.0 if normalised > 1.0 else normalised)
                     - (-1.0 if normalised_mean < -1.0 else 1.0 if normalised_mean > 1.0 else normalised_mean)
                 )
-        step.explored, step.policy, step.exploration = answer[:n], action_without_noise, deviation
-        step.mean, step.std, step.drawn = answer[n : 2 * n], answer[2 * n : 3 * n], answer[3 * n :]
+        step.explored, step.policy, step.exploration = outputs[:n], action_without_noise, deviation
+        step.mean, step.std, step.drawn = outputs[n : 2 * n], outputs[2 * n : 3 * n], outputs[3 * n :]
         step.amplitude = amplitude
         if amplitude != self._full_amplitude:
             step.std = tuple(map(mul, amplitude, step.std))

@@ -26,30 +26,30 @@ class Preparation:
         arming: Arming,
         explorer: Explorer,
         switch: PolicySwitch,
-        keep: Callable[[], None],
+        store_position: Callable[[], None],
     ) -> None:
-        """``keep`` stores the loop's position."""
+        """``store_position`` stores the loop's position."""
         self._board, self._arming, self._explorer, self._switch = board, arming, explorer, switch
-        self._store_position = keep
+        self._store_position = store_position
         self._withdrawal: Final = WithdrawalWatch(config, board, arming, explorer)
-        expected = expects_learner(config)
-        self._learner_watch: Final = LearnerWatch(config, board, arming, explorer, switch) if expected else None
+        has_learner = expects_learner(config)
+        self._learner_watch: Final = LearnerWatch(config, board, arming, explorer, switch) if has_learner else None
         self.perturbed: PolicySession | None = None
         """The next episode's policy with noise on its weights; None without such noise."""
 
-    def prepare(self, kind: Kind, episode: int, *, keep: bool) -> None:
+    def prepare(self, kind: Kind, episode: int, *, stores_position: bool) -> None:
         """Pause for as long as spent budgets require; then check the learner, update the policy and perturb its
         weights.
 
-        ``keep``: store the position before and after a pause, so that a resumed run does not shorten it.  In lockstep
-        an interrupted reset is repeated together with its episode instead.
+        ``stores_position``: store the position before and after a pause, so that a resumed run does not shorten it.  In
+        lockstep an interrupted reset is repeated together with its episode instead.
         """
         if self._explorer.pause_due is not None:
-            if keep:
+            if stores_position:
                 self._store_position()
             while (pause := self._explorer.pause_due) is not None:
                 self._explorer.rest(self._arming.pause(*pause))
-            if keep:
+            if stores_position:
                 self._store_position()
         self._withdrawal.apply()
         if self._learner_watch is not None:

@@ -89,8 +89,8 @@ def loop_cpu(settings: RealTime) -> int | None:
     """Return the CPU on which the loop runs; None for any."""
     if settings.cpu != "auto":
         return settings.cpu
-    resolved = os.environ.get(LOOP_CPU_VARIABLE, "")
-    return int(resolved) if resolved.isdigit() else _quietest_available_cpu()
+    cpu_text = os.environ.get(LOOP_CPU_VARIABLE, "")
+    return int(cpu_text) if cpu_text.isdigit() else _quietest_available_cpu()
 
 
 def resolve_loop_cpu() -> None:
@@ -114,9 +114,9 @@ def leave_cpu(settings: RealTime) -> None:
     cpu = loop_cpu(settings)
     if cpu is None or not hasattr(os, "sched_setaffinity"):
         return
-    others = os.sched_getaffinity(0) - {cpu}
-    if others:
-        os.sched_setaffinity(0, others)
+    other_cpus = os.sched_getaffinity(0) - {cpu}
+    if other_cpus:
+        os.sched_setaffinity(0, other_cpus)
 
 
 def enter_realtime_as_device(settings: RealTime) -> None:
@@ -181,38 +181,42 @@ class Interrupt(NamedTuple):
 def read_interrupts(root: Path = _ROOT) -> list[Interrupt]:
     """Read ``/proc/interrupts`` and the routing of each interrupt; empty if unavailable."""
     lines = _read_text(root / "proc/interrupts").splitlines()
-    cpus = [int(word[3:]) for word in (lines[0] if lines else "").split() if word[:3] == "CPU" and word[3:].isdigit()]
+    cpus = [
+        int(token[3:]) for token in (lines[0] if lines else "").split() if token[:3] == "CPU" and token[3:].isdigit()
+    ]
     interrupts = []
     for line in lines[1:] if cpus else ():
         number, _, remainder = line.strip().partition(":")
-        words = remainder.split()
-        counts = words[: len(cpus)]
+        tokens = remainder.split()
+        counts = tokens[: len(cpus)]
         if not number.isdigit() or len(counts) < len(cpus) or not all(c.isdigit() for c in counts):
             continue
         folder = root / "proc/irq" / number
         served_by = parse_cpu_list(_read_text(folder / "effective_affinity_list")) or parse_cpu_list(
             _read_text(folder / "smp_affinity_list")
         )
-        by_cpu = dict(zip(cpus, map(int, counts), strict=True))
-        interrupts.append(Interrupt(int(number), words[-1] if len(words) > len(cpus) else "", by_cpu, served_by))
+        counts_by_cpu = dict(zip(cpus, map(int, counts), strict=True))
+        interrupts.append(
+            Interrupt(int(number), tokens[-1] if len(tokens) > len(cpus) else "", counts_by_cpu, served_by)
+        )
     return interrupts
 
 
 def uptime_s(root: Path = _ROOT) -> float:
     """Return the time since boot; 0 if unavailable."""
-    words = _read_text(root / "proc/uptime").split()
+    tokens = _read_text(root / "proc/uptime").split()
     try:
-        return float(words[0]) if words else 0.0
+        return float(tokens[0]) if tokens else 0.0
     except ValueError:
         return 0.0
 
 
-def rates_hz(interrupts: Iterable[Interrupt], up_s: float) -> dict[int, float]:
+def rates_hz(interrupts: Iterable[Interrupt], elapsed_s: float) -> dict[int, float]:
     """Return device interrupts per second by CPU; a CPU not listed has none."""
     rates: dict[int, float] = {}
-    for interrupt in interrupts if up_s > 0 else ():
+    for interrupt in interrupts if elapsed_s > 0 else ():
         for cpu in interrupt.served_by:
-            rates[cpu] = rates.get(cpu, 0.0) + interrupt.counts.get(cpu, 0) / up_s
+            rates[cpu] = rates.get(cpu, 0.0) + interrupt.counts.get(cpu, 0) / elapsed_s
     return rates
 
 

@@ -74,18 +74,18 @@ class Rehearsal:
         if self._n_runs % _RESTART_AFTER_RUNS == 0:
             self._explorer.begin_episode(Kind.TRAIN, 1)
             tick.begin(0, Kind.TRAIN, self._noise)
-            self._answer_to = begin_episode(tick, self._act, ends=never_ends, clock=time.monotonic_ns)
+            self._respond = begin_episode(tick, self._act, has_ended=never_ends, clock=time.monotonic_ns)
             self._sync.reset()
         self._n_runs += 1
         state = session.wait_state(0)
         if state is None:
             return
-        answer = self._answer_to(state)
-        step = answer.step
+        response = self._respond(state)
+        step = response.step
         self._sync.add(state.t_us, session.received_ns)
         step.t_mono_ns = self._sync.host_time_ns(state.t_us)
-        session.send_command(state.frame, answer.command)
-        self._layout.pack_into(self._scratch, 0, 0, self._layout.values(answer.completed or step))
+        session.send_command(state.frame, response.command)
+        self._layout.pack_into(self._scratch, 0, 0, self._layout.values(response.completed or step))
 
     def _act(self, step: Step) -> None:
         self._tick.ask(step, self._switch.active, 0)

@@ -57,7 +57,7 @@ class SilenceCheck:
 
     def __init__(self, rules: Staleness, started_ns: int) -> None:
         self._rules, self._started_ns = rules, started_ns
-        self._silent = False
+        self._was_silent = False
 
     def silent_s(self, now_ns: int, last_heartbeat_ns: int) -> float:
         """Return seconds since the learner's last message (monotonic times; ``last_heartbeat_ns`` 0: never)."""
@@ -69,20 +69,20 @@ class SilenceCheck:
 
     def poll(self, now_ns: int, last_heartbeat_ns: int) -> Silence:
         """Evaluate the silence before an episode."""
-        silent, was_silent = self.is_silent(now_ns, last_heartbeat_ns), self._silent
-        self._silent = silent
+        is_silent, was_silent = self.is_silent(now_ns, last_heartbeat_ns), self._was_silent
+        self._was_silent = is_silent
         change = (
             SilenceChange.SAME
-            if silent is was_silent
+            if is_silent is was_silent
             else SilenceChange.FELL_SILENT
-            if silent
+            if is_silent
             else SilenceChange.CAME_BACK
         )
         return Silence(
             self.silent_s(now_ns, last_heartbeat_ns),
             change,
-            self._rules.factor if silent and self._rules.then == "lower" else 1.0,
-            silent and self._rules.then == "fall_back",
+            self._rules.factor if is_silent and self._rules.then == "lower" else 1.0,
+            is_silent and self._rules.then == "fall_back",
         )
 
 
@@ -116,19 +116,19 @@ class LearnerWatch:
         return silence
 
     def _report(self, kind: str, subject: str, line: str, silence: Silence) -> None:
-        switch, then = self._switch, self._rules.then
-        reaction = {
+        switch, reaction = self._switch, self._rules.then
+        consequence = {
             "keep": "",
             "lower": f", exploration amplitude multiplied by {silence.restraint:g}",
             "fall_back": "",
-        }[then]
+        }[reaction]
         age = f"policy {switch.policy_id} has acted for {switch.age_ticks} ticks"
         report(
             _SOURCE,
             kind,
-            f"{line}; {age}{reaction}",
+            f"{line}; {age}{consequence}",
             what=subject,
-            then=then,
+            then=reaction,
             silent_s=round(silence.silent_s, 1),
             policy=switch.policy_id,
             policy_age_ticks=switch.age_ticks,

@@ -31,7 +31,7 @@ class HostStamps:
 
     def __init__(self, time_scale: float, period_ns: int) -> None:
         self._sync, self._period_ns = ClockSync(time_scale), period_ns
-        self._late_in_a_row = 0
+        self._n_consecutive_late = 0
         self.resumed_at_us = 0
 
     def restart(self) -> None:
@@ -47,11 +47,11 @@ class HostStamps:
         sync.add(t_device_us, received_ns)
         sampled_ns = sync.host_time_ns(t_device_us)
         if received_ns - sampled_ns < _LATE_FRAME_PERIODS * self._period_ns:
-            self._late_in_a_row = 0
+            self._n_consecutive_late = 0
         else:
-            self._late_in_a_row += 1
-            if self._late_in_a_row >= _STALLED_CLOCK_FRAMES:
-                self._late_in_a_row = 0
+            self._n_consecutive_late += 1
+            if self._n_consecutive_late >= _STALLED_CLOCK_FRAMES:
+                self._n_consecutive_late = 0
                 sync.reset()
                 sync.add(t_device_us, received_ns)
                 sampled_ns = received_ns

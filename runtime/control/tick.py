@@ -24,6 +24,7 @@ from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, is_unfit
 from onrig.runtime.safety.shield import Shield
+from onrig.runtime.shm.images import ImageSource
 from onrig.runtime.task import compile_base_reward, compile_termination, episode_steps
 from onrig.runtime.terminations import ScalarTest
 
@@ -38,9 +39,14 @@ class Tick:
     """Stages of a tick for one rig and task, and the state of the current episode."""
 
     def __init__(
-        self, config: RunConfig, explorer: Explorer | None = None, clock: Callable[[], int] | None = None
+        self,
+        config: RunConfig,
+        explorer: Explorer | None = None,
+        clock: Callable[[], int] | None = None,
+        images: ImageSource | None = None,
     ) -> None:
-        """``clock`` (ns) measures third-party code; without it, as in virtual time, durations are not checked."""
+        """``clock`` (ns) measures third-party code; without it, as in virtual time, durations are not checked.
+        ``images``: images of the cameras, black by default."""
         rig = config.rig
         guard = Guard(self._on_third_party_failure, budget_ns(config.period_us), clock)
 
@@ -51,19 +57,24 @@ class Tick:
         self._n_steps = episode_steps(config.task, config.rate_hz)
         self._actuators = Actuators(config)
         self._observer = EpisodeObserver(
-            config, self._n_steps, self._actuators.to_si, lambda name, form: guard.wrap(name, form, nan)
+            config,
+            self._n_steps,
+            self._actuators.to_si,
+            lambda name, transform: guard.wrap(name, transform, nan),
+            images,
         )
+        self._has_cameras = bool(config.cameras)
         self._ports = PolicyPorts(rig)
         self._exploration = ExplorationStage(config, explorer)
         self._shield = Shield(config.limits, rig, config.period_us * 1e-6)
         self._reward = compile_base_reward(config.task, rig, guard_condition)
-        self._terminated = compile_termination(config.task, rig, guard_condition)
+        self._is_terminal = compile_termination(config.task, rig, guard_condition)
         self._zeros = (0.0,) * len(rig.actuators)
-        self._no_answer = (nan,) * len(rig.actuators)
+        self._failed_action = (nan,) * len(rig.actuators)
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
-        """Fault of the current episode that the device does not report: contradictory frames, failed third-party code
-        or a diverging fallback."""
+        """Fault of the current episode that the device does not report: contradictory frames, a missing image, failed
+        third-party code or a diverging fallback."""
         self._tick = 0
         self.begin(0, Kind.TRAIN, [])
 
@@ -89,16 +100,16 @@ class Tick:
         self._episode, self._kind = episode, kind
         self._exploration.begin(kind, noise, perturbed)
         self._ports.begin()
-        self._margin, self._in_fallback = 1.0, False
+        self._margin, self._was_in_fallback = 1.0, False
         self._k = 0
         self._observer.begin(kind, episode)
         self._shield.reset()
         self._contradictions.reset()
         self.contradiction = None
 
-    def set_seed(self, seed: int, before: int) -> None:
-        """Draw targets with this seed from now on; episode ``before`` + 1 becomes the first of its numbering."""
-        self._observer.set_seed(seed, before)
+    def set_seed(self, seed: int, episode_offset: int) -> None:
+        """Draw targets with this seed from now on, numbering episodes from ``episode_offset`` + 1."""
+        self._observer.set_seed(seed, episode_offset)
 
     def prepare(self, episode: int, kind: Kind) -> None:
         """Draw the targets of an episode before the device is armed for it, so that ``begin`` takes no time."""
@@ -125,7 +136,9 @@ class Tick:
         observer = self._observer
         is_first = not observer.last_frame
         observation = observer.observe(state)
-        zeros, in_force = self._zeros, state.u_end
+        if self._has_cameras and observer.image_failure and self.contradiction is None:
+            self.contradiction = Contradiction(FaultName.CAMERA_SILENT, observer.image_failure)
+        zeros, u_end = self._zeros, state.u_end
         step = Step(  # positional arguments save a microsecond
             self._tick,
             self._episode,
@@ -136,14 +149,14 @@ class Tick:
             state.fault,
             state.answers,
             state.sensors,
-            in_force,
-            in_force,
+            u_end,
+            u_end,
             observation,
             zeros,
             zeros,
             zeros,
             zeros,
-            in_force,
+            u_end,
             zeros,
         )
         step.input = observer.input
@@ -156,7 +169,7 @@ class Tick:
         """Stage 3: fill in the policy's action (SI units); the safe output without a policy, NaN if it fails."""
         step.policy_id = policy_id
         if policy is None:
-            step.policy = self._actuators.safe
+            step.policy = self._actuators.safe_action
             return
         if policy.native:
             step.flags |= _NATIVE
@@ -164,11 +177,11 @@ class Tick:
             self._ports.ask(step, policy, *self._exploration.policy_noise(self._k, self._margin))
             return
         try:
-            answer = policy.ask(step.input or step.observation)
+            action = policy.ask(step.input or step.observation)
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
-            step.policy = self._no_answer
+            step.policy = self._failed_action
             return
-        step.policy = answer if len(answer) == len(self._no_answer) else self._no_answer
+        step.policy = action if len(action) == len(self._failed_action) else self._failed_action
 
     def explore(self, step: Step) -> None:
         """Stage 4: add the episode's noise."""
@@ -177,17 +190,17 @@ class Tick:
     def shield(self, step: Step) -> None:
         """Stage 5: apply the shield; afterwards ``step.command`` holds the command in counts."""
         actuators, shield = self._actuators, self._shield
-        in_force = previous = actuators.safe
+        output = previous_output = actuators.safe_action
         if shield.limits_changes:
-            in_force, previous = actuators.outputs(self._state)
-        verdict = shield.decide(step.observation, step.explored, in_force, previous)
+            output, previous_output = actuators.outputs(self._state)
+        verdict = shield.decide(step.observation, step.explored, output, previous_output)
         step.rule, step.amount, step.margin = verdict.rule, verdict.amount, verdict.margin
         self._margin = verdict.margin
-        in_fallback = verdict.rule.falls_back
-        if in_fallback and shield.failure and self.contradiction is None:
+        is_in_fallback = verdict.rule.falls_back
+        if is_in_fallback and shield.failure and self.contradiction is None:
             self.contradiction = Contradiction(FaultName.FALLBACK_DIVERGES, shield.failure)
-        step.tripped = in_fallback and not self._in_fallback
-        self._in_fallback = in_fallback
+        step.tripped = is_in_fallback and not self._was_in_fallback
+        self._was_in_fallback = is_in_fallback
         step.command = actuators.to_counts(verdict.action)
         step.commanded = actuators.to_si(step.command)
         self._k += 1
@@ -214,7 +227,7 @@ class Tick:
         if n_frames != 1 or state.status & _ARMED_OR_FAULT != _ARMED:
             step.flags |= _INVALID
             return False
-        terminated = self._terminated(observation)
+        terminated = self._is_terminal(observation)
         step.reward = self._reward(observation, step.applied, terminated)
         return terminated
 

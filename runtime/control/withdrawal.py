@@ -30,13 +30,13 @@ class WithdrawalWatch:
     def __init__(self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer) -> None:
         self._reaction = withdrawal_reaction(config)
         self._board, self._arming, self._explorer = board, arming, explorer
-        self._reacted = False
+        self._has_reacted = False
 
     def apply(self) -> None:
         """Pause, or reduce the exploration, if the promise was withdrawn.  Raises Stopped, Halted."""
-        if self._reacted or not self._board[Word.PROMISE_WITHDRAWN]:
+        if self._has_reacted or not self._board[Word.PROMISE_WITHDRAWN]:
             return
-        self._reacted = True
+        self._has_reacted = True
         if self._reaction == "reduce":
             self._explorer.reduce(WITHDRAWAL_FACTOR)
         elif self._reaction == "pause":

@@ -25,34 +25,34 @@ class DriverLoop:
         self._reader = FrameReader()
         self._configurations = device.configurations
         self._sampled_ns = self._now_ns()
-        self._connected = False
+        self._is_connected = False
         self.samples = self.skipped = 0
 
     def step(self) -> None:
         """Take the sample if it is due; otherwise wait until then for messages, and answer them."""
-        device, now = self._device, self._now_ns()
+        device, now_ns = self._device, self._now_ns()
         if device.configurations != self._configurations:
-            self._configurations, self._sampled_ns = device.configurations, now
+            self._configurations, self._sampled_ns = device.configurations, now_ns
         period_ns = device.period_us * 1000
-        due_ns = self._sampled_ns + period_ns if period_ns else now + _IDLE_TIMEOUT_NS
-        if period_ns and now >= due_ns:
-            self._sample(due_ns, (now - due_ns) // period_ns, period_ns)
+        due_ns = self._sampled_ns + period_ns if period_ns else now_ns + _IDLE_TIMEOUT_NS
+        if period_ns and now_ns >= due_ns:
+            self._sample(due_ns, (now_ns - due_ns) // period_ns, period_ns)
             return
-        data = self._line.read(due_ns - now)
+        data = self._line.read(due_ns - now_ns)
         offset_us = (self._now_ns() - self._sampled_ns) // 1000
-        if self._line.has_hung_up and self._connected:
+        if self._line.has_hung_up and self._is_connected:
             device.on_link_loss(offset_us)
-        self._connected = not self._line.has_hung_up
+        self._is_connected = not self._line.has_hung_up
         if not period_ns:
             device.poll_estop()
         for body in self._reader.feed(data) if data else ():
             for reply in device.handle(body, offset_us):
                 self._line.write(encode_frame(reply))
 
-    def _sample(self, due_ns: int, missed: int, period_ns: int) -> None:
-        if missed:
-            self.skipped += missed
-            self._device.skip(missed)
+    def _sample(self, due_ns: int, n_missed: int, period_ns: int) -> None:
+        if n_missed:
+            self.skipped += n_missed
+            self._device.skip(n_missed)
         self.samples += 1
         self._line.write(encode_frame(self._device.sample()))
-        self._sampled_ns = due_ns + missed * period_ns
+        self._sampled_ns = due_ns + n_missed * period_ns

@@ -48,15 +48,15 @@ class TickConsumption(NamedTuple):
 class _Account:
     """Account of one quantity over one span; ``minutes`` holds the last hour, newest last.
 
-    Consumption up to ``unattenuated`` does not reduce the amplitude.
+    Consumption up to ``attenuation_start`` does not reduce the amplitude.
     """
 
-    __slots__ = ("limit", "minutes", "quantity", "span", "unattenuated", "used")
+    __slots__ = ("attenuation_start", "consumption", "limit", "minutes", "quantity", "span")
 
     def __init__(self, span: Span, quantity: int, limit: float, warn: float) -> None:
         self.span, self.quantity, self.limit = span, quantity, limit
-        self.unattenuated = warn * limit
-        self.used = 0.0
+        self.attenuation_start = warn * limit
+        self.consumption = 0.0
         self.minutes = [0.0] * _N_MINUTES if span == "hour" else []
 
 
@@ -79,7 +79,9 @@ class Ledger:
         self._update_is_ample()
 
     def _update_is_ample(self) -> None:
-        self.is_ample = self._temperature is None and all(a.used <= a.unattenuated < a.limit for a in self._accounts)
+        self.is_ample = self._temperature is None and all(
+            a.consumption <= a.attenuation_start < a.limit for a in self._accounts
+        )
         """Whether no budget requires attenuation or a pause; always False with a temperature sensor."""
 
     @property
@@ -91,7 +93,7 @@ class Ledger:
         """Reset the episode's accounts."""
         for account in self._accounts:
             if account.span == "episode":
-                account.used = 0.0
+                account.consumption = 0.0
         self._update_is_ample()
 
     def book(self, amounts: tuple[float, float, float, float, float], duration_us: int = 0) -> None:
@@ -100,8 +102,8 @@ class Ledger:
         for amount, accounts in zip(amounts, self._by_quantity, strict=True):
             if amount:
                 for account in accounts:
-                    account.used += amount
-                    if account.used > account.unattenuated:
+                    account.consumption += amount
+                    if account.consumption > account.attenuation_start:
                         self.is_ample = False
                     if account.minutes:
                         account.minutes[-1] += amount
@@ -109,19 +111,19 @@ class Ledger:
         if self._minute_us >= _MINUTE_US:
             self.advance(0)
 
-    def set_temperature(self, degrees: float) -> None:
+    def set_temperature(self, temperature: float) -> None:
         """Record a reading of the temperature sensor, in its unit."""
-        self._temperature_reading = degrees
+        self._temperature_reading = temperature
 
     def advance(self, duration_us: int) -> None:
         """Advance device time."""
-        elapsed, self._minute_us = divmod(self._minute_us + duration_us, _MINUTE_US)
-        if not elapsed:
+        n_minutes, self._minute_us = divmod(self._minute_us + duration_us, _MINUTE_US)
+        if not n_minutes:
             return
-        n_full_minutes = min(elapsed, _N_MINUTES)
+        n_full_minutes = min(n_minutes, _N_MINUTES)
         for account in self._hour_accounts:
             account.minutes = account.minutes[n_full_minutes:] + [0.0] * n_full_minutes
-            account.used = math.fsum(account.minutes)
+            account.consumption = math.fsum(account.minutes)
         self._update_is_ample()
 
     def advance_at_rest(self, seconds: float) -> None:
@@ -133,7 +135,7 @@ class Ledger:
         """Reset the session's accounts."""
         for account in self._accounts:
             if account.span == "session":
-                account.used = 0.0
+                account.consumption = 0.0
         self._update_is_ample()
 
     def factor(self) -> float:
@@ -142,15 +144,15 @@ class Ledger:
             return 1.0
         minimum = 1.0
         for account in self._accounts:
-            if not account.used <= account.unattenuated < account.limit:
-                minimum = min(minimum, budget_factor(account.used, account.limit, self._warn))
+            if not account.consumption <= account.attenuation_start < account.limit:
+                minimum = min(minimum, budget_factor(account.consumption, account.limit, self._warn))
         return min(minimum, self._temperature_factor())
 
     def pause(self) -> Pause | None:
         """Return the longest pause required by spent budgets; None if no budget is spent."""
         if self.is_ample:
             return None
-        pauses = [self._pause_for(a) for a in self._accounts if not a.used < a.limit]
+        pauses = [self._pause_for(a) for a in self._accounts if not a.consumption < a.limit]
         temperature = self._temperature
         if temperature is not None and self._temperature_factor() <= 0.0:
             cause = f"'{temperature.sensor}' reads {self._temperature_reading:g}; its limit is {temperature.limit:g}"
@@ -169,17 +171,19 @@ class Ledger:
         location = f"exploration.budgets.{account.span}.{QUANTITIES[account.quantity]}"
         wait_s = self._wait_s(account) if account.span == "hour" else 0.0 if account.span == "episode" else math.inf
         return Pause(
-            f"{account.used:.4g} of {account.limit:g} used at {location}", "find the cause, or raise the limit", wait_s
+            f"{account.consumption:.4g} of {account.limit:g} used at {location}",
+            "find the cause, or raise the limit",
+            wait_s,
         )
 
     def _wait_s(self, account: _Account) -> float:
         """Return the pause in s until the last hour's consumption is at most the ``warn`` fraction of the limit, and
         below it."""
-        remaining, minutes = account.used, 0
-        while (remaining > self._warn * account.limit or remaining >= account.limit) and minutes < _N_MINUTES:
-            remaining -= account.minutes[minutes]
-            minutes += 1
-        return (minutes * _MINUTE_US - self._minute_us) / 1e6
+        remaining, n_minutes = account.consumption, 0
+        while (remaining > self._warn * account.limit or remaining >= account.limit) and n_minutes < _N_MINUTES:
+            remaining -= account.minutes[n_minutes]
+            n_minutes += 1
+        return (n_minutes * _MINUTE_US - self._minute_us) / 1e6
 
     def state(self) -> dict[str, float]:
         """Return the state as plain numbers, for resuming a run."""
@@ -188,8 +192,8 @@ class Ledger:
             state["degrees"] = self._temperature_reading
         for account in self._accounts:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
-            state[name] = account.used
-            state |= {f"{name}.{i}": used for i, used in enumerate(account.minutes) if used}
+            state[name] = account.consumption
+            state |= {f"{name}.{i}": consumption for i, consumption in enumerate(account.minutes) if consumption}
         return state
 
     def restore(self, state: Mapping[str, float]) -> None:
@@ -198,7 +202,7 @@ class Ledger:
         self._temperature_reading = state.get("degrees")
         for account in self._accounts:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
-            account.used = state.get(name, 0.0)
+            account.consumption = state.get(name, 0.0)
             account.minutes = [state.get(f"{name}.{i}", 0.0) for i in range(len(account.minutes))]
         self._update_is_ample()
 

@@ -69,9 +69,9 @@ def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> 
     largest_use = _largest_episode_use(rig, steps, rate_hz) if steps else {}
     for span in ("hour", "session"):
         for name, limit in _configured_limits(getattr(budgets, span)):
-            needed = [n for n in (getattr(budgets.episode, name), largest_use.get(name)) if n is not None]
-            if limit < min(needed, default=0):
-                yield ("budgets", span, name), f"{limit:g} is less than one episode may use ({min(needed):g})"
+            required_limits = [n for n in (getattr(budgets.episode, name), largest_use.get(name)) if n is not None]
+            if limit < min(required_limits, default=0):
+                yield ("budgets", span, name), f"{limit:g} is less than one episode may use ({min(required_limits):g})"
 
 
 def _largest_episode_use(rig: Rig, steps: int, rate_hz: float) -> dict[str, float]:

@@ -80,13 +80,13 @@ class BackOffState(NamedTuple):
     clean: int = 0
 
 
-def attenuation(near: NearEnvelope, margin: float) -> float:
-    """Return the factor at the shield's ``margin``: 1 from ``near.start`` on, ``near.floor`` at 0 and for NaN."""
-    if margin >= near.start:
+def attenuation(settings: NearEnvelope, margin: float) -> float:
+    """Return the factor at the shield's ``margin``: 1 from ``settings.start`` on, its ``floor`` at 0 and for NaN."""
+    if margin >= settings.start:
         return 1.0
     if not margin > 0.0:
-        return near.floor
-    return near.floor + (1.0 - near.floor) * margin / near.start
+        return settings.floor
+    return settings.floor + (1.0 - settings.floor) * margin / settings.start
 
 
 def back_off_factor(back_off: BackOff, state: BackOffState) -> float:
@@ -141,10 +141,10 @@ class AmplitudeBackOff:
             self.state = count_clean_episode(self._settings, self.state)
 
 
-def budget_factor(used: float, limit: float, warn: float) -> float:
+def budget_factor(consumption: float, limit: float, warn: float) -> float:
     """Return the factor of a budget: 1 while at most ``warn`` of it is used, then linear to 0 when it is spent."""
-    if not used < limit:  # NaN counts as spent
+    if not consumption < limit:  # NaN counts as spent
         return 0.0
-    if used <= warn * limit:
+    if consumption <= warn * limit:
         return 1.0
-    return (limit - used) / (limit - warn * limit)
+    return (limit - consumption) / (limit - warn * limit)

@@ -145,8 +145,8 @@ class ActionNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def _describe_spread(std: float) -> str:
-    clipped_share = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
-    return f"u has std {std:.3g}, {100 * clipped_share:.0f} % of it is clipped"
+    clipped_fraction = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
+    return f"u has std {std:.3g}, {100 * clipped_fraction:.0f} % of it is clipped"
 
 
 class OrnsteinUhlenbeck(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="ou"):

@@ -49,19 +49,19 @@ class Outcome(NamedTuple):
     """Values of an expression (...), or of a part of it."""
 
     value: Any
-    undefined: Bools | bool
+    is_undefined: Bools | bool
     """Mask of undefined comparisons."""
 
 
 def compile_scalar(node: Node) -> ScalarFunction:
     """Compile an expression for one value of each name; the result raises UndefinedValueError."""
-    compiled = _compile_node(node)
+    function = _compile_node(node)
     if not _operations_of(node).intersection(_WARNING_OPERATIONS):
-        return compiled
+        return function
 
     def without_warnings(values: Sequence[float]) -> Any:
         with np.errstate(all="ignore"):
-            return compiled(values)
+            return function(values)
 
     return without_warnings
 
@@ -85,8 +85,8 @@ def _compile_node(node: Node) -> ScalarFunction:
         condition, first, second = operands
 
         def where(values: Sequence[float]) -> Any:
-            holds, a, b = condition(values), first(values), second(values)
-            return a if holds else b
+            is_true, a, b = condition(values), first(values), second(values)
+            return a if is_true else b
 
         return where
     function = _find_function(SCALAR, operation)
@@ -176,11 +176,11 @@ def _evaluate_node(node: Node, column: ColumnLookup) -> Outcome:
         return Outcome(column(node.slot), False)
     outcomes = [_evaluate_node(operand, column) for operand in node.operands]
     operands = [outcome.value for outcome in outcomes]
-    undefined = reduce(operator.or_, [outcome.undefined for outcome in outcomes])
+    is_undefined = reduce(operator.or_, [outcome.is_undefined for outcome in outcomes])
     if operation in _COMPARISONS:
-        undefined = undefined | ~reduce(operator.and_, map(np.isfinite, operands))
-        return Outcome(_COMPARISONS[operation](*operands), undefined)
-    return Outcome(_evaluate_operation(node, operands), undefined)
+        is_undefined = is_undefined | ~reduce(operator.and_, map(np.isfinite, operands))
+        return Outcome(_COMPARISONS[operation](*operands), is_undefined)
+    return Outcome(_evaluate_operation(node, operands), is_undefined)
 
 
 def _evaluate_operation(node: Node, operands: Sequence[Any]) -> Any:

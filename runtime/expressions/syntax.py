@@ -86,7 +86,7 @@ class _Parser:
     def __init__(self, text: str, names: Sequence[str]) -> None:
         self._text, self._names = text, names
         self._tokens = tokenise(text)
-        self._next = self._depth = self._nodes = 0
+        self._index = self._depth = self._n_nodes = 0
 
     def parse(self, condition: bool) -> Node:
         start = self._token.offset
@@ -97,17 +97,17 @@ class _Parser:
 
     @property
     def _token(self) -> Token:
-        return self._tokens[self._next]
+        return self._tokens[self._index]
 
     def _take_token(self) -> Token:
         token = self._token
-        self._next += 1
+        self._index += 1
         return token
 
     def _expect(self, sign: str) -> None:
         if self._token[:2] != ("sign", sign):
             raise self._error(f"expected {sign!r}, got {self._token}")
-        self._next += 1
+        self._index += 1
 
     def _error(self, message: str, offset: int | None = None) -> ExpressionError:
         return error_at(self._text, self._token.offset if offset is None else offset, message)
@@ -128,23 +128,23 @@ class _Parser:
             if operator.text == "**":
                 node = self._power(node, start, operator)
                 continue
-            after = self._token.offset
-            other = self._expression(power + 1)
-            logical = operator.text in _KEYWORDS
-            for operand, offset in ((node, start), (other, after)):
-                self._check_kind(operand, offset, logical)
-            node = self._node(operator, (node, other), is_condition=logical or power == _COMPARISON_POWER)
+            right_offset = self._token.offset
+            right = self._expression(power + 1)
+            is_logical = operator.text in _KEYWORDS
+            for operand, offset in ((node, start), (right, right_offset)):
+                self._check_kind(operand, offset, is_logical)
+            node = self._node(operator, (node, right), is_condition=is_logical or power == _COMPARISON_POWER)
             if power == _COMPARISON_POWER == _BINARY_POWERS.get(self._token.text):
                 raise self._error("comparisons cannot be chained; join two of them with 'and'")
         self._depth -= 1
         return node
 
     def _power(self, base: Node, start: int, operator: Token) -> Node:
-        after = self._token.offset
+        exponent_offset = self._token.offset
         self._check_kind(base, start, False)
-        exponent = _constant(self._check_kind(self._expression(_PREFIX_POWERS["-"]), after, False))
+        exponent = _constant(self._check_kind(self._expression(_PREFIX_POWERS["-"]), exponent_offset, False))
         if exponent is None:
-            raise self._error("the exponent must be a number: write x**y as exp(y * log(x))", after)
+            raise self._error("the exponent must be a number: write x**y as exp(y * log(x))", exponent_offset)
         return self._node(operator, (base,), value=exponent)
 
     def _operand(self) -> Node:
@@ -157,23 +157,23 @@ class _Parser:
         if token.kind == "quoted":
             return self._name(token)
         if token.text in _PREFIX_POWERS:
-            after = self._token.offset
+            operand_offset = self._token.offset
             is_not = token.text == "not"
-            operand = self._check_kind(self._expression(_PREFIX_POWERS[token.text]), after, is_not)
+            operand = self._check_kind(self._expression(_PREFIX_POWERS[token.text]), operand_offset, is_not)
             if token.text == "+":
                 return operand
             if operand.operation == "number":
                 return operand._replace(value=-operand.value)
             return self._node(token, (operand,), operation="not" if is_not else "negative", is_condition=is_not)
         if token.kind == "word" and token.text not in _KEYWORDS:
-            return self._word(token)
+            return self._name_or_call(token)
         if token.text == "(":
-            inner = self._expression(0)
+            node = self._expression(0)
             self._expect(")")
-            return inner
+            return node
         raise self._error(f"expected a number, a name or '(', got {token}", token.offset)
 
-    def _word(self, token: Token) -> Node:
+    def _name_or_call(self, token: Token) -> Node:
         if self._token[:2] == ("sign", "("):
             return self._call(token)
         if token.text in _CONSTANTS:
@@ -185,9 +185,9 @@ class _Parser:
     def _name(self, token: Token) -> Node:
         name = token.text
         if name not in self._names:
-            written = [_quote_name(known) for known in self._names]
-            close, known = did_you_mean(name, [*written, *_CONSTANTS]), format_choices(written)
-            raise self._error(f"unknown name {token}, {close or f'expected {known}'}", token.offset)
+            quoted_names = [_quote_name(known_name) for known_name in self._names]
+            suggestion, choices = did_you_mean(name, [*quoted_names, *_CONSTANTS]), format_choices(quoted_names)
+            raise self._error(f"unknown name {token}, {suggestion or f'expected {choices}'}", token.offset)
         if self._names.count(name) > 1:
             raise self._error(f"{name!r} is both an observation and an actuator; rename one of them", token.offset)
         return self._node(token, operation="name", slot=self._names.index(name))
@@ -195,8 +195,8 @@ class _Parser:
     def _call(self, function: Token) -> Node:
         name = function.text
         if name not in FUNCTIONS:
-            close = did_you_mean(name, FUNCTIONS) or f"expected {format_choices(list(FUNCTIONS))}"
-            raise self._error(f"unknown function {function}, {close}", function.offset)
+            suggestion = did_you_mean(name, FUNCTIONS) or f"expected {format_choices(list(FUNCTIONS))}"
+            raise self._error(f"unknown function {function}, {suggestion}", function.offset)
         self._expect("(")
         arguments: list[Node] = []
         while not arguments or self._token[:2] == ("sign", ","):
@@ -227,8 +227,8 @@ class _Parser:
         slot: int = -1,
         is_condition: bool = False,
     ) -> Node:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
+        self._n_nodes += 1
+        if self._n_nodes > MAX_NODES:
             raise self._error(f"expected at most {MAX_NODES} operations, names and numbers, got more", token.offset)
         return Node(operation or token.text, operands, value, slot, is_condition)
 
@@ -250,9 +250,9 @@ def _constant(node: Node) -> float | None:
     if node.operation == "number":
         return node.value
     if node.operation == "negative":
-        inner = _constant(node.operands[0])
-        return None if inner is None else -inner
+        value = _constant(node.operands[0])
+        return None if value is None else -value
     if node.operation == "/":
-        above, below = map(_constant, node.operands)
-        return above / below if above is not None and below else None
+        numerator, denominator = map(_constant, node.operands)
+        return numerator / denominator if numerator is not None and denominator else None
     return None

@@ -54,11 +54,11 @@ class ConnectionAcceptor:
     """Listener at ``endpoint`` with its own thread, which forwards to the Unix socket ``inner``.
 
     Raises OSError if it cannot listen.  ``max_frame_bytes``: maximum size of a frame in bytes;
-    ``overhead``: bytes added to a frame by encryption.
+    ``overhead_bytes``: bytes added to a frame by encryption.
     """
 
-    def __init__(self, endpoint: TcpEndpoint, inner: str, *, max_frame_bytes: int, overhead: int) -> None:
-        self._inner, self._max_frame_bytes, self._overhead = inner, max_frame_bytes, overhead
+    def __init__(self, endpoint: TcpEndpoint, inner_path: str, *, max_frame_bytes: int, overhead_bytes: int) -> None:
+        self._inner_path, self._max_frame_bytes, self._overhead_bytes = inner_path, max_frame_bytes, overhead_bytes
         self._listeners = bind_listeners(endpoint)
         self.endpoints = tuple(map(listener_endpoint, self._listeners))
         """Endpoints with their actual ports."""
@@ -69,7 +69,7 @@ class ConnectionAcceptor:
         self._is_accepting = False
         self.last_poll_s = time.monotonic()
         """Time at which the rig last polled for requests."""
-        self._shed: Counter[tuple[str, str]] = Counter()
+        self._shed_counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         self.failure: BaseException | None = None
         """Exception that ended the thread."""
@@ -90,24 +90,22 @@ class ConnectionAcceptor:
 
     def record_received(self, connection: PendingConnection, sizes: Sequence[int]) -> None:
         """Record that the rig has received a message with frames of these sizes (bytes)."""
-        blocked = not self._may_read(connection)
-        connection.add_received(sizes, self._overhead, time.monotonic())
-        if blocked:
+        was_blocked = not self._may_read(connection)
+        connection.add_received(sizes, self._overhead_bytes, time.monotonic())
+        if was_blocked:
             self._wake()
 
-    def may_answer(self, connection: PendingConnection, size: int) -> bool:
-        """Return whether an answer of ``size`` bytes may be queued for a connection."""
-        return connection.may_answer(
-            size, sum(c.unsent_answer_bytes for c in self._connections_by_name.copy().values())
-        )
+    def may_reply(self, connection: PendingConnection, size: int) -> bool:
+        """Return whether a reply of ``size`` bytes may be queued for a connection."""
+        return connection.may_reply(size, sum(c.unsent_reply_bytes for c in self._connections_by_name.copy().values()))
 
     def take_shed_connections(self) -> list[ShedConnections]:
         """Return the connections ended since the last call."""
-        if not self._shed:
+        if not self._shed_counts:
             return []
         with self._lock:
-            shed, self._shed = self._shed, Counter()
-        return [ShedConnections(address, reason, n) for (address, reason), n in shed.items()]
+            shed_counts, self._shed_counts = self._shed_counts, Counter()
+        return [ShedConnections(address, reason, n) for (address, reason), n in shed_counts.items()]
 
     def close(self) -> None:
         """End every connection and the thread."""
@@ -150,8 +148,8 @@ class ConnectionAcceptor:
                 self._accept(key.fileobj, time.monotonic())
             elif key.data in self._relays:
                 outer = key.fileobj is key.data.outer
-                up, down = (_READ, _WRITE) if outer else (_WRITE, _READ)
-                self._forward(key.data, up=bool(mask & up), down=bool(mask & down))
+                up_mask, down_mask = (_READ, _WRITE) if outer else (_WRITE, _READ)
+                self._forward(key.data, is_upwards=bool(mask & up_mask), is_downwards=bool(mask & down_mask))
         now_s = time.monotonic()
         if now_s >= self._next_check_s:
             self._next_check_s = now_s + _CHECK_INTERVAL_S
@@ -169,7 +167,7 @@ class ConnectionAcceptor:
     def _accept(self, listener: socket.socket, now_s: float) -> None:
         for _ in range(_MAX_ACCEPTS_PER_TURN):
             try:
-                outer, address = listener.accept()
+                peer_socket, address = listener.accept()
             except BlockingIOError:
                 break
             except OSError as error:
@@ -177,12 +175,12 @@ class ConnectionAcceptor:
                     self._next_accept_s = now_s + _RESOURCE_RETRY_DELAY_S
                     break
                 continue  # closed before acceptance
-            outer.setblocking(False)
+            peer_socket.setblocking(False)
             with contextlib.suppress(OSError):
-                outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            relay = Relay(outer, PendingConnection(str(address[0]), now_s), self._max_frame_bytes)
+                peer_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            relay = Relay(peer_socket, PendingConnection(str(address[0]), now_s), self._max_frame_bytes)
             self._relays.add(relay)
-            self._forward(relay, up=True)  # a real learner has sent its greeting by now
+            self._forward(relay, is_upwards=True)  # a real learner has sent its greeting by now
         else:
             self._next_accept_s = now_s + _ACCEPT_PAUSE_S
         self._assign_seats(now_s)
@@ -191,11 +189,11 @@ class ConnectionAcceptor:
         for relay in [r for r in self._relays if r.connection.stage is Stage.WAITING and r.has_hung_up]:
             self._end(relay)
         relays = {relay.connection: relay for relay in self._relays}
-        while (change := next_assignment(relays, now_s)) is not None:
-            if change.previous is not None:
-                self._shed_connection(relays.pop(change.previous), "too many")
-            change.connection.seated_s, change.connection.jumped_queue = now_s, change.jumped_queue
-            self._forward(relays[change.connection], up=True)
+        while (assignment := next_assignment(relays, now_s)) is not None:
+            if assignment.previous is not None:
+                self._shed_connection(relays.pop(assignment.previous), "too many")
+            assignment.connection.seated_s, assignment.connection.jumped_queue = now_s, assignment.jumped_queue
+            self._forward(relays[assignment.connection], is_upwards=True)
         for connection in surplus_connections(relays):
             if relays[connection] in self._relays:
                 self._shed_connection(relays[connection], "too many")
@@ -207,7 +205,7 @@ class ConnectionAcceptor:
             if reason is not None:
                 self._shed_connection(relay, reason)
             elif relay.is_blocked and may_read(relay.connection, total_in_flight):
-                self._forward(relay, up=True)
+                self._forward(relay, is_upwards=True)
         self._assign_seats(now_s)
 
     def _may_read(self, connection: PendingConnection) -> bool:
@@ -216,13 +214,13 @@ class ConnectionAcceptor:
     def _total_in_flight(self) -> int:
         return sum(relay.connection.bytes_in_flight for relay in self._relays.copy())
 
-    def _forward(self, relay: Relay, *, up: bool = False, down: bool = False) -> None:
+    def _forward(self, relay: Relay, *, is_upwards: bool = False, is_downwards: bool = False) -> None:
         try:
-            if up:
-                relay.forward_upwards(time.monotonic(), self._may_read, self._inner)
+            if is_upwards:
+                relay.forward_upwards(time.monotonic(), self._may_read, self._inner_path)
                 if relay.name:
                     self._connections_by_name[relay.name] = relay.connection
-            if down:
+            if is_downwards:
                 relay.forward_downwards()
         except ZmtpError:
             self._shed_connection(relay, "no learner")
@@ -237,8 +235,8 @@ class ConnectionAcceptor:
     def _shed_connection(self, relay: Relay, reason: str) -> None:
         address = relay.connection.address
         with self._lock:
-            addresses = {addresses for addresses, _ in self._shed}
-            self._shed[
+            addresses = {addresses for addresses, _ in self._shed_counts}
+            self._shed_counts[
                 address if address in addresses or len(addresses) < _MAX_REPORTED_ADDRESSES else _OTHER_ADDRESSES,
                 reason,
             ] += 1

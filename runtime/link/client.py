@@ -63,7 +63,7 @@ class LinkClient:
     intervals, and at once after a reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... up to 5 s;
     if a name has several addresses, they are tried in turn.
 
-    ``patience_s``: timeout of an answer; ``math.inf`` waits for ever, and reports failing handshakes and prolonged
+    ``patience_s``: timeout of a reply; ``math.inf`` waits for ever, and reports failing handshakes and prolonged
     failure to connect to ``on_problem``.  Raises LinkClosed if the endpoint is invalid.
     """
 
@@ -85,14 +85,14 @@ class LinkClient:
             zmq.RECONNECT_IVL: _RECONNECT_INTERVAL_MS,
             zmq.RECONNECT_IVL_MAX: _MAX_RECONNECT_INTERVAL_MS,
         }
-        self._tcp = parse_tcp(endpoint) if endpoint.startswith("tcp://") else None
-        if self._tcp is not None:
+        self._tcp_endpoint = parse_tcp(endpoint) if endpoint.startswith("tcp://") else None
+        if self._tcp_endpoint is not None:
             options |= {
                 zmq.CONNECT_TIMEOUT: _CONNECT_TIMEOUT_MS,
                 zmq.HEARTBEAT_IVL: _HEARTBEAT_INTERVAL_MS,
                 zmq.HEARTBEAT_TIMEOUT: _SILENCE_TIMEOUT_MS,
             }
-        self._addresses = deque(((endpoint, False),) if self._tcp is None else self._tcp.addresses)
+        self._addresses = deque(((endpoint, False),) if self._tcp_endpoint is None else self._tcp_endpoint.addresses)
         self._next_address_s, self._reconnect_delay_s = math.inf, _RECONNECT_INTERVAL_MS / 1000
         self._unconnected_since_s: float | None = None
         self._has_connected = False
@@ -121,40 +121,44 @@ class LinkClient:
     def ask(
         self, request: RequestMessage, *payloads: bytes, timeout_s: float | None = None
     ) -> tuple[ReplyMessage, list[bytes]]:
-        """Send a request and return (answer, payloads).
+        """Send a request and return (reply, payloads).
 
-        Raises LinkClosed after ``timeout_s`` (by default the client's patience) without an answer or when asked to
+        Raises LinkClosed after ``timeout_s`` (by default the client's patience) without a reply or when asked to
         stop, KeyRejected if the rig does not accept this learner's key, RequestRejected if it refuses the request.
         """
         request_id = next(self._ids).to_bytes(8, "little")
         frames = [request_id, encode(request), *payloads]
         patience_s = self._patience_s if timeout_s is None else timeout_s
-        limit = time.monotonic() + patience_s
+        deadline_s = time.monotonic() + patience_s
         sent_s, wait_ms, n_tries = -math.inf, RETRY_INTERVAL_MS, 0
         while True:
             if self._stop_requested():
                 raise LinkClosed("asked to stop")
-            now = time.monotonic()
-            is_due = now - sent_s > wait_ms / 1000
+            now_s = time.monotonic()
+            is_due = now_s - sent_s > wait_ms / 1000
             if is_due and self._send(frames):
                 if n_tries:
                     self.n_retries += 1
                     wait_ms = min(2 * wait_ms, MAX_RETRY_INTERVAL_MS)
-                n_tries, sent_s = n_tries + 1, now
+                n_tries, sent_s = n_tries + 1, now_s
                 is_due = False
             if self._wait(until_writable=is_due):
-                answer = self._receive(request_id)
-                if answer is not None:
-                    return answer
+                reply = self._receive(request_id)
+                if reply is not None:
+                    return reply
             if self._poll_monitor():
                 sent_s = -math.inf  # messages in transit are lost with the connection
             self._try_addresses(time.monotonic())
-            if time.monotonic() > limit:
-                reason = "" if self._has_connected or self._tcp is None else f"; {self._describe_attempts(self._tcp)}"
+            if time.monotonic() > deadline_s:
+                reason = (
+                    ""
+                    if self._has_connected or self._tcp_endpoint is None
+                    else f"; {self._describe_attempts(self._tcp_endpoint)}"
+                )
                 raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s{reason}")
 
     def post(self, request: RequestMessage) -> None:
-        """Send a request without waiting for an answer; it is dropped if not connected."""
+        """Send a request without waiting for a reply; it is dropped if not connected."""
         self._socket.setsockopt(zmq.LINGER, _LINGER_TIMEOUT_MS)
         self._send([next(self._ids).to_bytes(8, "little"), encode(request)])
 
@@ -166,8 +170,8 @@ class LinkClient:
         return True
 
     def _connect(self) -> None:
-        endpoint, ipv6 = self._addresses[0]
-        self._socket.setsockopt(zmq.IPV6, int(ipv6))
+        endpoint, is_ipv6 = self._addresses[0]
+        self._socket.setsockopt(zmq.IPV6, int(is_ipv6))
         self._socket.connect(endpoint)
 
     def _try_addresses(self, now_s: float) -> None:
@@ -177,42 +181,44 @@ class LinkClient:
             self._socket.disconnect(self._addresses[0][0])
             self._addresses.rotate(-1)
             self._connect()
-        if self._has_connected or self._tcp is None:
+        if self._has_connected or self._tcp_endpoint is None:
             return
         if self._unconnected_since_s is None:
             self._unconnected_since_s = now_s
         elif now_s - self._unconnected_since_s > _UNREACHABLE_REPORT_DELAY_S:
             self._unconnected_since_s = math.inf
-            self._on_problem(f"nothing answers at {self._endpoint}: {self._describe_attempts(self._tcp)}; still trying")
+            self._on_problem(
+                f"nothing answers at {self._endpoint}: {self._describe_attempts(self._tcp_endpoint)}; still trying"
+            )
 
     def _describe_attempts(self, tcp: TcpEndpoint) -> str:
         return f"tried {probe_addresses(tcp)}; a rig prints its address when it starts (link.listen)"
 
     def _wait(self, *, until_writable: bool) -> bool:
-        """Wait briefly for an answer or an event, or for room to send; return True if there is an answer."""
+        """Wait briefly for a reply or an event, or for room to send; return True if there is a reply."""
         self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if until_writable else zmq.POLLIN)
         return bool(dict(self._poller.poll(_POLL_TIMEOUT_MS)).get(self._socket, 0) & zmq.POLLIN)
 
     def _receive(self, request_id: bytes) -> tuple[ReplyMessage, list[bytes]] | None:
         frames = self._socket.recv_multipart(zmq.NOBLOCK)
         if len(frames) < 2 or frames[0] != request_id:
-            return None  # late answer to an abandoned or repeated request, or a probe by the rig
+            return None  # late reply to an abandoned or repeated request, or a probe by the rig
         try:
             message = decode_reply(frames[1])
         except msgspec.DecodeError as error:
-            raise LinkClosed(f"the rig at {self._endpoint} sent an invalid answer: {error}") from None
+            raise LinkClosed(f"the rig at {self._endpoint} sent an invalid reply: {error}") from None
         if isinstance(message, Refused):
             raise RequestRejected(message.reason, message.code)
         return message, frames[2:]
 
     def _poll_monitor(self) -> bool:
         """Process the results of handshakes; return True if there is a new connection."""
-        reconnected = False
+        has_reconnected = False
         while True:
             try:
                 header = self._monitor.recv_multipart(zmq.NOBLOCK)[0]
             except zmq.Again:
-                return reconnected
+                return has_reconnected
             event, value = _EVENT_FORMAT.unpack(header)
             if event == zmq.EVENT_CONNECTED:
                 self._has_connected, self._next_address_s, self._reconnect_delay_s = (
@@ -228,7 +234,7 @@ class LinkClient:
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.n_connections += 1
                 self._n_failed_handshakes = 0
-                reconnected = self.n_connections > 1
+                has_reconnected = self.n_connections > 1
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 raise KeyRejected(self._rejection_message(value))
             elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
@@ -252,7 +258,7 @@ class LinkClient:
     def _mismatch_message(self) -> str:
         if self._keys is None:
             return (
-                f"the rig at {self._endpoint} accepts no unencrypted connections; give the learner's keys: --keys DIR"
+                f"the rig at {self._endpoint} accepts no unencrypted connections; pass the learner's keys: --keys DIR"
             )
         return (
             f"the handshake with {self._endpoint} fails: it is not an Onrig rig with keys, or not the one whose public "

@@ -75,7 +75,7 @@ _PROBE_TIMEOUT_S: Final = 1.0
 def bind_listeners(endpoint: TcpEndpoint) -> list[socket.socket]:
     """Bind a non-blocking listening socket, on the same port, at each local address of an endpoint; raises OSError."""
     listeners: list[socket.socket] = []
-    missing: OSError | None = None
+    last_error: OSError | None = None
     port = endpoint.port
     try:
         for host in _listen_hosts(endpoint):
@@ -84,11 +84,11 @@ def bind_listeners(endpoint: TcpEndpoint) -> list[socket.socket]:
             except OSError as error:
                 if error.errno not in _UNAVAILABLE_ADDRESS_ERRNOS:
                     raise
-                missing = error
+                last_error = error
             else:
                 port = listeners[0].getsockname()[1]
-        if missing is not None and not listeners:
-            raise missing
+        if last_error is not None and not listeners:
+            raise last_error
     except OSError:
         for listener in listeners:
             listener.close()
@@ -97,11 +97,11 @@ def bind_listeners(endpoint: TcpEndpoint) -> list[socket.socket]:
 
 
 def _bind_listener(host: str, port: int) -> socket.socket:
-    ipv6 = ":" in host
-    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_STREAM)
+    is_ipv6 = ":" in host
+    listener = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if ipv6:
+        if is_ipv6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind((host, port))
         listener.listen(_LISTEN_BACKLOG)

@@ -52,7 +52,7 @@ class RigKeys(NamedTuple):
     """Keys of a rig."""
 
     pair: KeyPair
-    allowed: Mapping[bytes, str]
+    names_by_key: Mapping[bytes, str]
     """Names of the admitted learners, by public key (32 bytes)."""
 
 
@@ -83,18 +83,20 @@ def load_rig_keys(folder: Path) -> RigKeys:
     """Read a rig's keys from its folder, or from the parent folder of keys; raises KeyFault."""
     folder = _resolve_folder(folder, RIG_FOLDER)
     pair = _read_pair(folder / SECRET_FILE)
-    learners = folder / LEARNERS_FOLDER
-    _check_folder(learners)
-    allowed: dict[bytes, str] = {}
-    for path in sorted(learners.glob("*.key"))[: _MAX_LEARNER_KEYS + 1]:
-        allowed[z85.decode(_read_public_key(path))] = path.stem
-    if not allowed:
-        raise KeyFault(f"{learners}: contains no learner's key; put a NAME.key there (onrig keys DIR --learner NAME)")
-    if len(allowed) > _MAX_LEARNER_KEYS:
-        raise KeyFault(f"{learners}: more than {_MAX_LEARNER_KEYS} keys")
-    if z85.decode(pair.public) in allowed:
+    learners_folder = folder / LEARNERS_FOLDER
+    _check_folder(learners_folder)
+    names_by_key: dict[bytes, str] = {}
+    for path in sorted(learners_folder.glob("*.key"))[: _MAX_LEARNER_KEYS + 1]:
+        names_by_key[z85.decode(_read_public_key(path))] = path.stem
+    if not names_by_key:
+        raise KeyFault(
+            f"{learners_folder}: contains no learner's key; put a NAME.key there (onrig keys DIR --learner NAME)"
+        )
+    if len(names_by_key) > _MAX_LEARNER_KEYS:
+        raise KeyFault(f"{learners_folder}: more than {_MAX_LEARNER_KEYS} keys")
+    if z85.decode(pair.public) in names_by_key:
         raise KeyFault(f"{folder / SECRET_FILE}: also the key of a learner; the keys of rig and learner were exchanged")
-    return RigKeys(pair, allowed)
+    return RigKeys(pair, names_by_key)
 
 
 def load_learner_keys(folder: Path) -> LearnerKeys:
@@ -152,12 +154,12 @@ def _read_pair(path: Path) -> KeyPair:
         raise KeyFault(f"{path}: contains no secret key; copy the file again, or make new keys (onrig keys)")
     public = fields.get("public-key")
     try:
-        derived_public = zmq.curve_public(secret)
+        derived_public_key = zmq.curve_public(secret)
     except (ValueError, zmq.ZMQError):
         raise KeyFault(f"{path}: the secret key is damaged; copy the file again") from None
-    if public != derived_public:
+    if public != derived_public_key:
         raise KeyFault(f"{path}: the two keys do not match; copy the file again")
-    return KeyPair(derived_public, secret)
+    return KeyPair(derived_public_key, secret)
 
 
 def _read_public_key(path: Path) -> bytes:
@@ -196,7 +198,7 @@ def _check_private(path: Path, status: os.stat_result, mode: int) -> None:
     if status.st_uid != os.geteuid():
         raise KeyFault(f"{path}: belongs to another user (uid {status.st_uid}); chown it to uid {os.geteuid()}")
     if status.st_mode & 0o077:
-        found_mode = stat.S_IMODE(status.st_mode)
+        actual_mode = stat.S_IMODE(status.st_mode)
         raise KeyFault(
-            f"{path}: open to other users (mode {found_mode:04o}); chmod {mode:o} it, and renew the keys if in doubt"
+            f"{path}: open to other users (mode {actual_mode:04o}); chmod {mode:o} it, and renew the keys if in doubt"
         )

@@ -29,9 +29,9 @@ s."""
 MAX_BYTES_IN_FLIGHT: Final = 10 * 1024 * 1024
 """Maximum bytes of one connection not yet received by the rig: room for two of the largest requests."""
 MAX_TOTAL_BYTES_IN_FLIGHT: Final = 24 * 1024 * 1024
-MAX_ANSWER_BYTES: Final = 9 * 1024 * 1024
-"""Maximum bytes of unsent answers to one connection: one of the largest."""
-MAX_TOTAL_ANSWER_BYTES: Final = 24 * 1024 * 1024
+MAX_REPLY_BYTES: Final = 9 * 1024 * 1024
+"""Maximum bytes of unsent replies per connection: one of the largest."""
+MAX_TOTAL_REPLY_BYTES: Final = 24 * 1024 * 1024
 FRAME_OVERHEAD_BYTES: Final = 128
 """Memory overhead of a frame."""
 
@@ -70,12 +70,12 @@ class PendingConnection:
     """Cumulative cost of the frames forwarded."""
     received_cost: int = 0
     """Cumulative cost of the frames that the rig has received."""
-    since_s: float = 0.0
+    oldest_frame_s: float = 0.0
     """Time at which the first pending frame was forwarded."""
-    queued_answer_bytes: int = 0
-    """Bytes of answers queued since the queue was last empty."""
-    sent_answer_bytes: int = 0
-    """Bytes of these answers sent."""
+    queued_reply_bytes: int = 0
+    """Bytes of replies queued since the queue was last empty."""
+    sent_reply_bytes: int = 0
+    """Bytes of these replies sent."""
 
     @property
     def stage(self) -> Stage:
@@ -92,9 +92,9 @@ class PendingConnection:
         return max(0, self.forwarded_cost - self.received_cost)
 
     @property
-    def unsent_answer_bytes(self) -> int:
-        """Bytes of unsent answers."""
-        return max(0, self.queued_answer_bytes - self.sent_answer_bytes)
+    def unsent_reply_bytes(self) -> int:
+        """Bytes of unsent replies."""
+        return max(0, self.queued_reply_bytes - self.sent_reply_bytes)
 
     def add_forwarded(self, sizes: Sequence[int], now_s: float) -> None:
         """Record that forwarding of frames of these sizes has started."""
@@ -116,15 +116,15 @@ class PendingConnection:
                 if frame_size == size + overhead:
                     break
 
-    def may_answer(self, size: int, total_queued_bytes: int) -> bool:
-        """Whether an answer of ``size`` bytes may be queued.
+    def may_reply(self, size: int, total_queued_bytes: int) -> bool:
+        """Whether a reply of ``size`` bytes may be queued.
 
         ``total_queued_bytes``: bytes queued for all connections.
         """
-        unsent_answer_bytes = self.unsent_answer_bytes
-        fits = unsent_answer_bytes + size <= MAX_ANSWER_BYTES and total_queued_bytes + size <= MAX_TOTAL_ANSWER_BYTES
+        unsent_reply_bytes = self.unsent_reply_bytes
+        fits = unsent_reply_bytes + size <= MAX_REPLY_BYTES and total_queued_bytes + size <= MAX_TOTAL_REPLY_BYTES
         if fits:
-            self.queued_answer_bytes = self.sent_answer_bytes + unsent_answer_bytes + size
+            self.queued_reply_bytes = self.sent_reply_bytes + unsent_reply_bytes + size
         return fits
 
 
@@ -154,17 +154,17 @@ def end_reason(connection: PendingConnection, now_s: float, last_poll_s: float, 
 
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 ZAP_DOMAIN: Final = b"onrig"
-_MAX_ANSWERS_PER_CALL: Final = 16
+_MAX_REPLIES_PER_CALL: Final = 16
 _MAX_REFUSED_KEYS: Final = 64
 _ZAP_VERSION: Final = b"1.0"
 _N_REQUEST_FRAMES: Final = 7
 """Version, request id, domain, address, identity, mechanism, one credential."""
 
 
-def zap_reply(request: Sequence[bytes], allowed: Mapping[bytes, str], domain: bytes = ZAP_DOMAIN) -> list[bytes]:
-    """Answer a ZAP request: version, request id, status, text, user id, metadata.
+def zap_reply(request: Sequence[bytes], names_by_key: Mapping[bytes, str], domain: bytes = ZAP_DOMAIN) -> list[bytes]:
+    """Reply to a ZAP request: version, request id, status, text, user id, metadata.
 
-    ``allowed`` maps public keys (32 bytes) to names.  The user id, attached to every message, is ``NAME:FINGERPRINT``.
+    ``names_by_key``: by public key (32 bytes).  The user id attached to every message is ``NAME:FINGERPRINT``.
     Anything other than a CURVE request for our domain with an allowed key is refused (status 400).
     """
     request_id = request[1] if len(request) > 1 else b""
@@ -173,7 +173,7 @@ def zap_reply(request: Sequence[bytes], allowed: Mapping[bytes, str], domain: by
     _, _, request_domain, _, _, mechanism, key = request
     if request_domain != domain or mechanism != b"CURVE":
         return [_ZAP_VERSION, request_id, b"400", b"no CURVE of this domain", b"", b""]
-    name = allowed.get(key)
+    name = names_by_key.get(key)
     if name is None:
         return [_ZAP_VERSION, request_id, b"400", b"unknown key", b"", b""]
     return [_ZAP_VERSION, request_id, b"200", b"OK", f"{name}:{fingerprint(key)}".encode(), b""]
@@ -182,22 +182,22 @@ def zap_reply(request: Sequence[bytes], allowed: Mapping[bytes, str], domain: by
 class ZapHandler:
     """ZAP handler of one context; it must exist before the guarded socket is bound."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Mapping[bytes, str]) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], names_by_key: Mapping[bytes, str]) -> None:
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(ZAP_ENDPOINT)
-        self._allowed = allowed
+        self._names_by_key = names_by_key
         self.refused_keys: list[str] = []
         """Fingerprints of keys refused since the last report; bounded."""
 
-    def answer(self) -> None:
-        """Answer pending requests, a bounded number per call."""
-        for _ in range(_MAX_ANSWERS_PER_CALL):
+    def reply_to_pending(self) -> None:
+        """Reply to pending requests, a bounded number per call."""
+        for _ in range(_MAX_REPLIES_PER_CALL):
             try:
                 request = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            reply = zap_reply(request, self._allowed)
+            reply = zap_reply(request, self._names_by_key)
             if reply[2] != b"200" and len(self.refused_keys) < _MAX_REFUSED_KEYS:
                 self.refused_keys.append(fingerprint(request[6]) if len(request) == _N_REQUEST_FRAMES else "?")
             self.socket.send_multipart(reply, zmq.NOBLOCK)

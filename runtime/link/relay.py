@@ -33,20 +33,20 @@ class Relay:
         """Whether reading is suspended because too much is in flight."""
         self._meter = FrameMeter(max_frame_bytes)
         self._upward_data = self._downward_data = b""
-        self._upward_ended = self._downward_ended = False
+        self._has_upward_ended = self._has_downward_ended = False
         self._masks = [0, 0]
 
     @property
     def is_finished(self) -> bool:
         """Whether one end is closed and all its bytes have been forwarded."""
-        return (self._upward_ended and (not self._upward_data or self.inner is None)) or (
-            self._downward_ended and not self._downward_data
+        return (self._has_upward_ended and (not self._upward_data or self.inner is None)) or (
+            self._has_downward_ended and not self._downward_data
         )
 
     @property
     def _wants_data(self) -> bool:
         """Whether to read more from the learner."""
-        if self._upward_ended:
+        if self._has_upward_ended:
             return False
         return not self.connection.greeting_received if self.inner is None else not self._upward_data
 
@@ -55,18 +55,18 @@ class Relay:
         """Whether the learner has closed its end, even while reading is suspended."""
         return self.outer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
-    def forward_upwards(self, now_s: float, may_read: Callable[[PendingConnection], bool], inner: str) -> None:
-        """Forward to ZeroMQ, at the Unix socket ``inner``; raises ZmtpError, or OSError if one end is closed."""
+    def forward_upwards(self, now_s: float, may_read: Callable[[PendingConnection], bool], inner_path: str) -> None:
+        """Forward to ZeroMQ, at the Unix socket ``inner_path``; raises ZmtpError, or OSError if one end is closed."""
         if self._wants_data:
             self.is_blocked = not may_read(self.connection)
-            maximum = GREETING_BYTES if self.inner is None else _MAX_UPWARD_READ_BYTES
-            if not self.is_blocked and (data := _receive(self.outer, maximum)) is not None:
-                self._upward_ended = not data
+            max_bytes = GREETING_BYTES if self.inner is None else _MAX_UPWARD_READ_BYTES
+            if not self.is_blocked and (data := _receive(self.outer, max_bytes)) is not None:
+                self._has_upward_ended = not data
                 self.connection.add_forwarded(self._meter.feed(data), now_s)
                 self.connection.greeting_received = self._meter.greeting_received
                 self._upward_data += data
         if self.inner is None and self.connection.stage is Stage.SEATED:
-            self._connect(inner)
+            self._connect(inner_path)
         if self._upward_data and self.inner is not None:
             self._upward_data = self._upward_data[_send(self.inner, self._upward_data) :]
 
@@ -76,22 +76,22 @@ class Relay:
             return
         if (
             not self._downward_data
-            and not self._downward_ended
+            and not self._has_downward_ended
             and (data := _receive(self.inner, _MAX_DOWNWARD_READ_BYTES)) is not None
         ):
-            self._downward_ended = not data
+            self._has_downward_ended = not data
             self._downward_data = data
         if self._downward_data:
-            sent = _send(self.outer, self._downward_data)
-            self.connection.sent_answer_bytes += sent
-            self._downward_data = self._downward_data[sent:]
+            n_sent = _send(self.outer, self._downward_data)
+            self.connection.sent_reply_bytes += n_sent
+            self._downward_data = self._downward_data[n_sent:]
 
-    def _connect(self, inner: str) -> None:
+    def _connect(self, inner_path: str) -> None:
         self.inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.inner.setblocking(False)
         self.inner.bind("")  # Linux picks an unused name
         self.name = self.inner.getsockname()
-        self.inner.connect(inner)
+        self.inner.connect(inner_path)
 
     def watch(self, selector: selectors.BaseSelector) -> None:
         """Register for the events that allow forwarding."""
@@ -100,38 +100,38 @@ class Relay:
             0,
         ]
         if self.inner is not None:
-            events[1] = (_READ if not self._downward_data and not self._downward_ended else 0) | (
+            events[1] = (_READ if not self._downward_data and not self._has_downward_ended else 0) | (
                 _WRITE if self._upward_data else 0
             )
-        for n, end in enumerate((self.outer, self.inner)):
-            if end is None or events[n] == self._masks[n]:
+        for n, stream in enumerate((self.outer, self.inner)):
+            if stream is None or events[n] == self._masks[n]:
                 continue
             if not self._masks[n]:
-                selector.register(end, events[n], self)
+                selector.register(stream, events[n], self)
             elif events[n]:
-                selector.modify(end, events[n], self)
+                selector.modify(stream, events[n], self)
             else:
-                selector.unregister(end)
+                selector.unregister(stream)
             self._masks[n] = events[n]
 
     def close(self, selector: selectors.BaseSelector) -> None:
         """Close both ends."""
-        for n, end in enumerate((self.outer, self.inner)):
-            if end is not None:
+        for n, stream in enumerate((self.outer, self.inner)):
+            if stream is not None:
                 if self._masks[n]:
-                    selector.unregister(end)
-                end.close()
+                    selector.unregister(stream)
+                stream.close()
 
 
-def _receive(end: socket.socket, maximum: int) -> bytes | None:
+def _receive(source: socket.socket, max_bytes: int) -> bytes | None:
     try:
-        return end.recv(maximum)
+        return source.recv(max_bytes)
     except BlockingIOError:
         return None
 
 
-def _send(end: socket.socket, data: bytes) -> int:
+def _send(target: socket.socket, data: bytes) -> int:
     try:
-        return end.send(data)
+        return target.send(data)
     except BlockingIOError:
         return 0

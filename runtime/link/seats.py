@@ -22,11 +22,11 @@ MIN_SEAT_TENURE_S: Final = 2.0
 """Minimum tenure of a seat: enough for a handshake with a round trip of 0.25 s."""
 SEATS_PER_QUEUE_JUMP: Final = 4
 """One of this many seats may be given to the newest in the queue instead of the longest waiting."""
-WAITING: Final = 128
-SILENT: Final = 64
-SILENT_PER_ADDRESS: Final = 24
-INSIDE: Final = 64
-INSIDE_PER_ADDRESS: Final = 32
+MAX_WAITING: Final = 128
+MAX_SILENT: Final = 64
+MAX_SILENT_PER_ADDRESS: Final = 24
+MAX_INSIDE: Final = 64
+MAX_INSIDE_PER_ADDRESS: Final = 32
 
 
 class _Limit(NamedTuple):
@@ -38,31 +38,31 @@ class _Limit(NamedTuple):
 
 
 _LIMITS: Final = (
-    _Limit(Stage.SILENT, SILENT, SILENT_PER_ADDRESS, lambda c: c.arrived_s),
-    _Limit(Stage.WAITING, WAITING, WAITING, lambda c: c.arrived_s),
-    _Limit(Stage.INSIDE, INSIDE, INSIDE_PER_ADDRESS, lambda c: c.last_request_s),
+    _Limit(Stage.SILENT, MAX_SILENT, MAX_SILENT_PER_ADDRESS, lambda c: c.arrived_s),
+    _Limit(Stage.WAITING, MAX_WAITING, MAX_WAITING, lambda c: c.arrived_s),
+    _Limit(Stage.INSIDE, MAX_INSIDE, MAX_INSIDE_PER_ADDRESS, lambda c: c.last_request_s),
 )
 
 
 def surplus_connections(connections: Iterable[PendingConnection]) -> list[PendingConnection]:
     """List the connections beyond the limits: for the address with the most in a stage, the longest silent or the
     oldest."""
-    by_stage: dict[Stage, dict[str, list[PendingConnection]]] = defaultdict(lambda: defaultdict(list))
+    groups_by_stage: dict[Stage, dict[str, list[PendingConnection]]] = defaultdict(lambda: defaultdict(list))
     for connection in connections:
-        by_stage[connection.stage][connection.address].append(connection)
-    evicted: list[PendingConnection] = []
+        groups_by_stage[connection.stage][connection.address].append(connection)
+    surplus: list[PendingConnection] = []
     for limit in _LIMITS:
-        crowds = by_stage[limit.stage].values()
-        total = sum(map(len, crowds))
+        address_groups = groups_by_stage[limit.stage].values()
+        total = sum(map(len, address_groups))
         while total:
-            crowded_address = max(crowds, key=len)
-            if len(crowded_address) <= limit.per_address and total <= limit.total:
+            largest_group = max(address_groups, key=len)
+            if len(largest_group) <= limit.per_address and total <= limit.total:
                 break
-            first = min(crowded_address, key=limit.eviction_key)
-            crowded_address.remove(first)
-            evicted.append(first)
+            first = min(largest_group, key=limit.eviction_key)
+            largest_group.remove(first)
+            surplus.append(first)
             total -= 1
-    return evicted
+    return surplus
 
 
 class SeatAssignment(NamedTuple):
@@ -82,22 +82,24 @@ def next_assignment(connections: Collection[PendingConnection], now_s: float) ->
     MIN_SEAT_TENURE_S: a seat of the same address if that has its full share, otherwise of the address with the most
     seats.
     """
-    seated = [c for c in connections if c.stage is Stage.SEATED]
+    seated_connections = [c for c in connections if c.stage is Stage.SEATED]
     queues: dict[str, list[PendingConnection]] = defaultdict(list)
     for connection in sorted((c for c in connections if c.stage is Stage.WAITING), key=lambda c: c.arrived_s):
         queues[connection.address].append(connection)
-    n_seats = Counter(c.address for c in seated)
+    n_seats = Counter(c.address for c in seated_connections)
     for address, queue in sorted(queues.items(), key=lambda item: (n_seats[item[0]], item[1][0].arrived_s)):
-        displaced: PendingConnection | None = None
+        displaced_connection: PendingConnection | None = None
         is_full = n_seats[address] >= MAX_SEATS_PER_ADDRESS
-        if is_full or len(seated) >= MAX_SEATS:
+        if is_full or len(seated_connections) >= MAX_SEATS:
             crowded_address = address if is_full else n_seats.most_common(1)[0][0]
-            displaced = min((c for c in seated if c.address == crowded_address), key=_seated_s)
-            if now_s - _seated_s(displaced) < MIN_SEAT_TENURE_S:
+            displaced_connection = min((c for c in seated_connections if c.address == crowded_address), key=_seated_s)
+            if now_s - _seated_s(displaced_connection) < MIN_SEAT_TENURE_S:
                 continue
-        n_jumped = sum(c.jumped_queue for c in seated if c.address == address and c is not displaced)
+        n_jumped = sum(
+            c.jumped_queue for c in seated_connections if c.address == address and c is not displaced_connection
+        )
         jumps_queue = len(queue) > 1 and SEATS_PER_QUEUE_JUMP * (n_jumped + 1) <= n_seats[address]
-        return SeatAssignment(queue[-1 if jumps_queue else 0], jumps_queue, displaced)
+        return SeatAssignment(queue[-1 if jumps_queue else 0], jumps_queue, displaced_connection)
     return None
 
 

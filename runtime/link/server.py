@@ -1,6 +1,6 @@
 """Rig's end of the link: receives requests, passes them to the replay process, sends the answers.
 
-It never blocks and does bounded work per turn: answers to a peer that does not read are dropped, and excess requests
+It never blocks and does bounded work per turn: replies to a peer that does not read are dropped, and excess requests
 wait for the next turn.
 
 Local learners use an ipc socket in a folder of mode 0700; others, if configured, a tcp socket (CURVE, listed keys only)
@@ -53,8 +53,8 @@ _MAX_CACHED_CONNECTIONS: Final = 256
 """Maximum number of cached connection-to-relay entries."""
 
 
-class Answer(NamedTuple):
-    """A reply and its payload frames."""
+class Reply(NamedTuple):
+    """Message and payload frames of a reply."""
 
     message: ReplyMessage
     payloads: tuple[bytes, ...] = ()
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """Recipient of an answer."""
+    """Recipient of a reply."""
 
     peer: bytes
     """Connection: index of the socket (one byte), then ZeroMQ's routing id."""
@@ -72,7 +72,7 @@ class Ticket(NamedTuple):
     """Peer: ``NAME:FINGERPRINT`` of its key, or the name of the socket."""
 
 
-Handle = Callable[[Ticket, RequestMessage, Sequence[bytes]], Answer | None]
+RequestHandler = Callable[[Ticket, RequestMessage, Sequence[bytes]], Reply | None]
 
 
 class TcpAccess(NamedTuple):
@@ -102,7 +102,10 @@ class LinkServer:
                 overhead_bytes = 0 if tcp.keys is None else _CURVE_OVERHEAD_BYTES
                 path = inner.removeprefix("ipc://")
                 self._acceptor = ConnectionAcceptor(
-                    tcp.endpoint, path, max_frame_bytes=MAX_REQUEST_BYTES + overhead_bytes, overhead=overhead_bytes
+                    tcp.endpoint,
+                    path,
+                    max_frame_bytes=MAX_REQUEST_BYTES + overhead_bytes,
+                    overhead_bytes=overhead_bytes,
                 )
         except (zmq.ZMQError, OSError):
             self.close()
@@ -132,7 +135,7 @@ class LinkServer:
         for option, value in options.items():
             socket.setsockopt(option, value)
         if keys is not None:
-            self._zap_handler = ZapHandler(self._context, keys.allowed)
+            self._zap_handler = ZapHandler(self._context, keys.names_by_key)
             socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
             socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # fail closed: no ZAP handler, no connection
             socket.setsockopt(zmq.CURVE_SERVER, 1)
@@ -150,8 +153,8 @@ class LinkServer:
         """Fingerprints of keys refused since the last call."""
         if self._zap_handler is None:
             return []
-        refused, self._zap_handler.refused_keys = self._zap_handler.refused_keys, []
-        return refused
+        fingerprints, self._zap_handler.refused_keys = self._zap_handler.refused_keys, []
+        return fingerprints
 
     def take_shed_connections(self) -> list[ShedConnections]:
         """TCP connections ended since the last call."""
@@ -159,12 +162,12 @@ class LinkServer:
 
     def wait(self, timeout_ms: int) -> bool:
         """Wait for a request; return True if there is one."""
-        ready = dict(self._poller.poll(timeout_ms))
-        if self._zap_handler is not None and self._zap_handler.socket in ready:
-            self._zap_handler.answer()
-        return any(socket in ready for socket, _ in self._sockets)
+        ready_sockets = dict(self._poller.poll(timeout_ms))
+        if self._zap_handler is not None and self._zap_handler.socket in ready_sockets:
+            self._zap_handler.reply_to_pending()
+        return any(socket in ready_sockets for socket, _ in self._sockets)
 
-    def serve(self, handle: Handle) -> None:
+    def serve(self, handle: RequestHandler) -> None:
         """Handle pending requests, up to a bounded amount of work, from all sockets in turn.
 
         Raises the exception that ended the relay's thread, without which no connection is accepted.
@@ -174,18 +177,18 @@ class LinkServer:
                 raise self._acceptor.failure
             self._acceptor.last_poll_s = time.monotonic()
         if self._zap_handler is not None:
-            self._zap_handler.answer()
+            self._zap_handler.reply_to_pending()
         self.work_bytes = 0
-        open_sockets = list(range(len(self._sockets)))
+        socket_indices = list(range(len(self._sockets)))
         for _ in range(_MAX_REQUESTS_PER_TURN):
-            if not open_sockets or self.work_bytes >= _MAX_BYTES_PER_TURN:
+            if not socket_indices or self.work_bytes >= _MAX_BYTES_PER_TURN:
                 return
-            socket_index = open_sockets.pop(0)
-            received = self._receive(socket_index)
-            if received is None:
+            socket_index = socket_indices.pop(0)
+            message = self._receive(socket_index)
+            if message is None:
                 continue
-            open_sockets.append(socket_index)
-            ticket, frames = received
+            socket_indices.append(socket_index)
+            ticket, frames = message
             self.work_bytes += sum(map(len, frames))
             if self.handle_message(ticket, frames, handle):
                 self.work_bytes += _MAX_BYTES_PER_TURN
@@ -193,23 +196,23 @@ class LinkServer:
     def _receive(self, socket_index: int) -> tuple[Ticket, list[bytes]] | None:
         socket, name = self._sockets[socket_index]
         try:
-            first = socket.recv(zmq.NOBLOCK, copy=False)
+            identity_frame = socket.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
         frames: list[bytes] = []
         sizes: list[int] = []
-        last = first
-        while last.more:
-            last = socket.recv(copy=False)
-            sizes.append(len(last))
+        last_frame = identity_frame
+        while last_frame.more:
+            last_frame = socket.recv(copy=False)
+            sizes.append(len(last_frame))
             if len(frames) < _MAX_FRAMES:
-                frames.append(last.bytes)
+                frames.append(last_frame.bytes)
         key = name
         if name != "local" and self._zap_handler is not None:
-            key = str(last.get("User-Id"))
-        peer = bytes([socket_index]) + first.bytes
+            key = str(last_frame.get("User-Id"))
+        peer = bytes([socket_index]) + identity_frame.bytes
         if name != "local":
-            self._notify_relay(peer, last, sizes)
+            self._notify_relay(peer, last_frame, sizes)
         return Ticket(peer, frames[0] if frames else b"", key), frames[1:]
 
     def _notify_relay(self, peer: bytes, frame: zmq.Frame, sizes: list[int]) -> None:
@@ -230,7 +233,7 @@ class LinkServer:
                 del self._connections[next(iter(self._connections))]
         self._acceptor.record_received(connection, sizes)
 
-    def handle_message(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
+    def handle_message(self, ticket: Ticket, frames: list[bytes], handle: RequestHandler) -> bool:
         """Handle one message, the frames after its request id; return True if it was expensive."""
         if not frames or len(ticket.request_id) != _ID_BYTES:
             self.n_malformed += 1
@@ -239,17 +242,17 @@ class LinkServer:
             request = decode_request(frames[0])
         except msgspec.DecodeError as error:
             self.n_malformed += 1
-            self.send(ticket, Answer(Refused(f"malformed request: {error}")))
+            self.send(ticket, Reply(Refused(f"malformed request: {error}")))
             return False
-        answer = handle(ticket, request, frames[1:])
-        if answer is not None:
-            self.work_bytes += answer.bytes_read
-            self.send(ticket, answer)
+        reply = handle(ticket, request, frames[1:])
+        if reply is not None:
+            self.work_bytes += reply.bytes_read
+            self.send(ticket, reply)
         return isinstance(request, _EXPENSIVE_REQUESTS)
 
-    def send(self, ticket: Ticket, answer: Answer) -> None:
-        """Send an answer; dropped if the peer is disconnected or does not keep up."""
-        self._send(ticket.peer, [ticket.request_id, encode(answer.message), *answer.payloads])
+    def send(self, ticket: Ticket, reply: Reply) -> None:
+        """Send a reply; dropped if the peer is disconnected or does not keep up."""
+        self._send(ticket.peer, [ticket.request_id, encode(reply.message), *reply.payloads])
 
     def is_disconnected(self, peer: bytes) -> bool:
         """Whether a peer's connection is known to be closed."""
@@ -260,8 +263,8 @@ class LinkServer:
         if not peer or peer[0] >= len(self._sockets):
             return zmq.EHOSTUNREACH
         connection, size = self._connections.get(peer), sum(map(len, frames))
-        if connection is not None and self._acceptor is not None and not self._acceptor.may_answer(connection, size):
-            return zmq.EAGAIN  # earlier answers are still unread
+        if connection is not None and self._acceptor is not None and not self._acceptor.may_reply(connection, size):
+            return zmq.EAGAIN  # earlier replies are still unread
         socket = self._sockets[peer[0]][0]
         try:
             try:
@@ -272,7 +275,7 @@ class LinkServer:
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if connection is not None and self._acceptor is not None:
-                connection.queued_answer_bytes -= size
+                connection.queued_reply_bytes -= size
             return error.errno or zmq.EHOSTUNREACH
         self.work_bytes += size
         return 0

@@ -24,7 +24,7 @@ class FrameMeter:
         self._max_frame_bytes = max_frame_bytes
         self._header = bytearray()
         self._header_bytes = GREETING_BYTES
-        self._in_greeting = True
+        self._is_in_greeting = True
         self._remaining_body_bytes = 0
         self.greeting_received = False
         """Whether the stream started with a ZMTP 3 greeting."""
@@ -44,12 +44,12 @@ class FrameMeter:
             step = min(self._header_bytes - len(self._header), end - offset)
             self._header += data[offset : offset + step]
             offset += step
-            if self._in_greeting and not self.greeting_received:
+            if self._is_in_greeting and not self.greeting_received:
                 self._check_signature()
             if len(self._header) < self._header_bytes:
                 continue
-            if self._in_greeting:
-                self._in_greeting = False
+            if self._is_in_greeting:
+                self._is_in_greeting = False
             elif (size := self._parse_size()) is None:
                 self._header_bytes = 9
                 continue

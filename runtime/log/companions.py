@@ -22,19 +22,19 @@ _MAX_EVENT_AGE_S: Final = 5.0
 class StateAndEventReader:
     """Reads the loop's states and the run's events that are new since the last call."""
 
-    def __init__(self, config: RunConfig, folder: Path, loop_state: Callable[[], bytes | None]) -> None:
+    def __init__(self, config: RunConfig, folder: Path, load_state: Callable[[], bytes | None]) -> None:
         self._lockstep = config.lockstep
         self._lines = LineTail(folder / "events.jsonl", from_end=True, read_bytes=_MAX_READ_BYTES)
-        self._load_state, self._last_state = loop_state, b""
+        self._load_state, self._last_state = load_state, b""
         self.unix_minus_mono_s: Final = time.time() - time.monotonic()
 
     def new_states(self) -> Iterator[bytes]:
         """Yield the loop's state, encoded, if it is new; it precedes the records after it."""
-        encoded = self._load_state()
-        if encoded is None or encoded == self._last_state:
+        encoded_state = self._load_state()
+        if encoded_state is None or encoded_state == self._last_state:
             return
-        self._last_state = encoded
-        state = msgspec.msgpack.decode(encoded, type=dict[str, object])
+        self._last_state = encoded_state
+        state = msgspec.msgpack.decode(encoded_state, type=dict[str, object])
         tick = state.get("tick", 0)
         yield wire.encode(messages.LOOP_STATE, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
 

@@ -25,10 +25,12 @@ class McapFile:
 
     def __init__(self, path: Path, metadata: Mapping[str, str], steps: StepMessages) -> None:
         """Start ``path`` with the run's configuration files attached; nothing is on disk before ``put``."""
-        self._staged = StagedFile(path)
+        self._staged_file = StagedFile(path)
         self.n_chunks = 0
         """Number of chunks ended: the writer keeps about 1 kB for each until the file is finished."""
-        self._writer = Writer(cast(IO[bytes], self._staged), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
+        self._writer = Writer(
+            cast(IO[bytes], self._staged_file), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD
+        )
         self._writer.start()
         self._writer.add_metadata(METADATA_NAME, dict(metadata))
         for name, media_type in _ATTACHMENTS:
@@ -53,28 +55,28 @@ class McapFile:
 
     def put(self) -> None:
         """Write the ended chunks to disk; on OSError the file is left as it was."""
-        self._staged.put()
+        self._staged_file.put()
 
     def finish(self) -> None:
         """Write pending data and the index."""
         self._writer.finish()  # type: ignore[no-untyped-call]
-        self._staged.put()
+        self._staged_file.put()
 
     def close(self) -> None:
         """Close the file; unwritten data are lost."""
-        self._staged.close()
+        self._staged_file.close()
 
     @property
     def staged_bytes(self) -> int:
         """Bytes waiting for ``put``."""
-        return self._staged.staged_bytes
+        return self._staged_file.staged_bytes
 
     @property
     def written_bytes(self) -> int:
         """Bytes on disk."""
-        return self._staged.written_bytes
+        return self._staged_file.written_bytes
 
     @property
     def size(self) -> int:
         """Bytes on disk plus bytes waiting for ``put``."""
-        return self._staged.tell()
+        return self._staged_file.tell()

@@ -83,25 +83,25 @@ class _SpaceLimits:
     def __init__(self, settings: Log, folder: Path) -> None:
         self._settings, self._folder = settings, folder
         self._previous_bytes = sum(path.stat().st_size for path in log_files(folder))
-        self.closed = 0
+        self.closed_bytes = 0
         """Total bytes of the files written and closed here."""
 
     def limit_reason(self, size: int) -> str | None:
         """Return the reason to end a log whose open file has this size in bytes; None within ``log.max_bytes``."""
-        maximum = self._settings.max_bytes
-        if maximum is None or self._previous_bytes + self.closed + size <= maximum:
+        max_bytes = self._settings.max_bytes
+        if max_bytes is None or self._previous_bytes + self.closed_bytes + size <= max_bytes:
             return None
-        return f"the log has reached log.max_bytes ({maximum})"
+        return f"the log has reached log.max_bytes ({max_bytes})"
 
     def shortage_reason(self, extra_bytes: int) -> str | None:
         """Return the reason not to add ``extra_bytes`` to the disk; None if ``log.keep_free_bytes`` remain free."""
         try:
-            disk = os.statvfs(self._folder)
+            disk_status = os.statvfs(self._folder)
         except OSError:
             return None  # the write itself will fail
-        free, minimum = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
-        if free < minimum + extra_bytes:
-            return f"the disk has {free / 1e6:.0f} MB left; log.keep_free_bytes is {minimum}"
+        free_bytes, min_free_bytes = disk_status.f_bavail * disk_status.f_frsize, self._settings.keep_free_bytes
+        if free_bytes < min_free_bytes + extra_bytes:
+            return f"the disk has {free_bytes / 1e6:.0f} MB left; log.keep_free_bytes is {min_free_bytes}"
         return None
 
 
@@ -125,16 +125,16 @@ class McapLog:
         self._companions = StateAndEventReader(config, folder, loop_state)
         self._t_ns = 0
         self._policies = PolicyTracker()
-        self._pending = bytearray()
+        self._pending_records = bytearray()
         self._space = _SpaceLimits(config.log, folder)
         self._file: McapFile | None = None
         self._records = _RecordCounts()
         self._steps = 0
         self._stop_reason = ""
         self._last_write_s = clock()
-        self._ended_by_request = self._closed = False
-        self._stopped = not self._start_file()
-        if self._stopped:
+        self._has_ended_by_request = self._is_closed = False
+        self._is_stopped = not self._start_file()
+        if self._is_stopped:
             event("log_stopped", reason=self._stop_reason, steps=0)
 
     def _start_file(self) -> bool:
@@ -155,36 +155,36 @@ class McapLog:
         """Add step records, in order."""
         if not len(records):
             return
-        self._records.add(records, is_stopped=self._stopped)
-        if self._stopped:
+        self._records.add(records, is_stopped=self._is_stopped)
+        if self._is_stopped:
             return
         self._t_ns = max(int(records[-1]["t_mono_ns"]), 0)
         self._add_state()
         if self._config.lockstep:  # virtual time advances only with records, so pending events belong here
             self._add_events()
-        self._pending += records.tobytes()  # joining structured arrays is far slower in numpy
-        if len(self._pending) >= _BATCH_RECORDS * records.itemsize:
+        self._pending_records += records.tobytes()  # joining structured arrays is far slower in numpy
+        if len(self._pending_records) >= _BATCH_RECORDS * records.itemsize:
             self._encode()
 
     def _encode(self) -> None:
         """Encode the pending records into the chunk as one batch, because single records take ten times as long."""
         file = self._file
-        if self._stopped or file is None or not self._pending:
+        if self._is_stopped or file is None or not self._pending_records:
             return
-        logged = records = np.frombuffer(bytes(self._pending), self._messages.layout.dtype)
-        self._pending.clear()
+        logged_records = records = np.frombuffer(bytes(self._pending_records), self._messages.layout.dtype)
+        self._pending_records.clear()
         self._records.mark_encoded(int(records[-1]["seq"]))
         for t_ns, change in self._policies.changes(records):
             self._add(POLICIES, t_ns, wire.encode(messages.POLICY, change))
         decimation = self._config.log.decimation
         if decimation > 1:
-            edges = records["flags"] & (Flag.FIRST | Flag.NO_ACTION)
-            logged = records[(records["tick"] % decimation == 0) | (edges != 0)]
-        encoded, size = self._messages.encode(logged), self._messages.size
-        times, numbers = logged["t_mono_ns"].tolist(), logged["seq"].tolist()
-        for i, (t_ns, seq) in enumerate(zip(times, numbers, strict=True)):
+            edge_flags = records["flags"] & (Flag.FIRST | Flag.NO_ACTION)
+            logged_records = records[(records["tick"] % decimation == 0) | (edge_flags != 0)]
+        encoded, size = self._messages.encode(logged_records), self._messages.size
+        times, sequence_numbers = logged_records["t_mono_ns"].tolist(), logged_records["seq"].tolist()
+        for i, (t_ns, seq) in enumerate(zip(times, sequence_numbers, strict=True)):
             file.add(STEPS, t_ns, encoded[i * size : (i + 1) * size], seq)
-        self._steps += len(logged)
+        self._steps += len(logged_records)
         if file.staged_bytes > CHUNK_BYTES:
             self._write_chunk()
 
@@ -192,12 +192,12 @@ class McapLog:
         """Add the row of an ended episode."""
         self._add(EPISODES, row.t_mono_ns, messages.encode_episode(row))
 
-    def turn(self, now_s: float) -> None:
+    def poll(self, now_s: float) -> None:
         """Every second: add new events and write everything to disk."""
-        if now_s - self._last_write_s < (_RETRY_INTERVAL_S if self._stopped else _WRITE_INTERVAL_S):
+        if now_s - self._last_write_s < (_RETRY_INTERVAL_S if self._is_stopped else _WRITE_INTERVAL_S):
             return
         self._last_write_s = now_s
-        if self._stopped:
+        if self._is_stopped:
             self._continue()
             return
         self._update()
@@ -206,19 +206,21 @@ class McapLog:
     @property
     def first_unlogged(self) -> int | None:
         """Number of the first record not on disk; None while the log is interrupted."""
-        return None if self._stopped and not self._closed else self._records.first_unlogged
+        return None if self._is_stopped and not self._is_closed else self._records.first_unlogged
 
     def account(self) -> LogAccount:
         """Return the account of records passed and missing."""
-        return LogAccount(self._records.n_received, self._records.n_missing, self._stop_reason, self._ended_by_request)
+        return LogAccount(
+            self._records.n_received, self._records.n_missing, self._stop_reason, self._has_ended_by_request
+        )
 
     def close(self) -> None:
         """Finish the file and report its figures."""
-        if not self._stopped:
+        if not self._is_stopped:
             self._update()
             self._finish()
-        if not self._stopped:
-            self._stopped = self._closed = True
+        if not self._is_stopped:
+            self._is_stopped = self._is_closed = True
             self._event("log_closed", **self._statistics())
 
     def _update(self) -> None:
@@ -227,14 +229,14 @@ class McapLog:
         self._encode()
 
     def _statistics(self) -> dict[str, float | int]:
-        n_bytes = self._space.closed + (0 if self._file is None else self._file.written_bytes)
-        per_step = n_bytes / self._steps if self._steps else 0.0
+        n_bytes = self._space.closed_bytes + (0 if self._file is None else self._file.written_bytes)
+        bytes_per_step = n_bytes / self._steps if self._steps else 0.0
         rate = self._config.rate_hz / self._config.log.decimation
         return {
             "steps": self._steps,
             "bytes": n_bytes,
-            "bytes_per_step": round(per_step, 1),
-            "mb_per_hour": round(per_step * rate * 3600 / 1e6, 3),
+            "bytes_per_step": round(bytes_per_step, 1),
+            "mb_per_hour": round(bytes_per_step * rate * 3600 / 1e6, 3),
         }
 
     # -- one file ----------------------------------------------------------------------------------------------------
@@ -259,20 +261,20 @@ class McapLog:
         return self._file
 
     def _add(self, topic: str, t_ns: int, data: bytes) -> None:
-        if self._file is not None and not self._stopped:
+        if self._file is not None and not self._is_stopped:
             self._file.add(topic, t_ns, data)
 
     def _write_chunk(self) -> None:
         """Close the chunk and write it to disk; start the next file if this one is long."""
         file = self._file
-        if self._stopped or file is None:
+        if self._is_stopped or file is None:
             return
         file.end_chunk()
         reason = limit_reason = self._space.limit_reason(file.size)
         if limit_reason is None:
             reason = self._space.shortage_reason(file.staged_bytes)
         if reason is not None:
-            self._ended_by_request = limit_reason is not None
+            self._has_ended_by_request = limit_reason is not None
             self._finish()
             self._stop(reason)
             return
@@ -281,7 +283,7 @@ class McapLog:
             self._records.mark_written()
             if file.n_chunks >= _MAX_CHUNKS_PER_FILE:
                 self._finish()
-                if not self._stopped:
+                if not self._is_stopped:
                     self._open()
         except OSError as error:
             self._stop(error.strerror or str(error))
@@ -299,26 +301,26 @@ class McapLog:
 
     def _abandon_file(self) -> None:
         if self._file is not None:
-            self._space.closed += self._file.written_bytes
+            self._space.closed_bytes += self._file.written_bytes
             self._file.close()
             self._file = None
 
     def _stop(self, reason: str) -> None:
-        if self._stopped:
+        if self._is_stopped:
             return
-        self._stopped, self._stop_reason = True, reason
+        self._is_stopped, self._stop_reason = True, reason
         self._records.mark_stopped()
         self._abandon_file()
         self._event("log_stopped", reason=reason, **self._statistics())
-        self._pending.clear()
+        self._pending_records.clear()
 
     def _continue(self) -> None:
         """Continue in another file, if there is room again."""
-        if self._ended_by_request or self._space.shortage_reason(_MIN_ROOM_BYTES) is not None:
+        if self._has_ended_by_request or self._space.shortage_reason(_MIN_ROOM_BYTES) is not None:
             return
         if not self._start_file():
             return
-        self._stopped = False
+        self._is_stopped = False
         self._records.mark_resumed()
         self._event("log_goes_on", file=self.path.name, missing=self._records.n_missing)
 

@@ -191,11 +191,11 @@ class PolicyTracker:
 
     def changes(self, records: NDArray[np.void]) -> Iterator[tuple[int, Values]]:
         """Yield, for each record at which the acting policy changes, its time in ns and an ``onrig.Policy``."""
-        acting_ids = records[(records["flags"] & Flag.NO_ACTION == 0) & (records["kind"] != Kind.RESET)]
-        ids = acting_ids["policy_id"]
+        policy_records = records[(records["flags"] & Flag.NO_ACTION == 0) & (records["kind"] != Kind.RESET)]
+        ids = policy_records["policy_id"]
         previous = np.concatenate([[self._policy], ids[:-1]]) if len(ids) else ids
         for index in np.flatnonzero(ids != previous).tolist():
-            r = acting_ids[index]
+            r = policy_records[index]
             flags = int(r["flags"])
             yield (
                 int(r["t_mono_ns"]),

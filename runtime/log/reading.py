@@ -71,10 +71,10 @@ class LogStart(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """End of a log file; ``complete`` is False if its writer did not finish it."""
+    """End of a log file; ``is_complete`` is False if its writer did not finish it."""
 
     path: Path
-    complete: bool
+    is_complete: bool
 
 
 Part = LogStart | LogEnd | Records | Event | StoredLoopState
@@ -98,11 +98,13 @@ def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
     starts = [_read_start(path, StepMessages(rig, behaviour=behaviour, inputs=inputs)) for path in files]
     sessions: dict[str, int] = {}
     for index, (path, (session, _)) in enumerate(zip(files, starts, strict=True)):
-        repeated = [tick for later, tick in starts[index + 1 :] if later != session and config.lockstep]
+        repeated_ticks = [
+            tick for later_session, tick in starts[index + 1 :] if later_session != session and config.lockstep
+        ]
         for part in _read_file(path, StepMessages(rig, behaviour=behaviour, inputs=inputs)):
             if isinstance(part, np.ndarray):
                 is_new = part["seq"].astype(np.int64) > sessions.get(session, -1)
-                records = part[is_new & (part["tick"] < min(repeated))] if repeated else part[is_new]
+                records = part[is_new & (part["tick"] < min(repeated_ticks))] if repeated_ticks else part[is_new]
                 sessions[session] = int(part["seq"][-1]) if len(part) else sessions.get(session, -1)
                 if len(records):
                     yield records
@@ -122,15 +124,15 @@ def _read_start(path: Path, messages: StepMessages) -> tuple[str, int]:
 
 def unfinished_files(folder: Path) -> list[Path]:
     """Log files without an index at their end: being written, or their writer was killed."""
-    unfinished = []
+    unfinished_paths = []
     for path in log_files(folder):
         try:
             with open_file(path, None) as file:
                 if _read_summary(file) is None:
-                    unfinished.append(path)
+                    unfinished_paths.append(path)
         except OSError:
-            unfinished.append(path)
-    return unfinished
+            unfinished_paths.append(path)
+    return unfinished_paths
 
 
 def read_last(
@@ -145,19 +147,19 @@ def read_last(
     return records
 
 
-def _read_newest(path: Path, messages: StepMessages, maximum: int) -> Records:
-    expected = wire.descriptor_set((messages.file,))
-    newest: list[bytes] = []
+def _read_newest(path: Path, messages: StepMessages, max_records: int) -> Records:
+    expected_schema = wire.descriptor_set((messages.file,))
+    newest_messages: list[bytes] = []
     try:
         with open_file(path, None) as file:
             if _read_summary(file) is not None:
                 for schema, _, message in make_reader(file).iter_messages(STEPS, reverse=True):
-                    if schema is None or schema.data != expected:
+                    if schema is None or schema.data != expected_schema:
                         raise LogDamagedError(f"{path}: its steps have the layout of another version or rig")
-                    newest.append(message.data)
-                    if len(newest) >= maximum:
+                    newest_messages.append(message.data)
+                    if len(newest_messages) >= max_records:
                         break
-                return messages.decode(b"".join(reversed(newest)))
+                return messages.decode(b"".join(reversed(newest_messages)))
     except LogDamagedError:
         raise
     except Exception as error:  # same as in _read_file
@@ -165,7 +167,7 @@ def _read_newest(path: Path, messages: StepMessages, maximum: int) -> Records:
     records = messages.decode(b"")  # its writer was killed, so there is no index
     for part in _read_file(path, messages):
         if isinstance(part, np.ndarray):
-            records = np.concatenate([records, part])[-maximum:]
+            records = np.concatenate([records, part])[-max_records:]
     return records
 
 
@@ -205,19 +207,21 @@ def _read_file(path: Path, messages: StepMessages) -> Generator[Part, None, None
     topics: dict[int, str] = {}
     metadata: dict[str, str] = {}
     attachments: dict[str, bytes] = {}
-    started = False
-    pending: list[bytes] = []
+    has_started = False
+    pending_messages: list[bytes] = []
 
     def batch() -> Records:
-        records = messages.decode(b"".join(pending))
-        pending.clear()
+        records = messages.decode(b"".join(pending_messages))
+        pending_messages.clear()
         return records
 
-    complete = True
+    is_complete = True
     try:
         with open_file(path, None) as file:
-            prefix = io.BufferedReader(_CompleteRecords(cast(io.RawIOBase, file.raw)))
-            for record in StreamReader(prefix, validate_crcs=True, record_size_limit=_MAX_RECORD_BYTES).records:
+            complete_records = io.BufferedReader(_CompleteRecords(cast(io.RawIOBase, file.raw)))
+            for record in StreamReader(
+                complete_records, validate_crcs=True, record_size_limit=_MAX_RECORD_BYTES
+            ).records:
                 if isinstance(record, Metadata) and record.name == METADATA_NAME:
                     metadata = dict(record.metadata)
                     if metadata.get("format") != FORMAT_VERSION:
@@ -233,29 +237,29 @@ def _read_file(path: Path, messages: StepMessages) -> Generator[Part, None, None
                     if record.topic == STEPS and schemas[record.schema_id].data != expected:
                         raise LogDamagedError(f"{path}: its steps have the layout of another version or rig")
                 elif isinstance(record, Message):
-                    if not started:
-                        started = True
+                    if not has_started:
+                        has_started = True
                         yield LogStart(path, metadata, attachments)
                     topic = topics[record.channel_id]
                     if topic == STEPS:
-                        pending.append(record.data)
-                        if len(pending) >= _BATCH_SIZE:
+                        pending_messages.append(record.data)
+                        if len(pending_messages) >= _BATCH_SIZE:
                             yield batch()
                     elif topic in (EVENTS, LOOP):
-                        if pending:
+                        if pending_messages:
                             yield batch()
                         yield (Event if topic == EVENTS else StoredLoopState)(_decode_json(record.data))
     except EndOfFile:
-        complete = False
+        is_complete = False
     except LogDamagedError:
         raise
     except OSError as error:
         raise LogDamagedError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # errors of the decompressors and of mcap have no common base
         raise LogDamagedError(f"{path}: {str(error) or type(error).__name__}") from error
-    if pending:
+    if pending_messages:
         yield batch()
-    yield LogEnd(path, complete)
+    yield LogEnd(path, is_complete)
 
 
 class _CompleteRecords(io.RawIOBase):

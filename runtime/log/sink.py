@@ -25,7 +25,7 @@ class Sink(Protocol):
     def episode(self, row: EpisodeRow) -> None:
         """Add the row of an ended episode."""
 
-    def turn(self, now_s: float) -> None:
+    def poll(self, now_s: float) -> None:
         """Do periodic work; ``now_s``: any monotonic clock."""
 
     @property
@@ -48,7 +48,7 @@ class NoLog:
     def episode(self, row: EpisodeRow) -> None:
         pass
 
-    def turn(self, now_s: float) -> None:
+    def poll(self, now_s: float) -> None:
         pass
 
     @property

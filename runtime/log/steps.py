@@ -76,8 +76,8 @@ class RowLayout:
             if isinstance(part, Column):
                 add(part)
                 continue
-            inner = RowLayout(part.columns)
-            constant(tag(part.field.number, LENGTH_DELIMITED) + varint(inner.size))
+            group_layout = RowLayout(part.columns)
+            constant(tag(part.field.number, LENGTH_DELIMITED) + varint(group_layout.size))
             for column in part.columns:
                 add(column)
         self.dtype: Final = np.dtype(entries)
@@ -154,12 +154,12 @@ def identifiers(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII)
         plain = plain if plain[:1].isalpha() else f"n{plain}"
-        chosen, n = plain, 1
-        while chosen.replace("_", "").lower() in names_in_use:
+        identifier, n = plain, 1
+        while identifier.replace("_", "").lower() in names_in_use:
             n += 1
-            chosen = f"{plain}_{n}"
-        names_in_use.add(chosen.replace("_", "").lower())
-        results.append(chosen)
+            identifier = f"{plain}_{n}"
+        names_in_use.add(identifier.replace("_", "").lower())
+        results.append(identifier)
     return tuple(results)
 
 
@@ -219,8 +219,8 @@ class StepMessages:
                 self._rows.put(rows, part.column, records[column])
                 continue
             values = records[column] if column else records["sensors"] * self._resolutions
-            for i, inner in enumerate(part.columns):
-                self._rows.put(rows, inner.column, values[:, i])
+            for i, column_part in enumerate(part.columns):
+                self._rows.put(rows, column_part.column, values[:, i])
         return rows.tobytes()
 
     def decode(self, messages: bytes) -> Records:
@@ -231,29 +231,32 @@ class StepMessages:
             if isinstance(part, Column):
                 records[column] = self._rows.get(rows, part.column)
             elif column:
-                for i, inner in enumerate(part.columns):
-                    records[column][:, i] = self._rows.get(rows, inner.column)
+                for i, column_part in enumerate(part.columns):
+                    records[column][:, i] = self._rows.get(rows, column_part.column)
         return records
 
     def _build(self) -> Iterator[_StepField]:
         enums = {Kind: "Kind", Rule: "Rule", Miss: "Miss"}
         for field in self._layout.fields:
-            name, kind, stored = field
-            type_ = _TYPES[stored.code]
+            name, kind, record_field = field
+            type_ = _TYPES[record_field.code]
             if kind in enums:
-                yield _StepField(Column(Field(name, stored.number, "enum", f".{PACKAGE}.{enums[kind]}"), name), name)
-            elif stored.per == "tick":
-                yield _StepField(Column(Field(name, stored.number, type_), name), name)
+                yield _StepField(
+                    Column(Field(name, record_field.number, "enum", f".{PACKAGE}.{enums[kind]}"), name), name
+                )
+            elif record_field.per == "tick":
+                yield _StepField(Column(Field(name, record_field.number, type_), name), name)
             else:
-                counts = stored.unit == "counts"
-                if stored.per == "sensor":
+                counts = record_field.unit == "counts"
+                if record_field.per == "sensor":
                     yield _StepField(self._group(name, _SI_SENSORS_FIELD, "Sensors", "float"), "")
                 group_name = f"{name.removesuffix('s')}_counts" if counts else name
-                group = _GROUP_NAMES[stored.per] + ("Counts" if counts else "")
-                yield _StepField(self._group(group_name, stored.number, group, type_), name)
+                group = _GROUP_NAMES[record_field.per] + ("Counts" if counts else "")
+                yield _StepField(self._group(group_name, record_field.number, group, type_), name)
 
     def _group(self, name: str, number: int, group: str, type_: FieldType) -> Group:
         columns = tuple(
-            Column(Field(inner, i, type_), f"{name}.{inner}") for i, inner in enumerate(self._names[group], 1)
+            Column(Field(element_name, i, type_), f"{name}.{element_name}")
+            for i, element_name in enumerate(self._names[group], 1)
         )
         return Group(Field(name, number, "message", f".{PACKAGE}.Step.{group}"), columns)

@@ -80,11 +80,11 @@ class File(NamedTuple):
 
 def varint(value: int) -> bytes:
     """Encode a number of at least 0 in seven bits per byte, the lowest first."""
-    out = bytearray()
+    encoded = bytearray()
     while value >= CONTINUATION_BIT:
-        out.append(value & 0x7F | CONTINUATION_BIT)
+        encoded.append(value & 0x7F | CONTINUATION_BIT)
         value >>= 7
-    return bytes([*out, value])
+    return bytes([*encoded, value])
 
 
 def tag(number: int, wire_type: int) -> bytes:
@@ -107,17 +107,17 @@ def _number(number: int, value: int) -> bytes:
 
 def encode(message: Message, values: Sequence[float | str | bytes]) -> bytes:
     """Encode one message, ``values`` in the order of its fields: numbers, text, or the bytes of an inner message."""
-    out = b""
+    encoded = b""
     for field, value in zip(message.fields, values, strict=True):
         if field.type in ("string", "message"):
             content = value.encode() if isinstance(value, str) else value
-            out += length_delimited(field.number, content if isinstance(content, bytes) else b"")
+            encoded += length_delimited(field.number, content if isinstance(content, bytes) else b"")
         elif field.type not in FIXED_WIDTH_TYPES:
-            out += _number(field.number, int(value))
+            encoded += _number(field.number, int(value))
         else:
             wire_type, code = FIXED_WIDTH_TYPES[field.type]
-            out += tag(field.number, wire_type) + struct.pack(code, value)
-    return out
+            encoded += tag(field.number, wire_type) + struct.pack(code, value)
+    return encoded
 
 
 # -- descriptors -----------------------------------------------------------------------------------------------------

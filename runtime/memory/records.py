@@ -35,10 +35,10 @@ class _RecordsStruct(ctypes.Structure):
 @cache
 def _load_function() -> Any:
     """Return the library's function, which releases the GIL, or None."""
-    loaded = library()
-    if loaded is None:
+    shared_library = library()
+    if shared_library is None:
         return None
-    function = loaded.onrig_gather
+    function = shared_library.onrig_gather
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     function.argtypes, function.restype = (pointer, pointer, number, number, pointer), number
     return function
@@ -47,8 +47,8 @@ def _load_function() -> Any:
 class Records:
     """Rows of S trials, and the fields that a record contains.
 
-    ``rows`` (S, capacity, width) uint32 (a float32 array by its ``view``), C-contiguous, referenced and not copied;
-    the memory of a rig is ``storage.words[None]``.
+    ``rows`` (S, capacity, width) uint32 (pass a float32 array as its ``view``), C-contiguous, held by reference, not
+    copied; the memory of a rig is ``storage.words[None]``.
     """
 
     def __init__(self, rows: Words, fields: Sequence[Field], record: int) -> None:
@@ -69,8 +69,8 @@ class Records:
         self._struct: Final = _RecordsStruct(*rows.shape, record, len(fields), *pointers)
         self._address: Final = ctypes.addressof(self._struct)
 
-    def gather(self, slots: Slots, into: Floats) -> None:
-        """Write the records of ``slots`` (updates, S, batch) ``into`` (S, updates, record) float32, C-contiguous.
+    def gather(self, slots: Slots, out: Floats) -> None:
+        """Write the records of ``slots`` (updates, S, batch) to ``out`` (S, updates, record) float32, C-contiguous.
 
         Raises ValueError if shapes do not match, and IndexError if a slot lies outside the memory; nothing is then
         written.
@@ -78,23 +78,23 @@ class Records:
         updates, trials, batch = slots.shape
         shape = (self._rows.shape[0], updates, self._record_floats)
         fits_record = all(field.offset + batch * field.columns <= self._record_floats for field in self._fields)
-        if trials != shape[0] or not fits_record or into.shape != shape or into.dtype != np.float32:
-            raise ValueError(f"minibatches of shape {slots.shape} do not fit records of shape {into.shape}")
-        if not into.flags.c_contiguous or not into.flags.writeable:
+        if trials != shape[0] or not fits_record or out.shape != shape or out.dtype != np.float32:
+            raise ValueError(f"minibatches of shape {slots.shape} do not fit records of shape {out.shape}")
+        if not out.flags.c_contiguous or not out.flags.writeable:
             raise ValueError("records must be contiguous and writeable")
         slots = np.ascontiguousarray(slots, np.int64)
         function = _load_function()
         if function is None:
-            self._gather(slots, into.view(np.uint32))
-        elif function(self._address, slots.ctypes.data, updates, batch, into.ctypes.data):
+            self._gather(slots, out.view(np.uint32))
+        elif function(self._address, slots.ctypes.data, updates, batch, out.ctypes.data):
             raise IndexError(f"a slot lies outside the {self._rows.shape[1]} rows")
 
-    def _gather(self, slots: Slots, into: Words) -> None:
+    def _gather(self, slots: Slots, out: Words) -> None:
         """Reference implementation in numpy."""
         if slots.size and not 0 <= slots.min() <= slots.max() < self._rows.shape[1]:
             raise IndexError(f"a slot lies outside the {self._rows.shape[1]} rows")
         batch = slots.shape[2]
-        for trial, records in enumerate(into):
+        for trial, records in enumerate(out):
             rows = self._rows[trial].take(slots[:, trial], axis=0)
             for column, columns, offset, mask in self._fields:
                 words = rows[..., column : column + columns].reshape(len(records), batch * columns)

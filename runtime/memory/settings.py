@@ -119,8 +119,8 @@ def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> in
 
 
 def _fitting_capacity(selection: Selection, budget_bytes: int, layout: Layout) -> int:
-    strategy, thinned = parse_strategy(selection.strategy), selection.write_probability < 1
-    return capacity_within(strategy, budget_bytes, layout, thinned=thinned)
+    strategy, is_thinned = parse_strategy(selection.strategy), selection.write_probability < 1
+    return capacity_within(strategy, budget_bytes, layout, is_thinned=is_thinned)
 
 
 def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator[tuple[str, str]]:
@@ -128,8 +128,8 @@ def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator
     if synthetic is not None and synthetic.states + synthetic.actions > 1:
         fractions = f"got {synthetic.states:g} and {synthetic.actions:g}"
         yield "synthetic", f"expected states + actions of at most 1, {fractions}"
-    capacity, budget = selection.capacity, selection.capacity_bytes
-    if capacity is not None and budget is not None:
+    capacity, budget_bytes = selection.capacity, selection.capacity_bytes
+    if capacity is not None and budget_bytes is not None:
         yield "capacity_bytes", "expected either 'capacity' or 'capacity_bytes'"
         return
     try:
@@ -138,16 +138,19 @@ def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator
         yield "strategy", str(error)
         return
     requirement = f"FULL keeps all {run_length} experiences of the run"
-    if budget is not None:
+    if budget_bytes is not None:
         try:
-            fitting_capacity = _fitting_capacity(selection, budget, layout)
+            fitting_capacity = _fitting_capacity(selection, budget_bytes, layout)
         except ValueError as error:
             yield "capacity_bytes", str(error)
             return
         if keeps_all and fitting_capacity < run_length:
-            yield "capacity_bytes", f"{requirement}, but {budget} bytes hold only {fitting_capacity}"
+            yield "capacity_bytes", f"{requirement}, but {budget_bytes} bytes hold only {fitting_capacity}"
         elif fitting_capacity > MAX_CAPACITY and not keeps_all:
-            yield "capacity_bytes", f"{budget} bytes hold {fitting_capacity} experiences; the maximum is {MAX_CAPACITY}"
+            yield (
+                "capacity_bytes",
+                f"{budget_bytes} bytes hold {fitting_capacity} experiences; the maximum is {MAX_CAPACITY}",
+            )
     elif keeps_all and capacity is None and run_length > MAX_CAPACITY:
         yield "strategy", f"{requirement}, but the maximum is {MAX_CAPACITY}"
     elif keeps_all and capacity is not None and capacity < run_length:

@@ -60,8 +60,8 @@ class _LastWrites:
         # The maximum is the last write; a catch-up leaves gaps in the ring, which only contain slots that have been
         # rewritten since.
         np.maximum.at(self.numbers, slots, numbers)
-        last = numbers > numbers[-1] - self.recent_size
-        self._recent[numbers[last] % self.recent_size] = slots[last]
+        is_recent = numbers > numbers[-1] - self.recent_size
+        self._recent[numbers[is_recent] % self.recent_size] = slots[is_recent]
 
     def scanned_bytes(self, n_known: int, inserted: int) -> int:
         """As ``Storage.scanned_bytes``, after ``inserted`` writes."""
@@ -72,8 +72,8 @@ class _LastWrites:
         if inserted - n_known <= self.recent_size:
             writes = np.arange(n_known + 1, inserted + 1, dtype=np.int64)
             written_slots: Slots = self._recent[writes % self.recent_size]
-            current: NDArray[np.bool_] = self.numbers[written_slots] == writes
-            return written_slots[current][:limit]
+            is_current: NDArray[np.bool_] = self.numbers[written_slots] == writes
+            return written_slots[is_current][:limit]
         slots = np.flatnonzero(self.numbers > n_known)
         numbers: NDArray[np.int64] = self.numbers[slots]
         if limit is not None and limit < len(slots):
@@ -106,7 +106,7 @@ class Storage(Rows):
         self._reward_column: Final = layout.reward
         self._episode_column: Final = layout.episode
         self._width: Final = layout.width
-        self._flat: Final = self.words.data.cast("B").cast("I")
+        self._flat_words: Final = self.words.data.cast("B").cast("I")
         self._flat_floats: Final = self.words.data.cast("B").cast("f")
         self._last_writes: Final = None if cyclic else _LastWrites(capacity)
 
@@ -155,25 +155,25 @@ class Storage(Rows):
         self._flat_floats[index] = reward
         self._flat_floats[index + 1] = exploration
         index = row + self._episode_column
-        flat = self._flat
-        flat[index] = episode
-        flat[index + 1] = step
+        flat_words = self._flat_words
+        flat_words[index] = episode
+        flat_words[index + 1] = step
         index += 2
-        generation = ((flat[index] >> GENERATION_SHIFT) + 1) & GENERATION_MASK
-        flat[index] = (
+        generation = ((flat_words[index] >> GENERATION_SHIFT) + 1) & GENERATION_MASK
+        flat_words[index] = (
             (policy_id & POLICY_MASK) << POLICY_SHIFT | generation << GENERATION_SHIFT | int(flags) & FLAG_MASK
         )
         self.inserted = number = self.inserted + 1
-        last = self._last_writes
-        if last is not None:  # written here, because a call would be a fortieth of the insert
-            last.number_view[slot] = number
-            last.recent_view[number % last.recent_size] = slot
+        last_writes = self._last_writes
+        if last_writes is not None:  # written here, because a call would be a fortieth of the insert
+            last_writes.number_view[slot] = number
+            last_writes.recent_view[number % last_writes.recent_size] = slot
         return number
 
-    def gather(self, slots: Slots, into: Batch) -> Batch:
-        """Copy the transitions in ``slots`` (size,) into ``into`` and return it."""
-        self.words.take(slots, 0, into.words, "clip")
-        return into
+    def gather(self, slots: Slots, out: Batch) -> Batch:
+        """Copy the transitions in ``slots`` (size,) into ``out`` and return it."""
+        self.words.take(slots, 0, out.words, "clip")
+        return out
 
     def generation(self, slots: Slots) -> Words:
         """Return the generations of ``slots``: the number of writes of each, modulo 2048."""
@@ -181,9 +181,9 @@ class Storage(Rows):
 
     def is_current(self, slots: Slots, generations: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return which (slot, generation) pairs are current; False for slots out of range."""
-        in_range = (slots >= 0) & (slots < self.stored)
-        current: NDArray[np.bool_] = in_range & (self.generation(np.where(in_range, slots, 0)) == generations)
-        return current
+        is_in_range = (slots >= 0) & (slots < self.stored)
+        is_current: NDArray[np.bool_] = is_in_range & (self.generation(np.where(is_in_range, slots, 0)) == generations)
+        return is_current
 
     def number(self, slots: Slots) -> NDArray[np.int64]:
         """Return the number of the last write of each slot; 0 for one never written."""
@@ -270,8 +270,8 @@ def max_transitions(budget_bytes: int, layout: Layout, overhead_bytes: float = 0
 
     Raises ValueError if none fits.
     """
-    per_transition = layout.row_bytes + overhead_bytes
-    capacity = int(budget_bytes // per_transition)
+    bytes_per_transition = layout.row_bytes + overhead_bytes
+    capacity = int(budget_bytes // bytes_per_transition)
     if capacity < 1:
-        raise ValueError(f"{budget_bytes} bytes hold no transition of {per_transition:g} bytes")
+        raise ValueError(f"{budget_bytes} bytes hold no transition of {bytes_per_transition:g} bytes")
     return capacity

@@ -220,29 +220,29 @@ def build_keeper(
 def overhead_bytes(strategy: Strategy) -> float:
     """Return the maximum bytes per experience of storage, keeper and checkpoints beyond ``Layout.row_bytes``."""
     keeper = strategy.keeper
-    numbers = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES
-    return numbers + keeper.bytes_per_slot + keeper.checkpoint_bytes_per_slot
+    number_bytes = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES
+    return number_bytes + keeper.bytes_per_slot + keeper.checkpoint_bytes_per_slot
 
 
-def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
-    """Return the maximum bytes of a memory regardless of capacity; ``thinned``: experiences are dropped at random."""
+def fixed_bytes(strategy: Strategy, *, is_thinned: bool = False) -> int:
+    """Return the maximum bytes of a memory for any capacity; ``is_thinned``: experiences are dropped at random."""
     keeper = strategy.keeper
-    recent = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES * N_RECENT_WRITES
-    return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
+    recent_bytes = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES * N_RECENT_WRITES
+    return keeper.fixed_bytes + recent_bytes + (UNIFORMS_BYTES if is_thinned else 0)
 
 
-def required_bytes(strategy: Strategy, capacity: int, layout: Layout, *, thinned: bool = False) -> float:
+def required_bytes(strategy: Strategy, capacity: int, layout: Layout, *, is_thinned: bool = False) -> float:
     """Return the maximum bytes of storage, keeper and checkpoints for ``capacity`` experiences."""
     bytes_per_experience = layout.row_bytes + overhead_bytes(strategy)
-    return fixed_bytes(strategy, thinned=thinned) + capacity * bytes_per_experience
+    return fixed_bytes(strategy, is_thinned=is_thinned) + capacity * bytes_per_experience
 
 
-def capacity_within(strategy: Strategy, budget_bytes: int, layout: Layout, *, thinned: bool = False) -> int:
+def capacity_within(strategy: Strategy, budget_bytes: int, layout: Layout, *, is_thinned: bool = False) -> int:
     """Return the largest capacity whose storage, keeper and checkpoints stay within ``budget_bytes``.
 
     Raises ValueError if no experience fits.
     """
-    fixed = fixed_bytes(strategy, thinned=thinned)
-    if fixed >= budget_bytes:
-        raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed} without any experience")
-    return max_transitions(budget_bytes - fixed, layout, overhead_bytes(strategy))
+    fixed_size = fixed_bytes(strategy, is_thinned=is_thinned)
+    if fixed_size >= budget_bytes:
+        raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed_size} without any experience")
+    return max_transitions(budget_bytes - fixed_size, layout, overhead_bytes(strategy))

@@ -39,9 +39,9 @@ class Transitions(NamedTuple):
     behaviour: NDArray[np.float32]
     """(n, n_behaviour): mean, standard deviation and drawn action of a stochastic policy; no columns without one."""
 
-    def select(self, chosen: NDArray[np.bool_]) -> Transitions:
+    def select(self, mask: NDArray[np.bool_]) -> Transitions:
         """Return the selected transitions, in order."""
-        return Transitions._make(column[chosen] for column in self)
+        return Transitions._make(column[mask] for column in self)
 
     def finite(self) -> NDArray[np.bool_]:
         """Return a mask (n,) of transitions whose numbers are all finite."""
@@ -83,17 +83,17 @@ def behaviour_values(records: NDArray[np.void]) -> NDArray[np.float32]:
 
 def shares_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return a mask (n,) of pairs of successive records in the same episode, which continues after the first record."""
-    continues = first["flags"] & RecordFlag.NO_ACTION == 0
+    has_successor = first["flags"] & RecordFlag.NO_ACTION == 0
     in_episode: NDArray[np.bool_] = (
-        (first["episode"] == second["episode"]) & (first["kind"] == second["kind"]) & continues
+        (first["episode"] == second["episode"]) & (first["kind"] == second["kind"]) & has_successor
     )
     return in_episode
 
 
 def is_consecutive(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return a mask (n,) of pairs of records that make a transition, because no frame is missing between them."""
-    valid = first["flags"] & RecordFlag.INVALID == 0
-    mask: NDArray[np.bool_] = valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
+    is_valid = first["flags"] & RecordFlag.INVALID == 0
+    mask: NDArray[np.bool_] = is_valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
     return mask
 
 
@@ -117,9 +117,9 @@ class TransitionBuilder:
     def add(self, records: NDArray[np.void]) -> Transitions:
         """Process the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
         if self._last_record is not None:
-            joined = np.empty(1 + len(records), records.dtype)  # np.concatenate checks every field's type
-            joined[:1], joined[1:] = self._last_record, records
-            records = joined
+            joined_records = np.empty(1 + len(records), records.dtype)  # np.concatenate checks every field's type
+            joined_records[:1], joined_records[1:] = self._last_record, records
+            records = joined_records
         self._last_record = records[-1:].copy() if len(records) else None
         steps = self._step_numbers(records)
         first, second = records[:-1], records[1:]
@@ -127,11 +127,11 @@ class TransitionBuilder:
         is_complete = in_episode & is_consecutive(first, second)
         self.gaps += int(np.count_nonzero(in_episode & ~is_complete))
         transitions = self._build(first[is_complete], second[is_complete], steps[:-1][is_complete])
-        finite = transitions.finite()
-        if finite.all():
+        is_finite = transitions.finite()
+        if is_finite.all():
             return transitions
-        self.gaps += int(np.count_nonzero(~finite))
-        return transitions.select(finite)
+        self.gaps += int(np.count_nonzero(~is_finite))
+        return transitions.select(is_finite)
 
     def _build(self, first: NDArray[np.void], second: NDArray[np.void], steps: NDArray[np.int64]) -> Transitions:
         """Build transitions from n pairs of consecutive records; ``steps``: ticks of the first ones in their
@@ -139,11 +139,11 @@ class TransitionBuilder:
         input_field = "input" if "input" in (first.dtype.names or ()) else "observation"
         second_flags = second["flags"]
         action = self._actions.normalise(first["applied"])
-        chosen = np.clip(self._actions.normalise(first["explored"]), -1.0, 1.0)
+        chosen_action = np.clip(self._actions.normalise(first["explored"]), -1.0, 1.0)
         intervened = first["rule"] != Rule.NONE
         is_restrained = first["flags"] & RecordFlag.RESTRAINED != 0
         # Written so that NaN, from a policy or from a rule's replacement, counts as a deviation.
-        is_deviating = intervened | is_restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION_TOLERANCE)
+        is_deviating = intervened | is_restrained | ~(np.abs(action - chosen_action).max(axis=1) <= DEVIATION_TOLERANCE)
         flags = (
             ((second_flags & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
             + ((second_flags & RecordFlag.TRUNCATED) != 0) * int(Flag.TRUNCATED)

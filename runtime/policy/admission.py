@@ -104,16 +104,16 @@ def _check(
 ) -> Admitted:
     if len(model) > limits.max_bytes:
         raise ModelRefused("size", f"{len(model)} bytes; at most {limits.max_bytes} allowed")
-    parsed = read_model(model)
-    check_operators(parsed)
-    contract, warnings = _read_contract(parsed, required)
+    parsed_model = read_model(model)
+    check_operators(parsed_model)
+    contract, warnings = _read_contract(parsed_model, required)
     ports = ports_for(
         len(required.observations),
         len(required.actions),
         stochastic=contract.stochastic,
-        hidden=hidden_width(parsed) if contract.format > 1 else 0,
+        hidden=hidden_width(parsed_model) if contract.format > 1 else 0,
     )
-    cost = check_graph(parsed, ports, limits.max_parameters, limits.max_operations)
+    cost = check_graph(parsed_model, ports, limits.max_parameters, limits.max_operations)
     session = PolicySession(model)
     budget = limits.latency_budget_us
     fastest_us = min(_time_runs(session, 3, clock_ns))
@@ -125,7 +125,7 @@ def _check(
     if is_finite.any():
         probe_outputs = probe(session, probes[is_finite], required)
         if limits.evaluator == "auto":
-            native = verify_native(session, parsed, probe_outputs, probes[is_finite], required)
+            native = verify_native(session, parsed_model, probe_outputs, probes[is_finite], required)
             session = native.session or session
             warnings += [native.warning] if native.warning else []
     _time_runs(session, WARM_UP_RUNS, clock_ns)
@@ -164,11 +164,11 @@ def _read_contract(model: OnnxModel, required: PolicyContract) -> tuple[PolicyCo
     return contract, warnings
 
 
-def _time_runs(session: PolicySession, runs: int, clock_ns: Callable[[], int]) -> list[float]:
-    """Return the durations of ``runs`` single runs in microseconds."""
-    times: list[float] = []
-    for _ in range(runs):
-        start = clock_ns()
+def _time_runs(session: PolicySession, n_runs: int, clock_ns: Callable[[], int]) -> list[float]:
+    """Return the durations of ``n_runs`` single runs in microseconds."""
+    durations_us: list[float] = []
+    for _ in range(n_runs):
+        start_ns = clock_ns()
         run_session(session)
-        times.append((clock_ns() - start) / 1e3)
-    return times
+        durations_us.append((clock_ns() - start_ns) / 1e3)
+    return durations_us

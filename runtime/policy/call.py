@@ -96,6 +96,16 @@ class Call:
             raise self.refusal(f"attribute {name!r} is not an integer")
         return attribute.value
 
+    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """Return an attribute with as many integers as its default."""
+        attribute = self.node.attributes.get(name)
+        if attribute is None:
+            return default
+        value = attribute.value
+        if not isinstance(value, tuple) or len(value) != len(default) or not all(isinstance(v, int) for v in value):
+            raise self.refusal(f"attribute {name!r} is not a list of {len(default)} integers")
+        return tuple(map(int, value))
+
     def flag(self, name: str, default: bool) -> bool:
         """Return a boolean attribute; only 0 and 1, since runtimes disagree on other values."""
         value = self.integer(name, int(default))
@@ -111,16 +121,16 @@ class Call:
 
     def axes(self, axes: list[int], rank: int) -> list[int]:
         """Normalise axes into [0, rank), each at most once."""
-        if len(normalised := [self.axis(a, rank) for a in axes]) != len(set(normalised)):
+        if len(normalised_axes := [self.axis(a, rank) for a in axes]) != len(set(normalised_axes)):
             raise self.refusal(f"the axes {axes} contain duplicates")
-        return normalised
+        return normalised_axes
 
     def broadcast(self, *shapes: Shape) -> Shape:
         """Return the shape to which numpy would broadcast ``shapes``."""
         rank = max(map(len, shapes))
         shape: list[int] = []
-        for dims in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):
-            lengths = {d for d in dims if d != 1}
+        for dimensions in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):
+            lengths = {d for d in dimensions if d != 1}
             if len(lengths) > 1:
                 raise self.refusal(f"shapes {list(shapes)} cannot be broadcast together")
             shape.append(lengths.pop() if lengths else 1)

@@ -118,9 +118,9 @@ def check_graph(model: OnnxModel, ports: Ports, max_parameters: int, max_operati
     for name, array in model.initializers.items():
         define(name, value_of(array))
     for node in model.nodes:
-        undefined = [name for name in node.inputs if name and name not in values]
-        if undefined:
-            raise ModelRefused("shapes", f"{node.op_type} uses {undefined[0]!r} before it is defined")
+        undefined_names = [name for name in node.inputs if name and name not in values]
+        if undefined_names:
+            raise ModelRefused("shapes", f"{node.op_type} uses {undefined_names[0]!r} before it is defined")
         result = infer_result(node, tuple(values[name] if name else None for name in node.inputs))
         operations += result.operations
         if operations > max_operations:

@@ -141,8 +141,8 @@ class _Compiler:
         elif kind == "Concat" and _number_attribute(node, "axis", 0) in (1, -1):
             parts = [self._row_of(name) for name in names]
             out = self._rows[node.outputs[0]] = self._allocate(sum(part.width for part in parts))
-            for start, part in zip(accumulate((p.width for p in parts), initial=0), parts, strict=False):
-                self._add_step("COPY", part, Row(out.offset + start, part.width))
+            for offset, part in zip(accumulate((p.width for p in parts), initial=0), parts, strict=False):
+                self._add_step("COPY", part, Row(out.offset + offset, part.width))
         elif (
             kind == "Split"
             and _number_attribute(node, "axis", 0) in (1, -1)
@@ -153,8 +153,8 @@ class _Compiler:
             row = self._rows[names[0]]
             if len(widths) != len(node.outputs) or sum(widths) != row.width or min(widths) < 1:
                 raise _Unsupported
-            for name, start, width in zip(node.outputs, accumulate(widths, initial=0), widths, strict=False):
-                self._rows[name] = Row(row.offset + start, width)
+            for name, offset, width in zip(node.outputs, accumulate(widths, initial=0), widths, strict=False):
+                self._rows[name] = Row(row.offset + offset, width)
         else:
             raise _Unsupported
 
@@ -185,9 +185,9 @@ class _Compiler:
         row = self._row_of(names[0], width)
         for step, name in zip(steps, names[1:], strict=True):
             if name:
-                other, out = self._row_of(name, width), self._allocate(width)
-                self._add_step(step, row, out, other)
-                row = out
+                right, result = self._row_of(name, width), self._allocate(width)
+                self._add_step(step, row, result, right)
+                row = result
         return row
 
 

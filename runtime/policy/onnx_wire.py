@@ -21,7 +21,8 @@ from onrig.runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Field, Fi
 MAX_NODES: Final = 512
 MAX_TENSORS: Final = 512
 MAX_RANK: Final = 6
-MAX_METADATA_BYTES: Final = 64 * 1024
+MAX_METADATA_BYTES: Final = 1024 * 1024
+"""Limit on a value of the metadata; the contract of 8192 inputs, which hold images, takes 540 kB."""
 IR_VERSIONS: Final = range(4, 15)
 """Supported IR versions; IR 3 lists every weight among the inputs; 14 is the newest one checked."""
 
@@ -207,9 +208,9 @@ def _read_attribute(fields: Fields) -> tuple[str, Attribute]:
     """Read an AttributeProto as (name, attribute); the value must be in the field for its type."""
     name, kind = fields.text(1), fields.number(20)
     field = _ATTRIBUTE_FIELDS.get(kind)
-    others = [f for f in _ATTRIBUTE_FIELDS.values() if f != field and fields.has(f)]
-    if field is None or others:
-        raise format_refusal(f"attribute {name!r} of type {kind} has its value in the fields {others}")
+    other_fields = [f for f in _ATTRIBUTE_FIELDS.values() if f != field and fields.has(f)]
+    if field is None or other_fields:
+        raise format_refusal(f"attribute {name!r} of type {kind} has its value in the fields {other_fields}")
     value: AttributeValue
     if field == 2:
         value = _to_float(fields.number(2))

@@ -5,8 +5,9 @@ require terabytes.  Each operator therefore has a shape rule, every shape in the
 by its element and operation counts before onnxruntime receives it.  This requires operators whose output shape follows
 from input shapes and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations;
 normalisation, squashing and clipping of actions; argmax over discrete actions; splitting and joining of observations;
-sine and cosine of angles).  Excluded: operators with subgraphs (If, Loop, Scan), with data-dependent shapes (NonZero,
-Range, Expand, ConstantOfShape, Tile, Shape chains), with randomness (not replayable), or with state.
+sine and cosine of angles; unpacking and convolution of images).  Excluded: operators with subgraphs (If, Loop, Scan),
+with data-dependent shapes (NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), with randomness (not
+replayable), or with state.
 Arithmetic is on floats only: an integer division by zero kills a process on x86 with SIGFPE.
 """
 
@@ -38,10 +39,12 @@ _CONSTANTS: Final = {"value": _A_TENSOR, "value_float": _A_FLOAT, "value_int": _
     "value_ints": _INTS,
 }
 
+_CONV_LISTS: Final = ("dilations", "kernel_shape", "pads", "strides")
+
 OPERATORS: Final[Mapping[str, Operator]] = {
     **{op: Operator(rules.elementwise, {}, (2, 2)) for op in ("Add", "Sub", "Mul", "Div")},
     **{op: Operator(rules.elementwise, {}, (1, MAX_PARTS)) for op in ("Min", "Max")},
-    **{op: Operator(rules.unary, {}) for op in ("Identity", "Relu", "Neg", "Abs", "Sqrt", "Softsign")},
+    **{op: Operator(rules.unary, {}) for op in ("Identity", "Relu", "Neg", "Abs", "Sqrt", "Softsign", "Floor")},
     **{op: Operator(rules.transcendental, {}) for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sin", "Cos", "Softplus")},
     "Constant": Operator(rules.constant, _CONSTANTS, (0, 0)),
     "Softmax": Operator(rules.softmax, _AXIS),
@@ -56,6 +59,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     ),
     "Gemm": Operator(rules.gemm, {"alpha": _A_FLOAT, "beta": _A_FLOAT, "transA": _AN_INT, "transB": _AN_INT}, (2, 3)),
     "MatMul": Operator(rules.matmul, {}, (2, 2)),
+    "Conv": Operator(rules.conv, {"group": _AN_INT} | dict.fromkeys(_CONV_LISTS, _INTS), (2, 3)),
     "Clip": Operator(rules.clip, {}, (1, 3)),
     "Cast": Operator(rules.cast, {"to": _AN_INT, "saturate": _AN_INT, "round_mode": _A_STRING}),
     "Concat": Operator(rules.concat, _AXIS, (1, MAX_PARTS)),
@@ -79,9 +83,9 @@ def check_operator(node: Node, opset: int) -> None:
         raise ModelRefused("operators", f"operator {name!r} is not allowed (allowed: {', '.join(sorted(OPERATORS))})")
     if opset < operator.min_opset:
         raise ModelRefused("operators", f"{name} requires operator set {operator.min_opset}; the model uses {opset}")
-    (low, high), n_in, n_out = operator.inputs, len(node.inputs), len(node.outputs)
-    if not low <= n_in <= high or not 1 <= n_out <= operator.outputs:
-        raise ModelRefused("operators", f"{name} is not allowed with {n_in} inputs and {n_out} outputs")
+    (low, high), n_inputs, n_outputs = operator.inputs, len(node.inputs), len(node.outputs)
+    if not low <= n_inputs <= high or not 1 <= n_outputs <= operator.outputs:
+        raise ModelRefused("operators", f"{name} is not allowed with {n_inputs} inputs and {n_outputs} outputs")
     for attribute_name, attribute in node.attributes.items():
         if operator.attributes.get(attribute_name) != attribute.type:
             raise ModelRefused(

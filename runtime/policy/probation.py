@@ -106,21 +106,21 @@ class TenureState(msgspec.Struct, frozen=True):
 class Tenure:
     """Counts of one policy since it became active; it is on probation for its first ``limits.ticks`` ticks.
 
-    ``predecessor_share``: share of ticks in which the fallback acted under the predecessor; None without a predecessor,
-    in which case the fallback's share is not limited.
+    ``predecessor_fraction``: fraction of the ticks in which the fallback acted under the predecessor; None without a
+    predecessor, in which case the fallback's fraction is not limited.
     """
 
-    __slots__ = ("_limits", "_n_slow_ticks", "failed", "fallback_ticks", "predecessor_share", "ticks")
+    __slots__ = ("_limits", "_n_slow_ticks", "failed", "fallback_ticks", "predecessor_fraction", "ticks")
 
-    def __init__(self, limits: ProbationLimits | None, predecessor_share: float | None) -> None:
+    def __init__(self, limits: ProbationLimits | None, predecessor_fraction: float | None) -> None:
         self._limits = limits
-        self.predecessor_share = predecessor_share
+        self.predecessor_fraction = predecessor_fraction
         self.ticks = self.fallback_ticks = self._n_slow_ticks = 0
         self.failed: Reason | None = None
 
     @property
-    def fallback_share(self) -> float:
-        """Share of the ticks in which the fallback acted; 0 before the first tick."""
+    def fallback_fraction(self) -> float:
+        """Fraction of the ticks in which the fallback acted; 0 before the first tick."""
         return self.fallback_ticks / self.ticks if self.ticks else 0.0
 
     @property
@@ -136,7 +136,7 @@ class Tenure:
     def state(self) -> TenureState:
         """Return the state for a checkpoint."""
         return TenureState(
-            self.ticks, self.fallback_ticks, self._n_slow_ticks, self.failed or "", self.predecessor_share
+            self.ticks, self.fallback_ticks, self._n_slow_ticks, self.failed or "", self.predecessor_fraction
         )
 
     @classmethod
@@ -165,8 +165,8 @@ class Tenure:
         self._n_slow_ticks = self._n_slow_ticks + 1 if limits.is_slow(policy_ns) else 0
         if self._n_slow_ticks >= limits.slow_ticks:
             return Reason.SLOW
-        if self.predecessor_share is not None and rule.falls_back:
-            allowed = self.predecessor_share + limits.excess_fallback
-            if self.fallback_ticks > allowed * limits.ticks:
+        if self.predecessor_fraction is not None and rule.falls_back:
+            max_fraction = self.predecessor_fraction + limits.excess_fallback
+            if self.fallback_ticks > max_fraction * limits.ticks:
                 return Reason.FALLBACK
         return None

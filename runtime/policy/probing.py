@@ -23,6 +23,8 @@ PORT_TOLERANCE: Final = 1e-4
 NATIVE_TOLERANCE: Final = 1e-5
 """Tolerance between onnxruntime and the C library: actions in half ranges, other ports as above. Their float32 sums
 differ in order: networks of 50 to 256 units differ by up to 5e-7, a wrong operation by far more."""
+_MAX_DESCRIBED: Final = 32
+"""Maximum number of observations in a message; an image has hundreds."""
 RECURRENT_STEPS: Final = 200
 """Number of consecutive steps in which a recurrent policy is probed."""
 
@@ -91,7 +93,7 @@ class NativeEvaluation(NamedTuple):
 
 def verify_native(
     session: PolicySession,
-    parsed: OnnxModel,
+    parsed_model: OnnxModel,
     expected: Sequence[ProbeOutputs],
     probes: npt.NDArray[np.float32],
     required: PolicyContract,
@@ -101,12 +103,14 @@ def verify_native(
     parsed: the session's model; expected: result of ``probe`` for the same states.
     """
     try:
-        native = PolicySession(session.model, native=True, parsed=parsed)
+        native_session = PolicySession(session.model, native=True, parsed_model=parsed_model)
     except ModelRefused:
         return NativeEvaluation(None)
     half_range = Normalisation.from_signals(required.actions).half_range
     for response in expected:
-        for port, values in _probe_outputs(native, _probe_sequence(native, probes), response.noise).outputs.items():
+        for port, values in _probe_outputs(
+            native_session, _probe_sequence(native_session, probes), response.noise
+        ).outputs.items():
             scale = half_range if port == "action" else np.maximum(1.0, np.abs(response.outputs[port]))
             deviation = np.max(np.abs(values.astype(np.float64) - response.outputs[port]) / scale)
             if not deviation <= NATIVE_TOLERANCE:  # true for NaN
@@ -114,7 +118,7 @@ def verify_native(
                     f"the C library's {port!r} differs by {deviation:.2g}, more than rounding ({NATIVE_TOLERANCE:g})"
                 )
                 return NativeEvaluation(None, f"evaluated by onnxruntime, because {description}")
-    return NativeEvaluation(native)
+    return NativeEvaluation(native_session)
 
 
 def _probe_sequence(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -178,13 +182,13 @@ def _check_agreement(
             (f"{port!r} with noise", values, f"{port!r} without", without_noise.outputs[port].astype(np.float64))
             for port, values in (("mean", mean), ("std", std))
         ]
-    for subject, got, other, expected in checks:
-        deviation = np.abs(got - expected) / np.maximum(1.0, np.abs(expected))
+    for subject, actual, expected_subject, expected in checks:
+        deviation = np.abs(actual - expected) / np.maximum(1.0, np.abs(expected))
         if (deviation > PORT_TOLERANCE).any():
             index = np.unravel_index(int(np.argmax(deviation)), deviation.shape)
             raise ModelRefused(
                 "ports",
-                f"output {subject} is {got[index]:.6g} where {other} is {expected[index]:.6g} "
+                f"output {subject} is {actual[index]:.6g} where {expected_subject} is {expected[index]:.6g} "
                 f"(noise {response.noise:g})",
             )
 
@@ -193,7 +197,9 @@ def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.floa
     """Raise ModelRefused (``finite``, ``bounds``) for the worst action over all probes."""
 
     def describe_action(row: int, column: int) -> str:
-        state = ", ".join(f"{s.name} {v:.4g}" for s, v in zip(expected.observations, probes[row], strict=True))
+        values = [f"{s.name} {v:.4g}" for s, v in zip(expected.observations, probes[row], strict=True)]
+        remainder = [f"{len(values) - _MAX_DESCRIBED} more"] if len(values) > _MAX_DESCRIBED else []
+        state = ", ".join(values[:_MAX_DESCRIBED] + remainder)
         return f"action {expected.actions[column].name!r} is {outputs[row, column]:.6g} at {state}"
 
     non_finite = np.argwhere(~np.isfinite(outputs))

@@ -49,10 +49,12 @@ class Message:
     Inner messages are read in the order of ``fields``.
     """
 
-    def __init__(self, name: str, fields: Mapping[int, Field], rejected: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self, name: str, fields: Mapping[int, Field], rejected_fields: Mapping[int, str] | None = None
+    ) -> None:
         self.name: Final = name
         self.fields: Final = {number: (field.wire, field.repeated) for number, field in fields.items()}
-        self.rejected: Final = rejected or {}
+        self.rejected_fields: Final = rejected_fields or {}
         self.inner: Final = [(number, f.message, f) for number, f in fields.items() if f.message is not None]
         """Fields that hold messages."""
 
@@ -112,7 +114,7 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._fields_left = MAX_FIELDS
+        self._n_remaining_fields = MAX_FIELDS
 
     def _read_varint(self, offset: int, end: int) -> tuple[int, int]:
         """Decode a varint as a signed 64-bit number; return it and the position after it."""
@@ -131,8 +133,8 @@ class _Reader:
         raise format_refusal(f"truncated at byte {end}")
 
     def _count_field(self) -> None:
-        self._fields_left -= 1
-        if self._fields_left < 0:
+        self._n_remaining_fields -= 1
+        if self._n_remaining_fields < 0:
             raise format_refusal(f"more than {MAX_FIELDS} fields")
 
     def fields(self, span: Span, message: Message) -> Fields:
@@ -147,7 +149,7 @@ class _Reader:
             field, wire = tag >> 3, tag & 7
             expected_field = message.fields.get(field)
             if expected_field is None:
-                subject = message.rejected.get(field)
+                subject = message.rejected_fields.get(field)
                 raise format_refusal(
                     f"{message.name} has {subject or f'unknown field {field}'}, which policies may not use"
                 )

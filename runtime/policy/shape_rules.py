@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from onrig.runtime.policy.call import FLOATS, Call, Result, Shape, value_of
-from onrig.runtime.policy.onnx_wire import INT64
+from onrig.runtime.policy.onnx_wire import FLOAT, INT64
 
 
 def constant(call: Call) -> Result:
@@ -85,6 +85,35 @@ def matmul(call: Call) -> Result:
     return Result(values[0].elem_type, (shape,), math.prod(shape) * left[-1])
 
 
+def conv(call: Call) -> Result:
+    """Convolve images (batch, channels, rows, columns) with filters (outputs, channels, rows, columns), and add a bias
+    (outputs,); without groups and dilations, and with less padding than a filter has elements."""
+    values = call.values()
+    x, filters = values[0].shape, values[1].shape
+    if values[0].elem_type != FLOAT or len(x) != 4 or len(filters) != 4 or x[1] != filters[1]:
+        raise call.refusal(f"images {x} and filters {filters} do not fit, or are not float32")
+    if len(values) == 3 and values[2].shape != filters[:1]:
+        raise call.refusal(f"bias {values[2].shape} does not fit {filters[0]} filters")
+    kernel = filters[2:]
+    if call.integer("group", 1) != 1 or call.integers("dilations", (1, 1)) != (1, 1):
+        raise call.refusal("groups and dilations must be 1")
+    if call.integers("kernel_shape", kernel) != kernel:
+        raise call.refusal(f"attribute 'kernel_shape' differs from the filters {filters}")
+    pads, strides = call.integers("pads", (0,) * 4), call.integers("strides", (1, 1))
+    padded_shape = [
+        size + pad_before + pad_after for size, pad_before, pad_after in zip(x[2:], pads[:2], pads[2:], strict=True)
+    ]
+    if not all(0 <= pad < side for pad, side in zip(pads, kernel * 2, strict=True)):
+        raise call.refusal(f"pads {pads} are negative, or as large as the filters {filters}")
+    if not all(1 <= stride <= size for stride, size in zip(strides, padded_shape, strict=True)):
+        raise call.refusal(f"strides {strides} are outside 1 to the size of the padded image, {padded_shape}")
+    grid = [(size - side) // stride + 1 for size, side, stride in zip(padded_shape, kernel, strides, strict=True)]
+    if min(grid) < 1:
+        raise call.refusal(f"filters {filters} exceed the padded image, {padded_shape}")
+    shape = (x[0], filters[0], *grid)
+    return Result(FLOAT, (shape,), math.prod(shape) * (math.prod(filters[1:]) + 1))
+
+
 def cast(call: Call) -> Result:
     """Convert numbers to a float type."""
     value, to = call.optional(0), call.integer("to", 0)
@@ -111,16 +140,16 @@ def concat(call: Call) -> Result:
 
 def reshape(call: Call) -> Result:
     """Reshape to constant dimensions (0 keeps the input's dimension; one may be -1)."""
-    input_shape, expected = call.value(0).shape, call.indices(1)
-    if expected is None or call.flag("allowzero", False):
+    input_shape, target_shape = call.value(0).shape, call.indices(1)
+    if target_shape is None or call.flag("allowzero", False):
         raise call.refusal("expected a constant list of dimensions")
-    shape = [input_shape[i] if d == 0 and i < len(input_shape) else d for i, d in enumerate(expected)]
+    shape = [input_shape[i] if d == 0 and i < len(input_shape) else d for i, d in enumerate(target_shape)]
     known_size, size = math.prod(d for d in shape if d != -1), math.prod(input_shape)
     if shape.count(-1) > 1 or any(d < 1 and d != -1 for d in shape) or size % known_size:
-        raise call.refusal(f"cannot reshape {input_shape} to {expected}")
+        raise call.refusal(f"cannot reshape {input_shape} to {target_shape}")
     output_shape = tuple(size // known_size if d == -1 else d for d in shape)
     if math.prod(output_shape) != size:
-        raise call.refusal(f"cannot reshape {input_shape} to {expected}")
+        raise call.refusal(f"cannot reshape {input_shape} to {target_shape}")
     return copy_result(call, output_shape)
 
 
@@ -170,13 +199,13 @@ def slice_tensor(call: Call) -> Result:
 
 def split(call: Call) -> Result:
     """Split along one axis into constant sizes, or evenly."""
-    shape, sizes, parts = call.value(0).shape, call.indices(1), len(call.node.outputs)
+    shape, sizes, n_parts = call.value(0).shape, call.indices(1), len(call.node.outputs)
     axis = call.axis(call.integer("axis", 0), len(shape))
     if sizes is None:
-        if shape[axis] % parts or call.integer("num_outputs", parts) != parts:
-            raise call.refusal(f"cannot split {shape} into {parts} equal parts along axis {axis}")
-        sizes = [shape[axis] // parts] * parts
-    if len(sizes) != parts or sum(sizes) != shape[axis] or any(s < 1 for s in sizes):
+        if shape[axis] % n_parts or call.integer("num_outputs", n_parts) != n_parts:
+            raise call.refusal(f"cannot split {shape} into {n_parts} equal parts along axis {axis}")
+        sizes = [shape[axis] // n_parts] * n_parts
+    if len(sizes) != n_parts or sum(sizes) != shape[axis] or any(s < 1 for s in sizes):
         raise call.refusal(f"cannot split {shape} into {sizes} along axis {axis}")
     return copy_result(call, *((*shape[:axis], size, *shape[axis + 1 :]) for size in sizes))
 

@@ -93,7 +93,7 @@ def begin(
     upkeep = Upkeep(folder / "buffer", memory, config, warn, on_progress)
     returns_to_checkpoint = config.lockstep if took_over else resumes
     recovery = (
-        recover_files(folder, upkeep, lockstep=config.lockstep, warn=warn, loop_running=took_over)
+        recover_files(folder, upkeep, lockstep=config.lockstep, warn=warn, is_loop_running=took_over)
         if returns_to_checkpoint
         else None
     )
@@ -102,7 +102,7 @@ def begin(
 
 
 def recover_files(
-    folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: WarningSink, loop_running: bool = False
+    folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: WarningSink, is_loop_running: bool = False
 ) -> Recovery:
     """Cut everything beyond the point from which the run in ``folder`` continues (``onrig.runtime.replay.recovery``).
 
@@ -110,9 +110,11 @@ def recover_files(
     raises OSError instead while the loop is running.
     """
     try:
-        return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, loop_running=loop_running)
+        return recover(
+            folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, is_loop_running=is_loop_running
+        )
     except OSError as error:
-        if loop_running:  # for example a full disk; retried
+        if is_loop_running:  # for example a full disk; retried
             raise
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run was not resumed") from None
 

@@ -41,25 +41,25 @@ class Continuity:
         self,
         config: RunConfig,
         folder: Path,
-        beginning: StartState,
+        start_state: StartState,
         parts: Parts,
         log: Sink,
         event: Callable[..., None],
     ) -> None:
         self._folder, self._parts, self._log, self._event = folder, parts, log, event
-        self._upkeep, self._start = beginning.upkeep, beginning.start
+        self._upkeep, self._start = start_state.upkeep, start_state.start
         self._repetition = repetition(config, parts)
-        self._dropped_before = 0
-        self.unlogged_before = 0
+        self._n_dropped_before = 0
+        self.n_unlogged_before = 0
         """Number of records missing from the log of the previous process."""
-        self._passed_to_log_before = 0
+        self._n_logged_before = 0
         """Number of records that earlier sessions of the run passed to its log."""
-        self._newer_than_checkpoint = 0
+        self._n_newer_than_checkpoint = 0
         """Number of records newer than the checkpoint when the run was killed."""
-        self.lost = 0
+        self.n_lost = 0
         """Number of records that the previous process read but did not make durable, and that are no longer in the
         ring."""
-        self._checksums = RunningChecksums(folder, beginning.files)
+        self._checksums = RunningChecksums(folder, start_state.files)
         self.context: NDArray[np.void] | None = None
         """Records that the previous process read and that are still in the ring; None in the first process."""
         self._checkpointed_episode = -1
@@ -70,39 +70,39 @@ class Continuity:
         """Policies covered by the checkpoint collected last."""
 
     @property
-    def dropped(self) -> int:
+    def n_dropped(self) -> int:
         """Number of records that the run has lost because the ring was full, including those before this process."""
-        return self._dropped_before + self._parts.ring.dropped
+        return self._n_dropped_before + self._parts.ring.n_dropped
 
     @property
-    def durable(self) -> int:
+    def first_unsaved(self) -> int:
         """Number of the first record of the loop that is not in the newest checkpoint on disk."""
-        counts = self._upkeep.durable
+        counts = self._upkeep.durable_counts
         return counts["since"] if counts is not None and counts.get("life") == self._start.session_id else 0
 
     @property
     def is_covered(self) -> bool:
         """Whether everything read is in the newest checkpoint on disk, or would be repeated by a resumed run."""
-        counts = self._upkeep.durable or {}
+        counts = self._upkeep.durable_counts or {}
         if self._repetition.replaces_newest:
             return True
-        return (counts.get("life"), counts.get("taken")) == (self._start.session_id, self._parts.ring.taken)
+        return (counts.get("life"), counts.get("taken")) == (self._start.session_id, self._parts.ring.n_taken)
 
     def account(self, rows: int) -> Account:
         """Return the expected content of the finished run folder; ``rows``: number of episodes closed by the loop."""
         ring, log = self._parts.ring, self._log.account()
         return Account(
             rows=rows,
-            read=self._parts.figures.ticks - self._newer_than_checkpoint,
-            unread=ring.waiting,
-            dropped=self.dropped,
-            lost=self.lost + ring.damaged,
-            newer=self._newer_than_checkpoint,
+            read=self._parts.figures.ticks - self._n_newer_than_checkpoint,
+            unread=ring.n_waiting,
+            dropped=self.n_dropped,
+            lost=self.n_lost + ring.n_damaged,
+            newer=self._n_newer_than_checkpoint,
             is_covered=self.is_covered,
             log=log
             and log._replace(
-                offered=ring.taken + self._passed_to_log_before,
-                missing=log.missing + self.unlogged_before,
+                offered=ring.n_taken + self._n_logged_before,
+                missing=log.missing + self.n_unlogged_before,
                 reason=log.reason or "before the run was resumed",
             ),
             n_deviations=self._parts.requests.succession.n_deviations,
@@ -134,7 +134,7 @@ class Continuity:
     def _restore_counts(self, counts: Mapping[str, int]) -> None:
         """Continue counting from the checkpoint from which the memory was restored."""
         requests, is_same_loop = self._parts.requests, counts.get("life") == self._start.session_id
-        requests.feed.closed = counts["closed"]
+        requests.feed.last_closed_episode = counts["closed"]
         requests.feedback.last_batch, requests.feedback.batches = counts["error_batch"], counts.get("error_batches", 0)
         requests.updates, requests.mismatches = counts["updates"], counts["mismatches"]
         self._parts.figures.resume(counts)
@@ -142,11 +142,11 @@ class Continuity:
         self._parts.policies.resume(counts)
         if self._parts.promise is not None:
             self._parts.promise.resume(counts)
-        self._dropped_before = counts["dropped_before"] if is_same_loop else counts["dropped"]
-        self.lost = counts.get("lost", 0)
-        self.unlogged_before = counts.get("unlogged", 0)
-        self._passed_to_log_before = counts.get("given_before" if is_same_loop else "given", 0)
-        self._newer_than_checkpoint = counts.get("newer", 0)
+        self._n_dropped_before = counts["dropped_before"] if is_same_loop else counts["dropped"]
+        self.n_lost = counts.get("lost", 0)
+        self.n_unlogged_before = counts.get("unlogged", 0)
+        self._n_logged_before = counts.get("given_before" if is_same_loop else "given", 0)
+        self._n_newer_than_checkpoint = counts.get("newer", 0)
 
     def _take_over(self, counts: Mapping[str, int] | None, recovery: Recovery | None) -> None:
         """Continue the work of a replay process that died while the loop was running."""
@@ -155,9 +155,9 @@ class Continuity:
             if recovery.durations is not None:
                 figures.restore_durations(recovery.durations)
             figures.add_earlier_rows(recovery.rows)
-            requests.feed.closed = recovery.start.episode
-            requests.done = recovery.start.episode if counts is not None else -1
-            self._checkpointed_episode = requests.done
+            requests.feed.last_closed_episode = recovery.start.episode
+            requests.last_done_episode = recovery.start.episode if counts is not None else -1
+            self._checkpointed_episode = requests.last_done_episode
             self._parts.policies.repeat_after(counts["next_policy"] - 1 if counts is not None else 0)
         else:
             self._parts.policies.submit_filed()
@@ -165,8 +165,8 @@ class Continuity:
                 figures.restore_durations(decode_point(self._upkeep.note).durations)
                 figures.add_earlier_rows(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
         start = find_ring_position(ring.tail, self._start.session_id, counts)
-        self.lost += start.lost
-        ring.take(start.taken - ring.taken)
+        self.n_lost += start.lost
+        ring.take(start.taken - ring.n_taken)
         self.context = ring.retained()
         builder = self._parts.builder
         if counts is not None and counts.get("life") == self._start.session_id:
@@ -179,8 +179,8 @@ class Continuity:
         self._event(
             "memory_restored",
             inserted=self._parts.memory.storage.inserted,
-            closed=requests.feed.closed,
-            again=ring.waiting,
+            closed=requests.feed.last_closed_episode,
+            again=ring.n_waiting,
             lost=start.lost,
         )
 
@@ -195,9 +195,9 @@ class Continuity:
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
         figures.add_earlier_rows(recovery.rows, recovery.unrecorded, recovery.n_checkpointed_records)
-        self._newer_than_checkpoint += sum(row.steps + 1 for row in recovery.unrecorded)
-        self._newer_than_checkpoint -= recovery.n_checkpointed_records
-        requests.feed.closed = recovery.start.episode
+        self._n_newer_than_checkpoint += sum(row.steps + 1 for row in recovery.unrecorded)
+        self._n_newer_than_checkpoint -= recovery.n_checkpointed_records
+        requests.feed.last_closed_episode = recovery.start.episode
         self._parts.policies.reserve_ids(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()
         if loop_state.take() is None:  # otherwise a loop is already running and reports its own position
@@ -222,7 +222,7 @@ class Continuity:
         self._parts.policies.prune()
         if episode > self._checkpointed_episode:
             self._mark_collected(self._upkeep.checkpoint_episode(episode, self._content))
-        counts = self._upkeep.durable
+        counts = self._upkeep.durable_counts
         return counts is not None and counts["closed"] == episode
 
     def checkpoint_if_due(self, now_s: float) -> None:
@@ -254,21 +254,21 @@ class Continuity:
                 f"{self._folder}: {parts.rows.waiting} rows and {parts.policies.waiting} policies are waiting for "
                 "disk space; no checkpoint is written before them"
             )
-        next_seq = parts.ring.taken
+        next_seq = parts.ring.n_taken
         log = self._log.account()
         extra = {
-            "closed": parts.requests.feed.closed,
+            "closed": parts.requests.feed.last_closed_episode,
             "error_batch": parts.requests.feedback.last_batch,
             "error_batches": parts.requests.feedback.batches,
             "gaps": parts.builder.gaps,
             "rows": parts.rows.count,
-            "dropped": self.dropped,
-            "dropped_before": self._dropped_before,
-            "lost": self.lost + parts.ring.damaged,
-            "unlogged": self.unlogged_before + (log.missing if log is not None and not log.ended_by_limit else 0),
-            "given": self._passed_to_log_before + (next_seq if log is not None else 0),
-            "given_before": self._passed_to_log_before,
-            "newer": self._newer_than_checkpoint,
+            "dropped": self.n_dropped,
+            "dropped_before": self._n_dropped_before,
+            "lost": self.n_lost + parts.ring.n_damaged,
+            "unlogged": self.n_unlogged_before + (log.missing if log is not None and not log.ended_by_limit else 0),
+            "given": self._n_logged_before + (next_seq if log is not None else 0),
+            "given_before": self._n_logged_before,
+            "newer": self._n_newer_than_checkpoint,
             "life": self._start.session_id,
             "taken": next_seq,
             # The last record, which forms a pair with the next one, is read again for its context.
@@ -279,14 +279,14 @@ class Continuity:
             **parts.policies.counts(),
             **(parts.promise.counts() if parts.promise is not None else {}),
         }
-        loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
-        opened, start, requests = parts.accounts.state(), parts.builder.episode_start, parts.requests
+        loop_state, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
+        open_episodes, episode_start, requests = parts.accounts.state(), parts.builder.episode_start, parts.requests
         note = encode_point(
             Point(
-                loop,
+                loop_state,
                 durations,
-                opened,
-                start,
+                open_episodes,
+                episode_start,
                 requests.memory_name,
                 requests.lineage,
                 self._start.run,

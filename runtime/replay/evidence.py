@@ -65,7 +65,7 @@ class Fault(NamedTuple):
 class Evidence(NamedTuple):
     """Checksums of a run's files, and its newest readable checkpoint."""
 
-    listed: FileList
+    file_list: FileList
     point: Point | None = None
     """Content of the checkpoint, with the extents of the append-only files; None without a checkpoint."""
     counts: Mapping[str, int] = MappingProxyType({})
@@ -81,14 +81,14 @@ def run_identity(run_folder: Path) -> str:
 
 def read_evidence(folder: Path) -> Evidence:
     """Read ``checksums.json`` and the newest readable checkpoint, without the memory."""
-    listed = read_list(folder)
+    file_list = read_list(folder)
     for number in manifest_numbers(folder / "buffer"):
         try:
             manifest = read_manifest(folder / "buffer", number)
-            return Evidence(listed, decode_point(bytes(manifest.note)), manifest.extra, number)
+            return Evidence(file_list, decode_point(bytes(manifest.note)), manifest.extra, number)
         except (CheckpointDamage, ValueError):  # the next older one is used, as in restoring the memory
             continue
-    return Evidence(listed)
+    return Evidence(file_list)
 
 
 def faults(
@@ -113,8 +113,8 @@ def faults(
 
 def _list_faults(folder: Path, evidence: Evidence) -> Iterator[Fault]:
     """Yield faults of the list of checksums; runs of earlier versions have neither a list nor an identity."""
-    if evidence.listed.problem and (evidence.point is not None or run_identity(folder)):
-        yield Fault(CHECKSUM_FILE, evidence.listed.problem, Grade.NOTED)
+    if evidence.file_list.problem and (evidence.point is not None or run_identity(folder)):
+        yield Fault(CHECKSUM_FILE, evidence.file_list.problem, Grade.NOTED)
 
 
 def _identity_faults(folder: Path, evidence: Evidence) -> Iterator[Fault]:
@@ -124,11 +124,11 @@ def _identity_faults(folder: Path, evidence: Evidence) -> Iterator[Fault]:
 
 
 def _file_faults(folder: Path, evidence: Evidence, is_wanted: Callable[[str], bool]) -> Iterator[Fault]:
-    listed, point = evidence.listed.files, evidence.point
-    growing = {} if point is None else {name: e for name, e in point.files.items() if name not in listed}
+    listed_files, point = evidence.file_list.files, evidence.point
+    growing_files = {} if point is None else {name: e for name, e in point.files.items() if name not in listed_files}
     # The replay process lists the files at its end; until the list is final, the supervisor still adds events.
-    may_grow = {*growing, *(() if evidence.listed.is_final else (_EVENTS_FILE,))}
-    for name, extent in (*listed.items(), *growing.items()):
+    may_grow = {*growing_files, *(() if evidence.file_list.is_final else (_EVENTS_FILE,))}
+    for name, extent in (*listed_files.items(), *growing_files.items()):
         problem = difference(folder / name, extent, may_be_longer=name in may_grow) if is_wanted(name) else None
         if problem is not None:
             yield Fault(name, problem, _grade(name))
@@ -142,10 +142,10 @@ def _grade(name: str) -> Grade:
 
 def _stray_log_faults(folder: Path, evidence: Evidence, is_wanted: Callable[[str], bool]) -> Iterator[Fault]:
     """Yield logs that the run did not write; before the end of the run, only copies of its logs can be recognised."""
-    known_names = {*evidence.listed.files, *(evidence.point.files if evidence.point is not None else ())}
+    known_names = {*evidence.file_list.files, *(evidence.point.files if evidence.point is not None else ())}
     logs = [path for path in log_files(folder) if is_wanted(path.name) and path.is_file()]
     for path in (p for p in logs if p.name not in known_names):
-        if evidence.listed.is_final:
+        if evidence.file_list.is_final:
             yield Fault(path.name, "is not one of the run's files", Grade.NOTED)
             continue
         size = path.stat().st_size
@@ -169,27 +169,27 @@ def _row_faults(folder: Path) -> Iterator[Fault]:
 def _policy_faults(
     folder: Path, evidence: Evidence, is_wanted: Callable[[str], bool], *, lockstep: bool
 ) -> Iterator[Fault]:
-    point, is_final = evidence.point, evidence.listed.is_final
-    up_to = None if is_final or point is None else point.files.get(POLICY_INDEX, EMPTY_CHECKSUM).bytes
-    index, listed_by_then = read_index(folder / POLICY_INDEX), read_index(folder / POLICY_INDEX, up_to)
-    existing = {int(p.stem): p for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()}
-    for policy_id, path in sorted(existing.items()):
+    point, is_final = evidence.point, evidence.file_list.is_final
+    index_bytes = None if is_final or point is None else point.files.get(POLICY_INDEX, EMPTY_CHECKSUM).bytes
+    index, listed_at_checkpoint = read_index(folder / POLICY_INDEX), read_index(folder / POLICY_INDEX, index_bytes)
+    path_by_id = {int(p.stem): p for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()}
+    for policy_id, path in sorted(path_by_id.items()):
         name = f"policies/{path.name}"
         if not is_wanted(name):
             continue
         if policy_id not in index and (index or is_final or point is not None):
             yield Fault(name, "is not one of the run's policies", Grade.NOTED)
         elif policy_id in index and (problem := difference(path, index[policy_id])) is not None:
-            yield Fault(name, problem, Grade.ESSENTIAL if policy_id in listed_by_then else Grade.NOTED)
+            yield Fault(name, problem, Grade.ESSENTIAL if policy_id in listed_at_checkpoint else Grade.NOTED)
     for policy_id in (
-        _needed_policies(folder, evidence, max(listed_by_then, default=0), lockstep=lockstep) - existing.keys()
+        _needed_policies(folder, evidence, max(listed_at_checkpoint, default=0), lockstep=lockstep) - path_by_id.keys()
     ):
         if is_wanted(name := f"policies/{policy_id}.onnx"):
             yield Fault(name, "is missing", Grade.ESSENTIAL)
 
 
-def _needed_policies(folder: Path, evidence: Evidence, newest: int, *, lockstep: bool) -> set[int]:
-    """Return the policies that acted up to the checkpoint (or the run's end), and the ``newest`` one stored by then.
+def _needed_policies(folder: Path, evidence: Evidence, newest_id: int, *, lockstep: bool) -> set[int]:
+    """Return the policies that acted up to the checkpoint (or the run's end), and ``newest_id``, the newest stored.
 
     In real time the newest one is omitted if a later one exists, which may have replaced it.
     """
@@ -197,17 +197,17 @@ def _needed_policies(folder: Path, evidence: Evidence, newest: int, *, lockstep:
         rows = read_rows(folder / _ROWS_FILE).rows
     except (OSError, ValueError):
         rows = []
-    n_known = len(rows) if evidence.listed.is_final else evidence.counts.get("rows", 0)
-    needed = {row.policy_id for row in rows[:n_known] if row.policy_id}
-    has_later = any(int(p.stem) > newest for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal())
-    return needed | ({newest} if newest and (lockstep or not has_later) else set())
+    n_known = len(rows) if evidence.file_list.is_final else evidence.counts.get("rows", 0)
+    needed_ids = {row.policy_id for row in rows[:n_known] if row.policy_id}
+    has_later_policy = any(int(p.stem) > newest_id for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal())
+    return needed_ids | ({newest_id} if newest_id and (lockstep or not has_later_policy) else set())
 
 
 def _rolled_back_faults(folder: Path, evidence: Evidence) -> Iterator[Fault]:
     if evidence.point is None:
         return
-    count, listed = evidence.counts.get("rolled_back_policies", 0), RolledBackList(folder / "policies")
-    if listed.damaged or listed.crc32(count) != evidence.point.rolled_back_crc32:
+    count, rolled_back = evidence.counts.get("rolled_back_policies", 0), RolledBackList(folder / "policies")
+    if rolled_back.damaged or rolled_back.crc32(count) != evidence.point.rolled_back_crc32:
         description = (
             "is missing" if count and not (folder / _ROLLED_BACK_FILE).exists() else "differs from what the run wrote"
         )

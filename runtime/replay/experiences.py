@@ -155,9 +155,9 @@ class Memory:
 
         Non-finite values are dropped, because a diverged learner must not decide what is kept.
         """
-        current = self.storage.is_current(slots, generations)
-        is_finite = current & np.isfinite(values)
-        self.stale_errors += int(np.count_nonzero(~current))
-        self.keeper.on_feedback(signal, slots[is_finite], values[is_finite])
+        is_current = self.storage.is_current(slots, generations)
+        is_usable = is_current & np.isfinite(values)
+        self.stale_errors += int(np.count_nonzero(~is_current))
+        self.keeper.on_feedback(signal, slots[is_usable], values[is_usable])
         if self.on_errors is not None and signal is Signal.TD_ERROR:
-            self.on_errors(slots[is_finite], generations[is_finite], values[is_finite])
+            self.on_errors(slots[is_usable], generations[is_usable], values[is_usable])

@@ -67,16 +67,18 @@ class Intake:
         parts = self._parts
         parts.memory.insert(parts.builder.add(records))
         parts.figures.add(records)
-        unreported = records_from(records, self.first_unreported)
-        parts.watch.add_earlier_records(records[: len(records) - len(unreported)], reported=True, ruled=False)
-        parts.watch.add(unreported)
-        parts.policies.record_acting(records, parts.ring.dropped)
+        unreported_records = records_from(records, self.first_unreported)
+        parts.watch.add_earlier_records(
+            records[: len(records) - len(unreported_records)], were_reported=True, were_applied=False
+        )
+        parts.watch.add(unreported_records)
+        parts.policies.record_acting(records, parts.ring.n_dropped)
         self._timing.add(records)
         self.log(records)
-        if len(unreported):
-            self._tick_events.add(unreported)
+        if len(unreported_records):
+            self._tick_events.add(unreported_records)
             if self._telemetry is not None:
-                self._telemetry.add(unreported)
+                self._telemetry.add(unreported_records)
         first_unlogged = records_from(records, self.first_unlogged)
         for row in parts.accounts.add(records):
             parts.rows.append(row)
@@ -98,7 +100,7 @@ def last_complete_episode(ring: RingReader, closed: int) -> int:
 
     ``closed``: last training episode that the loop has ended.
     """
-    waiting = ring.peek(1)
-    if not len(waiting):
+    waiting_records = ring.peek(1)
+    if not len(waiting_records):
         return closed
-    return int(waiting[0]["episode"]) - int(waiting[0]["kind"] == Kind.TRAIN)
+    return int(waiting_records[0]["episode"]) - int(waiting_records[0]["kind"] == Kind.TRAIN)

@@ -112,7 +112,7 @@ def _serve_loop(process: ReplayProcess, config: RunConfig, stop: threading.Event
     no_learner_since_s = time.monotonic() if expects_learner else math.inf
     try:
         while not stop.is_set() and not process.is_finished:
-            if not process.turn():
+            if not process.run_once():
                 process.idle()
             if time.monotonic() - no_learner_since_s > _LEARNER_WARNING_S:
                 no_learner_since_s = math.inf
@@ -120,7 +120,7 @@ def _serve_loop(process: ReplayProcess, config: RunConfig, stop: threading.Event
                     addresses = " and ".join(process.endpoints)
                     message = f"no learner has connected in {_LEARNER_WARNING_S:g} s; this rig listens at {addresses}"
                     report(NAME, "warning", message)
-        while process.turn():
+        while process.run_once():
             pass
     except RestartFromCheckpoint:
         # In lockstep a process that starts from the checkpoint alone repeats everything since.

@@ -49,14 +49,14 @@ class Pace(Protocol):
     def pause_ms(self, now_s: float) -> int:
         """Return how long to wait for a learner's request if there is nothing else to do."""
 
-    def note_pause(self, *, by_request: bool) -> None:
-        """Record the end of a pause; ``by_request``: whether a request ended it."""
+    def note_pause(self, *, is_requested: bool) -> None:
+        """Record the end of a pause; ``is_requested``: whether a request ended it."""
 
     def conclude(self, now_s: float) -> None:
         """Write the checkpoint that is due, and let the loop continue if it waits."""
 
-    def release(self, durable: int, logged: int | None) -> None:
-        """Free the records that the ring need not keep; ``durable`` and ``logged`` as in `first_retained`."""
+    def release(self, first_unsaved: int, first_unlogged: int | None) -> None:
+        """Free the records that the ring need not keep; arguments as in `first_retained`."""
 
     @property
     def awaits_learner(self) -> bool:
@@ -90,14 +90,14 @@ class RealTime:
         remaining_s = self._next_s - now_s
         return max(_MIN_PAUSE_MS, round(1e3 * (remaining_s if remaining_s > 0.0 else _READ_INTERVAL_S)))
 
-    def note_pause(self, *, by_request: bool) -> None:
+    def note_pause(self, *, is_requested: bool) -> None:
         """Do nothing: pauses do not depend on requests."""
 
     def conclude(self, now_s: float) -> None:
         self._continuity.checkpoint_if_due(now_s)
 
-    def release(self, durable: int, logged: int | None) -> None:
-        self._ring.release(first_retained(self._ring, durable, logged, may_yield=True))
+    def release(self, first_unsaved: int, first_unlogged: int | None) -> None:
+        self._ring.release(first_retained(self._ring, first_unsaved, first_unlogged, may_yield=True))
 
 
 class Lockstep:
@@ -119,7 +119,7 @@ class Lockstep:
     @property
     def _last_done_episode(self) -> int:
         """Last training episode whose learning is complete; with a trainer, every closed episode."""
-        return self._requests.done if self._has_learner else self._requests.feed.closed
+        return self._requests.last_done_episode if self._has_learner else self._requests.feed.last_closed_episode
 
     def is_reading_due(self, waiting: int, now_s: float) -> bool:
         """Return True, because the loop waits until the records have been processed."""
@@ -140,8 +140,8 @@ class Lockstep:
         """Return the pause, doubled while nothing arrives."""
         return self._pause_ms
 
-    def note_pause(self, *, by_request: bool) -> None:
-        self._pause_ms = _MIN_PAUSE_MS if by_request else min(2 * self._pause_ms, _MAX_PAUSE_MS)
+    def note_pause(self, *, is_requested: bool) -> None:
+        self._pause_ms = _MIN_PAUSE_MS if is_requested else min(2 * self._pause_ms, _MAX_PAUSE_MS)
 
     def conclude(self, now_s: float) -> None:
         """Open the barrier after the last concluded episode, once its checkpoint is on disk."""
@@ -156,17 +156,20 @@ class Lockstep:
         self._last_concluded = done
         board[Word.BARRIER] = max(board[Word.BARRIER], done + 1)
 
-    def release(self, durable: int, logged: int | None) -> None:
+    def release(self, first_unsaved: int, first_unlogged: int | None) -> None:
         ring = self._ring
-        may_yield = ring.is_full and ring.taken - ring.tail >= ring.capacity
-        up_to = first_retained(ring, durable, logged, may_yield=may_yield)
-        self.n_uncovered = max(0, up_to - durable)
-        ring.release(up_to)
+        may_yield = ring.is_full and ring.n_taken - ring.tail >= ring.capacity
+        end = first_retained(ring, first_unsaved, first_unlogged, may_yield=may_yield)
+        self.n_uncovered = max(0, end - first_unsaved)
+        ring.release(end)
 
     @property
     def awaits_learner(self) -> bool:
         """Whether the learner has not yet concluded the last episode of a complete run."""
-        return self._board[Word.CLOSED] >= self._episodes and self._last_done_episode < self._requests.feed.closed
+        return (
+            self._board[Word.CLOSED] >= self._episodes
+            and self._last_done_episode < self._requests.feed.last_closed_episode
+        )
 
 
 def make_pace(
@@ -182,17 +185,19 @@ def count_to_barrier(records: NDArray[np.void], done: int) -> int:
     """Return how many of the next ``records`` belong to the episode after the last concluded one (``done``) or to
     earlier ones."""
     is_training = records["kind"] == Kind.TRAIN
-    beyond = np.flatnonzero(records["episode"] > np.where(is_training, done + 1, done))
-    return int(beyond[0]) if len(beyond) else len(records)
+    later_indices = np.flatnonzero(records["episode"] > np.where(is_training, done + 1, done))
+    return int(later_indices[0]) if len(later_indices) else len(records)
 
 
-def first_retained(ring: RingReader, durable: int, logged: int | None, *, may_yield: bool) -> int:
+def first_retained(ring: RingReader, first_unsaved: int, first_unlogged: int | None, *, may_yield: bool) -> int:
     """Return the number of the record before which all others may leave the ring.
 
-    Those before ``durable`` are in a checkpoint, those before ``logged`` in the log (None: there is no log).  A ring
-    that ``may_yield`` keeps at most half of its capacity.
+    Those before ``first_unsaved`` are in a checkpoint, those before ``first_unlogged`` in the log (None: no log).  A
+    ring that ``may_yield`` keeps at most half of its capacity.
     """
-    first_needed = min(durable, ring.taken) if logged is None else min(durable, ring.taken, logged)
+    first_kept = (
+        min(first_unsaved, ring.n_taken) if first_unlogged is None else min(first_unsaved, ring.n_taken, first_unlogged)
+    )
     if may_yield:
-        first_needed = max(first_needed, ring.taken - ring.capacity // 2)
-    return max(first_needed, ring.tail)
+        first_kept = max(first_kept, ring.n_taken - ring.capacity // 2)
+    return max(first_kept, ring.tail)

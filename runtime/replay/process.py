@@ -80,49 +80,51 @@ class ReplayProcess:
     ) -> None:
         """``step_check`` compares the rig's steps with the plants that its promise covers."""
         layout = record_layout(config)
-        shared = attach(config, shm, layout)
-        self._folder, self._board = run_folder, shared.board
+        shared_memory = attach(config, shm, layout)
+        self._folder, self._board = run_folder, shared_memory.board
         config_text = read_file(run_folder / "config.yaml", MAX_BYTES)
         self._events = EventFile(run_folder / "events.jsonl")
         self._server = listen(f"ipc://{shm}/learner", config.link)
         memory = Memory(config, resynthesiser)
         text = config_text.decode()
-        beginning = begin(
+        start_state = begin(
             config, run_folder, self._board, memory, _warn, self._signal_progress, config_text=text, resumes=resumes
         )
-        if beginning.upkeep.restored is None and config.selection.seeds is not None:
+        if start_state.upkeep.restored is None and config.selection.seeds is not None:
             memory.seed(read_seeds(run_folder))
-        self.took_over: Final = beginning.start.took_over
+        self.took_over: Final = start_state.start.took_over
         """Whether this process replaces an earlier one while the loop is running."""
-        self.starts_run: Final = beginning.is_first
+        self.starts_run: Final = start_state.is_first
         """Whether this process starts the run from the beginning."""
-        self.recovery: Final = beginning.recovery
+        self.recovery: Final = start_state.recovery
         """Recovery of a resumed or taken-over run."""
-        written = {*read_list(run_folder).files, *beginning.files}
-        self._log = open_log(config, run_folder, shm.name, self._events.write, shared.loop_state.take, written)
-        identity = RunIdentity(beginning.start.run, run_id(config, run_folder, config_text), config_text)
-        self._parts = self._assemble(config, shared, memory, identity, step_check)
+        earlier_files = {*read_list(run_folder).files, *start_state.files}
+        self._log = open_log(
+            config, run_folder, shm.name, self._events.write, shared_memory.loop_state.take, earlier_files
+        )
+        identity = RunIdentity(start_state.start.run, run_id(config, run_folder, config_text), config_text)
+        self._parts = self._assemble(config, shared_memory, memory, identity, step_check)
         if not self.took_over:
             self._board[Word.ROWS_BEFORE] = self._parts.rows.count
         self._telemetry = open_telemetry(shm, layout, memory.storage, self._process_figures, lockstep=config.lockstep)
         if self._telemetry is not None:
             memory.on_errors = self._telemetry.on_replay
-        self._continuity = Continuity(config, run_folder, beginning, self._parts, self._log, self._events.write)
+        self._continuity = Continuity(config, run_folder, start_state, self._parts, self._log, self._events.write)
         self.policy: Final = self._continuity.begin(self.recovery)
         """Id of the policy with which a resumed run continues; 0 without one."""
         self._timing = TimingFile(run_folder / TIMING_FILE, lockstep=config.lockstep)
         self._intake = self._build_intake()
-        self._pace = make_pace(config, shared.ring, self._continuity, self._parts.requests, self._board)
+        self._pace = make_pace(config, shared_memory.ring, self._continuity, self._parts.requests, self._board)
         self._growth = Growth(memory.storage.nbytes)
-        self._no_records = shared.ring.peek(0)
+        self._no_records = shared_memory.ring.peek(0)
         self._reported_s = 0.0
-        self._warned_full = False
+        self._has_warned_full = False
         self._ended_s: float | None = None
 
     def _assemble(
         self,
         config: RunConfig,
-        shared: SharedMemory,
+        shared_memory: SharedMemory,
         memory: Memory,
         identity: RunIdentity,
         step_check: StepCheck | None,
@@ -131,15 +133,15 @@ class ReplayProcess:
         event = self._events.write
         policies = PolicyAdmission(
             examination(config),
-            shared.slot,
+            shared_memory.slot,
             policy_folder(config, self._folder / "policies"),
             event,
             admission_rate(config),
         )
         requests = LearnerRequests(memory, policies, identity, succession(config), event, self._server.is_disconnected)
         return Parts(
-            shared.ring,
-            shared.loop_state,
+            shared_memory.ring,
+            shared_memory.loop_state,
             TransitionBuilder(config.rig, config.signals),
             memory,
             RunFigures(lockstep=config.lockstep, trainer=config.actor is not UNSET),
@@ -165,13 +167,13 @@ class ReplayProcess:
         )
         if context is not None:
             intake.log(context)
-            parts.watch.add_earlier_records(context, reported=True, ruled=True)
+            parts.watch.add_earlier_records(context, were_reported=True, were_applied=True)
         feed = parts.requests.feed
-        feed.closed = max(feed.closed, last_complete_episode(parts.ring, board[Word.CLOSED]))
+        feed.last_closed_episode = max(feed.last_closed_episode, last_complete_episode(parts.ring, board[Word.CLOSED]))
         return intake
 
     def _process_figures(self) -> ProcessFigures:
-        return process_figures(self._parts, dropped=self._continuity.dropped)
+        return process_figures(self._parts, dropped=self._continuity.n_dropped)
 
     def _signal_progress(self) -> None:
         self._board[Word.REPLAY_HEARTBEATS] += 1
@@ -191,7 +193,7 @@ class ReplayProcess:
         verdict = self._parts.policies.adopt(read_file(path, MAX_POLICY_BYTES))
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         """Do all pending work; return False if there was none.  Raises RestartFromCheckpoint or MemoryLimitError."""
         self._signal_progress()
         records = self._next_records()
@@ -202,27 +204,27 @@ class ReplayProcess:
                 self._parts.promise.add(records)
             self._parts.ring.take(len(records))
             self._warn_if_full()
-            self._board[Word.FIRST_UNREPORTED] = max(self._parts.ring.taken, self._intake.first_unreported)
+            self._board[Word.FIRST_UNREPORTED] = max(self._parts.ring.n_taken, self._intake.first_unreported)
         self._serve()
         if self._parts.requests.succession.is_replacement_requested:
             self._replace_learner()
-        now = time.monotonic()
-        self._growth.check(now)
-        self._pace.conclude(now)
-        self._pace.release(self._continuity.durable, self._log.first_unlogged)
-        if now - self._reported_s > _PROGRESS_INTERVAL_S:
-            self._reported_s = now
+        now_s = time.monotonic()
+        self._growth.check(now_s)
+        self._pace.conclude(now_s)
+        self._pace.release(self._continuity.first_unsaved, self._log.first_unlogged)
+        if now_s - self._reported_s > _PROGRESS_INTERVAL_S:
+            self._reported_s = now_s
             self._parts.rows.flush()
             self._report_progress()
         if self._telemetry is not None:
-            self._telemetry.turn(now)
-        self._log.turn(now)
+            self._telemetry.poll(now_s)
+        self._log.poll(now_s)
         self._publish_logged()
         return len(records) > 0
 
     def _next_records(self) -> NDArray[np.void]:
         ring = self._parts.ring
-        if not (self.has_loop_ended or self._pace.is_reading_due(ring.waiting, time.monotonic())):
+        if not (self.has_loop_ended or self._pace.is_reading_due(ring.n_waiting, time.monotonic())):
             return self._no_records
         records = ring.peek()
         return records[: self._pace.readable(records)]
@@ -230,25 +232,26 @@ class ReplayProcess:
     def _warn_if_full(self) -> None:
         """Warn once if a memory that keeps everything is full."""
         memory = self._parts.memory
-        if memory.overflows and not self._warned_full:
-            self._warned_full = True
+        if memory.overflows and not self._has_warned_full:
+            self._has_warned_full = True
             _warn(
                 f"the memory is full ({memory.storage.capacity} experiences) and rejects further ones: "
                 "raise selection.capacity"
             )
 
     def _publish_logged(self) -> None:
-        if (logged := self._log.first_unlogged) is not None:
-            self._board[Word.FIRST_UNLOGGED] = max(logged, self._intake.first_unlogged)
+        if (first_unlogged := self._log.first_unlogged) is not None:
+            self._board[Word.FIRST_UNLOGGED] = max(first_unlogged, self._intake.first_unlogged)
 
     def _serve(self) -> None:
         """Answer the learners' requests, and report refused connections."""
         requests = self._parts.requests
         self._server.serve(requests.handle)
-        for ticket, answer in requests.feed.take_due_answers():
-            self._server.send(ticket, answer)
+        for ticket, reply in requests.feed.take_due_replies():
+            self._server.send(ticket, reply)
         if requests.peers.last_message_ns:
             self._board[Word.LEARNER_NS] = requests.peers.last_message_ns
+        self._board[Word.FEEDBACK_BATCHES] = requests.feedback.batches
         for key in self._server.take_refused_keys():
             self._events.write("learner_turned_away", key=key)
         for address, reason, connections in self._server.take_shed_connections():
@@ -263,7 +266,7 @@ class ReplayProcess:
 
     def idle(self) -> None:
         """Wait briefly for a request, before the ring is polled again."""
-        self._pace.note_pause(by_request=self._server.wait(self._pace.pause_ms(time.monotonic())))
+        self._pace.note_pause(is_requested=self._server.wait(self._pace.pause_ms(time.monotonic())))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -281,17 +284,17 @@ class ReplayProcess:
         self._ended_s = now_s if self._ended_s is None else self._ended_s
         if now_s - max(self._ended_s, self._pace.concluded_s) > _LEARNER_TIMEOUT_S:
             return True
-        return self._parts.ring.waiting == 0 and not self._pace.awaits_learner
+        return self._parts.ring.n_waiting == 0 and not self._pace.awaits_learner
 
     def _notify_learners(self) -> None:
         """Notify learners that the run is over: waiting ones at once, the others at their next request."""
         requests = self._parts.requests
         requests.feed.is_ending = True
-        limit = time.monotonic() + _NOTIFY_TIMEOUT_S
+        deadline_s = time.monotonic() + _NOTIFY_TIMEOUT_S
         while True:
-            for ticket, answer in requests.feed.take_due_answers():
-                self._server.send(ticket, answer)
-            if not requests.peers.has_recent_learner or time.monotonic() > limit:
+            for ticket, reply in requests.feed.take_due_replies():
+                self._server.send(ticket, reply)
+            if not requests.peers.has_recent_learner or time.monotonic() > deadline_s:
                 return
             self._server.wait(20)
             self._server.serve(requests.handle)
@@ -304,32 +307,34 @@ class ReplayProcess:
     def finish(self) -> None:
         """Notify the learners that the run is over, and write the summary."""
         rolled_back = self._board[Word.ROLLED_BACK] - 1
-        figures = rolled_back < 0 or self._parts.policies.was_rolled_back(rolled_back)
-        self._parts.watch.close(None if figures else rolled_back)
+        is_recorded = rolled_back < 0 or self._parts.policies.was_rolled_back(rolled_back)
+        self._parts.watch.close(None if is_recorded else rolled_back)
         self._notify_learners()
         self._await_disk_space()
         self._continuity.close()
         self._report_progress()
         self._log.close()
-        active = self._board[Word.POLICY]
-        withdrawn = {"promise_withdrawn": True} if self._board[Word.PROMISE_WITHDRAWN] else {}
-        summary = withdrawn | summary_content(self._parts, dropped=self._continuity.dropped, active_policy=active)
+        active_policy = self._board[Word.POLICY]
+        withdrawal_entry = {"promise_withdrawn": True} if self._board[Word.PROMISE_WITHDRAWN] else {}
+        summary = withdrawal_entry | summary_content(
+            self._parts, dropped=self._continuity.n_dropped, active_policy=active_policy
+        )
         account = self._continuity.account(self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS])
-        listed = read_list(self._folder)
-        files = {**listed.files, **self._continuity.files()}
-        summary["whole"] = assess(account, self._folder, files=files, damaged=listed.damaged)
+        file_list = read_list(self._folder)
+        files = {**file_list.files, **self._continuity.files()}
+        summary["whole"] = assess(account, self._folder, files=files, damaged=file_list.damaged)
         try:
             write_summary(self._folder, summary)
             self._timing.write()
-            write_list(self._folder, files, listed.damaged)
+            write_list(self._folder, files, file_list.damaged)
         except OSError as error:
             report(NAME, "error", f"cannot write {SUMMARY_FILE}: {error.strerror}")
         self._close()
 
     def _await_disk_space(self) -> None:
         """Wait a limited time for a full disk to accept pending rows."""
-        limit = time.monotonic() + _FULL_DISK_TIMEOUT_S
-        while not self._parts.rows.flush() and time.monotonic() < limit:
+        deadline_s = time.monotonic() + _FULL_DISK_TIMEOUT_S
+        while not self._parts.rows.flush() and time.monotonic() < deadline_s:
             self._signal_progress()
             self._server.wait(100)
 

@@ -1,9 +1,9 @@
 """Watch on the shield's promise: whether the rig's measured steps agree with the plants that the promise covers.
 
-For each episode, the test uses the share of steps whose next measurement none of those plants explains.  The promise is
-withdrawn when ``NEEDED`` of the last ``WINDOW`` episodes exceed the claimed share.  If a covered plant exceeds it in an
-episode with probability p, a window does by chance in at most ``WINDOW`` p / ``NEEDED`` of all cases (Markov's
-inequality, for any dependence between episodes).
+For each episode, the test uses the fraction of steps whose next measurement none of those plants explains.  The promise
+is withdrawn when ``MIN_EXCEEDING_EPISODES`` of the last ``WINDOW`` episodes exceed the claimed fraction.  If a covered
+plant exceeds it in an episode with probability p, a window does by chance in at most
+``WINDOW`` p / ``MIN_EXCEEDING_EPISODES`` of all cases (Markov's inequality, for any dependence between episodes).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from onrig.runtime.shm.board import Board
 from onrig.runtime.shm.board import Word as BoardWord
 
 WINDOW: Final = 10
-NEEDED: Final = 3
-MIN_SHARE: Final = 0.02
-"""Minimum claimed share, so that one or two sensor glitches in an episode do not withdraw the promise."""
+MIN_EXCEEDING_EPISODES: Final = 3
+MIN_CLAIMED_FRACTION: Final = 0.02
+"""Minimum claimed fraction, so that one or two sensor glitches in an episode do not withdraw the promise."""
 MIN_STEPS: Final = 20
 """Minimum number of steps of an episode that counts, here and in the test of a table."""
 _CHUNK_RECORDS: Final = 256
@@ -44,24 +44,24 @@ class SlidingWindowTest:
     """Sequential test over episodes."""
 
     def __init__(self, claimed: float) -> None:
-        self.claimed: Final = max(claimed, MIN_SHARE)
+        self.claimed: Final = max(claimed, MIN_CLAIMED_FRACTION)
         self._exceeds: deque[bool] = deque(maxlen=WINDOW)
 
     @property
-    def exceeded(self) -> int:
-        """Number of episodes in the window that exceed the claimed share."""
+    def n_exceeding(self) -> int:
+        """Number of episodes in the window that exceed the claimed fraction."""
         return sum(self._exceeds)
 
     def add(self, n_unexplained: int, n_steps: int) -> bool:
         """Add an episode; returns whether the claim is contradicted."""
         if n_steps >= MIN_STEPS:
             self._exceeds.append(n_unexplained > self.claimed * n_steps)
-        return self.exceeded >= NEEDED
+        return self.n_exceeding >= MIN_EXCEEDING_EPISODES
 
     @property
     def state(self) -> int:
         """Window as a binary number for a checkpoint: a leading 1, then one bit per episode, oldest first."""
-        return int("1" + "".join("01"[exceeded] for exceeded in self._exceeds), 2)
+        return int("1" + "".join("01"[n_exceeding] for n_exceeding in self._exceeds), 2)
 
     def restore(self, state: int) -> None:
         """Continue from a checkpoint's ``state``."""
@@ -69,8 +69,8 @@ class SlidingWindowTest:
 
 
 def false_alarm_rate(rate: float) -> float:
-    """Return a bound on the share of windows with a false alarm; ``rate``: share of episodes that exceed the claim."""
-    return min(1.0, WINDOW * rate / NEEDED)
+    """Return a bound on the fraction of windows with a false alarm; ``rate``: fraction of episodes above the claim."""
+    return min(1.0, WINDOW * rate / MIN_EXCEEDING_EPISODES)
 
 
 class PromiseWatch:
@@ -89,8 +89,8 @@ class PromiseWatch:
         """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: already withdrawn."""
         self._basis, self._check, self._event, self._withdraw = promise.basis, check, event, withdraw
         self._test = SlidingWindowTest(claimed)
-        self._waiting: list[NDArray[np.void]] = []
-        self._n_waiting = self._n_unexplained = self._n_steps = 0
+        self._pending_records: list[NDArray[np.void]] = []
+        self._n_pending = self._n_unexplained = self._n_steps = 0
         self.withdrawn = withdrawn
         """Whether the promise no longer holds."""
         self.has_check_failed = False
@@ -123,15 +123,15 @@ class PromiseWatch:
     def _buffer(self, records: NDArray[np.void]) -> None:
         if not len(records):
             return
-        self._waiting.append(records.copy())
-        self._n_waiting += len(records)
-        if self._n_waiting >= _CHUNK_RECORDS:
+        self._pending_records.append(records.copy())
+        self._n_pending += len(records)
+        if self._n_pending >= _CHUNK_RECORDS:
             self._compare()
 
     def _compare(self) -> None:
-        if self._n_waiting < 2 or self.has_check_failed:
+        if self._n_pending < 2 or self.has_check_failed:
             return
-        records = np.concatenate(self._waiting)
+        records = np.concatenate(self._pending_records)
         try:
             n_unexplained, n_steps = self._check.count(records)
         except Exception as error:  # the plant may be third-party code
@@ -139,12 +139,12 @@ class PromiseWatch:
             self.has_check_failed = True
             return
         self._n_unexplained, self._n_steps = self._n_unexplained + n_unexplained, self._n_steps + n_steps
-        self._waiting, self._n_waiting = [records[-1:]], 1
+        self._pending_records, self._n_pending = [records[-1:]], 1
 
     def _end_episode(self, episode: int) -> None:
         self._compare()
         n_unexplained, n_steps = self._n_unexplained, self._n_steps
-        self._waiting, self._n_waiting, self._n_unexplained, self._n_steps = [], 0, 0, 0
+        self._pending_records, self._n_pending, self._n_unexplained, self._n_steps = [], 0, 0, 0
         if self.withdrawn or not self._test.add(n_unexplained, n_steps):
             return
         self.withdrawn = True
@@ -154,13 +154,13 @@ class PromiseWatch:
             episode=episode,
             share=round(n_unexplained / n_steps, 4),
             claimed=round(self._test.claimed, 4),
-            episodes=self._test.exceeded,
+            episodes=self._test.n_exceeding,
             of=WINDOW,
         )
         self._withdraw()
 
 
-def claimed_share(box: object) -> float:
+def claimed_fraction(box: object) -> float:
     """Return the share of unexplained steps per episode in the test of a box's table; 0 without such a test."""
     if getattr(box, "promise", None) != Basis.SAMPLED:
         return 0.0
@@ -179,7 +179,7 @@ def watch_promise(
         return None
     return PromiseWatch(
         promise_of(config.limits),
-        claimed_share(config.limits.predicted),
+        claimed_fraction(config.limits.predicted),
         check,
         event,
         lambda: board.__setitem__(BoardWord.PROMISE_WITHDRAWN, 1),

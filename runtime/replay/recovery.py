@@ -100,11 +100,11 @@ def recover(
     *,
     lockstep: bool,
     warn: WarningSink,
-    loop_running: bool = False,
+    is_loop_running: bool = False,
 ) -> Recovery:
     """Find where the run in ``folder`` continues, and cut everything beyond it.
 
-    ``restored`` and ``note``: counts and note of the newest checkpoint (None: no checkpoint).  ``loop_running``: the
+    ``restored`` and ``note``: counts and note of the newest checkpoint (None: no checkpoint).  ``is_loop_running``: the
     loop has not stopped, so that later policies may have acted and are kept.  Raises CheckpointError, before anything
     is cut, if another version wrote the checkpoint or a row is invalid, and OSError if a file cannot be cut.
     """
@@ -119,7 +119,7 @@ def recover(
     if n_checkpointed_rows > len(stored.rows):
         warn(f"{path}: {n_checkpointed_rows - len(stored.rows)} rows of the last checkpoint are missing")
     n_kept = min(n_checkpointed_rows, len(stored.rows)) if lockstep else len(stored.rows)
-    returns_to_checkpoint = lockstep and not loop_running
+    returns_to_checkpoint = lockstep and not is_loop_running
     newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if returns_to_checkpoint else None
     # From here on data are removed; the result is the same in any order and after any number of interrupted attempts.
     policies = _cut_policies(folder / "policies", newest_policy)
@@ -131,14 +131,14 @@ def recover(
     truncate_rows(path, stored, n_kept)
     with contextlib.suppress(FileNotFoundError):
         (folder / SUMMARY_FILE).unlink()  # the run is not over
-    cut = {"rows": len(stored.rows) - n_kept, "policies": policies, "bytes": stored.broken}
+    cut = {"rows": len(stored.rows) - n_kept, "policies": policies, "bytes": stored.n_partial_bytes}
     rows = stored.rows[:n_kept]
     unrecorded = rows[n_checkpointed_rows:]
     loop = point.loop if point is not None else LoopState()
     durations = point.durations if point is not None else None
     start = loop if lockstep else _advance(loop, stored, unrecorded, RolledBackList(folder / "policies"))
-    opened = {(sums.episode, sums.kind): sums.steps for sums in (point.opened if point is not None else ())}
-    n_checkpointed_records = sum(opened.get((row.episode, _KINDS[row.kind]), 0) for row in unrecorded)
+    open_steps = {(sums.episode, sums.kind): sums.steps for sums in (point.opened if point is not None else ())}
+    n_checkpointed_records = sum(open_steps.get((row.episode, _KINDS[row.kind]), 0) for row in unrecorded)
     return Recovery(start, rows, unrecorded, durations, cut, n_checkpointed_records)
 
 
@@ -159,12 +159,12 @@ def _advance(
     switch = _without_rolled_back(loop.switch, rolled_back)
     if not stored.rows:
         return msgspec.structs.replace(loop, switch=switch)
-    last = stored.rows[-1]
+    last_row = stored.rows[-1]
     return msgspec.structs.replace(
         loop,
         switch=switch,
-        episode=last.episode,
-        evaluated=last.kind == "eval",
+        episode=last_row.episode,
+        evaluated=last_row.kind == "eval",
         tick=loop.tick + sum(row.steps + 1 for row in unrecorded),
     )
 
@@ -172,16 +172,18 @@ def _advance(
 def _without_rolled_back(switch: SwitchState, rolled_back: RolledBackList) -> SwitchState:
     """Return the switch's state without rolled-back policies, so that their predecessor acts."""
     rolled_back_ids = tuple(s.policy_id for s in switch.seated if rolled_back.contains_id(s.policy_id))
-    remaining = tuple(s for s in switch.seated if s.policy_id not in rolled_back_ids)
-    return msgspec.structs.replace(switch, seated=remaining, failed=(*switch.failed, *rolled_back_ids))
+    remaining_policies = tuple(s for s in switch.seated if s.policy_id not in rolled_back_ids)
+    return msgspec.structs.replace(switch, seated=remaining_policies, failed=(*switch.failed, *rolled_back_ids))
 
 
-def _cut_policies(folder: Path, newest: int | None) -> int:
-    """Delete the policies after ``newest`` (and partially written ones); return their number."""
-    cut = 0
+def _cut_policies(folder: Path, newest_id: int | None) -> int:
+    """Delete the policies after ``newest_id`` (and partially written ones); return their number."""
+    n_removed = 0
     for path in folder.iterdir() if folder.is_dir() else ():
-        is_later = newest is not None and path.suffix == ".onnx" and path.stem.isdecimal() and int(path.stem) > newest
+        is_later = (
+            newest_id is not None and path.suffix == ".onnx" and path.stem.isdecimal() and int(path.stem) > newest_id
+        )
         if is_later or path.suffix == ".tmp":
             path.unlink(missing_ok=True)
-            cut += is_later
-    return cut
+            n_removed += is_later
+    return n_removed

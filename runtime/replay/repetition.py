@@ -55,14 +55,14 @@ class FullRepetition:
         loop = decode_state(self._parts.loop_state.take())
         if not is_due(self._config, loop.episode):
             return False
-        last = self._parts.rows.last
+        last_row = self._parts.rows.last
         kind = "eval" if loop.evaluated else "train"
-        has_row = last is not None and (last.episode, last.kind) == (loop.episode, kind)
-        done = requests.done == requests.feed.closed == loop.episode
-        kept = (
+        has_row = last_row is not None and (last_row.episode, last_row.kind) == (loop.episode, kind)
+        is_done = requests.last_done_episode == requests.feed.last_closed_episode == loop.episode
+        is_saved = (
             requests.learner_state_saved or loop.episode >= self._config.episodes
         )  # after the last episode nothing is repeated
-        return self._parts.accounts.is_between_episodes and has_row and done and kept
+        return self._parts.accounts.is_between_episodes and has_row and is_done and is_saved
 
     @property
     def replaces_newest(self) -> bool:
@@ -71,7 +71,7 @@ class FullRepetition:
         return not self.is_at_rest and loop.episode < self._config.episodes
 
     def resume(self, episode: int) -> int:
-        self._parts.requests.done = episode
+        self._parts.requests.last_done_episode = episode
         return episode
 
 

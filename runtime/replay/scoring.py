@@ -27,7 +27,7 @@ class Terms:
     def __init__(
         self, add: Callable[[Transitions, NDArray[np.float64]], NDArray[np.float64]], layout: RecordLayout, rig: Rig
     ) -> None:
-        self._add, self._layout = add, layout
+        self._add_terms, self._layout = add, layout
         self._resolutions = np.array([a.resolution for a in rig.actuators])
 
     def score(self, records: Records) -> Records:
@@ -37,37 +37,37 @@ class Terms:
         Raises TermFailed, also for a non-finite reward.
         """
         first, second = records[:-1], records[1:]
-        scored = np.flatnonzero(
+        scored_indices = np.flatnonzero(
             (first["flags"] & _UNSCORED == 0)
             & (second["tick"] == first["tick"] + 1)
             & (second["episode"] == first["episode"])
             & (second["kind"] == first["kind"])
         )
-        if not len(scored):
+        if not len(scored_indices):
             return records
-        in_force = (first["u_start"][scored] * self._resolutions).astype(first["applied"].dtype)
+        previous_action = (first["u_start"][scored_indices] * self._resolutions).astype(first["applied"].dtype)
         transitions = Transitions(
-            second["observation"][scored].astype(np.float64),
-            first["applied"][scored].astype(np.float64),
-            in_force.astype(np.float64),
-            second["flags"][scored] & Flag.TERMINATED != 0,
+            second["observation"][scored_indices].astype(np.float64),
+            first["applied"][scored_indices].astype(np.float64),
+            previous_action.astype(np.float64),
+            second["flags"][scored_indices] & Flag.TERMINATED != 0,
         )
-        rewards = self._add(transitions, first["reward"][scored])
+        rewards = self._add_terms(transitions, first["reward"][scored_indices])
         for i in np.flatnonzero(~np.isfinite(rewards))[:1]:
             raise TermFailed(
                 f"the reward terms give {rewards[i]} at the observation {transitions.observation[i].tolist()} after "
                 f"the action {transitions.action[i].tolist()}"
             )
         records = records.copy()
-        records["reward"][scored] = rewards
-        body = self._layout.size - records.dtype[CRC.name].itemsize
-        for i in scored.tolist():
-            records[CRC.name][i] = zlib.crc32(records[i].tobytes()[:body])
+        records["reward"][scored_indices] = rewards
+        n_checked_bytes = self._layout.size - records.dtype[CRC.name].itemsize
+        for i in scored_indices.tolist():
+            records[CRC.name][i] = zlib.crc32(records[i].tobytes()[:n_checked_bytes])
         return records
 
-    def complete(self, step: Step, following: Step) -> None:
+    def complete(self, step: Step, next_step: Step) -> None:
         """Add the terms to the reward of one step, like ``score`` for its record; raises TermFailed."""
-        step.reward = float(self.score(self._layout.pack([step, following]))["reward"][0])
+        step.reward = float(self.score(self._layout.pack([step, next_step]))["reward"][0])
 
 
 def terms_of(config: RunConfig, layout: RecordLayout) -> Terms | None:
@@ -96,14 +96,14 @@ class ScoredRingReader(RingReader):
         records = super().peek(limit + 1)
         if not len(records):
             return records
-        scored = self._terms.score(records)
+        scored_records = self._terms.score(records)
         is_open = not (has_ended or int(records["flags"][-1]) & Flag.NO_ACTION)
-        return scored[: min(limit, len(scored) - is_open)]
+        return scored_records[: min(limit, len(scored_records) - is_open)]
 
     def retained(self) -> Records:
         """Copy records like ``RingReader.retained``, with complete rewards; raises TermFailed."""
-        n_retained = self.taken - self.tail
-        return self._terms.score(self._copy_untorn(self.tail, n_retained + min(self.waiting, 1)))[:n_retained]
+        n_retained = self.n_taken - self.tail
+        return self._terms.score(self._copy_untorn(self.tail, n_retained + min(self.n_waiting, 1)))[:n_retained]
 
 
 def ring_reader(config: RunConfig, segment: Segment, layout: RecordLayout, has_ended: Callable[[], bool]) -> RingReader:

@@ -59,7 +59,7 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
         "policy_age_s": round(policy_age_s, 3),
         "policy_behind": requests.updates_behind(active_policy),
         "stored": parts.memory.storage.stored,
-        "policies_too_soon": parts.policies.too_soon,
+        "policies_too_soon": parts.policies.n_too_soon,
     }
 
 
@@ -75,9 +75,9 @@ def process_figures(parts: Parts, *, dropped: int) -> ProcessFigures:
         updates=parts.requests.updates,
         updates_per_s=parts.requests.updates_per_s,
         score_last20=float("nan") if score is None else score,
-        policies_offered=parts.policies.offered,
-        policies_admitted=parts.policies.admitted,
-        policies_refused=parts.policies.refused,
+        policies_offered=parts.policies.n_offered,
+        policies_admitted=parts.policies.n_admitted,
+        policies_refused=parts.policies.n_refused,
     )
 
 
@@ -89,17 +89,17 @@ def summary_content(parts: Parts, *, dropped: int, active_policy: int) -> dict[s
     """
     policies, requests = parts.policies, parts.requests
     return {
-        "episodes": requests.feed.closed,
+        "episodes": requests.feed.last_closed_episode,
         **parts.figures.summary(),
         "transitions": parts.memory.offered,
         "gaps": parts.builder.gaps,
         "dropped_records": dropped,
         "buffer": _buffer(parts.memory),
         "policies": {
-            "offered": policies.offered,
-            "admitted": policies.admitted,
-            "refused": policies.refused,
-            "too_soon": policies.too_soon,
+            "offered": policies.n_offered,
+            "admitted": policies.n_admitted,
+            "refused": policies.n_refused,
+            "too_soon": policies.n_too_soon,
             "rolled_back": policies.rolled_back,
             "active": active_policy,
         },

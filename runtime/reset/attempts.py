@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
-from onrig.runtime.braking import RESET_DIVERGENCE_SHARE, DivergenceTimer
+from onrig.runtime.braking import RESET_DIVERGENCE_FRACTION, DivergenceTimer
 from onrig.runtime.guard import MAX_BUDGET_NS, Guard
 from onrig.runtime.reset.schema import Reset
 
@@ -50,8 +50,8 @@ class EpisodeReset:
         self._reset, self._rig = reset, rig
         names = [o.name for o in rig.observations]
         self._limits = tuple((names.index(n), n, *bounds) for n, bounds in reset.limits.items())
-        self._wraps = {i for i, o in enumerate(rig.observations) if rig.wraps(o.name)}
-        self._safe = tuple(a.safe for a in rig.actuators)
+        self._wrapped_indices = {i for i, o in enumerate(rig.observations) if rig.wraps(o.name)}
+        self._safe_action = tuple(a.safe for a in rig.actuators)
         self._guard = Guard(self._record_driver_failure, MAX_BUDGET_NS, clock)
         self._failure = ""
         self._divergence_timer = DivergenceTimer()
@@ -69,7 +69,7 @@ class EpisodeReset:
         self._driver = reset.driver(start, self._rig)
         drive = self._driver.drive
         self._drive = (
-            self._guard.wrap("the reset", _check_actions(drive, len(self._safe)), self._safe)
+            self._guard.wrap("the reset", _check_actions(drive, len(self._safe_action)), self._safe_action)
             if registry.is_third_party(reset)
             else drive
         )
@@ -102,11 +102,11 @@ class EpisodeReset:
         for index, name, low, high in self._limits:
             if not low <= observation[index] <= high:
                 self.detail = f"{name} at {observation[index]:g}, outside [{low:g}, {high:g}]"
-                return Decision(self._safe, Progress.OUT_OF_LIMITS)
+                return Decision(self._safe_action, Progress.OUT_OF_LIMITS)
         if self._is_resting:
             self._rested_s += elapsed_s
             if self._rested_s < reset.rest_s:
-                return Decision(self._safe, Progress.DRIVING)
+                return Decision(self._safe_action, Progress.DRIVING)
             self._next_attempt()
         else:
             self._elapsed_s += elapsed_s
@@ -116,26 +116,26 @@ class EpisodeReset:
             self._held_s += elapsed_s
             if self._held_s >= reset.hold_s:
                 self.detail = f"attempt {self.attempt}, {self._elapsed_s:.1f} s"
-                return Decision(self._safe, Progress.REACHED)
-            return Decision(self._safe, Progress.DRIVING)
+                return Decision(self._safe_action, Progress.REACHED)
+            return Decision(self._safe_action, Progress.DRIVING)
         self._held_s = 0.0
         if self._elapsed_s >= reset.timeout_s:
             self.detail = f"{self.attempt} attempts of {reset.timeout_s:g} s; at the end {deviation}"
             if self.attempt >= reset.attempts:
-                return Decision(self._safe, Progress.GAVE_UP)
+                return Decision(self._safe_action, Progress.GAVE_UP)
             self._is_resting = True
-            return Decision(self._safe, Progress.DRIVING)
+            return Decision(self._safe_action, Progress.DRIVING)
         action = self._drive(observation, self._elapsed_s)
         if self._failure:
             self.detail = self._failure
-            return Decision(self._safe, Progress.FAILED)
+            return Decision(self._safe_action, Progress.FAILED)
         opposed = self._driver.opposed
         if opposed is None:
             self._divergence_timer.reset()
-        elif self._divergence_timer.update(opposed, elapsed_s) >= RESET_DIVERGENCE_SHARE * reset.timeout_s:
-            self.detail = f"for {RESET_DIVERGENCE_SHARE * reset.timeout_s:.2g} s at full effort; {deviation}"
-            return Decision(self._safe, Progress.DIVERGES)
-        return Decision(action if all(map(isfinite, action)) else self._safe, Progress.DRIVING)
+        elif self._divergence_timer.update(opposed, elapsed_s) >= RESET_DIVERGENCE_FRACTION * reset.timeout_s:
+            self.detail = f"for {RESET_DIVERGENCE_FRACTION * reset.timeout_s:.2g} s at full effort; {deviation}"
+            return Decision(self._safe_action, Progress.DIVERGES)
+        return Decision(action if all(map(isfinite, action)) else self._safe_action, Progress.DRIVING)
 
     def _record_driver_failure(self, detail: str) -> None:
         self._failure = self._failure or detail
@@ -143,7 +143,7 @@ class EpisodeReset:
     def _deviation(self, observation: Sequence[float]) -> str | None:
         for index, name, start, distance in self._tolerances:
             error = observation[index] - start
-            if index in self._wraps:
+            if index in self._wrapped_indices:
                 error = (error + 3.141592653589793) % 6.283185307179586 - 3.141592653589793
             if not abs(error) <= distance:
                 return f"{name} was {observation[index]:g}, expected {start:g} +- {distance:g}"

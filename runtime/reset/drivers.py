@@ -18,7 +18,7 @@ class SettleDriver:
     def __init__(self, reset: Settle, start: Mapping[str, float], rig: Rig) -> None:
         index = [a.name for a in rig.actuators].index(reset.actuator)
         self._velocity_index = [o.name for o in rig.observations].index(reset.velocity)
-        self._safe = tuple(a.safe for a in rig.actuators)
+        self._safe_action = tuple(a.safe for a in rig.actuators)
         self._index, self._full_at, self._push_s = index, reset.full_at, reset.push_s
         self._brake = Brake(rig.actuators[index], reset.effort)
         self.begin(1)
@@ -32,11 +32,14 @@ class SettleDriver:
         """Return the braking command, or that of the push at the beginning of a later attempt."""
         velocity = observation[self._velocity_index]
         if self._attempt > 1 and elapsed_s < self._push_s:
-            share, self.opposed = 1.0 if self._attempt % 2 == 0 else -1.0, None
+            fraction, self.opposed = 1.0 if self._attempt % 2 == 0 else -1.0, None
         else:
-            share, self.opposed = -velocity / self._full_at, abs(velocity) if abs(velocity) >= self._full_at else None
-        value = self._brake.command(share)
-        return (*self._safe[: self._index], value, *self._safe[self._index + 1 :])
+            fraction, self.opposed = (
+                -velocity / self._full_at,
+                abs(velocity) if abs(velocity) >= self._full_at else None,
+            )
+        value = self._brake.command(fraction)
+        return (*self._safe_action[: self._index], value, *self._safe_action[self._index + 1 :])
 
 
 class DrawDriver:
@@ -45,7 +48,7 @@ class DrawDriver:
     def __init__(self, reset: Draw, start: Mapping[str, float], rig: Rig) -> None:
         names = [o.name for o in rig.observations]
         self._position_index, self._velocity_index = names.index(reset.position), names.index(reset.velocity)
-        self._safe = tuple(a.safe for a in rig.actuators)
+        self._safe_action = tuple(a.safe for a in rig.actuators)
         index_by_name = {a.name: i for i, a in enumerate(rig.actuators)}
         self._coils = sorted(
             (
@@ -84,11 +87,13 @@ class DrawDriver:
         """Return the goal: the start once the ball is slow at ``via``, otherwise ``via``, also if it turns back on
         its way."""
         direction = 1.0 if via > self._start else -1.0
-        ahead, speed = direction * (x - self._start), -direction * v
+        distance_ahead, speed = direction * (x - self._start), -direction * v
         slow_speed = 0.25 * self._reset.speed
         if not self._has_left_via:
             self._has_left_via = abs(x - via) <= 2 * self._tolerance and abs(v) <= slow_speed
-        elif ahead < -self._tolerance or (speed < -slow_speed and ahead < direction * (via - self._start)):
+        elif distance_ahead < -self._tolerance or (
+            speed < -slow_speed and distance_ahead < direction * (via - self._start)
+        ):
             self._has_left_via = False
         return self._start if self._has_left_via else via
 
@@ -96,11 +101,11 @@ class DrawDriver:
         """Return the currents that correct a velocity error with the nearest coil in its direction, at least ``lever``
         away; and whether the coil saturates."""
         is_saturated = False
-        currents = list(self._safe)
+        currents = list(self._safe_action)
         direction = 1.0 if velocity_error > 0 else -1.0
-        ahead = [c for c in self._coils if direction * (c[0] - x) >= self._reset.lever]
-        if ahead and velocity_error:
-            coil_position, index, safe, max_pull = min(ahead, key=lambda c: direction * (c[0] - x))
+        coils_ahead = [c for c in self._coils if direction * (c[0] - x) >= self._reset.lever]
+        if coils_ahead and velocity_error:
+            coil_position, index, safe, max_pull = min(coils_ahead, key=lambda c: direction * (c[0] - x))
             d, r = abs(coil_position - x), self._reset
             pull = r.strength * d / (d * d + r.reach) ** 3
             currents[index] = min(safe + abs(velocity_error) / (r.response_s * pull), max_pull)

@@ -72,10 +72,10 @@ def difference(path: Path, expected: FileChecksum, *, may_be_longer: bool = Fals
             return f"is truncated to {size} of {expected.bytes} bytes"
         if size > expected.bytes and not may_be_longer:
             return f"has {size - expected.bytes} bytes more than the run wrote"
-        current = measure(path, end=expected.bytes) == expected
+        is_unchanged = measure(path, end=expected.bytes) == expected
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    return None if current else "differs from what the run wrote: its checksum has changed"
+    return None if is_unchanged else "differs from what the run wrote: its checksum has changed"
 
 
 class RunningChecksums:

@@ -142,14 +142,16 @@ def assess(
 
 def sequence_gap(rows: Sequence[EpisodeRow]) -> str:
     """Describe the first gap in the sequence of a run's rows; empty if there is none."""
-    last, evaluated = 0, False
+    last_episode, is_evaluated = 0, False
     for row in rows:
-        if row.kind == "eval" and row.episode == last and not evaluated:
-            evaluated = True
-        elif row.kind == "train" and row.episode == last + 1:
-            last, evaluated = row.episode, False
+        if row.kind == "eval" and row.episode == last_episode and not is_evaluated:
+            is_evaluated = True
+        elif row.kind == "train" and row.episode == last_episode + 1:
+            last_episode, is_evaluated = row.episode, False
         else:
-            previous = f"{'eval' if evaluated else 'train'} episode {last}" if last else "the heading"
+            previous = (
+                f"{'eval' if is_evaluated else 'train'} episode {last_episode}" if last_episode else "the heading"
+            )
             return f"{row.kind} episode {row.episode} after {previous}"
     return ""
 

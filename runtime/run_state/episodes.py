@@ -111,13 +111,13 @@ class EpisodeAccounts:
     def __init__(self, task: Task, rate_hz: float, rig: Rig) -> None:
         self._task, self._n_steps = task, episode_steps(task, rate_hz)
         self._cut_off_reward = compile_cut_off_reward(task, rig)
-        self._open: list[EpisodeSums] = []
+        self._open_sums: list[EpisodeSums] = []
         """Sums of the open episode and of its interrupted attempts, those of the newest records last."""
 
     @property
     def is_between_episodes(self) -> bool:
         """Whether no episode is open."""
-        return not self._open
+        return not self._open_sums
 
     def add(self, records: NDArray[np.void]) -> list[EpisodeRow]:
         """Add the next records; return the rows of the episodes they close."""
@@ -125,13 +125,13 @@ class EpisodeAccounts:
         start = 0
         for end in (np.flatnonzero(records["flags"] & Flag.NO_ACTION) + 1).tolist():
             self._add_part(records[start:end])
-            sums, closing = self._open[-1], records[end - 1]
+            sums, last_record = self._open_sums[-1], records[end - 1]
             # Only a termination by the task cuts off steps, not a fault, a stop or a time-out.
-            has_terminated = bool(closing["flags"] & Flag.TERMINATED)
+            has_terminated = bool(last_record["flags"] & Flag.TERMINATED)
             cut_off_steps = max(0, self._n_steps - max(sums.passed, sums.steps)) if has_terminated else 0
-            reward = self._cut_off_reward(closing["observation"].tolist()) if cut_off_steps else 0.0
-            rows.append(sums.row(self._task, int(closing["t_mono_ns"]), cut_off_steps, reward))
-            self._open = []  # an attempt cut short by a fault is not counted
+            reward = self._cut_off_reward(last_record["observation"].tolist()) if cut_off_steps else 0.0
+            rows.append(sums.row(self._task, int(last_record["t_mono_ns"]), cut_off_steps, reward))
+            self._open_sums = []  # an attempt cut short by a fault is not counted
             start = end
         self._add_part(records[start:])
         return rows
@@ -141,17 +141,17 @@ class EpisodeAccounts:
         edges = np.flatnonzero((episode[1:] != episode[:-1]) | (kind[1:] != kind[:-1])) + 1
         for part in np.split(records, edges) if len(records) else ():
             key = int(part["episode"][0]), int(part["kind"][0])
-            sums = next((s for s in self._open if (s.episode, s.kind) == key), None) or EpisodeSums(*key)
+            sums = next((s for s in self._open_sums if (s.episode, s.kind) == key), None) or EpisodeSums(*key)
             sums.add(part)
-            self._open = [*(s for s in self._open if s is not sums), sums]
+            self._open_sums = [*(s for s in self._open_sums if s is not sums), sums]
 
     def state(self) -> tuple[EpisodeSums, ...]:
         """State of the open episode, for a checkpoint."""
-        return tuple(msgspec.structs.replace(sums) for sums in self._open)
+        return tuple(msgspec.structs.replace(sums) for sums in self._open_sums)
 
     def restore(self, state: tuple[EpisodeSums, ...]) -> None:
         """Restore the result of ``state()``."""
-        self._open = list(state)
+        self._open_sums = list(state)
 
 
 class StoredRows(NamedTuple):
@@ -160,7 +160,7 @@ class StoredRows(NamedTuple):
     rows: list[EpisodeRow]
     ends: list[int]
     """Byte offset of the end of each row."""
-    broken: int
+    n_partial_bytes: int
     """Bytes after the last complete line: a row truncated by a power failure."""
 
 
@@ -207,14 +207,14 @@ def parse_row(line: bytes) -> EpisodeRow | None:
         values = next(csv.reader([line.decode()]))
         if len(values) != len(COLUMNS) or values[1] not in ("train", "eval"):
             return None
-        episode, kind, steps, total, mean, normal, exploration, interventions, missed, policy, t_mono_ns = values
+        episode, kind, steps, total, mean, normalized, exploration, interventions, missed, policy, t_mono_ns = values
         return EpisodeRow(
             int(episode),
             kind,
             int(steps),
             float(total),
             float(mean),
-            float(normal) if normal else None,
+            float(normalized) if normalized else None,
             float(exploration),
             int(interventions),
             int(missed),
@@ -238,18 +238,18 @@ class EpisodeFile:
             stored = read_rows(path)
             self.count = len(stored.rows)
             self.last = stored.rows[-1] if stored.rows else None
-            if stored.broken:  # its writer was killed
+            if stored.n_partial_bytes:  # its writer was killed
                 truncate_rows(path, stored, self.count)
         self._file = path.open("ab", buffering=0)
-        self._waiting = bytearray() if self._file.tell() else bytearray(_format_line(COLUMNS))
-        self._pending: deque[int] = deque()
-        """End of each waiting row in ``_waiting``."""
+        self._unwritten_data = bytearray() if self._file.tell() else bytearray(_format_line(COLUMNS))
+        self._row_ends: deque[int] = deque()
+        """End of each waiting row in ``_unwritten_data``."""
         self.flush()
 
     @property
     def waiting(self) -> int:
         """Number of rows not yet written to disk."""
-        return len(self._pending)
+        return len(self._row_ends)
 
     def append(self, row: EpisodeRow) -> None:
         """Write one row; floats with all digits, so that equal runs give equal files; None as empty. A repeated row of
@@ -258,21 +258,21 @@ class EpisodeFile:
         if self.last is not None and _sort_key(row) <= _sort_key(self.last):
             return
         line = _format_line([repr(v) if isinstance(v, float) else v for v in row])
-        self._waiting += line
-        self._pending.append(len(self._waiting))
+        self._unwritten_data += line
+        self._row_ends.append(len(self._unwritten_data))
         self.count, self.last = self.count + 1, row
         self.flush()
 
     def flush(self) -> bool:
         """Write the waiting rows; return True if all have been written."""
-        while self._waiting:
+        while self._unwritten_data:
             try:
-                n_written = self._file.write(self._waiting) or 0
+                n_written = self._file.write(self._unwritten_data) or 0
             except OSError:
                 return False
-            del self._waiting[:n_written]
-            self._pending = deque(end - n_written for end in self._pending if end > n_written)
-        self._pending.clear()
+            del self._unwritten_data[:n_written]
+            self._row_ends = deque(end - n_written for end in self._row_ends if end > n_written)
+        self._row_ends.clear()
         return True
 
     def close(self) -> None:

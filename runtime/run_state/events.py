@@ -181,12 +181,12 @@ class EventAggregator:
 
 
 def _sum_fields(kind: Kind, previous: PendingEvent | None, fields: Fields) -> dict[str, Value]:
-    added = dict(fields)
+    summed_fields = dict(fields)
     for name in kind.summed:
-        next_value, so_far = fields.get(name), None if previous is None else previous.fields.get(name)
-        if isinstance(next_value, int) and isinstance(so_far, int):
-            added[name] = next_value + so_far
-    return added
+        next_value, previous_value = fields.get(name), None if previous is None else previous.fields.get(name)
+        if isinstance(next_value, int) and isinstance(previous_value, int):
+            summed_fields[name] = next_value + previous_value
+    return summed_fields
 
 
 _MAX_PENDING_LINES: Final = 1000
@@ -203,25 +203,25 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
-        self._waiting: deque[tuple[bytes, bool]] = deque()
+        self._unwritten_lines: deque[tuple[bytes, bool]] = deque()
         """Lines, and whether newer ones may replace them."""
-        self._repeats = EventAggregator()
-        self._dropped: Counter[str] = Counter()
-        self._dropped_reported = 0
+        self._aggregator = EventAggregator()
+        self._dropped_counts: Counter[str] = Counter()
+        self._n_reported_drops = 0
 
     def write(self, kind: str, **fields: Value) -> None:
         """Append one event, or count it; never raises.  On a full disk the write is retried later."""
         now_s = time.monotonic()
-        for event in self._repeats.add(kind, fields, now_s, time.time()):
+        for event in self._aggregator.add(kind, fields, now_s, time.time()):
             self._put(event)
         self._flush()
 
     def poll(self) -> None:
         """Write the aggregated events that are due; call periodically."""
-        due = self._repeats.due(time.monotonic())
+        due = self._aggregator.due(time.monotonic())
         for event in due:
             self._put(event)
-        if due or self._waiting:
+        if due or self._unwritten_lines:
             self._flush()
 
     def _put(self, event: PendingEvent) -> None:
@@ -231,37 +231,39 @@ class EventFile:
         if max_bytes is not None and self._length() + len(line) > max_bytes:
             self._drop(event.kind)
             return
-        if len(self._waiting) >= _MAX_PENDING_LINES:
-            del self._waiting[next((index for index, (_, is_droppable) in enumerate(self._waiting) if is_droppable), 0)]
+        if len(self._unwritten_lines) >= _MAX_PENDING_LINES:
+            del self._unwritten_lines[
+                next((index for index, (_, is_droppable) in enumerate(self._unwritten_lines) if is_droppable), 0)
+            ]
             self._drop("unwritten")
-        self._waiting.append((line, origin is not Origin.VITAL))
+        self._unwritten_lines.append((line, origin is not Origin.VITAL))
 
     def _length(self) -> int:
         try:
-            written = os.fstat(self._file.fileno()).st_size
+            n_bytes = os.fstat(self._file.fileno()).st_size
         except OSError:
-            written = 0
-        return written + sum(len(line) for line, _ in self._waiting)
+            n_bytes = 0
+        return n_bytes + sum(len(line) for line, _ in self._unwritten_lines)
 
     def _drop(self, kind: str) -> None:
         """Count a dropped event; report at the 1st, 2nd, 4th, ... and at the end."""
-        self._dropped[kind] += 1
-        if self._dropped.total() >= 2 * self._dropped_reported:
+        self._dropped_counts[kind] += 1
+        if self._dropped_counts.total() >= 2 * self._n_reported_drops:
             self._report_dropped()
 
     def _report_dropped(self) -> None:
-        total = self._dropped.total()
-        if total == self._dropped_reported:
+        total = self._dropped_counts.total()
+        if total == self._n_reported_drops:
             return
-        self._dropped_reported = total
-        description = ", ".join(f"{n} {kind}" for kind, n in sorted(self._dropped.items()))
-        self._waiting.append(
+        self._n_reported_drops = total
+        description = ", ".join(f"{n} {kind}" for kind, n in sorted(self._dropped_counts.items()))
+        self._unwritten_lines.append(
             (_encode_line(PendingEvent("events_dropped", {"events": total, "which": description}, time.time())), True)
         )
 
     def _flush(self) -> None:
-        while self._waiting:
-            line, _ = self._waiting[0]
+        while self._unwritten_lines:
+            line, _ = self._unwritten_lines[0]
             try:
                 n_written = self._file.write(line) or 0
                 if n_written < len(line):
@@ -269,7 +271,7 @@ class EventFile:
                     return
             except OSError:
                 return
-            self._waiting.popleft()
+            self._unwritten_lines.popleft()
 
     def _truncate_partial(self, n_written: int) -> None:
         """Remove a partially written line (full disk), because another process may append."""
@@ -279,7 +281,7 @@ class EventFile:
 
     def close(self) -> None:
         """Write the aggregated events, and close the file."""
-        for event in self._repeats.remaining():
+        for event in self._aggregator.remaining():
             self._put(event)
         self._report_dropped()
         self._flush()

@@ -66,6 +66,7 @@ class FaultName(enum.StrEnum):
     LEARNER_GONE = "learner_gone"
     PLANT_FAILED = "plant_failed"
     DRIVER_FAILED = "driver_failed"
+    CAMERA_SILENT = "camera_silent"
     TICK_CODE_FAILED = "tick_code_failed"
     PROGRAM = "program"
 
@@ -245,6 +246,12 @@ FAULTS: Final[dict[FaultName, FaultEntry]] = {
         ExitCode.HARDWARE,
         Rearm.NEVER,
     ),
+    FaultName.CAMERA_SILENT: FaultEntry(
+        "the newest image of a camera is too old",
+        "check the camera, its cable and `device.cameras`, or raise the rig's max_age_ms; then re-arm",
+        ExitCode.HARDWARE,
+        Rearm.PERSON,
+    ),
     FaultName.TICK_CODE_FAILED: FaultEntry(
         "the task's own code in the tick raised an exception, returned an invalid value or exceeded its time budget",
         "correct the code at the reported line, or make it faster (`onrig check` measures it), then start again",
@@ -286,8 +293,8 @@ def is_harder_to_release(fault: FaultName, other: FaultName) -> bool:
 
 def most_severe(latched: FaultName, code: int) -> FaultName:
     """Return the latched fault, or the device's newer one (``code``) if it is harder to release."""
-    newer = device_fault(code) if code else latched
-    return newer if is_harder_to_release(newer, latched) else latched
+    reported = device_fault(code) if code else latched
+    return reported if is_harder_to_release(reported, latched) else latched
 
 
 class Halted(Exception):

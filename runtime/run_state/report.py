@@ -73,11 +73,16 @@ def send_heartbeat(source: str) -> None:
 def parse_report(line: bytes) -> Report | None:
     """Parse one line; None if it is not a report (a library's output, for example) or cannot be stored."""
     try:
-        parsed = _DECODER.decode(line)
+        decoded_report = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if parsed.values.keys() & _RESERVED_FIELDS or parsed.values.get("fault") not in _VALID_FAULTS:
+    if decoded_report.values.keys() & _RESERVED_FIELDS or decoded_report.values.get("fault") not in _VALID_FAULTS:
         return None
     # A report may quote text from a device or a learner.
-    values = {printable(k): printable(v) if isinstance(v, str) else v for k, v in parsed.values.items()}
-    return Report(printable(parsed.source), parsed.kind, printable(parsed.message, _MAX_REPORT_BYTES), values)
+    values = {printable(k): printable(v) if isinstance(v, str) else v for k, v in decoded_report.values.items()}
+    return Report(
+        printable(decoded_report.source),
+        decoded_report.kind,
+        printable(decoded_report.message, _MAX_REPORT_BYTES),
+        values,
+    )

@@ -57,8 +57,8 @@ def running_rigs() -> list[Running]:
 
 def find_running(folder: Path) -> Running | None:
     """Return the run in progress in ``folder``; None before its start and after its end."""
-    resolved = folder.resolve()
-    return next((running for running in running_rigs() if running.folder == resolved), None)
+    resolved_folder = folder.resolve()
+    return next((running for running in running_rigs() if running.folder == resolved_folder), None)
 
 
 def stop_by_signal(running: Running, level: int) -> None:

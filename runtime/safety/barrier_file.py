@@ -112,14 +112,14 @@ def write_barrier(path: Path, header: Header, values: Values) -> str:
 
 def decode_barrier(data: bytes) -> Barrier:
     """Parse the content of a barrier file; raises ValueError with the defect."""
-    line, _, rest = data[: _MAX_HEADER_BYTES + 1].partition(b"\n")
+    line, _, remainder = data[: _MAX_HEADER_BYTES + 1].partition(b"\n")
     try:
         header = msgspec.json.decode(line, type=Header)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"not a table of `onrig safety --barrier`: {error}") from None
     if header.format != FORMAT:
         raise ValueError(f"expected the format {FORMAT}, got {header.format!r}: compute it again")
-    del rest
+    del remainder
     values = np.frombuffer(data, "<f4", offset=len(line) + 1) if (len(data) - len(line) - 1) % 4 == 0 else np.zeros(0)
     if len(values) != prod(axis.nodes for axis in header.axes) or not np.isfinite(values).all():
         raise ValueError("values are missing or non-finite: compute it again")

@@ -61,8 +61,8 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
             return _compile_damp(fallback, rig)
         case Hold():
             return _compile_hold(fallback, rig)
-    safe = tuple([a.safe for a in rig.actuators])
-    return lambda observation: safe
+    safe_action = tuple([a.safe for a in rig.actuators])
+    return lambda observation: safe_action
 
 
 def compile_full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
@@ -74,38 +74,38 @@ def compile_full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[floa
 
 
 def _compile_damp(fallback: Damp, rig: Rig) -> Controller:
-    safe = tuple([a.safe for a in rig.actuators])
+    safe_action = tuple([a.safe for a in rig.actuators])
     actuator = _index([a.name for a in rig.actuators], fallback.actuator)
     velocity = _index([o.name for o in rig.observations], fallback.observation)
     brake, full_at = Brake(rig.actuators[actuator]), fallback.full_at
 
     def damp(observation: Sequence[float]) -> tuple[float, ...]:
         """Oppose the velocity: u = -u_max sat(v / full_at), for a range of +-u_max about a safe value of 0."""
-        share = -observation[velocity] / full_at
-        if isnan(share):  # NaN would pass min and max
-            return safe
-        return (*safe[:actuator], brake.command(share), *safe[actuator + 1 :])
+        fraction = -observation[velocity] / full_at
+        if isnan(fraction):  # NaN would pass min and max
+            return safe_action
+        return (*safe_action[:actuator], brake.command(fraction), *safe_action[actuator + 1 :])
 
     return damp
 
 
 def _compile_hold(fallback: Hold, rig: Rig) -> Controller:
-    safe = tuple([a.safe for a in rig.actuators])
+    safe_action = tuple([a.safe for a in rig.actuators])
     names, observations = [a.name for a in rig.actuators], [o.name for o in rig.observations]
     position_index, velocity_index = _index(observations, fallback.position), _index(observations, fallback.velocity)
     magnets = []
     for name, x in fallback.magnets.items():
         i = _index(names, name)
-        magnets.append((x, (*safe[:i], rig.actuators[i].high, *safe[i + 1 :])))
+        magnets.append((x, (*safe_action[:i], rig.actuators[i].high, *safe_action[i + 1 :])))
     slow, brake_below = fallback.slow, fallback.brake_below
 
     def hold(observation: Sequence[float]) -> tuple[float, ...]:
         """Brake at the nearest magnet, without accelerating beyond ``slow``."""
         position, velocity = observation[position_index], observation[velocity_index]
         if not (isfinite(position) and abs(velocity) <= brake_below):
-            return safe
+            return safe_action
         _, magnet_on, offset = min([(abs(position - x), magnet_on, position - x) for x, magnet_on in magnets])
-        return magnet_on if abs(velocity) <= slow or velocity * offset > 0 else safe
+        return magnet_on if abs(velocity) <= slow or velocity * offset > 0 else safe_action
 
     return hold
 
@@ -146,7 +146,7 @@ class FallbackWatch:
         """``distance``: function of an observation, 1 at the edge of the envelope."""
         self._distance, self._is_at_full_effort, self._period_s = distance, is_at_full_effort, period_s
         self._min_diverging_s = max(MIN_DIVERGING_S, MIN_DIVERGING_DWELLS * dwell_s)
-        self._min_diverging_far_s = max(MIN_DIVERGING_FAR_S, dwell_s) if has_prediction else self._min_diverging_s
+        self._min_far_divergence_s = max(MIN_DIVERGING_FAR_S, dwell_s) if has_prediction else self._min_diverging_s
         self._divergence_timer = DivergenceTimer(floor=1.0)
 
     def reset(self) -> None:
@@ -160,6 +160,6 @@ class FallbackWatch:
             return ""
         distance = self._distance(observation)
         diverging_s = self._divergence_timer.update(distance, self._period_s)
-        if diverging_s < (self._min_diverging_far_s if distance > FAR_DISTANCE else self._min_diverging_s):
+        if diverging_s < (self._min_far_divergence_s if distance > FAR_DISTANCE else self._min_diverging_s):
             return ""
         return f"for {diverging_s:.2g} s at full effort; now at {distance:.3g} times the envelope's half width"

@@ -18,7 +18,7 @@ from onrig.runtime.safety.fallback import Damp, Fallback, Hold, SafeOutput
 from onrig.runtime.safety.plant_box import (
     PlantBox,
     Prediction,
-    Setting,
+    PredictionContext,
     box_name,
     magnet_findings,
     unknown_name_message,
@@ -71,13 +71,13 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
             for low, high in [self.range.get(a.name, (a.low, a.high))]
         )
 
-    def setting(self, rig: Rig, period_s: float) -> Setting:
+    def context(self, rig: Rig, period_s: float) -> PredictionContext:
         """Return the parameters of a prediction under these limits, with ranges rounded to whole counts."""
         ranges = {}
         for a, (low_count, high_count) in zip(rig.actuators, self.count_ranges(rig), strict=True):
             low, high = self.range.get(a.name, (a.low, a.high))
             ranges[a.name] = max(low, low_count * a.resolution), min(high, high_count * a.resolution)
-        return Setting(rig, period_s, ranges, self.envelope, self.fallback)
+        return PredictionContext(rig, period_s, ranges, self.envelope, self.fallback)
 
 
 def compile_prediction(limits: Limits, rig: Rig, period_s: float) -> Prediction | None:
@@ -85,7 +85,7 @@ def compile_prediction(limits: Limits, rig: Rig, period_s: float) -> Prediction 
 
     Raises ValueError if no guarantee is possible, KeyError for a name that is not in the rig.
     """
-    return None if limits.predicted is None else limits.predicted.prediction(limits.setting(rig, period_s))
+    return None if limits.predicted is None else limits.predicted.prediction(limits.context(rig, period_s))
 
 
 class _Run(Protocol):
@@ -106,10 +106,10 @@ def limit_findings(run: _Run) -> Iterator[Finding]:
     basic_findings = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
     findings: list[Finding] = [(("limits", *path), message) for path, message in basic_findings]
     if not findings and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
-        box, setting = run.limits.predicted, run.limits.setting(run.rig, run.period_us * 1e-6)
-        findings += plausibility_findings(setting, box)
+        box, context = run.limits.predicted, run.limits.context(run.rig, run.period_us * 1e-6)
+        findings += plausibility_findings(context, box)
         if box is not None and not findings:
-            box_findings = collect_findings(lambda: box.findings(setting), box_name(box), ("predicted",))
+            box_findings = collect_findings(lambda: box.findings(context), box_name(box), ("predicted",))
             findings += ((("limits", *path), message) for path, message in box_findings)
     for path, message in findings:
         yield path, f"{message} at {format_path(path)}"

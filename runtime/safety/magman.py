@@ -29,7 +29,7 @@ from onrig.runtime.safety.fallback import Hold, SafeOutput
 from onrig.runtime.safety.plant_box import (
     MAX_MAGNETS,
     MAX_PLAUSIBLE,
-    Setting,
+    PredictionContext,
     Sketch,
     Units,
     common_findings,
@@ -104,46 +104,46 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
         spread = self.c2_spread or 0.0
         return self.c2_m2 * (1.0 - spread), self.c2_m2 * (1.0 + spread)
 
-    def findings(self, setting: Setting) -> Iterator[Finding]:
+    def findings(self, context: PredictionContext) -> Iterator[Finding]:
         """List the problems that prevent a prediction."""
         problems = [
-            *common_findings(self, setting, "position"),
-            *magnet_findings(setting.rig, "predicted", self.magnets),
+            *common_findings(self, context, "position"),
+            *magnet_findings(context.rig, "predicted", self.magnets),
         ]
         if self.c2_spread and self.c2_spread >= 1.0:
             problems.append((("predicted", "c2_spread"), f"expected 0 to less than 1, got {self.c2_spread:g}"))
-        yield from problems or self._feasibility_findings(setting)
+        yield from problems or self._feasibility_findings(context)
 
-    def _feasibility_findings(self, setting: Setting) -> Iterator[Finding]:
-        rig, fallback = setting.rig, setting.fallback
+    def _feasibility_findings(self, context: PredictionContext) -> Iterator[Finding]:
+        rig, fallback = context.rig, context.fallback
         if problem := _table_problem(self, rig):
             yield ("predicted", "magnets"), problem
             return
         for a in rig.actuators:
-            low, _ = setting.ranges[a.name]
+            low, _ = context.ranges[a.name]
             if a.name in self.magnets and (low < 0 or a.safe != 0):
                 yield ("predicted", "magnets", a.name), "expected a squared current: range from 0 or more, safe value 0"
         if isinstance(fallback, Hold):
             if fallback.magnets != self.magnets:
                 yield ("fallback", "magnets"), "expected the same magnets as in limits.predicted"
-            elif problem := hold_problem(fallback, self, setting):
+            elif problem := hold_problem(fallback, self, context):
                 yield ("fallback", "brake_below"), problem
         elif not isinstance(fallback, SafeOutput):
             yield ("predicted",), "expected a fallback that switches the coils off: 'safe' or 'hold'"
 
-    def prediction(self, setting: Setting) -> MagmanPrediction:
+    def prediction(self, context: PredictionContext) -> MagmanPrediction:
         """Compute the tables of the potentials."""
-        return MagmanPrediction(self, setting)
+        return MagmanPrediction(self, context)
 
     @property
     def actuators(self) -> tuple[str, ...]:
         """Names of the coils."""
         return tuple(self.magnets)
 
-    def max_acceleration(self, setting: Setting) -> float:
+    def max_acceleration(self, context: PredictionContext) -> float:
         """Return the largest acceleration within the envelope, m/s^2."""
-        positions, e = np.array(list(self.magnets.values())), setting.envelope[self.velocity]
-        max_currents = np.array([setting.ranges[name][1] for name in self.magnets])
+        positions, e = np.array(list(self.magnets.values())), context.envelope[self.velocity]
+        max_currents = np.array([context.ranges[name][1] for name in self.magnets])
         coils = _max_acceleration(
             positions, max_currents, self.pull_m6_per_a2_s2 * (1.0 + self.spread), self.c2_bounds[0]
         )
@@ -157,22 +157,22 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 class MagmanPrediction:
     """Bound on future kinetic energy, from tables of the magnets' potentials."""
 
-    def __init__(self, box: MagmanBox, setting: Setting) -> None:
-        rig = setting.rig
+    def __init__(self, box: MagmanBox, context: PredictionContext) -> None:
+        rig = context.rig
         names = [o.name for o in rig.observations]
         self._position, self._velocity = names.index(box.position), names.index(box.velocity)
         velocity_signal = rig.observations[self._velocity]
         self._per_unit = 2.0 / (velocity_signal.high - velocity_signal.low)
-        envelope = setting.envelope[box.velocity]
+        envelope = context.envelope[box.velocity]
         self._max_speed = min(-envelope.low, envelope.high)
         actuators = [a.name for a in rig.actuators]
         indices = [actuators.index(name) for name in box.magnets]
-        self._coils = tuple([(i, 0.5 * rig.actuators[i].resolution, setting.ranges[actuators[i]][1]) for i in indices])
+        self._coils = tuple([(i, 0.5 * rig.actuators[i].resolution, context.ranges[actuators[i]][1]) for i in indices])
         self._padding = (0.0,) * (MAX_MAGNETS - len(self._coils))
         late_s = box.late_us * 1e-6
         pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
         positions = np.array(list(box.magnets.values()))
-        max_currents = np.array([setting.ranges[name][1] for name in box.magnets])
+        max_currents = np.array([context.ranges[name][1] for name in box.magnets])
         min_c2, max_c2 = box.c2_bounds
         self._speed_error = error_bound(box, rig, box.velocity) + late_s * _max_acceleration(
             positions, max_currents, pull, min_c2
@@ -185,7 +185,7 @@ class MagmanPrediction:
         )
         self._max_potentials = _max_potentials(positions, min_c2, pull)
         # Rounding and dead band may reduce a coil's pull at the body's position.
-        self._shortfall = max(2.0 * half for _, half, _ in self._coils) + dead_band_of(box)
+        self._shortfall = max(2.0 * half_count for _, half_count, _ in self._coils) + dead_band_of(box)
 
     def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`."""
@@ -193,7 +193,9 @@ class MagmanPrediction:
         if not (-MAX_PLAUSIBLE < position < MAX_PLAUSIBLE and -MAX_PLAUSIBLE < velocity < MAX_PLAUSIBLE):
             return inf, 0.0
         # Rounding to whole counts adds up to half a count.
-        currents = [min(action[i] + half, max_current) if action[i] else 0.0 for i, half, max_current in self._coils]
+        currents = [
+            min(action[i] + half_count, max_current) if action[i] else 0.0 for i, half_count, max_current in self._coils
+        ]
         a, b, c, d = padded_currents = (*currents, *self._padding)
         potentials, shortfall = self._min_potentials, self._shortfall
         cell = int((position - self._track_low) // _CELL_WIDTH_M)
@@ -221,18 +223,18 @@ def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
     return None
 
 
-def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
+def hold_problem(hold: Hold, box: MagmanBox, context: PredictionContext) -> str | None:
     """Return why holding at a magnet would not keep the envelope; None if it does.
 
     A coil is switched on only below ``brake_below``, and may then remain on indefinitely.
     """
-    envelope = setting.envelope[box.velocity]
+    envelope = context.envelope[box.velocity]
     limit = min(-envelope.low, envelope.high)
     pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
-    max_currents = np.array([setting.ranges[name][1] for name in box.magnets])
+    max_currents = np.array([context.ranges[name][1] for name in box.magnets])
     positions = np.array(list(box.magnets.values()))
     c2, _ = box.c2_bounds
-    error = error_bound(box, setting.rig, box.velocity) + box.late_us * 1e-6 * _max_acceleration(
+    error = error_bound(box, context.rig, box.velocity) + box.late_us * 1e-6 * _max_acceleration(
         positions, max_currents, pull, c2
     )
     depth = pull * float(max_currents.max()) * 0.25 / c2**2
@@ -258,10 +260,10 @@ def _min_potentials(
 ) -> list[Row]:
     """Return lower bounds of each magnet's potential for positions measured in each cell of the track."""
     edges = low + _CELL_WIDTH_M * np.arange(math.ceil((high - low) / _CELL_WIDTH_M - 1e-9) + 1)
-    farthest = np.maximum(
+    max_distances = np.maximum(
         np.abs(edges[:-1, None] - position_error - magnets), np.abs(edges[1:, None] + position_error - magnets)
     )
-    return _padded_rows(pull * potential(farthest, c2))
+    return _padded_rows(pull * potential(max_distances, c2))
 
 
 def _max_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
@@ -271,8 +273,8 @@ def _max_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
     # Cells are centred on a magnet, so that its own depth is exact.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1
     centres = magnets.min() + width * np.arange(n)
-    closest = np.maximum(np.abs(centres[:, None] - magnets) - 0.5 * width, 0.0)
-    return _padded_rows(pull * potential(closest, c2))
+    min_distances = np.maximum(np.abs(centres[:, None] - magnets) - 0.5 * width, 0.0)
+    return _padded_rows(pull * potential(min_distances, c2))
 
 
 def _spacing(positions: Sequence[float]) -> float:
@@ -282,6 +284,6 @@ def _spacing(positions: Sequence[float]) -> float:
 
 
 def _padded_rows(values: Values) -> list[Row]:
-    padded = np.zeros((len(values), MAX_MAGNETS))
-    padded[:, : values.shape[1]] = values
-    return [(p, q, r, s) for p, q, r, s in padded.tolist()]
+    padded_rows = np.zeros((len(values), MAX_MAGNETS))
+    padded_rows[:, : values.shape[1]] = values
+    return [(p, q, r, s) for p, q, r, s in padded_rows.tolist()]

@@ -27,7 +27,7 @@ from onrig.runtime.safety.phase_plane import (
 )
 from onrig.runtime.safety.plant_box import (
     MAX_PLAUSIBLE,
-    Setting,
+    PredictionContext,
     Sketch,
     Units,
     common_findings,
@@ -88,50 +88,50 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
             "gain_per_v_s2": self.gain_per_v_s2,
         }
 
-    def findings(self, setting: Setting) -> Iterator[Finding]:
+    def findings(self, context: PredictionContext) -> Iterator[Finding]:
         """List the problems that prevent a prediction."""
-        problems = [*common_findings(self, setting, "angle")]
-        if message := unknown_name_message(setting.rig, "actuator", self.actuator):
+        problems = [*common_findings(self, context, "angle")]
+        if message := unknown_name_message(context.rig, "actuator", self.actuator):
             problems.append((("predicted", "actuator"), message))
-        yield from problems or self._feasibility_findings(setting)
+        yield from problems or self._feasibility_findings(context)
 
-    def _feasibility_findings(self, setting: Setting) -> Iterator[Finding]:
-        fallback, signals = setting.fallback, (self.actuator, self.velocity)
+    def _feasibility_findings(self, context: PredictionContext) -> Iterator[Finding]:
+        fallback, signals = context.fallback, (self.actuator, self.velocity)
         if not isinstance(fallback, Damp) or (fallback.actuator, fallback.observation) != signals:
             yield ("predicted",), f"expected the fallback to damp {self.velocity} with {self.actuator}"
             return
-        if setting.rig.releases and next(a.safe for a in setting.rig.actuators if a.name == self.actuator):
+        if context.rig.releases and next(a.safe for a in context.rig.actuators if a.name == self.actuator):
             yield (
                 ("predicted", "actuator"),
                 f"a released motor has no torque: expected 0 as the safe value of {self.actuator}",
             )
             return
-        delay_s = _max_delay_s(self, setting)
+        delay_s = _max_delay_s(self, context)
         if delay_s > _MAX_DELAY_S:
             yield ("predicted",), f"lease and tick last {delay_s:g} s together: the maximum is {_MAX_DELAY_S:g} s"
             return
         try:
-            for case in side_cases(self, setting):
+            for case in side_cases(self, context):
                 check_feasible(case)
         except NoSafeSet as error:
             dead_band = ", or the dead band" if dead_band_of(self) else ""
             remedies = f"widen the envelope, shorten the lease (rig.lease_periods) or the spread{dead_band}"
-            if setting.rig.releases:
+            if context.rig.releases:
                 remedies += ", or use a driver that brakes while disarmed (rig.safe_output: driven)"
             yield ("predicted",), f"{error}: {remedies}"
 
-    def prediction(self, setting: Setting) -> PendulumPrediction:
+    def prediction(self, context: PredictionContext) -> PendulumPrediction:
         """Compute the tables of the safe set, or reuse them."""
-        return PendulumPrediction(self, setting)
+        return PendulumPrediction(self, context)
 
     @property
     def actuators(self) -> tuple[str, ...]:
         """Name of the motor."""
         return (self.actuator,)
 
-    def max_acceleration(self, setting: Setting) -> float:
+    def max_acceleration(self, context: PredictionContext) -> float:
         """Return the largest acceleration within the envelope, rad/s^2."""
-        volts, e = max(map(abs, setting.ranges[self.actuator])), setting.envelope[self.velocity]
+        volts, e = max(map(abs, context.ranges[self.actuator])), context.envelope[self.velocity]
         max_speed = max(abs(e.low), abs(e.high))
         nominal = self.gravity_per_s2 + self.damping_per_s * max_speed + self.gain_per_v_s2 * volts
         return (1.0 + self.spread) * nominal
@@ -141,17 +141,17 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         return {"kind": "pendulum", "angle": self.angle, "velocity": self.velocity, "actuator": self.actuator}
 
 
-def side_cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
+def side_cases(box: PendulumBox, context: PredictionContext) -> tuple[Case, Case]:
     """Return the parameters of the upper and the (mirrored) lower side of the safe set.
 
     The longest delay is the lease plus one tick and the plant's own delay; the rounding of a command to counts is added
     to the velocity's error.
     """
-    rig, period_s, fallback = setting.rig, setting.period_s, setting.fallback
+    rig, period_s, fallback = context.rig, context.period_s, context.fallback
     if not isinstance(fallback, Damp):
         raise ValueError("expected the fallback 'damp': the prediction for pendulums supports no other")
     actuator = next(a for a in rig.actuators if a.name == box.actuator)
-    low, high = setting.ranges[actuator.name]
+    low, high = context.ranges[actuator.name]
     if low >= high:
         raise NoSafeSet(f"the range of '{actuator.name}' contains a single command")
     gain = _span_around(box.gain_per_v_s2, box.spread)
@@ -163,33 +163,33 @@ def side_cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
             dead_band_of(box),
         ),
         command=Span(low, high),
-        limit=setting.envelope[box.velocity].high,
+        limit=context.envelope[box.velocity].high,
         full_at=fallback.full_at,
         period_s=period_s,
-        delay_s=_max_delay_s(box, setting),
+        delay_s=_max_delay_s(box, context),
         late_s=min(box.late_us * 1e-6, period_s + plant_delay_s_of(box)),
         angle_error=error_bound(box, rig, box.angle),
         velocity_error=error_bound(box, rig, box.velocity) + 0.5 * actuator.resolution * gain.high * period_s,
         safe_output=None if rig.releases else actuator.safe,
     )
-    return case, mirror_case(case, setting.envelope[box.velocity].low)
+    return case, mirror_case(case, context.envelope[box.velocity].low)
 
 
-def _max_delay_s(box: PendulumBox, setting: Setting) -> float:
-    return (setting.rig.lease_periods + 1) * setting.period_s + plant_delay_s_of(box)
+def _max_delay_s(box: PendulumBox, context: PredictionContext) -> float:
+    return (context.rig.lease_periods + 1) * context.period_s + plant_delay_s_of(box)
 
 
 class PendulumPrediction:
     """Tables of the highest and lowest measured velocity, by command and angle."""
 
-    def __init__(self, box: PendulumBox, setting: Setting) -> None:
-        rig = setting.rig
+    def __init__(self, box: PendulumBox, context: PredictionContext) -> None:
+        rig = context.rig
         names = [o.name for o in rig.observations]
         self._angle, self._velocity = names.index(box.angle), names.index(box.velocity)
         self._actuator = [a.name for a in rig.actuators].index(box.actuator)
         velocity_signal = rig.observations[self._velocity]
         self._per_unit = 2.0 / (velocity_signal.high - velocity_signal.low)
-        upper, lower = side_cases(box, setting)
+        upper, lower = side_cases(box, context)
         self._min_command = upper.command.low
         self._per_volt = _MAX_LEVEL / (upper.command.high - upper.command.low)
         self._high, self._low = _tables(upper, lower)

@@ -130,8 +130,8 @@ def upper_side(case: Case) -> UpperSide:
     if case.late_s > 0:
         passing = _propagate_back(case.box, passing, case.command.high, case.late_s)
     max_shift = min(math.ceil(case.angle_error / (_FULL_TURN / N_NODES)), N_NODES // 2)  # at most one turn
-    shifted = [np.roll(passing, -shift, axis=1) for shift in range(-max_shift, max_shift + 2)]
-    return UpperSide(coasting, fallback, safe, passing, np.min(shifted, axis=0) - case.velocity_error)
+    shifted_curves = [np.roll(passing, -shift, axis=1) for shift in range(-max_shift, max_shift + 2)]
+    return UpperSide(coasting, fallback, safe, passing, np.min(shifted_curves, axis=0) - case.velocity_error)
 
 
 def check_feasible(case: Case) -> None:
@@ -169,16 +169,16 @@ def _coasting_curve(case: Case) -> Curve:
     if case.safe_output is None:
         # omega^2 / 2 - A cos(theta) never rises, and the fastest point is the lowest.
         nodes = np.linspace(-math.pi, math.pi, N_NODES, endpoint=False)
-        squared = limit * limit - 2.0 * gravity.high * (1.0 - np.cos(nodes))
-        if not squared.min() > 0:
+        squared_velocity = limit * limit - 2.0 * gravity.high * (1.0 - np.cos(nodes))
+        if not squared_velocity.min() > 0:
             raise NoSafeSet(f"falling from the upright with the motor released exceeds {limit:.3g} rad/s")
-        return _subtract_chord_error(np.sqrt(squared))
+        return _subtract_chord_error(np.sqrt(squared_velocity))
     edges = np.linspace(gravity.low, gravity.high, _N_GRAVITY_SLICES + 1).tolist()
-    slices = [
+    slice_curves = [
         _scan_backwards(case.box._replace(gravity=Span(*span)), case.safe_output, np.full(N_NODES, limit))
         for span in pairwise(edges)
     ]
-    lowest = np.min(slices, axis=0)
+    lowest = np.min(slice_curves, axis=0)
     if not lowest.min() > 0:
         raise NoSafeSet(f"falling from the upright under {case.safe_output:g} V exceeds {limit:.3g} rad/s")
     return _subtract_chord_error(lowest)
@@ -250,7 +250,7 @@ def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: 
     def reversed_flow(a: Curve, v: Curve) -> tuple[Curve, Curve]:
         return -v, -acceleration(box, np.sin(a), v, command)
 
-    lowest = previous = latest = velocity.copy()
+    lowest = previous = last_curve = velocity.copy()
     max_difference = np.zeros(shape)
     for k in range(steps):
         a1, v1 = reversed_flow(angle, velocity)
@@ -259,23 +259,23 @@ def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: 
         a4, v4 = reversed_flow(angle + h * a3, velocity + h * v3)
         angle = angle + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
         velocity = velocity + h / 6.0 * (v1 + 2.0 * (v2 + v3) + v4)
-        current = _resample(nodes, angle, velocity)
+        new_curve = _resample(nodes, angle, velocity)
         if k:
-            np.maximum(max_difference, np.abs(current - 2.0 * latest + previous), out=max_difference)
-        lowest = np.minimum(lowest, current)
-        previous, latest = latest, current
+            np.maximum(max_difference, np.abs(new_curve - 2.0 * last_curve + previous), out=max_difference)
+        lowest = np.minimum(lowest, new_curve)
+        previous, last_curve = last_curve, new_curve
     return _subtract_chord_error(lowest - max_difference)
 
 
 def _resample(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
     """Resample the curves through (angle, velocity) at the nodes."""
-    monotonic = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _FULL_TURN > angle[..., -1])
-    if not (monotonic and np.all(np.isfinite(velocity))):  # also rejects overflow
+    is_monotonic = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _FULL_TURN > angle[..., -1])
+    if not (is_monotonic and np.all(np.isfinite(velocity))):  # also rejects overflow
         raise NoSafeSet("at some angles the limits allow no velocity; the lease may be too long for the plant")
     # np.interp with a period would sort each row; all are sorted except at the end of the turn.
-    target_angles, wrapped = nodes % _FULL_TURN, angle % _FULL_TURN
-    order = np.argsort(wrapped, axis=-1, kind="stable")
-    x, y = np.take_along_axis(wrapped, order, -1), np.take_along_axis(velocity, order, -1)
+    target_angles, wrapped_angles = nodes % _FULL_TURN, angle % _FULL_TURN
+    order = np.argsort(wrapped_angles, axis=-1, kind="stable")
+    x, y = np.take_along_axis(wrapped_angles, order, -1), np.take_along_axis(velocity, order, -1)
     x = np.concatenate((x[..., -1:] - _FULL_TURN, x, x[..., :1] + _FULL_TURN), axis=-1)
     y = np.concatenate((y[..., -1:], y, y[..., :1]), axis=-1)
     rows = zip(x.reshape(-1, N_NODES + 2), y.reshape(-1, N_NODES + 2), strict=True)

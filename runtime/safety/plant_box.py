@@ -26,8 +26,8 @@ MAX_PLAUSIBLE: Final = 1e6
 MAX_MAGNETS: Final = 4
 
 
-class Setting(NamedTuple):
-    """Parameters of a prediction other than the plants."""
+class PredictionContext(NamedTuple):
+    """What a prediction depends on besides the plants."""
 
     rig: Rig
     period_s: float
@@ -66,7 +66,7 @@ class PlantBox(Protocol):
     that covers a delay behind the device has a field ``plant_delay_us`` (unset: none). ``apart`` maps the names of
     parameters other than the lumped ones to the fields of their nominal value and spread. Three optional members extend
     the checks of a configuration: ``units`` (:class:`Units`), ``actuators`` (the names of the covered actuators), and
-    ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope. ``promise``
+    ``max_acceleration(context)``, the largest acceleration of any plant within the envelope. ``promise``
     (``onrig.runtime.safety.promise.Basis``) names the basis of the prediction; without it a rig's promise remains
     *measured*.  ``covers_all``: every envelope is guaranteed, and every observation is evaluated.
     """
@@ -95,10 +95,10 @@ class PlantBox(Protocol):
     def nominal(self) -> dict[str, float]:
         """Lumped parameters by name."""
 
-    def findings(self, setting: Setting) -> Iterator[Finding]:
+    def findings(self, context: PredictionContext) -> Iterator[Finding]:
         """List the problems that prevent a prediction, by paths below ``limits``."""
 
-    def prediction(self, setting: Setting) -> Prediction:
+    def prediction(self, context: PredictionContext) -> Prediction:
         """Build the prediction; raises ValueError if no guarantee is possible."""
 
     def sketch(self) -> Sketch:
@@ -157,10 +157,10 @@ def actuators_of(box: PlantBox) -> tuple[str, ...]:
     return tuple(getattr(box, "actuators", ()))
 
 
-def max_acceleration_of(box: PlantBox, setting: Setting) -> float | None:
+def max_acceleration_of(box: PlantBox, context: PredictionContext) -> float | None:
     """Return the largest acceleration of any plant within the envelope; None if the family does not define it."""
     bound = getattr(box, "max_acceleration", None)
-    return None if bound is None else float(bound(setting))
+    return None if bound is None else float(bound(context))
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
@@ -176,11 +176,11 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
     return 0.5 * next(s.resolution for s in rig.sensors if s.name == (observation.sensor or name))
 
 
-def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Iterator[Finding]:
+def common_findings(box: PlantBox, context: PredictionContext, position_field: str) -> Iterator[Finding]:
     """List the problems of the members common to all families; ``position_field``: the family's field of the
     position."""
-    rig, place, velocity = setting.rig, box.place, box.velocity
-    period_us = round(setting.period_s * 1e6)
+    rig, place, velocity = context.rig, box.place, box.velocity
+    period_us = round(context.period_s * 1e6)
     for field, name in ((position_field, place), ("velocity", velocity)):
         if message := unknown_name_message(rig, "observation", name):
             yield ("predicted", field), message
@@ -201,7 +201,7 @@ def common_findings(box: PlantBox, setting: Setting, position_field: str) -> Ite
     for o in rig.observations:
         if o.name in (place, velocity) and o.derivative_of is not None and o.name not in box.sensor_error:
             yield ("predicted",), f"'{o.name}' is estimated from differences: give its bound in sensor_error"
-    envelope = setting.envelope.get(velocity)
+    envelope = context.envelope.get(velocity)
     if envelope is None or not envelope.low < 0 < envelope.high:
         yield ("predicted",), f"expected an envelope of '{velocity}' that contains 0 (limits.envelope)"
 

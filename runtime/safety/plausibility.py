@@ -25,7 +25,7 @@ from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import (
     PlantBox,
-    Setting,
+    PredictionContext,
     actuators_of,
     error_bound,
     evaluated_observations,
@@ -37,30 +37,30 @@ _MAX_FILTER_LAG_S: Final = 1.0
 """Maximum delay of a low-pass filter on any rig."""
 
 
-def plausibility_findings(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
+def plausibility_findings(context: PredictionContext, box: PlantBox | None) -> Iterator[Finding]:
     """List (path, message) for limits that are ineffective or refer to the wrong quantity."""
-    yield from _envelope_findings(setting)
-    yield from _fallback_findings(setting)
+    yield from _envelope_findings(context)
+    yield from _fallback_findings(context)
     if box is not None:
-        yield from _prediction_findings(setting, box)
-    yield from _estimate_findings(setting, box)
+        yield from _prediction_findings(context, box)
+    yield from _estimate_findings(context, box)
 
 
-def guarded_observations(setting: Setting, box: PlantBox | None) -> list[str]:
+def guarded_observations(context: PredictionContext, box: PlantBox | None) -> list[str]:
     """Return the observations used by shield and fallback."""
-    names = [*setting.envelope]
-    match setting.fallback:
+    names = [*context.envelope]
+    match context.fallback:
         case Damp(observation=observation):
             names.append(observation)
         case Hold(position=position, velocity=velocity):
             names += [position, velocity]
-    return list(dict.fromkeys([*names, *(() if box is None else evaluated_observations(box, setting.rig))]))
+    return list(dict.fromkeys([*names, *(() if box is None else evaluated_observations(box, context.rig))]))
 
 
-def _envelope_findings(setting: Setting) -> Iterator[Finding]:
-    for name, e in setting.envelope.items():
-        o = observation_of(setting.rig, name)
-        low, high = (e.low, e.high) if o is None else measured_range(setting.rig, o)
+def _envelope_findings(context: PredictionContext) -> Iterator[Finding]:
+    for name, e in context.envelope.items():
+        o = observation_of(context.rig, name)
+        low, high = (e.low, e.high) if o is None else measured_range(context.rig, o)
         if e.low < low or e.high > high:
             yield (
                 ("limits", "envelope", name),
@@ -69,10 +69,10 @@ def _envelope_findings(setting: Setting) -> Iterator[Finding]:
             )
 
 
-def _fallback_findings(setting: Setting) -> Iterator[Finding]:
-    rig, path = setting.rig, ("limits", "fallback")
+def _fallback_findings(context: PredictionContext) -> Iterator[Finding]:
+    rig, path = context.rig, ("limits", "fallback")
     problems: list[tuple[str, str | None]] = []
-    match setting.fallback:
+    match context.fallback:
         case Damp(observation=velocity, full_at=full_at):
             problems = [
                 ("observation", velocity_unit_problem(rig, velocity)),
@@ -87,8 +87,8 @@ def _fallback_findings(setting: Setting) -> Iterator[Finding]:
     yield from (((*path, field), message) for field, message in problems if message is not None)
 
 
-def _prediction_findings(setting: Setting, box: PlantBox) -> Iterator[Finding]:
-    rig, path = setting.rig, ("limits", "predicted")
+def _prediction_findings(context: PredictionContext, box: PlantBox) -> Iterator[Finding]:
+    rig, path = context.rig, ("limits", "predicted")
     units, covered_actuators, place = units_of(box), actuators_of(box), observation_of(rig, box.place)
     if units is not None and place is not None and not same_unit(place.unit, units.place):
         yield path, f"these plants move in {units.place!r}, but '{box.place}' is in {place.unit!r}"
@@ -106,17 +106,17 @@ def _prediction_findings(setting: Setting, box: PlantBox) -> Iterator[Finding]:
         yield (*path, "magnets", name), message
 
 
-def _estimate_findings(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
+def _estimate_findings(context: PredictionContext, box: PlantBox | None) -> Iterator[Finding]:
     """Check the error and delay of velocities that are estimated from differences."""
-    rig, period_s = setting.rig, setting.period_s
-    is_bounded = box is not None and box.velocity in setting.envelope and set(actuators_of(box)) <= set(setting.ranges)
-    max_acceleration = max_acceleration_of(box, setting) if box is not None and is_bounded else None
-    for name in guarded_observations(setting, box):
+    rig, period_s = context.rig, context.period_s
+    is_bounded = box is not None and box.velocity in context.envelope and set(actuators_of(box)) <= set(context.ranges)
+    max_acceleration = max_acceleration_of(box, context) if box is not None and is_bounded else None
+    for name in guarded_observations(context, box):
         o = observation_of(rig, name)
         if o is None or o.derivative_of is None:
             continue
         lag = velocity_lag_s(rig, name, period_s)
-        index = next(i for i, other in enumerate(rig.observations) if other is o)
+        index = next(i for i, candidate in enumerate(rig.observations) if candidate is o)
         if lag - 0.5 * period_s > _MAX_FILTER_LAG_S:
             message = f"the shield uses '{name}', which a low-pass filter of {o.cutoff_hz:g} Hz delays by {lag:.3g} s"
             yield ("rig", "observations", index, "cutoff_hz"), f"{message}: at most {_MAX_FILTER_LAG_S:g} s is allowed"
@@ -124,7 +124,7 @@ def _estimate_findings(setting: Setting, box: PlantBox | None) -> Iterator[Findi
         if box is None:
             continue
         sensor = next(s for s in rig.sensors if s.name == o.derivative_of)
-        envelope, gap_s = setting.envelope.get(name), rig.lease_periods * period_s
+        envelope, gap_s = context.envelope.get(name), rig.lease_periods * period_s
         if sensor.wrap and envelope is not None and max(-envelope.low, envelope.high) * gap_s >= math.pi:
             message = f"the angle from which '{name}' is estimated may turn by half a turn in a lease of {gap_s:g} s"
             yield (

@@ -79,14 +79,14 @@ def _table_figures(box: object) -> str:
     except (AttributeError, ValueError):
         return ""
     description = f"{header.plants} plants on {header.points} states, {header.horizon_s:g} s ahead"
-    tested = header.tested
-    if tested is None:
+    test = header.tested
+    if test is None:
         return f"{description}; not tested"
-    return f"{description}; {tested.breaches} of {tested.plants} other plants breached it: {format_bound(tested)}"
+    return f"{description}; {test.breaches} of {test.plants} other plants breached it: {format_bound(test)}"
 
 
-def format_bound(tested: BarrierTest) -> str:
+def format_bound(test: BarrierTest) -> str:
     """Return a sentence about the bound on the rate of breaches, rounded up."""
-    step = 10.0 ** (math.floor(math.log10(tested.rate)) - 1)
-    percent = 100.0 * math.ceil(tested.rate / step - 1e-9) * step
-    return f"at most {percent:.4g} % of hostile episodes breach it, at {100.0 * tested.confidence:g} % confidence"
+    step = 10.0 ** (math.floor(math.log10(test.rate)) - 1)
+    percent = 100.0 * math.ceil(test.rate / step - 1e-9) * step
+    return f"at most {percent:.4g} % of hostile episodes breach it, at {100.0 * test.confidence:g} % confidence"

@@ -73,19 +73,19 @@ class Rate:
         )
         self._half_ranges = tuple([a.half_range for a in rig.actuators])
 
-    def bound(self, command: Sequence[float], in_force: Sequence[float]) -> BoundedCommand:
-        """Bound the rate of a command in range; ``in_force`` is the output that the device's frame reports."""
+    def bound(self, command: Sequence[float], output: Sequence[float]) -> BoundedCommand:
+        """Bound the rate of a command in range; ``output`` is what the device's frame reports."""
         bounded_command, amount = [], 0.0
-        for value, last, step, half_range in zip(command, in_force, self.steps, self._half_ranges, strict=True):
+        for value, last_value, step, half_range in zip(command, output, self.steps, self._half_ranges, strict=True):
             # Rounding of the output to counts must not count as an intervention.
             slack = step * (1 + 1e-6) + 1e-9
-            bounded = value
-            if value > last + slack:
-                bounded = last + step
-            elif value < last - slack:
-                bounded = last - step
-            amount = max(amount, abs(bounded - value) / half_range)
-            bounded_command.append(bounded)
+            bounded_value = value
+            if value > last_value + slack:
+                bounded_value = last_value + step
+            elif value < last_value - slack:
+                bounded_value = last_value - step
+            amount = max(amount, abs(bounded_value - value) / half_range)
+            bounded_command.append(bounded_value)
         return tuple(bounded_command), amount
 
 
@@ -100,23 +100,25 @@ class Jerk:
             ]
         )
 
-    def bound(self, command: Sequence[float], in_force: Sequence[float], before: Sequence[float]) -> BoundedCommand:
-        """Bound the jerk of a command within range and rate; ``before`` was in force a period before ``in_force``."""
+    def bound(
+        self, command: Sequence[float], output: Sequence[float], previous_output: Sequence[float]
+    ) -> BoundedCommand:
+        """Bound the jerk of a command within range and rate; ``previous_output``: a period before ``output``."""
         bounded_command, amount = [], 0.0
-        for value, last, previous, (change, low, high, step, half_range) in zip(
-            command, in_force, before, self._parameters, strict=True
+        for value, last_value, previous_value, (max_change, low, high, step, half_range) in zip(
+            command, output, previous_output, self._parameters, strict=True
         ):
-            slack = change * (1 + 1e-6) + 1e-9
-            centre = 2.0 * last - previous
-            bounded = value
+            slack = max_change * (1 + 1e-6) + 1e-9
+            centre = 2.0 * last_value - previous_value
+            bounded_value = value
             if value > centre + slack:
-                bounded = centre + change
+                bounded_value = centre + max_change
             elif value < centre - slack:
-                bounded = centre - change
-            if bounded is not value:
-                bounded = min(max(bounded, low, last - step), high, last + step)
-            amount = max(amount, abs(bounded - value) / half_range)
-            bounded_command.append(bounded)
+                bounded_value = centre - max_change
+            if bounded_value is not value:
+                bounded_value = min(max(bounded_value, low, last_value - step), high, last_value + step)
+            amount = max(amount, abs(bounded_value - value) / half_range)
+            bounded_command.append(bounded_value)
         return tuple(bounded_command), amount
 
 
@@ -146,14 +148,21 @@ class _ObservationBounds(NamedTuple):
 class Envelopes:
     """Allowed region of the state, with hysteresis."""
 
-    def __init__(self, envelope: Mapping[str, Envelope], rig: Rig) -> None:
+    def __init__(self, envelopes: Mapping[str, Envelope], rig: Rig) -> None:
         index = {o.name: i for i, o in enumerate(rig.observations)}
         bounds = []
-        for name, e in envelope.items():
-            centre, inner = 0.5 * (e.low + e.high), 0.5 * e.release * (e.high - e.low)
+        for name, e in envelopes.items():
+            centre, inner_half_range = 0.5 * (e.low + e.high), 0.5 * e.release * (e.high - e.low)
             o = rig.observations[index[name]]
             bounds.append(
-                _ObservationBounds(index[name], e.low, e.high, centre - inner, centre + inner, 2.0 / (o.high - o.low))
+                _ObservationBounds(
+                    index[name],
+                    e.low,
+                    e.high,
+                    centre - inner_half_range,
+                    centre + inner_half_range,
+                    2.0 / (o.high - o.low),
+                )
             )
         self._bounds = tuple(bounds)
 
@@ -173,8 +182,8 @@ class Envelopes:
         return 0.0, margin
 
     def distance(self, observation: Sequence[float]) -> float:
-        """Return the distance of a state (n,) in SI units from the middle of its envelopes (the largest one): 1 at an
-        edge."""
+        """Return the largest distance of a state's components (n,), in SI units, from the middle of their envelopes:
+        1 at an edge."""
         return max(
             [abs(2.0 * observation[b.observation] - b.low - b.high) / (b.high - b.low) for b in self._bounds],
             default=0.0,

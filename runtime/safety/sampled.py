@@ -19,7 +19,7 @@ from onrig.hw.roles import observation_of
 from onrig.runtime.config.problem import Finding, describe_unknown_name
 from onrig.runtime.safety.barrier_file import MAX_COMMANDS, MAX_STATES, Axis, Barrier, read_barrier
 from onrig.runtime.safety.fallback import Hold
-from onrig.runtime.safety.plant_box import Setting, Sketch, plant_delay_s_of
+from onrig.runtime.safety.plant_box import PredictionContext, Sketch, plant_delay_s_of
 from onrig.runtime.safety.promise import Basis
 
 Nodes = Annotated[int, msgspec.Meta(ge=2, le=201)]
@@ -67,9 +67,9 @@ class SampledBox(
     spread: ClassVar[float] = 0.0
     nominal: ClassVar[dict[str, float]] = {}
 
-    def findings(self, setting: Setting) -> Iterator[Finding]:
+    def findings(self, context: PredictionContext) -> Iterator[Finding]:
         """List the problems of the settings; those of the table need the plant (``onrig.sim.barrier.contract``)."""
-        rig, names = setting.rig, [o.name for o in setting.rig.observations]
+        rig, names = context.rig, [o.name for o in context.rig.observations]
         actuators = [a.name for a in rig.actuators]
         section = "predicted"
         for field, by_observation in (("range", self.range), ("sensor_error", self.sensor_error)):
@@ -92,12 +92,12 @@ class SampledBox(
                 (section,),
                 f"a table has at most {MAX_STATES} states and {MAX_COMMANDS} commands, this rig has {counts}",
             )
-        if not setting.envelope:
+        if not context.envelope:
             yield (section,), "expected an envelope to guarantee (limits.envelope)"
-        if isinstance(setting.fallback, Hold):
+        if isinstance(context.fallback, Hold):
             yield (section,), "expected the fallback 'damp' or 'safe': tables support no other"
-        if not 0 <= self.late_us <= round(setting.period_s * 1e6):
-            yield (section, "late_us"), f"expected 0 to one period ({setting.period_s * 1e6:g} us), got {self.late_us}"
+        if not 0 <= self.late_us <= round(context.period_s * 1e6):
+            yield (section, "late_us"), f"expected 0 to one period ({context.period_s * 1e6:g} us), got {self.late_us}"
         delay_us = round(1e6 * plant_delay_s_of(self))
         if not 0 <= delay_us <= max(self.late_us, 0):
             yield (section, "plant_delay_us"), f"expected 0 to {self.late_us} us (late_us), got {delay_us}"
@@ -109,14 +109,14 @@ class SampledBox(
         """Read the table; raises ValueError."""
         return read_barrier(self.table, "" if self.sha256 is UNSET else self.sha256)
 
-    def prediction(self, setting: Setting) -> SampledPrediction:
+    def prediction(self, context: PredictionContext) -> SampledPrediction:
         """Read the table; raises ValueError if it is missing or was computed for other signals."""
         barrier = self.barrier()
-        rig, header = setting.rig, barrier.header
+        rig, header = context.rig, barrier.header
         signals = {o.name for o in rig.observations}, {a.name for a in rig.actuators}
         if ({a.name for a in header.states}, {a.name for a in header.commands}) != signals:
             raise ValueError(f"'{self.table}' was computed for a rig with other signals: compute it again")
-        return SampledPrediction(barrier, setting)
+        return SampledPrediction(barrier, context)
 
     def sketch(self) -> Sketch:
         """Return the drawing of two signals against each other."""
@@ -129,8 +129,8 @@ class SampledPrediction:
     Margins are relative to the largest one of the table.
     """
 
-    def __init__(self, barrier: Barrier, setting: Setting) -> None:
-        rig, header = setting.rig, barrier.header
+    def __init__(self, barrier: Barrier, context: PredictionContext) -> None:
+        rig, header = context.rig, barrier.header
         self.states = header.states
         """Axes of the observations."""
         self._table, self._slack = array("d", barrier.values.astype("f8").tobytes()), header.slack
@@ -155,30 +155,30 @@ class SampledPrediction:
         for step in strides:
             corners = [corner + offset for corner in corners for offset in (0, step)]
         self._corners = tuple(corners)
-        observation = observation_of(rig, next(iter(setting.envelope)))
+        observation = observation_of(rig, next(iter(context.envelope)))
         assert observation is not None
-        envelope = setting.envelope[observation.name]
+        envelope = context.envelope[observation.name]
         self._per_margin = (envelope.high - envelope.low) / (observation.high - observation.low)
         self._full_margin = max(float(barrier.values.max()) - header.slack, 1e-6)
 
     def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`; refuses every command in a state beyond the table."""
-        base, weights = 0, []
-        for index, low, per_unit, last, step in self._states:
+        offset, weights = 0, []
+        for index, low, per_unit, last_node, step in self._states:
             t = (observation[index] - low) * per_unit
-            if not -_EDGE_TOLERANCE <= t <= last + _EDGE_TOLERANCE:
-                return (abs(t - 0.5 * last) / (0.5 * last) - 1.0 if t == t else inf), 0.0
-            i = int(t) if t < last else last - 1
-            base += i * step
+            if not -_EDGE_TOLERANCE <= t <= last_node + _EDGE_TOLERANCE:
+                return (abs(t - 0.5 * last_node) / (0.5 * last_node) - 1.0 if t == t else inf), 0.0
+            i = int(t) if t < last_node else last_node - 1
+            offset += i * step
             weights.append(t - i)
-        for index, low, per_unit, last, step in self._commands:
+        for index, low, per_unit, last_node, step in self._commands:
             t = (action[index] - low) * per_unit
-            t = 0.0 if t < 0.0 else last if t > last else t
-            i = int(t) if t < last else last - 1
-            base += i * step
+            t = 0.0 if t < 0.0 else last_node if t > last_node else t
+            i = int(t) if t < last_node else last_node - 1
+            offset += i * step
             weights.append(t - i)
         table = self._table
-        values = [table[base + corner] for corner in self._corners]
+        values = [table[offset + corner] for corner in self._corners]
         for w in reversed(weights):
             values = [a + w * (b - a) for a, b in zip(values[::2], values[1::2], strict=True)]
         margin = values[0] - self._slack
@@ -189,5 +189,5 @@ class SampledPrediction:
 
 def _axis_parameters(axis: Axis, stride: int) -> tuple[float, float, int, int]:
     """Return lowest value, nodes per unit, last node, and stride in the table."""
-    last = axis.nodes - 1
-    return axis.low, last / (axis.high - axis.low), last, stride
+    last_node = axis.nodes - 1
+    return axis.low, last_node / (axis.high - axis.low), last_node, stride

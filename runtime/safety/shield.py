@@ -54,13 +54,13 @@ class Shield:
         self._half_ranges = tuple([a.half_range for a in rig.actuators])
         self._range = Range(limits.range, rig)
         self._rate = Rate(limits.rate_per_s, rig, period_s) if limits.rate_per_s else None
-        unlimited = Rate(limits.rate_per_s, rig, period_s)
-        self._jerk = Jerk(limits.jerk_per_s2, rig, period_s, self._range, unlimited) if limits.jerk_per_s2 else None
+        rate = Rate(limits.rate_per_s, rig, period_s)
+        self._jerk = Jerk(limits.jerk_per_s2, rig, period_s, self._range, rate) if limits.jerk_per_s2 else None
         self.limits_changes: Final = self._rate is not None or self._jerk is not None
         """Whether a rule depends on the output in force."""
         self._envelopes = Envelopes(limits.envelope, rig)
         self._prediction: Prediction | None = compile_prediction(limits, rig, period_s)
-        self._margin_to_leave = 0.0 if limits.predicted is None else 1.0 - _required_release(limits, limits.predicted)
+        self._release_margin = 0.0 if limits.predicted is None else 1.0 - _required_release(limits, limits.predicted)
         self._fallback: Controller = compile_fallback(limits.fallback, rig)
         self._dwell_ticks = max(1, round(limits.fallback_dwell_s / period_s))
         self._watch = FallbackWatch(
@@ -74,7 +74,7 @@ class Shield:
 
     def reset(self) -> None:
         """Clear an intervention at the start of an episode."""
-        self._in_fallback = False
+        self._is_in_fallback = False
         self._remaining_ticks = 0
         self._watch.reset()
         self.failure = ""
@@ -84,55 +84,57 @@ class Shield:
         self,
         observation: Sequence[float],
         action: Sequence[float] | None,
-        in_force: Sequence[float],
-        before: Sequence[float] | None = None,
+        output: Sequence[float],
+        previous_output: Sequence[float] | None = None,
     ) -> Verdict:
         """Apply all rules to one action.
 
         observation: (n,), SI units; action: output of policy and exploration, normally (m,) in SI units, possibly
-        non-finite, of another length or None; in_force: (m,), SI units, the device's output at the sample, which the
-        command replaces; before: its output at the start of the period that ends with the sample, for the jerk
-        (None: equal to in_force).
+        non-finite, of another length or None; output: (m,), SI units, the device's output at the sample, which the
+        command replaces; previous_output: its output at the start of the period that ends with the sample, for the jerk
+        (None: equal to output).
         """
         if action is None or not is_valid_command(action, self._n_actuators):
             return self._start_fallback(observation, Rule.FINITE, FULL_RANGE)
-        excess_outside, margin = self._envelopes.evaluate(observation)
-        if excess_outside:
-            return self._start_fallback(observation, Rule.ENVELOPE, excess_outside)
-        bounded, rule, amount = self._bound_command(action, in_force, in_force if before is None else before)
+        envelope_excess, margin = self._envelopes.evaluate(observation)
+        if envelope_excess:
+            return self._start_fallback(observation, Rule.ENVELOPE, envelope_excess)
+        bounded_command, rule, amount = self._bound_command(
+            action, output, output if previous_output is None else previous_output
+        )
         if self._prediction is not None:
-            excess, predicted_margin = self._prediction.evaluate(observation, bounded)
+            excess, predicted_margin = self._prediction.evaluate(observation, bounded_command)
             margin = min(margin, predicted_margin)
         else:
             excess, predicted_margin = 0.0, 1.0
-        if self._in_fallback:
-            may_leave = self._envelopes.is_well_inside(observation) and predicted_margin >= self._margin_to_leave
+        if self._is_in_fallback:
+            may_leave = self._envelopes.is_well_inside(observation) and predicted_margin >= self._release_margin
             if self._remaining_ticks > 0 or not may_leave:
                 self._remaining_ticks -= 1
                 return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
-            self._in_fallback = False
+            self._is_in_fallback = False
             self._watch.reset()
         if excess:
             return self._start_fallback(observation, Rule.PREDICTED, excess)
         # Bypasses the named tuple's constructor, a Python function.
-        return tuple.__new__(Verdict, (bounded, rule, amount, margin))
+        return tuple.__new__(Verdict, (bounded_command, rule, amount, margin))
 
     def _bound_command(
-        self, action: Sequence[float], in_force: Sequence[float], before: Sequence[float]
+        self, action: Sequence[float], output: Sequence[float], previous_output: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
         """Apply the rules that bound the command; returns the last one that changed it."""
-        bounded, amount = self._range.bound(action)
+        bounded_command, amount = self._range.bound(action)
         rule = _RANGE if amount else _NONE
         if self._rate is not None:
-            bounded, change = self._rate.bound(bounded, in_force)
+            bounded_command, change = self._rate.bound(bounded_command, output)
             rule, amount = (Rule.RATE, change) if change else (rule, amount)
         if self._jerk is not None:
-            bounded, change = self._jerk.bound(bounded, in_force, before)
+            bounded_command, change = self._jerk.bound(bounded_command, output, previous_output)
             rule, amount = (Rule.JERK, change) if change else (rule, amount)
-        return bounded, rule, min(amount, MAX_AMOUNT)
+        return bounded_command, rule, min(amount, MAX_AMOUNT)
 
     def _start_fallback(self, observation: Sequence[float], rule: Rule, amount: float) -> Verdict:
-        self._in_fallback = True
+        self._is_in_fallback = True
         self._remaining_ticks = self._dwell_ticks
         return self._fall_back(observation, rule, min(amount, MAX_AMOUNT), (), 0.0)
 
@@ -146,8 +148,11 @@ class Shield:
     ) -> Verdict:
         """Return the fallback's action: exempt from rate and jerk, not from the range."""
         self.failure = self.failure or self._watch.update(observation)
-        bounded, _ = self._range.bound(self._fallback(observation))
+        bounded_command, _ = self._range.bound(self._fallback(observation))
         if amount is None:
-            changes = [abs(a - b) / half for a, b, half in zip(bounded, desired, self._half_ranges, strict=True)]
+            changes = [
+                abs(a - b) / half_range
+                for a, b, half_range in zip(bounded_command, desired, self._half_ranges, strict=True)
+            ]
             amount = min(max(changes), MAX_AMOUNT)
-        return Verdict(bounded, rule, amount if isfinite(amount) else MAX_AMOUNT, margin)
+        return Verdict(bounded_command, rule, amount if isfinite(amount) else MAX_AMOUNT, margin)

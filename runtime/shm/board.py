@@ -89,6 +89,9 @@ class Word(enum.IntEnum):
     LEARNER_DONE = 37
     """replay: one more than the last training episode that the learner has concluded (lockstep); decreases when
     episodes are repeated."""
+    FEEDBACK_BATCHES = 38
+    """replay: number of batches of feedback applied in this session; timeouts that wait for the learner restart when it
+    changes."""
 
 
 BOARD_BYTES: Final = 8 * 64 + LOOP_STATE_BYTES

@@ -140,10 +140,10 @@ class LoopSide(_Side):
     def request(self) -> TrainerRequest | None:
         """Newest valid request; None before the first."""
         if self._requests.version != self._last_version:
-            newest = self._requests.read()
-            if newest is not None and len(newest.content) == self._request_struct.size:
-                self._last_version = newest.version
-                episodes, seed, tick, sent_ns, is_closing, *action = self._request_struct.unpack(newest.content)
+            newest_value = self._requests.read()
+            if newest_value is not None and len(newest_value.content) == self._request_struct.size:
+                self._last_version = newest_value.version
+                episodes, seed, tick, sent_ns, is_closing, *action = self._request_struct.unpack(newest_value.content)
                 self._last_request = TrainerRequest(episodes, seed, tick, sent_ns, is_closing, tuple(action))
         return self._last_request
 

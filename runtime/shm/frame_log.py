@@ -85,9 +85,9 @@ class FrameLogReader(_FrameLog):
     def frames_since(self, t_ns: int, limit: int | None = None) -> list[LoggedFrame]:
         """Copy the available frames from ``t_ns`` on (at most ``limit``, the newest), oldest first."""
         frames: list[LoggedFrame] = []
-        newest = self._count[0]
+        n_frames = self._count[0]
         n_available = self.capacity if limit is None else min(limit, self.capacity)
-        for number in range(newest - 1, max(newest - n_available, 0) - 1, -1):
+        for number in range(n_frames - 1, max(n_frames - n_available, 0) - 1, -1):
             offset = (number % self.capacity) * _SLOT_BYTES
             head: tuple[int, int, int, int] = _HEAD.unpack_from(self._slots, offset)
             if head[0] != number or head[2] > _BODY_BYTES or head[1] < t_ns:

@@ -136,7 +136,7 @@ class PolicySlot:
 
     def __init__(self, segment: Segment) -> None:
         self._latest = Latest(segment.body[:], MAX_POLICY_BYTES)
-        self._taken = segment.body[8:16].cast("Q")
+        self._taken_id = segment.body[8:16].cast("Q")
 
     @property
     def version(self) -> int:
@@ -146,7 +146,7 @@ class PolicySlot:
     @property
     def taken_id(self) -> int:
         """Id of the policy last taken by the loop; 0 before the first. Policies between it and the newest never act."""
-        return self._taken[0]
+        return self._taken_id[0]
 
     @property
     def newest_bytes(self) -> int:
@@ -162,7 +162,7 @@ class PolicySlot:
         if self._latest.version:
             # Stored before the copy: a writer that replaces the policy during the copy either reads it, or is detected
             # here.
-            self._taken[0] = self._latest.newest[0] & ~_NATIVE
+            self._taken_id[0] = self._latest.newest[0] & ~_NATIVE
         return self.peek()
 
     def peek(self) -> SlotPolicy | None:
@@ -175,7 +175,7 @@ class PolicySlot:
     def close(self) -> None:
         """Release the views, so that the segment can be unmapped."""
         self._latest.close()
-        self._taken.release()
+        self._taken_id.release()
 
 
 _LOOP_STATE_BYTES: Final = 16_352

@@ -36,7 +36,7 @@ class _Ring:
         self.capacity = len(self._records) // layout.size
 
     @property
-    def dropped(self) -> int:
+    def n_dropped(self) -> int:
         """Number of records dropped because the ring was full."""
         return self._control[_DROPPED]
 
@@ -76,9 +76,9 @@ class RingReader(_Ring):
 
     def __init__(self, segment: Segment, layout: RecordLayout) -> None:
         super().__init__(segment, layout)
-        self.taken: int = self._control[_TAIL]
+        self.n_taken: int = self._control[_TAIL]
         """Number of the next record to read."""
-        self.damaged = 0
+        self.n_damaged = 0
         self._attempts = 0
 
     @property
@@ -87,23 +87,23 @@ class RingReader(_Ring):
         return self._control[_TAIL]
 
     @property
-    def waiting(self) -> int:
+    def n_waiting(self) -> int:
         """Number of unread records."""
-        return self._control[_HEAD] - self.taken
+        return self._control[_HEAD] - self.n_taken
 
     def peek(self, limit: int = 4096) -> npt.NDArray[np.void]:
         """Copy up to ``limit`` records (dtype ``layout.dtype``), oldest first, without advancing; see ``take``."""
-        n = min(self.waiting, limit)
-        records = self._copy_untorn(self.taken, n)
+        n = min(self.n_waiting, limit)
+        records = self._copy_untorn(self.n_taken, n)
         self._attempts = self._attempts + 1 if n and not len(records) else 0
         if self._attempts > _MAX_TORN_READS:
-            self.damaged += 1
+            self.n_damaged += 1
             self.take(1)
         return records
 
     def retained(self) -> npt.NDArray[np.void]:
         """Copy the records already read and still in the ring, oldest first."""
-        return self._copy_untorn(self.tail, self.taken - self.tail)
+        return self._copy_untorn(self.tail, self.n_taken - self.tail)
 
     def _copy_untorn(self, first: int, n: int) -> npt.NDArray[np.void]:
         size = self._layout.size
@@ -118,12 +118,12 @@ class RingReader(_Ring):
 
     def take(self, n: int) -> None:
         """Advance by ``n`` records, which remain in the ring."""
-        self.taken += n
+        self.n_taken += n
 
     def release(self, end: int) -> None:
         """Free the records before number ``end``; all of them must be read and their results durable."""
-        if end > self.taken:
-            raise ValueError(f"records before {end} cannot be freed: records from {self.taken} on were not read")
+        if end > self.n_taken:
+            raise ValueError(f"records before {end} cannot be freed: records from {self.n_taken} on were not read")
         self._control[_TAIL] = max(end, self.tail)
 
 

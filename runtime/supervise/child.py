@@ -86,9 +86,9 @@ class Child:
                 *lines, remainder = (self._partial_line + data).split(b"\n")
                 # Longer than any report: a library's progress bar, for example.
                 self._partial_line = remainder[-_READ_BYTES:]
-                parsed = [report for report in map(parse_report, lines) if report is not None]
-                self.n_reports += len(parsed)
-                self._pending_reports.extend(report for report in parsed if report.kind != HEARTBEAT)
+                new_reports = [report for report in map(parse_report, lines) if report is not None]
+                self.n_reports += len(new_reports)
+                self._pending_reports.extend(report for report in new_reports if report.kind != HEARTBEAT)
 
     @property
     def cpu_s(self) -> float:
@@ -105,8 +105,10 @@ class Child:
                     self.peak_rss_mb = max(self.peak_rss_mb, int(line.split()[1]) / 1024)
 
     def kill(self) -> None:
-        """Kill the process, even if it is stopped."""
-        self._process.kill()
+        """Kill the process, even if it is stopped, and the processes in its session, such as a camera's program."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float, *, send_sigterm: bool = True) -> int:
         """Wait ``grace_s`` for the end (after SIGTERM, if ``send_sigterm``), then kill; return the exit code."""
@@ -116,7 +118,7 @@ class Child:
         try:
             return self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             return self._process.wait()
 
     def close(self) -> None:

@@ -64,14 +64,14 @@ def _component_names(field: str, width: int, rig: Rig) -> Sequence[str]:
 
 def _column(field: str, values: NDArray[np.generic]) -> Sequence[object]:
     if field in _ENUM_COLUMNS:
-        words = {int(e): e.name.lower() for e in _ENUM_COLUMNS[field]}
-        return [words.get(v, v) for v in values.tolist()]
+        name_by_value = {int(e): e.name.lower() for e in _ENUM_COLUMNS[field]}
+        return [name_by_value.get(v, v) for v in values.tolist()]
     if field == "flags":
         return [flag_names(v) for v in values.tolist()]
     if values.dtype == np.float32:
         return [f"{v:.9g}" for v in values.tolist()]
-    listed: list[object] = values.tolist()
-    return listed
+    values_list: list[object] = values.tolist()
+    return values_list
 
 
 def flag_names(flags: int) -> str:

@@ -62,14 +62,14 @@ def watchdog_interval_s(environment: MutableMapping[str, str], pid: int) -> floa
     return period_us / 1e6 if period_us > 0 else None
 
 
-def status_line(state: int, episode: int, missed: int, *, is_hung: bool) -> str:
+def status_line(state: int, episode: int, n_missed: int, *, is_hung: bool) -> str:
     """Return one line on a run for ``systemctl status``; ``state``: an ``onrig.runtime.run_state.states.State``."""
     if is_hung:
         return f"HUNG: the control process has stopped ticking (episode {episode}); only the device's lease guards it"
-    known = {s.value: s.name.lower() for s in State}
+    state_names = {s.value: s.name.lower() for s in State}
     texts = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` once it is clear"}
-    named = {s.value: text for s, text in texts.items()}.get(state, known.get(state, str(state)))
-    return f"{named}; episode {episode}, {missed} ticks missed"
+    state_text = {s.value: text for s, text in texts.items()}.get(state, state_names.get(state, str(state)))
+    return f"{state_text}; episode {episode}, {n_missed} ticks missed"
 
 
 class Notifier:
@@ -115,8 +115,8 @@ class Notifier:
 
     def stopping(self, status: str) -> None:
         """Report that the run is ending."""
-        renewed = [f"WATCHDOG_USEC={round(ENDING_TIMEOUT_S * 1e6)}", "WATCHDOG=1"] if self._has_watchdog else []
-        self._send("STOPPING=1", f"STATUS={status}", *renewed)
+        watchdog_fields = [f"WATCHDOG_USEC={round(ENDING_TIMEOUT_S * 1e6)}", "WATCHDOG=1"] if self._has_watchdog else []
+        self._send("STOPPING=1", f"STATUS={status}", *watchdog_fields)
 
     def extend_timeout(self, now_s: float) -> None:
         """Extend the timeout while the run ends; the wait for each process is limited separately."""

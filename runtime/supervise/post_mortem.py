@@ -87,7 +87,7 @@ class PostMortem:
         self._segments.append(segment)
         return segment
 
-    def note(self, report: Report) -> None:
+    def record(self, report: Report) -> None:
         """Process one report: store transitions, and schedule a post-mortem for a newly latched fault."""
         values = report.values
         fault = values.get("fault")
@@ -148,22 +148,22 @@ class PostMortem:
             FRAMES: frames_jsonl(frames, rig),
             FAULT: self._account(pending, records, frames),
         }
-        existing = find_post_mortems(self._folder.parent)
-        number = 1 + max((_parse_number(f) for f in existing), default=0)
+        existing_folders = find_post_mortems(self._folder.parent)
+        number = 1 + max((_parse_number(f) for f in existing_folders), default=0)
         name = f"{number:03d}-{pending.fault.value}"
-        temporary = self._folder / f".{name}.tmp"
-        replaced = existing[-1].name if len(existing) >= MAX_POST_MORTEMS else None
+        temporary_folder = self._folder / f".{name}.tmp"
+        replaced_name = existing_folders[-1].name if len(existing_folders) >= MAX_POST_MORTEMS else None
         try:
-            shutil.rmtree(temporary, ignore_errors=True)  # left by a supervisor that was killed here
-            temporary.mkdir(parents=True)
+            shutil.rmtree(temporary_folder, ignore_errors=True)  # left by a supervisor that was killed here
+            temporary_folder.mkdir(parents=True)
             # No fsync: on an SD card that stalls for seconds it would delay the terminal's keys.
             for file, data in content.items():
-                (temporary / file).write_bytes(data)
-            if replaced is not None:
-                shutil.rmtree(existing[-1])
-            temporary.rename(self._folder / name)
+                (temporary_folder / file).write_bytes(data)
+            if replaced_name is not None:
+                shutil.rmtree(existing_folders[-1])
+            temporary_folder.rename(self._folder / name)
         except OSError as error:
-            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(temporary_folder, ignore_errors=True)
             self._write_event("post_mortem_failed", fault=pending.fault.value, reason=error.strerror or str(error))
             return
         self._write_event(
@@ -172,7 +172,7 @@ class PostMortem:
             folder=f"{FOLDER}/{name}",
             records=0 if records is None else len(records),
             frames=len(frames),
-            replaces=replaced,
+            replaces=replaced_name,
         )
 
     def _records(self, pending: _Pending) -> NDArray[np.void] | None:
@@ -193,8 +193,8 @@ class PostMortem:
     def _records_in_lockstep(self, ring: RingHistory) -> NDArray[np.void] | None:
         """Return the records up to the fault: in lockstep the loop may have made thousands of ticks since."""
         records = ring.records_since(0)
-        faulted = np.flatnonzero(records["fault"])
-        end = int(faulted[-1]) + 1 if len(faulted) else len(records)
+        fault_indices = np.flatnonzero(records["fault"])
+        end = int(fault_indices[-1]) + 1 if len(fault_indices) else len(records)
         return records[max(0, end - math.ceil(RECORDED_BEFORE_S * self._config.rate_hz)) : end] if end else None
 
     def _frames(self, pending: _Pending) -> list[LoggedFrame]:
@@ -210,8 +210,8 @@ class PostMortem:
     def _account(self, pending: _Pending, records: NDArray[np.void] | None, frames: list[LoggedFrame]) -> bytes:
         entry = FAULTS[pending.fault]
         config = self._config
-        recent_ns = pending.t_ns - round(_TRANSITIONS_SPAN_S * 1e9)
-        recent = [t for t in self._transitions if int(str(t["t_mono_ns"])) >= recent_ns]
+        first_ns = pending.t_ns - round(_TRANSITIONS_SPAN_S * 1e9)
+        recent_transitions = [t for t in self._transitions if int(str(t["t_mono_ns"])) >= first_ns]
         account: dict[str, object] = {
             "fault": pending.fault.value,
             "message": pending.message,
@@ -230,9 +230,9 @@ class PostMortem:
             "virtual_time": config.lockstep,
             "rig": config.rig.name,
             "rate_hz": config.rate_hz,
-            "transitions": recent or list(self._transitions)[-5:],
+            "transitions": recent_transitions or list(self._transitions)[-5:],
             "records": _summarize(records),
-            "records_dropped": self._ring.dropped if self._ring is not None else 0,
+            "records_dropped": self._ring.n_dropped if self._ring is not None else 0,
             "frames": len(frames),
             "frames_taped": self._frame_log is not None,
         }

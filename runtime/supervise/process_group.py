@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +15,16 @@ from onrig.runtime.replay.seeds import NETWORKS
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word
+from onrig.runtime.shm.images import Images
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.reports import Reports
 from onrig.runtime.supervise.revival import RestartableProcess
 
 DEVICE: Final = "device"
 CONTROL: Final = "control"
+_MIN_CAMERA_HANG_S: Final = 2.0
+_CAMERA_HANG_AGES: Final = 5
+"""Time without an image after which a camera's process is restarted, in multiples of the images' largest age."""
 
 
 class StartFailed(Exception):
@@ -31,7 +36,8 @@ class StartFailed(Exception):
 
 
 class ProcessGroup:
-    """Device (twin or driver), control process, replay process and learner; the last two are restarted."""
+    """Device (twin or driver), cameras, control process, replay process and learner; all but the device and the control
+    process are restarted."""
 
     def __init__(
         self, config: RunConfig, folder: Path, shm: Path, board: Board, reports: Reports, *, resumes: bool
@@ -43,6 +49,9 @@ class ProcessGroup:
         limit_s = config.supervision.hang_limit_s
         self.replay = RestartableProcess("replay", self._launch_replay, limit_s, reports.warn)
         self.learner = RestartableProcess("learner", self._launch_learner, limit_s, reports.warn)
+        self.cameras: list[RestartableProcess] = []
+        """Processes of the cameras in use, in the rig's order; empty if a twin renders their images."""
+        self._images: Images | None = None
         self.device_failure: tuple[FaultName, str] | None = None
         """Fault and message of a twin or driver that failed."""
         self.peaks_mb: dict[str, float] = {}
@@ -51,7 +60,8 @@ class ProcessGroup:
     @property
     def running(self) -> Iterator[Child]:
         """Running processes, in the order of their start."""
-        for child in (self.device, self.replay.child, self.learner.child, self.control):
+        cameras = [process.child for process in self.cameras]
+        for child in (self.device, *cameras, self.replay.child, self.learner.child, self.control):
             if child is not None:
                 yield child
 
@@ -66,6 +76,22 @@ class ProcessGroup:
             self.device = self._start(DEVICE, "onrig.sim.twin.main", [config, "--folder", str(self._shm)])
         return self.device
 
+    def start_cameras(self) -> Iterator[Child]:
+        """Start the processes of the cameras, one after the other, unless a twin of this run renders the images."""
+        if self._config.device.cameras is UNSET or not self._config.cameras:
+            return
+        self._images = Images(self._shm, self._config.cameras)
+        for camera in self._config.cameras:
+            limit_s = max(_MIN_CAMERA_HANG_S, _CAMERA_HANG_AGES * camera.max_age_ms * 1e-3)
+            name = f"camera '{camera.name}'"
+            launch = partial(self._launch_camera, name, camera.name)
+            limit_s = min(limit_s, self._config.supervision.hang_limit_s)
+            process = RestartableProcess(
+                name, launch, limit_s, self._reports.warn, transient_codes=(ExitCode.PREFLIGHT, ExitCode.HARDWARE)
+            )
+            self.cameras.append(process)
+            yield self.start_restartable(process)
+
     def start_control(self, port: str) -> Child:
         """Start the loop on the device behind a port."""
         arguments = [str(self._folder), str(self._shm), port]
@@ -73,7 +99,7 @@ class ProcessGroup:
         return self.control
 
     def start_restartable(self, process: RestartableProcess) -> Child:
-        """Start the replay process or the learner for the first time."""
+        """Start the replay process, the learner or a camera for the first time."""
         try:
             process.start()
         except OSError as error:
@@ -103,14 +129,18 @@ class ProcessGroup:
             arguments += ["--start", str(start)]
         return self._launch("learner", "onrig.learner.main", arguments)
 
+    def _launch_camera(self, name: str, camera: str) -> Child:
+        arguments = [str(self._folder / "config.yaml"), str(self._shm), camera]
+        return self._launch(name, "onrig.runtime.camera.main", arguments)
+
     # -- watching --------------------------------------------------------------------------------------------------
 
-    def note(self, child: Child) -> None:
+    def collect_reports(self, child: Child) -> None:
         """Store the reports of a process."""
         for report in child.reports():
             if self.device_failure is not None and report.values.get("fault") == FaultName.LINK_CLOSED:
                 continue  # not an unplugged cable: the connection closed because twin or driver failed
-            self._reports.note(report)
+            self._reports.record(report)
             if child.name == DEVICE and report.kind == "error" and "fault" in report.values:
                 self.device_failure = FaultName(str(report.values["fault"])), report.message
         self.peaks_mb[child.name] = max(self.peaks_mb.get(child.name, 0.0), child.peak_rss_mb)
@@ -119,16 +149,34 @@ class ProcessGroup:
         """Restart processes that have ended or hang, unless they do so repeatedly."""
         board, now_s = self._board, time.monotonic()
         run_progress = board[Word.BARRIER]  # always 0 in real time, where only the lifetime matters
-        ended = board[Word.ENDED] == 1  # the other processes end as well, possibly before the loop's
-        self.replay.check(now_s, progress=board[Word.REPLAY_HEARTBEATS], run_progress=run_progress, may_end=ended)
+        has_loop_ended = board[Word.ENDED] == 1  # the other processes end as well, possibly before the loop's
+        self.replay.check(
+            now_s, progress=board[Word.REPLAY_HEARTBEATS], run_progress=run_progress, may_end=has_loop_ended
+        )
         learner = self.learner.child
         self.learner.check(
-            now_s, progress=0 if learner is None else learner.n_reports, run_progress=run_progress, may_end=ended
+            now_s,
+            progress=0 if learner is None else learner.n_reports,
+            run_progress=run_progress,
+            may_end=has_loop_ended,
         )
+        if self._images is not None and not has_loop_ended:
+            for index, camera in enumerate(self.cameras):
+                camera.check(now_s, progress=self._images.count(index), may_end=False)
+
+    def take_cameras(self) -> list[Child]:
+        """Return the running processes of the cameras, which are not watched from now on."""
+        if self._images is not None:
+            self._images.close()
+            self._images = None
+        children = [camera.child for camera in self.cameras if camera.child is not None]
+        for camera in self.cameras:
+            camera.child = None
+        return children
 
     def statistics(self) -> dict[str, object]:
         """Return the figures for ``summary.json``."""
-        restartable = (self.replay, self.learner)
+        restartable = (self.replay, self.learner, *self.cameras)
         return {
             "started_again": {p.name: max(0, p.n_starts - 1) for p in restartable},
             "hung": {p.name: p.n_hangs for p in restartable},

@@ -32,7 +32,7 @@ class Reports:
         """Callbacks for every report after it has been stored."""
         self.write = self._events.write
 
-    def note(self, report: Report) -> None:
+    def record(self, report: Report) -> None:
         """Store and forward one report."""
         self._events.poll()
         fault = report.values.get("fault")
@@ -59,14 +59,14 @@ class Reports:
 
     def warn(self, message: str) -> None:
         """Report a warning of the supervisor itself."""
-        self.note(Report(_SOURCE, "warning", message))
+        self.record(Report(_SOURCE, "warning", message))
 
     def latch(self, fault: FaultName, detail: str) -> None:
         """Report a fault found by the supervisor, with cause and hint."""
         entry = FAULTS[fault]
         values: dict[str, float | int | str | bool | None]
         values = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
-        self.note(Report(_SOURCE, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
+        self.record(Report(_SOURCE, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
 
     def end_reason(self, name: str, code: int) -> str:
         """Return the reason for the end of a process: its last error, or its exit code if it reported none."""

@@ -51,8 +51,8 @@ class Requests:
         """Whether a stop was requested more than once, which cuts short all waits that do not protect actuators."""
         self.source = ""
         """Source of the first request."""
-        handled = [s for s in _SIGNALS if signals and _may_interrupt(s)]
-        self._previous = {s: signal.signal(s, self._on_signal) for s in handled}
+        handled_signals = [s for s in _SIGNALS if signals and _may_interrupt(s)]
+        self._previous = {s: signal.signal(s, self._on_signal) for s in handled_signals}
 
     def restore(self) -> None:
         """Restore the signal handlers."""
@@ -91,10 +91,10 @@ class Requests:
     @property
     def stop_level(self) -> int:
         """Highest level requested, including other terminals."""
-        external = self._board.stop_outside if self._board is not None else 0
-        if external and not self.source:
+        external_level = self._board.stop_outside if self._board is not None else 0
+        if external_level and not self.source:
             self.source = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
-        return max(self.level, external)
+        return max(self.level, external_level)
 
     @property
     def reason(self) -> str:
@@ -140,7 +140,7 @@ class Keyboard:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._initial_attributes: list[int | list[bytes | int]] = []
-        self._at_eof = False
+        self._is_at_eof = False
 
     def __enter__(self) -> Keyboard:
         import termios  # here and below: a run without a keyboard needs none
@@ -170,7 +170,7 @@ class Keyboard:
     def is_listening(self) -> bool:
         """Whether keys can be read: the terminal exists, and this process is in its foreground."""
         try:
-            return not self._at_eof and os.tcgetpgrp(self._fd) == os.getpgrp()
+            return not self._is_at_eof and os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:
             return False
 
@@ -183,11 +183,11 @@ class Keyboard:
         if not self.is_listening or not select.select((self._fd,), (), (), 0)[0]:
             return ""
         try:
-            pressed = os.read(self._fd, 256)
+            data = os.read(self._fd, 256)
         except OSError:
-            pressed = b""
-        self._at_eof = not pressed  # readable but empty: the other end has closed
-        return pressed.decode("ascii", "ignore").lower()
+            data = b""
+        self._is_at_eof = not data  # readable but empty: the other end has closed
+        return data.decode("ascii", "ignore").lower()
 
 
 def open_keyboard() -> Keyboard | None:

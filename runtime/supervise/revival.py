@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import signal
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from math import ceil
 from typing import Final
 
@@ -25,14 +25,16 @@ class RestartHistory:
     def __init__(self) -> None:
         self._short_lifetimes = 0.0
 
-    def next_delay_s(self, lived_s: float, *, progressed: bool = False, killed: bool = False) -> float | None:
+    def next_delay_s(
+        self, lifetime_s: float, *, has_progressed: bool = False, was_killed: bool = False
+    ) -> float | None:
         """Return the delay of the restart in s: 0 the first time, then 1, 2, 4 ...; None: no restart.
 
-        ``progressed``: the run advanced beyond previous lifetimes, so that this is not a crash loop.
+        ``has_progressed``: the run advanced beyond previous lifetimes, so that this is not a crash loop.
         """
-        if lived_s >= MIN_LONG_LIFETIME_S or progressed:
+        if lifetime_s >= MIN_LONG_LIFETIME_S or has_progressed:
             self._short_lifetimes = 0.0
-        self._short_lifetimes += KILLED_WEIGHT if killed else 1.0
+        self._short_lifetimes += KILLED_WEIGHT if was_killed else 1.0
         if self._short_lifetimes > MAX_SHORT_LIFETIMES:
             return None
         return 0.0 if self._short_lifetimes <= 1.0 else 2.0 ** (ceil(self._short_lifetimes) - 2)
@@ -54,10 +56,19 @@ class RestartableProcess:
     """Starts a process, and restarts it when it ends or hangs."""
 
     def __init__(
-        self, name: str, launch: Callable[[], Child], hang_limit_s: float, warn: Callable[[str], object]
+        self,
+        name: str,
+        launch: Callable[[], Child],
+        hang_limit_s: float,
+        warn: Callable[[str], object],
+        *,
+        transient_codes: Collection[int] = (ExitCode.PREFLIGHT,),
     ) -> None:
+        """``transient_codes``: exit codes with a cause that may pass, such as missing resources or an unplugged
+        camera; the process is then started again every second."""
         self.name = name
         self._launch, self._hang_limit_s, self._warn = launch, hang_limit_s, warn
+        self._transient_codes = transient_codes
         self.child: Child | None = None
         self.n_starts = self.n_hangs = 0
         self._restarts = RestartHistory()
@@ -118,21 +129,23 @@ class RestartableProcess:
     def _handle_exit(self, child: Child, code: int, now_s: float, run_progress: int) -> None:
         child.close()
         self.child = None
-        lifetime_s, progressed = (
+        lifetime_s, has_progressed = (
             (self._productive_s if self._was_killed else now_s - child.started_s),
             run_progress > self._max_run_progress,
         )
         self._max_run_progress = max(self._max_run_progress, run_progress)
-        wait_s = self._restarts.next_delay_s(lifetime_s, progressed=progressed, killed=code == -signal.SIGKILL)
+        wait_s = self._restarts.next_delay_s(
+            lifetime_s, has_progressed=has_progressed, was_killed=code == -signal.SIGKILL
+        )
         if code == ExitCode.CONFIGURATION:
             wait_s = None
-        elif code == ExitCode.PREFLIGHT:  # the machine currently lacks resources
-            self._resource_failures += 1
+        elif code in self._transient_codes:
+            self._resource_failures = 1 if lifetime_s >= MIN_LONG_LIFETIME_S else self._resource_failures + 1
             wait_s = _RETRY_DELAY_S if self._resource_failures <= MAX_FAILED_STARTS else None
         else:
             self._resource_failures = 0
         if wait_s is None:
-            self._warn(f"{self.name} exited with code {code} and will not be restarted; the loop continues without it")
+            self._warn(f"{self.name} exited with code {code} and will not be restarted")
             return
         self._warn(f"{self.name} ended with code {code}; restarted" + (f" in {wait_s:g} s" if wait_s else ""))
         self._restart_due_s = now_s + wait_s
@@ -149,7 +162,7 @@ class RestartableProcess:
             self._start_failure_reported = True
             self._restart_due_s = now_s + _RETRY_DELAY_S if self._failed_starts <= MAX_FAILED_STARTS else None
             if self._restart_due_s is None:
-                self._warn(f"{self.name} could not be started {MAX_FAILED_STARTS} times; the loop continues without it")
+                self._warn(f"{self.name} could not be started {MAX_FAILED_STARTS} times and will not be restarted")
 
 
 _MIN_HANG_TIMEOUT_S: Final = 1.0
@@ -173,9 +186,9 @@ class ProgressTimer:
 
     def update(self, now_s: float, progress: Hashable) -> float:
         """Check at ``now_s``; return the seconds for which ``progress`` has not changed."""
-        elapsed = 0.0 if self._checked_s is None else min(now_s - self._checked_s, _MAX_CHECK_INTERVAL_S)
+        elapsed_s = 0.0 if self._checked_s is None else min(now_s - self._checked_s, _MAX_CHECK_INTERVAL_S)
         self._checked_s = now_s
-        self.seconds = self.seconds + elapsed if progress == self._progress else 0.0
+        self.seconds = self.seconds + elapsed_s if progress == self._progress else 0.0
         self._progress = progress
         return self.seconds
 
@@ -196,23 +209,23 @@ class Watchdog:
     def __init__(self, wall_period_s: float) -> None:
         self._hang_timeout_s = max(_MIN_HANG_TIMEOUT_S, _HANG_TIMEOUT_PERIODS * wall_period_s)
         self._progress_timer = ProgressTimer()
-        self._hangs = False
+        self._is_hung = False
 
     @property
     def is_hung(self) -> bool:
         """Whether the loop hangs: it was found hanging, and has not recovered."""
-        return self._hangs
+        return self._is_hung
 
-    def check(self, now_s: float, progress: int, *, ticking: bool) -> Verdict:
-        """Check the loop; ``progress``: its ticks if it is ``ticking``, otherwise its polls for requests."""
+    def check(self, now_s: float, progress: int, *, is_ticking: bool) -> Verdict:
+        """Check the loop; ``progress``: its ticks if it ``is_ticking``, otherwise its polls for requests."""
         stalled_s = self._progress_timer.update(now_s, progress)
-        hang_timeout_s = self._hang_timeout_s if ticking else _POLL_HANG_TIMEOUT_S
+        hang_timeout_s = self._hang_timeout_s if is_ticking else _POLL_HANG_TIMEOUT_S
         if stalled_s == 0.0:
-            was_hung, self._hangs = self._hangs, False
+            was_hung, self._is_hung = self._is_hung, False
             return Verdict.RECOVERED if was_hung else Verdict.OK
         if stalled_s >= hang_timeout_s + HANG_GRACE_S:
             return Verdict.EXPIRED
-        if stalled_s >= hang_timeout_s and not self._hangs:
-            self._hangs = True
+        if stalled_s >= hang_timeout_s and not self._is_hung:
+            self._is_hung = True
             return Verdict.HUNG
         return Verdict.OK

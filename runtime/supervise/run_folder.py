@@ -76,33 +76,35 @@ def write_run_folder(
     """Create the folder and its first files, before any motion; raises FileExistsError if it is occupied.
 
     ``facts``: further entries of ``meta.json``; ``files``: further initial files, by their path in the folder.
-    Returns a function that removes everything added to the folder since, for a run that does not start.
+    Returns a function that removes everything added to the folder after this call, in case the run does not start.
     """
     check_path(folder)
-    created = [f for f in (folder, *folder.parents) if not f.exists()]
-    if not created:
+    created_folders = [f for f in (folder, *folder.parents) if not f.exists()]
+    if not created_folders:
         check_folder(folder)
     if reason := occupied_reason(folder):
         raise FileExistsError(f"{folder} {reason}")
-    existing = {path.name for path in folder.iterdir()} if not created else set()
+    existing_names = {path.name for path in folder.iterdir()} if not created_folders else set()
 
     def undo() -> None:
         for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name in existing:
+            if path.name in existing_names:
                 continue
             _remove(path)
-        for parent in created:
+        for parent in created_folders:
             with contextlib.suppress(OSError):
                 parent.rmdir()
 
     try:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=folder not in created)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=folder not in created_folders)
         check_folder(folder)  # no other user can change it after creation
         _write_config(folder, config)
-        identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
-        identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
-        promise = {"promise": promise_fields(config.limits)}
-        _write_meta(folder, {**identity, **identified, **promise, **environment_facts(), **(facts or {})})
+        identified_entry = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
+        identity_entries = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
+        promise_entry = {"promise": promise_fields(config.limits)}
+        _write_meta(
+            folder, {**identity_entries, **identified_entry, **promise_entry, **environment_facts(), **(facts or {})}
+        )
         for name, data in (files or {}).items():
             (folder / name).parent.mkdir(exist_ok=True)
             replace_own_file(folder / name, data, durable=True)
@@ -144,7 +146,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> ReopenedFolder:
     """
     config = resumption.config
     previous = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY_FILE, CHECKSUMS)}
-    existing = {path.name for path in folder.iterdir()}
+    existing_names = {path.name for path in folder.iterdir()}
     sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
     tail = _partial_line_bytes(folder / "events.jsonl")
 
@@ -157,13 +159,13 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> ReopenedFolder:
                 if size is None:
                     (folder / name).unlink(missing_ok=True)
                     continue
-                whole = size - (len(tail) if name == "events.jsonl" else 0)
+                complete_bytes = size - (len(tail) if name == "events.jsonl" else 0)
                 with (folder / name).open("r+b") as file:
-                    file.truncate(whole)
-                    file.seek(whole)
+                    file.truncate(complete_bytes)
+                    file.seek(complete_bytes)
                     file.write(tail if name == "events.jsonl" else b"")
             for path in folder.iterdir():
-                if path.name not in existing:
+                if path.name not in existing_names:
                     _remove(path)
 
     meta: dict[str, object] = {}
@@ -171,27 +173,27 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> ReopenedFolder:
         meta = msgspec.json.decode(previous["meta.json"] or b"{}", type=dict[str, object])
     if resumption.run:
         meta = {**meta, "run": resumption.run}
-    earlier = meta.get(RESUMES_KEY)
-    listed = read_list(folder)
+    resumptions = meta.get(RESUMES_KEY)
+    file_list = read_list(folder)
     logs = {path.name for path in log_files(folder)}
-    damaged = {*listed.damaged, *resumption.damaged}
-    finished = {name: extent for name, extent in listed.files.items() if name in logs | damaged}
-    now = environment_facts()
-    resumed = {
-        "time": now["started"],
-        **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "executor", "command")},
+    damaged = {*file_list.damaged, *resumption.damaged}
+    finished_files = {name: extent for name, extent in file_list.files.items() if name in logs | damaged}
+    facts = environment_facts()
+    entry = {
+        "time": facts["started"],
+        **{k: facts[k] for k in ("git_revision", "git_dirty", "versions", "executor", "command")},
     }
     try:
-        write_list(folder, finished, damaged)  # a kill after this leaves no checksum of a changed file
+        write_list(folder, finished_files, damaged)  # a kill after this leaves no checksum of a changed file
         if load_resolved(folder / "config.yaml") != config:  # policies refer to the hash of its text
             _write_config(folder, config)
-        _write_meta(folder, {**meta, RESUMES_KEY: [*(earlier if isinstance(earlier, list) else []), resumed]})
+        _write_meta(folder, {**meta, RESUMES_KEY: [*(resumptions if isinstance(resumptions, list) else []), entry]})
         if tail:
             with (folder / "events.jsonl").open("r+b") as file:
                 file.truncate((sizes["events.jsonl"] or 0) - len(tail))
                 os.fsync(file.fileno())
         _log_resumption(folder, resumption)
-        write_list(folder, {**finished, **_measure_files(folder, _INITIAL_FILES)}, damaged)
+        write_list(folder, {**finished_files, **_measure_files(folder, _INITIAL_FILES)}, damaged)
     except OSError:
         undo()
         raise
@@ -201,8 +203,8 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> ReopenedFolder:
 def _log_resumption(folder: Path, resumption: Resumption) -> None:
     events = EventFile(folder / "events.jsonl")
     for change in resumption.changes:
-        previous, now = (msgspec.json.encode(value).decode() for value in (change.run, change.requested))
-        events.write("configuration_changed", setting=format_path(change.path), before=previous, now=now)
+        previous, current = (msgspec.json.encode(value).decode() for value in (change.run, change.requested))
+        events.write("configuration_changed", setting=format_path(change.path), before=previous, now=current)
     for name in resumption.damaged:
         events.write("file_damaged", file=name)
     events.close()
@@ -273,18 +275,18 @@ def complete_summary(
     """
     path = folder / SUMMARY_FILE
     summary: dict[str, object] = {}
-    whole: Completeness | None = None
+    completeness: Completeness | None = None
     with contextlib.suppress(OSError, msgspec.DecodeError):
         data = read_file(path, MAX_JSON_BYTES)
-        whole = msgspec.json.decode(data, type=_Summary).whole
+        completeness = msgspec.json.decode(data, type=_Summary).whole
         summary = msgspec.json.decode(data, type=dict[str, object])
-    if whole is None:
-        whole = assess()
-        summary["whole"] = msgspec.to_builtins(whole)
+    if completeness is None:
+        completeness = assess()
+        summary["whole"] = msgspec.to_builtins(completeness)
     summary = {**first_entries, **summary, **first_entries, **last_entries}
     with contextlib.suppress(OSError):  # full disk: keep the old content
         replace_own_file(path, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-    return whole
+    return completeness
 
 
 class _Summary(msgspec.Struct):
@@ -297,10 +299,10 @@ def environment_facts() -> dict[str, object]:
     for package in _PACKAGE_NAMES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    revision, dirty = _git()
+    revision, is_dirty = _git()
     return {
         "git_revision": revision,
-        "git_dirty": dirty,
+        "git_dirty": is_dirty,
         "versions": {"python": platform.python_version(), **versions},
         "executor": executor(),
         "board": _board(),
@@ -316,10 +318,10 @@ def find_executor(meta: Mapping[str, object], restarts_key: str) -> Executor | N
 
     ``restarts_key``: key of its list of later starts.
     """
-    later = meta.get(restarts_key)
-    starts = [meta, *(later if isinstance(later, list) else [])]
+    later_starts = meta.get(restarts_key)
+    starts = [meta, *(later_starts if isinstance(later_starts, list) else [])]
     executors = (read_executor(start.get("executor")) for start in starts if isinstance(start, Mapping))
-    return next((one for one in executors if one is not None), None)
+    return next((executor for executor in executors if executor is not None), None)
 
 
 def _board() -> str:
@@ -332,13 +334,13 @@ def _board() -> str:
 
 
 def _git() -> tuple[str | None, bool | None]:
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     try:
         revision, status = (
             subprocess.run(
                 # Without locks: killed at the timeout, git would leave index.lock in the user's repository.
                 ["git", "--no-optional-locks", *arguments],
-                cwd=here,
+                cwd=folder,
                 capture_output=True,
                 text=True,
                 timeout=5,

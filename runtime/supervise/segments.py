@@ -13,6 +13,8 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.exchange import SEGMENT_NAME, exchange_bytes, exchange_schema, make_fifos
 from onrig.runtime.shm.frame_log import FRAME_LOG_SCHEMA, frame_log_bytes
+from onrig.runtime.shm.images import SEGMENT_NAME as IMAGES
+from onrig.runtime.shm.images import images_bytes, images_schema
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA
 from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment
@@ -53,6 +55,8 @@ def _plan(config: RunConfig) -> list[_SegmentPlan]:
         _SegmentPlan("frames", frame_log_bytes(config.rate_hz), FRAME_LOG_SCHEMA),
         _SegmentPlan("board", BOARD_BYTES, BOARD_SCHEMA),
     ]
+    if cameras := config.cameras:
+        plan.insert(0, _SegmentPlan(IMAGES, images_bytes(cameras), images_schema(cameras)))
     if config.actor is not UNSET:
         plan.insert(0, _SegmentPlan(SEGMENT_NAME, exchange_bytes(layout), exchange_schema(layout)))
     return plan
@@ -70,12 +74,12 @@ def create_segments(shm: Path, config: RunConfig) -> Board:
     """
     if config.actor is not UNSET:
         make_fifos(shm)
-    created: Segment | None = None
+    segment: Segment | None = None
     for name, body_bytes, schema in _plan(config):
-        if created is not None:
-            created.close()
-        created = Segment.create(shm / name, body_bytes, schema)
-    assert created is not None
-    board = Board(created)
+        if segment is not None:
+            segment.close()
+        segment = Segment.create(shm / name, body_bytes, schema)
+    assert segment is not None
+    board = Board(segment)
     board[Word.SESSION_ID] = random.SystemRandom().getrandbits(_SESSION_BITS)
     return board

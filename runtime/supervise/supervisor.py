@@ -39,7 +39,7 @@ _FADE_PERIODS: Final = 4
 _REPORT_GRACE_S: Final = 1.0
 """Time from SIGTERM to SIGKILL for a loop past its grace period: it disarms immediately if it still can."""
 _TICKING_STATES: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
-_CONTROL_GRACE_S, _LEARNER_GRACE_S, _DEVICE_GRACE_S = 5.0, 10.0, 5.0
+_CONTROL_GRACE_S, _LEARNER_GRACE_S, _CAMERA_GRACE_S, _DEVICE_GRACE_S = 5.0, 10.0, 2.0, 5.0
 """Grace periods of the processes; unlimited for the replay process while it makes progress."""
 
 
@@ -70,10 +70,10 @@ class Supervisor:
         self._notifier = Notifier.from_environment(os.environ, os.getpid())
         self._reports = Reports(run_folder / "events.jsonl", on_report)
         self._post_mortem = PostMortem(config, run_folder, self._reports.write)
-        self._reports.listeners.append(self._post_mortem.note)
+        self._reports.listeners.append(self._post_mortem.record)
         self._shm: Path | None = None
         self._process_group: ProcessGroup | None = None
-        self.started = False
+        self.has_started = False
         """Whether the loop has started; until then the device is disarmed and nothing is recorded."""
         self.completeness: Completeness | None = None
         """Completeness of the run's data, after its end."""
@@ -87,10 +87,10 @@ class Supervisor:
         self._requests = Requests(signals=self._signals)
         try:
             code, reason = self._run()
-            if self.started:
+            if self.has_started:
                 code = self._complete_summary(code, reason)
             self._reports.close(code, reason)
-            if self.started:
+            if self.has_started:
                 seal_run_folder(self._folder)
         finally:
             self._requests.restore()  # only now, because an interrupt would cut the account short
@@ -104,9 +104,9 @@ class Supervisor:
         except InsufficientResources as error:
             return ExitCode.PREFLIGHT, str(error)
         finally:
-            alive = [] if self._process_group is None else list(self._process_group.running)
-            for child in reversed(alive):  # control first
-                child.end(_IMMEDIATE_STOP_GRACE_S if child.name == CONTROL and self.started else 0.0)
+            running_processes = [] if self._process_group is None else list(self._process_group.running)
+            for child in reversed(running_processes):  # control first
+                child.end(_IMMEDIATE_STOP_GRACE_S if child.name == CONTROL and self.has_started else 0.0)
                 child.close()
             self._post_mortem.close()
             if self._shm is not None:
@@ -120,9 +120,9 @@ class Supervisor:
             self._board = create_segments(self._shm, self._config)
             announce(self._shm, self._folder)
         except OSError as error:
-            where, need_mb = error.filename or "/dev/shm", shared_bytes(self._config) / 1e6
+            location, need_mb = error.filename or "/dev/shm", shared_bytes(self._config) / 1e6
             raise InsufficientResources(
-                f"{where}: {error.strerror}; a run of this rig needs {need_mb:.0f} MB of shared memory and a few "
+                f"{location}: {error.strerror}; a run of this rig needs {need_mb:.0f} MB of shared memory and a few "
                 "descriptors (see `df /dev/shm`, `ulimit -n`)"
             ) from None
         self._process_group = ProcessGroup(
@@ -158,11 +158,13 @@ class Supervisor:
             port, process_group = self._port, self.process_group
             if port is None:
                 port = str(self._await_ready(process_group.start_device()).values["path"])
+            for camera in process_group.start_cameras():
+                self._await_ready(camera)
             self._await_ready(process_group.start_restartable(process_group.replay))
             if self._config.local_learner:
                 process_group.start_restartable(process_group.learner)
             self._await_ready(process_group.start_control(port))
-            self.started = True
+            self.has_started = True
             self._notifier.ready(self._status())
         except StartFailed as failure:
             self._end()
@@ -174,7 +176,7 @@ class Supervisor:
         while True:
             code = child.poll()
             for report in child.reports():
-                self._reports.note(report)
+                self._reports.record(report)
                 if report.kind == "ready":
                     return report
             if code is not None:
@@ -209,20 +211,29 @@ class Supervisor:
             loss = self._fatal_loss()
             if loss is not None:
                 self._end()
-                return ExitCode.INTERNAL, loss
+                return loss
 
-    def _fatal_loss(self) -> str | None:
-        """Return why the run cannot continue without a process that will not be restarted; None if it can."""
+    def _fatal_loss(self) -> tuple[ExitCode, str] | None:
+        """Return exit code and reason if the run cannot continue without a process that will not be restarted."""
+        for camera in self.process_group.cameras:
+            if camera.is_abandoned:
+                reason = f"{camera.name} sends no images and will not be restarted: {self._last_error}"
+                self._reports.latch(FaultName.CAMERA_SILENT, reason)
+                return FAULTS[FaultName.CAMERA_SILENT].code, reason
         # In lockstep no barrier would open; in real time the loop needs the learner only for its first policy.
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
-        reason = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
+        reason = self._last_error
         if self.process_group.learner.is_abandoned and self._board[Word.ENDED] == 0:
             self._reports.latch(FaultName.LEARNER_GONE, reason)
-            return f"the learner exited and will not be restarted: {reason}"
+            return ExitCode.INTERNAL, f"the learner exited and will not be restarted: {reason}"
         if self.process_group.replay.is_abandoned:
-            return f"the replay process exited and will not be restarted: {reason}"
+            return ExitCode.INTERNAL, f"the replay process exited and will not be restarted: {reason}"
         return None
+
+    @property
+    def _last_error(self) -> str:
+        return self._reports.errors[-1] if self._reports.errors else "see stderr.log"
 
     def _notify_service(self) -> None:
         n_polls, is_hung = self._board[Word.POLLS], self._watchdog.is_hung
@@ -236,8 +247,10 @@ class Supervisor:
         """Return whether the loop must be ended; report when it hangs and when it recovers."""
         board = self._board
         # Virtual time has no deadlines and some states have no ticks, but the loop polls for requests in all of them.
-        ticking = not self._config.lockstep and board[Word.STATE] in _TICKING_STATES
-        verdict = self._watchdog.check(time.monotonic(), board[Word.TICK if ticking else Word.POLLS], ticking=ticking)
+        is_ticking = not self._config.lockstep and board[Word.STATE] in _TICKING_STATES
+        verdict = self._watchdog.check(
+            time.monotonic(), board[Word.TICK if is_ticking else Word.POLLS], is_ticking=is_ticking
+        )
         if verdict is Verdict.HUNG:
             self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease expires")
         elif verdict is Verdict.RECOVERED:
@@ -257,16 +270,16 @@ class Supervisor:
 
     def _listen(self, timeout_s: float) -> None:
         poll = select.poll()  # needs no descriptor
-        watched = [child.fileno() for child in self.process_group.running if child.poll() is None]
+        descriptors = [child.fileno() for child in self.process_group.running if child.poll() is None]
         if self._operator is not None and self._operator.is_listening:
-            watched.append(self._operator.fileno())
-        for fd in watched:
+            descriptors.append(self._operator.fileno())
+        for fd in descriptors:
             poll.register(fd, select.POLLIN)
         poll.poll(1000 * timeout_s)
         self._poll_operator()
         self._post_mortem.poll()
         for child in self.process_group.running:
-            self.process_group.note(child)
+            self.process_group.collect_reports(child)
 
     def _exit_result(self, code: int) -> tuple[int, str]:
         """Return the result of a run whose loop ended by itself."""
@@ -303,12 +316,13 @@ class Supervisor:
         # The loop, the other writer of this word, has ended by the time the replay process reads it.
         if control is not None:
             # A loop that never started has not armed anything, and may be waiting for a missing device.
-            self._finish(control, _CONTROL_GRACE_S if self.started else 0.0, send_sigterm=False)
+            self._finish(control, _CONTROL_GRACE_S if self.has_started else 0.0, send_sigterm=False)
         self._board[Word.ENDED] = 1
         self._finish_replay()
         learner, process_group.learner.child = process_group.learner.child, None
         device, process_group.device = process_group.device, None
-        for child, grace_s in ((learner, _LEARNER_GRACE_S), (device, _DEVICE_GRACE_S)):
+        cameras = [(camera, _CAMERA_GRACE_S) for camera in process_group.take_cameras()]
+        for child, grace_s in ((learner, _LEARNER_GRACE_S), *cameras, (device, _DEVICE_GRACE_S)):
             if child is not None:
                 self._finish(child, grace_s, send_sigterm=True)
 
@@ -318,13 +332,13 @@ class Supervisor:
         while not (replay.is_abandoned or replay.n_starts == 0):
             self._listen(0.02)
             self._notifier.extend_timeout(time.monotonic())
-            if self.started:
+            if self.has_started:
                 self.process_group.revive()
             child = replay.child
             if child is None and self._requests.has_repeated_request:
                 return
             if child is not None and (
-                child.poll() == ExitCode.OK or not self.started or self._requests.has_repeated_request
+                child.poll() == ExitCode.OK or not self.has_started or self._requests.has_repeated_request
             ):
                 replay.child = None
                 self._finish(
@@ -342,13 +356,13 @@ class Supervisor:
             )
         while not send_sigterm and child.poll() is None:
             self._poll_operator()
-            at_once = self._requests.stop_level > 1
+            is_immediate = self._requests.stop_level > 1
             if child.name != CONTROL and self._requests.has_repeated_request:
                 break
-            if time.monotonic() - start > (min_s if at_once else grace_s):
+            if time.monotonic() - start > (min_s if is_immediate else grace_s):
                 break
-            self.process_group.note(child)
+            self.process_group.collect_reports(child)
             time.sleep(0.01)
         child.end(grace_s if send_sigterm else _REPORT_GRACE_S if child.name == CONTROL else 0.0)
-        self.process_group.note(child)
+        self.process_group.collect_reports(child)
         child.close()

@@ -71,11 +71,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def every_motion(self) -> tuple[Motion, ...]:
         """All motions in their order."""
-        turned = () if self.turned_by is None else (Motion(self.turned_by, self.turn, self.about),)
-        slid, moved = (
+        rotations = () if self.turned_by is None else (Motion(self.turned_by, self.turn, self.about),)
+        slides, shifts = (
             tuple([Motion(name, shift=shift) for name, shift in by.items()]) for by in (self.slid_by, self.moved_by)
         )
-        return (*slid, *turned, *moved, *self.motions)
+        return (*slides, *rotations, *shifts, *self.motions)
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         signals = [*(o.name for o in config.rig.signals), *(a.name for a in config.rig.actuators)]
         n = len(config.rig.signals)
 
-        def place(name: str | None) -> tuple[str, int] | None:
+        def signal_location(name: str | None) -> tuple[str, int] | None:
             if name is None:
                 return None
             signal_of(config, name)
@@ -107,12 +107,14 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
             return ("observation", index) if index < n else ("applied", index - n)
 
         def data(shape: Shape) -> dict[str, object]:
-            found = msgspec.to_builtins(shape)
+            fields = msgspec.to_builtins(shape)
             for field in ("slid_by", "turned_by", "turn", "about", "moved_by"):
-                del found[field]
-            found |= {field: place(getattr(shape, field)) for field in ("grown_by", "lit_by", "value_of")}
-            motions = [{**msgspec.to_builtins(motion), "by": place(motion.by)} for motion in shape.every_motion]
-            return {**found, "motions": motions}
+                del fields[field]
+            fields |= {field: signal_location(getattr(shape, field)) for field in ("grown_by", "lit_by", "value_of")}
+            motions = [
+                {**msgspec.to_builtins(motion), "by": signal_location(motion.by)} for motion in shape.every_motion
+            ]
+            return {**fields, "motions": motions}
 
         shapes = [data(shape) for shape in scene.shapes]
         return {

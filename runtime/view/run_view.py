@@ -134,10 +134,10 @@ class RunView:
             return "it has no checkpoint"
         try:
             memory = Memory(self.config)
-            restored = restore(self.folder / "buffer", memory, identity_of(memory, self.config.seed))
+            checkpoint = restore(self.folder / "buffer", memory, identity_of(memory, self.config.seed))
         except (CheckpointError, OSError) as error:
             return f"the checkpoint cannot be read: {error}"
-        return memory if restored is not None and memory.storage.stored else "it has no checkpoint"
+        return memory if checkpoint is not None and memory.storage.stored else "it has no checkpoint"
 
 
 class RunFiles(NamedTuple):

@@ -28,7 +28,7 @@ _ROUTINE_KINDS: Final = (
     "policy_warning",
     "push_passed",
 )
-_RULE_SENTENCES: Final = {
+_RULE_TEXTS: Final = {
     "finite": "the policy's output was not a number; the fallback acted",
     "range": "the command was limited to its range",
     "rate": "the rate of the command was limited",
@@ -55,7 +55,7 @@ class Event(NamedTuple):
         return n_occurrences(self.fields)
 
 
-class Sentence(NamedTuple):
+class EventText(NamedTuple):
     """Sentence that describes an event."""
 
     what: str
@@ -75,9 +75,9 @@ def parse_event(line: bytes) -> Event | None:
     return Event(float(t), kind, fields) if isinstance(t, int | float) else None
 
 
-def sentence(event: Event) -> Sentence | None:
+def event_text(event: Event) -> EventText | None:
     """Return the sentence for an event; None for routine events."""
-    text = _sentence(event.kind, event.fields)
+    text = _event_text(event.kind, event.fields)
     return text and text._replace(text=printable(text.text))
 
 
@@ -91,7 +91,7 @@ def reason_of(event: Event) -> str:
     return _reason(event.fields)
 
 
-def _sentence(kind: str, fields: Fields) -> Sentence | None:
+def _event_text(kind: str, fields: Fields) -> EventText | None:
     if kind in _ROUTINE_KINDS:
         return None
     policy, source = fields.get("policy"), str(fields.get("source") or "")
@@ -103,54 +103,54 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
         case "transition":
             return _transition(fields)
         case "fault":
-            return Sentence("safety", "bad", message)
+            return EventText("safety", "bad", message)
         case "error":
-            return Sentence("run", "bad", text)
+            return EventText("run", "bad", text)
         case "warning":
-            return Sentence("run", "warn", text)
+            return EventText("run", "warn", text)
         case "event":
-            return Sentence("run", "note", text)
+            return EventText("run", "note", text)
         case "actuators":
-            return Sentence("safety", "note", f"actuators {message}")
+            return EventText("safety", "note", f"actuators {message}")
         case "promise_withdrawn":
-            share, claimed = (100 * float(str(fields.get(key) or 0)) for key in ("share", "claimed"))
+            fraction, claimed = (100 * float(str(fields.get(key) or 0)) for key in ("share", "claimed"))
             in_episodes = f"in {fields.get('episodes')} of the last {fields.get('of')} episodes"
             steps = f"more than {claimed:.2g} % of the steps {in_episodes}"
-            evidence = f"{steps} fit none of its plants, {share:.2g} % in the last"
-            return Sentence("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {evidence}")
+            evidence = f"{steps} fit none of its plants, {fraction:.2g} % in the last"
+            return EventText("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {evidence}")
         case "policy_refused":
             # A policy refused early has no number.
-            return Sentence(
+            return EventText(
                 "policy", "warn", f"{f'policy {policy}' if policy else 'a policy'} refused at {_reason(fields)}"
             )
         case "policy_rolled_back":
-            return Sentence("policy", "bad", f"policy {policy} rolled back: {_reason(fields)}")
+            return EventText("policy", "bad", f"policy {policy} rolled back: {_reason(fields)}")
         case "policy_probation_failed":
-            return Sentence("policy", "warn", f"policy {policy} failed its probation: {_reason(fields)}")
+            return EventText("policy", "warn", f"policy {policy} failed its probation: {_reason(fields)}")
         case "policy_not_filed" | "policy_not_reinstated":
-            return Sentence("policy", "warn", f"policy {policy}: {_reason(fields)}")
+            return EventText("policy", "warn", f"policy {policy}: {_reason(fields)}")
         case "mirror_differs":
             episode = fields.get("episode")
-            return Sentence("run", "bad", f"the learner's mirror differs from the memory after episode {episode}")
+            return EventText("run", "bad", f"the learner's mirror differs from the memory after episode {episode}")
         case "stop":
-            return Sentence("safety", "warn", f"stop, {fields.get('how')} (requested by {fields.get('by')})")
+            return EventText("safety", "warn", f"stop, {fields.get('how')} (requested by {fields.get('by')})")
         case "learner_attached" | "learner_resumed":
             change = "attached" if kind == "learner_attached" else "reconnected"
-            return Sentence("run", "note", f"learner {fields.get('learner', '')} {change}")
+            return EventText("run", "note", f"learner {fields.get('learner', '')} {change}")
         case "learner_turned_away":
-            return Sentence("run", "warn", f"a learner with an unknown key was rejected ({fields.get('key')})")
+            return EventText("run", "warn", f"a learner with an unknown key was rejected ({fields.get('key')})")
         case "connections_ended":
             description = f"{fields.get('connections')} connections from {fields.get('address')} were closed"
-            return Sentence("run", "warn", f"{description}: {fields.get('why')}")
+            return EventText("run", "warn", f"{description}: {fields.get('why')}")
         case "events_dropped":
-            return Sentence("run", "warn", f"events.jsonl is full; omitted so far: {fields.get('which')}")
+            return EventText("run", "warn", f"events.jsonl is full; omitted so far: {fields.get('which')}")
         case "memory_restored":
             inserted = fields.get("inserted")
-            return Sentence("run", "note", f"memory restored: {inserted} experiences written so far")
+            return EventText("run", "note", f"memory restored: {inserted} experiences written so far")
         case "ended":
-            return Sentence("run", "note" if fields.get("code") == 0 else "warn", f"ended: {message}")
+            return EventText("run", "note" if fields.get("code") == 0 else "warn", f"ended: {message}")
     level = "bad" if kind in _ERROR_KINDS or fields.get("fault") else "note"
-    return Sentence("run", level, f"{kind.replace('_', ' ')}: {format_fields(fields)}".removesuffix(": "))
+    return EventText("run", level, f"{kind.replace('_', ' ')}: {format_fields(fields)}".removesuffix(": "))
 
 
 def _reason(fields: Fields) -> str:
@@ -164,26 +164,26 @@ def format_fields(fields: Fields) -> str:
     return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT_FIELD and v is not None and v != "")
 
 
-def _tick(fields: Fields) -> Sentence:
+def _tick(fields: Fields) -> EventText:
     position = f"episode {fields.get('episode')}, tick {fields.get('tick')}"
     if fields.get("fault"):
-        return Sentence("safety", "bad", f"{position}: the device latched fault {fields.get('fault')}")
+        return EventText("safety", "bad", f"{position}: the device latched fault {fields.get('fault')}")
     missed = fields.get("missed")
     if missed:
         cause = _MISS_CAUSES.get(str(fields.get("cause")), "an unknown cause")
-        return Sentence("timing", "warn", f"{position}: {missed} missed because of {cause}")
-    return Sentence("safety", "warn", f"{position}: {_RULE_SENTENCES.get(str(fields.get('rule')), 'a rule acted')}")
+        return EventText("timing", "warn", f"{position}: {missed} missed because of {cause}")
+    return EventText("safety", "warn", f"{position}: {_RULE_TEXTS.get(str(fields.get('rule')), 'a rule acted')}")
 
 
-def _transition(fields: Fields) -> Sentence | None:
+def _transition(fields: Fields) -> EventText | None:
     state, fault = str(fields.get("state")), fields.get("fault")
     if fields.get("event") == "plugged_in":  # a warning has more detail
         return None
     if fault:
         message = "; ".join(str(part) for part in (fields.get("cause"), fields.get("hint")) if part)
-        return Sentence("safety", "bad", f"{state}: {message or fields.get('message') or fault}")
+        return EventText("safety", "bad", f"{state}: {message or fields.get('message') or fault}")
     if str(fields.get("before")) == "fault":
-        return Sentence("safety", "good", "re-armed")
+        return EventText("safety", "good", "re-armed")
     if state in _REPORTED_STATES:
-        return Sentence("safety", "note", f"{state}{': ' + str(fields.get('detail')) if fields.get('detail') else ''}")
+        return EventText("safety", "note", f"{state}{': ' + str(fields.get('detail')) if fields.get('detail') else ''}")
     return None

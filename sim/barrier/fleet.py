@@ -43,7 +43,7 @@ class SharedSetup(NamedTuple):
     period_s: float
     held_periods: int
     """Longest time for which a command remains in force after a loss of the host: the lease plus one period."""
-    safe: tuple[float, ...]
+    safe_command: tuple[float, ...]
     releases: bool
     bounds: tuple[StateBounds, ...]
     fallback_law: BatchedControlLaw
@@ -59,34 +59,39 @@ class SharedSetup(NamedTuple):
             StateBounds(names.index(name), 0.5 * (e.low + e.high), 0.5 * (e.high - e.low))
             for name, e in limits.envelope.items()
         ]
-        safe = tuple(a.safe for a in rig.actuators)
+        safe_command = tuple(a.safe for a in rig.actuators)
         period_s = config.period_us * 1e-6
-        law = batched_fallback(limits.fallback, rig, names, limits.setting(rig, period_s).ranges)
-        return cls(plant, period_s, rig.lease_periods + 1, safe, rig.releases, tuple(bounds), law)
+        law = batched_fallback(limits.fallback, rig, names, limits.context(rig, period_s).ranges)
+        return cls(plant, period_s, rig.lease_periods + 1, safe_command, rig.releases, tuple(bounds), law)
 
     def margin(self, state: Sequence[Array]) -> Array:
         """Smallest margin (l,) of states over all envelopes: 1 at the centre, 0 at the edge, negative outside."""
-        least: Any = 1.0
+        min_margin: Any = 1.0
         for state_index, centre, half_width in self.bounds:
-            least = np.minimum(least, 1.0 - np.abs(state[state_index] - centre) / half_width)
-        return np.asarray(np.where(np.isfinite(least), least, 2.0 * FLOOR))
+            min_margin = np.minimum(min_margin, 1.0 - np.abs(state[state_index] - centre) / half_width)
+        return np.asarray(np.where(np.isfinite(min_margin), min_margin, 2.0 * FLOOR))
 
 
 def batched_fallback(fallback: Fallback, rig: Rig, names: Sequence[str], ranges: Ranges) -> BatchedControlLaw:
     """``compile_fallback`` for many observations at once, in the order of ``names``; commands within ``ranges``."""
-    safe = np.array([a.safe for a in rig.actuators])
+    safe_command = np.array([a.safe for a in rig.actuators])
     if not isinstance(fallback, Damp):
-        return lambda seen: np.repeat(safe[:, None], seen.shape[1], axis=1)
-    braked_index = [a.name for a in rig.actuators].index(fallback.actuator)
-    observed_at, brake = names.index(fallback.observation), Brake(rig.actuators[braked_index])
-    up, down = brake.command(1.0) - safe[braked_index], safe[braked_index] - brake.command(-1.0)
+        return lambda observations: np.repeat(safe_command[:, None], observations.shape[1], axis=1)
+    actuator_index = [a.name for a in rig.actuators].index(fallback.actuator)
+    observation_index, brake = names.index(fallback.observation), Brake(rig.actuators[actuator_index])
+    upper_range, lower_range = (
+        brake.command(1.0) - safe_command[actuator_index],
+        safe_command[actuator_index] - brake.command(-1.0),
+    )
     low, high = ranges[fallback.actuator]
 
-    def damp(seen: Array) -> Array:
-        share = np.clip(-seen[observed_at] / fallback.full_at, -1.0, 1.0)
-        command = np.repeat(safe[:, None], seen.shape[1], axis=1)
-        command[braked_index] = np.clip(
-            command[braked_index] + np.where(share > 0.0, up * share, down * share), low, high
+    def damp(observations: Array) -> Array:
+        fraction = np.clip(-observations[observation_index] / fallback.full_at, -1.0, 1.0)
+        command = np.repeat(safe_command[:, None], observations.shape[1], axis=1)
+        command[actuator_index] = np.clip(
+            command[actuator_index] + np.where(fraction > 0.0, upper_range * fraction, lower_range * fraction),
+            low,
+            high,
         )
         return command
 
@@ -107,9 +112,9 @@ class Fleet:
         """Return the observations (n, l) of states, with the sensors' errors."""
         return np.stack(state) + self._draw.bias
 
-    def states_of(self, seen: Array) -> State:
+    def states_of(self, observations: Array) -> State:
         """Return the states with these observations (n, l): the sensors' errors subtracted."""
-        return tuple(seen - self._draw.bias)
+        return tuple(observations - self._draw.bias)
 
     def hold(
         self, state: State, command: Array, periods: int, *, previous_command: Array | None = None
@@ -119,7 +124,7 @@ class Fleet:
         ``previous_command`` (m, l) acts until the delay of the first period has passed.
         """
         setup, plant = self._setup, self._plant
-        least = setup.margin(state)
+        min_margin = setup.margin(state)
         for k in range(periods):
             remaining_s: Any = setup.period_s
             if k == 0 and previous_command is not None:
@@ -127,45 +132,45 @@ class Fleet:
                 remaining_s = setup.period_s - self._draw.late_s
             for _ in range(SUBSTEPS):
                 state = advance(plant, state, tuple(command), remaining_s / SUBSTEPS, 1)
-                least = np.minimum(least, setup.margin(state))
+                min_margin = np.minimum(min_margin, setup.margin(state))
             state = plant.constrain(BATCHED, state)
-        return state, least
+        return state, min_margin
 
     def hold_after_delay(self, state: State, command: Array, periods: int = 1) -> tuple[State, Array]:
         """Like ``hold``, with the drawn previous command acting during the delay."""
-        return self.hold(state, command, periods, previous_command=self._draw.held)
+        return self.hold(state, command, periods, previous_command=self._draw.initial_command)
 
-    def outlast(self, state: State, command: Array) -> tuple[State, Array]:
+    def hold_during_delay(self, state: State, command: Array) -> tuple[State, Array]:
         """Return the states after the plants' delay, during which ``command`` still acts, and the least margin (l,)."""
-        setup, least = self._setup, self._setup.margin(state)
+        setup, min_margin = self._setup, self._setup.margin(state)
         for _ in range(SUBSTEPS):
             state = advance(self._plant, state, tuple(command), self._draw.plant_delay_s / SUBSTEPS, 1)
-            least = np.minimum(least, setup.margin(state))
-        return self._plant.constrain(BATCHED, state), least
+            min_margin = np.minimum(min_margin, setup.margin(state))
+        return self._plant.constrain(BATCHED, state), min_margin
 
     def coast_margin(self, state: State, periods: int) -> Array:
         """Smallest margin (l,) under the device's safe output."""
         setup, n = self._setup, len(state[0])
-        least, active_lanes, fleet = setup.margin(state), np.arange(n), self
-        safe = np.repeat(np.array(setup.safe)[:, None], n, axis=1)
+        min_margin, active_lanes, fleet = setup.margin(state), np.arange(n), self
+        safe_command = np.repeat(np.array(setup.safe_command)[:, None], n, axis=1)
         plant = self._plant.released() if setup.releases else self._plant
         for _ in range(periods):
             for _ in range(SUBSTEPS):
-                state = advance(plant, state, tuple(safe), setup.period_s / SUBSTEPS, 1)
-                least[active_lanes] = np.minimum(least[active_lanes], setup.margin(state))
+                state = advance(plant, state, tuple(safe_command), setup.period_s / SUBSTEPS, 1)
+                min_margin[active_lanes] = np.minimum(min_margin[active_lanes], setup.margin(state))
             state = plant.constrain(BATCHED, state)
-            is_active = least[active_lanes] > FLOOR
-            if is_active.mean() < _MIN_ACTIVE_SHARE:
-                active_lanes, state, safe = (
+            is_active = min_margin[active_lanes] > FLOOR
+            if is_active.mean() < _MIN_ACTIVE_FRACTION:
+                active_lanes, state, safe_command = (
                     active_lanes[is_active],
                     tuple(x[is_active] for x in state),
-                    safe[:, is_active],
+                    safe_command[:, is_active],
                 )
                 fleet = fleet._select(np.flatnonzero(is_active))
                 plant = fleet._plant.released() if setup.releases else fleet._plant
                 if not len(active_lanes):
                     break
-        return np.maximum(least, FLOOR)
+        return np.maximum(min_margin, FLOOR)
 
     def fallback_margin(self, state: State, periods: int, host_loss: Callable[[Array, Array], Array]) -> Array:
         """Smallest margin (l,) under the fallback.
@@ -174,30 +179,37 @@ class Fleet:
         a command (m, l).
         """
         setup = self._setup
-        least, active_lanes, fleet, before = setup.margin(state), np.arange(len(state[0])), self, self._draw.held
+        min_margin, active_lanes, fleet, previous_command = (
+            setup.margin(state),
+            np.arange(len(state[0])),
+            self,
+            self._draw.initial_command,
+        )
         for k in range(periods):
-            seen = fleet.observe(state)
-            command = setup.fallback_law(seen)
-            lost = fleet._draw.lost[k % len(fleet._draw.lost)]
-            command = np.where(lost, before, command)
+            observations = fleet.observe(state)
+            command = setup.fallback_law(observations)
+            is_lost = fleet._draw.is_lost[k % len(fleet._draw.is_lost)]
+            command = np.where(is_lost, previous_command, command)
             if k % _HOST_LOSS_INTERVAL == 0:  # not after a lost frame: the lease counts from the last command
-                least[active_lanes] = np.minimum(least[active_lanes], np.where(lost, 1.0, host_loss(seen, command)))
-            state, margin = fleet.hold(state, command, 1, previous_command=before)
-            least[active_lanes], before = np.minimum(least[active_lanes], margin), command
-            is_active = least[active_lanes] > FLOOR
-            if is_active.mean() < _MIN_ACTIVE_SHARE:
-                active_lanes, state, before = (
+                min_margin[active_lanes] = np.minimum(
+                    min_margin[active_lanes], np.where(is_lost, 1.0, host_loss(observations, command))
+                )
+            state, margin = fleet.hold(state, command, 1, previous_command=previous_command)
+            min_margin[active_lanes], previous_command = np.minimum(min_margin[active_lanes], margin), command
+            is_active = min_margin[active_lanes] > FLOOR
+            if is_active.mean() < _MIN_ACTIVE_FRACTION:
+                active_lanes, state, previous_command = (
                     active_lanes[is_active],
                     tuple(x[is_active] for x in state),
-                    before[:, is_active],
+                    previous_command[:, is_active],
                 )
                 fleet = fleet._select(np.flatnonzero(is_active))
                 if not len(active_lanes):
                     break
-        return np.maximum(least, FLOOR)
+        return np.maximum(min_margin, FLOOR)
 
 
-_MIN_ACTIVE_SHARE: Final = 0.8
+_MIN_ACTIVE_FRACTION: Final = 0.8
 """Share of plants above FLOOR below which the others are removed from the arrays."""
 _HOST_LOSS_INTERVAL: Final = 2
 """Number of periods between simulated losses of the host."""

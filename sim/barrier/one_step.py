@@ -19,7 +19,7 @@ from onrig.runtime.safety.sampled import SampledBox
 from onrig.sim.barrier.plants import nominal_plant, observation_indices
 from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
-from onrig.sim.plants.registry import simulated
+from onrig.sim.plants.registry import plant_type_for
 
 _MAX_CORNERS: Final = 64
 """Maximum number of corners of the uncertainty; with more, this many are drawn."""
@@ -36,15 +36,15 @@ State = tuple[Array, ...]
 class Steps(NamedTuple):
     """l steps of a rig (SI)."""
 
-    seen: Array
+    observation: Array
     """Observations of the plant's states, (n, l)."""
-    before: Array
+    previous_command: Array
     """Command in force at the sample, (m, l)."""
     command: Array
     """Command in force at the end of the period, (m, l)."""
     switch_s: Array
     """Time from the sample to the switch between the two commands, (l,)."""
-    following: Array
+    next_observation: Array
     """Observations of the next sample, (n, l)."""
 
 
@@ -59,8 +59,10 @@ class OneStepCheck:
         """Raises ValueError for a box without a plant to simulate, or a rig that does not observe its states."""
         rig, self._period_s = config.rig, config.period_us * 1e-6
         self._rig = rig
-        self._one_sided = not isinstance(box, SampledBox)
-        self._nominal = nominal_plant(config, box) if isinstance(box, SampledBox) else simulated(box).of_box(box, rig)
+        self._is_one_sided = not isinstance(box, SampledBox)
+        self._nominal = (
+            nominal_plant(config, box) if isinstance(box, SampledBox) else plant_type_for(box).of_box(box, rig)
+        )
         observed_names = [o.sensor or o.name for o in rig.observations]
         if any(name not in observed_names for name in self._nominal.state_names):
             raise ValueError("not every state of the plant is observed")
@@ -82,55 +84,59 @@ class OneStepCheck:
     def unexplained_steps(self, steps: Steps) -> NDArray[np.bool_]:
         """Return the mask (l,) of steps that no covered plant explains; steps at a wall count as explained."""
         with np.errstate(over="ignore", invalid="ignore"):
-            nominal = self._predict(self._nominal, tuple(steps.seen), steps, 0.0)
-            residual = np.abs(self._difference(nominal, steps.following))
-            unexplained = np.flatnonzero(
+            nominal = self._predict(self._nominal, tuple(steps.observation), steps, 0.0)
+            residual = np.abs(self._difference(nominal, steps.next_observation))
+            candidate_index = np.flatnonzero(
                 ~(residual <= _MAX_NOMINAL_RESIDUAL * self.errors[:, None]).all(axis=0)
             )  # steps that the nominal plant does not explain
-            found = np.zeros(len(steps.switch_s), bool)
-            if len(unexplained):
-                some = Steps(*(values[..., unexplained] for values in steps))
-                found[unexplained] = self._confirm_unexplained(some, nominal[:, unexplained])
-        return found
+            is_unexplained = np.zeros(len(steps.switch_s), bool)
+            if len(candidate_index):
+                candidate_steps = Steps(*(values[..., candidate_index] for values in steps))
+                is_unexplained[candidate_index] = self._confirm_unexplained(
+                    candidate_steps, nominal[:, candidate_index]
+                )
+        return is_unexplained
 
     def _confirm_unexplained(self, steps: Steps, nominal: Array) -> NDArray[np.bool_]:
-        state: State = tuple(steps.seen)
-        wide = self.errors[:, None] + self._sensor_effect(state, steps, nominal)
-        wide += np.abs(self._difference(self._predict(self._nominal, state, steps, self._late_s), nominal))
-        found = np.stack([self._predict(plant, state, steps, 0.0) for plant in self._plants])
+        state: State = tuple(steps.observation)
+        tolerance = self.errors[:, None] + self._sensor_effect(state, steps, nominal)
+        tolerance += np.abs(self._difference(self._predict(self._nominal, state, steps, self._late_s), nominal))
+        predictions = np.stack([self._predict(plant, state, steps, 0.0) for plant in self._plants])
         moves_freely_throughout: Any = np.ones(len(steps.switch_s), bool)
-        for at_sample in (state, tuple(nominal), tuple(steps.following)):
+        for at_sample in (state, tuple(nominal), tuple(steps.next_observation)):
             moves_freely_throughout = moves_freely_throughout & self._nominal.moves_freely(at_sample)
-        if self._one_sided:
+        if self._is_one_sided:
             at = self._velocity
-            speeds = np.abs(found[:, at])
-            fastest = speeds.max(axis=0) + wide[at] + _INTERVAL_WIDENING * np.ptp(speeds, axis=0)
-            return np.asarray(moves_freely_throughout & ~(np.abs(steps.following[at]) <= fastest * (1.0 + 1e-9)))
-        residual = self._difference(found, steps.following[None])
+            speeds = np.abs(predictions[:, at])
+            max_speed = speeds.max(axis=0) + tolerance[at] + _INTERVAL_WIDENING * np.ptp(speeds, axis=0)
+            return np.asarray(
+                moves_freely_throughout & ~(np.abs(steps.next_observation[at]) <= max_speed * (1.0 + 1e-9))
+            )
+        residual = self._difference(predictions, steps.next_observation[None])
         low, high = residual.min(axis=0), residual.max(axis=0)
-        wide += _INTERVAL_WIDENING * (high - low) + 1e-9
-        return np.asarray(moves_freely_throughout & ~((low <= wide) & (high >= -wide)).all(axis=0))
+        tolerance += _INTERVAL_WIDENING * (high - low) + 1e-9
+        return np.asarray(moves_freely_throughout & ~((low <= tolerance) & (high >= -tolerance)).all(axis=0))
 
     def _sensor_effect(self, state: State, steps: Steps, nominal: Array) -> Array:
         """Upper bound (n, l) of the effect of errors in this sample on the prediction of the next one."""
         total: Any = 0.0
         for i, error in enumerate(self.errors):
-            perturbed = tuple(x + error if j == i else x for j, x in enumerate(state))
-            total = total + np.abs(self._difference(self._predict(self._nominal, perturbed, steps, 0.0), nominal))
+            perturbed_state = tuple(x + error if j == i else x for j, x in enumerate(state))
+            total = total + np.abs(self._difference(self._predict(self._nominal, perturbed_state, steps, 0.0), nominal))
         return np.asarray(total)
 
     def _predict(self, plant: Plant, state: State, steps: Steps, later_s: float) -> Array:
         first_s = np.minimum(steps.switch_s + later_s, self._period_s)
         if first_s.any():
-            state = advance(plant, state, tuple(steps.before), first_s, _SUBSTEPS)
+            state = advance(plant, state, tuple(steps.previous_command), first_s, _SUBSTEPS)
         state = advance(plant, state, tuple(steps.command), self._period_s - first_s, _SUBSTEPS)
         return np.stack(plant.constrain(BATCHED, state))
 
     def _difference(self, a: Array, b: Array) -> Array:
         """Difference of two states (..., n, l), angles within half a turn."""
         difference = a - b
-        wrapped = (difference + pi) % (2.0 * pi) - pi
-        return np.where(self._is_angle[:, None], wrapped, difference)
+        wrapped_difference = (difference + pi) % (2.0 * pi) - pi
+        return np.where(self._is_angle[:, None], wrapped_difference, difference)
 
 
 def _corner_plants(box: PlantBox, nominal: Plant) -> Iterator[Plant]:
@@ -139,15 +145,15 @@ def _corner_plants(box: PlantBox, nominal: Plant) -> Iterator[Plant]:
     if isinstance(box, SampledBox):
         yield from (nominal.varied(values) for values in _corner_values(box.uncertainty))
         return
-    lumped = {name: _interval_around(value, box.spread) for name, value in box.nominal.items()}
-    others = {
+    lumped_intervals = {name: _interval_around(value, box.spread) for name, value in box.nominal.items()}
+    separate_intervals = {
         name: _interval_around(value, spread) for name, (value, spread) in separate_parameters(box).items() if spread
     }
     if band := dead_band_of(box):
-        others["dead_band"] = (0.0, band)
-    for values in _corner_values({**lumped, **others}):
-        plant = nominal.varied({name: values[name] for name in others})
-        yield plant.with_lumped({name: values[name] for name in lumped})
+        separate_intervals["dead_band"] = (0.0, band)
+    for values in _corner_values({**lumped_intervals, **separate_intervals}):
+        plant = nominal.varied({name: values[name] for name in separate_intervals})
+        yield plant.with_lumped({name: values[name] for name in lumped_intervals})
 
 
 def _interval_around(value: float, spread: float) -> tuple[float, float]:
@@ -159,27 +165,27 @@ def _corner_values(intervals: Mapping[str, tuple[float, float]]) -> Iterator[dic
     if 2 ** len(ends) <= _MAX_CORNERS:
         yield from (dict(zip(names, corner, strict=True)) for corner in itertools.product(*ends))
         return
-    picks = np.random.default_rng(0).integers(2, size=(_MAX_CORNERS, len(ends)))
-    yield from ({name: ends[i][pick[i]] for i, name in enumerate(names)} for pick in picks.tolist())
+    end_indices = np.random.default_rng(0).integers(2, size=(_MAX_CORNERS, len(ends)))
+    yield from ({name: ends[i][indices[i]] for i, name in enumerate(names)} for indices in end_indices.tolist())
 
 
 def consecutive_steps(records: NDArray[np.void], rig: Rig, order: tuple[int, ...]) -> Steps | None:
     """Return the steps between an episode's consecutive records; None if none follow each other without a gap."""
-    first, second = records[:-1], records[1:]
-    consecutive = (
-        (first["flags"] & (Flag.INVALID | Flag.NO_ACTION) == 0)
-        & (second["tick"] == first["tick"] + 1)
-        & (second["frame"] == first["frame"] + 1)
+    records, next_records = records[:-1], records[1:]
+    is_consecutive = (
+        (records["flags"] & (Flag.INVALID | Flag.NO_ACTION) == 0)
+        & (next_records["tick"] == records["tick"] + 1)
+        & (next_records["frame"] == records["frame"] + 1)
     )
-    first, second = first[consecutive], second[consecutive]
-    if not len(first):
+    records, next_records = records[is_consecutive], next_records[is_consecutive]
+    if not len(records):
         return None
     counts = np.array([a.resolution for a in rig.actuators])[:, None]
-    chosen = list(order)
+    state_indices = list(order)
     return Steps(
-        first["observation"].astype(np.float64).T[chosen],
-        counts * first["u_start"].astype(np.float64).T,
-        counts * first["u_end"].astype(np.float64).T,
-        first["tau_us"].astype(np.float64) * 1e-6,
-        second["observation"].astype(np.float64).T[chosen],
+        records["observation"].astype(np.float64).T[state_indices],
+        counts * records["u_start"].astype(np.float64).T,
+        counts * records["u_end"].astype(np.float64).T,
+        records["tau_us"].astype(np.float64) * 1e-6,
+        next_records["observation"].astype(np.float64).T[state_indices],
     )

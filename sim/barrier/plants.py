@@ -44,16 +44,18 @@ class Draw(NamedTuple):
     """Delay from a sample to the effect of its command, (k,)."""
     plant_delay_s: Array
     """Part of ``late_s`` that passes after the device's output, (k,)."""
-    held: Array
+    initial_command: Array
     """Command in force before the first command of the simulation, (m, k)."""
-    lost: NDArray[np.bool_]
+    is_lost: NDArray[np.bool_]
     """Whether the frame of a period is lost, (p, k), repeated after p periods; never as many in a row as a lease."""
 
     def select(self, lanes: NDArray[np.integer[Any]]) -> Draw:
         """Select or repeat plants by their indices."""
-        chosen = {name: values[lanes] for name, values in self.parameters.items()}
+        chosen_parameters = {name: values[lanes] for name, values in self.parameters.items()}
         delays = self.late_s[lanes], self.plant_delay_s[lanes]
-        return Draw(chosen, self.bias[:, lanes], *delays, self.held[:, lanes], self.lost[:, lanes])
+        return Draw(
+            chosen_parameters, self.bias[:, lanes], *delays, self.initial_command[:, lanes], self.is_lost[:, lanes]
+        )
 
 
 def sampled_box(config: RunConfig) -> SampledBox | None:
@@ -64,21 +66,21 @@ def sampled_box(config: RunConfig) -> SampledBox | None:
 
 def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
     """Return the plant at the centre of the uncertainty: the box's or else the twin's; raises ValueError without."""
-    described: Any = box.plant
+    description: Any = box.plant
     if box.plant is msgspec.UNSET:
         if config.device.twin is None:
             raise ValueError("a device on a port needs the plant that the table is computed for (plant)")
-        described = config.device.twin["plant"]
-    if not isinstance(described, Plant):
-        described = _build_plant(described)
-    plant: Plant = described
+        description = config.device.twin["plant"]
+    if not isinstance(description, Plant):
+        description = _build_plant(description)
+    plant: Plant = description
     return plant
 
 
-def _build_plant(described: Any) -> Any:
+def _build_plant(description: Any) -> Any:
     from onrig.runtime.config.registered import build_registered
 
-    return build_registered(PLANTS, msgspec.to_builtins(described))
+    return build_registered(PLANTS, msgspec.to_builtins(description))
 
 
 def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
@@ -88,11 +90,11 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
     except ValueError as error:
         yield "plant", str(error)
         return
-    seen = {o.sensor or o.name for o in config.rig.observations}
+    observed_names = {o.sensor or o.name for o in config.rig.observations}
     for name in plant.state_names:
-        if name not in seen:
+        if name not in observed_names:
             yield "plant", f"no observation shows the plant's state '{name}', which the table needs"
-    if len(seen) > len(plant.state_names):
+    if len(observed_names) > len(plant.state_names):
         yield "plant", "an observation is not a state of the plant"
     if len(config.rig.actuators) != plant.n_actions:
         yield "plant", f"the plant takes {plant.n_actions} actions, the rig has {len(config.rig.actuators)} actuators"
@@ -107,8 +109,8 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
             for end in ends:
                 plant.varied({name: end})
         except KeyError:
-            known = ", ".join(sorted({p.name for p in plant.parameters()}))
-            yield "uncertainty", f"the plant has no parameter '{name}' (known: {known})"
+            known_names = ", ".join(sorted({p.name for p in plant.parameters()}))
+            yield "uncertainty", f"the plant has no parameter '{name}' (known: {known_names})"
         except ValueError as error:
             yield "uncertainty", str(error)
 
@@ -141,44 +143,48 @@ def observation_indices(rig: Rig, plant: Plant) -> tuple[int, ...]:
     return tuple(names.index(name) for name in plant.state_names)
 
 
-def draw_plants(config: RunConfig, box: SampledBox, k: int, rng: np.random.Generator, *, corners: bool) -> Draw:
-    """Draw k plants uniformly from the uncertainty; with ``corners``, up to k of them are corners, which come first.
+def draw_plants(
+    config: RunConfig, box: SampledBox, k: int, rng: np.random.Generator, *, includes_corners: bool
+) -> Draw:
+    """Draw k plants uniformly from the uncertainty; with ``includes_corners``, the first ones, up to k, are corners.
 
     Errors and delays are uniform within their bounds; those of the corners are at a bound.
     """
     plant, rig = nominal_plant(config, box), config.rig
     ends = [*box.uncertainty.values()]
     points = rng.uniform(-1.0, 1.0, (len(ends), k))
-    at_corner = np.zeros(k, bool)
-    if corners and ends:
+    is_corner = np.zeros(k, bool)
+    if includes_corners and ends:
         all_corners = np.array([*itertools.islice(itertools.product((-1.0, 1.0), repeat=len(ends)), k)]).T
         points[:, : all_corners.shape[1]] = all_corners
-        at_corner[: all_corners.shape[1]] = True
+        is_corner[: all_corners.shape[1]] = True
     parameters = {
         name: 0.5 * (low + high) + 0.5 * (high - low) * point
         for (name, (low, high)), point in zip(box.uncertainty.items(), points, strict=True)
     }
     bounds = np.array([error_bound(box, rig, rig.observations[at].name) for at in observation_indices(rig, plant)])
-    shares = rng.uniform(-1.0, 1.0, (len(bounds), k))
-    shares = np.where(at_corner, np.sign(shares), shares)
+    error_fractions = rng.uniform(-1.0, 1.0, (len(bounds), k))
+    error_fractions = np.where(is_corner, np.sign(error_fractions), error_fractions)
     max_plant_delay_s = plant_delay_s_of(box)
-    late_s = (box.late_us * 1e-6 - max_plant_delay_s) * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
-    ranges = config.limits.setting(rig, config.period_us * 1e-6).ranges
-    held = np.stack([rng.choice(ranges[a.name], k) for a in rig.actuators])
-    lost = _draw_losses(k, rig.lease_periods, rng)
+    late_s = (box.late_us * 1e-6 - max_plant_delay_s) * np.where(is_corner, 1.0, rng.uniform(0.0, 1.0, k))
+    ranges = config.limits.context(rig, config.period_us * 1e-6).ranges
+    initial_command = np.stack([rng.choice(ranges[a.name], k) for a in rig.actuators])
+    is_lost = _draw_losses(k, rig.lease_periods, rng)
     plant_delay_s = np.zeros(k)
     if max_plant_delay_s:
-        plant_delay_s = max_plant_delay_s * np.where(at_corner, 1.0, rng.uniform(0.0, 1.0, k))
-    return Draw(parameters, bounds[:, None] * shares, late_s + plant_delay_s, plant_delay_s, held, lost)
+        plant_delay_s = max_plant_delay_s * np.where(is_corner, 1.0, rng.uniform(0.0, 1.0, k))
+    return Draw(
+        parameters, bounds[:, None] * error_fractions, late_s + plant_delay_s, plant_delay_s, initial_command, is_lost
+    )
 
 
 def _draw_losses(k: int, lease: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Patterns of lost frames (p, k)."""
-    lost = rng.random((_PATTERN_PERIODS, k)) < rng.choice(_LOSS_PROBABILITIES, k)
+    is_lost = rng.random((_PATTERN_PERIODS, k)) < rng.choice(_LOSS_PROBABILITIES, k)
     for i in range(_PATTERN_PERIODS):
-        lost[i] &= ~lost[max(0, i - lease + 1) : i].all(axis=0) if i >= lease - 1 else True
-    lost[0] = False
-    return np.asarray(lost)
+        is_lost[i] &= ~is_lost[max(0, i - lease + 1) : i].all(axis=0) if i >= lease - 1 else True
+    is_lost[0] = False
+    return np.asarray(is_lost)
 
 
 def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
@@ -210,8 +216,8 @@ def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
     except ValueError as error:
         yield "table", str(error)
         return
-    expected = made_for(config, box)
-    changed_parts = [name for name in expected if header.made_for.get(name) != expected[name]]
+    expected_digests = made_for(config, box)
+    changed_parts = [name for name in expected_digests if header.made_for.get(name) != expected_digests[name]]
     if changed_parts:
         mismatch = f"'{box.table}' was computed for another {', '.join(changed_parts)}"
         yield "table", f"{mismatch}: compute it again with `onrig safety CONFIG --barrier`"

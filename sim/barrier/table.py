@@ -50,30 +50,32 @@ class Grid(NamedTuple):
 
     def at(self, points: Array) -> Array:
         """Return interpolated values (l,) at points (d, l); FLOOR outside the axes."""
-        base, inside, weights, strides = np.zeros(points.shape[1], np.int64), True, [], _strides(self.axes)
+        base, is_inside, weights, strides = np.zeros(points.shape[1], np.int64), True, [], _strides(self.axes)
         for axis, step, x in zip(self.axes, strides, points, strict=True):
             t = (x - axis.low) * ((axis.nodes - 1) / (axis.high - axis.low))
             if axis.wraps:
                 t = t % (axis.nodes - 1)
-            inside = inside & (t >= -1e-9) & (t <= axis.nodes - 1 + 1e-9)
+            is_inside = is_inside & (t >= -1e-9) & (t <= axis.nodes - 1 + 1e-9)
             i = np.clip(np.nan_to_num(t), 0, axis.nodes - 2).astype(np.int64)
             base += i * step
             weights.append(np.clip(t - i, 0.0, 1.0))
-        found = _interpolate(self.values, base, strides, weights)
-        return np.asarray(np.where(inside, found, FLOOR))
+        margins = _interpolate(self.values, base, strides, weights)
+        return np.asarray(np.where(is_inside, margins, FLOOR))
 
     def points(self, start: int, end: int) -> Array:
         """Coordinates (d, end - start) of the nodes with flat indices [start, end)."""
-        found = np.unravel_index(np.arange(start, end), [axis.nodes for axis in self.axes])
-        return np.asarray(np.stack([_nodes(axis)[i] for axis, i in zip(self.axes, found, strict=True)]))
+        margins = np.unravel_index(np.arange(start, end), [axis.nodes for axis in self.axes])
+        return np.asarray(np.stack([_nodes(axis)[i] for axis, i in zip(self.axes, margins, strict=True)]))
 
 
 def _interpolate(values: Values, base: NDArray[np.integer[Any]], strides: Sequence[int], weights: list[Array]) -> Array:
     if not strides:
         return np.asarray(values[base], np.float64)
     low = _interpolate(values, base, strides[1:], weights[1:])
-    found: Array = low + weights[0] * (_interpolate(values, base + strides[0], strides[1:], weights[1:]) - low)
-    return found
+    interpolated_values: Array = low + weights[0] * (
+        _interpolate(values, base + strides[0], strides[1:], weights[1:]) - low
+    )
+    return interpolated_values
 
 
 def _strides(axes: Sequence[Axis]) -> list[int]:
@@ -101,18 +103,18 @@ class Job(NamedTuple):
         k = len(self.draw.late_s)
         return Fleet(self.setup, self.draw.select(np.repeat(np.arange(k), points))), k
 
-    def host_loss(self, seen: Array, command: Array) -> Array:
+    def host_loss(self, observations: Array, command: Array) -> Array:
         """Smallest margin if the host is lost or the device stops after this command was sent."""
-        return Grid((*self.states, *self.commands), self.hold).at(np.concatenate([seen, command]))
+        return Grid((*self.states, *self.commands), self.hold).at(np.concatenate([observations, command]))
 
     # Stages; each returns the smallest margin over all plants at the nodes [start, end).
 
     def coast_stage(self, start: int, end: int) -> Array:
         """Margins under the safe output."""
-        seen = Grid(self.states, self.coast).points(start, end)
-        fleet, k = self.fleet(seen.shape[1])
+        observations = Grid(self.states, self.coast).points(start, end)
+        fleet, k = self.fleet(observations.shape[1])
         return _min_over_plants(
-            fleet.coast_margin(fleet.states_of(np.tile(seen, k)), COAST_HORIZON_FACTOR * self.periods), k
+            fleet.coast_margin(fleet.states_of(np.tile(observations, k)), COAST_HORIZON_FACTOR * self.periods), k
         )
 
     def hold_stage(self, start: int, end: int) -> Array:
@@ -120,38 +122,38 @@ class Job(NamedTuple):
         the lease and a period, and acts for the plant's delay; then the safe output."""
         return self._at_commands(start, end, self._margin_when_held)
 
-    def _margin_when_held(self, fleet: Fleet, seen: Array, command: Array) -> Array:
-        coast, state = Grid(self.states, self.coast), fleet.states_of(seen)
-        least = coast.at(seen)
+    def _margin_when_held(self, fleet: Fleet, observations: Array, command: Array) -> Array:
+        coast_table, state = Grid(self.states, self.coast), fleet.states_of(observations)
+        min_margin = coast_table.at(observations)
         for k in range(self.setup.held_periods):
-            state, now = fleet.hold(state, command, 1) if k else fleet.hold_after_delay(state, command)
-            least, fallen = np.minimum(least, now), state
+            state, margin = fleet.hold(state, command, 1) if k else fleet.hold_after_delay(state, command)
+            min_margin, next_state = np.minimum(min_margin, margin), state
             if self.draw.plant_delay_s.any():
-                fallen, now = fleet.outlast(state, command)
-                least = np.minimum(least, now)
-            least = np.minimum(least, coast.at(fleet.observe(fallen)))
-        return least
+                next_state, margin = fleet.hold_during_delay(state, command)
+                min_margin = np.minimum(min_margin, margin)
+            min_margin = np.minimum(min_margin, coast_table.at(fleet.observe(next_state)))
+        return min_margin
 
     def fallback_stage(self, start: int, end: int) -> Array:
         """Margins under the fallback, with a possible loss of the host."""
-        seen = Grid(self.states, self.coast).points(start, end)
-        fleet, k = self.fleet(seen.shape[1])
+        observations = Grid(self.states, self.coast).points(start, end)
+        fleet, k = self.fleet(observations.shape[1])
         return _min_over_plants(
-            fleet.fallback_margin(fleet.states_of(np.tile(seen, k)), self.periods, self.host_loss), k
+            fleet.fallback_margin(fleet.states_of(np.tile(observations, k)), self.periods, self.host_loss), k
         )
 
     def command_stage(self, start: int, end: int) -> Array:
         """Margins of a command that is held while frames are lost, followed by the fallback; the host may be lost."""
         return np.minimum(self._at_commands(start, end, self._margin_without_loss), self.hold[start:end])
 
-    def _margin_without_loss(self, fleet: Fleet, seen: Array, command: Array) -> Array:
-        state, least = fleet.hold_after_delay(fleet.states_of(seen), command)
-        for lost in range(self.setup.held_periods - 1):
-            if lost:
-                state, now = fleet.hold(state, command, 1)
-                least = np.minimum(least, now)
-            least = np.minimum(least, Grid(self.states, self.brake).at(fleet.observe(state)))
-        return least
+    def _margin_without_loss(self, fleet: Fleet, observations: Array, command: Array) -> Array:
+        state, min_margin = fleet.hold_after_delay(fleet.states_of(observations), command)
+        for n_lost in range(self.setup.held_periods - 1):
+            if n_lost:
+                state, margin = fleet.hold(state, command, 1)
+                min_margin = np.minimum(min_margin, margin)
+            min_margin = np.minimum(min_margin, Grid(self.states, self.brake).at(fleet.observe(state)))
+        return min_margin
 
     def _at_commands(self, start: int, end: int, margin: Callable[[Fleet, Array, Array], Array]) -> Array:
         points = Grid((*self.states, *self.commands), self.hold).points(start, end)
@@ -163,10 +165,10 @@ class Job(NamedTuple):
         """Margin (l,) at points (d, l) of states and commands; the fallback is simulated, not interpolated."""
         fleet, k = self.fleet(points.shape[1])
         points, n = np.tile(points, k), len(self.states)
-        state, least = fleet.hold_after_delay(fleet.states_of(points[:n]), points[n:])
-        least = np.minimum(least, self.host_loss(points[:n], points[n:]))
-        least = np.minimum(least, fleet.fallback_margin(state, self.periods, self.host_loss))
-        return _min_over_plants(least, k)
+        state, min_margin = fleet.hold_after_delay(fleet.states_of(points[:n]), points[n:])
+        min_margin = np.minimum(min_margin, self.host_loss(points[:n], points[n:]))
+        min_margin = np.minimum(min_margin, fleet.fallback_margin(state, self.periods, self.host_loss))
+        return _min_over_plants(min_margin, k)
 
 
 def _min_over_plants(margins: Array, plants: int) -> Array:
@@ -191,46 +193,48 @@ def choose_axes(
     rig, limits = config.rig, config.limits
     observations = [rig.observations[at] for at in observation_indices(rig, setup.plant)]
     rng, n = np.random.default_rng(0), len(observations)
-    first = [box.range.get(o.name, (o.low, o.high)) for o in observations]
+    start_ranges = [box.range.get(o.name, (o.low, o.high)) for o in observations]
     for i, o in enumerate(observations):
         envelope = limits.envelope.get(o.name)
         if rig.wraps(o.name):
-            first[i] = box.range.get(o.name, (-pi, pi))
+            start_ranges[i] = box.range.get(o.name, (-pi, pi))
         elif envelope is not None:
-            first[i] = (envelope.low, envelope.high)
-    reached = _reached_ranges(setup, draw, first, rng)
+            start_ranges[i] = (envelope.low, envelope.high)
+    reached_ranges = _reached_ranges(setup, draw, start_ranges, rng)
     states = []
     for i, o in enumerate(observations):
-        fixed = o.name in box.range or o.name in limits.envelope or rig.wraps(o.name)
-        low, high = first[i] if fixed else reached[i]
-        turn = rig.wraps(o.name) and (low, high) == (-pi, pi)
-        states.append(Axis(o.name, float(low), float(high), box.nodes.get(o.name, _STATE_NODES[n]), turn))
-    ranges = limits.setting(rig, config.period_us * 1e-6).ranges
+        is_fixed = o.name in box.range or o.name in limits.envelope or rig.wraps(o.name)
+        low, high = start_ranges[i] if is_fixed else reached_ranges[i]
+        is_full_turn = rig.wraps(o.name) and (low, high) == (-pi, pi)
+        states.append(Axis(o.name, float(low), float(high), box.nodes.get(o.name, _STATE_NODES[n]), is_full_turn))
+    ranges = limits.context(rig, config.period_us * 1e-6).ranges
     commands = [Axis(a.name, *ranges[a.name], box.nodes.get(a.name, _COMMAND_NODES)) for a in rig.actuators]
     return tuple(states), tuple(commands)
 
 
 def _reached_ranges(
-    setup: SharedSetup, draw: Draw, first: list[tuple[float, float]], rng: np.random.Generator
+    setup: SharedSetup, draw: Draw, start_ranges: list[tuple[float, float]], rng: np.random.Generator
 ) -> list[tuple[float, float]]:
-    """Ranges of the states reached from random starts within ``first``, under fallback and safe output in turn."""
-    lows, highs = np.array(first).T
+    """Ranges of states reached from random starts within ``start_ranges``, under fallback and safe output in turn."""
+    lows, highs = np.array(start_ranges).T
     lanes = rng.integers(len(draw.late_s), size=_REACH_SAMPLES)
     fleet = Fleet(setup, draw.select(lanes))
-    state = tuple(rng.uniform(lows[:, None], highs[:, None], (len(first), _REACH_SAMPLES)))
-    middle, half = 0.5 * (lows + highs), 0.5 * (highs - lows)
-    found = half.copy()
+    state = tuple(rng.uniform(lows[:, None], highs[:, None], (len(start_ranges), _REACH_SAMPLES)))
+    centres, half_widths = 0.5 * (lows + highs), 0.5 * (highs - lows)
+    reached_half_widths = half_widths.copy()
     for k in range(round(1.0 / setup.period_s)):
         command = setup.fallback_law(fleet.observe(state))
-        idle = np.repeat(np.array(setup.safe)[:, None], _REACH_SAMPLES, axis=1)
-        state, least = fleet.hold(state, command if k % 2 else idle, 1)
-        inside = least > FLOOR
-        if not inside.any():
+        safe_command = np.repeat(np.array(setup.safe_command)[:, None], _REACH_SAMPLES, axis=1)
+        state, min_margin = fleet.hold(state, command if k % 2 else safe_command, 1)
+        is_inside = min_margin > FLOOR
+        if not is_inside.any():
             break
-        far = [np.abs(x[inside] - m).max() for x, m in zip(state, middle, strict=True)]
-        found = np.maximum(found, np.nan_to_num(far, nan=0.0))
-    wide = np.where(found > half, _RANGE_WIDENING * found, half)
-    return [*zip((middle - wide).tolist(), (middle + wide).tolist(), strict=True)]
+        distances = [np.abs(x[is_inside] - m).max() for x, m in zip(state, centres, strict=True)]
+        reached_half_widths = np.maximum(reached_half_widths, np.nan_to_num(distances, nan=0.0))
+    widened_half_widths = np.where(
+        reached_half_widths > half_widths, _RANGE_WIDENING * reached_half_widths, half_widths
+    )
+    return [*zip((centres - widened_half_widths).tolist(), (centres + widened_half_widths).tolist(), strict=True)]
 
 
 def compute(
@@ -239,33 +243,35 @@ def compute(
     """Compute the table; ``progress`` receives the completed share.  Raises ValueError if no state is safe."""
     global _job
     rng, setup = np.random.default_rng((seed, 0)), SharedSetup.from_config(config, box)
-    draw = draw_plants(config, box, plants, rng, corners=True)
+    draw = draw_plants(config, box, plants, rng, includes_corners=True)
     states, commands = choose_axes(config, box, setup, draw)
-    none = np.zeros(0, np.float32)
-    job = Job(setup, draw, max(1, round(box.horizon_s / setup.period_s)), states, commands, none, none, none)
+    no_values = np.zeros(0, np.float32)
+    job = Job(
+        setup, draw, max(1, round(box.horizon_s / setup.period_s)), states, commands, no_values, no_values, no_values
+    )
     nodes = prod(axis.nodes for axis in states)
-    pairs = nodes * prod(axis.nodes for axis in commands)
-    levels, held = pairs / nodes, setup.held_periods / job.periods
+    n_pairs = nodes * prod(axis.nodes for axis in commands)
+    commands_per_state, held_fraction = n_pairs / nodes, setup.held_periods / job.periods
     costs = {
         "coast_stage": 0.7 * COAST_HORIZON_FACTOR,
-        "hold_stage": levels * held,
+        "hold_stage": commands_per_state * held_fraction,
         "fallback_stage": 2.0,
-        "command_stage": levels / job.periods,
+        "command_stage": commands_per_state / job.periods,
     }
-    total, done = sum(costs.values()), 0.0
+    total_cost, completed_cost = sum(costs.values()), 0.0
     for stage, field in (
         ("coast_stage", "coast"),
         ("hold_stage", "hold"),
         ("fallback_stage", "brake"),
         ("command_stage", "hold"),
     ):
-        size = nodes if field in ("coast", "brake") else pairs
+        size = nodes if field in ("coast", "brake") else n_pairs
         _job = job
         values = np.empty(size, np.float32)
         for start, part in _compute_parts(stage, size, max(1, _MAX_LANES // plants), workers):
             values[start : start + len(part)] = part
-            progress(min(1.0, (done + costs[stage] * (start + len(part)) / size) / total))
-        done += costs[stage]
+            progress(min(1.0, (completed_cost + costs[stage] * (start + len(part)) / size) / total_cost))
+        completed_cost += costs[stage]
         if stage == "command_stage":
             break
         job = _with_values(job, field, values)
@@ -303,11 +309,11 @@ def _slack(job: Job, table: Grid, rng: np.random.Generator) -> float:
     """99th percentile of the excess of interpolated over simulated margins, at points with margins near 0."""
     lows, highs = (np.array([getattr(axis, end) for axis in table.axes])[:, None] for end in ("low", "high"))
     points = rng.uniform(lows, highs, (len(table.axes), 20 * _SLACK_POINTS))
-    near = points[:, np.abs(table.at(points)) < _NEAR_BOUNDARY][:, :_SLACK_POINTS]
-    if not near.shape[1]:
+    near_points = points[:, np.abs(table.at(points)) < _NEAR_BOUNDARY][:, :_SLACK_POINTS]
+    if not near_points.shape[1]:
         return _MIN_SLACK
-    excess, chunk = [], max(1, _MAX_LANES // len(job.draw.late_s))
-    for start in range(0, near.shape[1], chunk):
-        some = near[:, start : start + chunk]
-        excess.append(table.at(some) - job.simulated_margin(some))
-    return max(_MIN_SLACK, float(np.percentile(np.concatenate(excess), _SLACK_PERCENTILE)))
+    excesses, chunk = [], max(1, _MAX_LANES // len(job.draw.late_s))
+    for start in range(0, near_points.shape[1], chunk):
+        chunk_points = near_points[:, start : start + chunk]
+        excesses.append(table.at(chunk_points) - job.simulated_margin(chunk_points))
+    return max(_MIN_SLACK, float(np.percentile(np.concatenate(excesses), _SLACK_PERCENTILE)))

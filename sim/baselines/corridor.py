@@ -19,14 +19,14 @@ from onrig.sim.baselines.finite_horizon import Progress, Trajectory, run
 from onrig.sim.baselines.fuzzy_q_iteration import partition_for
 from onrig.sim.baselines.task_model import TaskModel, Values
 
-PASSES: Final = 20
-_NODES: Final = 9
+N_PASSES: Final = 20
+_N_NODES: Final = 9
 """Number of nodes per state dimension across the corridor; odd, so that the middle one is the trajectory."""
-_LEVELS: Final = 7
+_N_LEVELS: Final = 7
 """Levels of each actuator around the action taken; odd, to include the action itself."""
 _LEVEL_FACTOR: Final = 8
 """Factor on the number of levels when the result is run."""
-_INITIAL_SHARE: Final = 0.1
+_INITIAL_FRACTION: Final = 0.1
 """Initial half-width of the corridor and of the actions in it, as a share of half the range."""
 _SHRINK_FACTOR: Final = 0.6
 """Factor on the corridor's width after a pass without improvement."""
@@ -48,8 +48,8 @@ class _Corridor(NamedTuple):
 
     def nodes(self) -> Values:
         """Offsets of the nodes of one grid from its centre, shape (n, d)."""
-        across = np.linspace(-1.0, 1.0, _NODES)
-        return np.array(list(itertools.product(across, repeat=len(self.half_widths)))) * self.half_widths
+        unit_nodes = np.linspace(-1.0, 1.0, _N_NODES)
+        return np.array(list(itertools.product(unit_nodes, repeat=len(self.half_widths)))) * self.half_widths
 
     def grid_positions(self, t: NDArray[np.intp], states: Values) -> tuple[Values, Values]:
         """Return the positions of states (n, d) in the grids t (n,), in nodes from 0, and the cost (n,) of being
@@ -59,52 +59,56 @@ class _Corridor(NamedTuple):
             if np.isfinite(period):
                 deviation[:, k] -= period * np.round(deviation[:, k] / period)
         deviation /= self.half_widths
-        inside = np.clip(deviation, -1.0, 1.0)
-        return (inside + 1.0) * (0.5 * (_NODES - 1)), np.abs(deviation - inside).sum(axis=1) * self.outside_cost
+        clipped_deviation = np.clip(deviation, -1.0, 1.0)
+        return (clipped_deviation + 1.0) * (0.5 * (_N_NODES - 1)), np.abs(deviation - clipped_deviation).sum(
+            axis=1
+        ) * self.outside_cost
 
 
 def polish(
-    model: TaskModel, trajectory: Trajectory, passes: int = PASSES, progress: Progress | None = None
+    model: TaskModel, trajectory: Trajectory, passes: int = N_PASSES, progress: Progress | None = None
 ) -> Trajectory:
     """Improve a trajectory; returns one with an equal or higher mean reward, as measured on the exact plant."""
     axes = partition_for(model, (4,) * len(model.plant.state_names)).axes
     span = np.array([a.period or a.nodes[-1] - a.nodes[0] for a in axes])
     period = np.array([a.period or np.inf for a in axes])
     outside_cost = _OUTSIDE_COST * max(1.0, abs(trajectory.mean_reward) * model.steps)
-    share = _INITIAL_SHARE
-    for n_passes in range(passes):
-        corridor = _Corridor(trajectory.states, 0.5 * share * span, period, outside_cost)
-        candidate = _look_ahead(model, trajectory, corridor, share, _induce(model, trajectory, corridor, share))
+    range_fraction = _INITIAL_FRACTION
+    for pass_index in range(passes):
+        corridor = _Corridor(trajectory.states, 0.5 * range_fraction * span, period, outside_cost)
+        candidate = _look_ahead(
+            model, trajectory, corridor, range_fraction, _induce(model, trajectory, corridor, range_fraction)
+        )
         if candidate.mean_reward > trajectory.mean_reward:
             trajectory = candidate
         else:
-            share *= _SHRINK_FACTOR
+            range_fraction *= _SHRINK_FACTOR
         if progress is not None:
-            progress(n_passes + 1, passes)
+            progress(pass_index + 1, passes)
     return trajectory
 
 
-def _actions_near(model: TaskModel, actions: Values, share: float, levels: int) -> Values:
+def _actions_near(model: TaskModel, actions: Values, range_fraction: float, levels: int) -> Values:
     """Variants (n, M, m) of actions (n, m) in one actuator each: shifted by a share of its range, at a limit, or at
     its safe value."""
     variants_by_actuator = []
     for j, a in enumerate(model.rig.actuators):
-        neighbours = actions[:, j : j + 1] + 0.5 * (a.high - a.low) * share * np.linspace(-1.0, 1.0, levels)
+        neighbours = actions[:, j : j + 1] + 0.5 * (a.high - a.low) * range_fraction * np.linspace(-1.0, 1.0, levels)
         fixed_levels = np.broadcast_to(np.array([a.low, a.safe, a.high]), (len(actions), 3))
-        single = np.concatenate([np.clip(neighbours, a.low, a.high), fixed_levels], axis=1)
-        variants = np.repeat(actions[:, None, :], single.shape[1], axis=1)
-        variants[:, :, j] = single
+        variant_values = np.concatenate([np.clip(neighbours, a.low, a.high), fixed_levels], axis=1)
+        variants = np.repeat(actions[:, None, :], variant_values.shape[1], axis=1)
+        variants[:, :, j] = variant_values
         variants_by_actuator.append(variants)
     return np.concatenate(variants_by_actuator, axis=1)
 
 
-def _induce(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float) -> Values:
+def _induce(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, range_fraction: float) -> Values:
     """Return the values (T + 1, n) at the nodes of each grid, by backward induction."""
     offsets = corridor.nodes()
     n = len(offsets)
     values = np.zeros((model.steps + 1, n))
     for t in range(model.steps - 1, -1, -1):
-        actions = _actions_near(model, trajectory.actions[t : t + 1], share, _LEVELS)[0]
+        actions = _actions_near(model, trajectory.actions[t : t + 1], range_fraction, _N_LEVELS)[0]
         states = np.repeat(trajectory.states[t] + offsets, len(actions), axis=0)
         gain = _step_values(model, corridor, values[t + 1], t, states, np.tile(actions, (n, 1)))[1]
         values[t] = gain.reshape(n, len(actions)).max(axis=1)
@@ -115,34 +119,34 @@ def _step_values(
     model: TaskModel, corridor: _Corridor, next_values: Values, t: int, states: Values, actions: Values
 ) -> tuple[Values, Values]:
     """Return the next states (n, d) after step t, and the rewards plus the values of these states (n,)."""
-    following, reward = model.advance(states, actions)
-    position, cost = corridor.grid_positions(np.full(len(following), t + 1), following)
-    return following, reward + _interpolate(next_values, position) - cost
+    next_states, reward = model.advance(states, actions)
+    position, cost = corridor.grid_positions(np.full(len(next_states), t + 1), next_states)
+    return next_states, reward + _interpolate(next_values, position) - cost
 
 
 def _interpolate(values: Values, position: Values) -> Values:
-    lower = np.minimum(position.astype(np.intp), _NODES - 2)
-    share = position - lower
+    lower_index = np.minimum(position.astype(np.intp), _N_NODES - 2)
+    upper_weight = position - lower_index
     total = np.zeros(len(position))
     for corner in itertools.product((0, 1), repeat=position.shape[1]):
         index, weight = np.zeros(len(position), np.intp), np.ones(len(position))
-        for k, upper in enumerate(corner):
-            index = index * _NODES + (lower[:, k] + upper)
-            weight = weight * (share[:, k] if upper else 1.0 - share[:, k])
+        for k, is_upper in enumerate(corner):
+            index = index * _N_NODES + (lower_index[:, k] + is_upper)
+            weight = weight * (upper_weight[:, k] if is_upper else 1.0 - upper_weight[:, k])
         total += weight * values[index]
     return total
 
 
 def _look_ahead(
-    model: TaskModel, trajectory: Trajectory, corridor: _Corridor, share: float, values: Values
+    model: TaskModel, trajectory: Trajectory, corridor: _Corridor, range_fraction: float, values: Values
 ) -> Trajectory:
     """Run one-step look-ahead from the start, with finer action levels and the values of the corridor."""
-    state, actions_run = model.start, []
-    levels = _LEVEL_FACTOR * (_LEVELS - 1) + 1
+    state, applied_actions = model.start, []
+    levels = _LEVEL_FACTOR * (_N_LEVELS - 1) + 1
     for t in range(model.steps):
-        actions = _actions_near(model, trajectory.actions[t : t + 1], share, levels)[0]
-        following, gain = _step_values(model, corridor, values[t + 1], t, np.tile(state, (len(actions), 1)), actions)
-        best = int(np.argmax(gain))
-        state = following[best]
-        actions_run.append(actions[best])
-    return run(model, np.stack(actions_run))
+        actions = _actions_near(model, trajectory.actions[t : t + 1], range_fraction, levels)[0]
+        next_states, gain = _step_values(model, corridor, values[t + 1], t, np.tile(state, (len(actions), 1)), actions)
+        best_index = int(np.argmax(gain))
+        state = next_states[best_index]
+        applied_actions.append(actions[best_index])
+    return run(model, np.stack(applied_actions))

@@ -58,9 +58,9 @@ class _Block(NamedTuple):
 
     reward: NDArray[np.float32]
     """(M, n)."""
-    lower: NDArray[np.int32]
+    lower_index: NDArray[np.int32]
     """(M, n): lower corner of the next state's cell in the padded grid."""
-    share: NDArray[np.float32]
+    upper_weight: NDArray[np.float32]
     """(d, M, n): membership of the upper node on each axis."""
 
 
@@ -77,12 +77,12 @@ def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
         actions = discrete_actions(model, levels)
         return np.broadcast_to(actions, (len(states), *actions.shape))
     low, high = model.action_low, model.action_high
-    safe = np.array([a.safe for a in model.rig.actuators])
+    safe_action = np.array([a.safe for a in model.rig.actuators])
     effect = _actuator_effects(model, states)
     s = np.linspace(-1.0, 1.0, levels)
-    size = (s * s)[None, :, None]
+    squared_size = (s * s)[None, :, None]
     direction = np.where(s < 0.0, -1.0, 1.0)[None, :, None] * effect[:, None, :]
-    joint_actions = safe + size * (np.where(direction > 0.0, high, low) - safe)
+    joint_actions = safe_action + squared_size * (np.where(direction > 0.0, high, low) - safe_action)
     corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
     return np.concatenate([joint_actions, np.broadcast_to(corners, (len(states), *corners.shape))], axis=1)
 
@@ -107,11 +107,11 @@ def induce(model: TaskModel, grid: Grid, progress: Progress | None = None) -> In
     blocks = [*_blocks(model, partition, nodes, grid.levels)]
     corners = _corners(partition)
     values = np.zeros((model.steps + 1, len(nodes)), np.float32)
-    following = np.zeros(len(nodes))
+    next_values = np.zeros(len(nodes))
     for t in range(model.steps - 1, -1, -1):
-        padded = _pad(partition, following)
-        following = np.concatenate([(b.reward + _interpolate(padded, b, corners)).max(axis=0) for b in blocks])
-        values[t] = following
+        padded = _pad(partition, next_values)
+        next_values = np.concatenate([(b.reward + _interpolate(padded, b, corners)).max(axis=0) for b in blocks])
+        values[t] = next_values
         if progress is not None:
             progress(model.steps - t, model.steps)
     return Induction(partition, values, grid.levels)
@@ -121,27 +121,27 @@ def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
     """Run one episode on the exact plant; each action is the best of a finer set, by reward plus V at the exact next
     state."""
     levels = LEVEL_FACTOR * (induction.levels - 1) + 1
-    state, actions_run = model.start, []
+    state, applied_actions = model.start, []
     for t in range(model.steps):
         actions = candidate_actions(model, state[None], levels)[0]
-        following, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
-        index, weight = induction.partition.memberships(following)
-        best = int(np.argmax(reward + (weight * induction.values[t + 1][index]).sum(axis=1)))
-        state = following[best]
-        actions_run.append(actions[best])
-    return run(model, np.stack(actions_run))
+        next_states, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
+        index, weight = induction.partition.memberships(next_states)
+        best_index = int(np.argmax(reward + (weight * induction.values[t + 1][index]).sum(axis=1)))
+        state = next_states[best_index]
+        applied_actions.append(actions[best_index])
+    return run(model, np.stack(applied_actions))
 
 
 def run(model: TaskModel, actions: Values) -> Trajectory:
     """Apply actions (T, m) from the task's start; raises ValueError unless there is one action per step."""
     if len(actions) != model.steps:
         raise ValueError(f"needs one action for each of {model.steps} steps, got {len(actions)}")
-    states, total = [model.start], 0.0
+    states, total_reward = [model.start], 0.0
     for action in actions:
-        following, reward = model.advance(states[-1][None], action[None])
-        states.append(following[0])
-        total += float(reward[0])
-    return Trajectory(np.stack(states), actions, total / model.steps)
+        next_states, reward = model.advance(states[-1][None], action[None])
+        states.append(next_states[0])
+        total_reward += float(reward[0])
+    return Trajectory(np.stack(states), actions, total_reward / model.steps)
 
 
 def _blocks(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> list[_Block]:
@@ -156,16 +156,16 @@ def _blocks(model: TaskModel, partition: Partition, nodes: Values, levels: int) 
 def _precompute_block(model: TaskModel, partition: Partition, nodes: Values, levels: int) -> _Block:
     actions = candidate_actions(model, nodes, levels).swapaxes(0, 1)
     shape = actions.shape[:2]
-    following, reward = model.advance(np.tile(nodes, (shape[0], 1)), actions.reshape(-1, actions.shape[2]))
-    index, shares = np.zeros(len(following), np.intp), []
-    for axis, size, x in zip(partition.axes, _padded_shape(partition), following.T, strict=True):
-        lower, _, share = axis.memberships(np.ascontiguousarray(x))
-        index = index * size + lower
-        shares.append(share.reshape(shape))
+    next_states, reward = model.advance(np.tile(nodes, (shape[0], 1)), actions.reshape(-1, actions.shape[2]))
+    index, upper_weights = np.zeros(len(next_states), np.intp), []
+    for axis, size, x in zip(partition.axes, _padded_shape(partition), next_states.T, strict=True):
+        lower_index, _, upper_weight = axis.memberships(np.ascontiguousarray(x))
+        index = index * size + lower_index
+        upper_weights.append(upper_weight.reshape(shape))
     return _Block(
         reward.reshape(shape).astype(np.float32),
         index.reshape(shape).astype(np.int32),
-        np.stack(shares).astype(np.float32),
+        np.stack(upper_weights).astype(np.float32),
     )
 
 
@@ -189,9 +189,9 @@ def _corners(partition: Partition) -> list[int]:
 
 def _interpolate(padded: Values, block: _Block, corners: list[int]) -> Values:
     """Multilinear values (M, n) at the next states of a block."""
-    corner_values = [padded[offset:].take(block.lower) for offset in corners]
-    for share in block.share[::-1]:
+    corner_values = [padded[offset:].take(block.lower_index) for offset in corners]
+    for upper_weight in block.upper_weight[::-1]:
         corner_values = [
-            low + share * (high - low) for low, high in zip(corner_values[::2], corner_values[1::2], strict=True)
+            low + upper_weight * (high - low) for low, high in zip(corner_values[::2], corner_values[1::2], strict=True)
         ]
     return corner_values[0]

@@ -33,13 +33,15 @@ class Axis(NamedTuple):
         nodes = self.nodes
         if self.period is None:
             x = np.clip(x, nodes[0], nodes[-1])
-            ends = nodes
+            cell_edges = nodes
         else:
             x = nodes[0] + (x - nodes[0]) % self.period
-            ends = np.append(nodes, nodes[0] + self.period)
-        lower = np.clip(np.searchsorted(ends, x, side="right") - 1, 0, len(ends) - 2)
-        weight = np.clip((x - ends[lower]) / (ends[lower + 1] - ends[lower]), 0.0, 1.0)
-        return lower, (lower + 1) % len(nodes), weight
+            cell_edges = np.append(nodes, nodes[0] + self.period)
+        lower_index = np.clip(np.searchsorted(cell_edges, x, side="right") - 1, 0, len(cell_edges) - 2)
+        weight = np.clip(
+            (x - cell_edges[lower_index]) / (cell_edges[lower_index + 1] - cell_edges[lower_index]), 0.0, 1.0
+        )
+        return lower_index, (lower_index + 1) % len(nodes), weight
 
 
 class Partition(NamedTuple):
@@ -60,30 +62,30 @@ class Partition(NamedTuple):
         for corner in itertools.product((0, 1), repeat=len(self.axes)):
             index = np.zeros(len(states), np.intp)
             weight = np.ones(len(states))
-            for axis, upper, (low, high, share) in zip(self.axes, corner, memberships_by_axis, strict=True):
-                index = index * len(axis.nodes) + (high if upper else low)
-                weight = weight * (share if upper else 1.0 - share)
+            for axis, is_upper, (low, high, upper_weight) in zip(self.axes, corner, memberships_by_axis, strict=True):
+                index = index * len(axis.nodes) + (high if is_upper else low)
+                weight = weight * (upper_weight if is_upper else 1.0 - upper_weight)
             indices.append(index)
             weights.append(weight)
         return np.stack(indices, axis=1), np.stack(weights, axis=1)
 
 
-def dense_axis(low: float, high: float, around: float, nodes: int) -> Axis:
-    """Nodes from low to high, densest at ``around``, which is one of them; raises ValueError for fewer than 3 nodes."""
-    if nodes < 3 or not low < around < high:
-        raise ValueError(f"needs at least 3 nodes and a centre within the range, got {nodes}, {around}")
-    below = min(max(round((nodes - 1) * (around - low) / (high - low)), 1), nodes - 2)
-    left = around - (around - low) * _ramp(below, SPREAD)[:0:-1]
-    right = around + (high - around) * _ramp(nodes - 1 - below, SPREAD)
-    return Axis(np.concatenate([left, right]))
+def dense_axis(low: float, high: float, centre: float, nodes: int) -> Axis:
+    """Nodes from low to high, densest at ``centre``, which is one of them; raises ValueError for fewer than 3 nodes."""
+    if nodes < 3 or not low < centre < high:
+        raise ValueError(f"needs at least 3 nodes and a centre within the range, got {nodes}, {centre}")
+    n_below = min(max(round((nodes - 1) * (centre - low) / (high - low)), 1), nodes - 2)
+    lower_nodes = centre - (centre - low) * _ramp(n_below, SPREAD)[:0:-1]
+    upper_nodes = centre + (high - centre) * _ramp(nodes - 1 - n_below, SPREAD)
+    return Axis(np.concatenate([lower_nodes, upper_nodes]))
 
 
-def periodic_axis(around: float, nodes: int) -> Axis:
-    """Nodes of an angle in rad over one turn, densest at ``around``; ``nodes`` is even, so that one lies opposite."""
+def periodic_axis(centre: float, nodes: int) -> Axis:
+    """Nodes of an angle in rad over one turn, densest at ``centre``; ``nodes`` is even, so that one lies opposite."""
     if nodes < 4 or nodes % 2:
         raise ValueError(f"needs an even number of at least 4 nodes, got {nodes}")
-    half = math.pi * _ramp(nodes // 2, SPREAD_PERIODIC)
-    return Axis(np.concatenate([around - half[:0:-1], around + half[:-1]]), 2.0 * math.pi)
+    half_turn_nodes = math.pi * _ramp(nodes // 2, SPREAD_PERIODIC)
+    return Axis(np.concatenate([centre - half_turn_nodes[:0:-1], centre + half_turn_nodes[:-1]]), 2.0 * math.pi)
 
 
 def partition_for(model: TaskModel, nodes: tuple[int, ...]) -> Partition:
@@ -95,8 +97,8 @@ def partition_for(model: TaskModel, nodes: tuple[int, ...]) -> Partition:
     axes = []
     for name, n in zip(model.plant.state_names, nodes, strict=True):
         o = observations[name]
-        around = target.get(o.name, 0.5 * (o.low + o.high))
-        axes.append(periodic_axis(around, n) if name in wrapped_sensors else dense_axis(o.low, o.high, around, n))
+        centre = target.get(o.name, 0.5 * (o.low + o.high))
+        axes.append(periodic_axis(centre, n) if name in wrapped_sensors else dense_axis(o.low, o.high, centre, n))
     return Partition(tuple(axes))
 
 
@@ -142,18 +144,18 @@ class Backup:
     def __init__(self, model: TaskModel, partition: Partition, actions: Values, gamma: float = GAMMA) -> None:
         nodes = partition.nodes()
         self.shape = (len(nodes), len(actions))
-        following, self._reward = model.advance(np.repeat(nodes, len(actions), 0), np.tile(actions, (len(nodes), 1)))
-        self._index, self._weight = partition.memberships(following)
+        next_states, self._reward = model.advance(np.repeat(nodes, len(actions), 0), np.tile(actions, (len(nodes), 1)))
+        self._index, self._weight = partition.memberships(next_states)
         self._gamma = gamma
         self.largest_reward = float(np.abs(self._reward).max())
 
     def __call__(self, theta: Values) -> Values:
         """Return the next theta for one (n_nodes, M)."""
-        best = np.empty(len(self._reward))
-        for offset in range(0, len(best), _BLOCK_PAIRS):
-            part = slice(offset, offset + _BLOCK_PAIRS)
-            best[part] = interpolate(theta, self._index[part], self._weight[part]).max(axis=1)
-        return (self._reward + self._gamma * best).reshape(self.shape)
+        max_values = np.empty(len(self._reward))
+        for offset in range(0, len(max_values), _BLOCK_PAIRS):
+            block = slice(offset, offset + _BLOCK_PAIRS)
+            max_values[block] = interpolate(theta, self._index[block], self._weight[block]).max(axis=1)
+        return (self._reward + self._gamma * max_values).reshape(self.shape)
 
 
 def interpolate(values: Values, index: NDArray[np.intp], weight: Values) -> Values:
@@ -182,12 +184,12 @@ def discrete_actions(model: TaskModel, levels: int) -> Values:
         span = np.where(s < 0.0, a.safe - a.low, a.high - a.safe)
         return np.unique(a.safe + span * s * np.abs(s))[:, None]
     actions = [np.array(corner) for corner in itertools.product(*[(a.low, a.high) for a in actuators])]
-    safe = np.array([a.safe for a in actuators])
+    safe_action = np.array([a.safe for a in actuators])
     for j, a in enumerate(actuators):
         for s in np.linspace(0.0, 1.0, levels):
-            single = safe.copy()
-            single[j] = a.safe + (a.high - a.safe) * s * s
-            actions.append(single)
+            action = safe_action.copy()
+            action[j] = a.safe + (a.high - a.safe) * s * s
+            actions.append(action)
     return np.unique(np.stack(actions), axis=0)
 
 
@@ -207,9 +209,9 @@ def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = E
     theta = np.zeros(backup.shape)
     change, iterations = np.inf, 0
     while change >= epsilon:
-        following = backup(theta)
-        change = float(np.abs(following - theta).max())
-        theta = following
+        next_theta = backup(theta)
+        change = float(np.abs(next_theta - theta).max())
+        theta = next_theta
         iterations += 1
     return Solution(partition, actions, theta, iterations)
 
@@ -217,10 +219,10 @@ def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = E
 def look_ahead(model: TaskModel, solution: Solution, state: Values, gamma: float = GAMMA) -> Values:
     """Return the action (m,) with the highest reward plus discounted value (theta) of the exact next state."""
     actions = solution.actions
-    following, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
-    value = interpolate(solution.theta, *solution.partition.memberships(following)).max(axis=1)
-    best: Values = actions[int(np.argmax(reward + gamma * value))]
-    return best
+    next_states, reward = model.advance(np.tile(state, (len(actions), 1)), actions)
+    value = interpolate(solution.theta, *solution.partition.memberships(next_states)).max(axis=1)
+    best_action: Values = actions[int(np.argmax(reward + gamma * value))]
+    return best_action
 
 
 def interpolate_action(solution: Solution, state: Values) -> Values:
@@ -241,12 +243,14 @@ class PolicyScores(NamedTuple):
 def mean_rewards(model: TaskModel, solution: Solution, gamma: float = GAMMA) -> PolicyScores:
     """Run one episode with each policy."""
 
-    def episode(*, ahead: bool) -> float:
-        state, total = model.start, 0.0
+    def episode(*, uses_look_ahead: bool) -> float:
+        state, total_reward = model.start, 0.0
         for _ in range(model.steps):
-            action = look_ahead(model, solution, state, gamma) if ahead else interpolate_action(solution, state)
-            following, reward = model.advance(state[None], action[None])
-            state, total = following[0], total + float(reward[0])
-        return total / model.steps
+            action = (
+                look_ahead(model, solution, state, gamma) if uses_look_ahead else interpolate_action(solution, state)
+            )
+            next_states, reward = model.advance(state[None], action[None])
+            state, total_reward = next_states[0], total_reward + float(reward[0])
+        return total_reward / model.steps
 
-    return PolicyScores(episode(ahead=True), episode(ahead=False))
+    return PolicyScores(episode(uses_look_ahead=True), episode(uses_look_ahead=False))

@@ -69,7 +69,7 @@ class Row(msgspec.Struct, frozen=True):
 
     grid: Grid
     iterations: int
-    reached: PolicyScores
+    scores: PolicyScores
 
 
 class Optimum(msgspec.Struct, frozen=True):
@@ -98,18 +98,18 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
     """Efforts of the sampling controller, fewest samples first: minutes for ``coarse``, more for ``fine``."""
-    part = slice(_N_COARSE) if fineness == "coarse" else slice(_N_COARSE, None)
+    rungs = slice(_N_COARSE) if fineness == "coarse" else slice(_N_COARSE, None)
     if model.plant.batched:
-        efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[part] for horizon in _HORIZONS]
+        efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[rungs] for horizon in _HORIZONS]
     else:
-        efforts = list(_UNBATCHED_EFFORTS[part])
+        efforts = list(_UNBATCHED_EFFORTS[rungs])
     return tuple(dict.fromkeys(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in efforts))
 
 
 def cache_folder() -> Path:
     """Cache folder: ``$XDG_CACHE_HOME/onrig/baselines``, by default below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "onrig" / "baselines"
+    cache_root = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache_root) if os.path.isabs(cache_root) else Path.home() / ".cache") / "onrig" / "baselines"
 
 
 def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) -> Estimate:
@@ -127,8 +127,8 @@ def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
         return [solution.iterations, *fuzzy_q_iteration.mean_rewards(model, solution)]
 
     key = _key(model, fuzzy_q_iteration.__name__, [*grid.nodes, grid.levels, GAMMA, EPSILON])
-    iterations, ahead, interpolated = _cached(folder, key, 3, compute)
-    return Row(grid, round(iterations), PolicyScores(ahead, interpolated))
+    iterations, look_ahead_score, interpolated_score = _cached(folder, key, 3, compute)
+    return Row(grid, round(iterations), PolicyScores(look_ahead_score, interpolated_score))
 
 
 def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder: Path) -> Estimate:
@@ -149,7 +149,7 @@ def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progr
         trajectory = finite_horizon.look_ahead(model, induction)
         return [induction.start_mean(model), trajectory.mean_reward, corridor.polish(model, trajectory).mean_reward]
 
-    key = _key(model, finite_horizon.__name__, [*grid.nodes, grid.levels, LEVEL_FACTOR, corridor.PASSES])
+    key = _key(model, finite_horizon.__name__, [*grid.nodes, grid.levels, LEVEL_FACTOR, corridor.N_PASSES])
     return Optimum(grid, *_cached(folder, key, 3, compute))
 
 
@@ -157,18 +157,18 @@ def sampling_baseline(
     model: TaskModel, effort: Effort, cut_off_reward: float, folder: Path, progress: Progress | None = None
 ) -> Episodes:
     """Episodes under the sampling controller, the best attempt for each start and targets, cached."""
-    drawn, attempts = (_N_STARTS, _ATTEMPTS_PER_START) if model.has_varying_episodes else (1, ATTEMPTS)
+    n_starts, attempts = (_N_STARTS, _ATTEMPTS_PER_START) if model.has_varying_episodes else (1, ATTEMPTS)
 
     def compute() -> list[float]:
-        draws = Draws(*(np.repeat(values, attempts, axis=0) for values in model.draw(drawn)))
+        draws = Draws(*(np.repeat(values, attempts, axis=0) for values in model.draw(n_starts)))
         episodes = sampling.play_episodes(model, effort, cut_off_reward, draws, progress=progress)
-        scores = episodes.mean_rewards(model.steps, cut_off_reward).reshape(drawn, attempts)
-        best = np.arange(drawn) * attempts + scores.argmax(axis=1)
-        return [*episodes.total[best].tolist(), *episodes.n_steps[best].tolist()]
+        scores = episodes.mean_rewards(model.steps, cut_off_reward).reshape(n_starts, attempts)
+        best_episodes = np.arange(n_starts) * attempts + scores.argmax(axis=1)
+        return [*episodes.total[best_episodes].tolist(), *episodes.n_steps[best_episodes].tolist()]
 
-    key = _key(model, sampling.__name__, [*effort, drawn, attempts, cut_off_reward])
-    values = np.array(_cached(folder, key, 2 * drawn, compute))
-    return Episodes(values[:drawn], values[drawn:])
+    key = _key(model, sampling.__name__, [*effort, n_starts, attempts, cut_off_reward])
+    values = np.array(_cached(folder, key, 2 * n_starts, compute))
+    return Episodes(values[:n_starts], values[n_starts:])
 
 
 def _key(model: TaskModel, method: str, settings: list[float]) -> str:

@@ -16,9 +16,9 @@ import numpy as np
 
 from onrig.sim.baselines.task_model import Draws, Episodes, TaskModel, Values
 
-_ELITE_SHARE: Final = 0.1
+_ELITE_FRACTION: Final = 0.1
 """Share of the samples that define the next round's distribution."""
-_KEPT_ELITE_SHARE: Final = 0.3
+_KEPT_ELITE_FRACTION: Final = 0.3
 """Share of the elites that are kept among the next round's samples."""
 _INITIAL_STD: Final = 0.6
 """Standard deviation of a period's first round, for actions in [-1, 1]."""
@@ -60,34 +60,34 @@ def play_episodes(
     ``cut_off_reward``: reward counted for each step that a termination cuts off.
     """
     rng = np.random.default_rng(seed)
-    half, m = 0.5 * (model.action_high - model.action_low), len(model.action_low)
-    centre = model.action_low + half
-    safe_action = (model.safe - centre) / half
+    half_range, m = 0.5 * (model.action_high - model.action_low), len(model.action_low)
+    centre = model.action_low + half_range
+    safe_action = (model.safe_action - centre) / half_range
     states, targets = draws
     episodes = len(states)
-    active = np.ones(episodes, bool)
-    total, n_steps = np.zeros(episodes), np.zeros(episodes)
-    previous = np.tile(model.safe, (episodes, 1))
+    is_active = np.ones(episodes, bool)
+    total_reward, n_steps = np.zeros(episodes), np.zeros(episodes)
+    previous_actions = np.tile(model.safe_action, (episodes, 1))
     plans = np.tile(safe_action, (episodes, effort.horizon, 1))
     for t in range(model.steps):
-        ahead = min(effort.horizon, model.steps - t)
-        objective = _Objective(model, states, previous, targets[:, t], centre, half, cut_off_reward)
+        n_ahead = min(effort.horizon, model.steps - t)
+        objective = _Objective(model, states, previous_actions, targets[:, t], centre, half_range, cut_off_reward)
         if t == 0:
-            plans = _plan_first_period(objective, plans[:, :ahead], effort, rng)
+            plans = _plan_first_period(objective, plans[:, :n_ahead], effort, rng)
         else:
-            plans = _improve(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
-        actions = centre + half * plans[:, 0]
-        states, reward, over = model.follow(states, actions, previous, targets[:, t + 1])
-        previous = actions
-        total += np.where(active, reward, 0.0)
-        n_steps += active
-        active = active & ~over
+            plans = _improve(objective, plans[:, :n_ahead], effort.samples, effort.rounds, rng)
+        actions = centre + half_range * plans[:, 0]
+        states, reward, has_ended = model.follow(states, actions, previous_actions, targets[:, t + 1])
+        previous_actions = actions
+        total_reward += np.where(is_active, reward, 0.0)
+        n_steps += is_active
+        is_active = is_active & ~has_ended
         if progress is not None:
             progress(t + 1, model.steps)
-        if not active.any():
+        if not is_active.any():
             break
         plans = np.concatenate([plans[:, 1:], np.broadcast_to(safe_action, (episodes, 1, m))], axis=1)
-    return Episodes(total, n_steps)
+    return Episodes(total_reward, n_steps)
 
 
 class _Objective(NamedTuple):
@@ -96,63 +96,67 @@ class _Objective(NamedTuple):
     model: TaskModel
     states: Values
     """(E, d)."""
-    previous: Values
+    previous_actions: Values
     """(E, m): actions in force so far."""
     targets: Values
     """(E, q): present targets, which plans assume constant, because a policy does not know future ones either."""
     centre: Values
-    half: Values
+    half_range: Values
     cut_off_reward: float
 
     def __call__(self, plans: Values) -> Values:
         """Return sums (E, S) of plans (E, S, H, m) with actions in [-1, 1]."""
         E, S, H, m = plans.shape
-        states, active = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
-        total, previous = np.zeros(E * S), np.repeat(self.previous, S, axis=0)
+        states, is_active = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
+        total_reward, previous_actions = np.zeros(E * S), np.repeat(self.previous_actions, S, axis=0)
         targets = np.repeat(self.targets, S, axis=0)
         for k in range(H):
-            actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)
-            total[~active] += self.cut_off_reward
-            states[active], reward, over = self.model.follow(
-                states[active], actions[active], previous[active], targets[active]
+            actions = self.centre + self.half_range * plans[:, :, k].reshape(-1, m)
+            total_reward[~is_active] += self.cut_off_reward
+            states[is_active], reward, has_ended = self.model.follow(
+                states[is_active], actions[is_active], previous_actions[is_active], targets[is_active]
             )
-            previous = actions
-            total[active] += reward
-            active[active] = ~over
-        return np.where(np.isfinite(total), total, -np.inf).reshape(E, S)
+            previous_actions = actions
+            total_reward[is_active] += reward
+            is_active[is_active] = ~has_ended
+        return np.where(np.isfinite(total_reward), total_reward, -np.inf).reshape(E, S)
 
 
 def _plan_first_period(objective: _Objective, plans: Values, effort: Effort, rng: np.random.Generator) -> Values:
     """Return the best plan (E, H, m) of several populations, because a single one may end in a local optimum."""
     E = len(plans)
-    many = objective._replace(
+    repeated_objective = objective._replace(
         states=np.repeat(objective.states, _N_POPULATIONS, axis=0),
-        previous=np.repeat(objective.previous, _N_POPULATIONS, axis=0),
+        previous_actions=np.repeat(objective.previous_actions, _N_POPULATIONS, axis=0),
         targets=np.repeat(objective.targets, _N_POPULATIONS, axis=0),
     )
     populations = _improve(
-        many, np.repeat(plans, _N_POPULATIONS, axis=0), effort.samples, effort.rounds * _FIRST_PERIOD_ROUNDS, rng
+        repeated_objective,
+        np.repeat(plans, _N_POPULATIONS, axis=0),
+        effort.samples,
+        effort.rounds * _FIRST_PERIOD_ROUNDS,
+        rng,
     )
-    sums = many(populations[:, None]).reshape(E, _N_POPULATIONS)
-    best: Values = populations.reshape(E, _N_POPULATIONS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]
-    return best
+    sums = repeated_objective(populations[:, None]).reshape(E, _N_POPULATIONS)
+    best_plans: Values = populations.reshape(E, _N_POPULATIONS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]
+    return best_plans
 
 
 def _improve(objective: _Objective, plans: Values, samples: int, rounds: int, rng: np.random.Generator) -> Values:
     """Return the best plan (E, H, m) after some rounds that start from ``plans``."""
     E, H, m = plans.shape
-    n_elite, rows = max(2, round(_ELITE_SHARE * samples)), np.arange(E)[:, None]
+    n_elite, rows = max(2, round(_ELITE_FRACTION * samples)), np.arange(E)[:, None]
     mean, width = plans, np.full(plans.shape, _INITIAL_STD)
-    elites = plans[:, None]
+    kept_plans = plans[:, None]
     for _ in range(rounds):
-        samples_drawn = np.clip(mean[:, None] + width[:, None] * _draw_deviations(rng, (E, samples, H, m)), -1.0, 1.0)
-        every = np.concatenate([elites, mean[:, None], samples_drawn], axis=1)
-        order = np.argsort(-objective(every), axis=1, kind="stable")
-        elite = every[rows, order[:, :n_elite]]
-        mean, width = elite.mean(axis=1), np.maximum(elite.std(axis=1), _MIN_STD)
-        elites = elite[:, : max(1, round(_KEPT_ELITE_SHARE * n_elite))]
-    best: Values = elites[:, 0]
-    return best
+        sampled_plans = np.clip(mean[:, None] + width[:, None] * _draw_deviations(rng, (E, samples, H, m)), -1.0, 1.0)
+        candidate_plans = np.concatenate([kept_plans, mean[:, None], sampled_plans], axis=1)
+        order = np.argsort(-objective(candidate_plans), axis=1, kind="stable")
+        elite_plans = candidate_plans[rows, order[:, :n_elite]]
+        mean, width = elite_plans.mean(axis=1), np.maximum(elite_plans.std(axis=1), _MIN_STD)
+        kept_plans = elite_plans[:, : max(1, round(_KEPT_ELITE_FRACTION * n_elite))]
+    best_plans: Values = kept_plans[:, 0]
+    return best_plans
 
 
 def _draw_deviations(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
@@ -166,5 +170,5 @@ def _draw_deviations(rng: np.random.Generator, shape: tuple[int, ...]) -> Values
     lengths = np.repeat(
         [shape[2] if length is None else length for length in _DEVIATION_LENGTHS], n * len(_DEVIATION_SCALES)
     )
-    within = np.arange(shape[2]) < np.resize(lengths, shape[1])[:, None]
-    return np.asarray((scale[:, None] * within)[:, :, None] * noise)
+    is_within_length = np.arange(shape[2]) < np.resize(lengths, shape[1])[:, None]
+    return np.asarray((scale[:, None] * is_within_length)[:, :, None] * noise)

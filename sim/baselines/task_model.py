@@ -16,7 +16,7 @@ from onrig.runtime.task import Task, batched_reward, batched_termination
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, step
-from onrig.sim.synthetic.model import UNSEEN, model_problems
+from onrig.sim.synthetic.model import UNSEEN_STATE, model_problems
 
 Values = NDArray[np.float64]
 
@@ -66,12 +66,14 @@ class TaskModel(msgspec.Struct, frozen=True):
         starts = np.tile(self.start, (episodes, 1))
         if are_starts_random(self.task.all_starts):
             for i in range(episodes):
-                drawn = draw_start(self.task.all_starts, device_seed(_SEED, Role.PLANT_EVAL, i))
-                starts[i] = [drawn[name] for name in self.plant.state_names]
+                start = draw_start(self.task.all_starts, device_seed(_SEED, Role.PLANT_EVAL, i))
+                starts[i] = [start[name] for name in self.plant.state_names]
         if not self.task.targets:
             return Draws(starts, np.zeros((episodes, self.steps + 1, 0)))
-        course = EpisodeTargets(self.task, self.rig, round(self.period_s * 1e6), self.steps)
-        return Draws(starts, np.stack([course.values_for_role(_SEED, Role.PLANT_EVAL, i) for i in range(episodes)]))
+        episode_targets = EpisodeTargets(self.task, self.rig, round(self.period_s * 1e6), self.steps)
+        return Draws(
+            starts, np.stack([episode_targets.values_for_role(_SEED, Role.PLANT_EVAL, i) for i in range(episodes)])
+        )
 
     @property
     def action_low(self) -> Values:
@@ -84,41 +86,41 @@ class TaskModel(msgspec.Struct, frozen=True):
         return np.array([a.high for a in self.rig.actuators])
 
     @property
-    def safe(self) -> Values:
+    def safe_action(self) -> Values:
         """Safe output, shape (m,)."""
         return np.array([a.safe for a in self.rig.actuators])
 
     def advance(self, states: Values, actions: Values) -> tuple[Values, Values]:
         """Return next states (n, d) and rewards (n,) for states (n, d) under actions (n, m)."""
-        after, observations = self._step(states, actions)
-        return after, batched_reward(self.task, self.rig)(observations, actions)
+        next_states, observations = self._step(states, actions)
+        return next_states, batched_reward(self.task, self.rig)(observations, actions)
 
     def follow(
-        self, states: Values, actions: Values, previous: Values, targets: Values
+        self, states: Values, actions: Values, previous_actions: Values, targets: Values
     ) -> tuple[Values, Values, NDArray[np.bool_]]:
         """Advance like ``advance``; also return whether each next state ends its episode (n,).
 
-        ``previous``: actions (n, m) in force before; ``targets``: (n, q) at the next samples.
+        ``previous_actions``: actions (n, m) in force before; ``targets``: (n, q) at the next samples.
         """
-        after, observations = self._step(states, actions)
+        next_states, observations = self._step(states, actions)
         if targets.shape[-1]:
             observations = np.concatenate([observations, targets], axis=1)
-        over = batched_termination(self.task, self.rig)(observations)
-        return after, batched_reward(self.task, self.rig)(observations, actions, previous), over
+        has_ended = batched_termination(self.task, self.rig)(observations)
+        return next_states, batched_reward(self.task, self.rig)(observations, actions, previous_actions), has_ended
 
     def _step(self, states: Values, actions: Values) -> tuple[Values, Values]:
         """Return next states (n, d), and their observations (n, o)."""
         state_columns: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in states.T)
         action_columns: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in actions.T)
-        after = step(self.plant, state_columns, action_columns, self.period_s, self.substeps)
-        by_name = dict(zip(self.plant.state_names, after, strict=True))
-        observations = np.stack([by_name[o.sensor or o.name] for o in self.rig.observations], axis=1)
-        return np.stack(after, axis=1), observations
+        next_states = step(self.plant, state_columns, action_columns, self.period_s, self.substeps)
+        state_by_name = dict(zip(self.plant.state_names, next_states, strict=True))
+        observations = np.stack([state_by_name[o.sensor or o.name] for o in self.rig.observations], axis=1)
+        return np.stack(next_states, axis=1), observations
 
 
 def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     """Reasons why no baseline can be computed; empty if one can."""
-    problems = [problem for problem in model_problems(rig, plant) if not problem.startswith(UNSEEN)]
+    problems = [problem for problem in model_problems(rig, plant) if not problem.startswith(UNSEEN_STATE)]
     if rig.previous_command:
         problems.append("the rig observes the previous command, which is not a state of the plant")
     return problems
@@ -127,7 +129,7 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
 def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     """Reasons why the grid methods for two states (fuzzy Q-iteration, finite-horizon optimum) cannot solve a task;
     empty if they can."""
-    problems = [problem for problem in model_problems(rig, plant) if problem.startswith(UNSEEN)]
+    problems = [problem for problem in model_problems(rig, plant) if problem.startswith(UNSEEN_STATE)]
     if uses_previous_action(task.reward.terms, rig):
         problems.append("the reward depends on the previous action")
     if task.may_terminate:
@@ -142,9 +144,9 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     if len(rig.actuators) > 1 and wrapped_sensors.intersection(plant.state_names):
         problems.append("grids for several actuators do not support a wrapped angle")
     for o in rig.observations:
-        around = task.reward.target.get(o.name, 0.5 * (o.low + o.high))
-        if (o.sensor or o.name) not in wrapped_sensors and not o.low < around < o.high:
-            problems.append(f"the task's target {around:g} lies outside {o.name}'s range of {o.low:g} to {o.high:g}")
+        centre = task.reward.target.get(o.name, 0.5 * (o.low + o.high))
+        if (o.sensor or o.name) not in wrapped_sensors and not o.low < centre < o.high:
+            problems.append(f"the task's target {centre:g} lies outside {o.name}'s range of {o.low:g} to {o.high:g}")
     return problems
 
 
@@ -181,18 +183,18 @@ def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> 
         raise ValueError(f"a standard error needs at least 2 episodes, got {episodes}")
     rng = np.random.default_rng(seed)
     states, targets = model.draw(episodes)
-    total, n_steps, active = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, bool)
-    previous = np.tile(model.safe, (episodes, 1))
+    total, n_steps, is_active = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, bool)
+    previous_actions = np.tile(model.safe_action, (episodes, 1))
     for t in range(model.steps):
         actions = rng.uniform(model.action_low, model.action_high, (episodes, len(model.action_low)))
-        n_steps += active
-        states[active], reward, over = model.follow(
-            states[active], actions[active], previous[active], targets[active, t + 1]
+        n_steps += is_active
+        states[is_active], reward, has_ended = model.follow(
+            states[is_active], actions[is_active], previous_actions[is_active], targets[is_active, t + 1]
         )
-        previous = actions
-        total[active] += reward
-        active[active] = ~over
-        if not active.any():
+        previous_actions = actions
+        total[is_active] += reward
+        is_active[is_active] = ~has_ended
+        if not is_active.any():
             break
     if not model.task.may_terminate:
         means = total / model.steps

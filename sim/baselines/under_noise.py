@@ -33,8 +33,8 @@ def best_under_noise(
     """
     if repetitions < 2:
         raise ValueError(f"a standard error needs at least 2 repetitions, got {repetitions}")
-    best = [_mean_rewards(model, solution, sigma, episodes, seed, i).max() for i in range(1, repetitions + 1)]
-    return Estimate(float(np.mean(best)), float(np.std(best, ddof=1) / np.sqrt(repetitions)))
+    best_means = [_mean_rewards(model, solution, sigma, episodes, seed, i).max() for i in range(1, repetitions + 1)]
+    return Estimate(float(np.mean(best_means)), float(np.std(best_means, ddof=1) / np.sqrt(repetitions)))
 
 
 def _mean_rewards(
@@ -44,16 +44,16 @@ def _mean_rewards(
     rig, rng = model.rig, stream(seed, Role.PLANT_EVAL, repetition)
     names = list(model.plant.state_names)
     observed_columns = [names.index(o.sensor or o.name) for o in rig.observations]
-    half = Normalisation.from_signals((*rig.observations, *rig.actuators)).half_range
+    half_range = Normalisation.from_signals((*rig.observations, *rig.actuators)).half_range
     n = len(observed_columns)
     node_actions = solution.actions[solution.theta.argmax(axis=1)]
-    states, total = np.tile(model.start, (episodes, 1)), np.zeros(episodes)
+    states, total_reward = np.tile(model.start, (episodes, 1)), np.zeros(episodes)
     for _ in range(model.steps):
-        noise = rng.standard_normal((episodes, len(half))) * sigma * half
+        noise = rng.standard_normal((episodes, len(half_range))) * sigma * half_range
         measured_states = states.copy()
         measured_states[:, observed_columns] += noise[:, :n]
         index, weight = solution.partition.memberships(measured_states)
         actions = np.einsum("ek,ekm->em", weight, node_actions[index]) + noise[:, n:]
         states, reward = model.advance(states, actions)
-        total += reward
-    return total / model.steps
+        total_reward += reward
+    return total_reward / model.steps

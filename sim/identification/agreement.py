@@ -14,31 +14,31 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.model import LAG, SCALE, kinematic_pairs
+from onrig.sim.identification.model import LAG_PREFIX, SCALE_PREFIX, kinematic_pairs
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
-from onrig.sim.twin.options import ZERO, sensor_half_range
+from onrig.sim.twin.options import ZERO_PREFIX, sensor_half_range
 
 _WINDOW_S: Final = 0.2
 _MIN_PERIODS: Final = 6
 _MAX_LAG: Final = 4
 """Search range of the lag, in periods."""
-_PARTS: Final = 4
+_N_PARTS: Final = 4
 """Number of parts of the recording that are also compared individually, to reveal changes."""
 _QUANTILE: Final = 0.9995
 """Quantile of the 99.9 % interval's upper end."""
 _TRIM: Final = 5.0
 """Residual of an outlier, in standard deviations from the median."""
-_MAX_NOISE_SHARE: Final = (0.1, 0.5)
+_MAX_NOISE_FRACTION: Final = (0.1, 0.5)
 """Largest share of the variance of displacement and change of velocity that may be noise."""
 _MIN_DISPLACEMENT: Final = 0.2
 """Minimum displacement as a share of the path: motion with a period of about one window cancels."""
 _MAX_LAG_DISTANCE: Final = 0.75
 """Maximum distance of a lag from the shift of its fit, in periods."""
-_MIN_OUTLIER_SHARE: Final = 0.05
+_MIN_OUTLIER_FRACTION: Final = 0.05
 """Lower bound on the residual of an outlier, as a share of the displacements."""
-_ROUNDS: Final = 4
+_N_ROUNDS: Final = 4
 _NEGLIGIBLE_SCALE_ERROR: Final = 1e-3
 """Error of a scale (or share of the half-range) below the quadrature's error, too small for a parameter."""
 
@@ -56,7 +56,7 @@ class Interval(NamedTuple):
     def lies_beyond(self, low: float, high: float) -> bool:
         return self.high < low or self.low > high
 
-    def scaled(self, factor: float) -> Interval:
+    def rescaled(self, factor: float) -> Interval:
         """Return the interval in another unit."""
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(self.value * factor, low, high)
@@ -91,14 +91,14 @@ class Windows(NamedTuple):
     velocity: Array
     """(W, n + 1 + 2 _MAX_LAG): readings from before to after the window."""
 
-    def part(self, which: NDArray[np.intp]) -> Windows:
-        return Windows(self.period_s, self.displacements[which], self.velocity[which])
+    def part(self, index: NDArray[np.intp]) -> Windows:
+        return Windows(self.period_s, self.displacements[index], self.velocity[index])
 
 
 class Pair(NamedTuple):
     """A velocity sensor, its position sensor, and their agreement."""
 
-    place: int
+    position: int
     """Index of the position sensor."""
     velocity: int
     """Index of the velocity sensor."""
@@ -111,17 +111,19 @@ class Pair(NamedTuple):
     """Agreement with the two sensors exchanged."""
 
 
-def sensor_pairs(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
+def sensor_pairs(plant: Plant, rig: Rig, recording: Sequence[Stretch]) -> list[Pair]:
     """Agreement of each measured velocity with its measured position, overall and in parts of the recording."""
     names = [s.name for s in rig.sensors]
     pairs = []
-    for place, velocity in kinematic_pairs(plant):
-        if place in names and velocity in names:
-            p, v = names.index(place), names.index(velocity)
-            windows = _windows(plant, rig, recorded, p, v)
-            parts = [windows.part(indices) for indices in np.array_split(np.arange(len(windows.displacements)), _PARTS)]
-            swapped = agreement_of(_windows(plant, rig, recorded, v, p))
-            noise = max(_noise(np.concatenate([s.readings[:, p] for s in recorded])), rig.sensors[p].resolution)
+    for position, velocity in kinematic_pairs(plant):
+        if position in names and velocity in names:
+            p, v = names.index(position), names.index(velocity)
+            windows = _windows(plant, rig, recording, p, v)
+            parts = [
+                windows.part(indices) for indices in np.array_split(np.arange(len(windows.displacements)), _N_PARTS)
+            ]
+            swapped = agreement_of(_windows(plant, rig, recording, v, p))
+            noise = max(_noise(np.concatenate([s.readings[:, p] for s in recording])), rig.sensors[p].resolution)
             stuck = next(
                 (
                     (p if indices else v, k)
@@ -146,24 +148,24 @@ def _find_stuck_sensor(part: Windows, noise: float) -> Iterator[bool]:
 
 def _noise(readings: Array) -> float:
     """Standard deviation of noise, from third differences along the last axis; robust to kinks of the motion."""
-    third = np.abs(np.diff(readings, 3, axis=-1))
-    return 1.4826 * float(np.median(third)) / float(np.sqrt(20.0)) if third.size else 0.0
+    third_differences = np.abs(np.diff(readings, 3, axis=-1))
+    return 1.4826 * float(np.median(third_differences)) / float(np.sqrt(20.0)) if third_differences.size else 0.0
 
 
-def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, velocity: int) -> Windows:
+def _windows(plant: Plant, rig: Rig, recording: Sequence[Stretch], position: int, velocity: int) -> Windows:
     """Disjoint windows of the stretches, except those near a wall according to the measurements."""
-    period_s = recorded[0].period_s
+    period_s = recording[0].period_s
     n = max(_MIN_PERIODS, round(_WINDOW_S / period_s))
     displacements, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _MAX_LAG))]
-    for s in recorded:
-        firsts = np.arange(_MAX_LAG, len(s.readings) - n - _MAX_LAG, n)
-        indices = firsts[:, None] + np.arange(-_MAX_LAG, n + 1 + _MAX_LAG)
+    for s in recording:
+        first_indices = np.arange(_MAX_LAG, len(s.readings) - n - _MAX_LAG, n)
+        indices = first_indices[:, None] + np.arange(-_MAX_LAG, n + 1 + _MAX_LAG)
         measured_states = np.zeros((len(plant.state_names), *indices.shape))
         for i, sensor in enumerate(rig.sensors):
             measured_states[plant.state_names.index(sensor.name)] = s.readings[indices, i]
-        free = np.all(np.broadcast_to(plant.moves_freely(tuple(measured_states)), indices.shape), axis=1)
-        displacements.append((s.readings[firsts + n, place] - s.readings[firsts, place])[free])
-        velocities.append(s.readings[indices, velocity][free])
+        is_free = np.all(np.broadcast_to(plant.moves_freely(tuple(measured_states)), indices.shape), axis=1)
+        displacements.append((s.readings[first_indices + n, position] - s.readings[first_indices, position])[is_free])
+        velocities.append(s.readings[indices, velocity][is_free])
     return Windows(period_s, np.concatenate(displacements), np.concatenate(velocities))
 
 
@@ -189,37 +191,46 @@ def _fit_at_shift(windows: Windows, shift: int) -> Agreement | None:
     if np.std(integral) < _MIN_DISPLACEMENT * span_s * np.std(v):  # only the quadrature error remains
         return None
     design = np.stack([integral, v[:, -1] - v[:, 0], np.full(len(v), span_s)], axis=1)
-    inliers, min_residual = np.ones(len(v), bool), _MIN_OUTLIER_SHARE * float(np.std(displacements))
-    for _ in range(_ROUNDS):
-        some = design[inliers]
-        if len(some) < 3 * design.shape[1] or np.linalg.matrix_rank(some / (np.abs(some).max(axis=0) + 1e-300)) < 3:
+    is_inlier, min_residual = np.ones(len(v), bool), _MIN_OUTLIER_FRACTION * float(np.std(displacements))
+    for _ in range(_N_ROUNDS):
+        inlier_design = design[is_inlier]
+        if (
+            len(inlier_design) < 3 * design.shape[1]
+            or np.linalg.matrix_rank(inlier_design / (np.abs(inlier_design).max(axis=0) + 1e-300)) < 3
+        ):
             return None
-        rate, late, off = coefficients = np.linalg.lstsq(some, displacements[inliers], rcond=None)[0]
+        rate, lag_coefficient, offset = coefficients = np.linalg.lstsq(
+            inlier_design, displacements[is_inlier], rcond=None
+        )[0]
         residuals = displacements - design @ coefficients
-        scale = 1.4826 * float(np.median(np.abs(residuals[inliers])))
-        inliers = np.abs(residuals) <= max(_TRIM * scale, min_residual)
-    covariance = _covariance(design[inliers], residuals[inliers])
+        scale = 1.4826 * float(np.median(np.abs(residuals[is_inlier])))
+        is_inlier = np.abs(residuals) <= max(_TRIM * scale, min_residual)
+    covariance = _covariance(design[is_inlier], residuals[is_inlier])
     if covariance is None:
         return None
-    scatter, outliers = float(np.sqrt(np.mean(residuals[inliers] ** 2))), float(np.mean(~inliers))
+    scatter, outliers = float(np.sqrt(np.mean(residuals[is_inlier] ** 2))), float(np.mean(~is_inlier))
     if rate == 0.0:  # the position never changes
         return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers, len(displacements))
-    shift_s, dilution = shift * period_s, _dilution(windows, design[inliers])
+    shift_s, dilution = shift * period_s, _dilution(windows, design[is_inlier])
     if dilution is None:
         return None
-    slopes = np.array([[1.0, 0.0, 0.0], [-late / rate**2, 1.0 / rate, 0.0], [off / rate**2, 0.0, -1.0 / rate]])
-    widths = stdtrit(int(inliers.sum()) - 3, _QUANTILE) * np.sqrt(np.einsum("ki,ij,kj->k", slopes, covariance, slopes))
-    values = (rate, late / rate + shift_s, -off / rate)
-    hidden = (float(abs(rate)) * dilution[0], float(abs(late / rate)) * dilution[1], 0.0)
-    rate_, lag, zero = (_widened_interval(*parts) for parts in zip(values, widths, hidden, strict=True))
-    return Agreement(rate_, lag, zero, scatter, outliers, len(displacements))
+    slopes = np.array(
+        [[1.0, 0.0, 0.0], [-lag_coefficient / rate**2, 1.0 / rate, 0.0], [offset / rate**2, 0.0, -1.0 / rate]]
+    )
+    widths = stdtrit(int(is_inlier.sum()) - 3, _QUANTILE) * np.sqrt(
+        np.einsum("ki,ij,kj->k", slopes, covariance, slopes)
+    )
+    values = (rate, lag_coefficient / rate + shift_s, -offset / rate)
+    max_reduction = (float(abs(rate)) * dilution[0], float(abs(lag_coefficient / rate)) * dilution[1], 0.0)
+    rate_interval, lag, zero = (_widened_interval(*parts) for parts in zip(values, widths, max_reduction, strict=True))
+    return Agreement(rate_interval, lag, zero, scatter, outliers, len(displacements))
 
 
-def _widened_interval(value: float, width: float, hidden: float) -> Interval:
-    """Interval of an estimate that noise may have reduced by up to ``hidden``."""
+def _widened_interval(value: float, width: float, max_reduction: float) -> Interval:
+    """Interval of an estimate that noise may have reduced by up to ``max_reduction``."""
     value, width = float(value), float(width)
     low, high = value - width, value + width
-    return Interval(value, low - hidden * (value < 0), high + hidden * (value > 0))
+    return Interval(value, low - max_reduction * (value < 0), high + max_reduction * (value > 0))
 
 
 def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
@@ -227,14 +238,14 @@ def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
     noise = _noise(windows.velocity)
     inverse = np.diag(np.linalg.inv(design.T @ design))
     weights = windows.period_s * _weights(windows.velocity.shape[1] - 2 * _MAX_LAG)
-    shares = len(design) * noise**2 * np.array([weights @ weights, 2.0]) * inverse[:2]
-    return None if np.any(shares > _MAX_NOISE_SHARE) else (float(shares[0]), float(shares[1]))
+    reductions = len(design) * noise**2 * np.array([weights @ weights, 2.0]) * inverse[:2]
+    return None if np.any(reductions > _MAX_NOISE_FRACTION) else (float(reductions[0]), float(reductions[1]))
 
 
 def _weights(samples: int) -> Array:
     """Weights of Gregory's quadrature to third order; the trapezoid's error would look like a gain error of 0.5 %."""
-    ends = np.array([3.0 / 8.0, 7.0 / 6.0, 23.0 / 24.0])
-    return np.concatenate([ends, np.ones(samples - 6), ends[::-1]])
+    end_weights = np.array([3.0 / 8.0, 7.0 / 6.0, 23.0 / 24.0])
+    return np.concatenate([end_weights, np.ones(samples - 6), end_weights[::-1]])
 
 
 def _covariance(design: Array, residuals: Array) -> Array | None:
@@ -257,12 +268,12 @@ def significant_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict
         name, overall = rig.sensors[pair.velocity].name, pair.overall
         if overall is None:
             continue
-        rate = overall.rate.scaled(1.0 if overall.rate.value > 0 else -1.0)
+        rate = overall.rate.rescaled(1.0 if overall.rate.value > 0 else -1.0)
         if rate.lies_beyond(1.0 - _NEGLIGIBLE_SCALE_ERROR, 1.0 + _NEGLIGIBLE_SCALE_ERROR):
-            errors[SCALE + name] = 1.0 / rate.value
+            errors[SCALE_PREFIX + name] = 1.0 / rate.value
         if overall.lag_s.lies_beyond(-10 * _NEGLIGIBLE_SCALE_ERROR * period_s, 10 * _NEGLIGIBLE_SCALE_ERROR * period_s):
-            errors[LAG + name] = overall.lag_s.value
-        half = sensor_half_range(rig, name) or 0.0
-        if overall.zero.lies_beyond(-_NEGLIGIBLE_SCALE_ERROR * half, _NEGLIGIBLE_SCALE_ERROR * half):
-            errors[ZERO + name] = overall.zero.value
+            errors[LAG_PREFIX + name] = overall.lag_s.value
+        half_range = sensor_half_range(rig, name) or 0.0
+        if overall.zero.lies_beyond(-_NEGLIGIBLE_SCALE_ERROR * half_range, _NEGLIGIBLE_SCALE_ERROR * half_range):
+            errors[ZERO_PREFIX + name] = overall.zero.value
     return errors

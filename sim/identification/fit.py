@@ -15,9 +15,9 @@ from scipy.optimize import least_squares
 from onrig.sim.identification.model import Model
 from onrig.sim.plants.integrate import Array
 
-_ROUNDS: Final = 2
+_N_ROUNDS: Final = 2
 """Gauss-Newton rounds of the initial states per evaluation; their error enters the projected residuals squared."""
-_LAST_ROUNDS: Final = 8
+_N_LAST_ROUNDS: Final = 8
 _DIVERGED_RESIDUAL: Final = 1e6
 """Residual of a non-finite trajectory."""
 
@@ -31,7 +31,7 @@ class Fit(NamedTuple):
     """(W, n)."""
     residuals: Array
     """(W, L + 1, s): measured minus predicted, in the sensors' units."""
-    projected: Array
+    projected_residuals: Array
     """(W, (L + 1) s): weighted residuals with the initial states projected out."""
     jacobian: Array
     """(W, (L + 1) s, p): Jacobian of the weighted predictions, initial states projected out."""
@@ -49,48 +49,48 @@ class ShootingResiduals:
         windows = model.windows
         self._n = len(model.plant.state_names)
         self._starts = model.initial_starts(coordinates) if starts is None else starts
-        self._last: tuple[Array, tuple[Array, Array, Array]] | None = None
+        self._last_solution: tuple[Array, tuple[Array, Array, Array]] | None = None
         spread = np.std(windows.readings.reshape(-1, windows.readings.shape[-1]), axis=0)
         scale = np.ones(self._n)
         scale[model.states] = np.maximum(spread, 1e-9)
         self._steps = 1e-6 * scale
-        self._steps_p = np.array([u.step for u in model.unknowns])
+        self._coordinate_steps = np.array([u.step for u in model.unknowns])
 
-    def _weighted(self, coordinates: Array, starts: Array) -> Array:
+    def _weighted_predictions(self, coordinates: Array, starts: Array) -> Array:
         """Weighted predictions (V, W, R)."""
-        predicted = self.model.predict(coordinates, starts) / self.sigma
-        flat = predicted.reshape(*predicted.shape[:2], -1)
-        return np.where(np.isfinite(flat), flat, _DIVERGED_RESIDUAL)
+        predictions = self.model.predict(coordinates, starts) / self.sigma
+        flat_predictions = predictions.reshape(*predictions.shape[:2], -1)
+        return np.where(np.isfinite(flat_predictions), flat_predictions, _DIVERGED_RESIDUAL)
 
-    def _measured(self) -> Array:
+    def _weighted_readings(self) -> Array:
         return np.asarray((self.model.windows.readings / self.sigma).reshape(self.model.windows.size, -1))
 
-    def best_starts(self, coordinates: Array, starts: Array, rounds: int = _ROUNDS) -> tuple[Array, Array, Array]:
+    def best_starts(self, coordinates: Array, starts: Array, rounds: int = _N_ROUNDS) -> tuple[Array, Array, Array]:
         """Best starts (W, n) for the coordinates (p,), with residuals (W, R) and their derivative (W, R, n) there."""
-        n, measured = self._n, self._measured()
+        n, readings = self._n, self._weighted_readings()
         shifts = np.vstack([np.zeros(n), np.diag(self._steps)])
-        many = np.repeat(coordinates[None], n + 1, axis=0)
+        varied_coordinates = np.repeat(coordinates[None], n + 1, axis=0)
         damping = np.full(len(starts), 1e-6)
-        trial, best = starts, None
+        trial_starts, best = starts, None
         for _ in range(rounds):
-            predicted = self._weighted(many, trial[None] + shifts[:, None, :])
-            residuals = measured - predicted[0]
-            slopes = np.moveaxis((predicted[1:] - predicted[0]) / self._steps[:, None, None], 0, -1)
+            predictions = self._weighted_predictions(varied_coordinates, trial_starts[None] + shifts[:, None, :])
+            residuals = readings - predictions[0]
+            slopes = np.moveaxis((predictions[1:] - predictions[0]) / self._steps[:, None, None], 0, -1)
             cost = np.sum(residuals**2, axis=1)
             if best is None:
-                best = (trial, residuals, slopes, cost)
+                best = (trial_starts, residuals, slopes, cost)
             else:
-                better = cost <= best[3]
-                damping = np.where(better, 0.1 * damping, np.maximum(100.0 * damping, 1e-3))
-                gain = np.max((best[3] - cost) / (1.0 + best[3]), initial=0.0, where=better)
+                is_better = cost <= best[3]
+                damping = np.where(is_better, 0.1 * damping, np.maximum(100.0 * damping, 1e-3))
+                gain = np.max((best[3] - cost) / (1.0 + best[3]), initial=0.0, where=is_better)
                 previous = best
                 best = tuple(
-                    np.where(better.reshape(-1, *[1] * (new_value.ndim - 1)), new_value, old_value)
-                    for new_value, old_value in zip((trial, residuals, slopes, cost), previous, strict=True)
+                    np.where(is_better.reshape(-1, *[1] * (new_value.ndim - 1)), new_value, old_value)
+                    for new_value, old_value in zip((trial_starts, residuals, slopes, cost), previous, strict=True)
                 )
                 if gain < 1e-9:
                     break
-            trial = best[0] + _solve(best[2], best[1], damping)
+            trial_starts = best[0] + _solve(best[2], best[1], damping)
         assert best is not None
         return best[0], best[1], best[2]
 
@@ -102,48 +102,48 @@ class ShootingResiduals:
     def residuals(self, coordinates: Array) -> Array:
         """Projected residuals, flattened for the solver."""
         solution = self.best_starts(coordinates, self._starts)
-        self._last = (coordinates, solution)
+        self._last_solution = (coordinates, solution)
         _, residuals, slopes = solution
-        return np.asarray(-_projected(slopes, residuals[..., None]).ravel())
+        return np.asarray(-_project_out(slopes, residuals[..., None]).ravel())
 
     def jacobian(self, coordinates: Array) -> Array:
         """Derivative of :meth:`residuals`, (W R, p)."""
-        if self._last is None or not np.array_equal(self._last[0], coordinates):
+        if self._last_solution is None or not np.array_equal(self._last_solution[0], coordinates):
             self.residuals(coordinates)
-        assert self._last is not None
-        self._starts, _, slopes = self._last[1]
-        slopes_p = self._slopes(coordinates, self._starts)
-        return _projected(slopes, slopes_p).reshape(-1, len(coordinates))
+        assert self._last_solution is not None
+        self._starts, _, slopes = self._last_solution[1]
+        coordinate_slopes = self._slopes(coordinates, self._starts)
+        return _project_out(slopes, coordinate_slopes).reshape(-1, len(coordinates))
 
     def _slopes(self, coordinates: Array, starts: Array) -> Array:
         """Derivative (W, R, p) of the weighted predictions with respect to the coordinates, at fixed starts."""
         p = len(coordinates)
-        signs = np.where(coordinates + self._steps_p > self._bounds()[1], -1.0, 1.0) * self._steps_p
-        many = coordinates + np.vstack([np.zeros(p), np.diag(signs)])
-        predicted = self._weighted(many, np.repeat(starts[None], p + 1, axis=0))
-        return np.moveaxis((predicted[1:] - predicted[0]) / signs[:, None, None], 0, -1)
+        signs = np.where(coordinates + self._coordinate_steps > self._bounds()[1], -1.0, 1.0) * self._coordinate_steps
+        varied_coordinates = coordinates + np.vstack([np.zeros(p), np.diag(signs)])
+        predictions = self._weighted_predictions(varied_coordinates, np.repeat(starts[None], p + 1, axis=0))
+        return np.moveaxis((predictions[1:] - predictions[0]) / signs[:, None, None], 0, -1)
 
     def _bounds(self) -> tuple[Array, Array]:
         unknowns = self.model.unknowns
         ends = np.array([[u.coordinate(u.low), u.coordinate(u.high)] for u in unknowns])
         return ends.min(axis=1), ends.max(axis=1)
 
-    def solve(self, coordinates: Array, free: NDArray[np.bool_], tolerance: float, evaluations: int = 30) -> Fit:
-        """Minimise over the ``free`` coordinates (p,), starting from the given ones, to a relative tolerance."""
+    def solve(self, coordinates: Array, is_free: NDArray[np.bool_], tolerance: float, evaluations: int = 30) -> Fit:
+        """Minimise over the free coordinates (p,), starting from the given ones, to a relative tolerance."""
         low, high = self._bounds()
         margin = 1e-9 * (high - low)
-        clipped = np.clip(coordinates, low + margin, high - margin)
+        clipped_coordinates = np.clip(coordinates, low + margin, high - margin)
 
         def full_coordinates(free_coordinates: Array) -> Array:
-            out = clipped.copy()
-            out[free] = free_coordinates
+            out = clipped_coordinates.copy()
+            out[is_free] = free_coordinates
             return out
 
         solution = least_squares(
             lambda free_coordinates: self.residuals(full_coordinates(free_coordinates)),
-            clipped[free],
-            jac=lambda free_coordinates: self.jacobian(full_coordinates(free_coordinates))[:, free],
-            bounds=(low[free], high[free]),
+            clipped_coordinates[is_free],
+            jac=lambda free_coordinates: self.jacobian(full_coordinates(free_coordinates))[:, is_free],
+            bounds=(low[is_free], high[is_free]),
             x_scale="jac",
             max_nfev=evaluations,
             ftol=tolerance,
@@ -154,19 +154,19 @@ class ShootingResiduals:
 
     def fit_at(self, coordinates: Array) -> Fit:
         """Return the fit at given coordinates, with the best starts."""
-        starts, residuals, slopes = self.best_starts(coordinates, self._starts, _LAST_ROUNDS)
+        starts, residuals, slopes = self.best_starts(coordinates, self._starts, _N_LAST_ROUNDS)
         self._starts = starts
-        slopes_p = self._slopes(coordinates, starts)
+        coordinate_slopes = self._slopes(coordinates, starts)
         shape = self.model.windows.readings.shape
         basis = np.linalg.qr(slopes).Q
         leverage = np.sum(basis**2, axis=2).reshape(shape)
-        projected = _projected(slopes, residuals[..., None])[..., 0]
+        projected_residuals = _project_out(slopes, residuals[..., None])[..., 0]
         return Fit(
             coordinates,
             starts,
             residuals.reshape(shape) * self.sigma,
-            projected,
-            _projected(slopes, slopes_p),
+            projected_residuals,
+            _project_out(slopes, coordinate_slopes),
             leverage,
             float(np.mean(residuals**2)),
         )
@@ -185,7 +185,7 @@ def _solve(slopes: Array, residuals: Array, damping: Array) -> Array:
     return np.asarray(np.linalg.solve(_gram(slopes, damping), gradient)[..., 0])
 
 
-def _projected(slopes: Array, vectors: Array) -> Array:
+def _project_out(slopes: Array, vectors: Array) -> Array:
     """Vectors (W, R, k) minus their projection onto the span of the slopes (W, R, n)."""
-    inner = np.linalg.solve(_gram(slopes, 0.0), np.swapaxes(slopes, 1, 2) @ vectors)
-    return np.asarray(vectors - slopes @ inner)
+    projection_coefficients = np.linalg.solve(_gram(slopes, 0.0), np.swapaxes(slopes, 1, 2) @ vectors)
+    return np.asarray(vectors - slopes @ projection_coefficients)

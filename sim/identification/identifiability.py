@@ -30,58 +30,62 @@ _EQUIVALENCE_TOLERANCE: Final = 1e-3
 class Identifiability(NamedTuple):
     """Unknowns that can be fitted, and those held at their initial values."""
 
-    free: NDArray[np.bool_]
+    is_free: NDArray[np.bool_]
     """(p,)."""
     held: dict[str, tuple[str, ...]]
     """Declared parameters that the signals cannot distinguish from others, each with those others."""
 
 
-def identifiable(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str]) -> Identifiability:
+def separate_identifiable(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str]) -> Identifiability:
     """Separate the unknowns that the fit determines from the others; ``declared``: names of the plant's parameters."""
     jacobian = fit.jacobian.reshape(-1, len(unknowns))
     information = jacobian.T @ jacobian
-    prior = np.array([1.0 if u.logarithmic else 0.25 * (u.high - u.low) for u in unknowns])
-    free, held = np.ones(len(unknowns), bool), {}
+    prior = np.array([1.0 if u.is_logarithmic else 0.25 * (u.high - u.low) for u in unknowns])
+    is_free, held = np.ones(len(unknowns), bool), {}
     is_plant_field = np.array([u.name in declared for u in unknowns])
-    while free.any():
-        some = information[np.ix_(free.nonzero()[0], free.nonzero()[0])]
-        covariance = np.linalg.inv(some + np.diag(prior[free] ** -2.0))
-        posterior_ratio = np.sqrt(np.diag(covariance)) / prior[free]
-        indices = np.flatnonzero(is_plant_field[free])
+    while is_free.any():
+        free_information = information[np.ix_(is_free.nonzero()[0], is_free.nonzero()[0])]
+        covariance = np.linalg.inv(free_information + np.diag(prior[is_free] ** -2.0))
+        posterior_ratio = np.sqrt(np.diag(covariance)) / prior[is_free]
+        indices = np.flatnonzero(is_plant_field[is_free])
         if posterior_ratio.max() >= MAX_POSTERIOR_RATIO and not (
             len(indices) > 1 and posterior_ratio.argmax() in indices
         ):
-            free[free.nonzero()[0][posterior_ratio.argmax()]] = False
+            is_free[is_free.nonzero()[0][posterior_ratio.argmax()]] = False
             continue
-        combination = _undetermined(
-            covariance[np.ix_(indices, indices)] / np.outer(prior[free][indices], prior[free][indices])
+        combination = _find_undetermined(
+            covariance[np.ix_(indices, indices)] / np.outer(prior[is_free][indices], prior[is_free][indices])
         )
         if combination is None:
             break
-        names = [unknowns[i].name for i in free.nonzero()[0][indices]]
-        worst, partners = combination
+        names = [unknowns[i].name for i in is_free.nonzero()[0][indices]]
+        worst_index, partners = combination
         if partners:
-            held[names[worst]] = tuple(names[k] for k in partners)
-        free[free.nonzero()[0][indices[worst]]] = False
-    return Identifiability(free, held)
+            held[names[worst_index]] = tuple(names[k] for k in partners)
+        is_free[is_free.nonzero()[0][indices[worst_index]]] = False
+    return Identifiability(is_free, held)
 
 
-def _undetermined(covariance: Array) -> tuple[int, list[int]] | None:
+def _find_undetermined(covariance: Array) -> tuple[int, list[int]] | None:
     """Parameter with the largest share in undetermined combinations, and those that it cannot be distinguished from."""
     if not len(covariance):
         return None
     variances, directions = np.linalg.eigh(covariance)
-    undetermined = directions[:, variances >= MAX_POSTERIOR_RATIO**2]
-    if not undetermined.shape[1]:
+    undetermined_directions = directions[:, variances >= MAX_POSTERIOR_RATIO**2]
+    if not undetermined_directions.shape[1]:
         return None
-    shares = np.sum(undetermined**2, axis=1)
-    worst = int(np.flatnonzero(shares > shares.max() - _EQUIVALENCE_TOLERANCE)[-1])  # ties go to the one declared last
-    along = undetermined @ undetermined[worst]
-    along /= np.linalg.norm(along)
-    return worst, [k for k in range(len(along)) if k != worst and abs(along[k]) > _MIN_COMPONENT]
+    participations = np.sum(undetermined_directions**2, axis=1)
+    worst_index = int(
+        np.flatnonzero(participations > participations.max() - _EQUIVALENCE_TOLERANCE)[-1]
+    )  # ties go to the one declared last
+    projections = undetermined_directions @ undetermined_directions[worst_index]
+    projections /= np.linalg.norm(projections)
+    return worst_index, [
+        k for k in range(len(projections)) if k != worst_index and abs(projections[k]) > _MIN_COMPONENT
+    ]
 
 
-def hold_fixed(fit: Fit, unknowns: Sequence[Unknown], free: NDArray[np.bool_]) -> Fit:
+def hold_fixed(fit: Fit, unknowns: Sequence[Unknown], is_free: NDArray[np.bool_]) -> Fit:
     """Return the fit after setting the unknowns that are not free to their initial values (imperfections to 0)."""
-    initial = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]
-    return fit._replace(coordinates=np.where(free, fit.coordinates, initial))
+    initial_coordinates = [u.coordinate(u.start) if u.is_logarithmic else max(u.low, 0.0) for u in unknowns]
+    return fit._replace(coordinates=np.where(is_free, fit.coordinates, initial_coordinates))

@@ -14,18 +14,18 @@ from onrig.sim.identification.recording import HISTORY, Windows
 from onrig.sim.identification.trajectories import simulate
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
-from onrig.sim.twin.options import ZERO, sensor_half_range
+from onrig.sim.twin.options import ZERO_PREFIX, sensor_half_range
 
-SCALE: Final = "scale_"
+SCALE_PREFIX: Final = "scale_"
 """Name prefix of a velocity sensor's scale: its reading per unit of the state."""
-LAG: Final = "lag_"
+LAG_PREFIX: Final = "lag_"
 """Name prefix of a velocity sensor's delay (s) with respect to the other sensors."""
 _MAX_FACTOR: Final = 1e3
 """Maximum factor between a positive parameter and its initial guess."""
 _MAX_BEYOND_WALL: Final = 0.05
 """Maximum reading beyond a wall attributable to zero error or noise, as a fraction of the half-range."""
 _KINK_STEP: Final = 1e-6
-_KINKED: Final = 2e-4
+_KINKED_STEP: Final = 2e-4
 """Difference step, as a share of the range, for parameters whose trajectories have kinks (stops, small commands)."""
 
 
@@ -37,17 +37,17 @@ class Unknown(NamedTuple):
     start: float
     low: float
     high: float
-    logarithmic: bool
+    is_logarithmic: bool
     """Whether the coordinate is the logarithm of the magnitude; the sign is that of ``start``."""
     step: float
     """Difference step of the coordinate."""
 
     def coordinate(self, value: float) -> float:
-        return float(np.log(abs(value))) if self.logarithmic else value
+        return float(np.log(abs(value))) if self.is_logarithmic else value
 
     def value(self, coordinate: Any) -> Any:
         """Value at a coordinate or at an array of coordinates."""
-        if not self.logarithmic:
+        if not self.is_logarithmic:
             return coordinate
         return np.exp(coordinate) if self.start > 0.0 else -np.exp(coordinate)
 
@@ -64,39 +64,41 @@ def unknowns_of(
 ) -> tuple[Unknown, ...]:
     """Unknowns of a plant: lumped parameters, imperfections, and the zero of each position sensor.
 
-    ``errors``: initial guess of further sensor errors, by name (SCALE, LAG or ZERO plus a sensor's name).
+    ``errors``: initial guess of further sensor errors, by name (a prefix plus a sensor's name).
     """
-    declared = {p.name: p for p in plant.parameters()}
+    declared_parameters = {p.name: p for p in plant.parameters()}
     velocities = velocities_of(plant)
     unknowns = []
     for name, nominal in plant.identifiable.items():
         if nominal == 0.0 and name not in plant.lumped:
             continue  # no initial magnitude
         low, high = sorted((nominal / _MAX_FACTOR, nominal * _MAX_FACTOR))
-        parameter = declared.get(name)
+        parameter = declared_parameters.get(name)
         if parameter is not None:
             low, high = max(low, parameter.low), min(high, parameter.high)
         unknowns.append(Unknown(name, parameter.unit if parameter else "", nominal, low, high, True, _KINK_STEP))
     reach = min(max(a.safe - a.low, a.high - a.safe) for a in rig.actuators)
     half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations}
-    fastest = half_range.get(plant.velocities[-1], 1.0)
+    max_velocity = half_range.get(plant.velocities[-1], 1.0)
     unknowns += [
-        Unknown("dry_friction", "", 0.01 * fastest, 0.0, 100.0 * fastest, False, _KINKED * fastest),
-        Unknown("dead_band", rig.actuators[0].unit, 0.005 * reach, 0.0, 0.5 * reach, False, _KINKED * reach),
+        Unknown("dry_friction", "", 0.01 * max_velocity, 0.0, 100.0 * max_velocity, False, _KINKED_STEP * max_velocity),
+        Unknown("dead_band", rig.actuators[0].unit, 0.005 * reach, 0.0, 0.5 * reach, False, _KINKED_STEP * reach),
         Unknown("delay_s", "s", 0.5 * period_s, 0.0, (HISTORY - 1) * period_s, False, 1e-6 * period_s),
     ]
     for sensor in rig.sensors:
         if sensor.name not in velocities:
             reach = np.pi if sensor.wrap else half_range.get(sensor.name, 1.0)
-            unknowns.append(Unknown(ZERO + sensor.name, sensor.unit, 0.0, -2 * reach, 2 * reach, False, 1e-6 * reach))
-        for name, guess in errors.items():
+            unknowns.append(
+                Unknown(ZERO_PREFIX + sensor.name, sensor.unit, 0.0, -2 * reach, 2 * reach, False, 1e-6 * reach)
+            )
+        for name, initial_value in errors.items():
             reach = half_range.get(sensor.name, 1.0)
-            if name == SCALE + sensor.name:
-                unknowns.append(Unknown(name, "", guess, 0.5, 2.0, True, _KINK_STEP))
-            elif name == LAG + sensor.name:
-                unknowns.append(Unknown(name, "s", guess, -2 * period_s, 2 * period_s, False, 1e-6 * period_s))
-            elif name == ZERO + sensor.name and name not in [u.name for u in unknowns]:
-                unknowns.append(Unknown(name, sensor.unit, guess, -reach, reach, False, 1e-6 * reach))
+            if name == SCALE_PREFIX + sensor.name:
+                unknowns.append(Unknown(name, "", initial_value, 0.5, 2.0, True, _KINK_STEP))
+            elif name == LAG_PREFIX + sensor.name:
+                unknowns.append(Unknown(name, "s", initial_value, -2 * period_s, 2 * period_s, False, 1e-6 * period_s))
+            elif name == ZERO_PREFIX + sensor.name and name not in [u.name for u in unknowns]:
+                unknowns.append(Unknown(name, sensor.unit, initial_value, -reach, reach, False, 1e-6 * reach))
     return tuple(unknowns)
 
 
@@ -105,10 +107,10 @@ def kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
     rng = np.random.default_rng(0)
     states = tuple(rng.uniform(0.1, 1.0, (len(plant.state_names), 8)))
     rates = plant.derivative(BATCHED, states, tuple(rng.uniform(0.1, 1.0, (plant.n_actions, 8))))
-    for place, rate in zip(plant.state_names, rates, strict=True):
+    for position, rate in zip(plant.state_names, rates, strict=True):
         for velocity, state in zip(plant.state_names, states, strict=True):
             if np.array_equal(np.broadcast_to(rate, 8), state):
-                yield place, velocity
+                yield position, velocity
 
 
 def velocities_of(plant: Plant) -> set[str]:
@@ -124,14 +126,14 @@ class Model:
     ) -> None:
         self.plant, self.rig, self.unknowns, self.substeps = plant, rig, tuple(unknowns), substeps
         self.signs = signs
-        reversed_ = np.array(signs.actuators, np.float64)
-        self.windows = windows._replace(u_start=windows.u_start * reversed_, u_end=windows.u_end * reversed_)
+        actuator_signs = np.array(signs.actuators, np.float64)
+        self.windows = windows._replace(u_start=windows.u_start * actuator_signs, u_end=windows.u_end * actuator_signs)
         self.states = [plant.state_names.index(s.name) for s in rig.sensors]
         self._sensor_signs = np.array(signs.sensors, np.float64)
         names = [u.name for u in unknowns]
         self._zeros, self._scales, self._lags = (
             [names.index(kind + s.name) if kind + s.name in names else None for s in rig.sensors]
-            for kind in (ZERO, SCALE, LAG)
+            for kind in (ZERO_PREFIX, SCALE_PREFIX, LAG_PREFIX)
         )
 
     def values(self, coordinates: Array) -> dict[str, Any]:
@@ -142,14 +144,14 @@ class Model:
         """Readings (V, W, L + 1, s); non-finite if the plant diverges."""
         values = self.values(coordinates)
         delay_s = values["delay_s"][:, 0]
-        inside = {n: values[n] for n in (*self.plant.identifiable, "dry_friction", "dead_band") if n in values}
-        states = simulate(self.plant.with_identifiable(inside), starts, self.windows, delay_s, self.substeps)
+        plant_values = {n: values[n] for n in (*self.plant.identifiable, "dry_friction", "dead_band") if n in values}
+        states = simulate(self.plant.with_identifiable(plant_values), starts, self.windows, delay_s, self.substeps)
         readings = states[..., self.states]
         for i, index in enumerate(self._lags):
             if index is not None:
                 steps = np.diff(readings[..., i], axis=2)
-                share = coordinates[:, index, None, None] / self.windows.period_s
-                readings[..., i] -= share * np.concatenate([steps[..., :1], steps], axis=2)
+                period_fraction = coordinates[:, index, None, None] / self.windows.period_s
+                readings[..., i] -= period_fraction * np.concatenate([steps[..., :1], steps], axis=2)
         for i, index in enumerate(self._scales):
             if index is not None:
                 readings[..., i] *= self.unknowns[index].value(coordinates[:, index, None, None])
@@ -161,19 +163,21 @@ class Model:
     def windows_free_of_walls(self, coordinates: Array) -> NDArray[np.bool_]:
         """Mask (W,) of windows without wall contact, according to the measurements."""
         measured_states = self._measured_states(coordinates)
-        free = np.broadcast_to(self.plant.moves_freely(measured_states), measured_states[0].shape)
-        return np.asarray(np.all(free, axis=1))
+        is_free = np.broadcast_to(self.plant.moves_freely(measured_states), measured_states[0].shape)
+        return np.asarray(np.all(is_free, axis=1))
 
     def windows_beyond_walls(self, coordinates: Array) -> NDArray[np.bool_]:
         """Mask (W,) of windows with a reading farther beyond a wall than a zero error or noise can explain."""
         measured_states = self._measured_states(coordinates)
-        possible = self.plant.constrain(BATCHED, measured_states)
-        beyond, velocities = np.zeros(self.windows.size, bool), velocities_of(self.plant)
+        possible_states = self.plant.constrain(BATCHED, measured_states)
+        is_beyond, velocities = np.zeros(self.windows.size, bool), velocities_of(self.plant)
         for sensor, state in zip(self.rig.sensors, self.states, strict=True):
-            half = sensor_half_range(self.rig, sensor.name)
-            if half and not sensor.wrap and sensor.name not in velocities:
-                beyond |= np.any(np.abs(measured_states[state] - possible[state]) > _MAX_BEYOND_WALL * half, axis=1)
-        return beyond
+            half_range = sensor_half_range(self.rig, sensor.name)
+            if half_range and not sensor.wrap and sensor.name not in velocities:
+                is_beyond |= np.any(
+                    np.abs(measured_states[state] - possible_states[state]) > _MAX_BEYOND_WALL * half_range, axis=1
+                )
+        return is_beyond
 
     def _measured_states(self, coordinates: Array) -> tuple[Array, ...]:
         """Measured states (n) of (W, L + 1), 0 if not measured."""
@@ -190,8 +194,8 @@ class Model:
         for i, (state, zero_index) in enumerate(zip(self.states, self._zeros, strict=True)):
             starts[:, state] = readings[:, 0, i] - (coordinates[zero_index] if zero_index is not None else 0.0)
         names, span = self.plant.state_names, min(4, self.windows.periods)
-        for place, velocity in kinematic_pairs(self.plant):
-            state, zero_index = names.index(velocity), names.index(place)
+        for position, velocity in kinematic_pairs(self.plant):
+            state, zero_index = names.index(velocity), names.index(position)
             if state not in self.states and zero_index in self.states:
                 i = self.states.index(zero_index)
                 starts[:, state] = (readings[:, span, i] - readings[:, 0, i]) / (span * self.windows.period_s)

@@ -36,9 +36,9 @@ class Identification(NamedTuple):
     """Number of windows excluded as outliers, such as contact with a wall or a hand."""
     noise: Noise
     joint: JointDistribution
-    free: NDArray[np.bool_]
+    is_free: NDArray[np.bool_]
     """(p,): the identifiable parameters; the others keep their initial values."""
-    unexplained: NDArray[np.bool_]
+    is_unexplained: NDArray[np.bool_]
     """Mask of unexplained windows, in time order, among those without wall contact or impossibly far beyond a wall."""
     held: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """Parameters that the signals cannot distinguish from others, each with those others; they keep their initial

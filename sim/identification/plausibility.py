@@ -10,9 +10,9 @@ import numpy as np
 from onrig.hw.rig import Rig
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.plants import Plant
-from onrig.sim.twin.options import ZERO, sensor_half_range
+from onrig.sim.twin.options import ZERO_PREFIX, sensor_half_range
 
-MAX_UNEXPLAINED_SHARE: Final = 0.1
+MAX_UNEXPLAINED_FRACTION: Final = 0.1
 """Maximum share of windows away from walls that may contradict the fit, for example because a hand touched the rig."""
 _MAX_TOUCHED_WINDOWS: Final = 2
 """Number of windows that may contradict the fit in a recording of any length."""
@@ -20,17 +20,17 @@ MIN_CORRELATION: Final = 0.3
 """Lag-1 autocorrelation above which residuals count as non-white."""
 MAX_MODEL_ERROR: Final = 0.05
 """Maximum non-white part of residuals, as a share of the motion within windows."""
-MAX_NOISE_SHARE: Final = 0.05
+MAX_NOISE_FRACTION: Final = 0.05
 """Maximum noise of a sensor, as a share of its half-range."""
-MAX_DRIFT_SHARE: Final = 0.01
+MAX_DRIFT_FRACTION: Final = 0.01
 """Maximum change of a zero during the recording, as a share of the half-range."""
-_FACTOR: Final = 30.0
+_MAX_FACTOR: Final = 30.0
 """Maximum factor between a parameter and its initial guess."""
-_AT_BOUND: Final = 0.01
-_PARTS: Final = 4
+_BOUND_TOLERANCE: Final = 0.01
+_N_PARTS: Final = 4
 _QUANTILE: Final = 3.29
 """Normal quantile of the 99.9 % interval."""
-_WHITE: Final = 20.0
+_WHITE_VARIANCE_FACTOR: Final = 20.0
 """Sum of the squared coefficients of a third difference."""
 
 
@@ -52,99 +52,108 @@ class Drift(NamedTuple):
     """Lower bound of the largest difference between two quarters."""
 
 
-def fit_problems(identified: Identification, plant: Plant, rig: Rig) -> list[str]:
+def fit_problems(identification: Identification, plant: Plant, rig: Rig) -> list[str]:
     """List contradictions between signals and plant, one line each."""
     return [
-        *_connection_problems(identified),
-        *_residual_problems(identified, rig),
-        *_parameter_problems(identified, plant, rig),
+        *_connection_problems(identification),
+        *_residual_problems(identification, rig),
+        *_parameter_problems(identification, plant, rig),
     ]
 
 
-def residuals_of(identified: Identification) -> list[Residuals]:
+def residuals_of(identification: Identification) -> list[Residuals]:
     """Statistics of each sensor's residuals."""
     residuals = []
-    for i in range(identified.fit.residuals.shape[2]):
-        r = identified.fit.residuals[..., i]
+    for i in range(identification.fit.residuals.shape[2]):
+        r = identification.fit.residuals[..., i]
         power = float(np.mean(r**2))
-        white = float(np.mean(np.diff(r, 3, axis=1) ** 2)) / _WHITE
-        motion = float(np.mean(np.var(identified.windows.readings[..., i], axis=1)))
+        white_variance = float(np.mean(np.diff(r, 3, axis=1) ** 2)) / _WHITE_VARIANCE_FACTOR
+        motion = float(np.mean(np.var(identification.windows.readings[..., i], axis=1)))
         correlation = float(np.mean(r[:, 1:] * r[:, :-1])) / power if power > 0 else 0.0
-        residuals.append(Residuals(correlation, float(np.sqrt(max(power - white, 0.0) / (motion + 1e-300)))))
+        residuals.append(Residuals(correlation, float(np.sqrt(max(power - white_variance, 0.0) / (motion + 1e-300)))))
     return residuals
 
 
-def drift_of(identified: Identification, unknown: int) -> Drift:
+def drift_of(identification: Identification, unknown: int) -> Drift:
     """Estimate the drift of an unknown, the others held constant, by one Gauss-Newton step per quarter."""
-    slopes, residuals = identified.fit.jacobian[:, :, unknown], identified.fit.projected
-    moves, errors = [], []
-    for part in np.array_split(np.arange(len(residuals)), _PARTS):
+    slopes, residuals = identification.fit.jacobian[:, :, unknown], identification.fit.projected_residuals
+    shifts, errors = [], []
+    for part in np.array_split(np.arange(len(residuals)), _N_PARTS):
         information = np.sum(slopes[part] ** 2, axis=1)
         total = float(np.sum(information)) + 1e-300
-        move = float(np.sum(slopes[part] * residuals[part])) / total
-        scores = np.sum(slopes[part] * residuals[part], axis=1) - move * information
-        moves.append(move)
+        shift = float(np.sum(slopes[part] * residuals[part])) / total
+        scores = np.sum(slopes[part] * residuals[part], axis=1) - shift * information
+        shifts.append(shift)
         errors.append(float(np.sqrt(np.sum(scores**2))) / total)
-    x, e = np.array(moves), _QUANTILE * np.array(errors)
+    x, e = np.array(shifts), _QUANTILE * np.array(errors)
     differences = np.abs(x[:, None] - x) - np.hypot(e[:, None], e)
     return Drift(float(np.max(np.abs(x) + e)), max(float(np.max(differences)), 0.0))
 
 
-def _connection_problems(identified: Identification) -> Iterator[str]:
-    if not identified.connection.certain and not identified.connection.mirrored:
+def _connection_problems(identification: Identification) -> Iterator[str]:
+    if not identification.connection.is_certain and not identification.connection.is_mirrored:
         yield "signs: other signs explain the signals nearly as well: excite the plant longer or more strongly"
-    unexplained, windows = np.flatnonzero(identified.unexplained), identified.unexplained.size
-    if len(unexplained) > max(MAX_UNEXPLAINED_SHARE * windows, _MAX_TOUCHED_WINDOWS):
-        share, (first, last) = len(unexplained) / windows, np.quantile(unexplained / windows, [0.1, 0.9])
+    unexplained_indices, windows = np.flatnonzero(identification.is_unexplained), identification.is_unexplained.size
+    if len(unexplained_indices) > max(MAX_UNEXPLAINED_FRACTION * windows, _MAX_TOUCHED_WINDOWS):
+        unexplained_fraction, (first, last) = (
+            len(unexplained_indices) / windows,
+            np.quantile(unexplained_indices / windows, [0.1, 0.9]),
+        )
         yield (
-            f"the plant does not explain {share:.0%} of the windows (at most {MAX_UNEXPLAINED_SHARE:.0%}), "
-            f"most of them from {first:.0%} to {last:.0%} of the recording: "
-            "look for a changing sensor or actuator, a touch or a slip"
+            f"the model does not fit {unexplained_fraction:.0%} of the windows "
+            f"(at most {MAX_UNEXPLAINED_FRACTION:.0%} may not), most of them from {first:.0%} to {last:.0%} of the "
+            "recording: look for a changing sensor or actuator, a touch or a slip"
         )
 
 
-def _residual_problems(identified: Identification, rig: Rig) -> Iterator[str]:
-    for i, (sensor, character) in enumerate(zip(rig.sensors, residuals_of(identified), strict=True)):
-        if character.correlation > MIN_CORRELATION and character.model_error > MAX_MODEL_ERROR:
+def _residual_problems(identification: Identification, rig: Rig) -> Iterator[str]:
+    for i, (sensor, sensor_residuals) in enumerate(zip(rig.sensors, residuals_of(identification), strict=True)):
+        if sensor_residuals.correlation > MIN_CORRELATION and sensor_residuals.model_error > MAX_MODEL_ERROR:
             yield (
-                f"{sensor.name}: residuals are non-white (autocorrelation {character.correlation:.2f}, at most "
-                f"{MIN_CORRELATION:g}), the plant does not explain {character.model_error:.1%} of the motion (at most "
-                f"{MAX_MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
+                f"{sensor.name}: residuals are non-white (autocorrelation {sensor_residuals.correlation:.2f}, at most "
+                f"{MIN_CORRELATION:g}), the plant does not explain {sensor_residuals.model_error:.1%} of the motion "
+                f"(at most {MAX_MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
             )
-        noise, half = float(identified.noise.total[i]), sensor_half_range(rig, sensor.name)
-        if half and noise > MAX_NOISE_SHARE * half:
+        noise, half_range = float(identification.noise.total[i]), sensor_half_range(rig, sensor.name)
+        if half_range and noise > MAX_NOISE_FRACTION * half_range:
             yield (
                 f"{sensor.name}: noise of {noise:.3g} {sensor.unit} is {noise / sensor.resolution:.3g} times its "
-                f"resolution (at most {MAX_NOISE_SHARE * half:.3g} {sensor.unit}): check shielding and supply"
+                f"resolution (at most {MAX_NOISE_FRACTION * half_range:.3g} {sensor.unit}): check shielding and supply"
             )
 
 
-def _parameter_problems(identified: Identification, plant: Plant, rig: Rig) -> Iterator[str]:
-    half_range = {s.name: sensor_half_range(rig, s.name) for s in rig.sensors}
-    for i, (u, coordinate, free) in enumerate(
-        zip(identified.unknowns, identified.fit.coordinates.tolist(), identified.free.tolist(), strict=True)
+def _parameter_problems(identification: Identification, plant: Plant, rig: Rig) -> Iterator[str]:
+    half_ranges = {s.name: sensor_half_range(rig, s.name) for s in rig.sensors}
+    for i, (u, coordinate, is_free) in enumerate(
+        zip(
+            identification.unknowns,
+            identification.fit.coordinates.tolist(),
+            identification.is_free.tolist(),
+            strict=True,
+        )
     ):
-        if not free:
+        if not is_free:
             continue
         value = float(u.value(coordinate))
-        if u.name.startswith(ZERO):
-            drift, half = drift_of(identified, i), half_range[u.name.removeprefix(ZERO)]
-            if half and drift.min_change > MAX_DRIFT_SHARE * half:
+        if u.name.startswith(ZERO_PREFIX):
+            sensor_name = u.name.removeprefix(ZERO_PREFIX)
+            drift, half_range = drift_of(identification, i), half_ranges[sensor_name]
+            if half_range and drift.min_change > MAX_DRIFT_FRACTION * half_range:
                 yield (
-                    f"{u.name.removeprefix(ZERO)}: its zero drifts by {drift.min_change:.3g} {u.unit} or more during "
-                    f"the recording (at most {MAX_DRIFT_SHARE * half:.3g}): check its mounting and supply"
+                    f"{sensor_name}: its zero drifts by {drift.min_change:.3g} {u.unit} or more during "
+                    f"the recording (at most {MAX_DRIFT_FRACTION * half_range:.3g}): check its mounting and supply"
                 )
         elif u.name in plant.identifiable:
-            if not 1.0 / _FACTOR <= value / u.start <= _FACTOR:
+            if not 1.0 / _MAX_FACTOR <= value / u.start <= _MAX_FACTOR:
                 yield (
                     f"{u.name} {value:.4g} {u.unit} is {value / u.start:.3g} times the configured {u.start:.4g}: "
                     "check the sensors and the configured plant"
                 )
-        elif value > u.high - _AT_BOUND * (u.high - u.low):
+        elif value > u.high - _BOUND_TOLERANCE * (u.high - u.low):
             yield f"{u.name} {value:.4g} {u.unit} is at the end of its range: check the sensors and the plant"
     if not any(
-        free
-        for u, free in zip(identified.unknowns, identified.free.tolist(), strict=True)
+        is_free
+        for u, is_free in zip(identification.unknowns, identification.is_free.tolist(), strict=True)
         if u.name in plant.identifiable
     ):
         yield "none of the plant's parameters can be estimated from these signals: excite the plant more strongly"

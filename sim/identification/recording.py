@@ -52,8 +52,8 @@ class Windows(NamedTuple):
     def periods(self) -> int:
         return int(self.readings.shape[1]) - 1
 
-    def select(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Windows:
-        return Windows(self.period_s, *(np.asarray(values[which]) for values in self[1:]))
+    def select(self, index: NDArray[np.bool_] | NDArray[np.intp]) -> Windows:
+        return Windows(self.period_s, *(np.asarray(values[index]) for values in self[1:]))
 
 
 def stretches(steps: Iterable[Step], rig: Rig, period_us: int) -> Iterator[Stretch]:
@@ -94,13 +94,20 @@ def _stretch(steps: Sequence[Step], rig: Rig, period_us: int) -> Iterator[Stretc
     )
 
 
-def windows_of(recorded: Sequence[Stretch], periods: int) -> Windows:
+def windows_of(recording: Sequence[Stretch], periods: int) -> Windows:
     """Windows of the given length; raises ValueError if no stretch is long enough."""
-    cut: list[tuple[Array, Array, Array, Array]] = []
-    for s in recorded:
+    window_parts: list[tuple[Array, Array, Array, Array]] = []
+    for s in recording:
         for first in range(HISTORY, len(s.readings) - periods, periods + 1):
-            pieces = slice(first - HISTORY, first + periods)
-            cut.append((s.readings[first : first + periods + 1], s.u_start[pieces], s.u_end[pieces], s.tau_s[pieces]))
-    if not cut:
+            period_slice = slice(first - HISTORY, first + periods)
+            window_parts.append(
+                (
+                    s.readings[first : first + periods + 1],
+                    s.u_start[period_slice],
+                    s.u_end[period_slice],
+                    s.tau_s[period_slice],
+                )
+            )
+    if not window_parts:
         raise ValueError(f"no stretch of {HISTORY + periods + 1} frames in a row was recorded")
-    return Windows(recorded[0].period_s, *(np.array(values) for values in zip(*cut, strict=True)))
+    return Windows(recording[0].period_s, *(np.array(values) for values in zip(*window_parts, strict=True)))

@@ -19,14 +19,14 @@ from onrig.runtime.files import replace_file
 from onrig.runtime.safety.plant_box import PlantBox, separate_parameter_fields
 from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.safety.sampled import SampledBox
-from onrig.sim.identification.model import LAG, SCALE, Unknown
+from onrig.sim.identification.model import LAG_PREFIX, SCALE_PREFIX, Unknown
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.plausibility import MIN_CORRELATION, residuals_of
 from onrig.sim.identification.sensor_errors import sensor_errors
 from onrig.sim.identification.uncertainty import half_widths
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
-from onrig.sim.twin.options import NOISE, ZERO, sensor_half_range
+from onrig.sim.twin.options import NOISE_PREFIX, ZERO_PREFIX, sensor_half_range
 
 SAMPLES: Final = 200
 SHIELD_CONFIDENCE: Final = 0.999
@@ -38,7 +38,7 @@ _MIN_SPREAD_SEPARATE: Final = 0.01
 _CLOSE_CORRELATION: Final = 0.95
 _VAGUE_FACTOR: Final = 0.5
 IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
-_HEAD: Final = "# Written by `onrig identify`; {} (docs/identification.md).\n"
+_HEADER: Final = "# Written by `onrig identify`; {} (docs/identification.md).\n"
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,10 +63,20 @@ class SensorNoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Standard deviation without rounding to counts; 0 if rounding hides it."""
 
 
+class Channel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Scale of a sensor or actuator on the wire."""
+
+    unit: str
+    resolution: float
+    """SI units per count."""
+
+
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Content of `identified.yaml`."""
 
     rig: str
+    channels: dict[str, Channel] = {}
+    """Every sensor and actuator; empty in a result of an earlier version."""
     source: str
     """Origin of the signals."""
     twin: dict[str, Any]
@@ -86,37 +96,40 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def result_of(
-    identified: Identification,
+    identification: Identification,
     plant: Plant,
     rig: Rig,
     box: PlantBox | None,
     source: str,
-    envelope: Mapping[str, Envelope] = MappingProxyType({}),
+    envelopes: Mapping[str, Envelope] = MappingProxyType({}),
 ) -> Result:
     """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's current plant box.
 
-    ``envelope`` is the shield's, by observation.
+    ``envelopes`` is the shield's, by observation.
     """
-    widths = identified.half_widths
+    widths = identification.half_widths
     parameters = tuple(
-        _parameter(u, c, w) for u, c, w in zip(identified.unknowns, identified.fit.coordinates, widths, strict=True)
+        _parameter(u, c, w)
+        for u, c, w in zip(identification.unknowns, identification.fit.coordinates, widths, strict=True)
     )
     noise = {}
     for i, sensor in enumerate(rig.sensors):
-        std, factor = float(identified.noise.total[i]), math.exp(1.96 * float(identified.noise.spread[i]))
-        noise[sensor.name] = SensorNoise(std, std / factor, std * factor, float(identified.noise.alone[i]))
-    signs, channels = identified.connection.signs, [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
+        std, factor = float(identification.noise.total[i]), math.exp(1.96 * float(identification.noise.spread[i]))
+        noise[sensor.name] = SensorNoise(std, std / factor, std * factor, float(identification.noise.alone[i]))
+    signs = identification.connection.signs
+    channels = {c.name: Channel(c.unit, c.resolution) for c in rig.channels}
     return Result(
         rig=rig.name,
+        channels=channels,
         source=source,
-        twin=_twin(identified, parameters, plant, rig),
-        predicted=_predicted(identified, plant, rig, box, envelope),
+        twin=_twin(identification, parameters, plant, rig),
+        predicted=_predicted_section(identification, plant, rig, box, envelopes),
         parameters=parameters,
         noise=noise,
         signs=dict(zip(channels, (*signs.sensors, *signs.actuators), strict=True)),
-        not_known=tuple(_undetermined(identified, parameters, noise, plant)),
-        covariance=tuple(map(tuple, identified.joint.covariance.tolist())),
-        samples=tuple(map(tuple, _samples(identified).tolist())),
+        not_known=tuple(_undetermined(identification, parameters, noise, plant)),
+        covariance=tuple(map(tuple, identification.joint.covariance.tolist())),
+        samples=tuple(map(tuple, _samples(identification).tolist())),
     )
 
 
@@ -124,107 +137,120 @@ def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
     low, high = sorted(
         float(np.clip(unknown.value(c), unknown.low, unknown.high)) for c in (coordinate - width, coordinate + width)
     )
-    return Parameter(unknown.name, unknown.unit, float(unknown.value(coordinate)), low, high, unknown.logarithmic)
+    return Parameter(unknown.name, unknown.unit, float(unknown.value(coordinate)), low, high, unknown.is_logarithmic)
 
 
-def _twin(identified: Identification, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
+def _twin(identification: Identification, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
     """Plant, noise and zeros; insignificant imperfections are omitted."""
-    kept = {
+    kept_values = {
         p.name: p.value
         for p in parameters
-        if p.name in plant.identifiable or p.name in _significant_imperfections(identified)
+        if p.name in plant.identifiable or p.name in _significant_imperfections(identification)
     }
-    zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if _has_zero(p)}
-    fitted_names = {u.name for u, is_free in zip(identified.unknowns, identified.free.tolist(), strict=True) if is_free}
+    zeros = {p.name.removeprefix(ZERO_PREFIX): p.value for p in parameters if _has_zero(p)}
+    fitted_names = {
+        u.name for u, is_free in zip(identification.unknowns, identification.is_free.tolist(), strict=True) if is_free
+    }
     without_imperfections = msgspec.structs.replace(
         plant, **dict.fromkeys(fitted_names.intersection(IMPERFECTIONS), msgspec.UNSET)
     )
-    section: dict[str, Any] = {"plant": msgspec.to_builtins(without_imperfections.with_identifiable(kept))}
+    section: dict[str, Any] = {"plant": msgspec.to_builtins(without_imperfections.with_identifiable(kept_values))}
     section["sensor_noise"] = {
-        sensor.name: std / half
-        for sensor, std in zip(rig.sensors, identified.noise.alone.tolist(), strict=True)
-        if (half := sensor_half_range(rig, sensor.name))
+        sensor.name: std / half_range
+        for sensor, std in zip(rig.sensors, identification.noise.alone.tolist(), strict=True)
+        if (half_range := sensor_half_range(rig, sensor.name))
     }
     return {**section, "sensor_zero": zeros} if zeros else section
 
 
 def _has_zero(parameter: Parameter) -> bool:
     """Whether the parameter is a sensor's zero that differs significantly from 0."""
-    return parameter.name.startswith(ZERO) and parameter.low * parameter.high > 0
+    return parameter.name.startswith(ZERO_PREFIX) and parameter.low * parameter.high > 0
 
 
-def _significant_imperfections(identified: Identification) -> set[str]:
-    low = identified.fit.coordinates - half_widths(identified.joint, SHIELD_CONFIDENCE)
+def _significant_imperfections(identification: Identification) -> set[str]:
+    low = identification.fit.coordinates - half_widths(identification.joint, SHIELD_CONFIDENCE)
     return {
         u.name
-        for u, lower_bound in zip(identified.unknowns, low, strict=True)
+        for u, lower_bound in zip(identification.unknowns, low, strict=True)
         if u.name in IMPERFECTIONS and lower_bound > 0
     }
 
 
-def _predicted(
-    identified: Identification, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
+def _predicted_section(
+    identification: Identification, plant: Plant, rig: Rig, box: PlantBox | None, envelopes: Mapping[str, Envelope]
 ) -> dict[str, Any]:
     """Plants to cover, the longest delay, and errors of inaccurate sensors."""
-    wide, significant = half_widths(identified.joint, SHIELD_CONFIDENCE), _significant_imperfections(identified)
+    shield_widths, significant_names = (
+        half_widths(identification.joint, SHIELD_CONFIDENCE),
+        _significant_imperfections(identification),
+    )
     upper_bounds = {
-        u.name: float(c + w) for u, c, w in zip(identified.unknowns, identified.fit.coordinates, wide, strict=True)
+        u.name: float(c + w)
+        for u, c, w in zip(identification.unknowns, identification.fit.coordinates, shield_widths, strict=True)
     }
     section: dict[str, Any]
     if isinstance(box, SampledBox):
-        uncertain = (plant.identifiable.keys() - plant.lumped.keys()) | (significant - {"delay_s"})
-        section = {"uncertainty": identified_intervals(identified, wide, uncertain, box)}
+        uncertain_names = (plant.identifiable.keys() - plant.lumped.keys()) | (significant_names - {"delay_s"})
+        section = {"uncertainty": identified_intervals(identification, shield_widths, uncertain_names, box)}
     else:
-        section = _lumped_parameters(identified, wide, plant, box)
-        if "dead_band" in significant and (box is None or hasattr(box, "dead_band")):
+        section = _lumped_parameters(identification, shield_widths, plant, box)
+        if "dead_band" in significant_names and (box is None or hasattr(box, "dead_band")):
             section["dead_band"] = upper_bounds["dead_band"]
-    if "delay_s" in significant:
+    if "delay_s" in significant_names:
         delay_us = math.ceil(1e4 * upper_bounds["delay_s"]) * 100
         section["late_us"] = (0 if box is None else box.late_us) + delay_us
         if hasattr(box, "plant_delay_us"):
             section["plant_delay_us"] = delay_us
-    errors = {} if box is None else sensor_errors(identified, wide, plant, rig, box, envelope)
+    errors = {} if box is None else sensor_errors(identification, shield_widths, plant, rig, box, envelopes)
     return section | ({"sensor_error": errors} if errors else {})
 
 
-def _lumped_parameters(identified: Identification, wide: Array, plant: Plant, box: PlantBox | None) -> dict[str, Any]:
+def _lumped_parameters(
+    identification: Identification, shield_widths: Array, plant: Plant, box: PlantBox | None
+) -> dict[str, Any]:
     """Nominal values of the lumped parameters and their spread, and those of the other parameters of a box."""
-    lumped = [i for i, u in enumerate(identified.unknowns) if u.name in plant.lumped]
-    model_errors = [r.model_error for r in residuals_of(identified) if r.correlation > MIN_CORRELATION]
-    spread = max([_MIN_SPREAD, *model_errors, *(math.expm1(wide[i]) for i in lumped)])
+    lumped_indices = [i for i, u in enumerate(identification.unknowns) if u.name in plant.lumped]
+    model_errors = [r.model_error for r in residuals_of(identification) if r.correlation > MIN_CORRELATION]
+    spread = max([_MIN_SPREAD, *model_errors, *(math.expm1(shield_widths[i]) for i in lumped_indices)])
     if box is not None and not all(
-        identified.free[i] for i in lumped
+        identification.is_free[i] for i in lumped_indices
     ):  # undetermined parameters keep the box's uncertainty
         spread = max(spread, box.spread)
     section: dict[str, Any] = {
-        identified.unknowns[i].name: float(identified.unknowns[i].value(identified.fit.coordinates[i])) for i in lumped
+        identification.unknowns[i].name: float(identification.unknowns[i].value(identification.fit.coordinates[i]))
+        for i in lumped_indices
     }
     section["spread"] = math.ceil(100.0 * spread) / 100.0
-    return section | ({} if box is None else _separate_parameters(identified, wide, box))
+    return section | ({} if box is None else _separate_parameters(identification, shield_widths, box))
 
 
 def identified_intervals(
-    identified: Identification, wide: Array, uncertain: Collection[str], box: SampledBox
+    identification: Identification, shield_widths: Array, uncertain_names: Collection[str], box: SampledBox
 ) -> dict[str, list[float]]:
-    """Intervals of the ``uncertain`` parameters for a sampled barrier: identified if determined, else the box's.
+    """Intervals of the parameters in ``uncertain_names`` of a sampled barrier: identified if determined, else its own.
 
     None is narrower than the minimum spread, because a plant changes with temperature and wear.
     """
     intervals = {name: [*ends] for name, ends in box.uncertainty.items()}
-    coordinates, free = identified.fit.coordinates, identified.free.tolist()
-    for u, c, w, is_free in zip(identified.unknowns, coordinates, wide, free, strict=True):
-        if is_free and u.name in uncertain:
+    coordinates, free_flags = identification.fit.coordinates, identification.is_free.tolist()
+    for u, c, w, is_free in zip(identification.unknowns, coordinates, shield_widths, free_flags, strict=True):
+        if is_free and u.name in uncertain_names:
             value, *ends = (float(u.value(coordinate)) for coordinate in (c, c - w, c + w))
             reach = max(_MIN_SPREAD * abs(value), *(abs(end - value) for end in ends))
             intervals[u.name] = [max(value - reach, u.low), min(value + reach, u.high)]
     return intervals
 
 
-def _separate_parameters(identified: Identification, wide: Array, box: PlantBox) -> dict[str, float]:
+def _separate_parameters(identification: Identification, shield_widths: Array, box: PlantBox) -> dict[str, float]:
     """Nominal values and spreads of the parameters other than the lumped ones."""
     section, fields = {}, separate_parameter_fields(box)
     for u, c, w, is_free in zip(
-        identified.unknowns, identified.fit.coordinates, wide, identified.free.tolist(), strict=True
+        identification.unknowns,
+        identification.fit.coordinates,
+        shield_widths,
+        identification.is_free.tolist(),
+        strict=True,
     ):
         if u.name in fields and is_free:
             value, *ends = (float(u.value(coordinate)) for coordinate in (c, c - w, c + w))
@@ -236,32 +262,33 @@ def _separate_parameters(identified: Identification, wide: Array, box: PlantBox)
     return section
 
 
-def _samples(identified: Identification) -> Array:
+def _samples(identification: Identification) -> Array:
     """Samples (SAMPLES, p) of the joint distribution, clipped to the bounds."""
     rng = np.random.default_rng(0)
     coordinates = rng.multivariate_normal(
-        identified.fit.coordinates, identified.joint.covariance, SAMPLES, method="eigh"
+        identification.fit.coordinates, identification.joint.covariance, SAMPLES, method="eigh"
     )
-    columns = [np.clip(u.value(coordinates[:, i]), u.low, u.high) for i, u in enumerate(identified.unknowns)]
+    columns = [np.clip(u.value(coordinates[:, i]), u.low, u.high) for i, u in enumerate(identification.unknowns)]
     return np.stack(columns, axis=1)
 
 
 def _undetermined(
-    identified: Identification, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
+    identification: Identification, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
 ) -> Iterator[str]:
-    if identified.connection.mirrored:
+    if identification.connection.is_mirrored:
         yield (
             "All signs at once: this plant is symmetric, so reversing all channels gives the same signals. "
             "Turn the rig by hand to see in which direction its sensor counts."
         )
-    elif not identified.connection.certain:
+    elif not identification.connection.is_certain:
         yield "Signs: other signs explain the signals nearly as well; more excitation is needed."
-    for p, is_free in zip(parameters, identified.free.tolist(), strict=True):
-        if p.name in identified.held:
-            yield f"{p.name}: indistinguishable from {', '.join(identified.held[p.name])}; it remains {p.value:.6g}."
+    for p, is_free in zip(parameters, identification.is_free.tolist(), strict=True):
+        if p.name in identification.held:
+            partners = ", ".join(identification.held[p.name])
+            yield f"{p.name}: indistinguishable from {partners}; it remains {p.value:.6g}."
         elif not is_free:
             yield f"{p.name}: the recorded signals do not depend on it; it remains {p.value:.6g}."
-        elif p.name in IMPERFECTIONS and p.name not in _significant_imperfections(identified):
+        elif p.name in IMPERFECTIONS and p.name not in _significant_imperfections(identification):
             upper_bound = f"{p.high:.3g} {p.unit}".rstrip()
             yield f"{p.name}: not significantly different from 0; at most {upper_bound}. The twin omits it."
         elif p.name in (*plant.identifiable, *IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE_FACTOR * abs(p.value):
@@ -269,28 +296,30 @@ def _undetermined(
     for name in plant.identifiable:
         if name not in [p.name for p in parameters]:
             yield f"{name}: it is 0 in the configuration; give an initial value."
-    scale = np.sqrt(np.diag(identified.joint.covariance))
+    scale = np.sqrt(np.diag(identification.joint.covariance))
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = identified.joint.covariance / np.outer(scale, scale)
+        correlation = identification.joint.covariance / np.outer(scale, scale)
     for i, j in np.argwhere(np.triu(np.abs(correlation) > _CLOSE_CORRELATION, 1)):
-        first, second = parameters[i].name, parameters[j].name
-        yield f"{first} and {second} separately (correlation {correlation[i, j]:+.3f}): always sample both together."
+        names = f"{parameters[i].name} and {parameters[j].name}"
+        yield f"{names} separately (correlation {correlation[i, j]:+.3f}): always sample both together."
     for name, sensor in noise.items():
         if not sensor.alone:
             yield f"The noise of {name}: hidden by rounding to counts, well below {sensor.std:.3g}."
-    lumped = set(plant.lumped)
-    if lumped:
-        alike = [p.name for p in plant.parameters() if p.name not in IMPERFECTIONS and p.name not in plant.separable]
+    lumped_names = set(plant.lumped)
+    if lumped_names:
+        dependent_names = [
+            p.name for p in plant.parameters() if p.name not in IMPERFECTIONS and p.name not in plant.separable
+        ]
         yield (
-            f"{', '.join(alike)} individually: motion depends only on {', '.join(plant.lumped)}; the twin's values are "
-            "one choice that satisfies this."
+            f"{', '.join(dependent_names)} individually: motion depends only on {', '.join(plant.lumped)}; the twin's "
+            "values are one choice that satisfies this."
         )
 
 
 def write_result(result: Result, path: Path, refusals: Sequence[str] = ()) -> None:
     """Write a result file; ``refusals``: reasons why its configuration cannot use it.  Raises OSError."""
     usage = "; ".join(refusals) or "use it in a run as `identified: FILE`"
-    replace_file(path, (_HEAD.format(usage) + dump_yaml(msgspec.to_builtins(result))).encode())
+    replace_file(path, (_HEADER.format(usage) + dump_yaml(msgspec.to_builtins(result))).encode())
 
 
 def read_result(path: Path) -> Result:
@@ -302,8 +331,8 @@ def drawn_plants(result: Result, plant: Plant) -> Plant:
     """Samples of the joint distribution as one plant whose parameters are arrays over the samples, without delay."""
     columns = np.array(result.samples).T
     values = dict(zip([p.name for p in result.parameters], columns, strict=True))
-    inside = {n: v for n, v in values.items() if n in plant.identifiable or n in ("dry_friction", "dead_band")}
-    return plant.with_identifiable(inside)
+    plant_values = {n: v for n, v in values.items() if n in plant.identifiable or n in ("dry_friction", "dead_band")}
+    return plant.with_identifiable(plant_values)
 
 
 def twin_samples(result: Result) -> dict[str, tuple[float, ...]]:
@@ -313,18 +342,18 @@ def twin_samples(result: Result) -> dict[str, tuple[float, ...]]:
     is kept.  The noise is drawn from its interval (log-normal), independently of the rest.
     """
     plant, zeros = result.twin["plant"], result.twin.get("sensor_zero", {})
-    absent = {n for n in ("dead_band", "delay_s") if n not in plant}
+    absent_names = {n for n in ("dead_band", "delay_s") if n not in plant}
     columns = dict(zip([p.name for p in result.parameters], zip(*result.samples, strict=True), strict=True))
-    kept = {
+    kept_columns = {
         name: column
         for name, column in columns.items()
-        if name not in absent
-        and not name.startswith((SCALE, LAG))
-        and not (name.startswith(ZERO) and name.removeprefix(ZERO) not in zeros)
+        if name not in absent_names
+        and not name.startswith((SCALE_PREFIX, LAG_PREFIX))
+        and not (name.startswith(ZERO_PREFIX) and name.removeprefix(ZERO_PREFIX) not in zeros)
     }
     rng = np.random.default_rng(1)
     for sensor, std in result.twin["sensor_noise"].items():
-        found = result.noise[sensor]
-        draws = std * (found.high / found.std) ** (rng.standard_normal(len(result.samples)) / 1.96)
-        kept[NOISE + sensor] = tuple(draws.tolist())
-    return kept
+        noise = result.noise[sensor]
+        draws = std * (noise.high / noise.std) ** (rng.standard_normal(len(result.samples)) / 1.96)
+        kept_columns[NOISE_PREFIX + sensor] = tuple(draws.tolist())
+    return kept_columns

@@ -11,12 +11,12 @@ import numpy as np
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime.safety.plant_box import PlantBox, evaluated_observations
 from onrig.runtime.safety.rules import Envelope
-from onrig.sim.identification.model import LAG, SCALE
+from onrig.sim.identification.model import LAG_PREFIX, SCALE_PREFIX
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.plausibility import drift_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
-from onrig.sim.twin.options import ZERO
+from onrig.sim.twin.options import ZERO_PREFIX
 
 _COVERED_SIGMAS: Final = 4.0
 """Number of standard deviations of a sensor's noise covered by the shield."""
@@ -25,34 +25,45 @@ _N_SAMPLES: Final = 20_000
 
 
 def sensor_errors(
-    identified: Identification, wide: Array, plant: Plant, rig: Rig, box: PlantBox, envelope: Mapping[str, Envelope]
+    identification: Identification,
+    shield_widths: Array,
+    plant: Plant,
+    rig: Rig,
+    box: PlantBox,
+    envelopes: Mapping[str, Envelope],
 ) -> dict[str, float]:
     """``sensor_error`` of the measured observations used by the shield, for sensors that are inaccurate.
 
     A zero, its drift, and the noise of an estimated velocity are added to the current bound; noise, scale and lag of a
     measured one only as far as it does not cover them.
-    ``wide`` (p,): half-widths to cover.
+    ``shield_widths`` (p,): half-widths to cover.
     """
     errors = {}
     for i, sensor in enumerate(rig.sensors):
         for o in rig.observations:
             if o.name not in evaluated_observations(box, rig):
                 continue
-            if o.derivative_of == sensor.name and identified.noise.alone[i]:
-                noise = _COVERED_SIGMAS * float(identified.noise.alone[i]) * _noise_gain(o, identified.windows.period_s)
+            if o.derivative_of == sensor.name and identification.noise.alone[i]:
+                noise = (
+                    _COVERED_SIGMAS
+                    * float(identification.noise.alone[i])
+                    * _noise_gain(o, identification.windows.period_s)
+                )
                 errors[o.name] = box.sensor_error.get(o.name, 0.0) + noise
             if o.derivative_of is not None or (o.sensor or o.name) != sensor.name:
                 continue
-            limits = envelope.get(o.name, o)
+            limits = envelopes.get(o.name, o)
             max_speed = max(abs(limits.low), abs(limits.high))
-            fitted_index = {u.name: k for k, u in enumerate(identified.unknowns) if identified.free[k]}
-            zero = _zero_error(identified, wide, fitted_index.get(ZERO + sensor.name))
-            noise_bound = _COVERED_SIGMAS * float(identified.noise.alone[i])
-            if (k := fitted_index.get(SCALE + sensor.name)) is not None:
-                noise_bound += max_speed * math.expm1(_significant_magnitude(identified, wide, k))
-            if (k := fitted_index.get(LAG + sensor.name)) is not None:
-                lag_s = _significant_magnitude(identified, wide, k)
-                noise_bound += lag_s * _fastest_change(identified, wide, plant, rig, max_speed) if lag_s else 0.0
+            fitted_index = {u.name: k for k, u in enumerate(identification.unknowns) if identification.is_free[k]}
+            zero = _zero_error(identification, shield_widths, fitted_index.get(ZERO_PREFIX + sensor.name))
+            noise_bound = _COVERED_SIGMAS * float(identification.noise.alone[i])
+            if (k := fitted_index.get(SCALE_PREFIX + sensor.name)) is not None:
+                noise_bound += max_speed * math.expm1(_significant_magnitude(identification, shield_widths, k))
+            if (k := fitted_index.get(LAG_PREFIX + sensor.name)) is not None:
+                lag_s = _significant_magnitude(identification, shield_widths, k)
+                noise_bound += (
+                    lag_s * _max_acceleration(identification, shield_widths, plant, rig, max_speed) if lag_s else 0.0
+                )
             if zero or noise_bound:
                 half_count = 0.5 * sensor.resolution
                 errors[o.name] = zero + max(box.sensor_error.get(o.name, half_count), half_count + noise_bound)
@@ -65,23 +76,27 @@ def _noise_gain(observation: Observation, period_s: float) -> float:
     return (1.0 - pole) / period_s * math.sqrt(2.0 / (1.0 + pole))
 
 
-def _significant_magnitude(identified: Identification, wide: Array, unknown: int) -> float:
+def _significant_magnitude(identification: Identification, shield_widths: Array, unknown: int) -> float:
     """Upper bound of a coordinate's magnitude if it differs significantly from 0, otherwise 0."""
-    size, width = abs(float(identified.fit.coordinates[unknown])), float(wide[unknown])
+    size, width = abs(float(identification.fit.coordinates[unknown])), float(shield_widths[unknown])
     return size + width if size > width else 0.0
 
 
-def _zero_error(identified: Identification, wide: Array, unknown: int | None) -> float:
+def _zero_error(identification: Identification, shield_widths: Array, unknown: int | None) -> float:
     """Upper bound of a sensor's zero, if significant, plus its drift, if significant."""
     if unknown is None:
         return 0.0
-    off = abs(float(identified.fit.coordinates[unknown])) > identified.half_widths[unknown]
-    drift = drift_of(identified, unknown)
-    zero_bound = abs(float(identified.fit.coordinates[unknown])) + float(wide[unknown]) if off else 0.0
+    is_offset = abs(float(identification.fit.coordinates[unknown])) > identification.half_widths[unknown]
+    drift = drift_of(identification, unknown)
+    zero_bound = (
+        abs(float(identification.fit.coordinates[unknown])) + float(shield_widths[unknown]) if is_offset else 0.0
+    )
     return zero_bound + (drift.max_deviation if drift.min_change > 0.0 else 0.0)
 
 
-def _fastest_change(identified: Identification, wide: Array, plant: Plant, rig: Rig, max_speed: float) -> float:
+def _max_acceleration(
+    identification: Identification, shield_widths: Array, plant: Plant, rig: Rig, max_speed: float
+) -> float:
     """Largest acceleration of the identified plant at velocities up to ``max_speed``, with every parameter at its worst
     end."""
     ranges = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
@@ -90,7 +105,7 @@ def _fastest_change(identified: Identification, wide: Array, plant: Plant, rig: 
     states.append(max_speed * rng.choice([-1.0, 1.0], _N_SAMPLES))
     actions = tuple(np.where(rng.random(_N_SAMPLES) < 0.5, a.low, a.high) for a in rig.actuators)
     values = {}
-    for u, c, w in zip(identified.unknowns, identified.fit.coordinates, wide, strict=True):
+    for u, c, w in zip(identification.unknowns, identification.fit.coordinates, shield_widths, strict=True):
         if u.name in plant.identifiable:
             values[u.name] = np.clip(u.value(c + rng.choice([-1.0, 1.0], _N_SAMPLES) * w), u.low, u.high)
     rates = plant.with_identifiable(values).derivative(BATCHED, tuple(states), actions)

@@ -14,7 +14,7 @@ from onrig.sim.identification.uncertainty import JointDistribution
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 
-DEPARTED: Final = 1e-3
+DEPARTURE_P_VALUE: Final = 1e-3
 """Probability below which a difference between two estimates is not attributed to their uncertainty."""
 
 
@@ -23,8 +23,8 @@ class Change(NamedTuple):
 
     name: str
     unit: str
-    before: float
-    now: float
+    earlier_value: float
+    new_value: float
     """Value from the newer signals alone."""
     p_value: float
     """Probability of a difference at least as large if the parameter has not changed."""
@@ -33,16 +33,16 @@ class Change(NamedTuple):
 class Sharpened(NamedTuple):
     """Both estimates combined."""
 
-    identified: Identification
+    identification: Identification
     p_value: float
     """Probability that two estimates of the same plant differ at least as much (chi-squared test)."""
     changes: tuple[Change, ...]
     """The compared parameters."""
 
     @property
-    def departed(self) -> bool:
+    def has_departed(self) -> bool:
         """Whether the plant has left the earlier identification."""
-        return self.p_value < DEPARTED
+        return self.p_value < DEPARTURE_P_VALUE
 
 
 class _Prior(NamedTuple):
@@ -54,41 +54,50 @@ class _Prior(NamedTuple):
     covariance: Array
 
 
-def sharpen(earlier: Result, found: Identification, plant: Plant) -> Sharpened:
+def sharpen(earlier_result: Result, identification: Identification, plant: Plant) -> Sharpened:
     """Combine two independent estimates of a plant's parameters by their covariances (normal distributions).
 
-    ``plant`` is the initial guess of ``found``.  Zeros, scales and lags of sensors are those of ``found`` alone: they
-    drift.  The estimates are compared in the plant's own parameters, without dry friction, dead band and delay, which
-    are bounded by 0.
+    ``plant`` is the initial guess of ``identification``.  Zeros, scales and lags of sensors are those of
+    ``identification`` alone: they drift.  The estimates are compared in the plant's own parameters, without dry
+    friction, dead band and delay, which are bounded by 0.
     """
-    prior = _common_parameters(earlier, found, {*plant.identifiable, *IMPERFECTIONS})
-    compared = [
-        k for k, i in enumerate(prior.indices) if found.free[i] and found.unknowns[i].name in plant.identifiable
+    prior = _common_parameters(earlier_result, identification, {*plant.identifiable, *IMPERFECTIONS})
+    compared_positions = [
+        k
+        for k, i in enumerate(prior.indices)
+        if identification.is_free[i] and identification.unknowns[i].name in plant.identifiable
     ]
-    at = prior.indices[compared]
-    difference = found.fit.coordinates[at] - prior.coordinates[compared]
-    covariance = found.joint.covariance[np.ix_(at, at)] + prior.covariance[np.ix_(compared, compared)]
-    p_value = float(chdtrc(len(at), difference @ np.linalg.solve(covariance, difference))) if len(at) else 1.0
+    compared_indices = prior.indices[compared_positions]
+    difference = identification.fit.coordinates[compared_indices] - prior.coordinates[compared_positions]
+    covariance = (
+        identification.joint.covariance[np.ix_(compared_indices, compared_indices)]
+        + prior.covariance[np.ix_(compared_positions, compared_positions)]
+    )
+    p_value = (
+        float(chdtrc(len(compared_indices), difference @ np.linalg.solve(covariance, difference)))
+        if len(compared_indices)
+        else 1.0
+    )
     changes = tuple(
         Change(
-            found.unknowns[i].name,
-            found.unknowns[i].unit,
-            float(found.unknowns[i].value(prior.coordinates[k])),
-            float(found.unknowns[i].value(found.fit.coordinates[i])),
+            identification.unknowns[i].name,
+            identification.unknowns[i].unit,
+            float(identification.unknowns[i].value(prior.coordinates[k])),
+            float(identification.unknowns[i].value(identification.fit.coordinates[i])),
             float(2.0 * ndtr(-abs(d) / np.sqrt(v))),
         )
-        for k, i, d, v in zip(compared, at, difference, np.diag(covariance), strict=True)
+        for k, i, d, v in zip(compared_positions, compared_indices, difference, np.diag(covariance), strict=True)
     )
-    return Sharpened(_combined(prior, found), p_value, changes)
+    return Sharpened(_combine(prior, identification), p_value, changes)
 
 
-def _common_parameters(earlier: Result, found: Identification, names: set[str]) -> _Prior:
+def _common_parameters(earlier_result: Result, identification: Identification, names: set[str]) -> _Prior:
     indices, positions, coordinates = [], [], []
-    before = {p.name: (position, p) for position, p in enumerate(earlier.parameters)}
-    covariance = np.array(earlier.covariance)
-    for i, unknown in enumerate(found.unknowns):
-        position, parameter = before.get(unknown.name, (-1, None))
-        if parameter is None or unknown.name not in names or parameter.logarithmic != unknown.logarithmic:
+    earlier_parameters = {p.name: (position, p) for position, p in enumerate(earlier_result.parameters)}
+    covariance = np.array(earlier_result.covariance)
+    for i, unknown in enumerate(identification.unknowns):
+        position, parameter = earlier_parameters.get(unknown.name, (-1, None))
+        if parameter is None or unknown.name not in names or parameter.logarithmic != unknown.is_logarithmic:
             continue
         if covariance[position, position] > 0.0 and parameter.value * unknown.start >= 0.0:
             indices.append(i)
@@ -97,38 +106,42 @@ def _common_parameters(earlier: Result, found: Identification, names: set[str]) 
     return _Prior(np.array(indices, np.intp), np.array(coordinates), covariance[np.ix_(positions, positions)])
 
 
-def _combined(prior: _Prior, found: Identification) -> Identification:
-    """``found`` with the product of both normal distributions as its joint one."""
-    free = found.free.copy()
-    free[prior.indices] = True
-    used = np.flatnonzero(free)
-    place = {i: k for k, i in enumerate(used.tolist())}
-    precision, weighted = np.zeros((len(used), len(used))), np.zeros(len(used))
-    newer = np.flatnonzero(found.free)
+def _combine(prior: _Prior, identification: Identification) -> Identification:
+    """``identification`` with the product of both normal distributions as its joint one."""
+    is_free = identification.is_free.copy()
+    is_free[prior.indices] = True
+    used_indices = np.flatnonzero(is_free)
+    row_by_index = {i: k for k, i in enumerate(used_indices.tolist())}
+    precision, weighted_sum = np.zeros((len(used_indices), len(used_indices))), np.zeros(len(used_indices))
+    newer_indices = np.flatnonzero(identification.is_free)
     for indices, coordinates, covariance in (
-        (newer, found.fit.coordinates[newer], found.joint.covariance[np.ix_(newer, newer)]),
+        (
+            newer_indices,
+            identification.fit.coordinates[newer_indices],
+            identification.joint.covariance[np.ix_(newer_indices, newer_indices)],
+        ),
         prior,
     ):
-        rows = [place[i] for i in indices.tolist()]
+        rows = [row_by_index[i] for i in indices.tolist()]
         information = np.linalg.inv(covariance)
         precision[np.ix_(rows, rows)] += information
-        weighted[rows] += information @ coordinates
-    combined = np.linalg.inv(precision)
-    coordinates = found.fit.coordinates.copy()
-    coordinates[used] = combined @ weighted
-    for i in used.tolist():
-        if not found.unknowns[i].logarithmic:
-            coordinates[i] = min(max(coordinates[i], found.unknowns[i].low), found.unknowns[i].high)
-    full = np.zeros_like(found.joint.covariance)
-    full[np.ix_(used, used)] = 0.5 * (combined + combined.T)
-    held = {name: others for name, others in found.held.items() if not free[_index(found, name)]}
-    return found._replace(
-        fit=found.fit._replace(coordinates=coordinates),
-        joint=JointDistribution(full, found.joint.inflation),
-        free=free,
+        weighted_sum[rows] += information @ coordinates
+    combined_covariance = np.linalg.inv(precision)
+    coordinates = identification.fit.coordinates.copy()
+    coordinates[used_indices] = combined_covariance @ weighted_sum
+    for i in used_indices.tolist():
+        if not identification.unknowns[i].is_logarithmic:
+            coordinates[i] = min(max(coordinates[i], identification.unknowns[i].low), identification.unknowns[i].high)
+    full_covariance = np.zeros_like(identification.joint.covariance)
+    full_covariance[np.ix_(used_indices, used_indices)] = 0.5 * (combined_covariance + combined_covariance.T)
+    held = {name: others for name, others in identification.held.items() if not is_free[_index(identification, name)]}
+    return identification._replace(
+        fit=identification.fit._replace(coordinates=coordinates),
+        joint=JointDistribution(full_covariance, identification.joint.inflation),
+        is_free=is_free,
         held=held,
     )
 
 
-def _index(found: Identification, name: str) -> int:
-    return [u.name for u in found.unknowns].index(name)
+def _index(identification: Identification, name: str) -> int:
+    return [u.name for u in identification.unknowns].index(name)

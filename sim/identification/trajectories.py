@@ -33,22 +33,22 @@ def delayed_commands(windows: Windows, delay_s: Array) -> Pieces:
     the plant, so a delay would otherwise have an effect even without commands.
     """
     period_s = windows.period_s
-    late = np.minimum(np.floor(delay_s / period_s), HISTORY - 1).astype(int)
-    remainder_s = (delay_s - late * period_s)[:, None, None]
-    indices = HISTORY + np.arange(windows.periods)[None, :] - late[:, None]  # (V, L)
+    late_periods = np.minimum(np.floor(delay_s / period_s), HISTORY - 1).astype(int)
+    remainder_s = (delay_s - late_periods * period_s)[:, None, None]
+    indices = HISTORY + np.arange(windows.periods)[None, :] - late_periods[:, None]  # (V, L)
 
     def commands_at(values: Array, shift: int) -> Array:
         return np.moveaxis(values[:, indices + shift], 1, 0)
 
-    tau_before, tau = commands_at(windows.tau_s, -1), commands_at(windows.tau_s, 0)
-    first = np.clip(tau_before - (period_s - remainder_s), 0.0, remainder_s)
-    last = np.clip(period_s - remainder_s - tau, 0.0, period_s - remainder_s)
+    previous_tau, tau = commands_at(windows.tau_s, -1), commands_at(windows.tau_s, 0)
+    first_s = np.clip(previous_tau - (period_s - remainder_s), 0.0, remainder_s)
+    last_s = np.clip(period_s - remainder_s - tau, 0.0, period_s - remainder_s)
     commands = (commands_at(windows.u_start, -1), commands_at(windows.u_end, -1), commands_at(windows.u_end, 0))
-    first, last = (
+    first_s, last_s = (
         np.where((commands[1] == command).all(axis=-1), 0.0, duration_s)
-        for command, duration_s in ((commands[0], first), (commands[2], last))
+        for command, duration_s in ((commands[0], first_s), (commands[2], last_s))
     )
-    return Pieces((first, period_s - first - last, last), commands)
+    return Pieces((first_s, period_s - first_s - last_s, last_s), commands)
 
 
 def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, substeps: int) -> Array:

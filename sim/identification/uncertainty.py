@@ -22,8 +22,8 @@ _ROUNDING_VARIANCE: Final = 1.0 / 12.0
 _MIN_SEPARATION: Final = 0.25
 """Share of a count's rounding error below which noise cannot be distinguished from it."""
 
-_MIN_FREEDOM: Final = 4.0
-_UPPER: Final = 0.975
+_MIN_DEGREES_OF_FREEDOM: Final = 4.0
+_UPPER_QUANTILE: Final = 0.975
 
 
 class Noise(NamedTuple):
@@ -47,35 +47,39 @@ class JointDistribution(NamedTuple):
 
 def noise_of(fit: Fit, resolutions: Array) -> Noise:
     """Noise from the residuals, corrected for the degrees of freedom of initial states and parameters."""
-    freedom = np.sum(1.0 - fit.leverage, axis=(0, 1))
-    per_window = np.sum(fit.residuals**2, axis=1)
-    parameter_share = fit.jacobian.shape[2] / max(fit.leverage[..., 0].size * fit.leverage.shape[2], 1)
-    freedom = freedom * (1.0 - parameter_share)
-    variance = np.sum(per_window, axis=0) / freedom
-    share = np.sum(1.0 - fit.leverage, axis=1) / np.sum(1.0 - fit.leverage, axis=(0, 1))
-    scatter = np.sqrt(np.sum((per_window / freedom - share * variance) ** 2, axis=0)) / variance
-    rounding = _ROUNDING_VARIANCE * resolutions**2
-    alone = variance - rounding
-    hidden = alone < _MIN_SEPARATION * rounding
-    return Noise(np.sqrt(variance), np.where(hidden, 0.0, np.sqrt(np.maximum(alone, 0.0))), 0.5 * scatter)
+    degrees_of_freedom = np.sum(1.0 - fit.leverage, axis=(0, 1))
+    window_sums = np.sum(fit.residuals**2, axis=1)
+    parameter_fraction = fit.jacobian.shape[2] / max(fit.leverage[..., 0].size * fit.leverage.shape[2], 1)
+    degrees_of_freedom = degrees_of_freedom * (1.0 - parameter_fraction)
+    variance = np.sum(window_sums, axis=0) / degrees_of_freedom
+    window_weight = np.sum(1.0 - fit.leverage, axis=1) / np.sum(1.0 - fit.leverage, axis=(0, 1))
+    scatter = np.sqrt(np.sum((window_sums / degrees_of_freedom - window_weight * variance) ** 2, axis=0)) / variance
+    rounding_variance = _ROUNDING_VARIANCE * resolutions**2
+    noise_variance = variance - rounding_variance
+    is_hidden = noise_variance < _MIN_SEPARATION * rounding_variance
+    return Noise(np.sqrt(variance), np.where(is_hidden, 0.0, np.sqrt(np.maximum(noise_variance, 0.0))), 0.5 * scatter)
 
 
-def joint_of(fit: Fit, free: NDArray[np.bool_]) -> JointDistribution:
+def joint_of(fit: Fit, is_free: NDArray[np.bool_]) -> JointDistribution:
     """Joint distribution of the free coordinates; raises LinAlgError if the problem is singular."""
-    jacobian = fit.jacobian[:, :, free]
+    jacobian = fit.jacobian[:, :, is_free]
     information = np.swapaxes(jacobian, 1, 2) @ jacobian
-    white = np.linalg.inv(np.sum(information, axis=0))
-    scores = np.einsum("wrp,wr->wp", jacobian, fit.projected)
-    without = np.linalg.solve(np.eye(len(white)) - information @ white, scores[..., None])[..., 0]
-    changes = without @ white  # (W, p): change of the estimate without each window
-    shares = np.einsum("pi,wij,pj->wp", white, information, white) / np.diag(white)
-    freedom = np.maximum(1.0 / np.sum(shares**2, axis=0), _MIN_FREEDOM)
-    widening = stdtrit(freedom, _UPPER) / ndtri(_UPPER)
+    white_covariance = np.linalg.inv(np.sum(information, axis=0))
+    scores = np.einsum("wrp,wr->wp", jacobian, fit.projected_residuals)
+    corrected_scores = np.linalg.solve(
+        np.eye(len(white_covariance)) - information @ white_covariance, scores[..., None]
+    )[..., 0]
+    changes = corrected_scores @ white_covariance  # (W, p): change of the estimate without each window
+    window_shares = np.einsum("pi,wij,pj->wp", white_covariance, information, white_covariance) / np.diag(
+        white_covariance
+    )
+    degrees_of_freedom = np.maximum(1.0 / np.sum(window_shares**2, axis=0), _MIN_DEGREES_OF_FREEDOM)
+    widening = stdtrit(degrees_of_freedom, _UPPER_QUANTILE) / ndtri(_UPPER_QUANTILE)
     covariance = changes.T @ changes * np.outer(widening, widening)
-    full_covariance, inflation = np.zeros((len(free), len(free))), np.ones(len(free))
-    indices = np.flatnonzero(free)
+    full_covariance, inflation = np.zeros((len(is_free), len(is_free))), np.ones(len(is_free))
+    indices = np.flatnonzero(is_free)
     full_covariance[np.ix_(indices, indices)] = covariance
-    inflation[indices] = np.diag(covariance) / np.diag(white)
+    inflation[indices] = np.diag(covariance) / np.diag(white_covariance)
     return JointDistribution(full_covariance, inflation)
 
 

@@ -62,10 +62,10 @@ class Dynamics(Protocol):
 
 def rk4(xp: Maths[V], plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
     """One classical Runge-Kutta step of ``h`` seconds, without imperfections."""
-    half = 0.5 * h
+    half_step = 0.5 * h
     k1 = plant.derivative(xp, state, action)
-    k2 = plant.derivative(xp, tuple([x + half * k for x, k in zip(state, k1, strict=True)]), action)
-    k3 = plant.derivative(xp, tuple([x + half * k for x, k in zip(state, k2, strict=True)]), action)
+    k2 = plant.derivative(xp, tuple([x + half_step * k for x, k in zip(state, k1, strict=True)]), action)
+    k3 = plant.derivative(xp, tuple([x + half_step * k for x, k in zip(state, k2, strict=True)]), action)
     k4 = plant.derivative(xp, tuple([x + h * k for x, k in zip(state, k3, strict=True)]), action)
     w = h / 6.0
     return tuple(
@@ -85,8 +85,8 @@ def advance(
     action = effective_action(xp, plant, action)
     friction = plant.dry_friction
     for _ in range(substeps):
-        after = plant.integrate(xp, state, action, h)
-        state = after if friction is _OFF else _after_dry_friction(xp, plant, state, after, friction * h)
+        next_state = plant.integrate(xp, state, action, h)
+        state = next_state if friction is _OFF else _apply_dry_friction(xp, plant, state, next_state, friction * h)
     return state
 
 
@@ -99,16 +99,18 @@ def effective_action(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tu
     return action
 
 
-def apply_backlash(xp: Maths[V], backlash: V | float, before: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-    """Action after a gear's play of width ``backlash`` that has passed ``before`` so far (the play operator).
+def apply_backlash(
+    xp: Maths[V], backlash: V | float, previous_output: tuple[V, ...], action: tuple[V, ...]
+) -> tuple[V, ...]:
+    """Action after a gear's play of width ``backlash`` that has passed ``previous_output`` so far (the play operator).
 
     It follows the action at a distance of half the width, and holds its value while the action crosses the gap.
     """
-    half = 0.5 * backlash
+    half_width = 0.5 * backlash
     return tuple(
         [
-            xp.where(output < u - half, u - half, xp.where(output > u + half, u + half, output))
-            for output, u in zip(before, action, strict=True)
+            xp.where(output < u - half_width, u - half_width, xp.where(output > u + half_width, u + half_width, output))
+            for output, u in zip(previous_output, action, strict=True)
         ]
     )
 
@@ -121,19 +123,19 @@ def step(
     return plant.constrain(maths_for(state[0]), state)
 
 
-def _after_dry_friction(
-    xp: Maths[V], plant: Dynamics, before: tuple[V, ...], after: tuple[V, ...], reduction: V | float
+def _apply_dry_friction(
+    xp: Maths[V], plant: Dynamics, old_state: tuple[V, ...], new_state: tuple[V, ...], reduction: V | float
 ) -> tuple[V, ...]:
     """State after dry friction has reduced each velocity by ``reduction``; a plant that remains at rest keeps its
     complete state, so that it does not creep."""
-    velocities: list[Any] = list(after)
-    stuck: Any = True
+    velocities: list[Any] = list(new_state)
+    is_stuck: Any = True
     for index in plant.velocities_at:
-        velocities[index] = velocity = _excess(xp, after[index], reduction)
-        is_at_rest = (before[index] == 0.0) & (velocity == 0.0)
-        stuck = is_at_rest if stuck is True else stuck & is_at_rest
+        velocities[index] = velocity = _excess(xp, new_state[index], reduction)
+        is_at_rest = (old_state[index] == 0.0) & (velocity == 0.0)
+        is_stuck = is_at_rest if is_stuck is True else is_stuck & is_at_rest
     return tuple(
-        [xp.where(stuck, old_value, new_value) for old_value, new_value in zip(before, velocities, strict=True)]
+        [xp.where(is_stuck, old_value, new_value) for old_value, new_value in zip(old_state, velocities, strict=True)]
     )
 
 

@@ -94,7 +94,7 @@ class Linear(Plant, frozen=True, tag="linear"):
     def _velocity_of(self) -> dict[int, int]:
         """Index of each position to that of its velocity."""
         if self.velocities_of is not msgspec.UNSET:
-            return {self.states.index(place): self.states.index(v) for place, v in self.velocities_of.items()}
+            return {self.states.index(position): self.states.index(v) for position, v in self.velocities_of.items()}
         return {i: row.index(1.0) for i, row in enumerate(self.A) if self._is_rate(i)}
 
     def _is_rate(self, i: int) -> bool:
@@ -123,28 +123,28 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         """Wrap angles; at a wall hold a position, and stop a velocity that points into it."""
-        constrained = list(state)
+        constrained_state = list(state)
         for name in self.wrap or ():
             index = self.states.index(name)
-            constrained[index] = wrapped(xp, constrained[index])
+            constrained_state[index] = wrapped(xp, constrained_state[index])
         for name, (low, high) in (self.walls or {}).items():
             index = self.states.index(name)
-            below, above = constrained[index] < low, constrained[index] > high
-            constrained[index] = xp.where(below, low, xp.where(above, high, constrained[index]))
+            is_below, is_above = constrained_state[index] < low, constrained_state[index] > high
+            constrained_state[index] = xp.where(is_below, low, xp.where(is_above, high, constrained_state[index]))
             v = self._velocity_of.get(index)
             if v is not None:
-                into = (below & (constrained[v] < 0.0)) | (above & (constrained[v] > 0.0))
-                constrained[v] = xp.where(into, 0.0, constrained[v])
-        return tuple(constrained)
+                moves_into_wall = (is_below & (constrained_state[v] < 0.0)) | (is_above & (constrained_state[v] > 0.0))
+                constrained_state[v] = xp.where(moves_into_wall, 0.0, constrained_state[v])
+        return tuple(constrained_state)
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
         """Whether the positions are clear of their walls."""
-        free: Any = True
+        is_free: Any = True
         for name, (low, high) in (self.walls or {}).items():
             x, margin = state[self.states.index(name)], _WALL_MARGIN * (high - low)
-            free = free & (x > low + margin) & (x < high - margin)
-        clear: Array | bool = free
-        return clear
+            is_free = is_free & (x > low + margin) & (x < high - margin)
+        result: Array | bool = is_free
+        return result
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         varied_plant = super().varied(
             {name: value for name, value in values.items() if name in declared_parameters(type(self))}
         )
-        unknown = [name for name in values if name not in entries and name not in declared_parameters(type(self))]
-        if unknown:
-            raise KeyError(unknown[0])
+        unknown_names = [name for name in values if name not in entries and name not in declared_parameters(type(self))]
+        if unknown_names:
+            raise KeyError(unknown_names[0])
         return msgspec.structs.replace(varied_plant, **{m: tuple(map(tuple, rows)) for m, rows in matrices.items()})

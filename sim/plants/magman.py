@@ -12,14 +12,14 @@ import numpy as np
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 from onrig.runtime.safety.magman import MagmanBox
-from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
+from onrig.runtime.safety.plant_box import PlantBox, PredictionContext, Sketch
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.excitation import CommandLaw, Excitation, hold_safe
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrow_box, unit
 
 _POINTS: Final = 701
-_NEAR_M: Final = 1e-3
+_WALL_MARGIN_M: Final = 1e-3
 _ROUNDING: Final = 1e-9
 _REACH_M: Final = 0.012
 _OUT_OF_REACH_M: Final = 1e3
@@ -85,16 +85,16 @@ class Magman(Plant, frozen=True, tag="magman"):
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         """Return a ball beyond a wall to the wall, rebounding slowly, at a sample."""
         position, velocity = state
-        below, above = position < self.wall_low, position > self.wall_high
+        is_below, is_above = position < self.wall_low, position > self.wall_high
         return (
-            xp.where(below, self.wall_low, xp.where(above, self.wall_high, position)),
-            xp.where(below, self.wall_speed, xp.where(above, -self.wall_speed, velocity)),
+            xp.where(is_below, self.wall_low, xp.where(is_above, self.wall_high, position)),
+            xp.where(is_below, self.wall_speed, xp.where(is_above, -self.wall_speed, velocity)),
         )
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
         """Whether the ball is at least a millimetre from either wall."""
-        clear = (state[0] > self.wall_low + _NEAR_M) & (state[0] < self.wall_high - _NEAR_M)
-        return np.asarray(clear)
+        is_clear = (state[0] > self.wall_low + _WALL_MARGIN_M) & (state[0] < self.wall_high - _WALL_MARGIN_M)
+        return np.asarray(is_clear)
 
     @property
     def lumped(self) -> dict[str, Any]:
@@ -111,15 +111,15 @@ class Magman(Plant, frozen=True, tag="magman"):
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return super().excitations(rig, ranges)
         excitations_of_coils = [hold_safe(rig, 1.0)]
-        last = len(rig.actuators) - 1
-        there_and_back = [(i, i + 1) for i in range(last)] + [(i, i - 1) for i in range(last, 0, -1)]
-        highest = tuple(ranges[a.name][1] for a in rig.actuators)
+        last_coil = len(rig.actuators) - 1
+        coil_pairs = [(i, i + 1) for i in range(last_coil)] + [(i, i - 1) for i in range(last_coil, 0, -1)]
+        max_command = tuple(ranges[a.name][1] for a in rig.actuators)
         position = [o.name for o in rig.observations].index("position")
-        for share in (0.15, 1.0, 0.3, 0.15, 0.6, 0.2):
-            for pair in there_and_back:
+        for fraction in (0.15, 1.0, 0.3, 0.15, 0.6, 0.2):
+            for pair in coil_pairs:
                 names = " and ".join(rig.actuators[i].name for i in pair)
-                law = _alternate_coils(pair, share, highest, self.centres, position)
-                excitations_of_coils.append(Excitation(f"{names}, {share:.0%}", 3.2, law))
+                command_law = _alternate_coils(pair, fraction, max_command, self.centres, position)
+                excitations_of_coils.append(Excitation(f"{names}, {fraction:.0%}", 3.2, command_law))
         return excitations_of_coils
 
     @classmethod
@@ -139,9 +139,9 @@ class Magman(Plant, frozen=True, tag="magman"):
         if not low * (1.0 - _ROUNDING) <= self.c2 <= high * (1.0 + _ROUNDING):
             yield f"the twin's plant has c2 {self.c2:.6g}, the shield covers {low:.6g} to {high:.6g}"
         for actuator, centre in zip(rig.actuators, self.centres, strict=False):
-            assumed = box.magnets.get(actuator.name)
-            if assumed is None or abs(assumed - centre) > _ROUNDING:
-                assumption = "has no coil there" if assumed is None else f"assumes {assumed:g} m"
+            assumed_position = box.magnets.get(actuator.name)
+            if assumed_position is None or abs(assumed_position - centre) > _ROUNDING:
+                assumption = "has no coil there" if assumed_position is None else f"assumes {assumed_position:g} m"
                 yield f"the twin's {actuator.name} is at {centre:g} m, the shield {assumption}"
 
     def sketch(self, rig: Rig) -> Sketch | None:
@@ -165,30 +165,30 @@ class Magman(Plant, frozen=True, tag="magman"):
 
         def aim(observation: Sequence[float]) -> Command:
             x = observation[position]
-            remaining = target - x - 0.1 * observation[velocity]
-            return tuple([high if (centre - x) * remaining > 0 else low for centre, low, high in coils])
+            offset = target - x - 0.1 * observation[velocity]
+            return tuple([high if (centre - x) * offset > 0 else low for centre, low, high in coils])
 
         return Adversaries(push, aim)
 
     @classmethod
     def safe_states(
-        cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
+        cls, box: PlantBox, context: PredictionContext, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Any position on the track, at the velocities of the envelope."""
-        track = next(o for o in setting.rig.observations if o.name == box.place)
-        envelope = setting.envelope[box.velocity]
+        track = next(o for o in context.rig.observations if o.name == box.place)
+        envelope = context.envelope[box.velocity]
         return rng.uniform(track.low, track.high, n), np.full(n, envelope.low), np.full(n, envelope.high)
 
     @classmethod
-    def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
+    def safe_set(cls, box: PlantBox, context: PredictionContext) -> SafeSet:
         """Curves, along the track, of the highest speeds at which some commands can pass."""
-        box, rig = narrow_box(box, MagmanBox), setting.rig
-        prediction, envelope = box.prediction(setting), setting.envelope[box.velocity]
+        box, rig = narrow_box(box, MagmanBox), context.rig
+        prediction, envelope = box.prediction(context), context.envelope[box.velocity]
         names = [o.name for o in rig.observations]
         track = rig.observations[names.index(box.position)]
         position = np.linspace(track.low, track.high, _POINTS)
 
-        def fastest(command: Sequence[float]) -> Array:
+        def max_speeds(command: Sequence[float]) -> Array:
             """Highest speed at each position at which a command can pass."""
             speeds = []
             for x in position.tolist():
@@ -200,14 +200,14 @@ class Magman(Plant, frozen=True, tag="magman"):
                 speeds.append(low)
             return np.array(speeds)
 
-        highest = [setting.ranges[a.name][1] for a in rig.actuators]
-        second = [a.name for a in rig.actuators].index(list(box.magnets)[min(1, len(box.magnets) - 1)])
-        off = fastest([0.0] * len(highest))
-        one = fastest([m if i == second else 0.0 for i, m in enumerate(highest)])
+        max_command = [context.ranges[a.name][1] for a in rig.actuators]
+        second_coil = [a.name for a in rig.actuators].index(list(box.magnets)[min(1, len(box.magnets) - 1)])
+        speeds_without_current = max_speeds([0.0] * len(max_command))
+        speeds_with_one_coil = max_speeds([m if i == second_coil else 0.0 for i, m in enumerate(max_command)])
         curves = []
         for speeds, label, dashes in (
-            (one, "second coil full passes", "-"),
-            (fastest(highest), "all full passes", "--"),
+            (speeds_with_one_coil, "second coil full passes", "-"),
+            (max_speeds(max_command), "all full passes", "--"),
         ):
             curves += [
                 Curve(position, speeds, label, "tab:blue", dashes),
@@ -216,22 +216,29 @@ class Magman(Plant, frozen=True, tag="magman"):
         column = np.array([envelope.low, envelope.high])
         curves += [Curve(np.full(2, centre), column, "", "0.6", ":") for centre in box.magnets.values()]
         axes = {"xlim": (track.low, track.high), "xlabel": "position (m), dotted: magnets", "ylabel": "velocity (m/s)"}
-        return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)
+        return SafeSet(
+            position,
+            -speeds_without_current,
+            speeds_without_current,
+            "coils off passes: safe set S",
+            tuple(curves),
+            axes,
+        )
 
 
 def _alternate_coils(
-    pair: tuple[int, int], share: float, highest: Command, centres: tuple[float, ...], position: int
+    pair: tuple[int, int], fraction: float, max_command: Command, centres: tuple[float, ...], position: int
 ) -> CommandLaw:
     """Energise two coils alternately; a ball beyond their reach is first pulled back."""
     ends = centres.index(min(centres)), centres.index(max(centres))
     low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M
 
-    def law(t: float, observation: Sequence[float]) -> Command:
+    def command_law(t: float, observation: Sequence[float]) -> Command:
         x = observation[position]
-        half, within = divmod(t, 0.4)
-        coil, level = pair[int(half) % 2], share if within < 0.34 else 0.0
+        half_period, phase_s = divmod(t, 0.4)
+        coil, level = pair[int(half_period) % 2], fraction if phase_s < 0.34 else 0.0
         if not low < x < high:
             coil, level = ends[x > low], 1.0
-        return tuple([level * current if i == coil else 0.0 for i, current in enumerate(highest)])
+        return tuple([level * current if i == coil else 0.0 for i, current in enumerate(max_command)])
 
-    return law
+    return command_law

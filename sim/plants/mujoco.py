@@ -24,13 +24,13 @@ from onrig.runtime.safety.plant_box import Sketch
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Plant, unit, wrapped
 
-_MISSING: Final = "needs MuJoCo: pip install 'onrig[envs]'"
+_MISSING_PACKAGE: Final = "needs MuJoCo: pip install 'onrig[envs]'"
 _MAX_BYTES: Final = 1 << 24
-_NEAR: Final = 0.01
+_LIMIT_MARGIN: Final = 0.01
 """Distance from a joint's limit that counts as contact, as a share of its range."""
-_DIVERGED: Final = 1e9
+_DIVERGENCE_LIMIT: Final = 1e9
 _ROUNDING: Final = 1e-9
-_RATE: Final = "_velocity"
+_VELOCITY_SUFFIX: Final = "_velocity"
 """Suffix of a joint's name for its velocity."""
 
 
@@ -63,19 +63,19 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     def __post_init__(self) -> None:
         """Check the model and the names; raises ValueError with the offending name."""
         solver = self._solver
-        known = (*solver.states, *solver.sensors, *solver.actuators)
+        known_names = (*solver.states, *solver.sensors, *solver.actuators)
         for name in self.names:
-            if name not in known:
-                raise ValueError(f"names: the model has no '{name}' (known: {', '.join(known)})")
-        everything = (*self.state_names, *self._actuators)
-        for name in everything:
-            if everything.count(name) > 1:
+            if name not in known_names:
+                raise ValueError(f"names: the model has no '{name}' (known: {', '.join(known_names)})")
+        all_names = (*self.state_names, *self._actuators)
+        for name in all_names:
+            if all_names.count(name) > 1:
                 raise ValueError(f"names: '{name}' is used twice: give distinct names")
-        for field, chosen, names in (
+        for field, chosen_names, names in (
             ("actions", self.actions or (), self._actuators),
             ("wrap", self.wrap, self.state_names),
         ):
-            for name in chosen:
+            for name in chosen_names:
                 if name not in names:
                     raise ValueError(f"{field}: the model has no '{name}' (known: {', '.join(names)})")
 
@@ -86,8 +86,8 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     @property
     def state_names(self) -> tuple[str, ...]:
         solver = self._solver
-        of_sensor = {state: self.names.get(sensor, sensor) for sensor, state in solver.sensors.items()}
-        return tuple([self.names.get(state, of_sensor.get(state, state)) for state in solver.states])
+        sensor_names = {state: self.names.get(sensor, sensor) for sensor, state in solver.sensors.items()}
+        return tuple([self.names.get(state, sensor_names.get(state, state)) for state in solver.states])
 
     @property
     def velocities_at(self) -> tuple[int, ...]:
@@ -121,27 +121,31 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """Velocities and accelerations."""
-        found: tuple[V, ...] = self._for_each_plant(self._solver.rates, state, action, 0.0)
-        return found
+        rates: tuple[V, ...] = self._for_each_plant(self._solver.rates, state, action, 0.0)
+        return rates
 
     def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
         """State after ``h`` seconds, in equal steps of the model's solver, none longer than the model's timestep."""
-        found: tuple[V, ...] = self._for_each_plant(self._solver.advance, state, action, h)
-        return found
+        next_state: tuple[V, ...] = self._for_each_plant(self._solver.advance, state, action, h)
+        return next_state
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         """Wrap angles; the solver handles limits and contacts."""
-        wrapping = self.wrap and {self.state_names.index(name) for name in self.wrap}
-        return tuple([wrapped(xp, x) if i in wrapping else x for i, x in enumerate(state)]) if wrapping else state
+        wrapped_indices = self.wrap and {self.state_names.index(name) for name in self.wrap}
+        return (
+            tuple([wrapped(xp, x) if i in wrapped_indices else x for i, x in enumerate(state)])
+            if wrapped_indices
+            else state
+        )
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
         """Whether the joints are clear of their limits."""
-        free: Any = True
+        is_free: Any = True
         for at, low, high in self._solver.limits:
-            near = _NEAR * (high - low)
-            free = free & (state[at] > low + near) & (state[at] < high - near)
-        clear: Array | bool = free
-        return clear
+            margin = _LIMIT_MARGIN * (high - low)
+            is_free = is_free & (state[at] > low + margin) & (state[at] < high - margin)
+        result: Array | bool = is_free
+        return result
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
         """The model with actuators of gain 0."""
@@ -152,27 +156,27 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         from onrig.sim.plants.mujoco_sketch import sketch_of
 
         solver = self._solver
-        observed = {o.sensor or o.name: o.name for o in rig.observations if o.derivative_of is None}
+        observed_names = {o.sensor or o.name: o.name for o in rig.observations if o.derivative_of is None}
         states = dict(zip(solver.states[: len(solver.states) // 2], self.state_names, strict=False))
-        seen = {joint: observed[state] for joint, state in states.items() if state in observed}
-        return sketch_of(solver.model, seen)
+        observation_names = {joint: observed_names[state] for joint, state in states.items() if state in observed_names}
+        return sketch_of(solver.model, observation_names)
 
     def _for_each_plant(
-        self, act: Callable[..., Array], state: tuple[V, ...], action: tuple[V, ...], h: V | float
+        self, solver_function: Callable[..., Array], state: tuple[V, ...], action: tuple[V, ...], h: V | float
     ) -> Any:
         """Apply a function of the solver to a state, or to each of many in turn."""
         at = [self._actuators.index(name) for name in self.action_names]
         factors = (self.mass, self.damping, self.friction, self.gain)
         if isinstance(state[0], float) and not any(isinstance(f, np.ndarray) for f in factors):
-            return tuple(act(np.array(state), np.array(action), at, h, factors).tolist())
+            return tuple(solver_function(np.array([state]), np.array([action]), at, [h], [factors])[0].tolist())
         # Broadcast everything to one row per plant.
-        every = np.broadcast_arrays(*state, *action, h, *factors)
-        rows = np.stack([x.ravel() for x in every], axis=1)
+        columns = np.broadcast_arrays(*state, *action, h, *factors)
+        rows = np.stack([x.ravel() for x in columns], axis=1)
         n, m = len(state), len(state) + len(action)
-        found = np.empty((len(rows), n))
-        for k, row in enumerate(rows):
-            found[k] = act(row[:n], row[n:m], at, float(row[m]), tuple(row[m + 1 :].tolist()))
-        return tuple([np.ascontiguousarray(column).reshape(every[0].shape) for column in found.T])
+        found = solver_function(
+            rows[:, :n], rows[:, n:m], at, rows[:, m].tolist(), [tuple(row) for row in rows[:, m + 1 :].tolist()]
+        )
+        return tuple([np.ascontiguousarray(column).reshape(columns[0].shape) for column in found.T])
 
 
 class _Solver:
@@ -182,7 +186,7 @@ class _Solver:
         try:
             import mujoco
         except ImportError:
-            raise ValueError(f"the plant 'mujoco' {_MISSING}") from None
+            raise ValueError(f"the plant 'mujoco' {_MISSING_PACKAGE}") from None
         mujoco.set_mju_user_warning(lambda message: None)  # else a log file in the working directory
         self._mujoco: Any = mujoco
         try:
@@ -195,9 +199,14 @@ class _Solver:
         self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._data: Any = mujoco.MjData(self.model)
         self._timestep_s = float(self.model.opt.timestep)
+        parts = mujoco.mjtState
+        self._state_parts = int(parts.mjSTATE_QPOS | parts.mjSTATE_QVEL)
+        self._input_parts = int(
+            parts.mjSTATE_TIME | parts.mjSTATE_QPOS | parts.mjSTATE_QVEL | parts.mjSTATE_WARMSTART | parts.mjSTATE_CTRL
+        )
         joints = [self.model.joint(i) for i in range(self.model.njnt)]
         names = [joint.name for joint in joints]
-        self.states: Final = (*names, *(name + _RATE for name in names))
+        self.states: Final = (*names, *(name + _VELOCITY_SUFFIX for name in names))
         self.sensors: Final = dict(self._sensors(names))
         """State of each sensor of a position or velocity, by its name."""
         self.actuators: Final = tuple(self.model.actuator(i).name for i in range(self.model.nu))
@@ -211,9 +220,13 @@ class _Solver:
             if actuator.ctrllimited[0]
         ]
         """Index, lowest and highest control of each limited actuator; indices continue after the states."""
-        slides = [int(joint.type[0]) == mujoco.mjtJoint.mjJNT_SLIDE for joint in joints]
-        places = ["m" if slides_ else "rad" for slides_ in slides]
-        self.units: Final = (*places, *(f"{place}/s" for place in places), *self._actuator_units(slides))
+        is_slide = [int(joint.type[0]) == mujoco.mjtJoint.mjJNT_SLIDE for joint in joints]
+        position_units = ["m" if slides else "rad" for slides in is_slide]
+        self.units: Final = (
+            *position_units,
+            *(f"{unit}/s" for unit in position_units),
+            *self._actuator_units(is_slide),
+        )
         """Units of states and actuators."""
         m = self.model
         self._model_values: Final = {
@@ -243,59 +256,78 @@ class _Solver:
         if m.nmocap or m.nflex or m.nplugin:
             yield "mocap bodies, flexible bodies and plugins have states that no sensor shows"
 
-    def _actuator_units(self, slides: list[bool]) -> Iterator[str]:
+    def _actuator_units(self, is_slide: list[bool]) -> Iterator[str]:
         """Unit of each actuator: N or N m if it is the joint's force or torque, else 1."""
         m = self.model
         for i in range(m.nu):
             actuator = m.actuator(i)
             is_direct = actuator.gear[0] == 1.0 and actuator.gainprm[0] == 1.0 and not actuator.biasprm.any()
-            of_joint = int(actuator.trntype[0]) == self._mujoco.mjtTrn.mjTRN_JOINT
-            yield ("N" if slides[int(actuator.trnid[0])] else "N m") if is_direct and of_joint else "1"
+            acts_on_joint = int(actuator.trntype[0]) == self._mujoco.mjtTrn.mjTRN_JOINT
+            yield ("N" if is_slide[int(actuator.trnid[0])] else "N m") if is_direct and acts_on_joint else "1"
 
     def _sensors(self, joints: list[str]) -> Iterator[tuple[str, str]]:
         kinds = self._mujoco.mjtSensor
-        suffixes = {int(kinds.mjSENS_JOINTPOS): "", int(kinds.mjSENS_JOINTVEL): _RATE}
+        suffixes = {int(kinds.mjSENS_JOINTPOS): "", int(kinds.mjSENS_JOINTVEL): _VELOCITY_SUFFIX}
         for i in range(self.model.nsensor):
             sensor = self.model.sensor(i)
             suffix = suffixes.get(int(sensor.type[0]))
             if suffix is not None and sensor.name:
                 yield sensor.name, joints[int(sensor.objid[0])] + suffix
 
-    def _set_state(self, state: Array, action: Array, at: list[int], factors: tuple[float, ...]) -> None:
+    def _scale(self, factors: tuple[float, ...]) -> None:
+        """Scale the model's masses, damping, friction and gains."""
+        if factors == self._factors:
+            return
+        mass, damping, friction, gain = self._factors = factors
+        for names, factor in (
+            (("body_mass", "body_inertia"), mass),
+            (("dof_damping",), damping),
+            (("dof_frictionloss",), friction),
+            (("actuator_gainprm", "actuator_biasprm"), gain),
+        ):
+            for name in names:
+                getattr(self.model, name)[:] = self._model_values[name] * factor
+        self._mujoco.mj_setConst(self.model, self._data)
+
+    def _inputs(self, states: Array, actions: Array, at: list[int]) -> Array:
+        """Inputs of a step in the solver's order: time, positions, velocities, warm start, controls; a row each."""
+        rows = np.zeros((len(states), 1 + states.shape[1] + self.model.nv + self.model.nu))
+        rows[:, 1 : 1 + states.shape[1]] = states
+        rows[:, [i - self.model.nu for i in at]] = actions
+        return rows
+
+    def rates(
+        self, states: Array, actions: Array, at: list[int], h_s: list[float], factors: list[tuple[float, ...]]
+    ) -> Array:
+        """Velocities and accelerations (N, 2 n)."""
+        mujoco, m, d = self._mujoco, self.model, self._data
+        found = np.empty(states.shape)
+        for k, row in enumerate(self._inputs(states, actions, at)):
+            self._scale(factors[k])
+            mujoco.mj_setState(m, d, row, self._input_parts)
+            mujoco.mj_forward(m, d)
+            found[k, : m.nv], found[k, m.nv :] = d.qvel, d.qacc
+        return found
+
+    def advance(
+        self, states: Array, actions: Array, at: list[int], h_s: list[float], factors: list[tuple[float, ...]]
+    ) -> Array:
+        """States (N, 2 n) after ``h_s`` seconds each; NaN if the solver diverges."""
         m, d = self.model, self._data
-        if factors != self._factors:
-            mass, damping, friction, gain = self._factors = factors
-            for names, factor in (
-                (("body_mass", "body_inertia"), mass),
-                (("dof_damping",), damping),
-                (("dof_frictionloss",), friction),
-                (("actuator_gainprm", "actuator_biasprm"), gain),
-            ):
-                for name in names:
-                    getattr(m, name)[:] = self._model_values[name] * factor
-            self._mujoco.mj_setConst(m, d)
-        n = m.nq
-        d.time = 0.0
-        d.qpos[:], d.qvel[:] = state[:n], state[n:]
-        d.qacc_warmstart[:] = 0.0
-        d.ctrl[at] = action
-
-    def rates(self, state: Array, action: Array, at: list[int], h: float, factors: tuple[float, ...]) -> Array:
-        """Velocities and accelerations (2 n,)."""
-        self._set_state(state, action, at, factors)
-        self._mujoco.mj_forward(self.model, self._data)
-        return np.concatenate([self._data.qvel, self._data.qacc])
-
-    def advance(self, state: Array, action: Array, at: list[int], h: float, factors: tuple[float, ...]) -> Array:
-        """State (2 n,) after ``h`` seconds; NaN if the solver diverges."""
-        if h <= 0.0:
-            return state
-        self._set_state(state, action, at, factors)
-        steps = max(1, math.ceil(h / self._timestep_s - _ROUNDING))
-        self.model.opt.timestep = h / steps
-        self._mujoco.mj_step(self.model, self._data, steps)
-        after = np.concatenate([self._data.qpos, self._data.qvel])
-        return after if np.all(np.abs(after) < _DIVERGED) else np.full(len(after), np.nan)
+        set_state, step, get_state = self._mujoco.mj_setState, self._mujoco.mj_step, self._mujoco.mj_getState
+        inputs, input_parts, state_parts = self._inputs(states, actions, at), self._input_parts, self._state_parts
+        found = np.array(states)
+        for k, h in enumerate(h_s):
+            if h <= 0.0:
+                continue
+            self._scale(factors[k])
+            set_state(m, d, inputs[k], input_parts)
+            steps = max(1, math.ceil(h / self._timestep_s - _ROUNDING))
+            m.opt.timestep = h / steps
+            step(m, d, steps)
+            get_state(m, d, found[k], state_parts)
+        found[~np.all(np.abs(found) < _DIVERGENCE_LIMIT, axis=1)] = np.nan
+        return found
 
 
 @lru_cache(maxsize=8)

@@ -12,11 +12,11 @@ from onrig.hw.bounds import NotNegative, Positive
 from onrig.hw.rig import Rig
 from onrig.runtime.safety.pendulum import PendulumBox, side_cases
 from onrig.runtime.safety.phase_plane import N_LEVELS, N_NODES, upper_side
-from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
+from onrig.runtime.safety.plant_box import PlantBox, PredictionContext, Sketch
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.excitation import Excitation, chirp, hold_safe, square_wave
 from onrig.sim.plants.integrate import Array, Maths, V, step
-from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrow_box, unit, wrapped
+from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, Stroke, narrow_box, unit, wrapped
 
 INERTIA: Final = {"paper": 9.41e-4, "hardware": 1.91e-4}
 """kg m^2.  The paper prints 9.41e-4; its authors' code and three public files of the same device use 1.91e-4, which
@@ -104,6 +104,12 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         """A pendulum of unit inertia, gravity and length with the nominal parameters of a box."""
         return cls(inertia=1.0, gravity=1.0, length=1.0).with_lumped(narrow_box(box, PendulumBox).nominal)
 
+    def strokes(self, state: tuple[float, ...]) -> tuple[Stroke, ...] | None:
+        """A rod from the middle, and the mass at its end."""
+        x, y = math.sin(state[0]), -math.cos(state[0])
+        rod = Stroke((0.0, 0.0), (0.75 * x, 0.75 * y), 0.12)
+        return rod, Stroke((0.6 * x, 0.6 * y), (0.8 * x, 0.8 * y), 0.3)
+
     def sketch(self, rig: Rig) -> Sketch | None:
         names = [o.name for o in rig.observations]
         if "angle" not in names or len(rig.actuators) != 1:
@@ -126,15 +132,24 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
         swings = [Excitation("pumped, then free", 8.0, swing)] * 3
         band_hz = self._band_hz(0.2, 3.0)
-        gentle, middle, full = (chirp(rig, ranges, 0, share, band_hz, 16.0) for share in (0.15, 0.5, 1.0))
+        gentle_chirp, medium_chirp, full_chirp = (
+            chirp(rig, ranges, 0, fraction, band_hz, 16.0) for fraction in (0.15, 0.5, 1.0)
+        )
         steps = square_wave(rig, ranges, 0, 1.0, 0.4, 16.0)
-        return [hold_safe(rig, 2.0), gentle, middle, *swings, steps, full]
+        return [hold_safe(rig, 2.0), gentle_chirp, medium_chirp, *swings, steps, full_chirp]
 
     def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
         """A gentle chirp beyond a large dead band, strong ones, which determine the damping best, and a square wave."""
-        gentle = chirp(rig, ranges, 0, 0.3, self._band_hz(0.5, 2.0), 4.0)
-        full = chirp(rig, ranges, 0, 1.0, self._band_hz(0.2, 3.0), 4.0)
-        return [hold_safe(rig, 0.5), gentle, full, full, full, square_wave(rig, ranges, 0, 1.0, 0.4, 4.0)]
+        gentle_chirp = chirp(rig, ranges, 0, 0.3, self._band_hz(0.5, 2.0), 4.0)
+        full_chirp = chirp(rig, ranges, 0, 1.0, self._band_hz(0.2, 3.0), 4.0)
+        return [
+            hold_safe(rig, 0.5),
+            gentle_chirp,
+            full_chirp,
+            full_chirp,
+            full_chirp,
+            square_wave(rig, ranges, 0, 1.0, 0.4, 4.0),
+        ]
 
     def _band_hz(self, low: float, high: float) -> tuple[float, float]:
         """Band around the natural frequency, from multiples of it."""
@@ -153,26 +168,26 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
         def swing_up(observation: Sequence[float]) -> Command:
             v = observation[velocity]
-            missing = a * (1.0 + math.cos(observation[angle])) - 0.5 * v * v
-            return (high if missing * v >= 0 else low,)
+            missing_energy = a * (1.0 + math.cos(observation[angle])) - 0.5 * v * v
+            return (high if missing_energy * v >= 0 else low,)
 
         return Adversaries(push, swing_up)
 
     @classmethod
     def safe_states(
-        cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
+        cls, box: PlantBox, context: PredictionContext, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Any angle, and the velocities of the safe set there."""
-        upper, lower = (upper_side(c).safe for c in side_cases(narrow_box(box, PendulumBox), setting))
+        upper, lower = (upper_side(c).safe for c in side_cases(narrow_box(box, PendulumBox), context))
         angle = rng.uniform(-np.pi, np.pi, n)
         cell = ((angle + np.pi) / (2 * np.pi) * N_NODES).astype(int) % N_NODES
         low = -np.minimum(lower, np.roll(lower, -1))[N_NODES - 1 - cell]
         return angle, low, np.minimum(upper, np.roll(upper, -1))[cell]
 
     @classmethod
-    def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
+    def safe_set(cls, box: PlantBox, context: PredictionContext) -> SafeSet:
         """Phase plane with safe set, limit curves for some voltages, and a swing-up."""
-        upper, lower = (upper_side(case) for case in side_cases(narrow_box(box, PendulumBox), setting))
+        upper, lower = (upper_side(case) for case in side_cases(narrow_box(box, PendulumBox), context))
         angle = np.linspace(-np.pi, np.pi, N_NODES, endpoint=False)
 
         def mirror(curve: Array) -> Array:
@@ -180,33 +195,35 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
             angle."""
             return -np.roll(curve[::-1], 1)
 
-        middle = (N_LEVELS - 1) // 2
+        middle_level = (N_LEVELS - 1) // 2
         sides = (
             (upper.coasting, lower.coasting, "the safe output keeps the envelope, without a host", "tab:brown", "-"),
             (upper.fallback, lower.fallback, "full brake stays below that", "tab:purple", ":"),
             (upper.passing[-1], lower.passing[-1], "full voltage along the motion passes", "tab:blue", "-"),
-            (upper.passing[middle], lower.passing[middle], "0 V passes", "tab:blue", ":"),
+            (upper.passing[middle_level], lower.passing[middle_level], "0 V passes", "tab:blue", ":"),
             (upper.passing[0], lower.passing[0], "full voltage against it passes", "tab:blue", "--"),
         )
         curves = []
         for high, low, label, colour, dashes in sides:
             curves += [Curve(angle, high, label, colour, dashes), Curve(angle, mirror(low), "", colour, dashes)]
-        path = cls._swing_up(narrow_box(box, PendulumBox), setting)
+        path = cls._swing_up(narrow_box(box, PendulumBox), context)
         curves.append(Curve(path[0], path[1], "a swing-up (nominal plant)", "0.25", ""))
         axes = {"xlim": (-np.pi, np.pi), "xlabel": "angle (rad), 0 hangs", "ylabel": "velocity (rad/s)"}
         return SafeSet(angle, mirror(lower.safe), upper.safe, "safe set S", tuple(curves), axes)
 
     @classmethod
-    def _swing_up(cls, box: PendulumBox, setting: Setting) -> Array:
+    def _swing_up(cls, box: PendulumBox, context: PredictionContext) -> Array:
         """Path (2, n) of energy control to the upright, without a shield."""
-        plant, a = cls.of_box(box, setting.rig), box.gravity_per_s2
-        _, highest = setting.ranges[box.actuator]
+        plant, a = cls.of_box(box, context.rig), box.gravity_per_s2
+        _, max_voltage = context.ranges[box.actuator]
         state: tuple[float, ...] = (0.01, 0.0)
         path, command = [], 0.0
         for k in range(2000):
             if k % 10 == 0:
-                missing = a * (1 + math.cos(state[0])) - 0.5 * state[1] ** 2
-                command = highest * min(max(missing / (0.1 * a), -1.0), 1.0) * (1.0 if state[1] >= 0 else -1.0)
-            state = step(plant, state, (command,), setting.period_s / 10, 1)
+                missing_energy = a * (1 + math.cos(state[0])) - 0.5 * state[1] ** 2
+                command = (
+                    max_voltage * min(max(missing_energy / (0.1 * a), -1.0), 1.0) * (1.0 if state[1] >= 0 else -1.0)
+                )
+            state = step(plant, state, (command,), context.period_s / 10, 1)
             path.append(state)
         return np.array(path).T

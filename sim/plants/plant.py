@@ -19,7 +19,7 @@ from msgspec import inspect
 
 from onrig.hw.bounds import NotNegative, Positive, Seconds
 from onrig.hw.rig import Rig
-from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
+from onrig.runtime.safety.plant_box import PlantBox, PredictionContext, Sketch
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.excitation import Excitation, chirps
 from onrig.sim.plants.integrate import Array, Maths, V, rk4
@@ -68,13 +68,21 @@ class Curve(NamedTuple):
 class SafeSet(NamedTuple):
     """A safe set in the plane of position and velocity."""
 
-    place: Array
+    position: Array
     low: Array
     high: Array
     label: str
     curves: tuple[Curve, ...]
     axes: dict[str, Any]
     """Limits and labels."""
+
+
+class Stroke(NamedTuple):
+    """White line with round ends, in the image of a camera; x points right, y up."""
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    width: float
 
 
 class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
@@ -234,8 +242,8 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
         By default short chirps, or the plant's own `excitations` if it defines any.
         """
-        own = type(self).excitations is not Plant.excitations
-        return self.excitations(rig, ranges) if own else chirps(rig, ranges, chirp_s=4.0, rest_s=0.5)
+        has_own_excitations = type(self).excitations is not Plant.excitations
+        return self.excitations(rig, ranges) if has_own_excitations else chirps(rig, ranges, chirp_s=4.0, rest_s=0.5)
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
@@ -249,15 +257,19 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @classmethod
     def safe_states(
-        cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
+        cls, box: PlantBox, context: PredictionContext, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Draw n positions, and the lowest and highest safe velocity at each."""
         raise _missing_family_error(cls)
 
     @classmethod
-    def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
+    def safe_set(cls, box: PlantBox, context: PredictionContext) -> SafeSet:
         """Plot of the safe set."""
         raise _missing_family_error(cls)
+
+    def strokes(self, state: tuple[float, ...]) -> tuple[Stroke, ...] | None:
+        """What a camera of the twin sees at a state, SI units, within [-1, 1] x [-1, 1]; None if it sees nothing."""
+        return None
 
     def sketch(self, rig: Rig) -> Sketch | None:
         """Drawing instructions with the rig's signal names; None for bars, or if the rig does not match."""
@@ -266,9 +278,9 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 def wrapped(xp: Maths[V], angle: V) -> V:
     """Wrap an angle (rad) into [-pi, pi)."""
-    within = (angle + math.pi) % (2.0 * math.pi) - math.pi
+    wrapped_angle = (angle + math.pi) % (2.0 * math.pi) - math.pi
     # A remainder of a tiny negative number rounds up to a full turn.
-    return xp.where(within < math.pi, within, -math.pi)
+    return xp.where(wrapped_angle < math.pi, wrapped_angle, -math.pi)
 
 
 def narrow_box(box: PlantBox, family: type[Box]) -> Box:
@@ -290,7 +302,7 @@ def declared_parameters(plant: type[Plant]) -> dict[str, tuple[str, float, float
     assert isinstance(type_info, inspect.StructType)
     parameters = {}
     for field in type_info.fields:
-        for type_, extra in _flat(field.type, {}):
+        for type_, extra in _flatten_type(field.type, {}):
             if isinstance(type_, inspect.FloatType):
                 low = -np.inf if type_.ge is None else type_.ge
                 high = np.inf if type_.le is None else type_.le
@@ -298,11 +310,11 @@ def declared_parameters(plant: type[Plant]) -> dict[str, tuple[str, float, float
     return parameters
 
 
-def _flat(type_: inspect.Type, extra: dict[str, Any]) -> Iterator[tuple[inspect.Type, dict[str, Any]]]:
+def _flatten_type(type_: inspect.Type, extra: dict[str, Any]) -> Iterator[tuple[inspect.Type, dict[str, Any]]]:
     if isinstance(type_, inspect.Metadata):
-        yield from _flat(type_.type, {**extra, **(type_.extra or {})})
+        yield from _flatten_type(type_.type, {**extra, **(type_.extra or {})})
     elif isinstance(type_, inspect.UnionType):
         for member in type_.types:
-            yield from _flat(member, extra)
+            yield from _flatten_type(member, extra)
     else:
         yield type_, extra

@@ -26,7 +26,7 @@ else:
 """Type of ``plant:``, by its ``kind``."""
 
 
-def simulated(box: PlantBox) -> type[Plant]:
+def plant_type_for(box: PlantBox) -> type[Plant]:
     """The plant of a box's family; raises ValueError without one."""
     kind = str(type(box).__struct_config__.tag)  # type: ignore[attr-defined]
     if kind not in registry.names(registry.PLANTS):
@@ -35,7 +35,7 @@ def simulated(box: PlantBox) -> type[Plant]:
     return plant
 
 
-def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
+def uncovered_deviations(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
     """Deviations of a twin's plant from the family covered by the shield; empty if it is covered.
 
     Dry friction only dissipates energy, so it is covered.
@@ -53,12 +53,12 @@ def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
         yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {dead_band:g}"
     if plant.backlash:
         yield f"the twin's plant has a backlash of {plant.backlash:g}, the shield covers none"
-    largest = max((max(-a.low, a.high) for a in rig.actuators), default=0.0)
-    if plant.saturation is not msgspec.UNSET and plant.saturation < largest:
-        yield f"the twin's plant saturates at {plant.saturation:g}, the shield assumes actions up to {largest:g}"
+    max_output = max((max(-a.low, a.high) for a in rig.actuators), default=0.0)
+    if plant.saturation is not msgspec.UNSET and plant.saturation < max_output:
+        yield f"the twin's plant saturates at {plant.saturation:g}, the shield assumes actions up to {max_output:g}"
     delay_us = (plant.delay_s or 0.0) * 1e6
     if delay_us > box.late_us:
         yield f"the twin's plant acts {delay_us:g} us late, the shield covers {box.late_us} us (late_us)"
     elif hasattr(box, "plant_delay_us") and delay_us > 1e6 * plant_delay_s_of(box) + _ROUNDING:
-        covered = f"{1e6 * plant_delay_s_of(box):g} us (plant_delay_us)"
-        yield f"the twin's plant acts {delay_us:g} us after the device's output, the shield covers {covered}"
+        covered_delay = f"{1e6 * plant_delay_s_of(box):g} us (plant_delay_us)"
+        yield f"the twin's plant acts {delay_us:g} us after the device's output, the shield covers {covered_delay}"

@@ -82,13 +82,13 @@ def _derivative_at(plant: Plant, state: tuple[float, ...], action: tuple[float, 
 
 
 def _batched_problems(
-    plant: Plant, points: Sequence[Point], expected: Sequence[tuple[float, ...] | None]
+    plant: Plant, points: Sequence[Point], expected_derivatives: Sequence[tuple[float, ...] | None]
 ) -> Iterator[str]:
     states, actions = (_columns([point[n] for point in points]) for n in (0, 1))
     plant.moves_freely(plant.constrain(BATCHED, states))
-    batched = [np.broadcast_to(x, len(points)) for x in plant.derivative(BATCHED, states, actions)]
-    for n, scalar in enumerate(expected):
-        batched_point = tuple(float(x[n]) for x in batched)
+    batched_derivatives = [np.broadcast_to(x, len(points)) for x in plant.derivative(BATCHED, states, actions)]
+    for n, scalar in enumerate(expected_derivatives):
+        batched_point = tuple(float(x[n]) for x in batched_derivatives)
         if scalar is not None and not np.allclose(batched_point, scalar, rtol=_ROUNDING, atol=0.0, equal_nan=True):
             yield (
                 f"{name_of(plant)} returns derivative {scalar} for floats but {batched_point} for arrays at the state "

@@ -57,7 +57,7 @@ def episode_draws(seed: int, episode: int, steps: int, n_obs: int, n_act: int) -
 def resynthesise(
     synthetic: Synthetic,
     model: PlantModel,
-    measured: Transitions,
+    measured_transitions: Transitions,
     draws: Draws,
     noise: NDArray[np.float64],
     policy: Policy,
@@ -65,7 +65,7 @@ def resynthesise(
     """Replace a fraction of n transitions by synthetic ones (see the module docstring).
 
     ``noise`` (n, m) is the exploration signal of each transition's tick, in normalised units, before its sum with the
-    policy's action was clipped.  States and actions are drawn from the ranges of the rig, [-1, 1] normalised.  A
+    policy's action was clipped.  States and actions are drawn from the rig's ranges, normalised to [-1, 1].  A
     synthetic transition is flagged, keeps the policy's id, counts neither as truncated nor as an intervention, and its
     exploration is the 1-norm of its action's distance from the policy's (de Bruin et al. 2018, §7.1.1), so that every
     keeper can rank it. If the result would be non-finite, the measured transition is kept.
@@ -73,15 +73,17 @@ def resynthesise(
     may_overwrite = draws.renewal < synthetic.refresh
     rows = np.flatnonzero(draws.kind < synthetic.states + synthetic.actions)
     if not len(rows):
-        return ResynthesisedBatch(measured, may_overwrite)
-    new_state = (draws.kind[rows] < synthetic.states)[:, None]
-    observation = np.where(new_state, 2.0 * draws.state[rows] - 1.0, measured.observation[rows]).astype(np.float32)
+        return ResynthesisedBatch(measured_transitions, may_overwrite)
+    has_new_state = (draws.kind[rows] < synthetic.states)[:, None]
+    observation = np.where(has_new_state, 2.0 * draws.state[rows] - 1.0, measured_transitions.observation[rows]).astype(
+        np.float32
+    )
     policy_action = np.clip(policy(rows, observation), -1.0, 1.0)
     explored_action = np.clip(policy_action + noise[rows], -1.0, 1.0)
-    action = np.where(new_state, explored_action, 2.0 * draws.action[rows] - 1.0).astype(np.float32)
+    action = np.where(has_new_state, explored_action, 2.0 * draws.action[rows] - 1.0).astype(np.float32)
     outcome = model(observation, action)
     exploration = np.abs(action - policy_action).sum(axis=1).astype(np.float32)
-    finite = (
+    is_finite = (
         np.isfinite(action).all(axis=1)
         & np.isfinite(outcome.next_observation).all(axis=1)
         & np.isfinite(outcome.reward)
@@ -98,7 +100,7 @@ def resynthesise(
     }
     replacements = {}
     for name, values in columns.items():
-        column = getattr(measured, name).copy()
-        column[rows[finite]] = values[finite]
+        column = getattr(measured_transitions, name).copy()
+        column[rows[is_finite]] = values[is_finite]
         replacements[name] = column
-    return ResynthesisedBatch(measured._replace(**replacements), may_overwrite)
+    return ResynthesisedBatch(measured_transitions._replace(**replacements), may_overwrite)

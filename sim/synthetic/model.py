@@ -47,7 +47,7 @@ class PlantModel:
             Normalisation.from_signals(rig.actuators),
         )
         self._reward = batched_reward(task, rig)
-        self._terminated = batched_termination(task, rig)
+        self._has_terminated = batched_termination(task, rig)
 
     def __call__(self, observation: Stored, action: Stored) -> Outcome:
         """Advance (n, n_obs) observations under (n, m) actions, both normalised; divergence gives NaN or inf."""
@@ -58,19 +58,19 @@ class PlantModel:
             )
             action_columns: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in action_si.T)
             state = step(self._plant, state_columns, action_columns, self._period_s, self._substeps)
-            after = dict(zip(self._plant.state_names, state, strict=True))
-            columns = [after[name] for name in self._names]
+            next_state = dict(zip(self._plant.state_names, state, strict=True))
+            columns = [next_state[name] for name in self._names]
             if self._previous_command:
                 columns += action_columns
-            following = np.stack(columns, axis=1)
+            next_observation_si = np.stack(columns, axis=1)
             return Outcome(
-                next_observation=self._observations.normalise(following).astype(np.float32),
-                reward=self._reward(following, action_si).astype(np.float32),
-                terminated=self._terminated(following),
+                next_observation=self._observations.normalise(next_observation_si).astype(np.float32),
+                reward=self._reward(next_observation_si, action_si).astype(np.float32),
+                terminated=self._has_terminated(next_observation_si),
             )
 
 
-UNSEEN: Final = "no observation measures the plant's state"
+UNSEEN_STATE: Final = "no observation measures the plant's state"
 """Beginning of the message about an unobserved state."""
 
 
@@ -87,7 +87,7 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
         problems.append("the plant has backlash, so its state alone does not determine the next one")
     observed_index = _observed_index(rig)
     problems.extend(
-        f"{UNSEEN} '{name}', so that its next state is unknown"
+        f"{UNSEEN_STATE} '{name}', so that its next state is unknown"
         for name in plant.state_names
         if name not in observed_index
     )

@@ -45,15 +45,15 @@ class PolicyFolder:
         """Return (k, m) actions of (k,) policies at (k, n_obs) observations, normalised; NaN if a policy has no
         file."""
         observations_si = self._observations.to_si(observations).astype(np.float32)
-        answers = np.full((len(observations_si), self._n_act), np.nan)
+        actions_si = np.full((len(observations_si), self._n_act), np.nan)
         for i, policy_id in enumerate(policy_ids.tolist()):
             session = self._session(policy_id)
             if session is None:
                 continue
             session.observation[0] = observations_si[i]
             session.run()
-            answers[i] = session.action[0]
-        return self._actions.normalise(answers)
+            actions_si[i] = session.action[0]
+        return self._actions.normalise(actions_si)
 
     def _session(self, policy_id: int) -> PolicySession | None:
         if policy_id in self._sessions:

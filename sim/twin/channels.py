@@ -22,13 +22,13 @@ class DelayLine:
     def shift(self, pieces: Intervals) -> Intervals:
         """Output that reaches the plant during these intervals."""
         self._in_flight += pieces
-        effective_pieces, left_us = [], sum(duration_us for duration_us, _ in pieces)
-        while left_us > 0:
+        effective_pieces, remaining_us = [], sum(duration_us for duration_us, _ in pieces)
+        while remaining_us > 0:
             duration_us, counts = self._in_flight.popleft()
-            if duration_us > left_us:
-                self._in_flight.appendleft((duration_us - left_us, counts))
-            effective_pieces.append((min(duration_us, left_us), counts))
-            left_us -= duration_us
+            if duration_us > remaining_us:
+                self._in_flight.appendleft((duration_us - remaining_us, counts))
+            effective_pieces.append((min(duration_us, remaining_us), counts))
+            remaining_us -= duration_us
         return effective_pieces
 
 
@@ -51,8 +51,8 @@ class Sensing:
             [options.noise_of(s.name) * (sensor_half_range(rig, s.name) or 0.0) for s in rig.sensors]
         )
         self._actuator_sigma = np.array([options.actuator_noise * a.half_range for a in rig.actuators])
-        self._sensor_noise = bool(self._sensor_sigma.any())
-        self._actuator_noise = options.actuator_noise > 0
+        self._has_sensor_noise = bool(self._sensor_sigma.any())
+        self._has_actuator_noise = options.actuator_noise > 0
         self._zero_offsets = (0.0,) * len(rig.actuators)
         self.reseed(0)
 
@@ -64,13 +64,13 @@ class Sensing:
 
     def actuator_offsets(self) -> tuple[float, ...]:
         """Actuator noise for one period (SI units, not clipped; de Bruin et al. 2018, eq. 2)."""
-        if not self._actuator_noise:
+        if not self._has_actuator_noise:
             return self._zero_offsets
         return tuple(self._actuator_rng.normal(0.0, self._actuator_sigma).tolist())
 
     def read(self, state: Sequence[float]) -> tuple[int, ...] | None:
         """Sensor counts of a plant state (SI units; de Bruin et al. 2018, eq. 1, then rounding); None if non-finite."""
-        noise = self._sensor_rng.normal(0.0, self._sensor_sigma).tolist() if self._sensor_noise else None
+        noise = self._sensor_rng.normal(0.0, self._sensor_sigma).tolist() if self._has_sensor_noise else None
         counts = []
         for i, (component, zero, resolution, wrap, low, high) in enumerate(self._sensors):
             value = state[component] + zero

@@ -18,6 +18,7 @@ from onrig.sim.plants.integrate import SCALAR, advance, apply_backlash
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Sensing
 from onrig.sim.twin.options import TwinOptions, draw_options, twin_problems
+from onrig.sim.twin.rendering import TwinCameras
 
 
 class TwinDevice(ProtocolDevice):
@@ -34,9 +35,9 @@ class TwinDevice(ProtocolDevice):
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
         self._configured_options = options
         self._apply_options(options, rig)
-        self.sensors_stuck = False
+        self.are_sensors_stuck = False
         """Whether the sensors repeat their last reading (injected fault)."""
-        self.sensors_dead = False
+        self.are_sensors_dead = False
         """Whether no sensor can be read (injected fault)."""
         self._starts = start
         self._start_state = self._draw_start(0)
@@ -55,7 +56,7 @@ class TwinDevice(ProtocolDevice):
         self.options: TwinOptions = options
         """Options of this episode."""
         self._sensing = Sensing(rig, options)
-        self._released = options.plant.released()
+        self._released_plant = options.plant.released()
 
     def _draw_start(self, seed: int) -> tuple[float, ...]:
         start = draw_start(self._starts, seed)
@@ -69,6 +70,13 @@ class TwinDevice(ProtocolDevice):
         """Sample like ``ProtocolDevice.sample``; also raises PlantFailure."""
         return super().sample()
 
+    def show(self, cameras: TwinCameras, t_mono_ns: int) -> None:
+        """Show the cameras the plant at the last sample; raises PlantFailure."""
+        try:
+            cameras.publish(self.options.plant, self.plant_state, t_mono_ns)
+        except Exception as error:
+            raise PlantFailure(self.options.plant, error) from error
+
     def _measure(self, *, first: bool) -> Counts | None:
         if first:
             self.plant_state = self._start_state
@@ -78,8 +86,8 @@ class TwinDevice(ProtocolDevice):
                 self.plant_state = self.options.plant.constrain(SCALAR, self.plant_state)
             except Exception as error:
                 raise PlantFailure(self.options.plant, error) from error
-        sensors = None if self.sensors_dead else self._sensing.read(self.plant_state)
-        if self.sensors_stuck and self._last_reading is not None:
+        sensors = None if self.are_sensors_dead else self._sensing.read(self.plant_state)
+        if self.are_sensors_stuck and self._last_reading is not None:
             sensors = self._last_reading
         self._last_reading = sensors
         return sensors
@@ -96,15 +104,15 @@ class TwinDevice(ProtocolDevice):
         self._reset_actuators()
 
     def _actual_period_us(self, period_us: int) -> int:
-        times = 1.0 if self.options.faults.rate is msgspec.UNSET else self.options.faults.rate
-        return max(round(period_us / times), 1)
+        rate_factor = 1.0 if self.options.faults.rate is msgspec.UNSET else self.options.faults.rate
+        return max(round(period_us / rate_factor), 1)
 
     def _move_plant(self, until_us: int) -> None:
         offsets = self._sensing.actuator_offsets()
         pieces = self._output.intervals(until_us)
         for duration_us, counts in pieces if self._delay is None else self._delay.shift(pieces):
             if counts is None:
-                plant, action = self._released, (0.0,) * len(offsets)
+                plant, action = self._released_plant, (0.0,) * len(offsets)
             else:
                 plant = self.options.plant
                 action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, offsets, strict=True)])

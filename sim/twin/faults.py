@@ -81,23 +81,23 @@ class FaultInjector:
         self._line = {"to_host": np.random.default_rng(to_host), "to_device": np.random.default_rng(to_device)}
         self._rates: dict[str, FaultRates] = {"to_host": plan.to_host, "to_device": plan.to_device}
         self._held_frames: dict[str, list[bytes]] = {"to_host": [], "to_device": []}
-        self._active: dict[Kind, list[ScheduledFault]] = {}
-        self._stalled_until = 0
+        self._active_faults: dict[Kind, list[ScheduledFault]] = {}
+        self._stall_end_frame = 0
         self._count = 0
         self._last_state_frame = b""
 
-    def active(self, kind: Kind) -> bool:
+    def is_active(self, kind: Kind) -> bool:
         """Whether a scheduled fault of this kind is active since the latest ``begin_frame``."""
-        return kind in self._active
+        return kind in self._active_faults
 
     @property
     def latches_without_code(self) -> bool:
         """Whether the device latches a fault without a code at this frame."""
-        return any(fault.frame == self._count for fault in self._active.get("unnamed", ()))
+        return any(fault.frame == self._count for fault in self._active_faults.get("unnamed", ()))
 
     def state_frame(self, data: bytes) -> bytes:
         """Return the wire frame to send for a state frame: itself, or during a freeze the last one before it."""
-        if "freeze" in self._active and self._last_state_frame:
+        if "freeze" in self._active_faults and self._last_state_frame:
             return self._last_state_frame
         self._last_state_frame = data
         return data
@@ -107,41 +107,41 @@ class FaultInjector:
         self._count += 1
         n = self._count
         stall, reboot = self._device.random(2)
-        self._active = {}
+        self._active_faults = {}
         for fault in self._plan.scheduled:
             if fault.frame <= n < fault.frame + fault.frames:
-                self._active.setdefault(fault.kind, []).append(fault)
+                self._active_faults.setdefault(fault.kind, []).append(fault)
         if stall < self._plan.stall:
-            self._stalled_until = max(self._stalled_until, n + self._plan.stall_frames)
-        for fault in self._active.get("stall", ()):
-            self._stalled_until = max(self._stalled_until, fault.frame + fault.frames)
-        restarts = any(fault.frame == n for fault in self._active.get("reboot", ()))
-        return bool(restarts or reboot < self._plan.reboot)
+            self._stall_end_frame = max(self._stall_end_frame, n + self._plan.stall_frames)
+        for fault in self._active_faults.get("stall", ()):
+            self._stall_end_frame = max(self._stall_end_frame, fault.frame + fault.frames)
+        is_reboot_scheduled = any(fault.frame == n for fault in self._active_faults.get("reboot", ()))
+        return bool(is_reboot_scheduled or reboot < self._plan.reboot)
 
     def transform(self, direction: Direction, data: bytes) -> Delivery:
         """Deliveries for one wire frame, in order."""
         # The same number of draws for each frame, so that one fault does not shift the others.
         drop, corrupt, delay, duplicate, position, bits = self._line[direction].random(6)
         rates = self._rates[direction]
-        if self._count < self._stalled_until:
+        if self._count < self._stall_end_frame:
             self._held_frames[direction].append(data)
             return []
-        deliveries = [(0, earlier) for earlier in self.release(direction)]
+        deliveries = [(0, held_frame) for held_frame in self.release(direction)]
         if drop < rates.drop or self._is_due("drop", direction):
             return deliveries
         if data and (corrupt < rates.corrupt or self._is_due("corrupt", direction)):
             index = int(position * len(data))
             data = data[:index] + bytes([data[index] ^ (1 + int(bits * 255))]) + data[index + 1 :]
-        late = self._plan.delay_us if delay < rates.delay or self._is_due("delay", direction) else 0
+        delay_us = self._plan.delay_us if delay < rates.delay or self._is_due("delay", direction) else 0
         copies = 2 if duplicate < rates.duplicate or self._is_due("duplicate", direction) else 1
-        return deliveries + [(late, data)] * copies
+        return deliveries + [(delay_us, data)] * copies
 
     def release(self, direction: Direction) -> list[bytes]:
         """Wire frames held back by a stall, once it is over (empty before)."""
-        if self._count < self._stalled_until:
+        if self._count < self._stall_end_frame:
             return []
-        held, self._held_frames[direction] = self._held_frames[direction], []
-        return held
+        held_frames, self._held_frames[direction] = self._held_frames[direction], []
+        return held_frames
 
     def _is_due(self, kind: Kind, direction: Direction) -> bool:
-        return any(f.direction in (direction, "both") for f in self._active.get(kind, ()))
+        return any(f.direction in (direction, "both") for f in self._active_faults.get(kind, ()))

@@ -13,7 +13,7 @@ from typing import Final
 from onrig.runtime.files import read_file, replace_file
 
 _MAX_LINK_BYTES: Final = 4096
-_LINK: Final = re.compile(rb"/dev/[^\0\n]+\n|/[^\0\n]+/device\n")
+_LINK_CONTENT: Final = re.compile(rb"/dev/[^\0\n]+\n|/[^\0\n]+/device\n")
 
 
 def link_problem(link: Path) -> str | None:
@@ -21,7 +21,7 @@ def link_problem(link: Path) -> str | None:
     if not os.path.lexists(link):
         return None
     with contextlib.suppress(OSError):
-        if not link.is_symlink() and _LINK.fullmatch(read_file(link, _MAX_LINK_BYTES)):
+        if not link.is_symlink() and _LINK_CONTENT.fullmatch(read_file(link, _MAX_LINK_BYTES)):
             return None  # left by a killed twin
     return f"'{link}' exists and is not a twin's link file; choose another path, or remove it"
 

@@ -26,12 +26,14 @@ from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_loading import load_started
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import report
+from onrig.runtime.shm.images import images_in
 from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.link_file import keep_link_file
-from onrig.sim.twin.options import DRAWN, TwinOptions
+from onrig.sim.twin.options import DRAWN_BOOT_ID, TwinOptions
 from onrig.sim.twin.pacing import FaultOnDemand, TraceWriter, TwinLoop
+from onrig.sim.twin.rendering import TwinCameras
 
 _NAME: Final = "twin"
 
@@ -73,7 +75,7 @@ def serve(
     to this user, holds its socket and its trace, if any (default: a temporary one).
     """
     options = twin_options(config)
-    if options.boot_id == DRAWN:
+    if options.boot_id == DRAWN_BOOT_ID:
         options = msgspec.structs.replace(options, boot_id=secrets.randbits(32))
     trace: TraceWriter | None = None
     device = TwinDevice(config.rig, options, config.task.all_starts, time_scale=time_scale(config))
@@ -101,7 +103,9 @@ def serve(
         except OSError as error:
             report(_NAME, "error", f"--link: {error.strerror or error}")
             return ExitCode.CONFIGURATION
-        return _serve(config, device, line, announce, trace)
+        writer = images_in(folder, config.cameras)
+        cameras = None if writer is None else TwinCameras(config.cameras, writer)
+        return _serve(config, device, line, announce, trace, cameras)
 
 
 def _serve(
@@ -110,19 +114,20 @@ def _serve(
     line: Line | SocketLine,
     announce: Callable[[str], None] | None,
     trace: TraceWriter | None,
+    cameras: TwinCameras | None,
 ) -> int:
-    stop = False
+    is_stop_requested = False
 
     def request_stop(signum: int, frame: object) -> None:
-        nonlocal stop
-        stop = True
+        nonlocal is_stop_requested
+        is_stop_requested = True
 
     signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, request_stop)
-    loop = TwinLoop(device, line, lambda: stop, trace=trace)
-    on_demand = faults_on_demand()
-    for signum in on_demand:
-        signal.signal(signum, lambda signum, frame: loop.inject(on_demand[signum]))
+    loop = TwinLoop(device, line, lambda: is_stop_requested, trace=trace, cameras=cameras)
+    fault_by_signal = faults_on_demand()
+    for signum in fault_by_signal:
+        signal.signal(signum, lambda signum, frame: loop.inject(fault_by_signal[signum]))
     if announce is not None:
         announce(line.path)
     else:
@@ -139,9 +144,9 @@ def _serve(
         report(
             _NAME,
             "event",
-            f"{loop.samples} samples, {loop.pauses} machine pauses, the longest {loop.longest_pause_ns / 1e6:.1f} ms",
+            f"{loop.samples} samples, {loop.n_pauses} machine pauses, the longest {loop.longest_pause_ns / 1e6:.1f} ms",
             samples=loop.samples,
-            pauses=loop.pauses,
+            pauses=loop.n_pauses,
             longest_pause_ms=loop.longest_pause_ns / 1e6,
         )
     return ExitCode.OK

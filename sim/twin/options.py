@@ -19,12 +19,12 @@ from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
 
-DRAWN: Final = 1
+DRAWN_BOOT_ID: Final = 1
 """Placeholder for a boot id drawn at start; a number, because the digest of a resolved configuration names its
 policies."""
-ZERO: Final = "zero_"
+ZERO_PREFIX: Final = "zero_"
 """Name prefix of a sensor's zero among parameters: its reading at state 0."""
-NOISE: Final = "noise_"
+NOISE_PREFIX: Final = "noise_"
 """Name prefix of a sensor's noise among parameters, in the unit of ``sensor_noise``."""
 
 
@@ -47,7 +47,7 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     ``noise_SENSOR``, by name: each reset draws one of them in place of the values above (`onrig pretrain`)."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which occurs at the next sample at the latest."""
-    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN
+    boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN_BOOT_ID
     """Boot id of the twin; 1, the default, draws a new one at each start."""
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
     """Shortest sampling period offered in the hello."""
@@ -93,11 +93,15 @@ def sampled_options(options: TwinOptions, index: int) -> TwinOptions:
     Raises ValueError if a value is out of bounds, KeyError for an unknown or missing parameter.
     """
     values = {name: column[index] for name, column in (options.samples or {}).items()}
-    zeros, noise = ({n.removeprefix(p): v for n, v in values.items() if n.startswith(p)} for p in (ZERO, NOISE))
-    physical = {name: value for name, value in values.items() if not name.startswith((ZERO, NOISE))}
+    zeros, noise = (
+        {n.removeprefix(p): v for n, v in values.items() if n.startswith(p)} for p in (ZERO_PREFIX, NOISE_PREFIX)
+    )
+    physical_values = {
+        name: value for name, value in values.items() if not name.startswith((ZERO_PREFIX, NOISE_PREFIX))
+    }
     return msgspec.structs.replace(
         options,
-        plant=options.plant.with_identifiable(physical),
+        plant=options.plant.with_identifiable(physical_values),
         sensor_zero={**(options.sensor_zero or {}), **zeros} or msgspec.UNSET,
         sensor_noise={**options.sensor_noise, **noise}
         if isinstance(options.sensor_noise, dict)
@@ -113,7 +117,7 @@ def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[t
         yield "samples", "expected as many values of each parameter, because they are drawn together"
         return
     for name in samples:
-        sensor = name.removeprefix(ZERO).removeprefix(NOISE)
+        sensor = name.removeprefix(ZERO_PREFIX).removeprefix(NOISE_PREFIX)
         if sensor != name and sensor not in sensors:
             yield f"samples.{name}", describe_unknown_name("the rig", "sensor", sensor, sensors)
     for name in options.plant.lumped:
@@ -157,8 +161,8 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
             problems.append(("plant.kind", f"task.start has no value for the plant's state '{name}'"))
     for name in start:
         if name not in plant.state_names:
-            unknown = describe_unknown_name("the plant", "state", name, plant.state_names)
-            problems.append(("plant.kind", f"{unknown}, which task.start names"))
+            description = describe_unknown_name("the plant", "state", name, plant.state_names)
+            problems.append(("plant.kind", f"{description}, which task.start names"))
     sensor_names = [s.name for s in rig.sensors]
     noise = {
         "sensor_noise": [options.noise_of(name) for name in sensor_names],
@@ -170,11 +174,11 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
         for s in rig.sensors
         if options.noise_of(s.name) > 0 and sensor_half_range(rig, s.name) is None
     )
-    noisy = options.sensor_noise if isinstance(options.sensor_noise, dict) else {}
+    sensor_noise = options.sensor_noise if isinstance(options.sensor_noise, dict) else {}
     problems += [
         (f"{field}.{name}", describe_unknown_name(f"rig '{rig.name}'", "sensor", name, sensor_names))
-        for field, named in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
-        for name in named
+        for field, names in (("sensor_noise", sensor_noise), ("sensor_zero", options.sensor_zero or {}))
+        for name in names
         if name not in sensor_names
     ]
     if options.period_min_us > options.period_max_us:
@@ -209,16 +213,16 @@ def uncovered_latency(options: TwinOptions, box: PlantBox) -> Iterator[str]:
         yield f"the twin acts {delay_us + options.latency_us:g} us late, the shield covers {box.late_us} us (late_us)"
 
 
-def twin_advice(options: TwinOptions, largest: float, period_us: int) -> Iterator[tuple[str, str]]:
+def twin_advice(options: TwinOptions, max_command: float, period_us: int) -> Iterator[tuple[str, str]]:
     """List (path below ``twin``, message) of imperfections that are possible but more often a mistake.
 
-    ``largest``: largest command of any actuator, in its unit.
+    ``max_command``: largest command of any actuator, in its unit.
     """
     if options.latency_us > period_us:
         message = f"a command acts at the next sample at the latest, {period_us} us: set longer delays in the plant"
         yield "latency_us", f"{message} (plant.delay_s)"
-    if (options.plant.dead_band or 0.0) >= largest:
-        yield "plant.dead_band", f"no command moves this plant, since the largest is {largest:g}: reduce it"
+    if (options.plant.dead_band or 0.0) >= max_command:
+        yield "plant.dead_band", f"no command moves this plant, since the largest is {max_command:g}: reduce it"
 
 
 def sensor_half_range(rig: Rig, sensor: str) -> float | None:

@@ -37,7 +37,7 @@ class OnLine:
         self.device.press_estop(pressed=pressed)
 
     def kill_sensors(self, *, dead: bool) -> None:
-        self.device.sensors_dead = dead
+        self.device.are_sensors_dead = dead
 
     def reboot(self) -> None:
         self.device.reboot()

@@ -40,7 +40,7 @@ class Twin:
         self.device.press_estop(pressed=pressed)
 
     def kill_sensors(self, *, dead: bool) -> None:
-        self.device.sensors_dead = dead
+        self.device.are_sensors_dead = dead
 
     def hang_up(self, host: Host) -> Host:
         self.device.on_link_loss()

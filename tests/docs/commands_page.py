@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from onrig.tools.cli import every_verb, summary
+from onrig.tools.cli import all_verbs, summary
 from onrig.tools.options import Argument, arguments_of, usage, verb_module
 
 _HEAD: Final = """# Commands
@@ -44,7 +44,7 @@ shipped configurations, run folders, ports and files; [below](#onrig-completion)
 
 def page() -> str:
     """The page as Markdown."""
-    verbs = every_verb()
+    verbs = all_verbs()
     rows = [f"| [`onrig {verb}`](#onrig-{verb.replace(' ', '-')}) | {summary(verb)} |" for verb in verbs]
     table = "\n".join(["| command | does |", "|---|---|", *rows])
     return "\n".join([_HEAD, f"{table}\n", _TAIL, *("\n".join(_section(verb)) for verb in verbs)])

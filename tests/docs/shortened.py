@@ -16,7 +16,10 @@ _LOOKED_AT: Final = "figure-12-quick"
 """The one experiment that is executed, and ``_ONE_CELL`` of it."""
 _ONE_CELL: Final = ("--only", "config=pendulum", "--only", "strategy=FIFO[Uniform]")
 _FROM_ANOTHER_RUN: Final = ("selection.seed_from=", "learner.start_from=", "--pretrained")
-_BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episode=1", "evaluate_every=0")
+_BRIEF: Final = (
+    *("episodes=1", "task.episode_s=0.5", "evaluate_every=0"),
+    *("learner.updates_per_episode=1", "learner.updates_per_transition=null"),
+)
 
 
 def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | None:

@@ -22,7 +22,11 @@ from tests.studies.examples import MEASURES
 
 EXAMPLES = ROOT / "docs/examples"
 NAMES = sorted(MEASURES)
-BRIEF = ("episodes=2", "task.episode_s=0.5", "learner.updates_per_episode=5", "evaluate_every=2")
+BRIEF = (
+    *("episodes=2", "task.episode_s=0.5", "evaluate_every=2"),
+    *("learner.updates_per_episode=5", "learner.updates_per_transition=null", "learner.learning_starts=32"),
+    "learner.td3.batch=32",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -23,5 +23,5 @@ def test_the_table_of_sac_s_family_has_the_defaults_of_its_sections() -> None:
         section = default_section(name)
         assert isinstance(section, SacConfig)
         for option in options:
-            assert table[option][i] == str(getattr(section.resolved, option)).removesuffix(".0"), (name, option)
-        assert [float(value) for value in rates[i].split(", ")] == [section.lr, section.resolved.beta1]
+            assert table[option][i] == str(getattr(section.resolved_options, option)).removesuffix(".0"), (name, option)
+        assert [float(value) for value in rates[i].split(", ")] == [section.lr, section.resolved_options.beta1]

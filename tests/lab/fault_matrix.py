@@ -118,7 +118,7 @@ def _goes_on(
         tripped = any(s.fault for _, s in rig.wire.seen[at:])
         code = rig.run.interrupt()
         went_on = code in AS_ASKED and not tripped
-        left = f"; least lease left {least} of {rig.config.rig.lease_periods}"
+        left = f"; shortest remaining lease {least} of {rig.config.rig.lease_periods}"
         return Outcome(None, True, rig.kept(before), went_on, note + left)
 
     return attempt

@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     try:
         session = Session(plan, tuple(present), progress)
         session.run()
-        unavailable = dict(session.unavailable)
+        unavailable = dict(session.unavailable_reasons)
         if args.strategy:
             measured, failed = measure_strategies(rides, progress)
             unavailable |= failed

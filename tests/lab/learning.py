@@ -30,7 +30,7 @@ from onrig.tools.bench.report import (
     percentiles,
 )
 from onrig.tools.experiments.spec import cell_id
-from onrig.tools.quantity import duration, format_estimate
+from onrig.tools.quantity import format_duration, format_estimate
 from onrig.tools.terminal import VerbParser, align, file_problem
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import JAX_PEER, ONRIG, PEER
@@ -109,7 +109,8 @@ def main(arguments: list[str]) -> int:
         for subject in (ONRIG, case.peer)
         if subject not in missing and (case.name, subject, seed) not in there
     ]
-    print(f"{args.out}: {len(todo)} trials to run, about {duration(sum(case.cost_s for case, _, _ in todo))} of a core")
+    cost = format_duration(sum(case.cost_s for case, _, _ in todo))
+    print(f"{args.out}: {len(todo)} trials to run, about {cost} of a core")
     if args.dry_run:
         return ExitCode.OK
     try:
@@ -119,7 +120,7 @@ def main(arguments: list[str]) -> int:
             write(args.out, case, subject, seed, learned)
             there[case.name, subject, seed] = learned
             print(
-                f"{case.name}, {subject}, seed {seed}: final {learned.final:.1f}, {duration(learned.busy_s)}",
+                f"{case.name}, {subject}, seed {seed}: final {learned.final:.1f}, {format_duration(learned.busy_s)}",
                 flush=True,
             )
         report, tables = compared(there, cases, args.seeds)

@@ -27,7 +27,7 @@ from onrig.runtime.run_state.episodes import read_rows as read_episodes
 from onrig.tools.bench.report import Report, conclude, describe_machine, percentiles
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.load import load_for_rig
-from onrig.tools.quantity import duration, format_estimate, format_share
+from onrig.tools.quantity import format_duration, format_estimate, format_share
 from onrig.tools.terminal import VerbParser, align, file_problem
 from tests.lab.command import add_overrides, complain, execute, parser_of
 from tests.lab.trials_file import append_rows, read_rows
@@ -137,7 +137,7 @@ def _run_all(words: Sequence[str], seeds: Sequence[int], out: Path, at_once: int
     def run(seed: int) -> None:
         row = measured(words, seed)
         append_rows(out, COLUMNS, [["" if value is None else value for value in row]])
-        print(f"seed {row.seed}: {row.final:.3f}, {_when(row)}, {duration(row.wall_s or 0.0)}", flush=True)
+        print(f"seed {row.seed}: {row.final:.3f}, {_when(row)}, {format_duration(row.wall_s or 0.0)}", flush=True)
 
     with ThreadPoolExecutor(at_once) as pool:
         try:

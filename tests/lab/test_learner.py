@@ -134,7 +134,7 @@ def test_a_failing_peer_is_dropped() -> None:
     alone = Plan((group("small", PENDULUM, (1,)),), rounds=1, limit_ms=1, updates=1)
     session = Session(alone, (ONRIG, "no-such-library"), PlainProgress(10.0))
     session.run()
-    assert "KeyError: 'no-such-library'" in session.unavailable["no-such-library", ""]
+    assert "KeyError: 'no-such-library'" in session.unavailable_reasons["no-such-library", ""]
     assert {subject for _, subject in session.rates} == {ONRIG}
     assert limit_sentence(session.rates) is None
 
@@ -248,7 +248,7 @@ def test_a_strategy_advances_without_updates() -> None:
     strategy.forward_to(7)
     assert strategy._trials.episodes.tolist() == [8, 8]
     assert strategy._trials.algorithm.updates == 0
-    assert strategy._trials.memories.offered == 1400
+    assert strategy._trials.memories.n_offered == 1400
     assert len(strategy.durations(1).calls) == 1
     assert strategy._trials.episodes.tolist() == [9, 9]
     assert strategy._trials.algorithm.updates == 100

@@ -54,7 +54,7 @@ class Rig:
     def serve_until_idle(self, each: Callable[[], object] = lambda: None) -> None:
         while not self.idle:
             each()
-            self.end.turn()
+            self.end.serve_once()
         assert self.failures == []
 
 

@@ -234,7 +234,7 @@ def test_every_algorithm_is_under_test() -> None:
 @pytest.mark.parametrize("name", UNDER_TEST)
 def test_values_in_trials(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, (_, updates, tolerance, *_) = settings_of(name), UNDER_TEST[name]
-    batch_steps = settings.selected.batch_steps
+    batch_steps = settings.algorithm_config.batch_steps
     steps, first = (updates * batch_steps, 0) if batch_steps else (MEMORY + updates, MEMORY)
     run = StepRun("gym:Constant-v0", steps, Evaluation(steps), random_steps=first, learner=settings)
     trials = world_trials(run, [0, 1, 2], lambda roles: ConstantWorld(len(roles)))
@@ -273,7 +273,7 @@ def recorded(case: str, steps: int, config: RunConfig, rng: np.random.Generator)
 @pytest.mark.parametrize("name", [name for name in UNDER_TEST if not rig_problems(settings_of(name), 1)])
 def test_values_on_a_rig(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, (_, updates, tolerance, *_) = settings_of(name), UNDER_TEST[name]
-    selected = settings.selected
+    selected = settings.algorithm_config
     steps = updates * selected.batch_steps or MEMORY
     config = msgspec.structs.replace(
         load_run("pendulum"),

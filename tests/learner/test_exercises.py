@@ -47,7 +47,7 @@ def test_our_algorithms_do_what_is_asked_of_others(name: str) -> None:
     if settings.stochastic:
         config = msgspec.structs.replace(config, exploration=load_run("pendulum", ["recipe=pendulum-sac"]).exploration)
     assert [*algorithm_problems(config, settings)] == []
-    if settings.selected.on_rig:
+    if settings.algorithm_config.on_rig:
         assert untrained_policy(config, settings)
 
 

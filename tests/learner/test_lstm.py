@@ -38,7 +38,7 @@ class Nets:
         for row, seed in zip(self.rows, seeds, strict=True):
             rng = np.random.default_rng(seed)
             self.lstm.draw(row, rng)
-            row[self.lstm.group.flat.slice] += 0.3 * rng.standard_normal(self.lstm.group.flat.size)
+            row[self.lstm.group.flat_field.slice] += 0.3 * rng.standard_normal(self.lstm.group.flat_field.size)
 
     def over_window(self, window: Floats, present: NDArray[np.bool_], before: Floats) -> tuple[Floats, Floats]:
         """Outputs (S, B, m) over windows (S, B, W, n), and gradients (S, P) of the sum of their squares."""
@@ -46,7 +46,7 @@ class Nets:
         record = Layout()
         x, there = record.add("x", rows, W * n), record.add("there", rows, W)
         start, y = record.add("before", rows, self.lstm.hidden_width), record.add("y", rows, self.lstm.sizes[-1][1])
-        gradient = record.add("gradient", 1, self.lstm.group.flat.size)
+        gradient = record.add("gradient", 1, self.lstm.group.flat_field.size)
         tape = Tape(self.state, record)
         seen = tape.read(x)
         steps = [seen.columns(at * n, (at + 1) * n) for at in range(W)]
@@ -135,10 +135,10 @@ def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_i
     trajectories.on_write(0, slots, keys)
     drawn = slots[[[0, 4, 6, 29, 30, 39]]]
     chain = trajectories.with_predecessors(drawn, W)
-    assert chain.present.sum(axis=-1).tolist() == [[1, 5, 1, 16, 1, 10]]
+    assert chain.is_present.sum(axis=-1).tolist() == [[1, 5, 1, 16, 1, 10]]
     before = np.random.default_rng(3).standard_normal((1, 6, nets.lstm.hidden_width))
     before[:, 0] = 0.0
-    outputs, _ = nets.over_window(stored[chain.slots], chain.present, before)
+    outputs, _ = nets.over_window(stored[chain.slots], chain.is_present, before)
     for i, (first, last) in enumerate([(0, 0), (0, 4), (6, 6), (14, 29), (30, 30), (30, 39)]):
         wanted, _ = nets.stepped(stored[slots[first : last + 1]], before[0, i])
         np.testing.assert_allclose(outputs[0, i], wanted, rtol=1e-12)

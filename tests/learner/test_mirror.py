@@ -155,8 +155,8 @@ def test_windows_are_of_successive_experiences_and_end_where_one_is_missing() ->
     window = remembering.gather(Draw(slots, None))[0].window
     assert window is not None
     assert window.observation[0, 0, ..., 0].tolist() == [[10, 10, 10], [12, 11, 10], [13, 12, 11]]
-    assert window.present[0, 0].sum(axis=-1).tolist() == [1, 3, 3]
-    assert window.present[1, 0].sum(axis=-1).tolist() == [1, 1, 1]
+    assert window.is_present[0, 0].sum(axis=-1).tolist() == [1, 3, 3]
+    assert window.is_present[1, 0].sum(axis=-1).tolist() == [1, 1, 1]
     found, _ = mirror.gather(Draw(slots, None))
     assert found.rewards is not None
     assert found.lengths is not None

@@ -44,7 +44,7 @@ EXPORTS: dict[str, tuple[str, Export]] = {
             _layers(2, 7, 1), c, LogStdHead(RNG.normal(size=(7, 1)), RNG.normal(size=1), (-5.0, 2.0))
         ),
     ),
-    "gaussian": (GAUSSIAN, lambda c: export_gaussian_policy(_layers(2, 9, 1), np.ones(1), c, bounded=True)),
+    "gaussian": (GAUSSIAN, lambda c: export_gaussian_policy(_layers(2, 9, 1), np.ones(1), c, has_bounded_mean=True)),
     "filtered": (
         GAUSSIAN,
         lambda c: export_gaussian_policy(

@@ -28,7 +28,7 @@ from onrig.runtime.link.messages import (
     Verdict,
 )
 from onrig.runtime.memory.layout import Layout, Slots
-from onrig.runtime.memory.settings import Selection
+from onrig.runtime.memory.settings import SeedFrom, Selection
 from onrig.runtime.memory.storage import Storage
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
@@ -206,6 +206,25 @@ def test_updates_follow_on_the_experiences_that_come_in(tmp_path: Path) -> None:
     rig = Rig([EACH, EACH // 2, EACH // 2], lockstep=False)
     learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5).close()
     assert [offer.updates for offer in rig.offers] == [0, 30, 60]
+
+
+def test_in_lockstep_experiences_of_an_earlier_run_have_had_their_updates(tmp_path: Path) -> None:
+    rig = Rig([EACH, EACH])
+    process = learner(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5)
+    assert rig.config is not None
+    seeded = msgspec.structs.replace(rig.config.selection, seed_from=SeedFrom("earlier", most=40))
+    rig.config = msgspec.structs.replace(rig.config, selection=seeded)
+    process.run()
+    process.close()
+    assert process.agent.updates == (EACH * EPISODES - 40) // 2
+
+
+def test_experiences_before_the_first_update_are_no_backlog(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rig = Rig([20] * (EACH * EPISODES // 20), lockstep=False)
+    settings = {"updates_per_transition": 0.5, "backlog": 10, "learning_starts": 30}
+    learned(rig, "FIFO[Uniform]", tmp_path, **settings).close()
+    assert rig.offers[-1].updates == EACH * EPISODES // 2
+    assert "keep up" not in capfd.readouterr().out
 
 
 def test_updates_of_experiences_beyond_the_backlog_are_dropped_and_counted(

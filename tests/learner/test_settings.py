@@ -6,38 +6,43 @@ import sys
 import msgspec
 import pytest
 
-from onrig.learner.algorithm_config import algorithm_names
-from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig
+from onrig.hw.rig import Camera, Observation
+from onrig.learner.algorithm_config import Convolution, Image, algorithm_names
+from onrig.learner.algorithm_settings import DdpgConfig, DqnConfig, Td3Config
 from onrig.learner.refer_settings import RecurrentSettings, ReferSettings, VracerConfig
 from onrig.learner.sac_settings import SacConfig
-from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
+from onrig.learner.sampler_settings import NersSettings
+from onrig.learner.settings import (
+    LearnerSettings,
+    image_problems,
+    process_problem,
+    rig_problems,
+    settings_problems,
+)
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
+from onrig.runtime.images import image_signals
 from onrig.runtime.memory.keepers.keeper import Signal
 
 SOUND = LearnerSettings(updates_per_episode=100)
 
 
 @pytest.mark.parametrize(
-    ("changes", "lockstep", "places"),
+    ("changes", "places"),
     [
-        ({}, True, []),
-        ({}, False, []),
-        ({"updates_per_episode": None}, False, [""]),
-        ({"updates_per_transition": 1.0}, False, [""]),
-        ({"updates_per_episode": None, "updates_per_transition": 0.5}, False, []),
-        ({"updates_per_episode": None, "updates_per_transition": 0.5}, True, ["updates_per_transition"]),
-        ({"algorithm": "dqn"}, True, []),
-        ({"dqn": DqnConfig(epsilon=())}, True, ["dqn.epsilon"]),
-        ({"dqn": DqnConfig(epsilon=((1, 0.7), (1, 0.1)))}, True, ["dqn.epsilon[1]"]),
-        ({"vracer": VracerConfig(recurrent=RecurrentSettings())}, True, []),
-        ({"vracer": VracerConfig(recurrent=RecurrentSettings(), hidden=(64,))}, True, ["vracer.hidden"]),
-        ({"sac": SacConfig(log_std=(2.0, -5.0))}, True, ["sac.log_std"]),
+        ({}, []),
+        ({"updates_per_episode": None}, [""]),
+        ({"updates_per_transition": 1.0}, [""]),
+        ({"updates_per_episode": None, "updates_per_transition": 0.5}, []),
+        ({"algorithm": "dqn"}, []),
+        ({"dqn": DqnConfig(epsilon=())}, ["dqn.epsilon"]),
+        ({"dqn": DqnConfig(epsilon=((1, 0.7), (1, 0.1)))}, ["dqn.epsilon[1]"]),
+        ({"vracer": VracerConfig(recurrent=RecurrentSettings())}, []),
+        ({"vracer": VracerConfig(recurrent=RecurrentSettings(), hidden=(64,))}, ["vracer.hidden"]),
+        ({"sac": SacConfig(log_std=(2.0, -5.0))}, ["sac.log_std"]),
     ],
 )
-def test_what_does_not_fit_together_is_told_at_its_place(
-    changes: dict[str, object], lockstep: bool, places: list[str]
-) -> None:
-    problems = settings_problems(msgspec.structs.replace(SOUND, **changes), lockstep=lockstep)
+def test_what_does_not_fit_together_is_told_at_its_place(changes: dict[str, object], places: list[str]) -> None:
+    problems = settings_problems(msgspec.structs.replace(SOUND, **changes))
     assert [at for at, _ in problems] == places
 
 
@@ -53,6 +58,63 @@ def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(DqnConfig, "on_rig", False)
     ((at, message),) = rig_problems(dqn, 1)
     assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn: use it with `onrig experiment`")
+
+
+def test_images_and_the_pixels_among_the_inputs_of_a_rig_belong_together() -> None:
+    pixels, angle = image_signals(Camera("eye", 10, 7)), Observation("angle", "rad", -1.0, 1.0)
+    images = Td3Config(images=Image((10, 7), 2))
+    td3 = msgspec.structs.replace(SOUND, algorithm="td3", td3=images)
+
+    def problems(
+        settings: LearnerSettings,
+        *signals: Observation,
+        strategy: str = "FIFO[Uniform]",
+        cameras: tuple[Camera, ...] = (),
+    ) -> list[str]:
+        return [": ".join(problem) for problem in image_problems(settings, cameras, signals, strategy)]
+
+    assert problems(td3, *pixels, *pixels) == []
+    assert problems(SOUND, angle) == []
+    assert problems(SOUND, Observation("marker", "px", 0.0, 640.0)) == [], "a sensor that measures in pixels"
+    assert problems(td3, *pixels, *pixels, cameras=(Camera("eye", 10, 7),)) == []
+    (problem,) = problems(td3, *pixels, *pixels, cameras=(Camera("eye", 10, 7), Camera("ear", 7, 10)))
+    assert problem == (
+        "learner.td3.images.size: expected images of 10 by 7 pixels, but those of camera 'ear' have 7 by 10: change "
+        "one of the two"
+    )
+    for signals, found in (
+        (pixels, "24 inputs of pixels and 0 others"),
+        ((*pixels, *pixels, angle), "48 inputs of pixels and 1 others"),
+        ((angle,), "0 inputs of pixels and 1 others"),
+    ):
+        (problem,) = problems(td3, *signals)
+        assert problem.startswith(
+            "learner.td3.images: images of 10 by 7 pixels in 2 frames are 48 inputs, but the task"
+        )
+        assert found in problem
+    (problem,) = problems(SOUND, angle, *pixels)
+    assert problem == (
+        "task.inputs: 24 inputs are pixels of a camera, which ddpg without images cannot learn from: select an "
+        "algorithm with images (rainbow, redq, sac, td3), or remove the camera from the inputs"
+    )
+    (problem,) = problems(msgspec.structs.replace(td3, td3=Td3Config()), *pixels)
+    assert problem.endswith(
+        "td3 without images cannot learn from: set learner.td3.images, or remove the camera from the inputs"
+    )
+    (problem,) = problems(td3, *pixels, *pixels, strategy="FIFO[NERS]")
+    assert problem == (
+        "selection.strategy: NERS reads the states, which on a rig are packed images: choose another strategy, or set "
+        "learner.ners.ablation to few"
+    )
+    assert (
+        problems(
+            msgspec.structs.replace(td3, ners=NersSettings(ablation="few")), *pixels, *pixels, strategy="FIFO[NERS]"
+        )
+        == []
+    )
+    assert problems(td3, *pixels, *pixels, strategy="no strategy") == []
+    sizes = msgspec.structs.replace(td3, td3=Td3Config(images=Image((10, 7), 2, (Convolution(3, 8, 1),))))
+    assert [path for path, _ in settings_problems(sizes)] == ["td3.images.convolutions.0"]
 
 
 def test_a_rig_explores_as_its_policies_do() -> None:
@@ -77,18 +139,18 @@ def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density(
     assert SOUND.effective_refer is None
     assert on.effective_refer == ReferSettings()
     assert (SOUND.stochastic, on.stochastic) == (False, True)
-    assert settings_problems(on, lockstep=True) == []
-    ((at, message),) = settings_problems(msgspec.structs.replace(on, algorithm="dqn"), lockstep=True)
+    assert settings_problems(on) == []
+    ((at, message),) = settings_problems(msgspec.structs.replace(on, algorithm="dqn"))
     assert (at, message) == ("refer", "ReF-ER does not support dqn: remove this section, or use ddpg, naf, vracer")
     assert "expected 'own'" in (process_problem(on, Gaussian()) or ("", ""))[1]
 
 
 def test_an_algorithm_that_bounds_its_steps_itself_lets_refer_measure_alone() -> None:
     acer = msgspec.convert({"algorithm": "acer", "refer": {"rules": "none"}, "updates_per_episode": 1}, LearnerSettings)
-    assert settings_problems(acer, lockstep=True) == []
+    assert settings_problems(acer) == []
     assert acer.provided_signals >= {Signal.FAR, Signal.KL}
     ruled = msgspec.structs.replace(acer, refer=ReferSettings(rules=1))
-    assert settings_problems(ruled, lockstep=True) == [("refer.rules", "acer limits its own steps: expected 'none'")]
+    assert settings_problems(ruled) == [("refer.rules", "acer limits its own steps: expected 'none'")]
 
 
 def test_the_batch_is_that_of_the_algorithm() -> None:
@@ -107,7 +169,7 @@ def test_sections_of_newer_algorithms_are_written_where_they_are_selected_or_giv
 
 @pytest.mark.parametrize("name", algorithm_names())
 def test_every_section_names_the_size_of_its_networks(name: str) -> None:
-    assert msgspec.convert({"algorithm": name}, LearnerSettings).selected.size in (
+    assert msgspec.convert({"algorithm": name}, LearnerSettings).algorithm_config.size in (
         "small",
         "256-256",
         "128-128",

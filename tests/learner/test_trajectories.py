@@ -97,11 +97,11 @@ def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
         for slot in slots[0].tolist():
             for chain, n, ahead in ((after, 4, 1), (before, 3, -1)):
                 wanted = filled.searched(slot, n, ahead)
-                assert chain.slots[0, slot][chain.present[0, slot]].tolist() == wanted
+                assert chain.slots[0, slot][chain.is_present[0, slot]].tolist() == wanted
                 assert chain.last_slots[0, slot] == wanted[-1]
             whole = filled.searched(filled.searched(slot, 99, -1)[-1], 99)
             segment = filled.trajectories.segments_around(slots, 3)
-            cut = segment.slots[0, slot][segment.present[0, slot]].tolist()
+            cut = segment.slots[0, slot][segment.is_present[0, slot]].tolist()
             first = whole.index(slot) // 3 * 3
             assert cut == whole[first : first + 3]
 
@@ -111,7 +111,7 @@ def test_segments_of_a_long_episode_follow_one_another_from_its_start() -> None:
     trajectories.on_write(0, np.arange(12), np.arange(12))
     segments = trajectories.segments_around(np.arange(12)[None], 5)
     assert segments.slots[0, :, 0].tolist() == [0] * 5 + [5] * 5 + [10] * 2
-    assert segments.present.sum(axis=2)[0].tolist() == [5] * 10 + [2] * 2
+    assert segments.is_present.sum(axis=2)[0].tolist() == [5] * 10 + [2] * 2
 
 
 def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt() -> None:
@@ -119,7 +119,7 @@ def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt()
     filled.add(1, [0, 1, 2, 3], 9)
     filled.add(1, [0, 1], 9, attempt=1)
     chains = filled.trajectories.with_successors(np.arange(6)[None], 4)
-    assert [row[there].tolist() for row, there in zip(chains.slots[0], chains.present[0], strict=True)] == [
+    assert [row[there].tolist() for row, there in zip(chains.slots[0], chains.is_present[0], strict=True)] == [
         [0, 1, 2, 3],
         [1, 2, 3],
         [2, 3],
@@ -135,7 +135,7 @@ def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
     trajectories.on_write(1, np.array([2, 3]), np.array([6, 7]))
     chains = trajectories.with_successors(np.array([[[2, 0], [2, 1]]]), 2)
     assert chains.slots.tolist() == [[[[2, 0], [0, 0]], [[2, 3], [1, 1]]]]
-    assert chains.present.tolist() == [[[[True, True], [True, False]], [[True, True], [True, False]]]]
+    assert chains.is_present.tolist() == [[[[True, True], [True, False]], [[True, True], [True, False]]]]
 
 
 def test_they_stay_within_the_bytes_that_they_state() -> None:

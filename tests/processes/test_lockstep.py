@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
@@ -79,6 +80,30 @@ def test_a_finished_run_goes_on_to_more_episodes_as_if_asked_for_them_at_once(wh
         assert run.ended(2 * PATIENCE_S) == ExitCode.CONFIGURATION
         assert "no checkpoint is left" in run.output
     assert content(folder) == content(before)
+
+
+def test_updates_per_experience_follow_episodes_of_any_length_also_after_a_kill(tmp_path: Path) -> None:
+    """Episodes end early, so that the first minibatch and ``learning_starts`` take several of them."""
+    settings = (
+        *(setting for setting in SETTINGS if not setting.startswith("learner")),
+        "learner.updates_per_episode=null",
+        "learner.updates_per_transition=0.4",
+        "learner.learning_starts=40",
+        "task.terminations={far: {kind: outside, observation: angle, low: -0.1, high: 0.1}}",
+        f"episodes={EPISODES}",
+    )
+    undisturbed, folder = completed(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
+    with Run(folder, "pendulum", *settings) as run:
+        run.until(lambda: last_episode(folder) >= 6, "the kill")
+        run.cut()
+    completed(folder, "pendulum", resume=True)
+    outcome = outcome_of(undisturbed)
+    assert outcome_of(folder) == outcome
+    written = msgspec.convert(outcome.counts["transitions"], int)
+    assert 40 < written < EPISODES * 30
+    assert outcome.counts["updates"] == int(0.4 * written)
+    idle = [row.policy_id for row in read_rows(undisturbed / "episodes.csv").rows if row.kind == "train"]
+    assert idle[0] == idle[1], "no update before 40 experiences"
 
 
 def test_another_seed_is_another_run_and_without_a_log_there_is_no_file(whole: Path, tmp_path: Path) -> None:

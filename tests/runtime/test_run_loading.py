@@ -222,5 +222,5 @@ def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy:
     selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
     capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
     parsed = parse_strategy(strategy)
-    held = required_bytes(parsed, capacity, Layout(2, 1), thinned=write_probability < 1)
+    held = required_bytes(parsed, capacity, Layout(2, 1), is_thinned=write_probability < 1)
     assert 1_000_000 - 100 < held <= 1_000_000

@@ -52,7 +52,7 @@ PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
         Figure(
             "12", "retention and sampling under the basic conditions", "figure-12", ("de-bruin-2018",), archived=True,
         ),
-        Figure("13", "the same at higher frequencies", "figure-13", ("figure-13",)),
+        Figure("13", "the same at higher frequencies", "figure-13", ("de-bruin-2018",), archived=True),
         Figure("14", "the same with noise", "figure-14", ("de-bruin-2018",), archived=True),
         Figure("15", "importance sampling", "figure-15", ("de-bruin-2018",), archived=True),
         Figure("Table 6", "noise in the minibatches", "table-6", ("de-bruin-2018",), archived=True),

@@ -47,8 +47,8 @@ def repetition(scores: Values, seed: int, objective: str = "final", share: float
         "full": max(figures) - figures[int(np.argmax([rules.statistic.summarize(row, 0.25).value for row in mine]))],
         "covered": best.figure.low <= measured <= best.figure.high,
         "half_width": best.figure.half_width,
-        "pairs": best.pairs,
-        "left": len(state.remaining),
+        "pairs": best.n_pairs,
+        "left": len(state.remaining_names),
         "spent": budget.cost_of(state.pairs) / mine.size,
     }
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Sensor
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Rule
-from onrig.runtime.replay.promise_watch import WINDOW, SlidingWindowTest, claimed_share
+from onrig.runtime.replay.promise_watch import WINDOW, SlidingWindowTest, claimed_fraction
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.barrier_file import read_barrier, write_barrier
 from onrig.runtime.safety.sampled import SampledBox
@@ -74,7 +74,7 @@ def withdrawn(outcome: Outcome, box: SampledBox) -> bool:
     """Whether the first ``WINDOW`` episodes withdraw the promise, in any of the rigs that ten episodes each make."""
     found = False
     for start in range(0, len(outcome.outside), WINDOW):
-        test = SlidingWindowTest(claimed_share(box))
+        test = SlidingWindowTest(claimed_fraction(box))
         shares = outcome.outside[start : start + WINDOW]
         found = max([test.add(round(1000 * share), 1000) for share in shares.tolist()]) or found
     return found

@@ -97,15 +97,15 @@ def test_foreign_units_ranges_and_orders_are_refused_with_both_values(source: Ru
         ((angle, wider), "observations 'velocity' is [-30.0, 40.0] rad/s; this run has [-30.0, 30.0] rad/s"),
         ((velocity, angle), "observations are ['velocity', 'angle']; this run has ['angle', 'velocity']"),
     ):
-        assert mismatch(of(*theirs), source.config, experiences=True) == message
-        assert mismatch(of(*theirs), source.config, experiences=False) == message
-    assert mismatch(source.config, source.config, experiences=True) is None
+        assert mismatch(of(*theirs), source.config, takes_experiences=True) == message
+        assert mismatch(of(*theirs), source.config, takes_experiences=False) == message
+    assert mismatch(source.config, source.config, takes_experiences=True) is None
 
 
 def test_a_twin_may_seed_its_rig(source: RunData) -> None:
     bench = replace_device(source.config, "/dev/ttyACM0")
-    assert mismatch(source.config, bench, experiences=True) is None
-    assert mismatch(source.config, bench, experiences=False) is None
+    assert mismatch(source.config, bench, takes_experiences=True) is None
+    assert mismatch(source.config, bench, takes_experiences=False) is None
 
 
 def test_another_rig_and_another_algorithm_are_refused(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:

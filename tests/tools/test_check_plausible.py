@@ -200,6 +200,10 @@ TWINS: Final[dict[str, tuple[list[str], str]]] = {
         ["selection.write_probability=0.00001"],
         "stores about 1 experiences, fewer than a batch of 16",
     ),
+    "fewer than learning starts with": (
+        ["task.episode_s=1", "episodes=20", FIFO, "learner.learning_starts=1001"],
+        "stores about 1e+03 experiences, fewer than the 1001 of learner.learning_starts",
+    ),
     "hardly any steps": (
         ["task.episode_s=0.1", "episodes=2", FIFO],
         "stores about 10 experiences, fewer than a batch of 16",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.config.document import shipped_names
-from onrig.tools.cli import VERBS, every_verb, main, members
+from onrig.tools.cli import VERBS, all_verbs, main, members
 from onrig.tools.completion import script
 from onrig.tools.options import arguments_of, verb_module
 
@@ -18,7 +18,7 @@ _ASK = """
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _onrig
 for word in "${COMPREPLY[@]}"; do echo "$word"; done
 """
-SCRIPT = script("bash", {verb: members(verb) for verb in VERBS}, every_verb())
+SCRIPT = script("bash", {verb: members(verb) for verb in VERBS}, all_verbs())
 
 
 def completed(folder: Path, *words: str) -> list[str]:
@@ -75,7 +75,7 @@ def test_bash_offers(words: str, offered: list[str], there: Path) -> None:
     assert completed(there, *words.split(" ")) == offered
 
 
-@pytest.mark.parametrize("verb", every_verb())
+@pytest.mark.parametrize("verb", all_verbs())
 def test_every_option_of_a_verb_is_offered(verb: str, tmp_path: Path) -> None:
     flags = {a.flag for a in arguments_of(verb_module(verb).Options) if not a.positional}
     assert set(completed(tmp_path, *verb.split(), "--")) == flags | {"--help"}

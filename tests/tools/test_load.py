@@ -74,7 +74,6 @@ def test_a_problem_in_a_section_is_told_at_its_place(override: str, says: str) -
 def test_two_ways_of_scheduling_updates_exclude_each_other() -> None:
     told = refusal("learner.updates_per_transition=1.0")
     assert any("exactly one of 'updates_per_episode' and 'updates_per_transition' at learner" in t for t in told)
-    assert any("lockstep learns between episodes" in t for t in told)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +191,7 @@ ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
     ("override", "says"),
     [
         ("learner.updates_per_episode=10", "ppo learns from each batch of its policies: remove this setting"),
+        ("learner.learning_starts=10", "ppo learns from each batch of its policies: remove this setting"),
         ("learner.ppo={actors: 8}", "a rig has only one actor: remove this setting, got 8"),
         ("learner.ppo={truncations: terminate}", "also end at missing experiences: expected 'bootstrap'"),
         ("learner.ppo={batch: 100}", "expected a divisor of the 2048 steps, got 100"),
@@ -297,3 +297,35 @@ def test_a_reward_that_teaches_to_fall_is_warned_of(overrides: list[str], warned
     found = [str(problem) for problem in told if "rewarded for ending" in str(problem)]
     assert len(found) == bool(warned)
     assert all(warned in line and "set reward.terminal below -3" in line for line in found)
+
+
+def test_learning_starts_within_the_memory() -> None:
+    memory = "selection={strategy: 'FIFO[Uniform]', capacity: 500}"
+    load("pendulum", [memory, "learner.learning_starts=500"])
+    (problem,) = refusal(memory, "learner.learning_starts=501")
+    assert "a memory of 500 experiences never holds 501, so no update would follow" in problem
+
+
+def test_a_run_too_short_for_learning_starts_is_warned_of() -> None:
+    told: list[Problem] = []
+    memory = "selection={strategy: 'FULL[Uniform]'}"
+    load_for_rig("pendulum", [memory, "learner.learning_starts=1000", "episodes=2"], on_warning=told.append)
+    (warning,) = [str(problem) for problem in told if "the policy never changes" in str(problem)]
+    assert "the run stores about 400 experiences, fewer than the 1000 of learner.learning_starts" in warning
+
+
+def test_images_whose_policies_a_rig_refuses_are_reported_before_a_run() -> None:
+    def settings(side: int, images: int) -> list[str]:
+        inputs = ", ".join(f"{{observation: front, lag: {lag}}}" for lag in range(images))
+        return [
+            f"rig.cameras=[{{name: front, rows: {side}, columns: {side}}}]",
+            f"task.inputs=[{inputs}]",
+            f"learner.td3.images={{size: [{side}, {side}], frames: {images}, convolutions: [[8, 8, 4]]}}",
+            "selection.capacity=100",
+        ]
+
+    load_for_rig("pendulum-camera", settings(64, 4))
+    with pytest.raises(ConfigError) as error:
+        load_for_rig("pendulum-camera", settings(64, 6))
+    (problem,) = error.value.problems
+    assert "policies of these images are refused at shapes: input 'observation' has shape [1, 8196]" in problem.message

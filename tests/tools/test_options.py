@@ -17,7 +17,7 @@ from onrig.runtime.run_config import Port as PortSettings
 from onrig.runtime.run_config import RunConfig
 from onrig.tools import options as module
 from onrig.tools.bench.loop.plan import Request
-from onrig.tools.cli import every_verb, main, summary
+from onrig.tools.cli import all_verbs, main, summary
 from onrig.tools.first_rig import templates
 from onrig.tools.options import Config, Folder, Json, Overrides, Value, arguments_of, run_verb, verb_module
 from onrig.tools.terminal import _SETTING_NAMES
@@ -112,7 +112,7 @@ def test_the_help_is_the_docstrings(seen: list[object], capsys: pytest.CaptureFi
 # -- every verb --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", every_verb())
+@pytest.mark.parametrize("verb", all_verbs())
 def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
     found = verb_module(verb)
     assert is_dataclass(vars(found)["Options"])
@@ -123,7 +123,7 @@ def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
 
 def test_the_same_option_has_the_same_form_everywhere() -> None:
     forms: dict[str, set[tuple[object, ...]]] = {}
-    for verb in every_verb():
+    for verb in all_verbs():
         for a in arguments_of(verb_module(verb).Options):
             if not a.positional:
                 forms.setdefault(a.flag, set()).add((a.value.metavar, a.type, a.is_repeatable, a.value.complete))
@@ -136,7 +136,7 @@ def test_the_same_option_has_the_same_form_everywhere() -> None:
     }
 
 
-@pytest.mark.parametrize("verb", every_verb())
+@pytest.mark.parametrize("verb", all_verbs())
 def test_no_help_imports_what_its_verb_needs(verb: str) -> None:
     code = (
         "import sys\nfrom onrig.tools.cli import main\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.learner.trials.intervals import Bounds
-from onrig.tools.quantity import count, duration, format_estimate, size
+from onrig.tools.quantity import format_count, format_duration, format_estimate, format_size
 
 
 @pytest.mark.parametrize(
@@ -27,17 +27,17 @@ from onrig.tools.quantity import count, duration, format_estimate, size
     ],
 )
 def test_a_duration_has_the_unit_that_fits(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @given(st.floats(0, 1e9))
 def test_no_duration_needs_an_exponent(seconds: float) -> None:
-    assert "e" not in duration(seconds)
+    assert "e" not in format_duration(seconds)
 
 
 def test_counts_and_sizes() -> None:
-    assert [count(n) for n in (0, 9999, 12345)] == ["0", "9999", "12,345"]
-    assert [size(n) for n in (0, 288, 640e3, 2.5e9)] == ["0 B", "288 B", "640 kB", "2.5 GB"]
+    assert [format_count(n) for n in (0, 9999, 12345)] == ["0", "9999", "12,345"]
+    assert [format_size(n) for n in (0, 288, 640e3, 2.5e9)] == ["0 B", "288 B", "640 kB", "2.5 GB"]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_damaged_log_ends_with_70_in_one_line(tmp_path: Path, capsys: pytest.C
 def test_a_torn_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def tear(run: LoggedRun) -> None:
         run._drain()
-        run.log.turn(float("inf"))
+        run.log.poll(float("inf"))
         (run.folder / "torn").write_bytes((run.folder / "log.mcap").read_bytes())
 
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", at={45: tear}).run()

@@ -19,7 +19,7 @@ from tests.runtime.samples import PENDULUM
 class Over:
     """A supervisor whose run ends at once."""
 
-    started = True
+    has_started = True
     actuators = "safe"
     completeness = Completeness(complete=True, rows=ItemCount(3, 3))
 
@@ -72,7 +72,7 @@ def test_an_interrupt_takes_back_only_a_run_that_never_started(
 ) -> None:
     class Interrupted(Over):
         def run(self) -> tuple[int, str]:
-            self.started = started
+            self.has_started = started
             raise KeyboardInterrupt
 
     taken_back: list[None] = []

@@ -81,7 +81,7 @@ def test_live_figures_have_the_causes_too(tmp_path: Path) -> None:
         rows = records(50, episode=3)
         rows["rule"][:2], rows["missed"][9], rows["miss"][9] = 6, 3, 1
         live.push(rows)
-        live.telemetry.turn(1e9)
+        live.telemetry.poll(1e9)
         with ViewReader.attach(live.running) as view:
             figures = view.figures()
             assert figures is not None

@@ -17,7 +17,7 @@ MODULE = "tests.tools.worked"
 @pytest.fixture(scope="module")
 def worker() -> Iterator[WorkerProcess]:
     with WorkerProcess(MODULE) as process:
-        process.answer()
+        process.wait_for_value()
         yield process
 
 
@@ -49,13 +49,13 @@ def test_a_worker_takes_turns_between_calls(worker: WorkerProcess) -> None:
 
 def test_one_that_does_not_come_up_gives_its_reason() -> None:
     with WorkerProcess(MODULE, "no such library") as process, pytest.raises(Unavailable, match=r"^no such library$"):
-        process.answer()
+        process.wait_for_value()
     assert process.has_ended
 
 
 def test_an_end_is_explained() -> None:
     with WorkerProcess(MODULE) as process:
-        process.answer()
+        process.wait_for_value()
         with pytest.raises(Unavailable, match=r"^the worker ended with exit code 5: last line$"):
             process.ask("end", 5, returns=type(None))
         with pytest.raises(Unavailable, match="exit code 5"):  # also later
@@ -63,9 +63,9 @@ def test_an_end_is_explained() -> None:
     with WorkerProcess(MODULE) as process:
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(Unavailable, match=r"^the worker was killed \(out of memory\?\)$"):
-            process.answer()
+            process.wait_for_value()
     with WorkerProcess("tests.tools.no_such_worker") as process, pytest.raises(Unavailable, match="No module named"):
-        process.answer()
+        process.wait_for_value()
 
 
 def test_arguments_are_decoded_as_annotated() -> None:

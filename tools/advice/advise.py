@@ -1,4 +1,4 @@
-"""`onrig advise`: the rounds of a race, with an answer after each rung."""
+"""`onrig advise`: the rounds of a race, with a result after each rung."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import find_identification
-from onrig.tools.advice.answer import PAGE, Answer, updates_per_s, write_answer
 from onrig.tools.advice.candidates import candidates, mutants
 from onrig.tools.advice.field import (
     RECIPES,
@@ -32,6 +31,7 @@ from onrig.tools.advice.field import (
 )
 from onrig.tools.advice.plants import N_PLANTS, DrawnPlants, draw_plants
 from onrig.tools.advice.race import RUNGS, Budget, Rules, State, predict_eliminations, race, standings, statistic_for
+from onrig.tools.advice.result import PAGE, RaceResult, updates_per_s, write_result
 from onrig.tools.experiments.cost import Cost, estimate_costs
 from onrig.tools.experiments.folder import (
     UnsuitableFolder,
@@ -62,7 +62,7 @@ MAX_MUTANTS: Final = 4
 """Maximum number of mutants in the second round."""
 DEFAULT_MINUTES: Final = 20.0
 _MIN_MUTANTS: Final = 2
-_FIRST_ROUND_SHARE: Final = 0.6
+_FIRST_ROUND_FRACTION: Final = 0.6
 """Share of the budget for the first round."""
 
 
@@ -75,15 +75,15 @@ class AdviseOptions(NamedTuple):
     trials: int | None
     out: Path | None
     resume: bool
-    manner: ExperimentOptions
+    experiment_options: ExperimentOptions
 
     def resume_hint(self, folder: Path) -> str:
         """Return the command that continues a stopped race."""
-        words = ["onrig", "advise", self.subject.name, "--out", str(folder), "--objective", self.objective]
+        command = ["onrig", "advise", self.subject.name, "--out", str(folder), "--objective", self.objective]
         for name, value in (("minutes", self.minutes), ("trials", self.trials)):
-            words += [] if value is None else [f"--{name}", f"{value:g}"]
-        words += [word for text in self.subject.overrides for word in ("--set", text)]
-        return f"continue with `{shlex.join([*words, *self.manner.command_line_words, '--resume'])}`"
+            command += [] if value is None else [f"--{name}", f"{value:g}"]
+        command += [argument for text in self.subject.overrides for argument in ("--set", text)]
+        return f"continue with `{shlex.join([*command, *self.experiment_options.command_line_arguments, '--resume'])}`"
 
 
 class Plan(msgspec.Struct):
@@ -98,11 +98,11 @@ class Plan(msgspec.Struct):
 
 
 def show_advice(options: AdviseOptions) -> int:
-    """Race candidates in a terminal, and print the answer; returns the exit code."""
+    """Race candidates in a terminal, and print the result; returns the exit code."""
     previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with _open_race(options) as race_:
-            return race_.run()
+        with _open_race(options) as open_race:
+            return open_race.run()
     except ConfigError as error:
         return print_problems(error)
     except UnsuitableFolder as error:
@@ -121,8 +121,8 @@ def show_advice(options: AdviseOptions) -> int:
 def _open_race(options: AdviseOptions) -> Iterator[_Race]:
     """Check options, configuration and folder, and yield the race with its folder locked."""
     subject = options.subject
-    if options.manner.cluster:
-        check_cluster(options.manner.cluster)
+    if options.experiment_options.cluster:
+        check_cluster(options.experiment_options.cluster)
     config = load_for_rig(subject.name, subject.overrides)
     _check(config)
     plants = draw_plants(config, find_identification(subject.name, subject.overrides))
@@ -132,15 +132,15 @@ def _open_race(options: AdviseOptions) -> Iterator[_Race]:
     if len(field.entrants) < 2:
         raise Failure(_nothing_to_race_text(field))
     plugins = third_party_plugins(*(cell.config for cell in field.cells()))
-    if changed := plugin_difference(read_fields(folder / META), plugins):
-        raise UnsuitableFolder(f"'{folder}': {changed}")
+    if difference := plugin_difference(read_fields(folder / META), plugins):
+        raise UnsuitableFolder(f"'{folder}': {difference}")
     with lock_folder(folder, spec_of(subject.label, field.cells(), RUNGS[0]), field.cells(), "advise"):
         check_executor(folder)
         yield _Race(options, config, plants, folder, field)
 
 
 def _nothing_to_race_text(field: Field) -> str:
-    return f"nothing to race: {'; '.join(f'{name}: {reason}' for name, reason in field.refused.items())}"
+    return f"nothing to race: {'; '.join(f'{name}: {reason}' for name, reason in field.refusal_reasons.items())}"
 
 
 def _check(config: RunConfig) -> None:
@@ -148,6 +148,8 @@ def _check(config: RunConfig) -> None:
         raise Failure("trials run on a twin: give device.twin (`onrig identify` finds the rig's parameters)")
     if config.task.normalization is None:
         raise Failure("scores need task.normalization: compute it with `onrig baseline CONFIG`")
+    if config.cameras:
+        raise Failure("trials have no cameras: give task.inputs without images")
 
 
 def _check_folder(folder: Path, *, resume: bool) -> None:
@@ -172,27 +174,27 @@ class _Race:
         self._objective: Final = OBJECTIVES[options.objective]
         self._rules: Final = Rules(statistic_for(options.objective), rounds=2)
         self._resume_hint: Final = options.resume_hint(folder)
-        self._barred: dict[str, str] = {}
+        self._exclusion_reasons: dict[str, str] = {}
         self._plan = self._load_plan()
         self._slots = 1
 
     def run(self) -> int:
-        """Race until the budget is used up, and print the answer; returns the exit code."""
-        with start_workers(self._options.manner, self._folder, self._resume_hint) as workers:
+        """Race until the budget is used up, and print the result; returns the exit code."""
+        with start_workers(self._options.experiment_options, self._folder, self._resume_hint) as workers:
             self._slots = workers.slots
             self._check_budget()
             record_start(self._folder, "trials", third_party_plugins(*(cell.config for cell in self._field.cells())))
-            answer: Answer | None = None
+            result: RaceResult | None = None
             try:
-                for answer in self._race_rounds(workers):
-                    write_answer(self._folder, answer)
+                for result in self._race_rounds(workers):
+                    write_result(self._folder, result)
             except KeyboardInterrupt:
-                print("no answer: the first rung is not complete" if answer is None else answer.text())
+                print("no result: the first rung is not complete" if result is None else result.text())
                 raise Failure(f"stopped; {self._resume_hint}", ExitCode.INTERRUPTED) from None
-        if answer is None:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in self._barred.items())
+        if result is None:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self._exclusion_reasons.items())
             raise Failure(f"every candidate was excluded: {reasons}")
-        print(f"{answer.text()}\nsee {self._folder / PAGE}; `onrig report {self._folder}` draws the curves")
+        print(f"{result.text()}\nsee {self._folder / PAGE}; `onrig report {self._folder}` draws the curves")
         return ExitCode.OK
 
     def _load_plan(self) -> Plan:
@@ -214,49 +216,59 @@ class _Race:
         """Refuse candidates whose updates would need more than one core of this machine in real time."""
         for name, entry in [*self._field.entrants.items()]:
             cost = costs.get(entry.cell.id)
-            busy = 0.0 if cost is None else updates_per_s(entry.config) * cost.update_s / RUNGS[0]
-            if busy > 1.0:
+            utilization = 0.0 if cost is None else updates_per_s(entry.config) * cost.update_s / RUNGS[0]
+            if utilization > 1.0:
                 del self._field.entrants[name]
-                self._field.refused[name] = f"its updates take {100 * busy:.0f} % of a core: more than real time allows"
+                self._field.refusal_reasons[name] = (
+                    f"its updates take {100 * utilization:.0f} % of a core: more than real time allows"
+                )
 
     def _check_budget(self) -> None:
-        budget, first = self._budget(_FIRST_ROUND_SHARE), dict.fromkeys(self._field.entrants, RUNGS[0])
-        if len(first) < 2:
+        budget, first_pairs = self._budget(_FIRST_ROUND_FRACTION), dict.fromkeys(self._field.entrants, RUNGS[0])
+        if len(first_pairs) < 2:
             raise Failure(_nothing_to_race_text(self._field))
-        if not budget.covers(first):
-            needed = budget.cost_of(first) / _FIRST_ROUND_SHARE
-            counted = self._options.trials is not None
-            option = f"--trials {needed:.0f}" if counted else f"--minutes {needed / (60.0 * self._slots) + 1.0:.0f}"
-            raise Failure(f"the budget is too small for {RUNGS[0]} pairs of {len(first)} candidates: give {option}")
+        if not budget.covers(first_pairs):
+            min_budget = budget.cost_of(first_pairs) / _FIRST_ROUND_FRACTION
+            is_trial_budget = self._options.trials is not None
+            option = (
+                f"--trials {min_budget:.0f}"
+                if is_trial_budget
+                else f"--minutes {min_budget / (60.0 * self._slots) + 1.0:.0f}"
+            )
+            raise Failure(
+                f"the budget is too small for {RUNGS[0]} pairs of {len(first_pairs)} candidates: set {option}"
+            )
 
-    def _budget(self, share: float) -> Budget:
-        """Return a share of the budget, in trials or in processor seconds."""
+    def _budget(self, fraction: float) -> Budget:
+        """Return a fraction of the budget, in trials or in processor seconds."""
         entrants = self._field.entrants
         if self._options.trials is not None:
-            return Budget(share * self._options.trials, dict.fromkeys(entrants, 1.0))
+            return Budget(fraction * self._options.trials, dict.fromkeys(entrants, 1.0))
         minutes = DEFAULT_MINUTES if self._options.minutes is None else self._options.minutes
         pace, costs = self._plan.pace / RUNGS[0], self._plan.costs
         trial_costs = {name: pace * costs[entry.cell.id].trial_s(entry.cell) for name, entry in entrants.items()}
-        return Budget(share * 60.0 * minutes * self._slots, trial_costs)
+        return Budget(fraction * 60.0 * minutes * self._slots, trial_costs)
 
-    def _race_rounds(self, workers: Workers) -> Iterator[Answer]:
-        """Run the first round and the round of mutants; yields an answer after each rung."""
-        first = list(self._field.entrants)
-        state = yield from self._run_round(workers, first, None, _FIRST_ROUND_SHARE)
-        added = self._enter_mutants(state)
-        if added:
-            yield from self._run_round(workers, added, state, 1.0)
+    def _race_rounds(self, workers: Workers) -> Iterator[RaceResult]:
+        """Run the first round and the round of mutants; yields a result after each rung."""
+        first_names = list(self._field.entrants)
+        state = yield from self._run_round(workers, first_names, None, _FIRST_ROUND_FRACTION)
+        new_names = self._enter_mutants(state)
+        if new_names:
+            yield from self._run_round(workers, new_names, state, 1.0)
         else:
-            yield from self._run_round(workers, first, None, 1.0)
+            yield from self._run_round(workers, first_names, None, 1.0)
 
     def _run_round(
-        self, workers: Workers, newcomers: list[str], previous: State | None, share: float
-    ) -> Generator[Answer, None, State]:
+        self, workers: Workers, newcomers: list[str], previous_state: State | None, fraction: float
+    ) -> Generator[RaceResult, None, State]:
         while True:
             scores = self._scores()
-            state = race(newcomers, scores, self._rules, self._budget(share), previous, self._barred)
-            if state.active and state.pairs[state.leader]:
-                yield self._answer(state, scores)
+            state = race(
+                newcomers, scores, self._rules, self._budget(fraction), previous_state, self._exclusion_reasons
+            )
+            if state.active_names and state.pairs[state.leader]:
+                yield self._result(state, scores)
             if not state.next_pairs:
                 return state
             self._run_trials(workers, state.next_pairs)
@@ -268,30 +280,30 @@ class _Race:
             curves = curves_of(self._folder, entry, N_PLANTS)
             scores[name] = self._objective.scores(curves) if len(curves) else np.zeros(0)
             if len(curves) >= RUNGS[0] and (excess := describe_excess_trips(self._folder, entry, RUNGS[0])):
-                self._barred[name] = excess
+                self._exclusion_reasons[name] = excess
         return scores
 
     def _enter_mutants(self, state: State) -> list[str]:
         """Enter as many mutants of the leader as the budget allows up to the leader's number of pairs; returns their
         names.
         """
-        if not state.active or not state.pairs[state.leader]:
+        if not state.active_names or not state.pairs[state.leader]:
             return []
-        best, budget = self._field.entrants[state.leader], self._budget(1.0)
+        leader, budget = self._field.entrants[state.leader], self._budget(1.0)
         catch_up_cost = budget.trial_costs[state.leader] * state.pairs[state.leader]
         number = min(MAX_MUTANTS, int((budget.total - budget.cost_of(state.pairs)) / catch_up_cost))
         if number < _MIN_MUTANTS:
             return []
-        new_mutants = mutants(self._config, best.candidate, best.config, number)
-        entered = enter_candidates(self._options.subject, self._folder, self._plants.values, new_mutants)
-        self._field.refused.update(entered.refused)
-        self._field.entrants.update(entered.entrants)
+        new_mutants = mutants(self._config, leader.candidate, leader.config, number)
+        mutant_field = enter_candidates(self._options.subject, self._folder, self._plants.values, new_mutants)
+        self._field.refusal_reasons.update(mutant_field.refusal_reasons)
+        self._field.entrants.update(mutant_field.entrants)
         if self._options.trials is None:  # a mutant's updates take as long as its parent's
-            self._plan.costs |= {cell.id: self._plan.costs[best.cell.id] for cell in entered.cells()}
+            self._plan.costs |= {cell.id: self._plan.costs[leader.cell.id] for cell in mutant_field.cells()}
         _save(self._folder, self._plan)
         write_cells(self._folder, self._field.cells())
         write_atomically(self._folder / SPEC, spec_of(self._options.subject.label, self._field.cells(), RUNGS[0]))
-        return list(entered.entrants)
+        return list(mutant_field.entrants)
 
     def _run_trials(self, workers: Workers, next_pairs: Mapping[str, int]) -> None:
         cells = {name: self._field.entrants[name].cell for name in next_pairs}
@@ -303,19 +315,21 @@ class _Race:
             f"{max(next_pairs.values())} pairs of {len(next_pairs)} candidates: {n_missing} of {total} trials to run",
             flush=True,
         )
-        at_once = (
-            MAX_JOINT_TRIALS if self._options.manner.cluster else max_joint_trials([*cells.values()], workers.slots)
+        max_per_unit = (
+            MAX_JOINT_TRIALS
+            if self._options.experiment_options.cluster
+            else max_joint_trials([*cells.values()], workers.slots)
         )
         display, started_s = new_display(), time.monotonic()
         try:
             outcome = run_units(
-                self._folder, split_units(units, workers.slots, at_once), total - n_missing, workers, display
+                self._folder, split_units(units, workers.slots, max_per_unit), total - n_missing, workers, display
             )
         finally:
             display.close()
-        if outcome.lost:
-            lost = sum(len(loss.unit.seeds) for loss in outcome.lost)
-            raise Failure(f"{lost} trials were lost, see above; {self._resume_hint}", ExitCode.INTERNAL)
+        if outcome.lost_units:
+            n_lost = sum(len(loss.unit.seeds) for loss in outcome.lost_units)
+            raise Failure(f"{n_lost} trials were lost, see above; {self._resume_hint}", ExitCode.INTERNAL)
         if (
             self._plan.costs
             and self._plan.pace == 1.0
@@ -326,20 +340,20 @@ class _Race:
             self._plan.pace = (time.monotonic() - started_s) / estimated_s
             _save(self._folder, self._plan)
 
-    def _answer(self, state: State, scores: Mapping[str, Values]) -> Answer:
+    def _result(self, state: State, scores: Mapping[str, Values]) -> RaceResult:
         table = standings(state, scores, self._rules)
-        pairs = _pairs_of_double_budget(self._budget(2.0), state)
-        return Answer(
+        n_pairs = _pairs_of_double_budget(self._budget(2.0), state)
+        return RaceResult(
             name=self._options.subject.name,
             objective=self._options.objective,
             plants=self._plants.source,
             state=state,
             table=table,
             entrants=self._field.entrants,
-            excluded={**self._field.refused, **self._barred},
+            exclusion_reasons={**self._field.refusal_reasons, **self._exclusion_reasons},
             double_budget=(
-                pairs,
-                predict_eliminations([standing for standing in table if standing.may_be_best], pairs, self._rules),
+                n_pairs,
+                predict_eliminations([standing for standing in table if standing.may_be_best], n_pairs, self._rules),
             ),
             scores=scores[state.leader][: state.pairs[state.leader]],
             costs=self._plan.costs,
@@ -348,8 +362,8 @@ class _Race:
 
 def _pairs_of_double_budget(budget: Budget, state: State) -> int:
     """Return how many pairs a budget allows for every remaining candidate; at least the leader's number."""
-    affordable = [n for n in RUNGS if budget.covers({**state.pairs, **dict.fromkeys(state.remaining, n)})]
-    return max([*affordable, state.pairs[state.leader]])
+    affordable_rungs = [n for n in RUNGS if budget.covers({**state.pairs, **dict.fromkeys(state.remaining_names, n)})]
+    return max([*affordable_rungs, state.pairs[state.leader]])
 
 
 def _save(folder: Path, plan: Plan) -> None:

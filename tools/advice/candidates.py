@@ -27,7 +27,7 @@ pendulum and 0.5 on the magman (docs/methods.md, "Reward scale").
 """
 _LONG_RUN_EPISODES: Final = 1000
 """Number of episodes above which runs with FIFO were observed to forget."""
-_FAST_HZ: Final = 100.0
+_FAST_RATE_HZ: Final = 100.0
 _FACTOR_RANGE: Final = (1.25, 2.0)
 """Smallest and largest factor by which a mutated setting is multiplied or divided."""
 
@@ -108,7 +108,7 @@ _ROWS: Final = tuple(
          _CORRELATED_NOISE, _longer_than(10_000)),
         ("TD3, Resv", "a memory covers little time at high rates", "td3", 0.5, "Resv[Uniform]", 10_000,
          _CORRELATED_NOISE,
-         lambda config: config.rate_hz >= _FAST_HZ),
+         lambda config: config.rate_hz >= _FAST_RATE_HZ),
         ("DDPG under ReF-ER", "rejects experiences far from its policy", "ddpg under refer", 1, "FIFO[Uniform]",
          16_000, _PERSISTENT_NOISE),
         ("DDPG", "the cheapest to compute", "ddpg", 0.5, "FIFO[Uniform]", 10_000, _CORRELATED_NOISE),
@@ -152,11 +152,11 @@ def _within_bytes(config: RunConfig, selection: Recipe) -> Recipe:
     """Return a selection whose capacity fits into the bytes that the configuration allows."""
     if config.selection.capacity_bytes is None:
         return selection
-    resized = msgspec.structs.replace(config.selection, strategy=selection["strategy"], capacity=None)
-    if parse_strategy(resized.strategy).keeper.keeps_all:
-        return {"strategy": resized.strategy, "capacity": None}
+    resized_selection = msgspec.structs.replace(config.selection, strategy=selection["strategy"], capacity=None)
+    if parse_strategy(resized_selection.strategy).keeper.keeps_all:
+        return {"strategy": resized_selection.strategy, "capacity": None}
     max_capacity = capacity_for(
-        resized, layout_of(config), run_length=config.episodes * episode_steps(config.task, config.rate_hz)
+        resized_selection, layout_of(config), run_length=config.episodes * episode_steps(config.task, config.rate_hz)
     )
     return {**selection, "capacity": min(max_capacity, selection["capacity"]), "capacity_bytes": None}
 
@@ -169,30 +169,30 @@ def _round_to_two_digits(value: float) -> float:
     return float(f"{value:.1e}")
 
 
-def mutants(config: RunConfig, best: Candidate, resolved: RunConfig, number: int) -> list[Candidate]:
-    """Return mutants of the best candidate, whose configuration is ``resolved``: each changes two settings by a random
-    factor.
+def mutants(config: RunConfig, parent: Candidate, resolved_config: RunConfig, number: int) -> list[Candidate]:
+    """Return mutants of the best candidate, whose configuration is ``resolved_config``: each changes two settings by a
+    random factor.
 
     The factors depend only on the candidate's name, so that a repeated race has the same mutants.
     """
-    rng = np.random.default_rng([ord(c) for c in best.name])
-    base = best.recipe or _recipe_of(resolved)
-    settings = list(_mutable_settings(base))
-    mutated = []
+    rng = np.random.default_rng([ord(c) for c in parent.name])
+    base_recipe = parent.recipe or _recipe_of(resolved_config)
+    settings = list(_mutable_settings(base_recipe))
+    new_mutants = []
     for k in range(number):
         indices = sorted(rng.choice(len(settings), size=min(2, len(settings)), replace=False).tolist())
-        recipe, changes = msgspec.json.decode(msgspec.json.encode(base)), []
+        recipe, changes = msgspec.json.decode(msgspec.json.encode(base_recipe)), []
         for index in indices:
-            path, kind = settings[index]
+            path, scale = settings[index]
             section = recipe
             for key in path[:-1]:
                 section = section[key]
             value = section[path[-1]]
-            section[path[-1]] = changed = kind(value, _random_factor(rng))
-            changes.append(f"{path[-1]} {value} -> {changed}")
+            section[path[-1]] = new_value = scale(value, _random_factor(rng))
+            changes.append(f"{path[-1]} {value} -> {new_value}")
         recipe["selection"] = _within_bytes(config, recipe["selection"])
-        mutated.append(Candidate(f"{best.name} ~{k + 1}", f"mutant: {', '.join(changes)}", recipe))
-    return mutated
+        new_mutants.append(Candidate(f"{parent.name} ~{k + 1}", f"mutant: {', '.join(changes)}", recipe))
+    return new_mutants
 
 
 def _random_factor(rng: np.random.Generator) -> float:
@@ -206,9 +206,9 @@ def _recipe_of(config: RunConfig) -> Recipe:
     for name in ("budgets", "near_envelope", "back_off", "quiet"):
         noise.pop(name, None)
     algorithm = config.learner.get("algorithm", "ddpg")
-    left_out = {"ddpg", "dqn"} - {algorithm}
+    other_algorithms = {"ddpg", "dqn"} - {algorithm}
     return {
-        "learner": {name: value for name, value in config.learner.items() if name not in left_out},
+        "learner": {name: value for name, value in config.learner.items() if name not in other_algorithms},
         "selection": selection,
         "exploration": noise,
     }
@@ -227,7 +227,7 @@ def _scale_count(value: float, factor: float) -> int:
     return max(1, int(_round_to_two_digits(value * factor)))
 
 
-def _scale_share(value: float, factor: float) -> float:
+def _scale_fraction(value: float, factor: float) -> float:
     return min(1.0, _round_to_two_digits(value * factor))
 
 
@@ -238,10 +238,10 @@ def _mutable_settings(recipe: Recipe) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield from ((("learner", algorithm, name), _scale_horizon) for name in ("gamma",) if name in section)
     if "refer" not in learner and algorithm != "vracer":  # both standardise rewards
         yield from ((("learner", algorithm, name), _scale_value) for name in ("reward_scale",) if name in section)
-    for name, kind in (("updates_per_episode", _scale_count), ("updates_per_transition", _scale_value)):
+    for name, scale in (("updates_per_episode", _scale_count), ("updates_per_transition", _scale_value)):
         if learner.get(name) is not None:
-            yield ("learner", name), kind
+            yield ("learner", name), scale
     if recipe["selection"].get("capacity") is not None:
         yield ("selection", "capacity"), _scale_count
     if isinstance(recipe["exploration"].get("friction"), float):
-        yield ("exploration", "friction"), _scale_share
+        yield ("exploration", "friction"), _scale_fraction

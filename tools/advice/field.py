@@ -71,20 +71,22 @@ class Field(NamedTuple):
     """Candidates that can run, and the reasons why the others cannot, both by name."""
 
     entrants: dict[str, Entrant]
-    refused: dict[str, str]
+    refusal_reasons: dict[str, str]
 
     def cells(self) -> list[WorldCell]:
         """Return the cells of all entrants."""
         return [entry.cell for entry in self.entrants.values()]
 
 
-def enter_candidates(subject: Subject, folder: Path, plants: Mapping[str, Any], proposed: Iterable[Candidate]) -> Field:
+def enter_candidates(
+    subject: Subject, folder: Path, plants: Mapping[str, Any], candidates: Iterable[Candidate]
+) -> Field:
     """Write the candidates' recipes, and check that each is valid as a run and as trials.  Raises OSError."""
     recipes = folder / RECIPES
     recipes.mkdir(parents=True, exist_ok=True)
     field = Field({}, {})
     ids: dict[str, str] = {}
-    for candidate in proposed:
+    for candidate in candidates:
         overrides = list(subject.overrides)
         if candidate.recipe is not None:
             write_atomically(recipes / candidate.file, candidate.text.encode())
@@ -93,13 +95,13 @@ def enter_candidates(subject: Subject, folder: Path, plants: Mapping[str, Any], 
             config = load_for_rig(subject.name, overrides)
             run = to_trial(config, subject.world, {"set": subject.settings, "plants": plants})
         except ConfigError as error:
-            field.refused[candidate.name] = "; ".join(problem.message for problem in error.problems)
+            field.refusal_reasons[candidate.name] = "; ".join(problem.message for problem in error.problems)
         except Untranslatable as error:
-            field.refused[candidate.name] = str(error)
+            field.refusal_reasons[candidate.name] = str(error)
         else:
             cell = WorldCell(cell_id(run, run_of_world(run)), {"world": subject.name, CALLED_KEY: candidate.name}, run)
             if cell.id in ids:
-                field.refused[candidate.name] = f"the same as {ids[cell.id]}"
+                field.refusal_reasons[candidate.name] = f"the same as {ids[cell.id]}"
                 continue
             ids[cell.id] = candidate.name
             field.entrants[candidate.name] = Entrant(candidate, config, cell)
@@ -108,7 +110,7 @@ def enter_candidates(subject: Subject, folder: Path, plants: Mapping[str, Any], 
 
 def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
     """Return the spec of an experiment with these cells, as YAML."""
-    first = cells[0].config
+    first_config = cells[0].config
     blocks = []
     for cell in cells:
         settings = msgspec.to_builtins(cell.config)
@@ -120,31 +122,31 @@ def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
         "name": name,
         "title": f"Candidates of a race: {name}",
         "trials": trials,
-        "steps": first.steps,
-        "evaluation": msgspec.to_builtins(first.evaluation),
+        "steps": first_config.steps,
+        "evaluation": msgspec.to_builtins(first_config.evaluation),
         "blocks": blocks,
     }
-    if first.python is not msgspec.UNSET:
-        spec["python"] = first.python
+    if first_config.python is not msgspec.UNSET:
+        spec["python"] = first_config.python
     return f"# Written by `onrig advise`.\n{dump_yaml(spec)}".encode()
 
 
-def curves_of(folder: Path, entry: Entrant, pairs: int) -> Values:
-    """Return the normalised curves (n, P) of the first n finished pairs, at most ``pairs``."""
+def curves_of(folder: Path, entry: Entrant, n_pairs: int) -> Values:
+    """Return the normalised curves (n, P) of the first n finished pairs, at most ``n_pairs``."""
     trials = read_trials(folder, entry.cell)
     row_of_seed = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
-    n = next((k for k in range(pairs) if k not in row_of_seed), pairs)
+    n = next((k for k in range(n_pairs) if k not in row_of_seed), n_pairs)
     rows = trials.evaluation[[row_of_seed[k] for k in range(n)]]
     steps = episode_steps(entry.config.task, entry.config.rate_hz)
     return fill_diverged(normalized_curves(entry.config.task, rows / steps))
 
 
-def describe_excess_trips(folder: Path, entry: Entrant, pairs: int) -> str | None:
+def describe_excess_trips(folder: Path, entry: Entrant, n_pairs: int) -> str | None:
     """Describe by how much a candidate's first pairs exceed the permitted trips; None if they do not."""
     budgets, trials = entry.config.exploration.budgets, read_trials(folder, entry.cell)
     if trials.shield is None:
         return None
-    trips = trials.shield[trials.seeds < pairs, SHIELD_COUNTS.index("trips")].sum(axis=1)
+    trips = trials.shield[trials.seeds < n_pairs, SHIELD_COUNTS.index("trips")].sum(axis=1)
     hours = entry.cell.config.steps / entry.config.rate_hz / 3600.0
     quotas: tuple[tuple[str, Quota, float], ...] = (("session", budgets.session, 1.0), ("hour", budgets.hour, hours))
     for span, quota, length in quotas:

@@ -33,12 +33,12 @@ class DrawnPlants(NamedTuple):
     """How the values were drawn, in one line."""
 
 
-def draw_plants(config: RunConfig, identified: Path | None) -> DrawnPlants:
+def draw_plants(config: RunConfig, identification_path: Path | None) -> DrawnPlants:
     """Draw plants from the joint samples of an identification, or else uniformly from the shield's plants; raises
     Failure if neither exists.
     """
-    if identified is not None:
-        return _draw_from_identification(config, identified)
+    if identification_path is not None:
+        return _draw_from_identification(config, identification_path)
     box = config.limits.predicted
     if box is None:
         raise Failure(_NO_UNCERTAINTY_TEXT)
@@ -55,17 +55,17 @@ def draw_plants(config: RunConfig, identified: Path | None) -> DrawnPlants:
 def _intervals(box: PlantBox) -> dict[str, tuple[float, float]]:
     if isinstance(box, SampledBox):
         return dict(box.uncertainty)
-    around = {name: (value, box.spread) for name, value in box.nominal.items()} | separate_parameters(box)
+    spreads = {name: (value, box.spread) for name, value in box.nominal.items()} | separate_parameters(box)
     return {
-        n: (v * (1.0 - spread), v * (1.0 + spread)) for n, (v, spread) in around.items() if spread or n in box.nominal
+        n: (v * (1.0 - spread), v * (1.0 + spread)) for n, (v, spread) in spreads.items() if spread or n in box.nominal
     }
 
 
 def _draw_from_identification(config: RunConfig, path: Path) -> DrawnPlants:
     from onrig.tools.identification.recorded import missing_library
 
-    if missing := missing_library():
-        raise Failure(missing, ExitCode.PREFLIGHT)
+    if problem := missing_library():
+        raise Failure(problem, ExitCode.PREFLIGHT)
     from onrig.sim.identification.result import read_result
 
     result, plant = read_result(path), msgspec.convert(config.device.twin, TwinOptions).plant

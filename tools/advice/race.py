@@ -83,19 +83,19 @@ class LowTenth:
 
     def summarize(self, scores: Values, tail: float) -> Interval:
         """Implement ``Statistic``."""
-        return self._bounds(float(np.quantile(scores, self._QUANTILE)), self._resampled(scores), tail)
+        return self._bounds(float(np.quantile(scores, self._QUANTILE)), self._resample(scores), tail)
 
     def difference(self, scores: Values, reference: Values, tail: float) -> Interval:
         """Implement ``Statistic``."""
         value = float(np.quantile(scores, self._QUANTILE) - np.quantile(reference, self._QUANTILE))
-        return self._bounds(value, self._resampled(scores) - self._resampled(reference), tail)
+        return self._bounds(value, self._resample(scores) - self._resample(reference), tail)
 
-    def _resampled(self, scores: Values) -> Values:
+    def _resample(self, scores: Values) -> Values:
         indices = np.random.default_rng(len(scores)).integers(len(scores), size=(self._N_RESAMPLES, len(scores)))
         return np.asarray(np.quantile(scores[indices], self._QUANTILE, axis=1))
 
-    def _bounds(self, value: float, resampled: Values, tail: float) -> Interval:
-        low, high = np.quantile(resampled, (tail, 1.0 - tail))
+    def _bounds(self, value: float, resampled_values: Values, tail: float) -> Interval:
+        low, high = np.quantile(resampled_values, (tail, 1.0 - tail))
         return Interval(value, min(value, float(low)) - MIN_STD, max(value, float(high)) + MIN_STD)
 
 
@@ -113,16 +113,16 @@ class Rules(NamedTuple):
     rungs: tuple[int, ...] = RUNGS
     margin: float = MARGIN
 
-    def elimination_tail(self, pairs: int, compared: int) -> float:
+    def elimination_tail(self, n_pairs: int, n_compared: int) -> float:
         """Return the error probability of one comparison at a rung.  The sum over all rungs and rounds is at most 1 -
         COVERAGE: half of it is spent at the first rung that decides, a quarter at the second, and so on.
         """
-        decided = sum(self.statistic.min_pairs <= rung <= pairs for rung in self.rungs)
-        return (1.0 - COVERAGE) / (self.rounds * 2.0**decided * max(1, compared))
+        n_decisions = sum(self.statistic.min_pairs <= rung <= n_pairs for rung in self.rungs)
+        return (1.0 - COVERAGE) / (self.rounds * 2.0**n_decisions * max(1, n_compared))
 
-    def bound_tail(self, remaining: int) -> float:
-        """Return the error probability of each bound if ``remaining`` candidates have simultaneous bounds."""
-        return (1.0 - COVERAGE) / (2 * max(1, remaining))
+    def bound_tail(self, n_remaining: int) -> float:
+        """Return the error probability of each bound if ``n_remaining`` candidates have simultaneous bounds."""
+        return (1.0 - COVERAGE) / (2 * max(1, n_remaining))
 
 
 class Budget(NamedTuple):
@@ -144,7 +144,7 @@ class Budget(NamedTuple):
 class Elimination(NamedTuple):
     """Elimination of a candidate, and the leader at the time."""
 
-    behind: Interval
+    deficit: Interval
     """Paired difference from the leader."""
     leader: str
 
@@ -152,28 +152,28 @@ class Elimination(NamedTuple):
 class State(NamedTuple):
     """State of a race after its last complete rung."""
 
-    active: tuple[str, ...]
+    active_names: tuple[str, ...]
     """Candidates that continue, best first."""
-    paused: tuple[str, ...]
+    paused_names: tuple[str, ...]
     """Undecided candidates that are paused to leave the budget to the closest rivals."""
     pairs: Mapping[str, int]
     """Number of pairs by candidate, including eliminated ones."""
     eliminations: Mapping[str, Elimination]
-    ended: str
+    end_reason: str
     """Why the race is over: ``one left``, ``alone`` (others are paused), ``equal``, ``budget``, ``pairs`` or ``none
     left``; empty if it continues."""
     next_pairs: Mapping[str, int]
     """Number of pairs for the next rung, by candidate; empty if the race is over."""
 
     @property
-    def remaining(self) -> tuple[str, ...]:
+    def remaining_names(self) -> tuple[str, ...]:
         """Candidates that may still be the best, the leader first."""
-        return (*self.active, *self.paused)
+        return (*self.active_names, *self.paused_names)
 
     @property
     def leader(self) -> str:
         """Candidate with the best statistic over the most pairs."""
-        return self.active[0]
+        return self.active_names[0]
 
 
 class Standing(NamedTuple):
@@ -182,9 +182,9 @@ class Standing(NamedTuple):
     name: str
     figure: Interval
     """Statistic of the scores, with simultaneous 95 % bounds over all remaining candidates."""
-    behind: Interval
+    deficit: Interval
     """Paired difference from the leader, with simultaneous 95 % bounds."""
-    pairs: int
+    n_pairs: int
     may_be_best: bool
 
 
@@ -197,66 +197,70 @@ def race(
     scores: Scores,
     rules: Rules,
     budget: Budget,
-    previous: State | None = None,
-    barred: Collection[str] = (),
+    previous_state: State | None = None,
+    excluded_names: Collection[str] = (),
 ) -> State:
     """Run a race as far as scores are available.
 
-    ``previous``: finished race that the newcomers join.  They start at the first rung, are compared with the leader
-    over the same pairs at each rung, and become active when they have as many pairs.  ``barred``: candidates excluded
-    after the first rung, regardless of their scores.
+    ``previous_state``: finished race that the newcomers join.  They start at the first rung, are compared with the
+    leader over the same pairs at each rung, and become active when they have as many pairs.  ``excluded_names``:
+    candidates excluded after the first rung, regardless of their scores.
     """
-    eliminations, paused = (dict(previous.eliminations), list(previous.paused)) if previous else ({}, [])
-    pairs = {**(previous.pairs if previous else {}), **dict.fromkeys(newcomers, 0)}
-    active = [*(previous.active if previous else ()), *newcomers]
-    reached = previous.pairs[previous.leader] if previous else 0
+    eliminations, paused_names = (
+        (dict(previous_state.eliminations), list(previous_state.paused_names)) if previous_state else ({}, [])
+    )
+    pairs = {**(previous_state.pairs if previous_state else {}), **dict.fromkeys(newcomers, 0)}
+    active_names = [*(previous_state.active_names if previous_state else ()), *newcomers]
+    reached_rung = previous_state.pairs[previous_state.leader] if previous_state else 0
     for i, rung in enumerate(rules.rungs):
-        continuing = active
+        next_names = active_names
         if i:
-            continuing = _affordable(budget, active, pairs, scores, rules, i)
-        elif not budget.covers(_pairs_after(pairs, active, rung)):
-            continuing = []
-        if not continuing:
-            return _state(active, paused, pairs, eliminations, previous, "budget", {})
-        paused += [name for name in active if name not in continuing]
-        active = continuing
-        next_pairs = {name: rung for name in active if pairs[name] < rung}
+            next_names = _select_affordable(budget, active_names, pairs, scores, rules, i)
+        elif not budget.covers(_pairs_after(pairs, active_names, rung)):
+            next_names = []
+        if not next_names:
+            return _state(active_names, paused_names, pairs, eliminations, previous_state, "budget", {})
+        paused_names += [name for name in active_names if name not in next_names]
+        active_names = next_names
+        next_pairs = {name: rung for name in active_names if pairs[name] < rung}
         if any(len(scores.get(name, ())) < rung for name in next_pairs):
-            return _state(active, paused, pairs, eliminations, previous, "", next_pairs)
-        pairs = _pairs_after(pairs, active, rung)
-        active, eliminated = _eliminate([name for name in active if name not in barred], scores, rung, rules)
-        eliminations |= eliminated
-        if all(pairs[name] < reached for name in active):  # only newcomers remain
-            reached = 0
-        if rung >= reached and (reason := _end_reason(active, paused, scores, rung, rules)):
-            return _state(active, paused, pairs, eliminations, previous, reason, {})
-    return _state(active, paused, pairs, eliminations, previous, "pairs", {})
+            return _state(active_names, paused_names, pairs, eliminations, previous_state, "", next_pairs)
+        pairs = _pairs_after(pairs, active_names, rung)
+        active_names, new_eliminations = _eliminate(
+            [name for name in active_names if name not in excluded_names], scores, rung, rules
+        )
+        eliminations |= new_eliminations
+        if all(pairs[name] < reached_rung for name in active_names):  # only newcomers remain
+            reached_rung = 0
+        if rung >= reached_rung and (reason := _end_reason(active_names, paused_names, scores, rung, rules)):
+            return _state(active_names, paused_names, pairs, eliminations, previous_state, reason, {})
+    return _state(active_names, paused_names, pairs, eliminations, previous_state, "pairs", {})
 
 
 def _state(
-    active: Sequence[str],
-    paused: Sequence[str],
+    active_names: Sequence[str],
+    paused_names: Sequence[str],
     pairs: dict[str, int],
     eliminations: dict[str, Elimination],
-    previous: State | None,
-    ended: str,
+    previous_state: State | None,
+    end_reason: str,
     next_pairs: dict[str, int],
 ) -> State:
-    """Build the state.  Newcomers with fewer pairs than the candidates of ``previous`` can neither lead nor change the
-    order.
+    """Build the state.  Newcomers with fewer pairs than those of ``previous_state`` can neither lead nor change
+    the order.
     """
-    previous_active = [name for name in previous.active if name in active] if previous else []
-    trailing = [name for name in active if previous_active and pairs[name] < pairs[previous_active[0]]]
-    leading = previous_active if trailing else active
-    return State(tuple(leading), (*paused, *trailing), pairs, eliminations, ended, next_pairs)
+    previous_names = [name for name in previous_state.active_names if name in active_names] if previous_state else []
+    trailing_names = [name for name in active_names if previous_names and pairs[name] < pairs[previous_names[0]]]
+    leading_names = previous_names if trailing_names else active_names
+    return State(tuple(leading_names), (*paused_names, *trailing_names), pairs, eliminations, end_reason, next_pairs)
 
 
-def _pairs_after(pairs: Mapping[str, int], active: Sequence[str], rung: int) -> dict[str, int]:
-    return {**pairs, **{name: max(rung, pairs[name]) for name in active}}
+def _pairs_after(pairs: Mapping[str, int], active_names: Sequence[str], rung: int) -> dict[str, int]:
+    return {**pairs, **{name: max(rung, pairs[name]) for name in active_names}}
 
 
-def _affordable(
-    budget: Budget, active: list[str], pairs: Mapping[str, int], scores: Scores, rules: Rules, i: int
+def _select_affordable(
+    budget: Budget, active_names: list[str], pairs: Mapping[str, int], scores: Scores, rules: Rules, i: int
 ) -> list[str]:
     """Choose the candidates that continue to rung ``i``; the others are paused.
 
@@ -265,46 +269,50 @@ def _affordable(
     """
     rungs = rules.rungs
     previous_rung, target = rungs[i - 1], rungs[min(i + 1, len(rungs) - 1)] if i > 1 else rungs[i]
-    leader = scores[active[0]][:previous_rung]
+    leader = scores[active_names[0]][:previous_rung]
 
-    def optimistic(name: str) -> float:
+    def optimistic_score(name: str) -> float:
         difference = scores[name][:previous_rung] - leader
         return float(difference.mean() + max(MIN_STD, difference.std(ddof=1)) / math.sqrt(previous_rung))
 
-    order = [active[0], *sorted(active[1:], key=lambda name: -optimistic(name))]
+    order = [active_names[0], *sorted(active_names[1:], key=lambda name: -optimistic_score(name))]
     for k in range(len(order), 2, -1):
         if budget.covers(_pairs_after(pairs, order[:k], target)):
-            return [name for name in active if name in order[:k]]
+            return [name for name in active_names if name in order[:k]]
     return (
-        [name for name in active if name in order[:2]]
+        [name for name in active_names if name in order[:2]]
         if budget.covers(_pairs_after(pairs, order[:2], rungs[i]))
         else []
     )
 
 
-def _eliminate(active: list[str], scores: Scores, pairs: int, rules: Rules) -> tuple[list[str], dict[str, Elimination]]:
+def _eliminate(
+    active_names: list[str], scores: Scores, n_pairs: int, rules: Rules
+) -> tuple[list[str], dict[str, Elimination]]:
     """Rank candidates by their statistics over the same pairs, and eliminate those that are significantly worse."""
-    figures = {name: rules.statistic.summarize(scores[name][:pairs], 0.25).value for name in active}
-    ranked = sorted(active, key=lambda name: -figures[name])
-    eliminated: dict[str, Elimination] = {}
-    if ranked and pairs >= rules.statistic.min_pairs:
-        leader, tail = ranked[0], rules.elimination_tail(pairs, len(ranked) - 1)
-        for name in ranked[1:]:
-            behind = rules.statistic.difference(scores[name][:pairs], scores[leader][:pairs], tail)
-            if behind.high < 0.0:
-                eliminated[name] = Elimination(behind, leader)
-    return [name for name in ranked if name not in eliminated], eliminated
+    figures = {name: rules.statistic.summarize(scores[name][:n_pairs], 0.25).value for name in active_names}
+    ranking = sorted(active_names, key=lambda name: -figures[name])
+    new_eliminations: dict[str, Elimination] = {}
+    if ranking and n_pairs >= rules.statistic.min_pairs:
+        leader, tail = ranking[0], rules.elimination_tail(n_pairs, len(ranking) - 1)
+        for name in ranking[1:]:
+            deficit = rules.statistic.difference(scores[name][:n_pairs], scores[leader][:n_pairs], tail)
+            if deficit.high < 0.0:
+                new_eliminations[name] = Elimination(deficit, leader)
+    return [name for name in ranking if name not in new_eliminations], new_eliminations
 
 
-def _end_reason(active: list[str], paused: Sequence[str], scores: Scores, pairs: int, rules: Rules) -> str:
-    if not active:
+def _end_reason(
+    active_names: list[str], paused_names: Sequence[str], scores: Scores, n_pairs: int, rules: Rules
+) -> str:
+    if not active_names:
         return "none left"
-    if len(active) == 1:
-        return "alone" if paused else "one left"
-    if paused or pairs < rules.statistic.min_pairs:
+    if len(active_names) == 1:
+        return "alone" if paused_names else "one left"
+    if paused_names or n_pairs < rules.statistic.min_pairs:
         return ""
-    leader, tail = scores[active[0]][:pairs], rules.bound_tail(len(active))
-    differences = (rules.statistic.difference(scores[name][:pairs], leader, tail) for name in active[1:])
+    leader, tail = scores[active_names[0]][:n_pairs], rules.bound_tail(len(active_names))
+    differences = (rules.statistic.difference(scores[name][:n_pairs], leader, tail) for name in active_names[1:])
     return "equal" if all(max(-a.low, a.high) <= rules.margin for a in differences) else ""
 
 
@@ -312,30 +320,30 @@ def standings(state: State, scores: Scores, rules: Rules) -> list[Standing]:
     """Return the ranking of all candidates with trials: the leader, the other remaining ones, then the eliminated,
     closest first.
     """
-    ranking, tail = [], rules.bound_tail(len(state.remaining))
-    for name in state.remaining:
+    ranking, tail = [], rules.bound_tail(len(state.remaining_names))
+    for name in state.remaining_names:
         if not (n := state.pairs[name]):
             continue
-        behind = Interval(0.0, 0.0, 0.0)
+        deficit = Interval(0.0, 0.0, 0.0)
         if name != state.leader:
-            behind = rules.statistic.difference(scores[name][:n], scores[state.leader][:n], tail)
-        ranking.append(Standing(name, rules.statistic.summarize(scores[name][:n], tail), behind, n, may_be_best=True))
-    for name, eliminated in sorted(state.eliminations.items(), key=lambda item: -item[1].behind.value):
+            deficit = rules.statistic.difference(scores[name][:n], scores[state.leader][:n], tail)
+        ranking.append(Standing(name, rules.statistic.summarize(scores[name][:n], tail), deficit, n, may_be_best=True))
+    for name, elimination in sorted(state.eliminations.items(), key=lambda item: -item[1].deficit.value):
         n = state.pairs[name]
         figure = rules.statistic.summarize(scores[name][:n], rules.bound_tail(1))
-        ranking.append(Standing(name, figure, eliminated.behind, n, may_be_best=False))
+        ranking.append(Standing(name, figure, elimination.deficit, n, may_be_best=False))
     return ranking
 
 
-def predict_eliminations(remaining: Sequence[Standing], pairs: int, rules: Rules) -> list[str]:
-    """Return the candidates that ``pairs`` pairs would eliminate if differences and spreads remained the same."""
-    tail = rules.elimination_tail(pairs, len(remaining) - 1)
-    eliminating = student_quantile(1.0 - tail, pairs - 1) / math.sqrt(pairs)
+def predict_eliminations(contenders: Sequence[Standing], n_pairs: int, rules: Rules) -> list[str]:
+    """Return the candidates that ``n_pairs`` pairs would eliminate if differences and spreads remained the same."""
+    tail = rules.elimination_tail(n_pairs, len(contenders) - 1)
+    elimination_factor = student_quantile(1.0 - tail, n_pairs - 1) / math.sqrt(n_pairs)
     names = []
-    for standing in remaining[1:]:
-        stated = student_quantile(1.0 - rules.bound_tail(len(remaining)), standing.pairs - 1) / math.sqrt(
-            standing.pairs
+    for standing in contenders[1:]:
+        bound_factor = student_quantile(1.0 - rules.bound_tail(len(contenders)), standing.n_pairs - 1) / math.sqrt(
+            standing.n_pairs
         )
-        if -standing.behind.value > standing.behind.half_width / stated * eliminating:
+        if -standing.deficit.value > standing.deficit.half_width / bound_factor * elimination_factor:
             names.append(standing.name)
     return names

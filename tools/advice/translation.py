@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.learner.settings import LearnerSettings, learner_settings
-from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
+from onrig.learner.trials.step_run import PLANT_PREFIX, Evaluation, StepRun
 from onrig.learner.trials.supported import world_problems
 from onrig.runtime.explore.settings import Budgets, Exploration, OwnNoise, ScheduledNoise
 from onrig.runtime.memory.strategy import parse_strategy
@@ -37,13 +37,13 @@ def to_trial(config: RunConfig, world: str, options: Mapping[str, object]) -> St
             "trials support no initial experiences or networks: omit selection.seed_from and learner.start_from"
         )
     steps = episode_steps(config.task, config.rate_hz)
-    every = math.ceil(config.episodes / MAX_EVALUATIONS)
-    full = parse_strategy(selection.strategy).keeper.keeps_all
-    capacity = None if full else capacity_of(config)
+    evaluation_episodes = math.ceil(config.episodes / MAX_EVALUATIONS)
+    keeps_all = parse_strategy(selection.strategy).keeper.keeps_all
+    capacity = None if keeps_all else capacity_of(config)
     run = StepRun(
-        f"{PLANT}{world}",
-        steps=config.episodes // every * every * steps,
-        evaluation=Evaluation(every * steps, 1),
+        f"{PLANT_PREFIX}{world}",
+        steps=config.episodes // evaluation_episodes * evaluation_episodes * steps,
+        evaluation=Evaluation(evaluation_episodes * steps, 1),
         options={
             **options,
             "shield": True,
@@ -52,7 +52,7 @@ def to_trial(config: RunConfig, world: str, options: Mapping[str, object]) -> St
         },
         random_steps=0,
         updates_per_step=_updates(learner, steps),
-        update_every=1 if learner.selected.batch_steps else steps,
+        update_every=1 if learner.algorithm_config.batch_steps else steps,
         exploration=_exploration(config.exploration, learner),
         selection=msgspec.structs.replace(selection, capacity=capacity, capacity_bytes=None),
         learner=msgspec.structs.replace(learner, updates_per_episode=None, updates_per_transition=None),
@@ -63,7 +63,7 @@ def to_trial(config: RunConfig, world: str, options: Mapping[str, object]) -> St
 
 
 def _updates(learner: LearnerSettings, steps: int) -> float:
-    if learner.selected.batch_steps:
+    if learner.algorithm_config.batch_steps:
         return 1.0
     if learner.updates_per_episode is None:
         return round((learner.updates_per_transition or 0.0) * steps) / steps
@@ -71,13 +71,13 @@ def _updates(learner: LearnerSettings, steps: int) -> float:
 
 
 def _exploration(exploration: Exploration, learner: LearnerSettings) -> Exploration | UnsetType:
-    if learner.selected.batch_steps:
+    if learner.algorithm_config.batch_steps:
         if not isinstance(exploration, OwnNoise) or exploration != OwnNoise(budgets=exploration.budgets):
             raise Untranslatable(
                 f"trials of {learner.algorithm} explore with the policy's own noise, without schedule or gates"
             )
         return UNSET
-    without: dict[str, Any] = {"budgets": Budgets()}
+    changes: dict[str, Any] = {"budgets": Budgets()}
     if isinstance(exploration, ScheduledNoise):
-        without |= {"near_envelope": None, "back_off": None}
-    return msgspec.structs.replace(exploration, **without)
+        changes |= {"near_envelope": None, "back_off": None}
+    return msgspec.structs.replace(exploration, **changes)

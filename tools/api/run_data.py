@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.problem import ConfigError, describe_unknown_name
 from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import read_fields, read_file
+from onrig.runtime.images import unpack_images
+from onrig.runtime.inputs import image_columns
 from onrig.runtime.memory.layout import Words
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.replay.experiences import Memory
@@ -157,6 +160,18 @@ class RunData:
         except LogDamagedError as error:
             raise DataMissing(str(error)) from None
 
+    def images(self, camera: str) -> NDArray[np.uint8]:
+        """Return what a camera saw at each step record, (n, rows, columns); raises DataMissing."""
+        columns = {
+            c.name: (c, input_columns)
+            for c, input_columns in image_columns(self.config.task.inputs, self.config.rig).items()
+        }
+        if camera not in columns:
+            raise DataMissing(describe_unknown_name(f"'{self.folder}'", "camera", camera, [*columns]))
+        camera_columns, input_columns = columns[camera]
+        images = unpack_images(self.records["input"][:, input_columns], camera_columns.pixels)
+        return images.reshape(-1, camera_columns.rows, camera_columns.columns)
+
     def require_log(self) -> None:
         """Raise DataMissing if the run has no log or the library that reads it is missing."""
         if find_spec("mcap") is None:
@@ -173,15 +188,15 @@ class RunData:
 
         Observations and actions are normalised, [low, high] to [-1, 1], as the learner receives them.
         """
-        parts = [experience_table(self.config, rows) for rows in self.experience_rows()]
-        return join_tables(experience_schema(self.config), parts)
+        tables = [experience_table(self.config, rows) for rows in self.experience_rows()]
+        return join_tables(experience_schema(self.config), tables)
 
-    def experience_rows(self, at_once: int = 1 << 16) -> Iterator[Words]:
+    def experience_rows(self, rows_per_batch: int = 1 << 16) -> Iterator[Words]:
         """Yield the rows of the memory as `Storage.rows` exports them, oldest first; raises DataMissing."""
         storage = self._memory().storage
         slots = storage.changed_since(0)
-        for start in range(0, len(slots), at_once):
-            yield storage.rows(slots[start : start + at_once])
+        for start in range(0, len(slots), rows_per_batch):
+            yield storage.rows(slots[start : start + rows_per_batch])
 
     def _memory(self) -> Memory:
         """Load the memory; retries, since the replay process of a run in progress may remove a segment meanwhile."""

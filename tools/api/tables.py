@@ -100,12 +100,15 @@ def flat_names(f: Field) -> list[tuple[str, int | None]]:
     return [(f"{f.name}.{c}", index) for index, c in enumerate(f.components)] if f.components else [(f.name, None)]
 
 
-def join_tables(schema: Schema, parts: Sequence[Table]) -> Table:
+def join_tables(schema: Schema, tables: Sequence[Table]) -> Table:
     """Join tables of one schema, in order."""
-    empty = {f.name: np.zeros((0, len(f.components)) if f.components else 0, f.dtype) for f in schema}
+    empty_columns = {f.name: np.zeros((0, len(f.components)) if f.components else 0, f.dtype) for f in schema}
     return Table(
         schema,
-        {name: np.concatenate([empty_column, *(p[name] for p in parts)]) for name, empty_column in empty.items()},
+        {
+            name: np.concatenate([empty_column, *(p[name] for p in tables)])
+            for name, empty_column in empty_columns.items()
+        },
     )
 
 

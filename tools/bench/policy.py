@@ -146,7 +146,9 @@ def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[M
     hidden = sizes[0]
     network = layers(list(itertools.pairwise((n, *hidden, m))))
     name = f"{'-'.join(map(str, hidden))}, Gaussian"
-    policies.append(MeasuredPolicy(name, export_gaussian_policy(network, std, contract(GAUSSIAN), bounded=True), {}))
+    policies.append(
+        MeasuredPolicy(name, export_gaussian_policy(network, std, contract(GAUSSIAN), has_bounded_mean=True), {})
+    )
     cells = layers([(n + _N_LSTM_CELLS, 4 * _N_LSTM_CELLS), (2 * _N_LSTM_CELLS, 4 * _N_LSTM_CELLS), (_N_LSTM_CELLS, m)])
     policies.append(
         MeasuredPolicy(
@@ -195,7 +197,9 @@ def measure_policies(policies: Sequence[MeasuredPolicy], plan: Plan, config: Run
         noise = 0 if session.noise is None else session.noise.shape[1]
         observation = (0.1,) * len(config.signals)
         subjects.append((policy, "onrig", partial(_evaluate, session.ask, observation + (0.1,) * noise)))
-        subjects += [(policy, peer, partial(_evaluate, ask, observation)) for peer, ask in policy.peers.items()]
+        subjects += [
+            (policy, peer, partial(_evaluate, function, observation)) for peer, function in policy.peers.items()
+        ]
     times: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     disable_collector()
     progress = progress_for(plan.rounds * len(subjects))
@@ -225,8 +229,8 @@ def measure_policies(policies: Sequence[MeasuredPolicy], plan: Plan, config: Run
     return Report(describe_machine(), 0.0, rows, checks)
 
 
-def _evaluate(ask: PolicyFunction, observation: Sequence[float], i: int) -> object:
-    return ask(observation)
+def _evaluate(function: PolicyFunction, observation: Sequence[float], i: int) -> object:
+    return function(observation)
 
 
 def _build(model: bytes, i: int) -> object:

@@ -38,7 +38,7 @@ class Worker(WorkerProcess):
         super().__init__(module, subject, environment=_JAX_ENVIRONMENT | _QUIET_ENVIRONMENT)
         self.subject: Final = subject
         try:
-            self.answer()
+            self.wait_for_value()
         except BaseException:
             self.stop()
             self.close()
@@ -51,7 +51,7 @@ class ProcessGroup:
     def __init__(self, progress: Progress, module: str) -> None:
         self._progress: Final = progress
         self._module: Final = module
-        self.unavailable: Final[dict[tuple[str, str], str]] = {}
+        self.unavailable_reasons: Final[dict[tuple[str, str], str]] = {}
         """Reasons by subject and kind; the kind is empty if the library itself failed."""
 
     def start(self, subjects: Iterable[str], stack: ExitStack) -> list[Worker]:
@@ -60,29 +60,29 @@ class ProcessGroup:
         for subject in subjects:
             self._progress.begin_step(f"starting {subject}")
             try:
-                if (subject, "") not in self.unavailable:
+                if (subject, "") not in self.unavailable_reasons:
                     workers.append(stack.enter_context(Worker(subject, self._module)))
             except Unavailable as reason:
-                self.unavailable[subject, ""] = str(reason)
+                self.unavailable_reasons[subject, ""] = str(reason)
             self._progress.finish_step(START_UP_TIME_S)
         return workers
 
     def ask(self, worker: Worker, kind: str, method: str, *arguments: object, returns: type[R]) -> R | None:
         """Call a method in the subject's process; None if the library does not support ``kind``."""
-        if worker.has_ended or (worker.subject, kind) in self.unavailable:
+        if worker.has_ended or (worker.subject, kind) in self.unavailable_reasons:
             return None
         try:
             return worker.ask(method, *arguments, returns=returns)
         except Unavailable as reason:
-            self.unavailable[worker.subject, kind] = str(reason)
+            self.unavailable_reasons[worker.subject, kind] = str(reason)
             return None
 
 
 def round_robin(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
     """Yield the workers in turn, with a rotating start, so that disturbances affect all alike."""
     for round_index in range(rounds):
-        first = round_index % max(len(workers), 1)
-        yield from (*workers[first:], *workers[:first])
+        first_index = round_index % max(len(workers), 1)
+        yield from (*workers[first_index:], *workers[:first_index])
 
 
 @contextlib.contextmanager
@@ -102,8 +102,8 @@ def restrict_to_cpus(cpus: Sequence[int]) -> Iterator[None]:
 class Companion:
     """Background process, ended by its context manager; Ctrl-C does not reach it."""
 
-    def __init__(self, module: str, *arguments: str, piped: bool = False) -> None:
-        pipe = subprocess.PIPE if piped else subprocess.DEVNULL
+    def __init__(self, module: str, *arguments: str, has_stdin_pipe: bool = False) -> None:
+        pipe = subprocess.PIPE if has_stdin_pipe else subprocess.DEVNULL
         with restrict_to_cpus(CPUS):
             self.process: Final = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],

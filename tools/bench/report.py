@@ -109,7 +109,7 @@ def describe_machine() -> dict[str, Fact]:
 
 
 def describe_subjects(
-    versions: Mapping[str, str], spans_ns: Sequence[int], unavailable: Mapping[tuple[str, str], str]
+    versions: Mapping[str, str], spans_ns: Sequence[int], unavailable_reasons: Mapping[tuple[str, str], str]
 ) -> tuple[dict[str, Fact], float]:
     """Describe machine and libraries; returns the facts, and the stall floor (µs, 0 if not measured)."""
     machine = describe_machine() | {"packages": dict(versions)}
@@ -118,16 +118,16 @@ def describe_subjects(
         q = quantiles_us(spans_ns)
         floor_us = q.p9999
         machine["stalls_us"] = {name: round(value, 3) for name, value in q._asdict().items()}
-    if unavailable:
+    if unavailable_reasons:
         machine["unavailable"] = {
-            f"{package} {kind}".strip(): reason for (package, kind), reason in unavailable.items()
+            f"{package} {kind}".strip(): reason for (package, kind), reason in unavailable_reasons.items()
         }
     return machine, round(floor_us, 3)
 
 
-def skipped_lines(unavailable: Mapping[tuple[str, str], str]) -> list[str]:
+def skipped_lines(unavailable_reasons: Mapping[tuple[str, str], str]) -> list[str]:
     """List the libraries or kinds of memory that could not be measured, one line each."""
-    return [f"{package} {kind}: skipped, {reason}" for (package, kind), reason in unavailable.items()]
+    return [f"{package} {kind}: skipped, {reason}" for (package, kind), reason in unavailable_reasons.items()]
 
 
 def format_number(value: float) -> str:

@@ -18,7 +18,7 @@ Call = Callable[[int], object]
 SKIPPED: Final = object()
 """Returned by a call that did not perform the measured operation, so that its duration is discarded."""
 
-_wall_clock_ns: Final = time.perf_counter_ns
+_monotonic_ns: Final = time.perf_counter_ns
 _cpu_clock_ns: Final = time.thread_time_ns
 _N_WARM_UP_CALLS: Final = 100
 
@@ -53,32 +53,32 @@ def measure(
     call: Call,
     indices: Sequence[int],
     limit_ns: int,
-    before: Call | None = None,
+    untimed_call: Call | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
     """Time ``call(i)`` for each of ``indices`` in turn, for at most ``limit_ns``; returns ns by ``clock``.
 
-    ``before(i)`` runs before each call and is not timed. The first calls, for at most a tenth of the limit, are a
+    ``untimed_call(i)`` runs before each call and is not timed. The first calls, for at most a tenth of the limit, are a
     warm-up and not counted. Each duration includes two clock reads and one Python call.
     """
-    deadline_ns = _wall_clock_ns() + limit_ns // 10
+    deadline_ns = _monotonic_ns() + limit_ns // 10
     for i in indices[:_N_WARM_UP_CALLS]:
-        if before is not None:
-            before(i)
+        if untimed_call is not None:
+            untimed_call(i)
         call(i)
-        if _wall_clock_ns() > deadline_ns:
+        if _monotonic_ns() > deadline_ns:
             break
     durations = []
-    deadline_ns = _wall_clock_ns() + limit_ns
+    deadline_ns = _monotonic_ns() + limit_ns
     for i in indices:
-        if before is not None:
-            before(i)
-        start = clock()
+        if untimed_call is not None:
+            untimed_call(i)
+        start_ns = clock()
         result = call(i)
-        stop = clock()
+        stop_ns = clock()
         if result is not SKIPPED:
-            durations.append(stop - start)
-        if _wall_clock_ns() > deadline_ns:
+            durations.append(stop_ns - start_ns)
+        if _monotonic_ns() > deadline_ns:
             break
     return durations
 
@@ -102,25 +102,25 @@ def measure_with_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Ti
     warm_up = measure(call, indices[:_N_WARM_UP_CALLS], limit_ns // 10)
     span_ns = int(statistics.median(warm_up)) if warm_up else 1000
     timings = Timings([], [], [], [])
-    deadline_ns = _wall_clock_ns() + limit_ns
+    deadline_ns = _monotonic_ns() + limit_ns
     for i in indices:
-        busy_start = _cpu_clock_ns()
-        start = _wall_clock_ns()
+        cpu_start_ns = _cpu_clock_ns()
+        start_ns = _monotonic_ns()
         result = call(i)
-        stop = _wall_clock_ns()
-        busy_stop = _cpu_clock_ns()
+        stop_ns = _monotonic_ns()
+        cpu_stop_ns = _cpu_clock_ns()
         if result is not SKIPPED:
-            timings.calls.append(stop - start)
-            timings.busy_calls.append(busy_stop - busy_start)
-        busy_start = _cpu_clock_ns()
-        start = _wall_clock_ns()
-        end_ns = start + span_ns
-        while (read_ns := _wall_clock_ns()) < end_ns:
+            timings.calls.append(stop_ns - start_ns)
+            timings.busy_calls.append(cpu_stop_ns - cpu_start_ns)
+        cpu_start_ns = _cpu_clock_ns()
+        start_ns = _monotonic_ns()
+        end_ns = start_ns + span_ns
+        while (read_ns := _monotonic_ns()) < end_ns:
             pass
-        busy_stop = _cpu_clock_ns()
+        cpu_stop_ns = _cpu_clock_ns()
         if result is not SKIPPED:
-            timings.spans.append(read_ns - start)
-            timings.busy_spans.append(busy_stop - busy_start)
+            timings.spans.append(read_ns - start_ns)
+            timings.busy_spans.append(cpu_stop_ns - cpu_start_ns)
         if read_ns > deadline_ns:
             break
     return timings
@@ -128,8 +128,8 @@ def measure_with_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Ti
 
 def clock_cost_us() -> float:
     """Return the median cost of one clock read."""
-    reads = [_wall_clock_ns() for _ in range(2001)]
-    return statistics.median(b - a for a, b in itertools.pairwise(reads)) / 1e3
+    readings_ns = [_monotonic_ns() for _ in range(2001)]
+    return statistics.median(b - a for a, b in itertools.pairwise(readings_ns)) / 1e3
 
 
 _T_975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)

@@ -24,10 +24,10 @@ class ClockFacts(NamedTuple):
     """Facts about the clocks, from the kernel."""
 
     source: str | None
-    available: str
+    available_sources: str
     resolution_s: float
     """Resolution of CLOCK_MONOTONIC."""
-    synchronised: bool | None
+    is_synchronised: bool | None
     """Whether the time of day is synchronised; None if unknown."""
 
 
@@ -47,8 +47,8 @@ def _query_synchronisation() -> bool | None:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
         return None
-    answer = int(adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
-    return None if answer < 0 else answer != _TIME_ERROR
+    status = int(adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
+    return None if status < 0 else status != _TIME_ERROR
 
 
 def check_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
@@ -56,28 +56,30 @@ def check_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
     if facts.source is None:
         yield report_pass("clocksource", "this machine does not report it")
     elif facts.source in _SLOW_SOURCES:
-        better = [s for s in facts.available.split() if s not in _SLOW_SOURCES]
+        better_sources = [s for s in facts.available_sources.split() if s not in _SLOW_SOURCES]
         path = f"/{_CLOCKSOURCE_FOLDER}/current_clocksource"
         remedy = (
-            f"echo {better[0]} | sudo tee {path}"
-            if better
+            f"echo {better_sources[0]} | sudo tee {path}"
+            if better_sources
             else "see `dmesg` for why the kernel rejected a better clock source"
         )
         yield report_warning("clocksource", f"{facts.source}: reading the clock is slow", remedy)
     else:
         yield report_pass("clocksource", facts.source)
     if facts.resolution_s > 1e-6:
-        found = f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e3:g} ms"
-        yield needs.timing_finding("clock-resolution", found, "boot a kernel with high-resolution timers (highres=on)")
+        finding = f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e3:g} ms"
+        yield needs.timing_finding(
+            "clock-resolution", finding, "boot a kernel with high-resolution timers (highres=on)"
+        )
     else:
         yield report_pass("clock-resolution", f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e9:g} ns")
-    if facts.synchronised is None:
+    if facts.is_synchronised is None:
         yield report_pass("time-sync", "unknown; only dates in the run folder depend on it")
-    elif facts.synchronised:
+    elif facts.is_synchronised:
         yield report_pass("time-sync", "the time of day is synchronised")
     else:
-        found = "the time of day is not synchronised: dates in run folders may be wrong (ticks do not depend on it)"
-        yield report_warning("time-sync", found, "sudo timedatectl set-ntp true")
+        finding = "the time of day is not synchronised: dates in run folders may be wrong (ticks do not depend on it)"
+        yield report_warning("time-sync", finding, "sudo timedatectl set-ntp true")
 
 
 def examine_clocks(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -125,9 +127,9 @@ def read_frequency(machine: Machine) -> FrequencyFacts:
         machine.number(p) for p in machine.glob("sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count")
     ]
     known_counts = [c for c in counts if c is not None]
-    degrees = [machine.number(p) for p in machine.glob("sys/class/thermal/thermal_zone*/temp")]
-    hottest = max((d / 1000 for d in degrees if d is not None), default=None)
-    return FrequencyFacts(governors, flags, sum(known_counts) if known_counts else None, hottest)
+    millidegrees = [machine.number(p) for p in machine.glob("sys/class/thermal/thermal_zone*/temp")]
+    hottest_c = max((d / 1000 for d in millidegrees if d is not None), default=None)
+    return FrequencyFacts(governors, flags, sum(known_counts) if known_counts else None, hottest_c)
 
 
 def parse_flags(text: str) -> int | None:
@@ -168,33 +170,35 @@ def check_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
 def _check_governor(facts: FrequencyFacts, needs: Needs) -> Check:
     if not facts.governors:
         return report_pass("governor", "no frequency scaling is visible (virtual machine, or controlled by firmware)")
-    others = sorted(set(facts.governors.values()) - {"performance"})
-    if not others:
+    other_governors = sorted(set(facts.governors.values()) - {"performance"})
+    if not other_governors:
         return report_pass("governor", f"performance on all {len(facts.governors)} CPUs")
-    slow = sorted(cpu for cpu, governor in facts.governors.items() if governor != "performance")
-    found = f"{', '.join(others)} on CPU {', '.join(map(str, slow))}: the CPU slows down between ticks"
+    slow_cpus = sorted(cpu for cpu, governor in facts.governors.items() if governor != "performance")
+    finding = f"{', '.join(other_governors)} on CPU {', '.join(map(str, slow_cpus))}: the CPU slows down between ticks"
     if not needs.realtime:
-        return report_pass("governor", f"{', '.join(others)}; lockstep has no deadlines")
+        return report_pass("governor", f"{', '.join(other_governors)}; lockstep has no deadlines")
     command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
     return report_warning(
-        "governor", found, f"{command}    (until the next boot; permanently: {REAL_TIME_PAGE}, 'The governor')"
+        "governor", finding, f"{command}    (until the next boot; permanently: {REAL_TIME_PAGE}, 'The governor')"
     )
 
 
 def _check_throttling(facts: FrequencyFacts) -> Check:
     if facts.pi_flags is not None:
-        active = [text for bit, text in _THROTTLE_FLAGS.items() if facts.pi_flags >> bit & 1]
-        past = [text for bit, text in _THROTTLE_FLAGS.items() if facts.pi_flags >> (bit + 16) & 1]
-        if active:
-            return report_failure("throttling", f"{', '.join(active)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY)
-        if past:
+        active_flags = [text for bit, text in _THROTTLE_FLAGS.items() if facts.pi_flags >> bit & 1]
+        past_flags = [text for bit, text in _THROTTLE_FLAGS.items() if facts.pi_flags >> (bit + 16) & 1]
+        if active_flags:
+            return report_failure(
+                "throttling", f"{', '.join(active_flags)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY
+            )
+        if past_flags:
             return report_warning(
-                "throttling", f"since boot: {', '.join(past)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY
+                "throttling", f"since boot: {', '.join(past_flags)} (flags {facts.pi_flags:#x})", _SUPPLY_REMEDY
             )
         return report_pass("throttling", "none since boot")
     if facts.throttle_counts:
-        found = f"cores were throttled by heat {facts.throttle_counts} times since boot"
-        return report_warning("throttling", found, "improve cooling; clean the fan")
+        finding = f"cores were throttled by heat {facts.throttle_counts} times since boot"
+        return report_warning("throttling", finding, "improve cooling; clean the fan")
     return report_pass("throttling", "none since boot" if facts.throttle_counts == 0 else "this machine shows none")
 
 

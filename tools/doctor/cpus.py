@@ -26,12 +26,12 @@ _N_PROCESSES: Final = 4
 class CpuFacts(NamedTuple):
     """CPUs of the machine, and those available to a run."""
 
-    online: set[int]
-    allowed: set[int]
+    online_cpus: set[int]
+    allowed_cpus: set[int]
     """Affinity mask of this process; excludes isolated CPUs."""
     cpuset: set[int] | None
     """CPUs allowed by the control group; None if not reported."""
-    isolated: set[int]
+    isolated_cpus: set[int]
     nohz_full: set[int]
     interrupt_rates_hz: Mapping[int, float] = MappingProxyType({})
     """Rate of device interrupts by CPU; 0 for a CPU that is not listed."""
@@ -41,14 +41,14 @@ class CpuFacts(NamedTuple):
 
 def read_cpus(machine: Machine) -> CpuFacts:
     """Read the facts about the loop's CPU."""
-    allowed: set[int] = set()
+    allowed_cpus: set[int] = set()
     for line in (machine.text("proc/self/status") or "").splitlines():
         if line.startswith("Cpus_allowed_list:"):
-            allowed = parse_cpu_list(line.split(":", 1)[1])
-    online = parse_cpu_list(machine.text("sys/devices/system/cpu/online")) or set(range(os.cpu_count() or 1))
+            allowed_cpus = parse_cpu_list(line.split(":", 1)[1])
+    online_cpus = parse_cpu_list(machine.text("sys/devices/system/cpu/online")) or set(range(os.cpu_count() or 1))
     return CpuFacts(
-        online,
-        allowed or online,
+        online_cpus,
+        allowed_cpus or online_cpus,
         _read_cpuset(machine),
         parse_cpu_list(machine.text("sys/devices/system/cpu/isolated")),
         parse_cpu_list(machine.text("sys/devices/system/cpu/nohz_full")),
@@ -60,22 +60,22 @@ def read_cpus(machine: Machine) -> CpuFacts:
 def check_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
     """Findings on the CPU quota; none if it does not limit a run."""
     quota = facts.quota
-    if quota is None or quota >= len(facts.allowed):
+    if quota is None or quota >= len(facts.allowed_cpus):
         return
-    found = f"the control group grants {quota:.2g} of {len(facts.allowed)} CPUs"
+    finding = f"the control group grants {quota:.2g} of {len(facts.allowed_cpus)} CPUs"
     remedy = "remove the limit or grant all CPUs (CPUQuota= of the unit, --cpus of the container)"
     if needs.realtime:
         effect = (
             "once it is exhausted, all processes, including the loop, stop for the rest of the quota's period (often "
             "100 ms)"
         )
-        yield needs.timing_finding("cpu-quota", f"{found}; {effect}", remedy)
+        yield needs.timing_finding("cpu-quota", f"{finding}; {effect}", remedy)
     elif quota < _N_PROCESSES:
         yield report_warning(
-            "cpu-quota", f"{found}; a run has {_N_PROCESSES} processes and slows down accordingly", remedy
+            "cpu-quota", f"{finding}; a run has {_N_PROCESSES} processes and slows down accordingly", remedy
         )
     else:
-        yield report_pass("cpu-quota", found)
+        yield report_pass("cpu-quota", finding)
 
 
 def _read_cpuset(machine: Machine) -> set[int] | None:
@@ -91,48 +91,56 @@ def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
     """CPU that ``onrig.runtime.control.realtime.loop_cpu`` chooses for the loop with this affinity mask."""
     if needs.cpu != "auto":
         return needs.cpu
-    return quietest_cpu(facts.allowed, facts.interrupt_rates_hz)
+    return quietest_cpu(facts.allowed_cpus, facts.interrupt_rates_hz)
 
 
 def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:
     """Findings on the loop's CPU."""
     cpu = loop_cpu(facts, needs)
-    online = f"this machine has CPU {cpus_as_text(facts.online)}"
+    online_text = f"this machine has CPU {cpus_as_text(facts.online_cpus)}"
     if not needs.realtime:
-        yield report_pass("cpu", f"{online}; in lockstep, the loop may run on any of them")
+        yield report_pass("cpu", f"{online_text}; in lockstep, the loop may run on any of them")
         return
     if cpu is None:
-        reason = "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed)} is available"
+        reason = (
+            "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed_cpus)} is available"
+        )
         yield report_warning(
             "cpu",
             f"{reason}: the loop shares it with all other programs",
             "give the loop its own CPU: realtime: {cpu: N}",
         )
         return
-    if cpu not in facts.online:
-        yield needs.timing_finding("cpu", f"realtime.cpu is {cpu}, but {online}", "set realtime: {cpu: auto}")
+    if cpu not in facts.online_cpus:
+        yield needs.timing_finding("cpu", f"realtime.cpu is {cpu}, but {online_text}", "set realtime: {cpu: auto}")
         return
     if facts.cpuset is not None and cpu not in facts.cpuset:
-        found = f"realtime.cpu is {cpu}, but the control group allows {cpus_as_text(facts.cpuset)}"
-        yield needs.timing_finding("cpu", found, f"realtime: {{cpu: {max(facts.cpuset)}}}, or AllowedCPUs= of the unit")
+        finding = f"realtime.cpu is {cpu}, but the control group allows {cpus_as_text(facts.cpuset)}"
+        yield needs.timing_finding(
+            "cpu", finding, f"realtime: {{cpu: {max(facts.cpuset)}}}, or AllowedCPUs= of the unit"
+        )
         return
     yield _check_isolation(facts, cpu, machine)
 
 
 def _check_isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
-    shown = cpus_as_text(facts.isolated)
-    if cpu in facts.isolated:
+    isolated_text = cpus_as_text(facts.isolated_cpus)
+    if cpu in facts.isolated_cpus:
         ticks = " and without scheduler ticks (nohz_full)" if cpu in facts.nohz_full else ""
         return report_pass("cpu", f"the loop runs on CPU {cpu}, isolated{ticks}")
-    if facts.isolated:
-        found = f"the loop runs on CPU {cpu}, although CPU {shown} is isolated (auto never selects an isolated CPU)"
-        return report_warning("cpu", found, f"select it in the configuration: realtime: {{cpu: {max(facts.isolated)}}}")
-    found = f"the loop runs on CPU {cpu} of {cpus_as_text(facts.online)}; other programs may run there, too"
-    if len(facts.online) < 3:
-        return report_pass("cpu", f"{found} (too few CPUs to isolate one)")
-    last_cpu = max(facts.online)
+    if facts.isolated_cpus:
+        finding = (
+            f"the loop runs on CPU {cpu}, although CPU {isolated_text} is isolated (auto never selects an isolated CPU)"
+        )
+        return report_warning(
+            "cpu", finding, f"select it in the configuration: realtime: {{cpu: {max(facts.isolated_cpus)}}}"
+        )
+    finding = f"the loop runs on CPU {cpu} of {cpus_as_text(facts.online_cpus)}; other programs may run there, too"
+    if len(facts.online_cpus) < 3:
+        return report_pass("cpu", f"{finding} (too few CPUs to isolate one)")
+    last_cpu = max(facts.online_cpus)
     command = kernel_argument_command(machine, f"isolcpus={last_cpu} nohz_full={last_cpu} rcu_nocbs={last_cpu}")
-    return report_warning("cpu", found, f"{command}; then realtime: {{cpu: {last_cpu}}}")
+    return report_warning("cpu", finding, f"{command}; then realtime: {{cpu: {last_cpu}}}")
 
 
 def examine_cpus(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -152,28 +160,35 @@ def check_interrupts(
     if not interrupts or uptime_s <= 0:
         return
     rates = [(i.counts.get(cpu, 0) / uptime_s, i) for i in interrupts if cpu in i.served_by]
-    frequent = sorted(((rate, i) for rate, i in rates if rate >= MIN_COUNTED_RATE_HZ), key=lambda found: -found[0])
-    if not frequent:
+    frequent_interrupts = sorted(
+        ((rate, i) for rate, i in rates if rate >= MIN_COUNTED_RATE_HZ), key=lambda pair: -pair[0]
+    )
+    if not frequent_interrupts:
         yield report_pass("interrupts", f"no device interrupts CPU {cpu} once a second or more")
         return
     names = ", ".join(
-        f"{i.device or 'a device'} ({i.number}): {rate:.3g}/s" for rate, i in frequent[:_MAX_NAMED_INTERRUPTS]
+        f"{i.device or 'a device'} ({i.number}): {rate:.3g}/s"
+        for rate, i in frequent_interrupts[:_MAX_NAMED_INTERRUPTS]
     )
-    omitted = f" and {len(frequent) - _MAX_NAMED_INTERRUPTS} more" if len(frequent) > _MAX_NAMED_INTERRUPTS else ""
-    numbers = " ".join(str(i.number) for _, i in frequent)
-    allowed = cpus_as_text(other_cpus)
-    command = f"for n in {numbers}; do echo {allowed} | sudo tee /proc/irq/$n/smp_affinity_list; done"
-    found = f"devices interrupt the loop's CPU {cpu}: {names}{omitted}"
-    permanent = kernel_argument_command(machine, f"irqaffinity={allowed}")
-    yield report_warning("interrupts", found, f"{command} (until the next boot); permanently: {permanent}")
+    omitted_text = (
+        f" and {len(frequent_interrupts) - _MAX_NAMED_INTERRUPTS} more"
+        if len(frequent_interrupts) > _MAX_NAMED_INTERRUPTS
+        else ""
+    )
+    interrupt_numbers = " ".join(str(i.number) for _, i in frequent_interrupts)
+    allowed_text = cpus_as_text(other_cpus)
+    command = f"for n in {interrupt_numbers}; do echo {allowed_text} | sudo tee /proc/irq/$n/smp_affinity_list; done"
+    finding = f"devices interrupt the loop's CPU {cpu}: {names}{omitted_text}"
+    permanent_command = kernel_argument_command(machine, f"irqaffinity={allowed_text}")
+    yield report_warning("interrupts", finding, f"{command} (until the next boot); permanently: {permanent_command}")
 
 
 def examine_interrupts(machine: Machine, needs: Needs) -> Iterator[Check]:
     """Findings on interrupts; none in lockstep, or without another CPU."""
     facts = read_cpus(machine)
     cpu = loop_cpu(facts, needs)
-    if not needs.realtime or cpu is None or not facts.online - {cpu}:
+    if not needs.realtime or cpu is None or not facts.online_cpus - {cpu}:
         return
     yield from check_interrupts(
-        read_interrupts(machine.root), uptime_s(machine.root), cpu, facts.online - {cpu}, machine
+        read_interrupts(machine.root), uptime_s(machine.root), cpu, facts.online_cpus - {cpu}, machine
     )

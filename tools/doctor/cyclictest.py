@@ -56,12 +56,12 @@ def parse(text: str) -> DurationHistogram:
     max_us = overflows = 0
     bins: list[tuple[int, int]] = []
     for line in text.splitlines():
-        if found := _BIN_LINE.match(line):
-            bins.append((int(found[1]), int(found[2])))
-        elif found := _MAX_LATENCY_LINE.match(line):
-            max_us = int(found[1])
-        elif found := _OVERFLOWS_LINE.match(line):
-            overflows = int(found[1])
+        if match := _BIN_LINE.match(line):
+            bins.append((int(match[1]), int(match[2])))
+        elif match := _MAX_LATENCY_LINE.match(line):
+            max_us = int(match[1])
+        elif match := _OVERFLOWS_LINE.match(line):
+            overflows = int(match[1])
     latencies_us, counts = np.array(bins, np.int64).reshape(-1, 2).T
     histogram.add(np.repeat(latencies_us * 1000, counts))
     histogram.add(np.full(overflows, max_us * 1000, np.int64))

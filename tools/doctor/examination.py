@@ -101,8 +101,8 @@ def examine(
     for name, examination in _LATER_EXAMINATIONS:
         yield from _run_guarded(name, partial(examination, machine, needs))
     if not core_wheels_work:
-        found = "keys, loop and configuration were not checked, because a required library does not work"
-        yield report_warning("loop", found, "repair the wheels above first")
+        finding = "keys, loop and configuration were not checked, because a required library does not work"
+        yield report_warning("loop", finding, "repair the wheels above first")
         return
     yield from _run_guarded("keys", partial(ports.examine_keys, machine, needs))
 
@@ -127,8 +127,8 @@ class _FindingPrinter:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._terminal = sys.stdout.isatty()
-        self._coloured = self._terminal and "NO_COLOR" not in os.environ
+        self._is_terminal = sys.stdout.isatty()
+        self._uses_colour = self._is_terminal and "NO_COLOR" not in os.environ
         self._shows_progress = False
 
     def show(self, check: Check) -> None:
@@ -137,15 +137,15 @@ class _FindingPrinter:
             return
         self._clear_progress()
         verdict = check.verdict.value
-        coloured_verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m" if self._coloured else verdict
+        coloured_verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m" if self._uses_colour else verdict
         drawing_stream(sys.stdout).write(coloured_verdict)
-        print(f"  {check.name:<{_NAME_WIDTH}}  {check.found}", flush=True)
+        print(f"  {check.name:<{_NAME_WIDTH}}  {check.finding}", flush=True)
         if check.remedy:
             print(f"      {'':<{_NAME_WIDTH}}  -> {check.remedy}", flush=True)
 
     def show_remaining(self, remaining_s: float) -> None:
         """Show the remaining time of the measurement on a terminal."""
-        if self._terminal and not self._quiet:
+        if self._is_terminal and not self._quiet:
             drawing_stream(sys.stdout).write(f"\r      measuring the loop: {remaining_s:.0f} s left ")
             sys.stdout.flush()
             self._shows_progress = True
@@ -164,8 +164,8 @@ class _FindingPrinter:
         print(f"{counts[Verdict.PASS]} pass, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} fail", flush=True)
 
 
-def looks_like_configuration(word: str) -> bool:
+def looks_like_configuration(argument: str) -> bool:
     """Return whether the name given for the output file looks like a configuration's."""
-    if word.endswith((".yaml", ".yml")):
+    if argument.endswith((".yaml", ".yml")):
         return True
-    return (Path(__file__).parents[2] / "configs" / f"{word}.yaml").is_file()
+    return (Path(__file__).parents[2] / "configs" / f"{argument}.yaml").is_file()

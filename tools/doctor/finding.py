@@ -23,26 +23,26 @@ class Check(NamedTuple):
 
     name: str
     verdict: Verdict
-    found: str
+    finding: str
     remedy: str = ""
     """A command to paste, or a page to read; empty for PASS."""
     figures: dict[str, float] | None = None
     """Measured values, for the JSON."""
 
 
-def report_pass(name: str, found: str) -> Check:
+def report_pass(name: str, finding: str) -> Check:
     """Return a PASS finding."""
-    return Check(name, Verdict.PASS, found)
+    return Check(name, Verdict.PASS, finding)
 
 
-def report_warning(name: str, found: str, remedy: str) -> Check:
+def report_warning(name: str, finding: str, remedy: str) -> Check:
     """Return a WARN finding."""
-    return Check(name, Verdict.WARN, found, remedy)
+    return Check(name, Verdict.WARN, finding, remedy)
 
 
-def report_failure(name: str, found: str, remedy: str) -> Check:
+def report_failure(name: str, finding: str, remedy: str) -> Check:
     """Return a FAIL finding."""
-    return Check(name, Verdict.FAIL, found, remedy)
+    return Check(name, Verdict.FAIL, finding, remedy)
 
 
 def exit_code(checks: Iterable[Check]) -> int:
@@ -57,7 +57,7 @@ def report_data(machine: dict[str, object], checks: Iterable[Check]) -> dict[str
         row: dict[str, object] = {
             "name": check.name,
             "verdict": check.verdict.value,
-            "found": check.found,
+            "found": check.finding,
             "remedy": check.remedy,
         }
         rows.append(row if check.figures is None else {**row, "figures": check.figures})
@@ -97,10 +97,10 @@ class Needs(NamedTuple):
         """Period of a tick on the wall clock."""
         return 1e6 / self.rate_hz
 
-    def timing_finding(self, name: str, found: str, remedy: str) -> Check:
+    def timing_finding(self, name: str, finding: str, remedy: str) -> Check:
         """Return a finding on timing: FAIL if a configured run needs real time, otherwise WARN."""
         return (
-            report_failure(name, found, remedy)
+            report_failure(name, finding, remedy)
             if self.config is not None and self.realtime
-            else report_warning(name, found, remedy)
+            else report_warning(name, finding, remedy)
         )

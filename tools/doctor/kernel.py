@@ -44,18 +44,18 @@ def read_kernel(machine: Machine) -> KernelFacts:
 
 def check_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
     """Findings on the kernel."""
-    found = f"{facts.system} {facts.release} on {facts.architecture}"
+    finding = f"{facts.system} {facts.release} on {facts.architecture}"
     if facts.system != "Linux":
         yield report_warning(
-            "kernel", found, "a rig needs Linux; other systems can run only its twin, without real time"
+            "kernel", finding, "a rig needs Linux; other systems can run only its twin, without real time"
         )
         return
     if facts.architecture.startswith(("armv6", "armv7", "i386", "i586", "i686")):
         yield report_failure(
-            "kernel", f"{found}: 32-bit system", "install a 64-bit system: onnxruntime has no 32-bit wheels"
+            "kernel", f"{finding}: 32-bit system", "install a 64-bit system: onnxruntime has no 32-bit wheels"
         )
     else:
-        yield report_pass("kernel", found)
+        yield report_pass("kernel", finding)
     model = next((m for m in _PREEMPTION_MODELS if m in facts.version.split()), "no kernel preemption")
     if facts.realtime_flag == 1 or model == "PREEMPT_RT":
         yield report_pass("preempt-rt", "PREEMPT_RT")
@@ -127,13 +127,13 @@ def try_scheduling(priority: int) -> tuple[str, str]:
 
 def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
     """Read the limits of this process, and request real-time scheduling in a child process."""
-    fifo, lock = try_scheduling(max(1, needs.priority))
-    rtprio, memlock = _read_limit(machine, "Max realtime priority"), _read_limit(machine, "Max locked memory")
+    fifo_error, lock_error = try_scheduling(max(1, needs.priority))
+    rtprio, memlock_bytes = _read_limit(machine, "Max realtime priority"), _read_limit(machine, "Max locked memory")
     return SchedulingFacts(
-        fifo,
-        lock,
+        fifo_error,
+        lock_error,
         rtprio,
-        memlock,
+        memlock_bytes,
         _has_capability(machine.text("proc/self/status") or "", _CAP_IPC_LOCK),
         machine.number("proc/sys/kernel/sched_rt_runtime_us"),
         machine.number("proc/sys/kernel/sched_rt_period_us"),
@@ -159,34 +159,33 @@ def _check_fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if not facts.fifo_error:
         return report_pass("sched-fifo", f"SCHED_FIFO {needs.priority} granted to a test process")
     limit = "no limit" if facts.rtprio == _UNLIMITED else facts.rtprio
-    found = (
+    finding = (
         f"SCHED_FIFO {needs.priority} refused ({facts.fifo_error}; rtprio limit {limit}): ticks will be late under load"
     )
     if facts.throttle_runtime_us == 0:
-        return needs.timing_finding("sched-fifo", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
+        return needs.timing_finding("sched-fifo", finding, "sudo sysctl kernel.sched_rt_runtime_us=950000")
     if facts.rtprio == _UNLIMITED or facts.rtprio >= needs.priority:
         remedy = "a control group or container prevents it: start Onrig outside, or grant the group real-time bandwidth"
-        return needs.timing_finding("sched-fifo", found, remedy)
-    return needs.timing_finding("sched-fifo", found, grant_command(user, "rtprio", "99"))
+        return needs.timing_finding("sched-fifo", finding, remedy)
+    return needs.timing_finding("sched-fifo", finding, grant_command(user, "rtprio", "99"))
 
 
 def _check_throttling(facts: SchedulingFacts, needs: Needs) -> Check:
-    runtime, period = facts.throttle_runtime_us, facts.throttle_period_us
-    if runtime is None or not period:
+    runtime_us, period_us = facts.throttle_runtime_us, facts.throttle_period_us
+    if runtime_us is None or not period_us:
         return report_pass("rt-throttling", "this kernel reports no limit for real-time processes")
-    if runtime < 0:
+    if runtime_us < 0:
         return report_warning(
             "rt-throttling",
             "off (sched_rt_runtime_us -1): a runaway real-time process would block its CPU",
             "sudo sysctl kernel.sched_rt_runtime_us=950000",
         )
-    share = runtime / period
-    found = (
-        f"real-time processes may use {runtime / 1000:g} ms of each {period / 1000:g} ms; the loop sleeps between ticks"
-    )
-    if share < 0.5:
-        return needs.timing_finding("rt-throttling", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
-    return report_pass("rt-throttling", found)
+    fraction = runtime_us / period_us
+    limit_text = f"{runtime_us / 1000:g} ms of each {period_us / 1000:g} ms"
+    finding = f"real-time processes may use {limit_text}; the loop sleeps between ticks"
+    if fraction < 0.5:
+        return needs.timing_finding("rt-throttling", finding, "sudo sysctl kernel.sched_rt_runtime_us=950000")
+    return report_pass("rt-throttling", finding)
 
 
 def _check_lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
@@ -200,17 +199,17 @@ def _check_lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if is_sufficient and not facts.lock_error:
         return report_pass("memory-lock", f"granted ({size})")
     # Locking succeeds at first under a finite limit, but later allocations fail.
-    found = f"{size}, the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
-    found += f" ({facts.lock_error})" if facts.lock_error else ""
-    return needs.timing_finding("memory-lock", found, grant_command(user, "memlock", "unlimited"))
+    finding = f"{size}, the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
+    finding += f" ({facts.lock_error})" if facts.lock_error else ""
+    return needs.timing_finding("memory-lock", finding, grant_command(user, "memlock", "unlimited"))
 
 
 def _read_limit(machine: Machine, name: str) -> int:
     """Read a soft limit of this process by its name in /proc/self/limits; -1 if unlimited, 0 if missing."""
     for line in (machine.text("proc/self/limits") or "").splitlines():
         if line.startswith(name):
-            words = line.removeprefix(name).split()
-            value = words[0] if words else "0"
+            fields = line.removeprefix(name).split()
+            value = fields[0] if fields else "0"
             return _UNLIMITED if value == "unlimited" else int(value) if value.isdigit() else 0
     return 0
 

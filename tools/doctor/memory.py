@@ -33,37 +33,39 @@ def read_memory(machine: Machine) -> MemoryFacts:
             available_bytes = int(line.split()[1]) << 10
     swaps = {}
     for line in (machine.text("proc/swaps") or "").splitlines()[1:]:
-        name, _, _, used, *_ = line.split()
+        name, _, _, used_kib, *_ = line.split()
         if "zram" not in name:
-            swaps[name] = int(used) << 10
-    free, size, is_writable = None, 0, False
+            swaps[name] = int(used_kib) << 10
+    free_bytes, size_bytes, is_writable = None, 0, False
     folder = machine.path(_SHM_FOLDER)
     if folder.is_dir():
         status = os.statvfs(folder)
-        free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+        free_bytes, size_bytes = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
         is_writable = os.access(folder, os.W_OK)
-    return MemoryFacts(available_bytes, swaps, free, size, is_writable)
+    return MemoryFacts(available_bytes, swaps, free_bytes, size_bytes, is_writable)
 
 
 def check_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
     """Findings on memory, swap and shared memory."""
-    required = needs.memory_bytes
+    required_bytes = needs.memory_bytes
     if facts.available_bytes is None:
         yield report_pass("memory", "this machine does not report free memory")
-    elif facts.available_bytes < required:
-        found = f"{_mib(facts.available_bytes)} available, a run needs about {_mib(required)}"
+    elif facts.available_bytes < required_bytes:
+        finding = f"{_mib(facts.available_bytes)} available, a run needs about {_mib(required_bytes)}"
         yield report_warning(
-            "memory", found, "end other programs, or limit the run's memory: selection: {capacity_bytes: N}"
+            "memory", finding, "end other programs, or limit the run's memory: selection: {capacity_bytes: N}"
         )
     else:
-        yield report_pass("memory", f"{_mib(facts.available_bytes)} available, a run needs about {_mib(required)}")
-    used = sum(facts.swap_used_bytes.values())
-    if facts.swap_used_bytes and (used or not needs.lock_memory):
-        found = (
-            f"swap on {', '.join(facts.swap_used_bytes)}, {_mib(used)} in use: replay and learner may have to wait "
-            "for it"
+        yield report_pass(
+            "memory", f"{_mib(facts.available_bytes)} available, a run needs about {_mib(required_bytes)}"
         )
-        yield report_warning("swap", found, "sudo swapoff -a")
+    used_bytes = sum(facts.swap_used_bytes.values())
+    if facts.swap_used_bytes and (used_bytes or not needs.lock_memory):
+        finding = (
+            f"swap on {', '.join(facts.swap_used_bytes)}, {_mib(used_bytes)} in use: replay and learner may have to "
+            "wait for it"
+        )
+        yield report_warning("swap", finding, "sudo swapoff -a")
     else:
         yield report_pass(
             "swap", f"{', '.join(facts.swap_used_bytes)}, none in use" if facts.swap_used_bytes else "none"
@@ -73,8 +75,8 @@ def check_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
 
 def _check_shm(facts: MemoryFacts, needs: Needs) -> Check:
     if facts.shm_free_bytes is None:
-        found = "/dev/shm is missing: the loop's ring would be on a disk"
-        return needs.timing_finding("shared-memory", found, "sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
+        finding = "/dev/shm is missing: the loop's ring would be on a disk"
+        return needs.timing_finding("shared-memory", finding, "sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
     if not facts.is_shm_writable:
         return report_failure("shared-memory", "/dev/shm is not writable by this user", "sudo chmod 1777 /dev/shm")
     size = f"{_mib(facts.shm_free_bytes)} free of {_mib(facts.shm_size_bytes)}, a run needs {_mib(needs.shm_bytes)}"
@@ -116,53 +118,55 @@ def find_mount(mounts: str, path: Path) -> tuple[str, str, bool]:
 
     The last of several entries for a mount point counts.
     """
-    found = ("/", "?", False)
+    mount = ("/", "?", False)
     for line in mounts.splitlines():
         fields = line.split()
         if len(fields) < 4:
             continue
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
-        if (path == Path(point) or Path(point) in path.parents) and len(point) >= len(found[0]):
-            found = (point, fields[2], "ro" in fields[3].split(","))
-    return found
+        if (path == Path(point) or Path(point) in path.parents) and len(point) >= len(mount[0]):
+            mount = (point, fields[2], "ro" in fields[3].split(","))
+    return mount
 
 
 def read_disk(machine: Machine, needs: Needs) -> DiskFacts:
     """Read the facts about the disk."""
     folder = needs.folder.absolute()
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
-    status = os.statvfs(existing)
-    mount, kind, is_read_only = find_mount(machine.text("proc/mounts") or "", existing.resolve())
-    free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
-    obstacle = None if existing.is_dir() else existing
-    return DiskFacts(folder, mount, kind, is_read_only, os.access(existing, os.W_OK), free, size, obstacle)
+    existing_folder = folder
+    while not existing_folder.exists():
+        existing_folder = existing_folder.parent
+    status = os.statvfs(existing_folder)
+    mount, kind, is_read_only = find_mount(machine.text("proc/mounts") or "", existing_folder.resolve())
+    free_bytes, size_bytes = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+    obstacle = None if existing_folder.is_dir() else existing_folder
+    return DiskFacts(
+        folder, mount, kind, is_read_only, os.access(existing_folder, os.W_OK), free_bytes, size_bytes, obstacle
+    )
 
 
 def check_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
     """Findings on the disk."""
-    required = needs.disk_bytes or _DEFAULT_DISK_BYTES
+    required_bytes = needs.disk_bytes or _DEFAULT_DISK_BYTES
     location = f"{facts.folder} ({facts.kind} on {facts.mount})"
-    space = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
-    run_elsewhere = "run elsewhere: onrig run ... --run-dir DIR"
-    estimate = f"a run may take {_gb(required)}" if needs.disk_bytes else "a long run needs more"
+    space_text = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
+    remedy = "run elsewhere: onrig run ... --run-dir DIR"
+    estimate = f"a run may take {_gb(required_bytes)}" if needs.disk_bytes else "a long run needs more"
     if facts.obstacle is not None:
-        yield report_failure("disk", f"{facts.folder} cannot be created: {facts.obstacle} is a file", run_elsewhere)
+        yield report_failure("disk", f"{facts.folder} cannot be created: {facts.obstacle} is a file", remedy)
     elif facts.is_read_only:
         yield report_failure("disk", f"{location} is read-only", f"sudo mount -o remount,rw {facts.mount}")
     elif not facts.is_writable:
-        yield report_failure("disk", f"{location} is not writable by this user", run_elsewhere)
-    elif facts.free_bytes < required:
-        yield report_failure("disk", f"{location}: {space}, {estimate}", f"remove old runs, or {run_elsewhere}")
+        yield report_failure("disk", f"{location} is not writable by this user", remedy)
+    elif facts.free_bytes < required_bytes:
+        yield report_failure("disk", f"{location}: {space_text}, {estimate}", f"remove old runs, or {remedy}")
     elif facts.kind in _VOLATILE_KINDS:
-        yield report_warning("disk", f"{location}: {space}; its content is lost at the next boot", run_elsewhere)
+        yield report_warning("disk", f"{location}: {space_text}; its content is lost at the next boot", remedy)
     elif facts.kind in _REMOTE_KINDS:
-        yield report_warning("disk", f"{location}: {space}; the network slows down checkpoints", run_elsewhere)
-    elif facts.free_bytes < 2 * required:
-        yield report_warning("disk", f"{location}: {space}, {estimate}", f"remove old runs, or {run_elsewhere}")
+        yield report_warning("disk", f"{location}: {space_text}; the network slows down checkpoints", remedy)
+    elif facts.free_bytes < 2 * required_bytes:
+        yield report_warning("disk", f"{location}: {space_text}, {estimate}", f"remove old runs, or {remedy}")
     else:
-        yield report_pass("disk", f"{location}: {space}" + (f", {estimate}" if needs.disk_bytes else ""))
+        yield report_pass("disk", f"{location}: {space_text}" + (f", {estimate}" if needs.disk_bytes else ""))
 
 
 def _gb(n: int) -> str:

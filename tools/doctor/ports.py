@@ -52,8 +52,8 @@ def _check_latency(facts: PortFacts) -> Iterator[Check]:
     name = Path(facts.device).name
     if facts.latency_ms > _MAX_LATENCY_MS:
         command = f"echo 1 | sudo tee /sys/bus/usb-serial/devices/{name}/latency_timer"
-        found = f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms (Onrig requests less)"
-        yield report_warning("port-latency", found, f"{command}    (permanently, by a udev rule: {UDEV_COMMAND})")
+        finding = f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms (Onrig requests less)"
+        yield report_warning("port-latency", finding, f"{command}    (permanently, by a udev rule: {UDEV_COMMAND})")
     else:
         yield report_pass("port-latency", f"{facts.device}: the FTDI adapter delays data by {facts.latency_ms} ms")
 
@@ -79,12 +79,12 @@ def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
     if needs.port is not None:
         yield from check_ports(read_port(machine, needs.port), needs, os.environ.get("USER") or "$USER")
     else:
-        found = read_ports(machine)
-        yield summarise_ports(found)
-        for port in found:
+        ports = read_ports(machine)
+        yield summarise_ports(ports)
+        for port in ports:
             yield from _check_latency(port)
-    for rival in interfering_programs(machine):
-        yield report_warning(rival.name, rival.does, rival.remedy)
+    for program in interfering_programs(machine):
+        yield report_warning(program.name, program.effect, program.remedy)
 
 
 def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -95,16 +95,16 @@ def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
         yield report_pass("keys", "none needed: the rig accepts no remote connections")
         return
     if needs.keys is None:
-        found = "loopback without keys: any user of this machine may connect, unencrypted"
-        yield report_warning("keys", found, "onrig keys K, then link: {keys: K/rig}")
+        finding = "loopback without keys: any user of this machine may connect, unencrypted"
+        yield report_warning("keys", finding, "onrig keys K, then link: {keys: K/rig}")
         return
     from onrig.runtime.link.keys import KeyFault, load_rig_keys, pair_fingerprint
 
     try:
         keys = load_rig_keys(needs.keys)
     except KeyFault as fault:
-        found, _, remedy = str(fault).rpartition("; ")
-        yield report_failure("keys", found or remedy, remedy if found else "onrig keys DIR")
+        finding, _, remedy = str(fault).rpartition("; ")
+        yield report_failure("keys", finding or remedy, remedy if finding else "onrig keys DIR")
         return
-    names = ", ".join(sorted(keys.allowed.values()))
+    names = ", ".join(sorted(keys.names_by_key.values()))
     yield report_pass("keys", f"{needs.keys}: rig {pair_fingerprint(keys.pair)}, admitted: {names}")

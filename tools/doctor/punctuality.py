@@ -25,8 +25,8 @@ LONG_DURATION_S: Final = 10.0
 QUICK_DURATION_S: Final = 1.0
 _START_TIMEOUT_S: Final = 30.0
 _TICK_COUNT_RANGE: Final = (20, 100_000)
-_MAX_LATE_SHARE: Final = 0.1
-"""p99.9 as a share of the period that gives a warning; policy and transmission need the remaining time."""
+_MAX_LATE_FRACTION: Final = 0.1
+"""p99.9 as a fraction of the period that gives a warning; policy and transmission need the remaining time."""
 
 OnProgress = Callable[[float], None]
 """Function that receives the remaining time (s)."""
@@ -127,9 +127,9 @@ def check_loop(facts: LoopFacts, needs: Needs) -> Check:
         return report_warning(
             "loop", f"could not be measured: {facts.problem}", "run `onrig doctor` again; if this recurs, report it"
         )
-    period = needs.period_us
+    period_us = needs.period_us
     scheduler = f"SCHED_FIFO {needs.priority}" if measurement.has_fifo else "the ordinary scheduler"
-    found = (
+    finding = (
         f"{measurement.ticks} ticks at {needs.rate_hz:g} Hz under {scheduler}: late by p50 {measurement.p50:.0f}, "
         f"p99 {measurement.p99:.0f}, p99.9 {measurement.p999:.0f}, max {measurement.max:.0f} us; "
         f"missed {measurement.missed}"
@@ -140,25 +140,25 @@ def check_loop(facts: LoopFacts, needs: Needs) -> Check:
         "p999_us": measurement.p999,
         "max_us": measurement.max,
     }
-    figures |= {"ticks": float(measurement.ticks), "missed": float(measurement.missed), "period_us": period}
+    figures |= {"ticks": float(measurement.ticks), "missed": float(measurement.missed), "period_us": period_us}
     if facts.cyclictest is not None:
-        p50, p99, p999, maximum = facts.cyclictest
-        found += f" (cyclictest: p50 {p50:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}, max {maximum:.0f} us)"
+        p50, p99, p999, max_us = facts.cyclictest
+        finding += f" (cyclictest: p50 {p50:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}, max {max_us:.0f} us)"
         figures |= {"cyclictest_p50_us": p50, "cyclictest_p99_us": p99, "cyclictest_p999_us": p999}
-        figures["cyclictest_max_us"] = maximum
-    if not measurement.missed and measurement.p999 <= _MAX_LATE_SHARE * period:
-        return Check("loop", Verdict.PASS, found, "", figures)
+        figures["cyclictest_max_us"] = max_us
+    if not measurement.missed and measurement.p999 <= _MAX_LATE_FRACTION * period_us:
+        return Check("loop", Verdict.PASS, finding, "", figures)
     if not needs.realtime:
-        return Check("loop", Verdict.PASS, f"{found}; lockstep has no deadlines", "", figures)
-    machine_stalls = facts.cyclictest is not None and facts.cyclictest.p999 > _MAX_LATE_SHARE * period
-    if machine_stalls:
+        return Check("loop", Verdict.PASS, f"{finding}; lockstep has no deadlines", "", figures)
+    is_machine_stalling = facts.cyclictest is not None and facts.cyclictest.p999 > _MAX_LATE_FRACTION * period_us
+    if is_machine_stalling:
         remedy = f"the machine stalls (cyclictest is late, too): end other programs; {REAL_TIME_PAGE}"
     elif not measurement.has_fifo:
         remedy = f"grant SCHED_FIFO (see sched-fifo above); {REAL_TIME_PAGE}"
     else:
         remedy = f"end other programs, or lower rate_hz; {REAL_TIME_PAGE}"
     realtime_fails = facts.preempt_rt and measurement.has_fifo and measurement.missed and needs.config is not None
-    return Check("loop", Verdict.FAIL if realtime_fails else Verdict.WARN, found, remedy, figures)
+    return Check("loop", Verdict.FAIL if realtime_fails else Verdict.WARN, finding, remedy, figures)
 
 
 def examine_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> Iterator[Check]:
@@ -201,7 +201,7 @@ def time_wake_ups(period_ns: int, ticks: int) -> tuple[array[int], int]:
     """Wake up ``ticks`` times; returns the lateness of each (ns) and the number of missed periods."""
     lateness_ns = array("q", bytes(8 * ticks))
     now, sleep = time.monotonic_ns, time.sleep
-    missed = 0
+    n_missed = 0
     due_ns = now() + period_ns
     for i in range(-max(_WARM_UP_TICKS, _WARM_UP_NS // period_ns), ticks):
         # Python rounds its sleeps; a second one covers the remainder.
@@ -210,9 +210,9 @@ def time_wake_ups(period_ns: int, ticks: int) -> tuple[array[int], int]:
         delay_ns = now() - due_ns
         if i >= 0:
             lateness_ns[i] = delay_ns
-            missed += delay_ns // period_ns
+            n_missed += delay_ns // period_ns
         due_ns += period_ns * (1 + delay_ns // period_ns)
-    return lateness_ns, missed
+    return lateness_ns, n_missed
 
 
 def measure(request: MeasurementRequest, on_ready: Callable[[], None] = lambda: None) -> Measurement:

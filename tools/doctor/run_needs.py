@@ -20,7 +20,7 @@ _ORDER_BYTES_PER_SLOT: Final = 3 * 16
 _STAMP_BYTES_PER_SLOT: Final = 12
 _SOCKETS_BYTES: Final = 64 << 10
 _LOG_BYTES_PER_RECORD_BYTE: Final = 2.0
-"""Bytes of log per byte of a record, including names and time stamps; a high estimate."""
+"""Bytes of log per byte of a record, including names and timestamps; an upper estimate."""
 _POLICY_BYTES: Final = 64 << 10
 """Size of a policy, one per training episode; larger than with the shipped networks."""
 _RIG_BYTES: Final = 300 << 20
@@ -57,9 +57,9 @@ def learner_bytes(config: RunConfig) -> int:
     """Estimate the learner's memory for experiences: mirror, bookkeeping of sampler and algorithm, and links."""
     settings = learner_settings(config.learner)
     sampling = parse_sampling(parse_strategy(config.selection.strategy).sampling)
-    row = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT + sampling.bytes_per_slot
-    links = trajectories.BYTES_PER_SLOT if settings.selected.needs_links else 0.0
-    return round(capacity_of(config) * (row + links + settings.note_bytes))
+    row_bytes = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT + sampling.bytes_per_slot
+    link_bytes = trajectories.BYTES_PER_SLOT if settings.algorithm_config.needs_links else 0.0
+    return round(capacity_of(config) * (row_bytes + link_bytes + settings.note_bytes))
 
 
 def complete_run_bytes(config: RunConfig) -> int:
@@ -71,9 +71,9 @@ def disk_bytes(config: RunConfig, record_bytes: int) -> int:
     """Estimate the maximum size of the folder of a complete run: memory, policies and log."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     ticks = (config.episodes + evaluations) * (episode_steps(config.task, config.rate_hz) + 1)
-    row = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT
+    row_bytes = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT
     slots = min(capacity_of(config), config.episodes * episode_steps(config.task, config.rate_hz))
-    memory = slots * (_CHECKPOINT_GROWTH * row + _ORDER_BYTES_PER_SLOT)
+    memory = slots * (_CHECKPOINT_GROWTH * row_bytes + _ORDER_BYTES_PER_SLOT)
     return round(memory + config.episodes * _POLICY_BYTES + _log_bytes(config, ticks * record_bytes))
 
 
@@ -81,5 +81,5 @@ def _log_bytes(config: RunConfig, record_bytes: int) -> float:
     """Estimate the size of the log, including the space that it keeps free for the memory."""
     if config.log.mcap is False:
         return 0.0
-    total = record_bytes * _LOG_BYTES_PER_RECORD_BYTE / config.log.decimation
-    return config.log.keep_free_bytes + min(total, config.log.max_bytes or total)
+    log_bytes = record_bytes * _LOG_BYTES_PER_RECORD_BYTE / config.log.decimation
+    return config.log.keep_free_bytes + min(log_bytes, config.log.max_bytes or log_bytes)

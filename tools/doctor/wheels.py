@@ -35,7 +35,7 @@ class Wheel(NamedTuple):
     """Name of the package for pip."""
     code: str
     """Python code that succeeds only if the library works."""
-    torch: bool = False
+    needs_torch: bool = False
     """Whether the library is needed only by algorithms written in torch."""
 
 
@@ -57,7 +57,7 @@ WHEELS: Final = (
         "torch",
         "import torch as t; a = t.ones(64, 64, requires_grad=True); (a @ a).sum().backward()\n"
         "assert float(a.grad[0, 0]) == 128.0",
-        torch=True,
+        needs_torch=True,
     ),
 )
 
@@ -98,7 +98,7 @@ def read_wheels(wheels: Iterable[Wheel], reader: Callable[[Wheel], WheelFacts] =
 
 def required_wheels(needs_learner: bool | None) -> list[Wheel]:
     """Return the libraries that a run needs, including torch unless no learner runs."""
-    return [w for w in WHEELS if not w.torch or needs_learner is not False]
+    return [w for w in WHEELS if not w.needs_torch or needs_learner is not False]
 
 
 def is_importable(facts: WheelFacts) -> bool:
@@ -110,18 +110,18 @@ def check_wheel(facts: WheelFacts) -> Check:
     """Return the finding on one library."""
     wheel, version = facts.wheel, facts.version
     name = f"wheel-{wheel.package}"
-    pip = f"{sys.executable} -m pip install"
+    pip_command = f"{sys.executable} -m pip install"
     if version is None:
-        if wheel.torch:
+        if wheel.needs_torch:
             return report_pass(name, "not installed; only algorithms written in torch need it")
-        return report_failure(name, "not installed", f"{pip} {wheel.package}")
+        return report_failure(name, "not installed", f"{pip_command} {wheel.package}")
     if is_importable(facts):
         return report_pass(name, version)
-    remedy = f"{pip} '{wheel.package}<{version.partition('+')[0]}'"
+    remedy = f"{pip_command} '{wheel.package}<{version.partition('+')[0]}'"
     if facts.code is None:
-        found, remedy = (
+        finding, remedy = (
             f"{version}: did not start in {_EXERCISE_TIMEOUT_S:g} s",
-            f"{pip} --force-reinstall {wheel.package}",
+            f"{pip_command} --force-reinstall {wheel.package}",
         )
     elif facts.code < 0:
         try:
@@ -129,11 +129,11 @@ def check_wheel(facts: WheelFacts) -> Check:
         except ValueError:
             cause = f"signal {-facts.code}"
         hint = ": it uses instructions that this processor lacks" if cause == "SIGILL" else ""
-        found = f"{version}: crashes with {cause}{hint}"
+        finding = f"{version}: crashes with {cause}{hint}"
     else:
-        found = f"{version}: {facts.last_line or f'ends with code {facts.code}'}"
-        remedy = f"{pip} --force-reinstall {wheel.package}"
-    return report_warning(name, found, remedy) if wheel.torch else report_failure(name, found, remedy)
+        finding = f"{version}: {facts.last_line or f'ends with code {facts.code}'}"
+        remedy = f"{pip_command} --force-reinstall {wheel.package}"
+    return report_warning(name, finding, remedy) if wheel.needs_torch else report_failure(name, finding, remedy)
 
 
 def check_wheels(facts: Iterable[WheelFacts]) -> Iterator[Check]:
@@ -147,32 +147,41 @@ _NEWEST_PYTHON = (3, 13)
 """Newest Python version tested."""
 
 
-def check_python(version: tuple[int, int], full: str, *, has_gil: bool, isolated: bool) -> Iterator[Check]:
+def check_python(
+    version: tuple[int, int], full_version: str, *, has_gil: bool, in_virtual_environment: bool
+) -> Iterator[Check]:
     """Findings on the Python version, the interpreter lock, and the virtual environment."""
-    environment = "in a virtual environment" if isolated else "the system's own"
-    found = f"Python {full}, {environment}"
+    environment = "in a virtual environment" if in_virtual_environment else "the system's own"
+    finding = f"Python {full_version}, {environment}"
     if version < _OLDEST_PYTHON:
         yield report_failure(
-            "python", f"{found}: too old", "sudo apt install python3.11 python3.11-venv, then make setup"
+            "python", f"{finding}: too old", "sudo apt install python3.11 python3.11-venv, then make setup"
         )
     elif version > _NEWEST_PYTHON:
-        newest = ".".join(map(str, _NEWEST_PYTHON))
+        newest_text = ".".join(map(str, _NEWEST_PYTHON))
         yield report_warning(
-            "python", f"{found}: newer than the versions that Onrig is tested with", f"use Python 3.11 to {newest}"
+            "python",
+            f"{finding}: newer than the versions that Onrig is tested with",
+            f"use Python 3.11 to {newest_text}",
         )
     elif not has_gil:
         yield report_warning(
-            "python", f"{found}: without interpreter lock, not tested", "use an ordinary build of Python"
+            "python", f"{finding}: without interpreter lock, not tested", "use an ordinary build of Python"
         )
     else:
-        yield report_pass("python", found)
+        yield report_pass("python", finding)
 
 
 def examine_python(machine: Machine, needs: Needs) -> Iterator[Check]:
     """Read the facts about this Python, and check them."""
     has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-    isolated = sys.prefix != sys.base_prefix
-    yield from check_python(sys.version_info[:2], platform.python_version(), has_gil=bool(has_gil), isolated=isolated)
+    in_virtual_environment = sys.prefix != sys.base_prefix
+    yield from check_python(
+        sys.version_info[:2],
+        platform.python_version(),
+        has_gil=bool(has_gil),
+        in_virtual_environment=in_virtual_environment,
+    )
 
 
 def check_native(library: native.LibraryState, python: str) -> Check:
@@ -182,8 +191,8 @@ def check_native(library: native.LibraryState, python: str) -> Check:
     reason = f"none: {library.reason}; {native.COST_WITHOUT_LIBRARY}"
     if "ONRIG_NATIVE" in library.reason:
         return report_warning("c-library", reason, "unset ONRIG_NATIVE")
-    build = f"sudo apt install gcc libc6-dev, then {python} {Path(native.__file__).parent / 'build.py'}"
-    return report_warning("c-library", reason, build)
+    build_command = f"sudo apt install gcc libc6-dev, then {python} {Path(native.__file__).parent / 'build.py'}"
+    return report_warning("c-library", reason, build_command)
 
 
 def examine_native(machine: Machine, needs: Needs) -> Iterator[Check]:

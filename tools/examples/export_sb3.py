@@ -101,10 +101,10 @@ def export(network: Sequence[nn.Module], contract: PolicyContract) -> bytes:
 
     def node(operator: str, *inputs: str, **attributes: float) -> None:
         nonlocal value
-        out = f"value{len(nodes)}"
-        nodes.append(helper.make_node(operator, [value, *inputs], [out]))
+        output = f"value{len(nodes)}"
+        nodes.append(helper.make_node(operator, [value, *inputs], [output]))
         nodes[-1].attribute.extend(helper.make_attribute(name, number) for name, number in attributes.items())
-        value = out
+        value = output
 
     centre, half_range = _centre_and_half_range(contract.observations)
     node("Sub", constant("observation_centre", centre))
@@ -119,7 +119,7 @@ def export(network: Sequence[nn.Module], contract: PolicyContract) -> bytes:
             node("Clip", constant(f"low{i}", low), constant(f"high{i}", high))
         elif type(module) in _ACTIVATIONS:
             operator, attributes = _ACTIVATIONS[type(module)]
-            node(operator, **{name: float(getattr(module, ours)) for name, ours in attributes})
+            node(operator, **{name: float(getattr(module, module_name)) for name, module_name in attributes})
         elif not isinstance(module, nn.Flatten | nn.Identity):
             raise ValueError(f"module {i}, {type(module).__name__}, is not supported")
     centre, half_range = _centre_and_half_range(contract.actions)
@@ -166,8 +166,8 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
         settings |= {"tau": learner.tau, "batch_size": 64, "train_freq": 2}
     if algorithm in ("ddpg", "td3"):
         # White noise mostly averages out within a swing; this process keeps its direction for about six periods.
-        still = np.zeros(len(config.rig.actuators))
-        settings["action_noise"] = OrnsteinUhlenbeckActionNoise(still, still + NOISE, theta=0.15, dt=1.0)
+        zero_action = np.zeros(len(config.rig.actuators))
+        settings["action_noise"] = OrnsteinUhlenbeckActionNoise(zero_action, zero_action + NOISE, theta=0.15, dt=1.0)
     make: Callable[..., BaseAlgorithm] = getattr(stable_baselines3, algorithm.upper())
     agent = make("MlpPolicy", env, seed=seed, device="cpu", **settings)
     agent.set_logger(Logger(None, []))  # the default logger creates a folder
@@ -184,22 +184,25 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
     The score is measured in one noise-free episode on the twin, with the exported policy and the rig's tick; the first
     one is that of the untrained policy.  Raises UnfitModelError, LinkError if the twin stops answering, and OSError.
     """
-    best, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
+    best_score, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
         n_steps = int(agent.num_timesteps)
         with torch.no_grad():
             model = export(actor_of(agent.policy), msgspec.structs.replace(contract, training_step=n_steps))
         (row,) = evaluate(config, PolicySession(model), contract.policy_id, 1, config.seed)
-        if row.score > best:
+        if row.score > best_score:
             verdict = admission_verdict(model, config)
             if isinstance(verdict, Refused):
                 raise UnfitModelError(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
             replace_file(path, model)
-            best = row.score
+            best_score = row.score
         elapsed_s = time.monotonic() - started_s
-        remaining = f", {elapsed_s * (steps - n_steps) / n_steps:.0f} s left" if 0 < n_steps < steps else ""
-        score, highest = (f"{value:.4g}" for value in (row.score, best))
-        print(f"{n_steps:7d} steps: {measure.column} {score}, best {highest}; {elapsed_s:.0f} s{remaining}", flush=True)
+        remaining_text = f", {elapsed_s * (steps - n_steps) / n_steps:.0f} s left" if 0 < n_steps < steps else ""
+        score, best_text = (f"{value:.4g}" for value in (row.score, best_score))
+        print(
+            f"{n_steps:7d} steps: {measure.column} {score}, best {best_text}; {elapsed_s:.0f} s{remaining_text}",
+            flush=True,
+        )
         if n_steps >= steps:
             return
         agent.learn(min(EVALUATE_EVERY, steps - n_steps), reset_num_timesteps=False)

@@ -46,9 +46,9 @@ def write_archive(folder: Path, target: Path, cells: Sequence[AnyCell]) -> None:
     for name in (SPEC, CELLS, COSTS):
         if (folder / name).exists():
             shutil.copyfile(folder / name, target / name)
-    meta = msgspec.json.encode(_without_private(read_fields(folder / META)))
+    meta = msgspec.json.encode(_drop_private(read_fields(folder / META)))
     write_atomically(target / META, msgspec.json.format(meta, indent=1) + b"\n")
-    written = set()
+    written_paths = set()
     for cell in cells:
         trials = read_trials(folder, cell)
         if len(trials.seeds):
@@ -56,9 +56,9 @@ def write_archive(folder: Path, target: Path, cells: Sequence[AnyCell]) -> None:
             np.savez_compressed(content, **pack(trials, keep_exact=isinstance(cell, WorldCell)))
             path = archive_path(target, cell)
             write_atomically(path, content.getvalue())
-            written.add(path)
+            written_paths.add(path)
     for path in (target / TRIALS).glob("*.npz"):
-        if path not in written:
+        if path not in written_paths:
             path.unlink()
 
 
@@ -68,23 +68,27 @@ def pack(trials: CellTrials, *, keep_exact: bool) -> dict[str, Any]:
     for name, values in trials._asdict().items():
         if values is None:
             continue
-        rounded = None if keep_exact or name not in _ROUNDED_ARRAYS else _to_16_bits(values)
-        arrays |= {name: values} if rounded is None else {f"{name}.{part}": array for part, array in rounded.items()}
+        rounded_arrays = None if keep_exact or name not in _ROUNDED_ARRAYS else _to_16_bits(values)
+        arrays |= (
+            {name: values}
+            if rounded_arrays is None
+            else {f"{name}.{suffix}": array for suffix, array in rounded_arrays.items()}
+        )
     return arrays
 
 
 def _to_16_bits(values: NDArray[np.float64]) -> Mapping[str, NDArray[np.generic]] | None:
     """Encode values as 0 to 65534 over their range, NaN as 65535; None without a finite range."""
-    missing = np.isnan(values)
-    low, high = (float(f(values, where=~missing, initial=i)) for f, i in ((np.min, np.inf), (np.max, -np.inf)))
+    is_missing = np.isnan(values)
+    low, high = (float(f(values, where=~is_missing, initial=i)) for f, i in ((np.min, np.inf), (np.max, -np.inf)))
     if not np.isfinite(high - low):
         return None
     step = (high - low) / 65534 or 1.0
-    codes = np.where(missing, 65535, np.round((np.where(missing, low, values) - low) / step)).astype(np.uint16)
+    codes = np.where(is_missing, 65535, np.round((np.where(is_missing, low, values) - low) / step)).astype(np.uint16)
     return {"codes": codes, "low": np.array(low), "step": np.array(step)}
 
 
-def _without_private(fields: object) -> object:
+def _drop_private(fields: object) -> object:
     if isinstance(fields, dict):
-        return {name: _without_private(value) for name, value in fields.items() if name not in _PRIVATE_FIELDS}
-    return [_without_private(value) for value in fields] if isinstance(fields, list) else fields
+        return {name: _drop_private(value) for name, value in fields.items() if name not in _PRIVATE_FIELDS}
+    return [_drop_private(value) for value in fields] if isinstance(fields, list) else fields

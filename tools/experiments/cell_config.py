@@ -16,15 +16,15 @@ from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.tools.experiments.spec import PLACEHOLDER, Setting, Spec, algorithm_fields, field_of_algorithm, settings_of
+from onrig.tools.experiments.spec import PLACEHOLDER, Override, Spec, algorithm_fields, field_of_algorithm, settings_of
 from onrig.tools.load import load
 
 REUSE: Final = 8
 """Average number of replays of an experience (de Bruin et al. 2018, App. B.1), which determines the number of updates
 unless the spec sets it."""
 _UPDATES: Final = "learner.updates_per_episode"
-UNLIMITED: Final = Setting("limits", {}, ())
-"""Setting that removes limits from trials, which have no shield (as in de Bruin et al. 2018); a rig's limits on rate
+UNLIMITED: Final = Override("limits", {}, ())
+"""Override that removes limits from trials, which have no shield (as in de Bruin et al. 2018); a rig's limits on rate
 and lease would stop them."""
 _PLACEHOLDER_TEXT: Final = f"{{{PLACEHOLDER}}}"
 
@@ -40,12 +40,12 @@ class CellProblem(NamedTuple):
     """Reason why a combination of values is not a valid configuration."""
 
     message: str
-    at: NodePath | None
+    location: NodePath | None
     """Position in the spec, if known."""
 
 
 def world_config(
-    world: str, at: NodePath, spec: Spec, find_world_problems: WorldProblems, values: Values
+    world: str, location: NodePath, spec: Spec, find_world_problems: WorldProblems, values: Values
 ) -> tuple[StepRun | None, list[CellProblem]]:
     """Return the configuration of one cell in a world, and problems with it."""
     world_values = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
@@ -53,16 +53,16 @@ def world_config(
     try:
         settings = [*_plugin_settings(spec), *_fill_placeholders(None, values)]
     except _AlphaMismatch as error:
-        return None, [CellProblem(str(error), error.at)]
-    origins = {override_origin(setting.assignment): setting.at for setting in settings}
+        return None, [CellProblem(str(error), error.location)]
+    origins = {override_origin(setting.assignment): setting.location for setting in settings}
     try:
         for setting in settings:
             document = override(document, setting.assignment)
         run = convert_by_section(with_plugins(document, None), StepRun)
     except ConfigError as error:
         return None, [CellProblem(problem.message, origins.get(problem.file)) for problem in error.problems]
-    origins_by_path = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
-    origins_by_path |= {setting.path: setting.at for setting in settings}
+    origins_by_path = {"world": location, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
+    origins_by_path |= {setting.path: setting.location for setting in settings}
     problems = [
         CellProblem(f"{message} at {path}", origins_by_path.get(path)) for path, message in find_world_problems(run)
     ]
@@ -78,11 +78,11 @@ def run_config_of(
 ) -> tuple[RunConfig | None, list[CellProblem]]:
     """Return the configuration of one cell, and problems with it."""
     try:
-        settings = [Setting("episodes", spec.episodes, ("episodes",)), UNLIMITED, *_plugin_settings(spec)]
+        settings = [Override("episodes", spec.episodes, ("episodes",)), UNLIMITED, *_plugin_settings(spec)]
         settings += _fill_placeholders(base, values)
     except _AlphaMismatch as error:
-        return None, [CellProblem(str(error), error.at)]
-    origins = {f"--set {setting.assignment}": setting.at for setting in settings}
+        return None, [CellProblem(str(error), error.location)]
+    origins = {f"--set {setting.assignment}": setting.location for setting in settings}
     try:
         config = load(path, [setting.assignment for setting in settings])
     except ConfigError as error:
@@ -119,48 +119,48 @@ def _sets_updates(values: Values) -> bool:
 
 def _unused_axes(values: Values, learner: LearnerSettings) -> Iterator[CellProblem]:
     """Yield a problem for each axis whose setting the algorithm does not have."""
-    for name, (_, at) in values.items():
+    for name, (_, location) in values.items():
         field = field_of_algorithm(name)
         if field is not None and field not in algorithm_fields(learner.algorithm):
-            yield CellProblem(f"'{name}' sets learner.{learner.algorithm}.{field}, which does not exist", at)
+            yield CellProblem(f"'{name}' sets learner.{learner.algorithm}.{field}, which does not exist", location)
 
 
 def _algorithm(base: RunConfig | None, values: Values) -> str:
     """Return the name of a cell's algorithm, which may be unknown."""
     learner, _ = values.get("learner", (None, ()))
-    in_section = learner.get("algorithm") if isinstance(learner, Mapping) else None
-    in_base = None if base is None else base.learner.get("algorithm")
-    chosen, _ = values.get("algorithm", (in_section or in_base or LearnerSettings().algorithm, ()))
-    return str(chosen)
+    section_algorithm = learner.get("algorithm") if isinstance(learner, Mapping) else None
+    base_algorithm = None if base is None else base.learner.get("algorithm")
+    algorithm, _ = values.get("algorithm", (section_algorithm or base_algorithm or LearnerSettings().algorithm, ()))
+    return str(algorithm)
 
 
-def _plugin_settings(spec: Spec) -> Iterator[Setting]:
+def _plugin_settings(spec: Spec) -> Iterator[Override]:
     """Yield the settings for the plugin files of the spec."""
     for key, files in ({} if spec.python is msgspec.UNSET else spec.python).items():
         for name, path in files.items():
-            yield Setting(f"python.{key}.{name}", path, ("python", key, name))
+            yield Override(f"python.{key}.{name}", path, ("python", key, name))
 
 
 class _AlphaMismatch(ValueError):
     """A strategy and the axis ``alpha`` do not match."""
 
-    def __init__(self, message: str, at: NodePath) -> None:
+    def __init__(self, message: str, location: NodePath) -> None:
         super().__init__(message)
-        self.at = at
+        self.location = location
 
 
-def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Setting]:
+def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Override]:
     """Return a cell's settings in the order of ``values``, with placeholders filled; later ones take precedence."""
-    filler = values.get(PLACEHOLDER)
-    settings: list[Setting] = []
+    alpha = values.get(PLACEHOLDER)
+    settings: list[Override] = []
     algorithm = _algorithm(base, values)
-    for name, (value, at) in values.items():
+    for name, (value, location) in values.items():
         if name == "strategy" and isinstance(value, str) and _PLACEHOLDER_TEXT in value:
-            if filler is None:
+            if alpha is None:
                 message = f"'{value}' has a placeholder for the missing axis '{PLACEHOLDER}' at strategy"
-                raise _AlphaMismatch(message, at)
-            value = value.replace(_PLACEHOLDER_TEXT, str(as_label(filler[0])))
-        settings += settings_of(name, value, at, base, algorithm)
+                raise _AlphaMismatch(message, location)
+            value = value.replace(_PLACEHOLDER_TEXT, str(as_label(alpha[0])))
+        settings += settings_of(name, value, location, base, algorithm)
     return settings
 
 

@@ -27,7 +27,7 @@ from onrig.tools.experiments.jobs import (
     load_engine,
 )
 from onrig.tools.experiments.workers import Event, NoWorkers, UnitLost, outcome_event
-from onrig.tools.workers import Answer, execute_call
+from onrig.tools.workers import Outcome, execute_call
 
 PROBE_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 60.0
@@ -58,37 +58,37 @@ class ClusterWorkers:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             cpus = int(ray.cluster_resources().get("CPU", 0))
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise NoWorkers(_unreachable(address, _last_line(str(error)))) from None
+            raise NoWorkers(_unreachable_message(address, _last_line(str(error)))) from None
         if cpus < 1:
             ray.shutdown()
             raise NoWorkers(f"the Ray cluster at {address} has no CPUs")
         self.slots: Final = cpus
-        self._pending: dict[ray.ObjectRef[bytes], Unit] = {}
+        self._pending_units: dict[ray.ObjectRef[bytes], Unit] = {}
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
         """See ``Workers``."""
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run_remotely)
         for unit in units:
             job = msgspec.json.encode(create_job(unit))
-            self._pending[task.remote(job, ENGINE, allowed_contents())] = unit
-        while self._pending:
-            finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=_POLL_S)
-            if not finished:
+            self._pending_units[task.remote(job, ENGINE, allowed_contents())] = unit
+        while self._pending_units:
+            finished_references, _ = ray.wait(list(self._pending_units), num_returns=1, timeout=_POLL_S)
+            if not finished_references:
                 yield None
-            for reference in finished:
-                yield _outcome(self._pending.pop(reference), reference)
+            for reference in finished_references:
+                yield _outcome(self._pending_units.pop(reference), reference)
 
     def close(self) -> None:
         """See ``Workers``."""
-        for reference in self._pending:
+        for reference in self._pending_units:
             with suppress(ray.exceptions.RayError):
                 ray.cancel(reference, force=True)
-        self._pending.clear()
+        self._pending_units.clear()
         ray.shutdown()
 
 
 def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
-    """Run a job on a node of the cluster; takes a `Job` and returns an `Answer`, both encoded as bytes.
+    """Run a job on a node of the cluster; takes a `Job` and returns an `Outcome`, both encoded as bytes.
 
     ``files``: contents of the Python files named in the job's configuration, which the node does not have.
     """
@@ -99,10 +99,10 @@ def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
 
 def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
     try:
-        answer: Answer = msgspec.json.decode(ray.get(reference), type=Answer)
+        reply: Outcome = msgspec.json.decode(ray.get(reference), type=Outcome)
     except ray.exceptions.RayError as error:
         return UnitLost(unit, f"lost on the cluster: {_last_line(str(error))}")
-    return outcome_event(unit, answer)
+    return outcome_event(unit, reply)
 
 
 def _probe(address: str) -> None:
@@ -112,7 +112,7 @@ def _probe(address: str) -> None:
         try:
             socket.create_connection((match["host"].strip("[]"), int(match["port"])), PROBE_S).close()
         except OSError as error:
-            raise NoWorkers(_unreachable(address, error.strerror or str(error))) from None
+            raise NoWorkers(_unreachable_message(address, error.strerror or str(error))) from None
     try:
         result = subprocess.run(
             [sys.executable, "-c", _PROBE_CODE, address],
@@ -123,12 +123,12 @@ def _probe(address: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NoWorkers(_unreachable(address, f"no answer within {CONNECT_TIMEOUT_S:g} s")) from None
+        raise NoWorkers(_unreachable_message(address, f"no answer within {CONNECT_TIMEOUT_S:g} s")) from None
     if result.returncode != 0:
-        raise NoWorkers(_unreachable(address, _last_line(result.stderr.decode(errors="replace"))))
+        raise NoWorkers(_unreachable_message(address, _last_line(result.stderr.decode(errors="replace"))))
 
 
-def _unreachable(address: str, reason: str) -> str:
+def _unreachable_message(address: str, reason: str) -> str:
     return f"no Ray cluster at {address} ({reason}); start one with `ray start --head`"
 
 

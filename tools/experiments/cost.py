@@ -58,7 +58,7 @@ class Cost(msgspec.Struct, frozen=True):
 def count_updates(cell: AnyCell, steps: int | None = None) -> int:
     """Return the number of updates or iterations of a trial or, in a world, of its first ``steps``."""
     if not isinstance(cell, WorldCell):
-        return round(cell.updates_by(cell.points))
+        return round(cell.updates_until(cell.points))
     return cell.config.updates_until(cell.config.steps if steps is None else steps)
 
 
@@ -144,7 +144,7 @@ def _time_call(call: Callable[[], Any]) -> float:
 def _world_cost(run: StepRun, n_joint_trials: int) -> Cost:
     return (
         _on_policy_cost(run, n_joint_trials)
-        if run.learner.selected.batch_steps
+        if run.learner.algorithm_config.batch_steps
         else _off_policy_cost(run, n_joint_trials)
     )
 
@@ -154,9 +154,9 @@ def _off_policy_cost(run: StepRun, n_joint_trials: int) -> Cost:
     from onrig.learner.trials.engine import world_trials
 
     batch = run.learner.batch
-    fill = max(min(spaces_of_world(run).horizon, _MAX_EPISODE_STEPS), batch)
+    n_fill = max(min(spaces_of_world(run).horizon, _MAX_EPISODE_STEPS), batch)
     # Acting without learning, and capacity for the experiences that the probe adds.
-    steps = run.steps + fill + _MAX_GROUPS * run.update_every
+    steps = run.steps + n_fill + _MAX_GROUPS * run.update_every
     # Randomly dropped experiences would fill memories slowly; FULL must also hold the probe's experiences.
     keeps_all, capacity = parse_strategy(run.selection.strategy).keeper.keeps_all, run.selection.capacity
     capacity = steps if keeps_all and capacity is not None else capacity
@@ -165,7 +165,7 @@ def _off_policy_cost(run: StepRun, n_joint_trials: int) -> Cost:
     probe_settings = {"steps": steps, "random_steps": run.steps, "evaluation": evaluation, "selection": selection}
     trials = world_trials(msgspec.structs.replace(run, **probe_settings), range(n_joint_trials))
     try:
-        acting_s = _time_call(lambda: trials.train(fill)) / fill
+        acting_s = _time_call(lambda: trials.train(n_fill)) / n_fill
         steps_per_update = run.update_every / run.updates
         update_s, n_updates = _time_updates(
             lambda k: trials.train(math.ceil(k * steps_per_update)), trials.replay.learn, run.updates
@@ -179,20 +179,23 @@ def _on_policy_cost(run: StepRun, n_joint_trials: int) -> Cost:
     """Cost of an on-policy algorithm; for PPO, a part of a batch is timed."""
     from onrig.learner.trials.engine import world_trials
 
-    selected, parts = run.learner.selected, 1
-    batches = 2
-    if isinstance(selected, PpoConfig):
-        min_steps = math.lcm(selected.batch, selected.actors)
-        parts = next(k for k in _N_PARTS if selected.steps % (k * min_steps) == 0)
-        selected, batches = msgspec.structs.replace(selected, steps=selected.steps // parts), max(2, selected.depth)
-        run = msgspec.structs.replace(run, learner=msgspec.structs.replace(run.learner, ppo=selected))
-    n_gathered, n_parallel = selected.batch_steps - selected.parallel, selected.parallel
+    algorithm, n_parts = run.learner.algorithm_config, 1
+    n_batches = 2
+    if isinstance(algorithm, PpoConfig):
+        min_steps = math.lcm(algorithm.batch, algorithm.actors)
+        n_parts = next(k for k in _N_PARTS if algorithm.steps % (k * min_steps) == 0)
+        algorithm, n_batches = (
+            msgspec.structs.replace(algorithm, steps=algorithm.steps // n_parts),
+            max(2, algorithm.depth),
+        )
+        run = msgspec.structs.replace(run, learner=msgspec.structs.replace(run.learner, ppo=algorithm))
+    n_gathered, n_parallel = algorithm.batch_steps - algorithm.parallel, algorithm.parallel
     trials = world_trials(run, range(n_joint_trials))
     try:
-        for _ in range(batches - 1):
-            trials.train(selected.batch_steps)
+        for _ in range(n_batches - 1):
+            trials.train(algorithm.batch_steps)
         acting_s = _time_call(lambda: trials.train(n_gathered)) / max(1, n_gathered)
-        update_s = max(0.0, _time_call(lambda: trials.train(n_parallel)) - acting_s * n_parallel) * parts
+        update_s = max(0.0, _time_call(lambda: trials.train(n_parallel)) - acting_s * n_parallel) * n_parts
         return Cost(acting_s, update_s, _time_call(trials.evaluate), 1)
     finally:
         trials.close()
@@ -224,8 +227,8 @@ def _time_updates(act: Callable[[int], Any], learn: Callable[[int], Any], max_gr
     discarded.
     """
     learn(1)
-    once_s = _time_call(lambda: learn(1))
-    k = max(1, min(max_group, round(0.5 * PROBE_S / max(once_s, 1e-9))))
+    single_s = _time_call(lambda: learn(1))
+    k = max(1, min(max_group, round(0.5 * PROBE_S / max(single_s, 1e-9))))
     durations: list[float] = []
     while not durations or (sum(durations) < PROBE_S and len(durations) < _MAX_GROUPS):
         act(k)

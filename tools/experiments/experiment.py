@@ -42,7 +42,7 @@ from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, finite_tri
 from onrig.tools.load import print_problems
 from onrig.tools.machine import Machine
 from onrig.tools.plugins import third_party_plugins
-from onrig.tools.quantity import duration
+from onrig.tools.quantity import format_duration
 from onrig.tools.terminal import StreamLost, complain, warn_missing_library
 
 
@@ -95,44 +95,44 @@ class _Plan(NamedTuple):
 
     spec: str
     file: SpecFile
-    manner: ExperimentOptions
+    options: ExperimentOptions
     folder: Path
     cells: Sequence[AnyCell]
-    selected: Sequence[AnyCell]
+    selected_cells: Sequence[AnyCell]
     seeds: range
 
     @property
     def resume_advice(self) -> str:
         """Advice on how to continue, for messages of a stopped experiment."""
-        option_words = [
-            *self.manner.command_line_words,
-            *(word for choice in self.manner.only for word in ("--only", choice)),
+        option_arguments = [
+            *self.options.command_line_arguments,
+            *(argument for choice in self.options.only for argument in ("--only", choice)),
         ]
-        words = ["onrig", "experiment", self.spec, "--out", str(self.folder), *option_words, "--resume"]
-        return f"continue with `{shlex.join(words)}`"
+        command = ["onrig", "experiment", self.spec, "--out", str(self.folder), *option_arguments, "--resume"]
+        return f"continue with `{shlex.join(command)}`"
 
 
-def _plan(spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool) -> _Plan:
+def _plan(spec: str, out: Path | None, options: ExperimentOptions, *, resume: bool, costs: bool) -> _Plan:
     """Choose cells, seeds and folder; raises ConfigError and Failure."""
-    problem = manner.problem(costs=costs)
+    problem = options.problem(costs=costs)
     if problem is not None:
         raise Failure(problem)
-    if manner.cluster:
-        check_cluster(manner.cluster)
+    if options.cluster:
+        check_cluster(options.cluster)
     from onrig.learner.trials.supported import trials_problems
 
     try:
         file = _load(spec)
         cells = expand_spec(file, trials_problems)
-        selected = select_cells(cells, manner.only)
+        selected_cells = select_cells(cells, options.only)
     except NoSuchCells as error:
         raise Failure(f"--only: {error}") from None
     folder = out or (last_folder(file.spec.name) if resume or costs else None)
     if folder is None and resume:
         raise Failure(f"--resume: no folder runs/{file.spec.name}-N; omit --resume to start the experiment")
-    first = file.spec.first_seed
-    seeds = range(first, first + (manner.trials or file.spec.trials))
-    return _Plan(spec, file, manner, folder or next_folder(file.spec.name), cells, selected, seeds)
+    first_seed = file.spec.first_seed
+    seeds = range(first_seed, first_seed + (options.trials or file.spec.trials))
+    return _Plan(spec, file, options, folder or next_folder(file.spec.name), cells, selected_cells, seeds)
 
 
 @contextlib.contextmanager
@@ -145,8 +145,8 @@ def _check_folder(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator
     except UnsuitableFolder as error:
         raise Failure(str(error)) from None
     except OSError as error:
-        full = resume or error.errno in (errno.ENOSPC, errno.EDQUOT)
-        code = ExitCode.PREFLIGHT if full else ExitCode.CONFIGURATION
+        is_environment_error = resume or error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = ExitCode.PREFLIGHT if is_environment_error else ExitCode.CONFIGURATION
         raise Failure(f"'{folder}' cannot be written: {error.strerror or error}", code) from None
 
 
@@ -160,23 +160,23 @@ def _lock(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executo
 
 
 def run_experiment_command(
-    spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool, dry_run: bool
+    spec: str, out: Path | None, options: ExperimentOptions, *, resume: bool, costs: bool, dry_run: bool
 ) -> int:
     """Run an experiment in a terminal; with ``dry_run`` only list its cells, with ``costs`` only measure their costs.
 
     Returns the exit code.
     """
     try:
-        plan = _plan(spec, out, manner, resume=resume, costs=costs)
+        plan = _plan(spec, out, options, resume=resume, costs=costs)
         if dry_run:
-            cpus = None if manner.cluster else _count_busy_cpus(manner.workers)
+            cpus = None if options.cluster else _count_busy_cpus(options.workers)
             with _check_folder(plan, resume=resume, costs=costs):
                 return _print_cells(
-                    plan.file, plan.selected, plan.seeds, plan.folder, manner.chunk or MAX_JOINT_TRIALS, cpus
+                    plan.file, plan.selected_cells, plan.seeds, plan.folder, options.chunk or MAX_JOINT_TRIALS, cpus
                 )
         with _lock(plan, resume=resume, costs=costs) as recorded_executor:
             if costs:
-                return _measure_costs(plan.folder, plan.selected)
+                return _measure_costs(plan.folder, plan.selected_cells)
             return _report_outcome(_run_interruptibly(plan, recorded_executor), plan.resume_advice)
     except ConfigError as error:
         return print_problems(error)
@@ -186,16 +186,19 @@ def run_experiment_command(
 
 def _run_interruptibly(plan: _Plan, recorded_executor: Executor | None) -> Trials:
     """Run the missing trials; SIGTERM interrupts them like Ctrl-C."""
-    missing = missing_units(plan.folder, plan.selected, plan.seeds)
-    total = len(plan.selected) * len(plan.seeds)
-    n_finished = total - sum(len(unit.seeds) for unit in missing)
-    print(f"{plan.folder}: {len(plan.selected)} cells of {len(plan.seeds)} trials, {n_finished} finished", flush=True)
-    if missing and n_finished and recorded_executor is None:
+    missing_trials = missing_units(plan.folder, plan.selected_cells, plan.seeds)
+    total = len(plan.selected_cells) * len(plan.seeds)
+    n_finished = total - sum(len(unit.seeds) for unit in missing_trials)
+    print(
+        f"{plan.folder}: {len(plan.selected_cells)} cells of {len(plan.seeds)} trials, {n_finished} finished",
+        flush=True,
+    )
+    if missing_trials and n_finished and recorded_executor is None:
         reason = f"'{plan.folder / META}' does not record the executor of its trials"
         complain("experiment", f"{reason}; the missing trials are computed by {executor()}")
-    if missing:
+    if missing_trials:
         warn_missing_library("experiment")
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    previous_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _run(plan, recorded_executor, new_display)
     except StreamLost as error:
@@ -203,27 +206,27 @@ def _run_interruptibly(plan: _Plan, recorded_executor: Executor | None) -> Trial
     except KeyboardInterrupt:
         raise Failure(f"stopped; {plan.resume_advice}", ExitCode.INTERRUPTED) from None
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 def _run(plan: _Plan, recorded_executor: Executor | None, create_display: Callable[[], Display]) -> Trials:
     """Run the missing trials in a locked folder; ``recorded_executor``: executor of the existing ones, if known."""
-    folder, cells, manner = plan.folder, plan.selected, plan.manner
-    missing = missing_units(folder, cells, plan.seeds)
+    folder, cells, options = plan.folder, plan.selected_cells, plan.options
+    missing_trials = missing_units(folder, cells, plan.seeds)
     total = len(cells) * len(plan.seeds)
-    n_finished = total - sum(len(unit.seeds) for unit in missing)
-    if not missing:
+    n_finished = total - sum(len(unit.seeds) for unit in missing_trials)
+    if not missing_trials:
         return Trials(folder, n_finished, total, 0, _count_diverged(folder, cells))
     record_start(folder, "trials", third_party_plugins(*(cell.config for cell in cells)))
-    with start_workers(manner, folder, plan.resume_advice) as workers:
-        chunk = manner.chunk or (MAX_JOINT_TRIALS if manner.cluster else max_joint_trials(cells, workers.slots))
+    with start_workers(options, folder, plan.resume_advice) as workers:
+        chunk = options.chunk or (MAX_JOINT_TRIALS if options.cluster else max_joint_trials(cells, workers.slots))
         display = create_display()
         try:
-            outcome = run_units(folder, split_units(missing, workers.slots, chunk), n_finished, workers, display)
+            outcome = run_units(folder, split_units(missing_trials, workers.slots, chunk), n_finished, workers, display)
         finally:
             display.close()
-    lost = sum(len(lost_unit.unit.seeds) for lost_unit in outcome.lost)
-    return Trials(folder, outcome.trials, outcome.total, lost, _count_diverged(folder, cells))
+    n_lost = sum(len(lost_unit.unit.seeds) for lost_unit in outcome.lost_units)
+    return Trials(folder, outcome.trials, outcome.total, n_lost, _count_diverged(folder, cells))
 
 
 def _measure_costs(folder: Path, cells: Sequence[AnyCell]) -> int:
@@ -254,10 +257,10 @@ def _report_outcome(trials: Trials, resume_advice: str) -> int:
         return complain("experiment", f"{trials.lost} trials were lost (see above); {resume_advice}", ExitCode.INTERNAL)
     if not trials.diverged:
         return ExitCode.OK
-    all_diverged = trials.diverged == trials.finished
-    count = f"all {trials.finished}" if all_diverged else f"{trials.diverged} of {trials.finished}"
+    has_only_diverged = trials.diverged == trials.finished
+    count = f"all {trials.finished}" if has_only_diverged else f"{trials.diverged} of {trials.finished}"
     code = complain("experiment", f"{count} trials diverged: their rewards are non-finite", ExitCode.INCOMPLETE)
-    return code if all_diverged else ExitCode.OK
+    return code if has_only_diverged else ExitCode.OK
 
 
 def _count_diverged(folder: Path, cells: Sequence[AnyCell]) -> int:
@@ -276,8 +279,8 @@ def _load(name: str) -> SpecFile:
 
 def _count_busy_cpus(workers: int | None) -> float:
     """Return the number of CPUs that local workers use."""
-    available = Machine().usable_cpu_count()
-    return available if workers is None else min(workers, available)
+    available_cpus = Machine().usable_cpu_count()
+    return available_cpus if workers is None else min(workers, available_cpus)
 
 
 def _print_cells(
@@ -290,16 +293,18 @@ def _print_cells(
     n_missing = {unit.cell.id: len(unit.seeds) for unit in missing_units(folder, cells, seeds)}
     cell_s = [costs[cell.id].trial_s(cell) * n_missing.get(cell.id, 0) / n_joint_trials for cell in cells]
     for cell, cost_s in zip(cells, cell_s, strict=True):
-        print(f"{cell.id}  {duration(cost_s):>11}  {cell_text(cell)}")
+        print(f"{cell.id}  {format_duration(cost_s):>11}  {cell_text(cell)}")
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
-    on_machine = (
-        "" if cpus is None else f", {duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs available to this process"
+    machine_text = (
+        ""
+        if cpus is None
+        else f", {format_duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs available to this process"
     )
     n_finished = len(cells) * len(seeds) - sum(n_missing.values())
     print(
         f"{len(cells)} cells of {len(seeds)} trials, {length} each"
-        f"{f', {n_finished} trials are finished' * bool(n_finished)}, about {duration(sum(cell_s))} of one core"
-        f"{on_machine} ({describe_basis(cells, costs, n_joint_trials)}); would run in {folder}"
+        f"{f', {n_finished} trials are finished' * bool(n_finished)}, about {format_duration(sum(cell_s))} of one core"
+        f"{machine_text} ({describe_basis(cells, costs, n_joint_trials)}); would run in {folder}"
     )
     return ExitCode.OK
 

@@ -69,8 +69,10 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
             f"'{folder}' already contains an experiment; add --resume to continue it, or choose another"
         )
     _check_cells(folder, {cell.id: cell for cell in cells})
-    if changed := plugin_difference(read_fields(folder / META), third_party_plugins(*(cell.config for cell in cells))):
-        raise UnsuitableFolder(f"'{folder}': {changed}")
+    if difference := plugin_difference(
+        read_fields(folder / META), third_party_plugins(*(cell.config for cell in cells))
+    ):
+        raise UnsuitableFolder(f"'{folder}': {difference}")
 
 
 def check_executor(folder: Path) -> Executor | None:
@@ -78,10 +80,10 @@ def check_executor(folder: Path) -> Executor | None:
 
     Raises UnsuitableFolder if it differs from the executor of this process.
     """
-    recorded = find_executor(read_fields(folder / META), _RESUMED)
-    if difference_ := difference_from_this_process(recorded):
-        raise UnsuitableFolder(f"the trials in '{folder}' were {difference_}; or choose another folder")
-    return recorded
+    recorded_executor = find_executor(read_fields(folder / META), _RESUMED)
+    if difference := difference_from_this_process(recorded_executor):
+        raise UnsuitableFolder(f"the trials in '{folder}' were {difference}; or choose another folder")
+    return recorded_executor
 
 
 @contextlib.contextmanager
@@ -108,28 +110,28 @@ def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str =
 def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
     remedy = "resume it with its own spec (blocks and trials may be added), or choose another folder"
     try:
-        existing = read_cells(folder)
+        existing_cells = read_cells(folder)
     except FileNotFoundError:
-        existing = []
+        existing_cells = []
     except (OSError, ValueError):
         # For a damaged list, the names of the trials' folders identify the cells.
         trials = folder / TRIALS
-        unknown = [path.name for path in trials.iterdir() if path.name not in cells] if trials.is_dir() else []
-        if unknown:
+        unknown_names = [path.name for path in trials.iterdir() if path.name not in cells] if trials.is_dir() else []
+        if unknown_names:
             raise UnsuitableFolder(
-                f"'{folder}' contains trials of a cell {unknown[0]} that is not in this spec; {remedy}"
+                f"'{folder}' contains trials of a cell {unknown_names[0]} that is not in this spec; {remedy}"
             ) from None
         return
     cells_by_name = {cell_text(cell): cell for cell in cells.values()}
-    for cell in existing:
+    for cell in existing_cells:
         if cell.id not in cells:
-            same_name = cells_by_name.get(cell_text(cell))
+            namesake = cells_by_name.get(cell_text(cell))
             if (
-                isinstance(same_name, WorldCell)
+                isinstance(namesake, WorldCell)
                 and isinstance(cell, WorldCell)
-                and equal_settings(same_name.config, cell.config)
+                and equal_settings(namesake.config, cell.config)
             ):
-                problem = f"'{folder}' was started with other settings in the run of '{same_name.config.world}'"
+                problem = f"'{folder}' was started with other settings in the run of '{namesake.config.world}'"
                 raise UnsuitableFolder(f"{problem}; restore it, or choose another folder")
             raise UnsuitableFolder(f"'{folder}' contains a cell that is not in this spec ({cell_text(cell)}); {remedy}")
         if not equal_settings(cell.config, cells[cell.id].config):

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.learner.trials.step_run import GYM, PLANT, StepRun
+from onrig.learner.trials.step_run import GYM_PREFIX, PLANT_PREFIX, StepRun
 from onrig.learner.trials.supported import world_problems
 from onrig.learner.trials.worlds.factory import run_of_world
 from onrig.runtime.config.document import find_config, problem_at, shipped_names
@@ -118,13 +118,13 @@ def _name_problems(
 
 def _duplicates(file: SpecFile, block: Block, path: NodePath) -> Iterator[Problem]:
     for name, values in block.grid.items():
-        seen: dict[bytes, object] = {}
+        values_by_key: dict[bytes, object] = {}
         for i, value in enumerate(values):
             key = msgspec.json.encode(_normalise(value), order="sorted")
-            if key in seen:
+            if key in values_by_key:
                 message = f"axis '{name}' has the value {as_label(value)} twice"
                 yield problem_at(file.document, (*path, "grid", name, i), message)
-            seen[key] = value
+            values_by_key[key] = value
     count = 1
     for values in block.grid.values():
         count *= len(values)
@@ -142,14 +142,14 @@ def _block_cells(
     resolve: _CellResolver
     if block.world is None:
         path, base = _run_of(file, block, block_path)
-        common: Label = {"config": path.stem}
+        common_label: Label = {"config": path.stem}
         resolve = partial(run_config_of, str(path), base, file.spec, find_engine_problems)
     else:
         world, name = _world_of(file, block.world, (*block_path, "world"))
-        common = {"world": name}
+        common_label = {"world": name}
         resolve = partial(world_config, world, (*block_path, "world"), file.spec, find_world_problems)
     if block.called is not None:
-        common[CALLED_KEY] = block.called
+        common_label[CALLED_KEY] = block.called
     spec_values: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
     block_set_values: Values = {
         short_name(name): (value, (*block_path, "set", name)) for name, value in block.set.items()
@@ -168,41 +168,41 @@ def _block_cells(
         }
         config, cell_problems = resolve(values)
         labelled_values = block_values if block.called is None else dict(combination)
-        label = common | {name: as_label(value) for name, (value, _) in labelled_values.items()}
+        label = common_label | {name: as_label(value) for name, (value, _) in labelled_values.items()}
         if config is not None and not cell_problems:
             yield _cell(label, config)
             continue
         for problem in cell_problems:
             if problem.message not in problems:
-                culprit = problem.at or _culprit(resolve, values, problem)
+                location = problem.location or _find_cause(resolve, values, problem)
                 base_key = "config" if block.world is None else "world"
-                problems[problem.message] = _problem_at(file, culprit or (*block_path, base_key), problem.message)
+                problems[problem.message] = _problem_at(file, location or (*block_path, base_key), problem.message)
     if problems:
         raise ConfigError(problems.values())
 
 
-def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig]:
+def _run_of(file: SpecFile, block: Block, location: NodePath) -> tuple[Path, RunConfig]:
     """Return the path and the configuration of a block's run, without limits."""
     try:
         path = find_config(str(block.config), base=file.path.parent)
         return path, load(str(path), [UNLIMITED.assignment])
     except FileNotFoundError as error:
-        raise ConfigError([_problem_at(file, (*at, "config"), f"{error} at config")]) from None
+        raise ConfigError([_problem_at(file, (*location, "config"), f"{error} at config")]) from None
     except ConfigError as error:
         problems = "; ".join(str(problem) for problem in error.problems)
-        raise ConfigError([_problem_at(file, (*at, "config"), problems)]) from None
+        raise ConfigError([_problem_at(file, (*location, "config"), problems)]) from None
 
 
-def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
+def _world_of(file: SpecFile, world: str, location: NodePath) -> tuple[str, str]:
     """Return a block's world (as an absolute path for a run's file) and the name of its task."""
-    task = world.removeprefix(GYM).removeprefix(PLANT)
-    if not world.startswith(PLANT) or not task or task in shipped_names():
+    task = world.removeprefix(GYM_PREFIX).removeprefix(PLANT_PREFIX)
+    if not world.startswith(PLANT_PREFIX) or not task or task in shipped_names():
         return world, task
     try:
         path = find_config(task, base=file.path.parent)
     except FileNotFoundError as error:
-        raise ConfigError([_problem_at(file, at, f"{error} at world")]) from None
-    return f"{PLANT}{path.resolve()}", task
+        raise ConfigError([_problem_at(file, location, f"{error} at world")]) from None
+    return f"{PLANT_PREFIX}{path.resolve()}", task
 
 
 def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
@@ -211,7 +211,7 @@ def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
     return WorldCell(cell_id(config, run_of_world(config)), label, config)
 
 
-def _culprit(resolve: _CellResolver, values: Values, problem: CellProblem) -> NodePath | None:
+def _find_cause(resolve: _CellResolver, values: Values, problem: CellProblem) -> NodePath | None:
     """Find the position of the value that causes the problem; axes are tried first."""
     for name in reversed(values):
         other_values = {n: v for n, v in values.items() if n != name}
@@ -225,5 +225,5 @@ def _normalise(value: object) -> object:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _problem_at(file: SpecFile, at: NodePath, message: str) -> Problem:
-    return problem_at(file.document, at, message)
+def _problem_at(file: SpecFile, location: NodePath, message: str) -> Problem:
+    return problem_at(file.document, location, message)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.native import Executor, difference_from_this_process, executor
 from onrig.learner.settings import LearnerSettings, learner_settings
-from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS, StepRun
+from onrig.learner.trials.step_run import REPLAY_MEASURES, SHIELD_COUNTS, StepRun
 from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import cell_id
@@ -41,11 +41,11 @@ class Scores(Protocol):
         """(S, n + m)"""
 
     @property
-    def replayed(self) -> NDArray[np.float64] | None:
+    def replay_measures(self) -> NDArray[np.float64] | None:
         """(S, k)"""
 
     @property
-    def shield(self) -> NDArray[np.float64] | None:
+    def shield_counts(self) -> NDArray[np.float64] | None:
         """(S, 2)"""
 
 
@@ -68,11 +68,11 @@ class Unit(NamedTuple):
     @property
     def work(self) -> float:
         """Number of batch updates of all trials of the unit, which take most of its time."""
-        return self.work_by(self.cell.points)
+        return self.work_until(self.cell.points)
 
-    def work_by(self, points: int) -> float:
+    def work_until(self, points: int) -> float:
         """Number of updates until the first ``points`` scores."""
-        return self.cell.updates_by(points) * len(self.seeds)
+        return self.cell.updates_until(points) * len(self.seeds)
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):
@@ -161,8 +161,8 @@ def _advance_and_gather(
     train, evaluation = np.empty((S, E)), np.empty((S, E))
     noise: NDArray[np.float64] | None = None
     noisy_episodes = 0
-    replayed: list[NDArray[np.float64]] = []
-    shield: list[NDArray[np.float64]] = []
+    replay_measures: list[NDArray[np.float64]] = []
+    shield_counts: list[NDArray[np.float64]] = []
     for episode in range(E):
         scores = advance()
         train[:, episode] = scores.train
@@ -170,14 +170,14 @@ def _advance_and_gather(
         if scores.batch_noise is not None:  # none before the first minibatches
             noise = scores.batch_noise if noise is None else noise + scores.batch_noise
             noisy_episodes += 1
-        if scores.replayed is not None:
-            replayed.append(scores.replayed)
-        if scores.shield is not None:
-            shield.append(scores.shield)
+        if scores.replay_measures is not None:
+            replay_measures.append(scores.replay_measures)
+        if scores.shield_counts is not None:
+            shield_counts.append(scores.shield_counts)
         on_episode(episode + 1)
     mean = None if noise is None else noise / noisy_episodes
-    curves = np.stack(replayed, axis=2) if replayed else None
-    counts = np.stack(shield, axis=2) if shield else None
+    curves = np.stack(replay_measures, axis=2) if replay_measures else None
+    counts = np.stack(shield_counts, axis=2) if shield_counts else None
     return tuple(
         TrialResult(
             train[s].tobytes(),
@@ -197,7 +197,7 @@ def decode_trials(trials: Sequence[TrialResult]) -> list[Trial]:
             np.frombuffer(result.train),
             np.frombuffer(result.evaluation),
             None if result.batch_noise is None else np.frombuffer(result.batch_noise),
-            None if result.replayed is None else np.frombuffer(result.replayed).reshape(len(REPLAYED), -1),
+            None if result.replayed is None else np.frombuffer(result.replayed).reshape(len(REPLAY_MEASURES), -1),
             None if result.shield is None else np.frombuffer(result.shield).reshape(len(SHIELD_COUNTS), -1),
         )
         for result in trials
@@ -207,9 +207,9 @@ def decode_trials(trials: Sequence[TrialResult]) -> list[Trial]:
 class JobWorker:
     """Methods that a local worker offers."""
 
-    def __init__(self, engine: Engine, note: Callable[[int], None]) -> None:
+    def __init__(self, engine: Engine, report_progress: Callable[[int], None]) -> None:
         self._engine: Final = engine
-        self._report_progress: Final = note
+        self._report_progress: Final = report_progress
 
     def run_job(self, job: msgspec.Raw) -> tuple[TrialResult, ...]:
         """Run a job's trials, and report the number of finished episodes."""

@@ -28,17 +28,16 @@ class ExperimentOptions(NamedTuple):
     only: Sequence[str] = ()
 
     @property
-    def command_line_words(self) -> list[str]:
-        """The options as words of a command line, without ``only``."""
+    def command_line_arguments(self) -> list[str]:
+        """The options as arguments of a command line, without ``only``."""
         options = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
-        return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        return [argument for name, value in options.items() for argument in (f"--{name}", str(value))]
 
     def problem(self, *, costs: bool) -> str | None:
         """Return what is wrong with the options, or None."""
-        if costs and self.command_line_words:
-            return (
-                f"--costs measures one trial of each cell on this machine: omit {shlex.join(self.command_line_words)}"
-            )
+        if costs and self.command_line_arguments:
+            arguments = shlex.join(self.command_line_arguments)
+            return f"--costs measures one trial of each cell on this machine: omit {arguments}"
         for name in ("workers", "trials", "chunk"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_TRIALS:
@@ -60,17 +59,17 @@ def check_cluster(address: str) -> None:
 
 
 @contextlib.contextmanager
-def start_workers(manner: ExperimentOptions, folder: Path, resume_advice: str) -> Iterator[Workers]:
+def start_workers(options: ExperimentOptions, folder: Path, resume_advice: str) -> Iterator[Workers]:
     """Start workers for trials of a folder.
 
     Errors of workers or folder raise Failure, with a message that ends with ``resume_advice``.
     """
     workers: Workers | None = None
     try:
-        workers = _create_workers(manner)
+        workers = _create_workers(options)
         yield workers
     except NoWorkers as error:
-        code = ExitCode.HARDWARE if manner.cluster else ExitCode.INTERNAL
+        code = ExitCode.HARDWARE if options.cluster else ExitCode.INTERNAL
         raise Failure(f"{error}; {resume_advice}", code) from None
     except ExecutorMismatch as error:
         raise Failure(f"{error}; {resume_advice}") from None
@@ -83,9 +82,9 @@ def start_workers(manner: ExperimentOptions, folder: Path, resume_advice: str) -
             workers.close()
 
 
-def _create_workers(manner: ExperimentOptions) -> Workers:
-    if manner.cluster:
+def _create_workers(options: ExperimentOptions) -> Workers:
+    if options.cluster:
         from onrig.tools.experiments.cluster import ClusterWorkers
 
-        return ClusterWorkers(manner.cluster)
-    return LocalWorkers(manner.workers or math.ceil(Machine().usable_cpu_count()))
+        return ClusterWorkers(options.cluster)
+    return LocalWorkers(options.workers or math.ceil(Machine().usable_cpu_count()))

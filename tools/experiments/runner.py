@@ -15,14 +15,14 @@ from onrig.tools.experiments.grid import cell_text
 from onrig.tools.experiments.jobs import Unit
 from onrig.tools.experiments.store import AnyCell, WorldCell, missing_seeds, write_trial
 from onrig.tools.experiments.workers import UnitDone, UnitLost, UnitProgress, Workers
-from onrig.tools.quantity import duration
+from onrig.tools.quantity import format_duration
 from onrig.tools.terminal import drawing_stream
 
 MAX_JOINT_TRIALS: Final = 16
 """Maximum number of jointly trained trials: a trial takes about as long as with 50, at a third of the memory."""
 
 
-_EXPERIENCE_SHARE: Final = 0.6
+_EXPERIENCE_FRACTION: Final = 0.6
 """Share of the machine's memory that experiences may use; networks and other processes need the remaining part."""
 
 
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     trials: int
     """Number of finished trials, including earlier ones."""
     total: int
-    lost: list[UnitLost]
+    lost_units: list[UnitLost]
 
 
 def missing_units(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> list[Unit]:
@@ -52,8 +52,8 @@ def split_units(units: Sequence[Unit], slots: int, n_joint_trials: int = MAX_JOI
     for unit in units:
         n = math.ceil(len(unit.seeds) / max_trials)
         for i in range(n):
-            first, end = (len(unit.seeds) * k // n for k in (i, i + 1))
-            rounds.setdefault(i, []).append(Unit(unit.cell, unit.seeds[first:end]))
+            start, end = (len(unit.seeds) * k // n for k in (i, i + 1))
+            rounds.setdefault(i, []).append(Unit(unit.cell, unit.seeds[start:end]))
     return [unit for i in sorted(rounds) for unit in rounds[i]]
 
 
@@ -63,7 +63,7 @@ def max_joint_trials(cells: Sequence[AnyCell], slots: int) -> int:
     from onrig.learner.trials.supported import trial_bytes
 
     max_bytes = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
-    n = _EXPERIENCE_SHARE * machine_bytes() / max(1, slots * max_bytes)
+    n = _EXPERIENCE_FRACTION * machine_bytes() / max(1, slots * max_bytes)
     return max(1, int(min(MAX_JOINT_TRIALS, n)))
 
 
@@ -74,7 +74,7 @@ def run_units(folder: Path, units: Sequence[Unit], n_finished: int, workers: Wor
     kept, and the others can be run later.
     """
     tally = Tally(units, n_finished)
-    lost: list[UnitLost] = []
+    lost_units: list[UnitLost] = []
     for event in workers.run(units):
         match event:
             case UnitProgress(unit, episodes):
@@ -82,17 +82,17 @@ def run_units(folder: Path, units: Sequence[Unit], n_finished: int, workers: Wor
             case UnitDone(unit, trials):
                 for seed, trial in zip(unit.seeds, trials, strict=True):
                     write_trial(folder, unit.cell, seed, trial)
-                tally.finish_unit(unit, done=True)
+                tally.finish_unit(unit, is_done=True)
             case UnitLost(unit, reason):
-                lost.append(event)
-                tally.finish_unit(unit, done=False)
+                lost_units.append(event)
+                tally.finish_unit(unit, is_done=False)
                 seeds = f"seeds {unit.seeds[0]} to {unit.seeds[-1]}" if len(unit.seeds) > 1 else f"seed {unit.seeds[0]}"
                 display.warn(f"lost: {cell_text(unit.cell)}, {seeds} ({unit.cell.id}): {reason}")
         display.show(tally)
-    return Outcome(tally.trials, tally.total, lost)
+    return Outcome(tally.trials, tally.total, lost_units)
 
 
-_LINE_EVERY_S: Final = 10.0
+_LINE_INTERVAL_S: Final = 10.0
 
 
 class Tally:
@@ -105,24 +105,24 @@ class Tally:
     def __init__(self, units: Sequence[Unit], n_finished: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._start_s = clock()
-        self._running: dict[tuple[str, int], tuple[Unit, int]] = {}
+        self._running_units: dict[tuple[str, int], tuple[Unit, int]] = {}
         self._total_work = sum(unit.work for unit in units)
         self._settled_work = 0.0
         self._settled_episodes = 0
-        in_world = any(isinstance(unit.cell, WorldCell) for unit in units)
-        self._unit_name = "evaluations" if in_world else "episodes"
+        is_world = any(isinstance(unit.cell, WorldCell) for unit in units)
+        self._unit_name = "evaluations" if is_world else "episodes"
         self.trials = n_finished
         """Number of finished trials, including earlier ones."""
         self.total = n_finished + sum(len(unit.seeds) for unit in units)
 
     def advance(self, unit: Unit, episodes: int) -> None:
         """Record the progress of a unit in episodes or, in a world, in evaluations."""
-        self._running[_key(unit)] = (unit, episodes)
+        self._running_units[_key(unit)] = (unit, episodes)
 
-    def finish_unit(self, unit: Unit, *, done: bool) -> None:
+    def finish_unit(self, unit: Unit, *, is_done: bool) -> None:
         """Record a finished or lost unit."""
-        self._running.pop(_key(unit), None)
-        if not done:
+        self._running_units.pop(_key(unit), None)
+        if not is_done:
             self._total_work -= unit.work
         else:
             self._settled_work += unit.work
@@ -132,21 +132,21 @@ class Tally:
     @property
     def episodes(self) -> int:
         """Episodes of all trials since the start."""
-        return self._settled_episodes + sum(done * len(unit.seeds) for unit, done in self._running.values())
+        return self._settled_episodes + sum(points * len(unit.seeds) for unit, points in self._running_units.values())
 
     @property
     def fraction(self) -> float:
         """Fraction of the work done, 0 to 1."""
-        running = sum(unit.work_by(done) for unit, done in self._running.values())
-        return min(1.0, (self._settled_work + running) / self._total_work) if self._total_work else 1.0
+        running_work = sum(unit.work_until(points) for unit, points in self._running_units.values())
+        return min(1.0, (self._settled_work + running_work) / self._total_work) if self._total_work else 1.0
 
     def line(self) -> str:
         """Format finished trials, episodes per second and remaining time as one line."""
-        elapsed = max(self._clock() - self._start_s, 1e-9)
-        rate, fraction = self.episodes / elapsed, self.fraction
+        elapsed_s = max(self._clock() - self._start_s, 1e-9)
+        rate, fraction = self.episodes / elapsed_s, self.fraction
         digits = 0 if rate >= 10 or self._unit_name == "episodes" else 2
-        remaining = f", {duration(elapsed / fraction * (1 - fraction))} left" if fraction > 0 else ""
-        return f"{self.trials} of {self.total} trials, {rate:.{digits}f} {self._unit_name}/s{remaining}"
+        remaining_text = f", {format_duration(elapsed_s / fraction * (1 - fraction))} left" if fraction > 0 else ""
+        return f"{self.trials} of {self.total} trials, {rate:.{digits}f} {self._unit_name}/s{remaining_text}"
 
 
 class Display(Protocol):
@@ -172,7 +172,7 @@ class PlainDisplay:
     def show(self, tally: Tally) -> None:
         """Print a line every few seconds, and at the end."""
         now = time.monotonic()
-        if now - self._last_line_s >= _LINE_EVERY_S or (tally.fraction >= 1 and tally.trials == tally.total):
+        if now - self._last_line_s >= _LINE_INTERVAL_S or (tally.fraction >= 1 and tally.trials == tally.total):
             line = tally.line()
             if line != self._last_line:
                 print(line, flush=True)

@@ -17,7 +17,7 @@ import msgspec
 from onrig.learner.algorithm_config import algorithm_names, default_section
 from onrig.learner.sampler_settings import SamplerSettings
 from onrig.learner.settings import ALWAYS_PRESENT_SECTIONS, learner_settings
-from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
+from onrig.learner.trials.step_run import PLANT_PREFIX, Evaluation, StepRun
 from onrig.runtime import registry
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import Document, load_document, problem_at
@@ -112,16 +112,16 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
     if not 1 <= spec.trials <= MAX_TRIALS:
         problems.append(problem_at(document, ("trials",), f"expected 1 to {MAX_TRIALS}, got {spec.trials} at trials"))
     in_world = any(block.world is not None for block in spec.blocks)
-    length, other = ("steps", "episodes") if in_world else ("episodes", "steps")
-    if getattr(spec, length) < 1:
+    length_key, other_key = ("steps", "episodes") if in_world else ("episodes", "steps")
+    if getattr(spec, length_key) < 1:
         problems.append(
-            problem_at(document, (length,), f"expected at least 1, got {getattr(spec, length)} at {length}")
+            problem_at(document, (length_key,), f"expected at least 1, got {getattr(spec, length_key)} at {length_key}")
         )
-    if getattr(spec, other):
+    if getattr(spec, other_key):
         problem = (
             "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
         )
-        problems.append(problem_at(document, (other,), f"{problem} at {other}", at_key=True))
+        problems.append(problem_at(document, (other_key,), f"{problem} at {other_key}", at_key=True))
     if not in_world and ("evaluation",) in document.marks:
         problem = "trials of a run are evaluated once per episode"
         problems.append(problem_at(document, ("evaluation",), f"{problem} at evaluation", at_key=True))
@@ -176,12 +176,12 @@ _INERTIA: Final = {
 }
 
 
-class Setting(NamedTuple):
+class Override(NamedTuple):
     """A value that a spec sets in a run's configuration."""
 
     path: str
     value: object
-    at: NodePath
+    location: NodePath
     """Position in the spec."""
 
     @property
@@ -201,8 +201,8 @@ def _samplings() -> Iterable[type[SamplerSettings]]:
 
 def is_sampling_option(axis: str) -> bool:
     """Whether an axis sets an option of a sampling, in any section."""
-    head = axis.removeprefix("learner.").partition(".")[0]
-    return any(head in (sampling.section, *sampling.common) for sampling in _samplings())
+    section = axis.removeprefix("learner.").partition(".")[0]
+    return any(section in (sampling.section, *sampling.common) for sampling in _samplings())
 
 
 def short_name(name: str) -> str:
@@ -220,9 +220,9 @@ def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | No
     """Return what is wrong with the name of an axis, or of a value to set in a configuration; None if it is valid."""
     if name in _SPEC_KEYS:
         return f"'{name}' is set by the key '{_SPEC_KEYS[name]}' of the spec"
-    head = re.split(r"[.\[]", name, maxsplit=1)[0]
+    first_key = re.split(r"[.\[]", name, maxsplit=1)[0]
     fields = config.__struct_fields__
-    if name in axes() or (_PATH.fullmatch(name) and head in fields):
+    if name in axes() or (_PATH.fullmatch(name) and first_key in fields):
         return None
     hint = suggestion(name, list(axes()))
     return f"unknown axis '{name}' ({hint if hint.startswith('did') else f'paths of the configuration, and {hint}'})"
@@ -242,7 +242,9 @@ def algorithm_fields(algorithm: str) -> tuple[str, ...]:
     return default_section(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
 
 
-def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, algorithm: str) -> Iterator[Setting]:
+def settings_of(
+    name: str, value: object, location: NodePath, base: RunConfig | None, algorithm: str
+) -> Iterator[Override]:
     """Yield the settings for a value with this name in a cell of ``algorithm``, for the run ``base`` or in a world.
 
     The pendulum's inertia belongs to the plant, but the task has reference scores for it: for the two shipped presets,
@@ -251,8 +253,8 @@ def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, 
     pendulums = ("pendulum", "pendulum-hw")
     if name == "inertia" and base and base.rig.name in pendulums and base.task.name.startswith("swingup"):
         preset = _INERTIA.get(value) if isinstance(value, str) else None
-        yield from (Setting(path, preset_value, at) for path, preset_value in (preset or {}).items())
-    yield from (Setting(path, value, at) for path in paths_set_by(name, algorithm))
+        yield from (Override(path, preset_value, location) for path, preset_value in (preset or {}).items())
+    yield from (Override(path, value, location) for path in paths_set_by(name, algorithm))
 
 
 def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
@@ -262,10 +264,10 @@ def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
     are ignored, so that a later version with more settings can resume an experiment; `equal_settings` detects changed
     defaults, except in the run of a world.
     """
-    parts = [_without_defaults(part) for part in _identifying_parts(config)]
+    parts = [_drop_defaults(part) for part in _identifying_parts(config)]
     if plant is not None:
         world_parts = (plant.rig, plant.task, plant.limits, _identifying_parts(plant)[-1], plant.rate_hz)
-        parts += [_without_defaults(part) for part in world_parts]
+        parts += [_drop_defaults(part) for part in world_parts]
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:12]
 
 
@@ -277,11 +279,13 @@ def equal_settings(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
 def _identifying_parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
     config = msgspec.structs.replace(config, python=_drop_folders(config.python))
     if isinstance(config, StepRun):
-        return (msgspec.structs.replace(config, world=PLANT) if config.world.startswith(PLANT) else config,)
+        return (
+            msgspec.structs.replace(config, world=PLANT_PREFIX) if config.world.startswith(PLANT_PREFIX) else config,
+        )
     twin, learner = config.device.twin, learner_settings(config.learner)
     device = msgspec.structs.replace(config.device, twin=None)
-    bare = msgspec.structs.replace(config, seed=0, learner={}, device=device)
-    return bare, learner, None if twin is None else msgspec.convert(twin, TwinOptions)
+    stripped_config = msgspec.structs.replace(config, seed=0, learner={}, device=device)
+    return stripped_config, learner, None if twin is None else msgspec.convert(twin, TwinOptions)
 
 
 def _drop_folders(plugin_files: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
@@ -291,17 +295,17 @@ def _drop_folders(plugin_files: Pieces | msgspec.UnsetType) -> Pieces | msgspec.
     return {key: {name: Path(path).name for name, path in files.items()} for key, files in plugin_files.items()}
 
 
-def _without_defaults(value: object) -> object:
+def _drop_defaults(value: object) -> object:
     if isinstance(value, msgspec.Struct):
-        changed = {
+        changed_values = {
             f.encode_name: getattr(value, f.name) for f in msgspec.structs.fields(value) if not _is_default(value, f)
         }
         tag = value.__struct_config__.tag
-        return {"": tag} | {name: _without_defaults(v) for name, v in changed.items()}
+        return {"": tag} | {name: _drop_defaults(v) for name, v in changed_values.items()}
     if isinstance(value, dict):
-        return {name: _without_defaults(v) for name, v in value.items()}
+        return {name: _drop_defaults(v) for name, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_defaults(v) for v in value]
+        return [_drop_defaults(v) for v in value]
     return value
 
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS, StepRun
+from onrig.learner.trials.step_run import REPLAY_MEASURES, SHIELD_COUNTS, StepRun
 from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
@@ -56,11 +56,11 @@ class Cell(_Labelled, frozen=True):
         """Number of scores of a trial: one per episode."""
         return self.config.episodes
 
-    def updates_by(self, points: int) -> float:
+    def updates_until(self, points: int) -> float:
         """Return the number of batch updates before the first ``points`` scores of a trial, which take most of its
         time."""
-        each = self.config.learner.get("updates_per_episode")
-        return (float(each) if isinstance(each, int | float) else 1.0) * points
+        updates_per_point = self.config.learner.get("updates_per_episode")
+        return (float(updates_per_point) if isinstance(updates_per_point, int | float) else 1.0) * points
 
 
 class WorldCell(_Labelled, frozen=True):
@@ -73,13 +73,15 @@ class WorldCell(_Labelled, frozen=True):
         """Number of scores of a trial: one per evaluation."""
         return self.config.points
 
-    def updates_by(self, points: int) -> float:
+    def updates_until(self, points: int) -> float:
         """Return the number of batch updates of a trial until its first ``points`` scores, which take most of its
         time."""
-        selected = self.config.learner.selected
+        algorithm = self.config.learner.algorithm_config
         iterations = self.config.updates_until(points * self.config.evaluation.every)
-        each = selected.replays * selected.batch_steps / selected.batch if selected.batch_steps else 1
-        return float(iterations * each)
+        updates_per_iteration = (
+            algorithm.replays * algorithm.batch_steps / algorithm.batch if algorithm.batch_steps else 1
+        )
+        return float(iterations * updates_per_iteration)
 
 
 AnyCell = Cell | WorldCell
@@ -96,7 +98,7 @@ class Trial(NamedTuple):
     batch_noise: NDArray[np.float64] | None = None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
     replayed: NDArray[np.float64] | None = None
-    """(k, E) quantities of ``REPLAYED`` before each evaluation; only in a world."""
+    """(k, E) quantities of ``REPLAY_MEASURES`` before each evaluation; only in a world."""
     shield: NDArray[np.float64] | None = None
     """(k, E) quantities of ``SHIELD_COUNTS`` before each evaluation; only in a world."""
 
@@ -121,19 +123,19 @@ class CellTrials(NamedTuple):
 def scores_of(trials: CellTrials) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the scores of a run's trials (T, E), from evaluation or, without any, from training, and which episodes
     have scores (E,)."""
-    raw = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
-    scored = ~np.isnan(raw).all(axis=0)
+    scores = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
+    has_score = ~np.isnan(scores).all(axis=0)
     # If every trial has diverged, there are later episodes without scores: assume multiples of the first scored one.
-    scored |= np.arange(1, raw.shape[1] + 1) % (int(scored.argmax()) + 1) == 0
-    return raw, scored
+    has_score |= np.arange(1, scores.shape[1] + 1) % (int(has_score.argmax()) + 1) == 0
+    return scores, has_score
 
 
 def finite_trials(cell: AnyCell, trials: CellTrials) -> NDArray[np.bool_]:
     """Return which trials (T,) have only finite scores; the others have diverged."""
     if isinstance(cell, WorldCell):
         return np.asarray(np.isfinite(trials.evaluation).all(axis=1))
-    raw, scored = scores_of(trials)
-    return np.asarray(np.isfinite(raw[:, scored]).all(axis=1) & bool(scored.any()))
+    scores, has_score = scores_of(trials)
+    return np.asarray(np.isfinite(scores[:, has_score]).all(axis=1) & bool(has_score.any()))
 
 
 def read_spec(folder: Path) -> Spec:
@@ -148,8 +150,8 @@ def read_cells(folder: Path) -> list[AnyCell]:
     """
     try:
         documents = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
-        for raw in documents:
-            register_resolved(raw.get("config", b"{}"))
+        for document in documents:
+            register_resolved(document.get("config", b"{}"))
         cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in documents]
         for cell in cells:
             parse_strategy(cell.config.selection.strategy)
@@ -169,23 +171,25 @@ def _kind(cell: dict[str, msgspec.Raw]) -> type[Cell] | type[WorldCell]:
 
 def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
     """Read the finished trials of a cell; T is 0 if there are none yet. Raises ValueError for a damaged archive."""
-    archived = _read_archive(folder, cell)
-    own = {seed: read_trial(folder, cell, seed) for seed in _seeds_with_file(folder, cell) - archived.keys()}
-    complete = dict(sorted({**archived, **{seed: t for seed, t in own.items() if t is not None}}.items()))
-    shape = (len(complete), cell.points)
+    archived_trials = _read_archive(folder, cell)
+    own_trials = {
+        seed: read_trial(folder, cell, seed) for seed in _seeds_with_file(folder, cell) - archived_trials.keys()
+    }
+    trials = dict(sorted({**archived_trials, **{seed: t for seed, t in own_trials.items() if t is not None}}.items()))
+    shape = (len(trials), cell.points)
 
-    def stacked(name: str) -> NDArray[np.float64] | None:
-        known = [values for trial in complete.values() if (values := getattr(trial, name)) is not None]
-        return np.array(known) if known and len(known) == len(complete) else None
+    def stack(name: str) -> NDArray[np.float64] | None:
+        arrays = [values for trial in trials.values() if (values := getattr(trial, name)) is not None]
+        return np.array(arrays) if arrays and len(arrays) == len(trials) else None
 
-    unknown = np.full((len(SHIELD_COUNTS), cell.points), np.nan)
-    counts = [unknown if trial.shield is None else trial.shield for trial in complete.values()]
+    unknown_counts = np.full((len(SHIELD_COUNTS), cell.points), np.nan)
+    counts = [unknown_counts if trial.shield is None else trial.shield for trial in trials.values()]
     return CellTrials(
-        np.array(list(complete), dtype=np.int64),
-        np.array([trial.train for trial in complete.values()], dtype=np.float64).reshape(shape),
-        np.array([trial.evaluation for trial in complete.values()], dtype=np.float64).reshape(shape),
-        stacked("batch_noise"),
-        stacked("replayed"),
+        np.array(list(trials), dtype=np.int64),
+        np.array([trial.train for trial in trials.values()], dtype=np.float64).reshape(shape),
+        np.array([trial.evaluation for trial in trials.values()], dtype=np.float64).reshape(shape),
+        stack("batch_noise"),
+        stack("replayed"),
         np.array(counts) if any(np.isfinite(count).any() for count in counts) else None,
     )
 
@@ -201,8 +205,8 @@ def _read_archive(folder: Path, cell: AnyCell) -> dict[int, Trial]:
     if not path.exists():
         return {}
     try:
-        with open_file(path, None) as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        with open_file(path, None) as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
         for name in ("train", "evaluation"):
             if f"{name}.codes" in arrays:
                 codes = arrays[f"{name}.codes"]
@@ -220,15 +224,25 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
     """Read one trial; returns None if there is no complete one."""
     try:
         with open_file(_trial_path(folder, cell, seed), None) as file, np.load(file, allow_pickle=False) as arrays:
-            optional = {name: arrays[name] for name in ("batch_noise", "replayed", "shield") if name in arrays.files}
-            if "replayed" in optional and len(optional["replayed"]) < len(
-                REPLAYED
+            optional_arrays = {
+                name: arrays[name] for name in ("batch_noise", "replayed", "shield") if name in arrays.files
+            }
+            if "replayed" in optional_arrays and len(optional_arrays["replayed"]) < len(
+                REPLAY_MEASURES
             ):  # from a version with fewer measures
-                unknown = np.full((len(REPLAYED) - len(optional["replayed"]), *optional["replayed"].shape[1:]), np.nan)
-                optional["replayed"] = np.concatenate((optional["replayed"], unknown))
-            trial = Trial(arrays["train"], arrays["evaluation"], **optional)
+                unknown_rows = np.full(
+                    (len(REPLAY_MEASURES) - len(optional_arrays["replayed"]), *optional_arrays["replayed"].shape[1:]),
+                    np.nan,
+                )
+                optional_arrays["replayed"] = np.concatenate((optional_arrays["replayed"], unknown_rows))
+            trial = Trial(arrays["train"], arrays["evaluation"], **optional_arrays)
         shape = (cell.points,)
-        columns = (trial.train, trial.evaluation, *optional.get("replayed", ()), *optional.get("shield", ()))
+        columns = (
+            trial.train,
+            trial.evaluation,
+            *optional_arrays.get("replayed", ()),
+            *optional_arrays.get("shield", ()),
+        )
     except Exception:  # missing, truncated or altered; zipfile and numpy raise a dozen kinds
         return None
     return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None
@@ -236,11 +250,11 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
 
 def missing_seeds(folder: Path, cell: AnyCell, seeds: Iterable[int]) -> list[int]:
     """List the seeds without a complete trial.  Raises ValueError for a damaged archive."""
-    archived, existing = _read_archive(folder, cell), _seeds_with_file(folder, cell)
+    archived_trials, stored_seeds = _read_archive(folder, cell), _seeds_with_file(folder, cell)
     return [
         seed
         for seed in seeds
-        if seed not in archived and (seed not in existing or read_trial(folder, cell, seed) is None)
+        if seed not in archived_trials and (seed not in stored_seeds or read_trial(folder, cell, seed) is None)
     ]
 
 
@@ -256,16 +270,16 @@ def write_trial(folder: Path, cell: AnyCell, seed: int, trial: Trial) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically through a temporary file.  Raises OSError."""
-    temporary = path.with_name(f".{path.name}{_UNFINISHED}")
+    temporary_path = path.with_name(f".{path.name}{_UNFINISHED}")
     try:
-        with temporary.open("wb") as file:
+        with temporary_path.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut could leave the name without the content
-        temporary.replace(path)
+        temporary_path.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            temporary_path.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
@@ -304,20 +318,20 @@ def select_cells(cells: Sequence[AnyCell], conditions: Sequence[str]) -> list[An
         if not equals:
             raise NoSuchCells(f"expected AXIS=VALUE, got '{condition}'")
         axis = short_name(axis)
-        known = {axis: None for cell in cells for axis in cell.label}
-        if axis not in known:
-            raise NoSuchCells(f"the grid has no axis '{axis}' ({suggestion(axis, list(known))})")
+        known_axes = {axis: None for cell in cells for axis in cell.label}
+        if axis not in known_axes:
+            raise NoSuchCells(f"the grid has no axis '{axis}' ({suggestion(axis, list(known_axes))})")
         values = list(dict.fromkeys(str(cell.label[axis]) for cell in cells if axis in cell.label))
-        matching = {v for v in values if v == value or _same_number(v, value)}
-        if not matching:
+        matching_values = {v for v in values if v == value or _same_number(v, value)}
+        if not matching_values:
             raise NoSuchCells(f"no cell has '{axis}' {value} ({suggestion(value, values)})")
-        values_by_axis.setdefault(axis, set()).update(matching)
-    matches = [
+        values_by_axis.setdefault(axis, set()).update(matching_values)
+    matching_cells = [
         cell for cell in cells if all(str(cell.label.get(axis)) in values for axis, values in values_by_axis.items())
     ]
-    if not matches:
+    if not matching_cells:
         raise NoSuchCells(f"no cell has all of {', '.join(conditions)}")
-    return matches
+    return matching_cells
 
 
 def _same_number(a: str, b: str) -> bool:

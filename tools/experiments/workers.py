@@ -11,7 +11,7 @@ import msgspec
 
 from onrig.tools.experiments.jobs import ENGINE, TrialResult, Unit, create_job, decode_trials
 from onrig.tools.experiments.store import Trial
-from onrig.tools.workers import Answer, Failed, Note, Refused, Reply, Value, WorkerProcess
+from onrig.tools.workers import Failed, Note, Outcome, Refused, Reply, Value, WorkerProcess
 
 _POLL_S: Final = 0.5
 
@@ -104,10 +104,10 @@ class LocalWorkers:
             for _ in range(min(self.slots, len(units))):
                 start()
             while self._processes:
-                ready = selector.select(_POLL_S)
-                if not ready:
+                ready_keys = selector.select(_POLL_S)
+                if not ready_keys:
                     yield None
-                for key, _ in ready:
+                for key, _ in ready_keys:
                     process: _Process = key.data
                     for reply in process.replies():
                         if reply is not None:
@@ -154,9 +154,9 @@ def _event(process: _Process, reply: Reply) -> Iterator[Event]:
         yield outcome_event(unit, reply)
 
 
-def outcome_event(unit: Unit, answer: Answer) -> Event:
-    """Convert the answer of a worker to the event of its unit; raises ExecutorMismatch."""
-    match answer:
+def outcome_event(unit: Unit, outcome: Outcome) -> Event:
+    """Convert the outcome of a call to the event of its unit; raises ExecutorMismatch."""
+    match outcome:
         case Value(value):
             return UnitDone(unit, decode_trials(msgspec.json.decode(value, type=tuple[TrialResult, ...])))
         case Refused(reason):

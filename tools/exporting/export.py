@@ -29,7 +29,7 @@ _LIBRARIES: Final[dict[Format, tuple[str, ...]]] = {
 }
 
 
-class Exported(NamedTuple):
+class ExportResult(NamedTuple):
     """Result of an export."""
 
     folder: Path
@@ -41,25 +41,25 @@ class Exported(NamedTuple):
     """Data that the run never recorded, one line each."""
 
 
-def export(run: RunData, format_: Format, out: Path, progress: Progress = lambda records: None) -> Exported:
+def export(run: RunData, format_: Format, out: Path, progress: Progress = lambda records: None) -> ExportResult:
     """Export a run to the new folder ``out``, which appears only when it is complete.
 
     Raises CannotExport and OSError, and then leaves no partial export.
     """
-    never_recorded = next((name for name in _LIBRARIES[format_] if find_spec(name) is None), None)
-    if never_recorded is not None:
-        raise CannotExport(f"--format {format_} needs {never_recorded}: pip install 'onrig[data]'", ExitCode.PREFLIGHT)
+    missing_library = next((name for name in _LIBRARIES[format_] if find_spec(name) is None), None)
+    if missing_library is not None:
+        raise CannotExport(f"--format {format_} needs {missing_library}: pip install 'onrig[data]'", ExitCode.PREFLIGHT)
     if out.exists():
         raise CannotExport(f"'{out}' exists already; choose another folder with --out")
     source = Source(run, progress)
     with _partial_folder(out) as folder:
         counts = _write(source, format_, folder, out.name)
-        missing = source.missing()
+        missing = source.missing_data()
         provenance = {**source.provenance, "format": format_, "missing": missing, "absent": source.never_recorded}
         text = msgspec.json.format(msgspec.json.encode(provenance), indent=2) + b"\n"
         (folder / PROVENANCE).write_bytes(text)
         shutil.copyfile(run.folder / CONFIG, folder / CONFIG)
-    return Exported(out, counts, missing, tuple(source.never_recorded))
+    return ExportResult(out, counts, missing, tuple(source.never_recorded))
 
 
 def _write(source: Source, format_: Format, folder: Path, name: str) -> dict[str, int]:

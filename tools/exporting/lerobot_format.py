@@ -125,26 +125,26 @@ def write_lerobot(source: Source, folder: Path) -> dict[str, int]:
     return {"episodes": len(episodes.rows), "frames": frames.total}
 
 
-def _columns(config: RunConfig, piece: Piece, episode: int, first: int) -> dict[str, Values]:
+def _columns(config: RunConfig, piece: Piece, episode: int, first_index: int) -> dict[str, Values]:
     """Return the columns of one episode's frames."""
     records, n = piece.records, piece.steps
-    acting, observations = records[:-1], records["input" if config.input_names else "observation"]
+    step_records, observations = records[:-1], records["input" if config.input_names else "observation"]
     frame = np.arange(n)
     return {
         "observation.state": observations[:-1],
-        "action": acting["applied"],
-        **{name: acting[field] for field, name in _ACTIONS.items()},
+        "action": step_records["applied"],
+        **{name: step_records[field] for field, name in _ACTIONS.items()},
         "next.observation.state": observations[1:],
-        "next.reward": acting["reward"].astype(np.float32),
+        "next.reward": step_records["reward"].astype(np.float32),
         "next.done": piece.terminated | piece.truncated,
         "next.truncated": piece.truncated,
-        "policy_id": acting["policy_id"].astype(np.int64),
-        "rule": acting["rule"].astype(np.int64),
-        "tick": acting["tick"].astype(np.int64),
+        "policy_id": step_records["policy_id"].astype(np.int64),
+        "rule": step_records["rule"].astype(np.int64),
+        "tick": step_records["tick"].astype(np.int64),
         "timestamp": (frame / config.rate_hz).astype(np.float32),
         "frame_index": frame,
         "episode_index": np.full(n, episode),
-        "index": frame + first,
+        "index": frame + first_index,
         "task_index": np.zeros(n, np.int64),
     }
 
@@ -214,7 +214,7 @@ class _Episodes:
 
     def add(self, piece: Piece, columns: Mapping[str, Values], file: int) -> None:
         """Add one episode whose frames are in file number ``file``."""
-        first, n = int(columns["index"][0]), piece.steps
+        first_index, n = int(columns["index"][0]), piece.steps
         self._stats.append({name: _statistics(values) for name, values in columns.items()})
         self.rows.append(
             {
@@ -223,8 +223,8 @@ class _Episodes:
                 "length": n,
                 "data/chunk_index": file // _MAX_FILES_PER_FOLDER,
                 "data/file_index": file % _MAX_FILES_PER_FOLDER,
-                "dataset_from_index": first,
-                "dataset_to_index": first + n,
+                "dataset_from_index": first_index,
+                "dataset_to_index": first_index + n,
                 "onrig.episode": piece.episode,
                 "onrig.kind": piece.kind.name.lower(),
                 "onrig.part": piece.part,
@@ -257,16 +257,16 @@ def _statistics(values: Values) -> dict[str, list[Any]]:
     return {**{name: reduce(matrix).tolist() for name, reduce in _REDUCERS.items()}, "count": [len(matrix)]}
 
 
-def _join_statistics(parts: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+def _join_statistics(episode_stats: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
     """Combine the statistics of several episodes: the variance is that within episodes plus that of their means."""
-    count = np.array([p["count"][0] for p in parts], np.float64)
-    share = (count / math.fsum(count))[:, None]
-    means, deviations = (np.array([p[name] for p in parts]) for name in ("mean", "std"))
-    mean = (share * means).sum(axis=0)
-    variance = (share * (deviations**2 + (means - mean) ** 2)).sum(axis=0)
+    count = np.array([p["count"][0] for p in episode_stats], np.float64)
+    weights = (count / math.fsum(count))[:, None]
+    means, deviations = (np.array([p[name] for p in episode_stats]) for name in ("mean", "std"))
+    mean = (weights * means).sum(axis=0)
+    variance = (weights * (deviations**2 + (means - mean) ** 2)).sum(axis=0)
     return {
-        "min": np.min([p["min"] for p in parts], axis=0).tolist(),
-        "max": np.max([p["max"] for p in parts], axis=0).tolist(),
+        "min": np.min([p["min"] for p in episode_stats], axis=0).tolist(),
+        "max": np.max([p["max"] for p in episode_stats], axis=0).tolist(),
         "mean": mean.tolist(),
         "std": np.sqrt(variance).tolist(),
         "count": [int(count.sum())],

@@ -36,14 +36,14 @@ class Piece(NamedTuple):
     @property
     def terminated(self) -> NDArray[np.bool_]:
         """(n,) flags: the step led to a terminal state."""
-        return self._last(self.end == "terminated")
+        return self._end_flags(self.end == "terminated")
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
         """(n,) flags: the data end after the step although the state is not terminal."""
-        return self._last(self.end != "terminated")
+        return self._end_flags(self.end != "terminated")
 
-    def _last(self, value: bool) -> NDArray[np.bool_]:
+    def _end_flags(self, value: bool) -> NDArray[np.bool_]:
         flags = np.zeros(self.steps, np.bool_)
         flags[-1] = value
         return flags
@@ -68,21 +68,23 @@ class _Splitter:
         """Add the next records; yields the completed pieces."""
         if not len(batch):
             return
-        joined = np.concatenate([self._open_batches[-1][-1:], batch]) if self._open_batches else batch
-        first, second = joined[:-1], joined[1:]
-        breaks = np.flatnonzero(~(shares_episode(first, second) & is_consecutive(first, second))) + 1
+        records = np.concatenate([self._open_batches[-1][-1:], batch]) if self._open_batches else batch
+        predecessors, successors = records[:-1], records[1:]
+        breaks = (
+            np.flatnonzero(~(shares_episode(predecessors, successors) & is_consecutive(predecessors, successors))) + 1
+        )
         start = 0
         for end in (breaks - bool(self._open_batches)).tolist():  # positions in the batch
             self._open_batches.append(batch[start:end])
-            yield from self._close(final=False)
+            yield from self._close(is_final=False)
             start = end
         self._open_batches.append(batch[start:])
 
     def finish(self) -> Iterator[Piece]:
         """Yield the last piece, which ends with the log."""
-        yield from self._close(final=True)
+        yield from self._close(is_final=True)
 
-    def _close(self, *, final: bool) -> Iterator[Piece]:
+    def _close(self, *, is_final: bool) -> Iterator[Piece]:
         records = np.concatenate(self._open_batches) if self._open_batches else None
         self._open_batches = []
         if records is None or not len(records):
@@ -98,7 +100,7 @@ class _Splitter:
         elif flags & Flag.TRUNCATED:
             end = "truncated"
         else:
-            end = "unfinished" if final else "gap"
+            end = "unfinished" if is_final else "gap"
         yield Piece(episode[0], Kind(episode[1]), self._part, records, end)
 
 

@@ -42,8 +42,8 @@ class Source:
         """Yield the step records; none for a run without a log."""
         try:
             for batch in self.run.record_batches():
-                closing = batch["flags"] & Flag.NO_ACTION != 0
-                kinds, episodes = batch["kind"][closing].tolist(), batch["episode"][closing].tolist()
+                is_closing = batch["flags"] & Flag.NO_ACTION != 0
+                kinds, episodes = batch["kind"][is_closing].tolist(), batch["episode"][is_closing].tolist()
                 self._closed_episodes |= {(Kind(k).name.lower(), e) for k, e in zip(kinds, episodes, strict=True)}
                 yield batch
                 self._progress(batch.rows)
@@ -88,17 +88,17 @@ class Source:
             "exported_by": f"onrig {version('onrig')}",
         }
 
-    def missing(self) -> tuple[str, ...]:
+    def missing_data(self) -> tuple[str, ...]:
         """Missing data of the run, one line each; complete only after `records` or `pieces` is exhausted."""
         rows = {
             (str(kind), int(e)) for kind, e in zip(*(self.run.episodes[n] for n in ("kind", "episode")), strict=True)
         }
-        unlogged = (
+        n_incomplete = (
             len(rows - self._closed_episodes) if not self.never_recorded and self.run.config.log.decimation == 1 else 0
         )
         lines = list(self.run.missing)
-        if unlogged:
-            lines.append(f"{unlogged} of {len(rows)} episodes in episodes.csv are not complete in the log")
+        if n_incomplete:
+            lines.append(f"{n_incomplete} of {len(rows)} episodes in episodes.csv are not complete in the log")
         return tuple(lines)
 
 

@@ -20,7 +20,7 @@ MAX_MESSAGES: Final = 256
 """Maximum number of messages per kind and poll, the newest ones: 2560 steps per second.  The server queues 1024
 messages per client.
 """
-_FILES_S: Final = 0.5
+_FILE_INTERVAL_S: Final = 0.5
 
 
 class TimedMessage(NamedTuple):
@@ -38,8 +38,8 @@ class Feed:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self._view = RunView(folder, config)
         self._steps = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.input_names)
-        self._companions = StateAndEventReader(config, self._view.folder, lambda: None)
-        self._files_s = -1e9
+        self._states_and_events = StateAndEventReader(config, self._view.folder, lambda: None)
+        self._last_read_s = -1e9
         self._next_record = self._t_ns = 0
         self._policies = PolicyTracker()
 
@@ -52,15 +52,15 @@ class Feed:
         """Yield the messages since the last call (``now_s``: host monotonic)."""
         if self._view.live is not None:
             yield from self._read_records(self._view.live)
-        if now_s - self._files_s >= _FILES_S:
-            self._files_s = now_s
+        if now_s - self._last_read_s >= _FILE_INTERVAL_S:
+            self._last_read_s = now_s
             self._attach()
             yield from self._read_files()
 
     def _read_files(self) -> Iterator[TimedMessage]:
         for row in self._view.episodes()[-MAX_MESSAGES:]:
             yield TimedMessage(EPISODES, row.t_mono_ns, messages.encode_episode(row))
-        for t_ns, event in [*self._companions.new_events(self._t_ns)][-MAX_MESSAGES:]:
+        for t_ns, event in [*self._states_and_events.new_events(self._t_ns)][-MAX_MESSAGES:]:
             yield TimedMessage(EVENTS, max(t_ns, 0), wire.encode(messages.EVENT, event.fields))
             yield TimedMessage(LINES, max(t_ns, 0), wire.encode(messages.LOG, event.line(max(t_ns, 0))))
 
@@ -68,12 +68,12 @@ class Feed:
         self._next_record, records = live.records(self._next_record, MAX_MESSAGES)
         if not len(records):
             return
-        times, encoded, size = records["t_mono_ns"].tolist(), self._steps.encode(records), self._steps.size
-        self._t_ns = max(times[-1], 0)
+        times_ns, data, size = records["t_mono_ns"].tolist(), self._steps.encode(records), self._steps.size
+        self._t_ns = max(times_ns[-1], 0)
         for t_ns, change in self._policies.changes(records):
             yield TimedMessage(POLICIES, max(t_ns, 0), wire.encode(messages.POLICY, change))
-        for i, t_ns in enumerate(times):
-            yield TimedMessage(STEPS, max(t_ns, 0), encoded[i * size : (i + 1) * size])
+        for i, t_ns in enumerate(times_ns):
+            yield TimedMessage(STEPS, max(t_ns, 0), data[i * size : (i + 1) * size])
 
     def _attach(self) -> None:
         """Attach to the run's current session, whose ring counts from 0 and whose files may have been truncated at a

@@ -31,7 +31,7 @@ class Gate(BoundedServer):
     def __init__(self, listener: Listener, upstream: tuple[str, int]) -> None:
         super().__init__(listener.listening, Handler)
         self.guard, self.upstream = listener.guard, upstream
-        self.viewers = threading.BoundedSemaphore(MAX_VIEWERS)
+        self.viewer_slots = threading.BoundedSemaphore(MAX_VIEWERS)
 
 
 class Handler(ReplyHandler):
@@ -49,7 +49,7 @@ class Handler(ReplyHandler):
         refusal = guard.refuse(headers, self._token) or guard.refuse_viewer(headers)
         if refusal is None and self.headers.get("Upgrade", "").lower() != "websocket":
             refusal = Refusal(HTTPStatus.UPGRADE_REQUIRED, _UPGRADE_HINT)
-        if refusal is None and not self.server.viewers.acquire(blocking=False):
+        if refusal is None and not self.server.viewer_slots.acquire(blocking=False):
             refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many viewers")
         if refusal is not None:
             self.request_complete()
@@ -62,7 +62,7 @@ class Handler(ReplyHandler):
                 server.sendall(self._upstream_request())
                 _relay(self.connection, server)
         finally:
-            self.server.viewers.release()
+            self.server.viewer_slots.release()
 
     def _upstream_request(self) -> bytes:
         host, port = self.server.upstream
@@ -72,15 +72,15 @@ class Handler(ReplyHandler):
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
 
-def _relay(one: socket.socket, other: socket.socket) -> None:
+def _relay(client: socket.socket, server: socket.socket) -> None:
     """Copy data in both directions until one side closes; raises OSError if a side does not read within its timeout."""
     poll = select.poll()
-    ends = {one.fileno(): (one, other), other.fileno(): (other, one)}
-    for descriptor in ends:
+    directions = {client.fileno(): (client, server), server.fileno(): (server, client)}
+    for descriptor in directions:
         poll.register(descriptor, select.POLLIN)
     while True:
         for descriptor, _ in poll.poll():
-            source, sink = ends[descriptor]
+            source, sink = directions[descriptor]
             data = source.recv(_CHUNK_BYTES)
             if not data:
                 return

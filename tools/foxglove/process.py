@@ -76,13 +76,13 @@ class FoxgloveServer:
             self.forward(time.monotonic())
 
     @property
-    def watched(self) -> bool:
+    def has_viewers(self) -> bool:
         """Whether any channel has a subscriber."""
         return any(channel.has_sinks() for channel in self._channels.values())
 
     def forward(self, now_s: float) -> None:
         """Forward the messages since the last call, if a channel has a subscriber."""
-        if self.watched:
+        if self.has_viewers:
             for topic, t_ns, data in self._feed.poll(now_s):
                 self._channels[topic].log(data, log_time=t_ns)
 

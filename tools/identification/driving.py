@@ -30,11 +30,14 @@ class DeviceFault(Exception):
 
 def ranges_of(config: RunConfig, effort: float) -> dict[str, tuple[float, float]]:
     """Return the range of each actuator, scaled about its safe output by ``effort``."""
-    allowed = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
-    safe = {a.name: a.safe for a in config.rig.actuators}
+    allowed_ranges = config.limits.context(config.rig, config.period_us * 1e-6).ranges
+    safe_values = {a.name: a.safe for a in config.rig.actuators}
     return {
-        name: (safe[name] + effort * (low - safe[name]), safe[name] + effort * (high - safe[name]))
-        for name, (low, high) in allowed.items()
+        name: (
+            safe_values[name] + effort * (low - safe_values[name]),
+            safe_values[name] + effort * (high - safe_values[name]),
+        )
+        for name, (low, high) in allowed_ranges.items()
     }
 
 
@@ -43,7 +46,7 @@ def drive(
     session: DeviceSession,
     excitations: Sequence[Excitation],
     seed: int | None = None,
-    progress: Callable[[float], None] = lambda passed_s: None,
+    progress: Callable[[float], None] = lambda elapsed_s: None,
 ) -> list[Step]:
     """Arm a device, excite it, and return the completed steps; the device is always disarmed at the end.
 
@@ -80,10 +83,10 @@ def _excite(
     def _elapsed_s(t_us: int) -> float:
         return (t_us - (t_us if start_us is None else start_us)) * 1e-6
 
-    def over(state: State, terminated: bool) -> bool:
+    def is_over(state: State, terminated: bool) -> bool:
         return is_unfit(state) or tick.contradiction is not None or index >= len(ends_s)
 
-    respond = begin_episode(tick, act, ends=over)
+    respond = begin_episode(tick, act, has_ended=is_over)
     steps: list[Step] = []
     while True:
         if start_us is None:

@@ -37,20 +37,22 @@ class Experiment(NamedTuple):
     """Sufficient relative half-width of the plant's parameters; None for the full experiment."""
 
     @property
-    def parts(self) -> list[Excitation]:
+    def excitations(self) -> list[Excitation]:
         """Excitations of the full experiment."""
         return self.plant.excitations(self.config.rig, self.ranges)
 
     @property
-    def brief_parts(self) -> list[Excitation]:
+    def brief_excitations(self) -> list[Excitation]:
         """Excitations that begin an experiment that may end early."""
         return self.plant.brief_excitations(self.config.rig, self.ranges)
 
     @property
     def longest_s(self) -> float:
         """Maximum duration of the experiment."""
-        parts = self.parts
-        return sum(e.duration_s for e in (parts if self.until is None else [*self.brief_parts, *parts]))
+        excitations = self.excitations
+        return sum(
+            e.duration_s for e in (excitations if self.until is None else [*self.brief_excitations, *excitations])
+        )
 
 
 def excite(experiment: Experiment, drive: ExcitationDriver) -> tuple[list[Step], Identification | None]:
@@ -58,45 +60,52 @@ def excite(experiment: Experiment, drive: ExcitationDriver) -> tuple[list[Step],
     Returns the steps, and the result with narrow intervals, if any.  Raises Implausible if stronger excitations would
     endanger the rig.
     """
-    parts = experiment.parts
+    excitations = experiment.excitations
     if experiment.until is None:
-        steps = drive(parts[:N_GENTLE_EXCITATIONS], 0)
+        steps = drive(excitations[:N_GENTLE_EXCITATIONS], 0)
         _check_signs(experiment, steps)
-        return steps + drive(parts[N_GENTLE_EXCITATIONS:], 0), None
-    brief_parts = experiment.brief_parts
-    steps = drive(brief_parts[:N_GENTLE_EXCITATIONS], 0)
-    driven_s = sum(e.duration_s for e in brief_parts[:N_GENTLE_EXCITATIONS])
+        return steps + drive(excitations[N_GENTLE_EXCITATIONS:], 0), None
+    brief_excitations = experiment.brief_excitations
+    steps = drive(brief_excitations[:N_GENTLE_EXCITATIONS], 0)
+    driven_s = sum(e.duration_s for e in brief_excitations[:N_GENTLE_EXCITATIONS])
     if not _check_signs(experiment, steps):
-        steps += drive(parts[:N_GENTLE_EXCITATIONS], 1)
+        steps += drive(excitations[:N_GENTLE_EXCITATIONS], 1)
         _check_signs(experiment, steps)
-    for call, excitation in enumerate((*brief_parts[N_GENTLE_EXCITATIONS:], *parts[N_GENTLE_EXCITATIONS:]), 2):
-        steps += drive([excitation], call)
+    for piece, excitation in enumerate(
+        (*brief_excitations[N_GENTLE_EXCITATIONS:], *excitations[N_GENTLE_EXCITATIONS:]), 2
+    ):
+        steps += drive([excitation], piece)
         driven_s += excitation.duration_s
-        if driven_s >= _MIN_DRIVEN_S and (narrow := _result_if_narrow(experiment, steps, experiment.until)) is not None:
-            return steps, narrow
+        if (
+            driven_s >= _MIN_DRIVEN_S
+            and (narrow_result := _result_if_narrow(experiment, steps, experiment.until)) is not None
+        ):
+            return steps, narrow_result
     return steps, None
 
 
-def fit_steps(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> Identification:
+def fit_steps(
+    config: RunConfig, plant: Plant, steps: Sequence[Step], report: Callable[[float], None] = lambda done: None
+) -> Identification:
     """Fit a plant to steps; raises Implausible, or ValueError if there are too few steps."""
     substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
-    return identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
+    return identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps, report)
 
 
 def _check_signs(experiment: Experiment, steps: Sequence[Step]) -> bool:
     """Return whether gentle excitations suffice to determine the signs; raises Implausible for wrong sensors or
     signs."""
     config, plant = experiment.config, experiment.plant
-    recorded = list(stretches(steps, config.rig, config.period_us))
-    if problems := significant_defects(plant, config.rig, recorded):
+    recorded_stretches = list(stretches(steps, config.rig, config.period_us))
+    if problems := significant_defects(plant, config.rig, recorded_stretches):
         raise Implausible(problems)
     try:
-        connection = connection_of(plant, config.rig, recorded)
+        connection = connection_of(plant, config.rig, recorded_stretches)
     except ValueError:
         return False  # too short
     if problems := reversed_channels(connection, config.rig):
         raise Implausible(problems)
-    return connection.certain
+    return connection.is_certain
 
 
 def _result_if_narrow(experiment: Experiment, steps: Sequence[Step], width: float) -> Identification | None:
@@ -110,15 +119,15 @@ def _result_if_narrow(experiment: Experiment, steps: Sequence[Step], width: floa
         return None  # too few steps, or not plausible yet; the full experiment reports the reasons
     rows = zip(
         identification.unknowns,
-        identification.free.tolist(),
+        identification.is_free.tolist(),
         identification.half_widths.tolist(),
         identification.fit.coordinates,
         strict=True,
     )
     for unknown, is_free, half_width, coordinate in rows:
         if unknown.name in plant.identifiable and unknown.name not in identification.held:
-            share = half_width if unknown.logarithmic else half_width / max(abs(coordinate), 1e-300)
-            if not is_free or share > width:
+            relative_half_width = half_width if unknown.is_logarithmic else half_width / max(abs(coordinate), 1e-300)
+            if not is_free or relative_half_width > width:
                 return None
     result = result_of(identification, plant, config.rig, config.limits.predicted, "", config.limits.envelope)
     return None if find_conflicts(config, result).unpredictable else identification

@@ -61,8 +61,8 @@ def identify(
     driven; by default, it refuses.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
     ``identification``, or ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
     """
-    if missing := missing_library():
-        raise Failure(missing, ExitCode.PREFLIGHT)
+    if problem := missing_library():
+        raise Failure(problem, ExitCode.PREFLIGHT)
     folder = None if out is None else Path(out)
     if problem := folder_problem("out", folder):
         raise Failure(problem)
@@ -110,11 +110,11 @@ def show_identification(
         if sharpen:
             from onrig.tools.identification.sharpening import follow_run
 
-            identified = follow_run(Path(source), out, lambda fitting: print(fitting.line(), flush=True))
+            identified_plant = follow_run(Path(source), out, lambda fitting: print(fitting.line(), flush=True))
         else:
-            identified = identify(
+            identified_plant = identify(
                 source, overrides, device=device, effort=effort, seed=seed, out=out, until=until,
-                confirm=(lambda text: True) if yes else _ask,
+                confirm=(lambda text: True) if yes else _confirm,
             )  # fmt: skip
     except ConfigError as error:
         return print_problems(error)
@@ -124,22 +124,22 @@ def show_identification(
         return failure.code
     from onrig.tools.identification.page import result_tables
 
-    for sheet in result_tables(identified.result):
+    for sheet in result_tables(identified_plant.result):
         print(f"{sheet.title}\n{sheet.text()}\n")
     print("Not identifiable:")
-    for line in identified.result.not_known:
+    for line in identified_plant.result.not_known:
         print(f"  {line}")
-    before_use = [*identified.unpredictable, *identified.settings]
-    if identified.unpredictable:
-        for problem in before_use:
-            complain("identify", f"{identified.source}: {problem}")
+    required_changes = [*identified_plant.unpredictable, *identified_plant.settings]
+    if identified_plant.unpredictable:
+        for problem in required_changes:
+            complain("identify", f"{identified_plant.source}: {problem}")
         return ExitCode.PREFLIGHT
-    usage = "; ".join(before_use) or f"use it in a run: --set identified={identified.folder / FILE_NAME}"
-    print(f"\nsee {identified.folder / 'identification.html'}; {usage}")
-    return exit_code_with_damage(ExitCode.OK, identified.damage)
+    usage = "; ".join(required_changes) or f"use it in a run: --set identified={identified_plant.folder / FILE_NAME}"
+    print(f"\nsee {identified_plant.folder / 'identification.html'}; {usage}")
+    return exit_code_with_damage(ExitCode.OK, identified_plant.damage)
 
 
-def _ask(text: str) -> bool:
+def _confirm(text: str) -> bool:
     print(f"{text}\nKeep clear, a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
     return sys.stdin.readline().strip().lower() == "yes"
 
@@ -151,8 +151,8 @@ def _identify_twin(experiment: Experiment, seed: int, out: Path) -> IdentifiedPl
 
     config = experiment.config
 
-    def drive(parts: Sequence[Excitation], piece: int) -> list[Step]:
-        return _drive_with_progress(config, lockstep_session(config), parts, (seed + piece) % (1 << 63))
+    def drive(excitations: Sequence[Excitation], piece: int) -> list[Step]:
+        return _drive_with_progress(config, lockstep_session(config), excitations, (seed + piece) % (1 << 63))
 
     try:
         return _run_experiment(experiment, drive, out, f"its twin, seed {seed}")
@@ -173,22 +173,22 @@ def _identify_device(experiment: Experiment, out: Path, confirm: ConfirmationPro
     line, address = config.device.line, config.device.address
     if line is not None and not line.allows_identification:
         raise Failure(f"{address}: identification does not support devices with this transport")
-    missing = missing_port_problem(line.path) if isinstance(line, Serial) else None
-    if missing is not None:
-        raise Failure(f"{address}: {missing}", ExitCode.HARDWARE)
+    problem = missing_port_problem(line.path) if isinstance(line, Serial) else None
+    if problem is not None:
+        raise Failure(f"{address}: {problem}", ExitCode.HARDWARE)
     if not confirm(_describe_experiment(experiment, address)):
         raise Failure("not confirmed; nothing was moved", ExitCode.PREFLIGHT)
     try:
-        with open_device_line(config) as opened, contextlib.closing(opened.open()) as transport:
+        with open_device_line(config) as open_line, contextlib.closing(open_line.open()) as transport:
             session = DeviceSession(transport, config.rig, time)
             hello = session.connect(5.0)
             check_pace(config, hello)
             session.configure(config.period_us, config.rig.lease_periods)
             apply_limits(config, session)
-            resets = bool(hello.capabilities & Capability.RESET)
+            has_reset = bool(hello.capabilities & Capability.RESET)
 
-            def drive(parts: Sequence[Excitation], piece: int) -> list[Step]:
-                return _drive_with_progress(config, session, parts, piece if resets else None)
+            def drive(excitations: Sequence[Excitation], piece: int) -> list[Step]:
+                return _drive_with_progress(config, session, excitations, piece if has_reset else None)
 
             return _run_experiment(experiment, drive, out, f"device on {address}")
     except (LimitsTooWide, LimitMismatch) as error:
@@ -215,20 +215,22 @@ def _run_experiment(experiment: Experiment, drive: ExcitationDriver, out: Path, 
     from onrig.tools.identification.experiment import excite
 
     try:
-        steps, narrow = excite(experiment, drive)
+        steps, narrow_result = excite(experiment, drive)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     if experiment.until is not None:
         source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
     config, plant = experiment.config, experiment.plant
-    found = narrow or fit_recorded(config, plant, steps, out, source)
-    return write_identified(config, plant, found, out, source)
+    if narrow_result is None:
+        with show_progress("fitting the plant", 1.0) as report:
+            narrow_result = fit_recorded(config, plant, steps, out, source, report)
+    return write_identified(config, plant, narrow_result, out, source)
 
 
 def _drive_with_progress(
-    config: RunConfig, session: DeviceSession, parts: Sequence[Excitation], seed: int | None
+    config: RunConfig, session: DeviceSession, excitations: Sequence[Excitation], seed: int | None
 ) -> list[Step]:
     from onrig.tools.identification.driving import drive
 
-    with show_progress("exciting the rig", sum(e.duration_s for e in parts)) as progress:
-        return drive(config, session, parts, seed, progress)
+    with show_progress("exciting the rig", sum(e.duration_s for e in excitations)) as progress:
+        return drive(config, session, excitations, seed, progress)

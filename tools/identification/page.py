@@ -14,7 +14,7 @@ from onrig.learner.trials.intervals import Bounds
 from onrig.runtime.files import replace_file
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.result import Parameter, Result
-from onrig.sim.twin.options import ZERO
+from onrig.sim.twin.options import ZERO_PREFIX
 from onrig.tools.quantity import axis_label, format_estimate
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Warnings
 from onrig.tools.reports.sheet import Sheet
@@ -33,24 +33,24 @@ _STRONG_CORRELATION: Final = 0.6
 
 def identification_page(result: Result, identification: Identification, rig: Rig) -> Page:
     """Build the page, without plots if matplotlib is missing."""
-    inverted = [name for name, sign in result.signs.items() if sign < 0]
-    notes = [f"{', '.join(inverted)}: reversed relative to the rig description."] if inverted else []
+    inverted_channels = [name for name, sign in result.signs.items() if sign < 0]
+    notes = [f"{', '.join(inverted_channels)}: reversed relative to the rig description."] if inverted_channels else []
     drawers = (
         partial(_windows_chart, identification, rig),
         partial(_residuals_chart, identification, rig),
         partial(_correlation_chart, result),
     )
     charts = [chart for draw in drawers if (chart := draw_or_report("A chart", draw, notes.append)) is not None]
-    unknown = result.not_known or ("All parameters were identified.",)
-    fitted = f"{identification.windows.size} windows of {_window_duration(identification)} were fitted"
-    lead = f"{result.source}; {fitted}, {identification.excluded_windows} were excluded."
+    unidentified = result.not_known or ("All parameters were identified.",)
+    fit_text = f"{identification.windows.size} windows of {_window_duration(identification)} were fitted"
+    introduction = f"{result.source}; {fit_text}, {identification.excluded_windows} were excluded."
     parts: tuple[Part, ...] = (
         Warnings(notes),
         *result_tables(result),
-        Claims("Not identifiable", {"": unknown}),
+        Claims("Not identifiable", {"": unidentified}),
         Figures(charts),
     )
-    return Page(f"{result.rig}: identified plant", lead, parts)
+    return Page(f"{result.rig}: identified plant", introduction, parts)
 
 
 def result_tables(result: Result) -> list[Sheet]:
@@ -59,8 +59,8 @@ def result_tables(result: Result) -> list[Sheet]:
         (p.name, format_estimate(Bounds(p.value, p.low, p.high), unit=p.unit), _relative_half_width(p))
         for p in result.parameters
     ]
-    identification = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
-    noise = [
+    sheets = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
+    noise_rows = [
         (
             name,
             format_estimate(Bounds(n.std, n.low, n.high)),
@@ -70,15 +70,15 @@ def result_tables(result: Result) -> list[Sheet]:
         for name, n in result.noise.items()
     ]
     heads = ("sensor", "noise (SI) [95 %]", "without rounding", "sign")
-    identification.append(Sheet("Sensors", 1, heads, tuple(noise)))
-    others = [(name, f"{sign:+d}") for name, sign in result.signs.items() if name not in result.noise]
-    identification.append(Sheet("Actuators", 1, ("actuator", "sign"), tuple(others)))
-    return identification
+    sheets.append(Sheet("Sensors", 1, heads, tuple(noise_rows)))
+    actuator_rows = [(name, f"{sign:+d}") for name, sign in result.signs.items() if name not in result.noise]
+    sheets.append(Sheet("Actuators", 1, ("actuator", "sign"), tuple(actuator_rows)))
+    return sheets
 
 
 def _relative_half_width(p: Parameter) -> str:
-    """Return the half-width as a share of the value; empty if the value may be zero."""
-    return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO) else ""
+    """Return the half-width as a fraction of the value; empty if the value may be zero."""
+    return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO_PREFIX) else ""
 
 
 def _window_duration(identification: Identification) -> str:
@@ -89,21 +89,21 @@ def _windows_chart(identification: Identification, rig: Rig) -> Plot:
     """Draw measured and predicted signals, window by window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
-    shown = np.linspace(0, identification.windows.size - 1, min(_N_SHOWN_WINDOWS, identification.windows.size)).astype(
-        int
-    )
+    shown_windows = np.linspace(
+        0, identification.windows.size - 1, min(_N_SHOWN_WINDOWS, identification.windows.size)
+    ).astype(int)
     span_s = identification.windows.periods * identification.windows.period_s
     for i, (sensor, (axes,)) in enumerate(zip(rig.sensors, panels, strict=True)):
-        for k, window in enumerate(shown):
+        for k, window in enumerate(shown_windows):
             t = k * 1.15 * span_s + np.arange(identification.windows.periods + 1) * identification.windows.period_s
-            measured = identification.windows.readings[window, :, i]
-            axes.plot(t, measured, ".", color=page_colour("accent"), ms=3, label="measured" if k == 0 else None)
-            predicted = measured - identification.fit.residuals[window, :, i]
-            axes.plot(t, predicted, color=page_colour("second"), lw=1.0, label="predicted" if k == 0 else None)
+            measured_values = identification.windows.readings[window, :, i]
+            axes.plot(t, measured_values, ".", color=page_colour("accent"), ms=3, label="measured" if k == 0 else None)
+            predicted_values = measured_values - identification.fit.residuals[window, :, i]
+            axes.plot(t, predicted_values, color=page_colour("second"), lw=1.0, label="predicted" if k == 0 else None)
         axes.set_ylabel(axis_label(sensor.name, sensor.unit))
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
-    caption = f"{len(shown)} windows of {span_s:g} s, evenly chosen; each has its own initial state."
+    caption = f"{len(shown_windows)} windows of {span_s:g} s, evenly chosen; each has its own initial state."
     return inline_plot(figure, "Measured and predicted", caption, "measured and predicted readings")
 
 

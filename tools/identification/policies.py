@@ -32,8 +32,8 @@ from onrig.tools.terminal import complain
 class Comparison(NamedTuple):
     """Final normalised performance on the true plant (N,) each, and the median of their differences."""
 
-    identified: Array
-    true: Array
+    identified_scores: Array
+    true_scores: Array
     difference: PairedComparison
 
 
@@ -45,9 +45,13 @@ def compare_policies(
     Raises ValueError for a configuration that trials do not support.
     """
     nominal = twin_options(config).plant
-    true = [_parameters(nominal, o, o.truth) for o in outcomes]
-    learned_on = [*(_parameters(nominal, o, o.estimate) for o in outcomes), *true]
-    lanes = [parameters for pair in zip(learned_on, [*true, *true], strict=True) for parameters in pair]
+    true_parameters = [_parameters(nominal, o, o.truth) for o in outcomes]
+    training_parameters = [*(_parameters(nominal, o, o.estimate) for o in outcomes), *true_parameters]
+    lanes = [
+        parameters
+        for pair in zip(training_parameters, [*true_parameters, *true_parameters], strict=True)
+        for parameters in pair
+    ]
     plant = nominal.with_identifiable({name: np.array([lane[name] for lane in lanes]) for name in lanes[0]})
     seeds = [*range(len(outcomes))] * 2
     trials = run_trials(config, learner_settings(config.learner), seeds, plant)
@@ -55,18 +59,18 @@ def compare_policies(
     for episode in range(config.episodes):
         rewards[:, episode] = trials.advance().evaluation
         progress(episode + 1)
-    final = mu_final(normalized_curves(config.task, rewards))
-    identified, on_true = final[: len(outcomes)], final[len(outcomes) :]
-    return Comparison(identified, on_true, paired_difference(identified, on_true))
+    final_scores = mu_final(normalized_curves(config.task, rewards))
+    identified_scores, true_scores = final_scores[: len(outcomes)], final_scores[len(outcomes) :]
+    return Comparison(identified_scores, true_scores, paired_difference(identified_scores, true_scores))
 
 
 def _parameters(nominal: Plant, outcome: Outcome, coordinates: Array) -> dict[str, float]:
     values = dict(zip(outcome.names, coordinates.tolist(), strict=True))
-    lumped = {name: float(np.exp(values[name])) for name in nominal.identifiable}
-    return {**lumped, **{name: max(values[name], 0.0) for name in ("dry_friction", "dead_band")}}
+    plant_parameters = {name: float(np.exp(values[name])) for name in nominal.identifiable}
+    return {**plant_parameters, **{name: max(values[name], 0.0) for name in ("dry_friction", "dead_band")}}
 
 
-def show_study(name: str, overrides: Sequence[str], twins: int, seed: int, *, policies: bool) -> int:
+def show_study(name: str, overrides: Sequence[str], n_twins: int, seed: int, *, policies: bool) -> int:
     """Identify random twins, compare policies if asked, and print the coverage; returns the exit code."""
     try:
         config = load(name, overrides)
@@ -75,9 +79,9 @@ def show_study(name: str, overrides: Sequence[str], twins: int, seed: int, *, po
     if config.device.twin is None:
         return complain("identify", "--study needs a twin (device.twin)")
     outcomes = []
-    for outcome in run_study(config, twins, seed):
+    for outcome in run_study(config, n_twins, seed):
         outcomes.append(outcome)
-        print(f"{len(outcomes)} of {twins} twins", file=sys.stderr, flush=True)
+        print(f"{len(outcomes)} of {n_twins} twins", file=sys.stderr, flush=True)
     print(summary(outcomes))
     return _compare(config, [o for o in outcomes if isinstance(o, Outcome)]) if policies else ExitCode.OK
 
@@ -91,7 +95,7 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
         comparison = compare_policies(config, outcomes, show)
     except ValueError as error:
         return complain("identify", f"--policies: {error}")
-    learned, true = np.median(comparison.identified), np.median(comparison.true)
-    print(f"policies on the true plant, medians: {learned:.3f} learned on the identified twins,")
-    print(f"{true:.3f} on the true plants; difference {format_estimate(comparison.difference, 3, signed=True)}")
+    identified_median, true_median = np.median(comparison.identified_scores), np.median(comparison.true_scores)
+    print(f"policies on the true plant, medians: {identified_median:.3f} learned on the identified twins,")
+    print(f"{true_median:.3f} on the true plants; difference {format_estimate(comparison.difference, 3, signed=True)}")
     return ExitCode.OK

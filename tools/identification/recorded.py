@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -11,6 +11,7 @@ from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.damage import LOG_PATTERNS, print_damage
+from onrig.tools.progress import show_progress
 
 if TYPE_CHECKING:
     from onrig.runtime.record import Step
@@ -60,14 +61,14 @@ def nominal_plant(config: RunConfig) -> Plant:
     """Return the initial guess: the twin's plant, otherwise the shield's nominal plant; raises ValueError if neither
     exists.
     """
-    from onrig.sim.plants.registry import simulated
+    from onrig.sim.plants.registry import plant_type_for
     from onrig.sim.twin.main import twin_options
 
     if config.device.twin is not None:
         return twin_options(config).plant
     if config.limits.predicted is None:
         raise ValueError("the plant is unknown: set limits.predicted, or a twin")
-    return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
+    return plant_type_for(config.limits.predicted).of_box(config.limits.predicted, config.rig)
 
 
 def identify_run(folder: Path, out: Path) -> IdentifiedPlant:
@@ -90,7 +91,8 @@ def identify_run(folder: Path, out: Path) -> IdentifiedPlant:
     except ValueError as error:
         raise Failure(f"{folder / 'config.yaml'}: {error}") from None
     source = f"run {folder.resolve().name}, its first {len(steps)} ticks"
-    identification = fit_recorded(config, plant, steps, out, source)
+    with show_progress("fitting the plant", 1.0) as report:
+        identification = fit_recorded(config, plant, steps, out, source, report)
     return write_identified(config, plant, identification, out, source)._replace(damage=tuple(damage))
 
 
@@ -99,23 +101,30 @@ def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
 
     layout = record_layout(config)
     steps: list[Step] = []
-    for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names):
-        if isinstance(part, LogStart | LogEnd | Event | StoredLoopState):
+    for entry in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names):
+        if isinstance(entry, LogStart | LogEnd | Event | StoredLoopState):
             continue
-        for row in part[: _MAX_STEPS - len(steps)]:
+        for row in entry[: _MAX_STEPS - len(steps)]:
             steps.append(layout.step(row))
         if len(steps) >= _MAX_STEPS:
             break
     return steps
 
 
-def fit_recorded(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> Fitted:
+def fit_recorded(
+    config: RunConfig,
+    plant: Plant,
+    steps: Sequence[Step],
+    out: Path,
+    source: str,
+    report: Callable[[float], None] = lambda done: None,
+) -> Fitted:
     """Fit a plant to steps; raises Failure, and NotIdentified with a note on an earlier result in ``out``."""
     from onrig.sim.identification.outcome import Implausible
     from onrig.tools.identification.experiment import fit_steps
 
     try:
-        return fit_steps(config, plant, steps)
+        return fit_steps(config, plant, steps, report)
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     except ValueError as error:

@@ -24,10 +24,12 @@ def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
     """
     names = [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
     signs = (*connection.signs.sensors, *connection.signs.actuators)
-    inverted = [name for name, sign in zip(names, signs, strict=True) if sign < 0]
-    if not connection.certain or not inverted:
+    inverted_channels = [name for name, sign in zip(names, signs, strict=True) if sign < 0]
+    if not connection.is_certain or not inverted_channels:
         return []
-    return [f"{', '.join(inverted)} reversed relative to the other channels; fix the connection and start again"]
+    return [
+        f"{', '.join(inverted_channels)} reversed relative to the other channels; fix the connection and start again"
+    ]
 
 
 class Conflicts(NamedTuple):
@@ -46,19 +48,19 @@ def find_conflicts(config: RunConfig, result: Result) -> Conflicts:
         limits = msgspec.structs.replace(limits, predicted=_override_box(limits.predicted, result.predicted))
     if device.twin is not None:
         device = msgspec.structs.replace(device, twin={**device.twin, **result.twin})
-    updated = msgspec.structs.replace(config, limits=limits, device=device)
+    updated_config = msgspec.structs.replace(config, limits=limits, device=device)
     known_messages = {message for _, message in chain(findings(config), rig_findings(config))}
     conflicts = Conflicts([], [])
-    for path, message in chain(findings(updated), rig_findings(updated)):
+    for path, message in chain(findings(updated_config), rig_findings(updated_config)):
         if message not in known_messages:
             is_of_plant = path[:2] in (("limits", "predicted"), ("device", "twin")) and path != _TABLE
-            kind = conflicts.unpredictable if is_of_plant else conflicts.settings
-            kind.append(f"a run of this configuration would refuse the result: {message}")
+            messages = conflicts.unpredictable if is_of_plant else conflicts.settings
+            messages.append(f"a run of this configuration would refuse the result: {message}")
     return conflicts
 
 
-def _override_box(box: Any, predicted: dict[str, Any]) -> Any:
+def _override_box(box: Any, predicted_values: dict[str, Any]) -> Any:
     """Return the box with the result's values; errors of other sensors are kept."""
     values = msgspec.to_builtins(box)
-    errors = {**values.get("sensor_error", {}), **predicted.get("sensor_error", {})}
-    return msgspec.convert({**values, **predicted, "sensor_error": errors}, type(box))
+    errors = {**values.get("sensor_error", {}), **predicted_values.get("sensor_error", {})}
+    return msgspec.convert({**values, **predicted_values, "sensor_error": errors}, type(box))

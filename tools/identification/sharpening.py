@@ -76,8 +76,8 @@ def sharpening_alongside(folder: Path) -> Iterator[None]:
         except KeyboardInterrupt:
             child.end(0.0)
         child.close()
-    if fitted := read_fittings(folder):
-        print(f"identification: {fitted[-1].line()}")
+    if fittings := read_fittings(folder):
+        print(f"identification: {fittings[-1].line()}")
 
 
 def main() -> int:
@@ -107,22 +107,22 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
     Raises the same as :func:`sharpen_run`, for the last fit.
     """
     config, earlier = _read_beginning(folder)
-    out, due = out or folder / "identification", _MIN_STEPS
+    out, next_fit_steps = out or folder / "identification", _MIN_STEPS
 
     def fit() -> IdentifiedPlant:
         steps = _newest_steps(folder, config)
         try:
-            found = _sharpen(folder, config, earlier, steps, out)
+            new_plant = _sharpen(folder, config, earlier, steps, out)
         except Failure as failure:
             show(Fitting(count_logged_steps(folder), str(failure).replace("\n", "; ")))
             raise
-        show(Fitting(count_logged_steps(folder), widths=_widths(earlier, found.result)))
-        return found
+        show(Fitting(count_logged_steps(folder), widths=_widths(earlier, new_plant.result)))
+        return new_plant
 
     while find_running(folder) is not None:
         n = count_logged_steps(folder)
-        if n >= due:
-            due = n + _NEW_STEPS
+        if n >= next_fit_steps:
+            next_fit_steps = n + _NEW_STEPS
             with contextlib.suppress(Failure):  # more data may resolve it
                 fit()
         time.sleep(_POLL_INTERVAL_S)
@@ -130,13 +130,15 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
 
 
 def _widths(earlier: Result, result: Result) -> dict[str, tuple[float, float]]:
-    before = {p.name: p for p in earlier.parameters if p.logarithmic and p.high > p.low}
+    earlier_parameters = {p.name: p for p in earlier.parameters if p.logarithmic and p.high > p.low}
     return {
-        p.name: (_share(before[p.name]), _share(p)) for p in result.parameters if p.logarithmic and p.name in before
+        p.name: (_relative_width(earlier_parameters[p.name]), _relative_width(p))
+        for p in result.parameters
+        if p.logarithmic and p.name in earlier_parameters
     }
 
 
-def _share(p: Parameter) -> float:
+def _relative_width(p: Parameter) -> float:
     return (p.high - p.low) / abs(p.high + p.low)
 
 
@@ -184,23 +186,23 @@ def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step]
     source = f"run {folder.resolve().name}, its newest {len(steps)} ticks"
     try:
         plant = nominal_plant(config)
-        found = fit_recorded(config, plant, steps, out, source)
-        sharpened = sharpen(earlier, found, plant)
+        fitted = fit_recorded(config, plant, steps, out, source)
+        sharpening = sharpen(earlier, fitted, plant)
     except ValueError as error:
         raise Failure(f"{source}: {error}") from None
-    if sharpened.departed:
-        raise NotIdentified(source, [_departure(sharpened.changes)], out)
+    if sharpening.has_departed:
+        raise NotIdentified(source, [_describe_departure(sharpening.changes)], out)
     source = f"{earlier.source}; sharpened by {source}"
-    return write_identified(config, plant, sharpened.identified, out, source)
+    return write_identified(config, plant, sharpening.identification, out, source)
 
 
-def _departure(changes: Sequence[Change]) -> str:
+def _describe_departure(changes: Sequence[Change]) -> str:
     """Describe the parameters of a plant that has left its identification, the most changed first."""
-    described = [
-        f"{c.name} {c.before:.4g}, now {c.now:.4g} {c.unit}".rstrip() + f" (p {c.p_value:.1g})"
+    descriptions = [
+        f"{c.name} {c.earlier_value:.4g}, now {c.new_value:.4g} {c.unit}".rstrip() + f" (p {c.p_value:.1g})"
         for c in sorted(changes, key=lambda change: change.p_value)
     ]
-    return f"the plant has left the identification: {'; '.join(described)}"
+    return f"the plant has left the identification: {'; '.join(descriptions)}"
 
 
 if __name__ == "__main__":

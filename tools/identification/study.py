@@ -20,7 +20,7 @@ from onrig.sim.identification.result import result_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
-from onrig.sim.twin.options import ZERO, TwinOptions, sensor_half_range
+from onrig.sim.twin.options import ZERO_PREFIX, TwinOptions, sensor_half_range
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import N_GENTLE_EXCITATIONS, drive, ranges_of
 from onrig.tools.identification.refusal import find_conflicts
@@ -29,7 +29,7 @@ from onrig.tools.terminal import align
 SPREAD: Final = 0.3
 NOISE: Final = (0.001, 0.005)
 """Range of each sensor's noise, in normalised units; log-uniformly distributed."""
-ZERO_SHARE: Final = 0.02
+ZERO_FRACTION: Final = 0.02
 """Largest zero error, in normalised units."""
 FRICTION: Final = (0.015, 0.05)
 """Dry friction, in normalised units of the velocity per second."""
@@ -64,19 +64,21 @@ class RefusedTwin(NamedTuple):
 def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator) -> TwinOptions:
     """Draw the options of a random twin."""
     rig, plant = config.rig, options.plant
-    half = {s.name: sensor_half_range(rig, s.name) or 1.0 for s in rig.sensors}
+    half_ranges = {s.name: sensor_half_range(rig, s.name) or 1.0 for s in rig.sensors}
     reach = min(max(abs(a.low - a.safe), abs(a.high - a.safe)) for a in rig.actuators)
-    lumped = {name: value * (1.0 + rng.uniform(-SPREAD, SPREAD)) for name, value in plant.identifiable.items()}
-    drawn = plant.with_identifiable(lumped).varied(
+    lumped_values = {name: value * (1.0 + rng.uniform(-SPREAD, SPREAD)) for name, value in plant.identifiable.items()}
+    random_plant = plant.with_identifiable(lumped_values).varied(
         {
-            "dry_friction": rng.uniform(*FRICTION) * half.get(plant.state_names[-1], 1.0),
+            "dry_friction": rng.uniform(*FRICTION) * half_ranges.get(plant.state_names[-1], 1.0),
             "dead_band": rng.uniform(*DEAD_BAND) * reach,
             "delay_s": DELAY_S,
         }
     )
-    zeros = {n: rng.uniform(-ZERO_SHARE, ZERO_SHARE) * h for n, h in half.items() if n != plant.state_names[-1]}
+    zeros = {
+        n: rng.uniform(-ZERO_FRACTION, ZERO_FRACTION) * h for n, h in half_ranges.items() if n != plant.state_names[-1]
+    }
     noise = {s.name: float(np.exp(rng.uniform(*np.log(NOISE)))) for s in rig.sensors}
-    return msgspec.structs.replace(options, plant=drawn, sensor_zero=zeros, sensor_noise=noise)
+    return msgspec.structs.replace(options, plant=random_plant, sensor_zero=zeros, sensor_noise=noise)
 
 
 def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | RefusedTwin:
@@ -88,17 +90,19 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | RefusedTwin:
     session = lockstep_session(msgspec.structs.replace(config, device=device))
     excitations = nominal.excitations(config.rig, ranges_of(config, 1.0))
     steps = drive(config, session, excitations, seed=int(rng.integers(2**63)))
-    recorded = list(stretches(steps, config.rig, config.period_us))
-    gentle = round(sum(e.duration_s for e in excitations[:N_GENTLE_EXCITATIONS]) * config.rate_hz)
+    recorded_stretches = list(stretches(steps, config.rig, config.period_us))
+    n_gentle_steps = round(sum(e.duration_s for e in excitations[:N_GENTLE_EXCITATIONS]) * config.rate_hz)
     if problems := significant_defects(
-        nominal, config.rig, list(stretches(steps[:gentle], config.rig, config.period_us))
+        nominal, config.rig, list(stretches(steps[:n_gentle_steps], config.rig, config.period_us))
     ):
         return RefusedTwin(tuple(problems))
-    bipolar = [a.low < a.safe < a.high for a in config.rig.actuators]
-    inverted = rng.random() < 0.5 and any(bipolar)
-    signs = tuple(-1 if inverted and both else 1 for both in bipolar)
+    is_bipolar = [a.low < a.safe < a.high for a in config.rig.actuators]
+    is_inverted = rng.random() < 0.5 and any(is_bipolar)
+    signs = tuple(-1 if is_inverted and bipolar_output else 1 for bipolar_output in is_bipolar)
     try:
-        identification = identify(nominal, config.rig, [reverse_actuators(s, signs) for s in recorded], twin.substeps)
+        identification = identify(
+            nominal, config.rig, [reverse_actuators(s, signs) for s in recorded_stretches], twin.substeps
+        )
     except Implausible as error:
         return RefusedTwin(error.problems)
     conflicts = find_conflicts(
@@ -107,11 +111,14 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | RefusedTwin:
     )
     if conflicts.unpredictable:
         return RefusedTwin(tuple(conflicts.unpredictable))
-    correct = identification.connection.signs.sensors == (1,) * len(config.rig.sensors)
-    compared = outcome(
-        identification, twin, config, signs_correct=correct and identification.connection.signs.actuators == signs
+    sensor_signs_correct = identification.connection.signs.sensors == (1,) * len(config.rig.sensors)
+    twin_outcome = outcome(
+        identification,
+        twin,
+        config,
+        signs_correct=sensor_signs_correct and identification.connection.signs.actuators == signs,
     )
-    return compared._replace(conflicts=tuple(conflicts.settings))
+    return twin_outcome._replace(conflicts=tuple(conflicts.settings))
 
 
 def reverse_actuators(stretch: Stretch, signs: Sequence[int]) -> Stretch:
@@ -123,7 +130,7 @@ def reverse_actuators(stretch: Stretch, signs: Sequence[int]) -> Stretch:
 def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
     """Return the true values of the unknowns, by name."""
     imperfections = {n: float(getattr(plant, n) or 0.0) for n in ("dry_friction", "dead_band", "delay_s")}
-    return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in (twin.sensor_zero or {}).items()}}
+    return {**plant.identifiable, **imperfections, **{ZERO_PREFIX + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
 
 def outcome(identification: Identification, twin: TwinOptions, config: RunConfig, *, signs_correct: bool) -> Outcome:
@@ -136,7 +143,7 @@ def outcome(identification: Identification, twin: TwinOptions, config: RunConfig
     unknowns, half_widths = [identification.unknowns[i] for i in indices], identification.half_widths[indices]
     truth = np.array([u.coordinate(values[u.name]) for u in unknowns])
     relative = [
-        np.nan if u.name.startswith(ZERO) else h if u.logarithmic else h / max(abs(t), 1e-300)
+        np.nan if u.name.startswith(ZERO_PREFIX) else h if u.is_logarithmic else h / max(abs(t), 1e-300)
         for u, t, h in zip(unknowns, truth, half_widths, strict=True)
     ]
     sigma = [twin.noise_of(s.name) * (sensor_half_range(config.rig, s.name) or 0.0) for s in config.rig.sensors]
@@ -159,23 +166,23 @@ def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome | Re
         yield run_twin(config, seed, index)
 
 
-def summary(studied: Sequence[Outcome | RefusedTwin]) -> str:
+def summary(results: Sequence[Outcome | RefusedTwin]) -> str:
     """Return a table of coverage and median half-width of the intervals, followed by the refusals."""
-    outcomes = [o for o in studied if isinstance(o, Outcome)]
-    refused = [o.problems for o in studied if isinstance(o, RefusedTwin)]
+    outcomes = [o for o in results if isinstance(o, Outcome)]
+    refusals = [o.problems for o in results if isinstance(o, RefusedTwin)]
     limits = [o.conflicts for o in outcomes if o.conflicts]
-    lines = [f"refused: {len(refused)} of {len(studied)}", *(f"  {'; '.join(problems)}" for problems in refused)]
+    lines = [f"refused: {len(refusals)} of {len(results)}", *(f"  {'; '.join(problems)}" for problems in refusals)]
     lines += [f"need other settings: {len(limits)}", *(f"  {'; '.join(problems)}" for problems in limits)]
     if not outcomes:
         return "\n".join(lines)
     names = outcomes[0].names
-    inside = np.array([np.abs(o.estimate - o.truth) <= o.half_width for o in outcomes])
+    covered = np.array([np.abs(o.estimate - o.truth) <= o.half_width for o in outcomes])
     median = np.median([o.relative for o in outcomes], axis=0)
     rows = [("parameter", "coverage", "median half-width")]
     rows += [
-        (name, f"{share:.1%}", "" if np.isnan(width) else f"{width:.2%}")
-        for name, share, width in zip(names, inside.mean(axis=0), median, strict=True)
+        (name, f"{coverage:.1%}", "" if np.isnan(width) else f"{width:.2%}")
+        for name, coverage, width in zip(names, covered.mean(axis=0), median, strict=True)
     ]
-    rows.append((f"all, {len(outcomes)} twins", f"{inside.mean():.1%}", ""))
+    rows.append((f"all, {len(outcomes)} twins", f"{covered.mean():.1%}", ""))
     correct = sum(o.signs_correct for o in outcomes)
     return "\n".join([align(rows), f"signs correct: {correct} of {len(outcomes)}", *lines])

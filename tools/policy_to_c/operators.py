@@ -84,20 +84,20 @@ def body_of(model: OnnxModel, inputs: Mapping[str, int]) -> Body:
         if result.constant is not None:
             views[node.outputs[0]] = work.constant(result.constant)
             continue
-        call, given = Call(node, arguments), [views[name] if name else None for name in node.inputs]
-        views |= zip(node.outputs, _translate(work, call, given, result.shapes), strict=True)
+        call, operands = Call(node, arguments), [views[name] if name else None for name in node.inputs]
+        views |= zip(node.outputs, _translate(work, call, operands, result.shapes), strict=True)
     return work.body(views["action"])
 
 
 def _needed_nodes(model: OnnxModel) -> list[Node]:
     """Return the nodes on which the noise-free ``action`` depends, in order."""
-    without_noise = {"drawn": Node("Identity", "", ("mean",), ("drawn",), {})}
+    noise_free_nodes = {"drawn": Node("Identity", "", ("mean",), ("drawn",), {})}
     stochastic = any(port.name == "noise" for port in model.inputs)
-    needed, nodes = {"action"}, []
+    needed_names, nodes = {"action"}, []
     for node in reversed(model.nodes):
-        if not needed.isdisjoint(node.outputs):
-            nodes.append(without_noise.get(node.outputs[0], node) if stochastic else node)
-            needed |= set(nodes[-1].inputs)
+        if not needed_names.isdisjoint(node.outputs):
+            nodes.append(noise_free_nodes.get(node.outputs[0], node) if stochastic else node)
+            needed_names |= set(nodes[-1].inputs)
     return nodes[::-1]
 
 
@@ -128,16 +128,16 @@ def _move_elements(call: Call, source: View, shapes: Sequence[tuple[int, ...]]) 
         case "Slice":
             starts, ends = call.indices(1) or [], call.indices(2) or []
             axes, steps = call.indices(3) or list(range(len(starts))), call.indices(4) or [1] * len(starts)
-            cut = [slice(None)] * index.ndim
+            slices = [slice(None)] * index.ndim
             for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
-                cut[axis] = slice(*bounds)
-            parts = [index[tuple(cut)]]
+                slices[axis] = slice(*bounds)
+            parts = [index[tuple(slices)]]
         case "Gather":
-            picked = call.optional(1)
-            assert picked is not None
-            assert picked.constant is not None
+            indices = call.optional(1)
+            assert indices is not None
+            assert indices.constant is not None
             axis = call.axis(call.integer("axis", 0), index.ndim)
-            parts = [np.take(index, picked.constant.astype(np.intp), axis)]
+            parts = [np.take(index, indices.constant.astype(np.intp), axis)]
         case _:
             parts = [index.reshape(shapes[0])]
     return [View(source.buffer, part) for part in parts]
@@ -146,14 +146,14 @@ def _move_elements(call: Call, source: View, shapes: Sequence[tuple[int, ...]]) 
 def _combine(work: Workspace, call: Call, views: Sequence[View | None], shape: tuple[int, ...]) -> View:
     """Combine the first operand with each of the others; Clip is Max followed by Min."""
     kind = call.node.op_type
-    forms = ("Max", "Min") if kind == "Clip" else (kind,) * (len(views) - 1)
+    operators = ("Max", "Min") if kind == "Clip" else (kind,) * (len(views) - 1)
     operands = [None if view is None else work.operand(view, shape) for view in views]
-    present = [operand for operand in operands if operand is not None]
-    text = present[0].text
-    for form, operand in zip(forms, operands[1:], strict=False):
+    present_operands = [operand for operand in operands if operand is not None]
+    text = present_operands[0].text
+    for operator, operand in zip(operators, operands[1:], strict=False):
         if operand is not None:
-            text = _BINARY[form].format(text, operand.text)
-    return work.loop(_comment(call), shape, text, present)
+            text = _BINARY[operator].format(text, operand.text)
+    return work.loop(_comment(call), shape, text, present_operands)
 
 
 def _elementwise(work: Workspace, call: Call, views: Sequence[View]) -> View:
@@ -204,61 +204,63 @@ def _row_loop(
 ) -> str:
     """Compute a buffer from rows ``x`` of n elements; in ``lines``, the buffer is named ``out`` and the row ``r``."""
     x, rows = work.pointer(source), source.elements.size // n
-    head = [f"for (int r = 0; r < {rows}; r++) {{", f"    const float *const x = {x.text} + r * {n};"]
+    header = [f"for (int r = 0; r < {rows}; r++) {{", f"    const float *const x = {x.text} + r * {n};"]
 
-    def made(out: str) -> list[str]:
-        return [*head, *(f"    {line.replace('out[', f'{out}[')}" for line in lines), "}"]
+    def row_lines(out: str) -> list[str]:
+        return [*header, *(f"    {line.replace('out[', f'{out}[')}" for line in lines), "}"]
 
-    return work.step(_comment(call), size, made, [x, *reads])
+    return work.step(_comment(call), size, row_lines, [x, *reads])
 
 
 def _softmax(work: Workspace, call: Call, views: Sequence[View]) -> View:
     index = views[0].elements
     axis = call.axis(call.integer("axis", -1), index.ndim)
-    moved, n = np.moveaxis(index, axis, -1), index.shape[axis]
-    each = f"for (int k = 0; k < {n}; k++)"
-    lines = ["float most = x[0], sum = 0.0f;", f"{each} most = greater(most, x[k]);"]
-    lines += [f"{each} sum += out[r * {n} + k] = expf(x[k] - most);", f"{each} out[r * {n} + k] /= sum;"]
-    buffer = _row_loop(work, call, View(views[0].buffer, moved), n, index.size, lines)
-    return View(buffer, np.moveaxis(np.arange(index.size).reshape(moved.shape), -1, axis))
+    rows, n = np.moveaxis(index, axis, -1), index.shape[axis]
+    for_each = f"for (int k = 0; k < {n}; k++)"
+    lines = ["float most = x[0], sum = 0.0f;", f"{for_each} most = greater(most, x[k]);"]
+    lines += [f"{for_each} sum += out[r * {n} + k] = expf(x[k] - most);", f"{for_each} out[r * {n} + k] /= sum;"]
+    buffer = _row_loop(work, call, View(views[0].buffer, rows), n, index.size, lines)
+    return View(buffer, np.moveaxis(np.arange(index.size).reshape(rows.shape), -1, axis))
 
 
 def _arg_max(work: Workspace, call: Call, views: Sequence[View]) -> View:
     """Compute the index of the largest element, as a float."""
     index = views[0].elements
     axis = call.axis(call.integer("axis", 0), index.ndim)
-    moved, n = np.moveaxis(index, axis, -1), index.shape[axis]
-    beats = ">=" if call.flag("select_last_index", False) else ">"
-    lines = ["int best = 0;", f"for (int k = 1; k < {n}; k++)", f"    if (x[k] {beats} x[best]) best = k;"]
-    buffer = _row_loop(work, call, View(views[0].buffer, moved), n, index.size // n, [*lines, "out[r] = (float)best;"])
-    keep = (1,) if call.flag("keepdims", True) else ()
-    return View(buffer, np.arange(index.size // n).reshape(index.shape[:axis] + keep + index.shape[axis + 1 :]))
+    rows, n = np.moveaxis(index, axis, -1), index.shape[axis]
+    comparison = ">=" if call.flag("select_last_index", False) else ">"
+    lines = ["int best = 0;", f"for (int k = 1; k < {n}; k++)", f"    if (x[k] {comparison} x[best]) best = k;"]
+    buffer = _row_loop(work, call, View(views[0].buffer, rows), n, index.size // n, [*lines, "out[r] = (float)best;"])
+    kept_axis = (1,) if call.flag("keepdims", True) else ()
+    return View(buffer, np.arange(index.size // n).reshape(index.shape[:axis] + kept_axis + index.shape[axis + 1 :]))
 
 
 def _layer_normalization(work: Workspace, call: Call, views: Sequence[View]) -> View:
     index = views[0].elements
     n = math.prod(index.shape[call.axis(call.integer("axis", -1), index.ndim) :])
     factors = [work.operand(View(view.buffer, view.elements.reshape(-1)), (n,), "k") for view in views[1:]]
-    each = f"for (int k = 0; k < {n}; k++)"
-    lines = ["float mean = 0.0f, square = 0.0f;", f"{each} mean += x[k] / {n}.0f;"]
-    lines += [f"{each} square += (x[k] - mean) * (x[k] - mean);"]
+    for_each = f"for (int k = 0; k < {n}; k++)"
+    lines = ["float mean = 0.0f, square = 0.0f;", f"{for_each} mean += x[k] / {n}.0f;"]
+    lines += [f"{for_each} square += (x[k] - mean) * (x[k] - mean);"]
     lines += [
         f"const float scale = 1.0f / sqrtf(square / {n}.0f + {literal(_number_attribute(call, 'epsilon', 1e-5))});"
     ]
     total = " + ".join([f"(x[k] - mean) * scale * {factors[0].text}", *(shift.text for shift in factors[1:])])
-    buffer = _row_loop(work, call, views[0], n, index.size, [*lines, f"{each} out[r * {n} + k] = {total};"], factors)
+    buffer = _row_loop(
+        work, call, views[0], n, index.size, [*lines, f"{for_each} out[r * {n} + k] = {total};"], factors
+    )
     return View(buffer, np.arange(index.size).reshape(index.shape))
 
 
 def _gather(work: Workspace, call: Call, views: Sequence[View]) -> View:
     """Gather slices at computed indices along an axis, which is moved to the front."""
-    data, picked = views
+    data, index_view = views
     axis = call.axis(call.integer("axis", 0), data.elements.ndim)
-    moved = np.moveaxis(data.elements, axis, 0)
-    width, k = moved.size // moved.shape[0], picked.elements.ndim
-    source = work.pointer(View(data.buffer, moved))
-    indices = work.operand(picked, picked.elements.shape, f"i / {width}")
-    shape = picked.elements.shape + moved.shape[1:]
+    axis_first = np.moveaxis(data.elements, axis, 0)
+    width, k = axis_first.size // axis_first.shape[0], index_view.elements.ndim
+    source = work.pointer(View(data.buffer, axis_first))
+    indices = work.operand(index_view, index_view.elements.shape, f"i / {width}")
+    shape = index_view.elements.shape + axis_first.shape[1:]
     view = work.loop(
         _comment(call), shape, f"{source.text}[(int){indices.text} * {width} + i % {width}]", [source, indices]
     )
@@ -275,8 +277,8 @@ def _concatenate(work: Workspace, call: Call, views: Sequence[View]) -> View:
         return [f"for (int i = 0; i < {n}; i++) {out}[{at} + i] = {operand.text};" for operand, n, at in parts]
 
     buffer = work.step(_comment(call), starts[-1], lines, operands)
-    places = [at + np.arange(n).reshape(v.elements.shape) for at, n, v in zip(starts, sizes, views, strict=False)]
-    return View(buffer, np.concatenate(places, call.integer("axis", 0)))
+    index_parts = [at + np.arange(n).reshape(v.elements.shape) for at, n, v in zip(starts, sizes, views, strict=False)]
+    return View(buffer, np.concatenate(index_parts, call.integer("axis", 0)))
 
 
 _OPERATORS: Final[Mapping[str, Callable[[Workspace, Call, Sequence[View]], View]]] = {

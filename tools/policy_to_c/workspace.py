@@ -129,13 +129,13 @@ class Workspace:
         start = int(flat[0])
         if not (flat == np.arange(start, start + flat.size)).all():
             operand = self.operand(view, view.elements.shape)
-            copy = self.loop("copy", flat.shape, operand.text, [operand])
-            return Operand(copy.buffer, copy.buffer)
+            copied_view = self.loop("copy", flat.shape, operand.text, [operand])
+            return Operand(copied_view.buffer, copied_view.buffer)
         return Operand(f"({view.buffer} + {start})" if start else view.buffer, view.buffer)
 
     def _weight(self, content: npt.NDArray[np.float32]) -> str:
-        for name, known in self._weights.items():
-            if known.tobytes() == content.tobytes():
+        for name, weights in self._weights.items():
+            if weights.tobytes() == content.tobytes():
                 return name
         name = f"w{len(self._weights)}"
         self._weights[name] = content
@@ -161,34 +161,34 @@ class Workspace:
 
     def body(self, action: View) -> Body:
         """Assemble the source; the last statement writes ``action``."""
-        last = self.operand(action, action.elements.shape)
-        offsets, work = self._allocate(last.read)
-        lines = [f"static float work[{work}];"] if work else []
+        action_operand = self.operand(action, action.elements.shape)
+        offsets, work_size = self._allocate(action_operand.read)
+        lines = [f"static float work[{work_size}];"] if work_size else []
         lines += [f"float *const {name} = work + {at};" for name, at in offsets.items()]
         lines += [line for step in self._steps for line in (f"/* {step.comment} */", *step.lines)]
-        lines.append(f"for (int i = 0; i < {action.elements.size}; i++) action[i] = {last.text};")
+        lines.append(f"for (int i = 0; i < {action.elements.size}; i++) action[i] = {action_operand.text};")
         helpers = [text for name, text in _HELPERS.items() if any(f"{name}(" in line for line in lines)]
         tables = [_table("float", name, [literal(float(v)) for v in array]) for name, array in self._weights.items()]
         tables += [_table("int", name, [str(v) for v in index]) for name, index in self._maps.items()]
         constant_bytes = 4 * sum(a.size for a in self._weights.values()) + 4 * sum(a.size for a in self._maps.values())
         text = "\n".join(f"    {line}" for line in lines)
-        return Body("\n".join([*helpers, *tables]), text, constant_bytes, 4 * work)
+        return Body("\n".join([*helpers, *tables]), text, constant_bytes, 4 * work_size)
 
-    def _allocate(self, last_read: str) -> tuple[dict[str, int], int]:
+    def _allocate(self, last_buffer: str) -> tuple[dict[str, int], int]:
         """Place each buffer at the lowest offset without overlap with a live buffer; returns offsets and total size."""
         ends: dict[str, int] = {}
         for at, step in enumerate(self._steps):
             ends |= dict.fromkeys((step.writes, *step.reads), at)
-        ends[last_read] = len(self._steps)
-        placed: dict[str, int] = {}
+        ends[last_buffer] = len(self._steps)
+        offsets: dict[str, int] = {}
         for at, step in enumerate(self._steps):
             offset, size = 0, self._sizes[step.writes]
-            for start, used in sorted((placed[name], self._sizes[name]) for name in placed if ends[name] >= at):
+            for start, used_size in sorted((offsets[name], self._sizes[name]) for name in offsets if ends[name] >= at):
                 if offset + size <= start:
                     break
-                offset = max(offset, start + used)
-            placed[step.writes] = offset
-        return placed, max((at + self._sizes[name] for name, at in placed.items()), default=0)
+                offset = max(offset, start + used_size)
+            offsets[step.writes] = offset
+        return offsets, max((at + self._sizes[name] for name, at in offsets.items()), default=0)
 
 
 def _table(kind: str, name: str, items: Sequence[str]) -> str:

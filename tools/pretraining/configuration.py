@@ -20,7 +20,7 @@ from onrig.tools.twin_findings import uncovered_findings
 
 _PIECE_STEPS: Final = 5000
 """Approximate length of a piece, long compared with the start of the processes (a few hundred steps)."""
-_MIN_COVERED: Final = 100
+_MIN_COVERED_SAMPLES: Final = 100
 """Minimum number of samples within the shield's box."""
 
 Columns = dict[str, tuple[float, ...]]
@@ -29,40 +29,41 @@ Columns = dict[str, tuple[float, ...]]
 class DrawnSamples(NamedTuple):
     """Samples for training, by parameter (``device.twin.samples``)."""
 
-    learned: Columns
+    training_samples: Columns
     held_out: Columns
-    uncovered: int
+    n_uncovered: int
     """Number of dropped samples that the shield does not cover."""
 
 
 def split_samples(result: Result, config: RunConfig, file: str) -> DrawnSamples:
     """Split the samples of an identification into training and held-out ones; raises Failure if they are unusable."""
-    if len(result.samples) < _MIN_COVERED:
+    if len(result.samples) < _MIN_COVERED_SAMPLES:
         remedy = "identify the rig again (onrig identify)"
         raise Failure(
-            f"{file} contains {len(result.samples)} samples, but at least {_MIN_COVERED} are needed: {remedy}"
+            f"{file} contains {len(result.samples)} samples, but at least {_MIN_COVERED_SAMPLES} are needed: {remedy}"
         )
     columns = twin_samples(result)
     options = msgspec.convert(result.twin, TwinOptions)
-    identified = [p.name for p in result.parameters if p.name in options.plant.identifiable]
-    constant = [name for name in identified if min(columns[name]) == max(columns[name])]
-    if lumped := [name for name in constant if name in options.plant.lumped] or (
-        constant if constant == identified else []
+    identified_names = [p.name for p in result.parameters if p.name in options.plant.identifiable]
+    constant_names = [name for name in identified_names if min(columns[name]) == max(columns[name])]
+    if lumped_names := [name for name in constant_names if name in options.plant.lumped] or (
+        constant_names if constant_names == identified_names else []
     ):
-        reason = f"{', '.join(lumped)} was not identified: all samples are equal"
+        reason = f"{', '.join(lumped_names)} was not identified: all samples are equal"
         raise Failure(f"{file}: {reason}: identify again with more motion (--effort)")
     twin_with_samples = msgspec.structs.replace(options, samples=columns)
     rows = [i for i in range(len(result.samples)) if _is_covered(sampled_options(twin_with_samples, i), config)]
-    if len(rows) < _MIN_COVERED:
+    if len(rows) < _MIN_COVERED_SAMPLES:
+        n_samples = len(result.samples)
         reason = (
-            f"the shield covers {len(rows)} of the {len(result.samples)} plants, but at least {_MIN_COVERED} are needed"
+            f"the shield covers {len(rows)} of the {n_samples} plants, but at least {_MIN_COVERED_SAMPLES} are needed"
         )
         raise Failure(f"{file}: {reason}: identify again with more motion, or widen limits.predicted")
-    held_out, learned = (
+    held_out, training_samples = (
         {name: tuple(column[i] for i in chunk) for name, column in columns.items()}
         for chunk in (rows[:N_HELD_OUT_PLANTS], rows[N_HELD_OUT_PLANTS:])
     )
-    return DrawnSamples(learned, held_out, len(result.samples) - len(rows))
+    return DrawnSamples(training_samples, held_out, len(result.samples) - len(rows))
 
 
 def _is_covered(options: TwinOptions, config: RunConfig) -> bool:
@@ -70,14 +71,14 @@ def _is_covered(options: TwinOptions, config: RunConfig) -> bool:
     return box is None or not any(uncovered_findings(options, config, box))
 
 
-def pretraining_config(config: RunConfig, result: Result, learned: Columns, episodes: int) -> RunConfig:
+def pretraining_config(config: RunConfig, result: Result, samples: Columns, episodes: int) -> RunConfig:
     """Return the configuration of the first piece, with the limits, task, noise and learner of the rig.  Budgets (which
     limit a rig's wear), connections and log are removed; evaluations take place between pieces.
     """
     exploration = msgspec.structs.replace(config.exploration, budgets=Budgets())
     return msgspec.structs.replace(
         config,
-        device=Device(twin=twin_of(config, result, learned), pace="lockstep"),
+        device=Device(twin=twin_of(config, result, samples), pace="lockstep"),
         episodes=episodes,
         evaluate_every=0,
         exploration=exploration,

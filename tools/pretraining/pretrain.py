@@ -65,6 +65,8 @@ def pretrain(
     """
     out = Path(out)
     config = load_for_rig(name, overrides)
+    if config.cameras:
+        raise Failure(f"{name} has images among its inputs: pretraining supports no cameras")
     file = find_identification(name, overrides)
     if file is None:
         remedy = f"onrig identify {name} --out found, then --set identified=found/identified.yaml"
@@ -73,20 +75,20 @@ def pretrain(
         raise Failure(f"--out: {problem}")
     result = read_result(file)
     plants = split_samples(result, config, str(file))
-    piece = min(piece_episodes(config), episodes)
-    first = pretraining_config(config, result, plants.learned, piece)
-    for path, message in rig_findings(first):
+    n_piece_episodes = min(piece_episodes(config), episodes)
+    first_config = pretraining_config(config, result, plants.training_samples, n_piece_episodes)
+    for path, message in rig_findings(first_config):
         raise Failure(f"{name}: {message} ({'.'.join(map(str, path))}, of its pretraining)")
     record = Pretraining(
-        config=name, identified=str(config.identified), held_out=plants.held_out, piece=piece, minutes=minutes,
-        episodes=episodes,
+        config=name, identified=str(config.identified), held_out=plants.held_out, piece=n_piece_episodes,
+        minutes=minutes, episodes=episodes,
     )  # fmt: skip
 
     def begin(folder: Path) -> None:
         replace_own_file(folder / FILE_NAME, read_file(file, MAX_JSON_BYTES), durable=True)
         write_pretraining(folder, record)
 
-    _run_piece(Plan(name, first, out, None), begin, signals=signals)
+    _run_piece(Plan(name, first_config, out, None), begin, signals=signals)
     return _continue_pretraining(out, on_evaluation, signals=signals)
 
 
@@ -167,6 +169,6 @@ def _n_episodes_done(folder: Path) -> int:
 def _run_piece(plan: Plan, begin: Callable[[Path], None], *, signals: bool) -> None:
     with open_folder(plan) as (config, take_back):
         begin(plan.folder)
-        ended = supervise(plan._replace(config=config), lambda report: None, take_back, signals=signals)
-    if ended.code != ExitCode.OK:
-        raise PretrainingStopped(f"{plan.folder}: {ended.reason}", ended.code)
+        result = supervise(plan._replace(config=config), lambda report: None, take_back, signals=signals)
+    if result.code != ExitCode.OK:
+        raise PretrainingStopped(f"{plan.folder}: {result.reason}", result.code)

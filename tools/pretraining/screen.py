@@ -22,10 +22,10 @@ def show_pretraining(
     out: Path | None,
     minutes: float | None,
     episodes: int | None,
-    resumed: Path | None,
+    resumed_folder: Path | None,
 ) -> int:
     """Start or continue a pretraining, and print the expected score on the rig; returns the exit code."""
-    folder = resumed or out or Path(f"pretrained-{Path(str(name)).resolve().stem}")
+    folder = resumed_folder or out or Path(f"pretrained-{Path(str(name)).resolve().stem}")
 
     def show(config: RunConfig, scores: Scores) -> None:
         measure = measure_of(config.task).title
@@ -35,8 +35,8 @@ def show_pretraining(
         )
 
     try:
-        if resumed is not None:
-            record = resume(resumed, on_evaluation=show, signals=True)
+        if resumed_folder is not None:
+            record = resume(resumed_folder, on_evaluation=show, signals=True)
         else:
             record = pretrain(
                 str(name), overrides, out=folder, minutes=minutes or DEFAULT_MINUTES, episodes=episodes or MAX_EPISODES,
@@ -48,9 +48,9 @@ def show_pretraining(
         return complain("pretrain", f"{failure}; onrig pretrain --resume {folder} continues", failure.code)
     except Failure as failure:
         return complain("pretrain", str(failure), failure.code)
-    last = record.evaluations[-1]
-    print(f"\n{record.ended} after {last.episode} episodes, {record.seconds:.0f} s")
-    print(f"expected on the rig: {_format_range(last)} (95 %), median {format_estimate(last.median, 3)}")
+    last_scores = record.evaluations[-1]
+    print(f"\n{record.ended} after {last_scores.episode} episodes, {record.seconds:.0f} s")
+    print(f"expected on the rig: {_format_range(last_scores)} (95 %), median {format_estimate(last_scores.median, 3)}")
     print(f"start a run from it: onrig run {record.config} --pretrained {folder}")
     return ExitCode.OK
 

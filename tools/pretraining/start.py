@@ -32,18 +32,18 @@ def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:
 
 def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[str, Any]:
     """Return the learner, selection and exploration of the pretraining, continued from its end."""
-    place = str(folder.resolve())
-    others = set(registry.names(registry.ALGORITHMS)) - {learner_settings(config.learner).algorithm}
-    learner = {name: section for name, section in config.learner.items() if name not in others}
+    folder_path = str(folder.resolve())
+    other_algorithms = set(registry.names(registry.ALGORITHMS)) - {learner_settings(config.learner).algorithm}
+    learner = {name: section for name, section in config.learner.items() if name not in other_algorithms}
     selection = msgspec.to_builtins(config.selection)
-    if not learner_settings(config.learner).selected.batch_steps:  # others learn only from their own policies
-        selection["seed_from"] = place
+    if not learner_settings(config.learner).algorithm_config.batch_steps:  # others learn only from their own policies
+        selection["seed_from"] = folder_path
     exploration = msgspec.to_builtins(config.exploration)
     exploration.pop("budgets")
     if isinstance(config.exploration, ScheduledNoise) and config.exploration.over == "episodes":
         exploration["amplitude"] = _shift_schedule(exploration["amplitude"], record.evaluations[-1].episode)
     return {
-        "learner": {**learner, "start_from": place},
+        "learner": {**learner, "start_from": folder_path},
         "selection": selection,
         "exploration": exploration,
     }
@@ -52,7 +52,7 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
 def start_settings(folder: Path) -> tuple[str, ...]:
     """Return the settings of a run that begins with the pretraining in ``folder``, which may have been moved."""
     recipe = folder / START_FILE
-    settings: tuple[str, ...] = (f"recipe={_quoted(recipe)}", f"identified={_quoted(folder / FILE_NAME)}")
+    settings: tuple[str, ...] = (f"recipe={_quote(recipe)}", f"identified={_quote(folder / FILE_NAME)}")
     try:
         data = load_document(recipe).data
     except ConfigError:  # reported when the run reads its recipe
@@ -60,11 +60,11 @@ def start_settings(folder: Path) -> tuple[str, ...]:
     for section, key in (("learner", "start_from"), ("selection", "seed_from")):
         with suppress(KeyError, TypeError):
             value_at(data, (section, key))
-            settings += (f"{section}.{key}={_quoted(folder)}",)
+            settings += (f"{section}.{key}={_quote(folder)}",)
     return settings
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     return msgspec.json.encode(str(path)).decode()
 
 

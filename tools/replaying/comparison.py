@@ -49,17 +49,17 @@ class Comparison:
         self.decisions: Final = decision_fields(self._layout)
         self._buffer = memoryview(bytearray(self._layout.size))
         self._tolerance = tolerance
-        halves = Normalisation.from_signals(rig.actuators).half_range
+        half_ranges = Normalisation.from_signals(rig.actuators).half_range
         scales: dict[tuple[str, str], npt.NDArray[np.float64]] = {
-            ("actuator", "SI"): halves,
+            ("actuator", "SI"): half_ranges,
             ("signal", "SI"): Normalisation.from_signals(rig.signals).half_range,
             ("input", "SI"): Normalisation.from_signals(config.signals).half_range,
-            ("actuator", "counts"): halves / [a.resolution for a in rig.actuators],
+            ("actuator", "counts"): half_ranges / [a.resolution for a in rig.actuators],
         }
         self._scales = {f.name: scales.get((f.stored.per, f.stored.unit), 1.0) for f in FIELDS}
         self.ticks: Counter[Kind] = Counter()
         """Number of completely compared records, by kind of episode."""
-        self.differing = 0
+        self.n_differing = 0
         """Number of records with a difference."""
         self.fields: Counter[str] = Counter()
         """Number of differences by field."""
@@ -81,31 +81,33 @@ class Comparison:
         if self._buffer == recorded_bytes:
             return
         computed = np.frombuffer(self._buffer, self._layout.dtype)[0]
-        differing = [
+        differing_fields = [
             name for name in self.decisions if name not in excluded and not self._is_equal(name, computed, record.row)
         ]
         # If all decisions are equal but the bytes differ from those that the loop wrote, another field was changed.
         if (
-            not differing
+            not differing_fields
             and not self._tolerance
             and not excluded
             and not self._layout.has_valid_crc(memoryview(recorded_bytes))
         ):
-            differing = [CRC.name]
-        self.count_differences(record, *((name, str(record.row[name]), str(computed[name])) for name in differing))
+            differing_fields = [CRC.name]
+        self.count_differences(
+            record, *((name, str(record.row[name]), str(computed[name])) for name in differing_fields)
+        )
 
     def compare_policy(self, policy: tuple[float, ...], record: RecordedStep) -> None:
         """Compare only the action of a policy, shape (m,)."""
-        answer = np.array(policy, np.float32)
+        computed = np.array(policy, np.float32)
         recorded = record.row["policy"]
-        if not self._is_near("policy", answer, recorded):
-            self.count_differences(record, ("policy", str(recorded), str(answer)))
+        if not self._is_near("policy", computed, recorded):
+            self.count_differences(record, ("policy", str(recorded), str(computed)))
 
     def count_differences(self, record: RecordedStep, *differences: tuple[str, str, str]) -> None:
         """Count differences (field, recorded, recomputed) of one record."""
         if not differences:
             return
-        self.differing += record.seq != self._last_seq
+        self.n_differing += record.seq != self._last_seq
         self._last_seq = record.seq
         for name, recorded, recomputed in differences:
             self.fields[name] += 1

@@ -28,14 +28,14 @@ class Positions:
     def __init__(self, seed: int) -> None:
         self._run_seed: Final = seed
         self._by_tick: dict[int, Position] = {}
-        self._seed, self._before = seed, 0
+        self._seed, self._episodes_before_seed = seed, 0
         self.last_closed = (Kind.TRAIN, 0)
         """Kind and number of the last closed episode."""
 
     @property
     def numbering(self) -> tuple[int, int]:
         """Seed of starts and targets, and the number of episodes before the first one that uses it."""
-        return self._seed, self._before
+        return self._seed, self._episodes_before_seed
 
     def add(self, tick: int, position: Position) -> None:
         """Add the position recorded before record number ``tick``."""
@@ -56,13 +56,13 @@ class Positions:
         this episode's records; its seed applies too if the trainer gave it before the episode.
         """
         number = record.step.episode + (record.step.kind is Kind.RESET)
-        stored = [numbered for p in (position, *self._by_tick.values()) if p is not None for numbered in p.numbered]
-        given = [numbered for numbered in stored if numbered[1] < number]
-        if given:
-            self._seed, self._before = max(given, key=lambda numbered: numbered[1])
+        seeds = [numbered for p in (position, *self._by_tick.values()) if p is not None for numbered in p.numbered]
+        earlier_seeds = [numbered for numbered in seeds if numbered[1] < number]
+        if earlier_seeds:
+            self._seed, self._episodes_before_seed = max(earlier_seeds, key=lambda numbered: numbered[1])
         elif position is not None:
-            self._seed, self._before = self._run_seed, 0
+            self._seed, self._episodes_before_seed = self._run_seed, 0
 
     def device_seed(self, kind: Kind, episode: int) -> int:
         """Return the seed of an episode's start and plant."""
-        return device_seed(self._seed, PLANT_ROLES[kind], episode - self._before)
+        return device_seed(self._seed, PLANT_ROLES[kind], episode - self._episodes_before_seed)

@@ -29,7 +29,13 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.starts import draw_start, middle_start
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.positions import Position, Positions
-from onrig.tools.replaying.recorded import PolicyCache, RecordedStep, copy_clock_and_accounts, to_state_frame
+from onrig.tools.replaying.recorded import (
+    PolicyCache,
+    RecordedImages,
+    RecordedStep,
+    copy_clock_and_accounts,
+    to_state_frame,
+)
 from onrig.tools.replaying.recorded_outputs import RecordedOutputs
 
 LOST_RECORDS: Final = "earlier records of the episode were lost"
@@ -58,7 +64,9 @@ class Recomputation:
     def __init__(self, config: RunConfig, policies: PolicyCache, comparison: Comparison) -> None:
         self._config, self._policies, self._comparison = config, policies, comparison
         self._explorer = Explorer(config)
-        self._tick = Tick(config, self._explorer)
+        self._images = RecordedImages(config) if config.cameras else None
+        self._may_miss_images = self._images is not None and not config.lockstep
+        self._tick = Tick(config, self._explorer, images=self._images)
         reset = config.task.reset
         self._terms = terms_of(config, record_layout(config))
         self._reset = None if reset is None else EpisodeReset(reset, middle_start(config.task.all_starts), config.rig)
@@ -69,7 +77,7 @@ class Recomputation:
         self._next_tick: int | None = None
         self._pending: _Pending | None = None
         self._outputs = RecordedOutputs(self._tick.safe_counts)
-        self._policy_answer: tuple[float, ...] | None = None
+        self._policy_action: tuple[float, ...] | None = None
         self._is_recomputing = False
         """Whether the current episode is being recomputed."""
         self._lost_reason = LOST_RECORDS
@@ -136,7 +144,7 @@ class Recomputation:
             else:
                 self._reset.set_start(self._start_after(record.step.episode))
                 self._reset.begin()
-                self._answer_to = begin_episode(tick, reset_action_source(self._reset))
+                self._answer_to = begin_episode(tick, reset_action_source(self._reset), has_ended=self._is_over)
             return
         if not (self._is_state_known or depends_on_episode_only(self._config.exploration)):
             self._is_recomputing, self._lost_reason = False, UNKNOWN_STATE
@@ -156,27 +164,28 @@ class Recomputation:
             except ModelRefused:
                 perturbed = None  # the loop continues without it, too
         tick.begin(record.step.episode, kind, signal, perturbed)
-        ends = tick.is_over if self._config.actor is UNSET else self._is_over
-        self._answer_to = begin_episode(tick, self._act, ends=ends, fade=self._fade)
+        self._answer_to = begin_episode(tick, self._act, has_ended=self._is_over, fade=self._fade)
 
     def _is_over(self, state: State, terminated: bool) -> bool:
-        """Return whether an episode in which a trainer acts ends with this frame; the trainer may end it at any
+        """Return whether an episode ends with this frame; a trainer, or a camera without images, may end it at any
         frame."""
-        by_trainer = self._record.last and not self._record.cut_off
-        return self._tick.is_over(state, terminated) or by_trainer
+        record = self._record
+        ended_by_trainer = self._config.actor is not UNSET and record.last and not record.is_cut_off
+        ended_by_camera = self._may_miss_images and not record.step.t_send_ns
+        return self._tick.is_over(state, terminated) or ended_by_trainer or ended_by_camera
 
     def _start_after(self, episode: int) -> dict[str, float]:
         """Return the start state of the episode after a reset: of the evaluation, if one is due after the training
         episode, else of the next training episode.
         """
         interval, config = self._config.evaluate_every, self._config
-        due = (
+        evaluation_is_due = (
             bool(interval)
             and episode > 0
             and episode % interval == 0
             and self._positions.last_closed != (Kind.EVAL, episode)
         )
-        kind, number = (Kind.EVAL, episode) if due else (Kind.TRAIN, episode + 1)
+        kind, number = (Kind.EVAL, episode) if evaluation_is_due else (Kind.TRAIN, episode + 1)
         return draw_start(config.task.all_starts, self._positions.device_seed(kind, number))
 
     def _begin_exploration(self, record: RecordedStep) -> None:
@@ -192,14 +201,14 @@ class Recomputation:
 
     def _set_state(self, record: RecordedStep) -> None:
         """Compare the exploration's state with the recorded one, and continue from the recorded one."""
-        resumed, self._resumes = self._resumes, False
+        is_resumed, self._resumes = self._resumes, False
         position = self._positions.take(record)
         recorded_state = None if position is None else position.explorer
-        paused = self._explorer.pause_due is not None
+        is_paused = self._explorer.pause_due is not None
         if recorded_state is None:
-            if paused:  # the length of the pause was not recorded
+            if is_paused:  # the length of the pause was not recorded
                 self._is_state_known = False
-        elif self._is_state_known and not paused and recorded_state:
+        elif self._is_state_known and not is_paused and recorded_state:
             if dict(recorded_state) != self._explorer.state():
                 recomputed_state = self._explorer.state()
                 names = sorted(
@@ -212,7 +221,7 @@ class Recomputation:
                 self._restore(recorded_state)
         else:
             self._restore(recorded_state)
-            if resumed:
+            if is_resumed:
                 self._explorer.begin_session()
             self._is_state_known = True
 
@@ -220,7 +229,7 @@ class Recomputation:
         self._explorer = Explorer(self._config)
         if state:
             self._explorer.restore(state)
-        self._tick = Tick(self._config, self._explorer)
+        self._tick = Tick(self._config, self._explorer, images=self._images)
 
     def _recompute(self, record: RecordedStep) -> None:
         pending, self._pending = self._pending, None
@@ -228,7 +237,9 @@ class Recomputation:
         u_start, u_end = self._outputs.before(record) if previous is None else ((), ())
         state = to_state_frame(record, previous, u_start, u_end)
         self._outputs.add(record)
-        self._record, self._policy_answer = record, None
+        self._record, self._policy_action = record, None
+        if self._images is not None:
+            self._images.take(record)
         answer = self._answer_to(state)
         step = answer.step
         copy_clock_and_accounts(step, record)
@@ -237,8 +248,8 @@ class Recomputation:
                 self._terms.complete(pending.step, step)
             self._compare(pending)
         if step.kind is Kind.RESET:
-            resetting = self._reset is not None and self._reset.progress is Progress.DRIVING
-            if resetting and not answer.is_over:
+            is_resetting = self._reset is not None and self._reset.progress is Progress.DRIVING
+            if is_resetting and not answer.is_over:
                 self._pending = _Pending(step, record, ())
             else:
                 self._compare(_Pending(step, record, ()))
@@ -246,19 +257,19 @@ class Recomputation:
             return
         if answer.is_over:
             step.policy_id = record.step.policy_id
-        if answer.is_over or (record.last and not record.cut_off):
+        if answer.is_over or (record.last and not record.is_cut_off):
             self._compare(_Pending(step, record, () if answer.is_over else _ACTION_FIELDS))
             self._close()
             return
         excluded: tuple[str, ...] = ()
-        if self._policy_answer is None:
+        if self._policy_action is None:
             self._comparison.unverified[MISSING_POLICY if self._config.actor is UNSET else _TRAINER_ACTED] += 1
             excluded = _POLICY_FIELDS if self._config.stochastic else ("policy",)
             if self._config.stochastic and record.step.flags & Flag.FADED:  # the drawn action was not recorded
                 excluded = _ACTION_FIELDS
         elif self._comparison.is_tolerant:
-            self._comparison.compare_policy(self._policy_answer, record)
-        if record.cut_off:
+            self._comparison.compare_policy(self._policy_action, record)
+        if record.is_cut_off:
             step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
             self._compare(_Pending(step, record, excluded))
             self._close()
@@ -270,7 +281,7 @@ class Recomputation:
         tolerated.
         """
         record = self._record
-        if record.last and not record.cut_off:  # no policy was evaluated
+        if record.last and not record.is_cut_off:  # no policy was evaluated
             return
         if record.step.flags & Flag.ROLLED_BACK:
             self._tick.drop_perturbed()
@@ -282,12 +293,12 @@ class Recomputation:
         if session is None:
             step.policy_id = record.step.policy_id
             step.flags |= record.step.flags & (Flag.RESTRAINED | Flag.HELD)
-            _copy_answer(step, record.step)
+            _copy_action(step, record.step)
             return
         self._tick.ask(step, session, record.step.policy_id)
-        self._policy_answer = step.policy
+        self._policy_action = step.policy
         if self._comparison.is_tolerant:
-            _copy_answer(step, record.step)
+            _copy_action(step, record.step)
 
     def _session(self, record: RecordedStep) -> PolicySession | None:
         """Return a session of the policy that acted, with the recorded evaluator, or with any available one if
@@ -295,9 +306,9 @@ class Recomputation:
         """
         if self._config.actor is not UNSET:
             return None
-        native = bool(record.step.flags & Flag.NATIVE)
+        is_native = bool(record.step.flags & Flag.NATIVE)
         return self._policies.take(
-            record.step.policy_id, native=native and not (self._comparison.is_tolerant and library() is None)
+            record.step.policy_id, native=is_native and not (self._comparison.is_tolerant and library() is None)
         )
 
     def _close(self) -> None:
@@ -310,7 +321,7 @@ class Recomputation:
         self._comparison.take(pending.step, pending.record, excluded=pending.excluded)
 
 
-def _copy_answer(step: Step, recorded: Step) -> None:
+def _copy_action(step: Step, recorded: Step) -> None:
     """Copy a policy's action from a record."""
     step.policy = recorded.policy
     if recorded.drawn and all(map(isfinite, recorded.policy)):

@@ -11,9 +11,12 @@ import numpy.typing as npt
 
 from onrig.hw.messages import State
 from onrig.runtime.files import read_file
+from onrig.runtime.images import ImageValues
+from onrig.runtime.inputs import image_columns
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import FIELDS, Flag, RecordLayout, Step
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 _COPIED_FIELDS: Final = tuple(f.name for f in FIELDS if f.stored.source == "loop")
@@ -38,7 +41,7 @@ class RecordedStep(NamedTuple):
         return bool(self.step.flags & Flag.NO_ACTION)
 
     @property
-    def cut_off(self) -> bool:
+    def is_cut_off(self) -> bool:
         """Whether the episode ended because the connection was closed."""
         return bool(self.step.flags & Flag.CUT_OFF)
 
@@ -74,6 +77,23 @@ def copy_clock_and_accounts(step: Step, record: RecordedStep) -> None:
     """
     for name in _COPIED_FIELDS:
         setattr(step, name, getattr(record.step, name))
+
+
+class RecordedImages:
+    """Images of the cameras, from the recorded policy inputs."""
+
+    failure: Final = ""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._columns: Final = tuple(image_columns(config.task.inputs, config.rig).values())
+        self._inputs: tuple[float, ...] = ()
+
+    def take(self, record: RecordedStep) -> None:
+        """Set the record whose images ``read`` returns."""
+        self._inputs = record.step.input
+
+    def read(self) -> tuple[ImageValues, ...]:
+        return tuple(self._inputs[columns] for columns in self._columns)
 
 
 _MAX_SESSIONS: Final = 8

@@ -18,15 +18,15 @@ class RecordedOutputs:
         """``safe``: output of a disarmed device."""
         self._safe: Final = safe
         self._latest: RecordedStep | None = None
-        self._sent: dict[int, Counts] = {}
+        self._sent_commands: dict[int, Counts] = {}
         """Latest commands, by the frame to which they reply."""
 
     def add(self, record: RecordedStep) -> None:
         """Add the next record."""
         self._latest = record
-        self._sent[record.step.frame] = record.step.command
-        if len(self._sent) > _N_KEPT_COMMANDS:
-            del self._sent[next(iter(self._sent))]
+        self._sent_commands[record.step.frame] = record.step.command
+        if len(self._sent_commands) > _N_KEPT_COMMANDS:
+            del self._sent_commands[next(iter(self._sent_commands))]
 
     def before(self, record: RecordedStep) -> tuple[Counts, Counts]:
         """Return the outputs at the start and the end of the period before an episode's first sample.  The frame
@@ -34,9 +34,9 @@ class RecordedOutputs:
         a command of the reset.  If the frame does not follow the latest recorded one, the output did not change in the
         period, since no command was sent.
         """
-        step, latest = record.step, self._latest
+        step, previous = record.step, self._latest
         if step.status & Status.SAFE and not record.last:
             return self._safe, self._safe
-        u_end = step.u_end if record.last else self._sent.get(step.answers, step.u_start)
-        follows = latest is not None and latest.step.frame + 1 == step.frame
-        return latest.step.u_end if follows and latest is not None else u_end, u_end
+        u_end = step.u_end if record.last else self._sent_commands.get(step.answers, step.u_start)
+        is_consecutive = previous is not None and previous.step.frame + 1 == step.frame
+        return previous.step.u_end if is_consecutive and previous is not None else u_end, u_end

@@ -56,7 +56,7 @@ class Verification:
         """Files of the run that have changed since the log was written."""
         self._session = ""
         self._seq = -1
-        self._core: Recomputation | None = None
+        self._recomputation: Recomputation | None = None
         self._is_undecimated, self._library = True, "none"
 
     @property
@@ -78,7 +78,7 @@ class Verification:
                 case StoredLoopState():
                     self._add_position(part)
                 case LogEnd():
-                    if not part.complete:
+                    if not part.is_complete:
                         self.remarks.append(f"{part.path.name} is incomplete; it is read up to its last complete chunk")
                 case Event():
                     pass
@@ -91,12 +91,12 @@ class Verification:
         """Count the ticks of the episodes in ``episodes.csv``, and how many of them the log contains; raises OSError or
         ValueError.
         """
-        expected = present = 0
+        n_expected = n_present = 0
         for row in read_rows(self._folder / _ROWS).rows:
             records = row.steps + 1
-            expected += records
-            present += min(records, self._logged.get((row.kind, row.episode), 0))
-        return ItemCount(expected, present)
+            n_expected += records
+            n_present += min(records, self._logged.get((row.kind, row.episode), 0))
+        return ItemCount(n_expected, n_present)
 
     def _begin(self, part: LogStart) -> None:
         config_text = part.attachments.get(_CONFIG, b"")
@@ -113,28 +113,28 @@ class Verification:
             except ConfigError as error:
                 message = error.problems[0].message
                 raise LogDamagedError(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
-            self._core = Recomputation(config, self._policies, self.comparison)
+            self._recomputation = Recomputation(config, self._policies, self.comparison)
         self._is_undecimated = part.metadata.get("decimation") == "1"
         self._library = part.metadata.get("library", "none")
 
     def _add_position(self, part: StoredLoopState) -> None:
         tick, explorer = part.fields.get("tick"), part.fields.get("explorer")
-        if self._core is not None and isinstance(tick, int) and isinstance(explorer, dict):
+        if self._recomputation is not None and isinstance(tick, int) and isinstance(explorer, dict):
             kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN
             episode = part.fields.get("episode")
             closed = kind, episode if isinstance(episode, int) else 0
             trainer_seeds = _read_trainer_seeds(part.fields.get("numbered_from"), part.fields.get("numbered_before"))
             state = {str(k): float(v) for k, v in explorer.items()}
-            self._core.add_position(tick, Position(state, closed, trainer_seeds))
+            self._recomputation.add_position(tick, Position(state, closed, trainer_seeds))
 
     def _verify_records(self, records: Records) -> None:
-        core = self._core
+        recomputation = self._recomputation
         self.records += len(records)
-        if core is None or not self._is_undecimated:
+        if recomputation is None or not self._is_undecimated:
             self.unverified[_DECIMATED] += len(records)
             return
-        native = not self.comparison.is_tolerant and (records["flags"] & Flag.NATIVE).any()
-        if native and (difference := evaluator_difference(self._library)):
+        has_native = not self.comparison.is_tolerant and (records["flags"] & Flag.NATIVE).any()
+        if has_native and (difference := evaluator_difference(self._library)):
             raise OtherEvaluator(f"the policies' actions were {difference}; or accept differences with --tolerance")
         new_records = records[records["seq"] > self._seq]  # a restarted replay process logs some records again
         for episode in self._accounts.add(new_records):
@@ -142,27 +142,27 @@ class Verification:
         for row in new_records:
             record = recorded_step(self._layout, row)
             self._seq = record.seq
-            core.take(record)
+            recomputation.take(record)
 
     def _count_records(self, kind: str, episode: int, records: int) -> None:
         self._logged[kind, episode] = max(records, self._logged.get((kind, episode), 0))
 
     def _finish(self) -> None:
-        if self._core is not None:
-            self._core.end()
+        if self._recomputation is not None:
+            self._recomputation.end()
             for sums in self._accounts.state():
                 self._count_records(Kind(sums.kind).name.lower(), sums.episode, sums.steps)
             self._accounts = EpisodeAccounts(*self._accounts_arguments)
-            self.episodes.update(self._core.episodes)
-            self._core = None
+            self.episodes.update(self._recomputation.episodes)
+            self._recomputation = None
 
 
-def _read_trainer_seeds(latest: object, before: object) -> tuple[tuple[int, int], ...]:
+def _read_trainer_seeds(latest: object, earlier: object) -> tuple[tuple[int, int], ...]:
     """Return the seeds from a trainer that a position contains, each with the number of episodes before it."""
-    stored = [*(before if isinstance(before, list | tuple) else ()), latest]
+    entries = [*(earlier if isinstance(earlier, list | tuple) else ()), latest]
     trainer_seeds = list[tuple[int, int]]()
-    for one in stored:
-        match one:
+    for entry in entries:
+        match entry:
             case [int(seed), int(episodes)]:
                 trainer_seeds.append((seed, episodes))
     return tuple(trainer_seeds)

@@ -51,7 +51,7 @@ _COVERED_AXES: Final = frozenset(
 _BASE_RATE_AXES: Final = ("discount", "kept")
 
 
-class Setting(NamedTuple):
+class CellSetup(NamedTuple):
     """Strategy and conditions of a cell."""
 
     strategy: str
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
 _T = TypeVar("_T")
 
 
-def cell_settings(cells: Sequence[Cell]) -> list[Setting]:
+def cell_setups(cells: Sequence[Cell]) -> list[CellSetup]:
     """Return the setting of each cell.
 
     Raises msgspec.ValidationError or ValueError if a configuration is from an incompatible version.
@@ -93,20 +93,26 @@ def cell_settings(cells: Sequence[Cell]) -> list[Setting]:
     return settings
 
 
-def varying_conditions(settings: Iterable[Setting]) -> list[str]:
+def varying_conditions(settings: Iterable[CellSetup]) -> list[str]:
     """Conditions that differ between the settings, in the order of display."""
     return differing_axes([setting.conditions for setting in settings])
 
 
-def describe_common(settings: Sequence[Setting]) -> str:
+def describe_common(settings: Sequence[CellSetup]) -> str:
     """Describe the conditions that all settings share, omitting the defaults."""
     varying_axes = varying_conditions(settings)
     first = settings[0].conditions
-    unremarkable = {"kept": "all kept", "discount": f"γ {BASE_GAMMA:g}", "noise": 0.0, "fraction": 0.0, "refresh": 1.0}
+    default_values = {
+        "kept": "all kept",
+        "discount": f"γ {BASE_GAMMA:g}",
+        "noise": 0.0,
+        "fraction": 0.0,
+        "refresh": 1.0,
+    }
     axes = [
         axis
         for axis, value in first.items()
-        if axis not in varying_axes and axis not in ("episodes", "capacity") and value != unremarkable.get(axis)
+        if axis not in varying_axes and axis not in ("episodes", "capacity") and value != default_values.get(axis)
     ]
     return describe_conditions(axes, [first[axis] for axis in axes])
 
@@ -114,13 +120,13 @@ def describe_common(settings: Sequence[Setting]) -> str:
 def differing_axes(conditions: Sequence[Mapping[str, Value]]) -> list[str]:
     """Axes with several values other than None; ``synthetic`` is included whenever ``fraction`` is."""
     values: dict[str, set[Value]] = {}
-    for mapping in conditions:
-        for axis, value in mapping.items():
+    for cell_conditions in conditions:
+        for axis, value in cell_conditions.items():
             values.setdefault(axis, set()).add(value)
-    varying = {axis for axis, axis_values in values.items() if len(axis_values - {None}) > 1}
-    if "fraction" in varying:
-        varying.add("synthetic")
-    return [axis for axis in values if axis in varying]
+    varying_axes = {axis for axis, axis_values in values.items() if len(axis_values - {None}) > 1}
+    if "fraction" in varying_axes:
+        varying_axes.add("synthetic")
+    return [axis for axis in values if axis in varying_axes]
 
 
 def group_by_axes(
@@ -142,15 +148,15 @@ def describe_conditions(axes: Sequence[str], key: Sequence[Value]) -> str:
     """Describe a group's conditions."""
     values = dict(zip(axes, key, strict=True))
     fraction, kind = values.get("fraction"), values.get("synthetic")
-    words = []
+    texts = []
     for axis, value in values.items():
         if value is None or (axis == "synthetic" and isinstance(fraction, float)):
             continue
         if axis == "fraction" and isinstance(value, float):
-            words.append(f"{value:.0%} synthetic {kind or ''}".rstrip() if value else "nothing synthetic")
+            texts.append(f"{value:.0%} synthetic {kind or ''}".rstrip() if value else "nothing synthetic")
         else:
-            words.append(_describe_condition(axis, value))
-    return ", ".join(words)
+            texts.append(_describe_condition(axis, value))
+    return ", ".join(texts)
 
 
 def _describe_condition(axis: str, value: str | float) -> str:
@@ -190,18 +196,18 @@ def _exponent(learner: LearnerSettings, strategy: Strategy) -> float | None:
     return learner.sampler_section(sampling).exponent(learner)
 
 
-def _setting(strategy: Strategy, name: str, exponent: float | None, conditions: Mapping[str, Value]) -> Setting:
+def _setting(strategy: Strategy, name: str, exponent: float | None, conditions: Mapping[str, Value]) -> CellSetup:
     retention, sampling = strategy.retention, strategy.sampling
     alpha = "" if strategy.alpha is None else f"({strategy.alpha:g})"
     sampling_text = sampling if exponent is None else sampling.replace(name, f"{name}({exponent:g})", 1)
     family = retention + ("(α)" if alpha else "") + f"[{sampling}]"
-    return Setting(
+    return CellSetup(
         f"{retention}{alpha}[{sampling_text}]", family, retention, sampling, strategy.alpha, exponent, conditions
     )
 
 
 def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy) -> dict[str, Value]:
-    selection, selected = config.selection, learner.selected
+    selection, algorithm_config = config.selection, learner.algorithm_config
     synthetic = selection.synthetic
     states, actions = (synthetic.states, synthetic.actions) if synthetic else (0.0, 0.0)
     fraction = states + actions
@@ -211,10 +217,10 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
     values: dict[str, Value] = {
         "plant": config.rig.name + (f" ({inertia})" if inertia else ""),
         "algorithm": learner.algorithm.upper(),
-        "network": selected.size,
+        "network": algorithm_config.size,
         "rate": float(config.rate_hz),
-        "discount": _describe_discount(selected.gamma, config.rate_hz),
-        "kept": _describe_kept_share(selection.write_probability, config.rate_hz),
+        "discount": _describe_discount(algorithm_config.gamma, config.rate_hz),
+        "kept": _describe_kept_fraction(selection.write_probability, config.rate_hz),
         "noise": _noise_condition(sensor, actuator),
         "synthetic": kind if fraction else None,
         "fraction": round(fraction, 9),
@@ -255,7 +261,7 @@ def _describe_discount(gamma: float, rate_hz: float) -> str:
     return f"γ {gamma:g}"
 
 
-def _describe_kept_share(write_probability: float, rate_hz: float) -> str:
+def _describe_kept_fraction(write_probability: float, rate_hz: float) -> str:
     if write_probability == 1:
         return "all kept"
     if math.isclose(write_probability * rate_hz, BASE_RATE_HZ, rel_tol=1e-3):
@@ -268,16 +274,16 @@ def _relax_base_rate(conditions: Sequence[dict[str, Value]]) -> None:
 
     At the base rate, nothing is dropped or corrected, so these cells belong to both variants.
     """
-    base = [c for c in conditions if c["rate"] == BASE_RATE_HZ]
-    if len(base) == len(conditions):
+    base_conditions = [c for c in conditions if c["rate"] == BASE_RATE_HZ]
+    if len(base_conditions) == len(conditions):
         return
     for axis in _BASE_RATE_AXES:
-        if len({c[axis] for c in base}) == 1:
-            for c in base:
+        if len({c[axis] for c in base_conditions}) == 1:
+            for c in base_conditions:
                 c[axis] = None
 
 
-def _add_distinguishing_axes(cells: Sequence[Cell], settings: list[Setting]) -> None:
+def _add_distinguishing_axes(cells: Sequence[Cell], settings: list[CellSetup]) -> None:
     """Add further grid axes to the conditions if cells would otherwise appear identical or differ only in their
     strategy."""
     known_axes = [axis for axis in AXES if all(setting.conditions[axis] is not None for setting in settings)]

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS
+from onrig.learner.trials.step_run import REPLAY_MEASURES, SHIELD_COUNTS
 from onrig.tools.experiments.store import AnyCell, WorldCell, read_trials, write_atomically
 
 CURVES_FOLDER: Final = "curves"
@@ -19,7 +19,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
 
     Each row is an episode or, in a world, an evaluation with its number of environment steps. For each seed, there is a
     column of evaluations and one of training (mean raw reward per step; in a world, mean return), followed by the
-    replay measures (``REPLAYED``) and the shield's counts (``SHIELD_COUNTS``) before each evaluation.
+    replay measures (``REPLAY_MEASURES``) and the shield's counts (``SHIELD_COUNTS``) before each evaluation.
     """
     (folder / CURVES_FOLDER).mkdir(exist_ok=True)
     for cell in cells:
@@ -29,7 +29,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
         in_world = isinstance(cell, WorldCell)
         interval = cell.config.evaluation.every if isinstance(cell, WorldCell) else 1
         columns, kinds = [trials.evaluation, trials.train], ["evaluation", "training"]
-        for names, measures in ((REPLAYED, trials.replayed), (SHIELD_COUNTS, trials.shield)):
+        for names, measures in ((REPLAY_MEASURES, trials.replayed), (SHIELD_COUNTS, trials.shield)):
             if measures is not None:
                 columns.extend(measures.swapaxes(0, 1))
                 kinds.extend(names)

@@ -22,17 +22,17 @@ from onrig.tools.reports.style import (
     PERFORMANCE_LABEL,
     RISE_LABEL,
     Label,
-    Look,
     Plot,
+    Style,
     band_alpha,
     draw_curve_labels,
     draw_reference_lines,
     format_trial_counts,
     new_figure,
-    ordinal_look,
+    ordinal_style,
     save_figure,
     set_title,
-    strategy_look,
+    strategy_style,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Line(NamedTuple):
     """One cell's curve in a panel."""
 
     text: str
-    look: Look
+    style: Style
     result: Result
 
 
@@ -77,18 +77,20 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
     groups = group_by_axes([(r.setting.conditions, r) for r in results], axes)
     sweep = _line_axis(results, axes) if all(len(members) == 1 for members in groups.values()) else None
     if sweep is not None:
-        rest = [axis for axis in axes if axis != sweep]
-        for key, members in group_by_axes([(r.setting.conditions, r) for r in results], rest).items():
+        panel_axes = [axis for axis in axes if axis != sweep]
+        for key, members in group_by_axes([(r.setting.conditions, r) for r in results], panel_axes).items():
             values = [r.setting.conditions[sweep] for r in members]
-            numbers = all(isinstance(v, float) for v in values)
-            order = sorted(range(len(members)), key=lambda i: values[i]) if numbers else range(len(members))  # type: ignore[arg-type, return-value]
+            are_numbers = all(isinstance(v, float) for v in values)
+            order = sorted(range(len(members)), key=lambda i: values[i]) if are_numbers else range(len(members))  # type: ignore[arg-type, return-value]
             lines = [
                 Line(
-                    describe_conditions([sweep], [values[i]]), ordinal_look(k, len(members), graded=numbers), members[i]
+                    describe_conditions([sweep], [values[i]]),
+                    ordinal_style(k, len(members), graded=are_numbers),
+                    members[i],
                 )
                 for k, i in enumerate(order)
             ]
-            yield Panel(describe_conditions(rest, key), lines)
+            yield Panel(describe_conditions(panel_axes, key), lines)
         return
     for key, members in groups.items():
         name = describe_conditions(axes, key)
@@ -96,9 +98,9 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
             yield Panel(name, _strategy_lines(members))
             continue
         # With importance weights, a panel compares samplings (de Bruin et al. 2018, §8.4).
-        weighted = any("+" in r.setting.sampling for r in members)
-        for subset in dict.fromkeys(_panel_subset(r, by_retention=weighted) for r in members):
-            selected = [r for r in members if _panel_subset(r, by_retention=weighted) == subset]
+        is_weighted = any("+" in r.setting.sampling for r in members)
+        for subset in dict.fromkeys(_panel_subset(r, by_retention=is_weighted) for r in members):
+            selected = [r for r in members if _panel_subset(r, by_retention=is_weighted) == subset]
             if len(selected) <= _MAX_LINES:
                 yield Panel(_panel_title(name, subset), _strategy_lines(selected))
                 continue
@@ -112,8 +114,8 @@ def _panel_subset(result: Result, *, by_retention: bool) -> str:
     return f"{setting.retention} retention" if by_retention else f"{setting.sampling} sampling"
 
 
-def _panel_title(conditions: str, addition: str) -> str:
-    return f"{conditions}, {addition}" if conditions else addition
+def _panel_title(conditions: str, subset: str) -> str:
+    return f"{conditions}, {subset}" if conditions else subset
 
 
 def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
@@ -124,40 +126,40 @@ def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
 
 def _network_panels(results: Sequence[Result]) -> Iterator[Panel]:
     """Yield one panel for each group of cells that differ only in their network."""
-    rest = [axis for axis in varying_conditions(r.setting for r in results) if axis != "network"]
+    panel_axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "network"]
     networks = list(dict.fromkeys(r.setting.conditions["network"] for r in results))
-    for key, members in group_by_axes([(r.setting.conditions, r) for r in results], rest).items():
+    for key, members in group_by_axes([(r.setting.conditions, r) for r in results], panel_axes).items():
         if len({r.setting.conditions["network"] for r in members}) == 1:
             continue
         lines = []
         for r in members:
             network: Value = r.setting.conditions["network"]
-            style = ("-", "--", ":")[networks.index(network) % 3]
-            look = strategy_look(r.setting.retention, r.setting.sampling)._replace(line=style)
-            lines.append(Line(f"{r.setting.strategy}, {network}", look, r))
-        yield Panel(describe_conditions(rest, key), lines)
+            line_style = ("-", "--", ":")[networks.index(network) % 3]
+            style = strategy_style(r.setting.retention, r.setting.sampling)._replace(line=line_style)
+            lines.append(Line(f"{r.setting.strategy}, {network}", style, r))
+        yield Panel(describe_conditions(panel_axes, key), lines)
 
 
 def _strategy_lines(members: Sequence[Result]) -> list[Line]:
     families = [r.setting.family for r in members]
     lines = []
     for r in members:
-        look = strategy_look(r.setting.retention, r.setting.sampling)
+        style = strategy_style(r.setting.retention, r.setting.sampling)
         same_family = [k for k, family in enumerate(families) if family == r.setting.family]
         if len(same_family) > 1:  # one family at several exponents
-            look = ordinal_look(same_family.index(members.index(r)), len(same_family), graded=True)
-        lines.append(Line(r.setting.strategy, look, r))
+            style = ordinal_style(same_family.index(members.index(r)), len(same_family), graded=True)
+        lines.append(Line(r.setting.strategy, style, r))
     return lines
 
 
 def _draw_pages(panels: Sequence[Panel], folder: Path, number: int, heading: str) -> list[Plot]:
     plots = []
     pages = [panels[i : i + _PANELS_PER_FIGURE] for i in range(0, len(panels), _PANELS_PER_FIGURE)]
-    for page, selected in enumerate(pages, 1):
+    for page, page_panels in enumerate(pages, 1):
         suffix = f"-{page}" if len(pages) > 1 else ""
         path = folder / f"figure-{number:02d}-learning-curves{suffix}.png"
         name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
-        plots.append(Plot(name, _caption(selected), number=number, path=_draw(selected, path)))
+        plots.append(Plot(name, _caption(page_panels), number=number, path=_draw(page_panels, path)))
     return plots
 
 
@@ -191,12 +193,12 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
         n = smooth.shape[1]
         indices = np.unique(np.linspace(0, n - 1, min(n, _MAX_POINTS)).round().astype(np.int64))
         band, x = curve_bounds(smooth[:, indices]), line.result.episodes[indices]
-        axes.fill_between(x, band.low, band.high, color=line.look.colour, alpha=band_alpha(len(panel.lines)), lw=0)
-        axes.plot(x, band.median, color=line.look.colour, ls=line.look.line, lw=1.5)
+        axes.fill_between(x, band.low, band.high, color=line.style.colour, alpha=band_alpha(len(panel.lines)), lw=0)
+        axes.plot(x, band.median, color=line.style.colour, ls=line.style.line, lw=1.5)
         # Fewer than five trials have no interval.
         lows.append(float(np.min(np.fmin(band.low, band.median))))
         highs.append(float(np.max(np.fmax(band.high, band.median))))
-        labels.append(Label(float(band.median[-1]), line.text, line.look.colour))
+        labels.append(Label(float(band.median[-1]), line.text, line.style.colour))
     if normalised:
         axes.set_ylim(max(_MIN_SHOWN, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
     axes.set_xlim(0, max(line.result.episodes[-1] for line in panel.lines))
@@ -260,15 +262,15 @@ def group_by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:
     for group in group_by_conditions(results):
         families = [r.setting.family for r in group.results]
         members = [r for r in group.results if families.count(r.setting.family) < _MIN_SWEEP]
-        plain = [r for r in members if "+" not in r.setting.sampling]
+        unweighted = [r for r in members if "+" not in r.setting.sampling]
         noise, rate = (group.results[0].setting.conditions.get(axis) for axis in ("noise", "rate"))
-        noisy = noise != 0.0
-        if not noisy:
+        is_noisy = noise != 0.0
+        if not is_noisy:
             number = 13 if isinstance(rate, float) and rate > BASE_RATE_HZ else 12
             _add_group(figures, number, group.conditions, members)
             continue
-        _add_group(figures, 14, group.conditions, plain)
-        if len(plain) < len(members):
+        _add_group(figures, 14, group.conditions, unweighted)
+        if len(unweighted) < len(members):
             _add_group(figures, 15, group.conditions, members)
     return figures
 
@@ -280,11 +282,11 @@ def _add_group(figures: dict[int, list[Group]], number: int, conditions: str, me
         figures.setdefault(number, []).append(Group(conditions, members))
 
 
-def _draw_dots(groups_shown: Sequence[Group], path: Path) -> Path:
-    heights = [0.85 + 0.27 * len(group.results) for group in groups_shown]
-    figure, grid = new_figure(len(groups_shown), 3, sum(heights) + 0.2, sharey="row")
+def _draw_dots(groups: Sequence[Group], path: Path) -> Path:
+    heights = [0.85 + 0.27 * len(group.results) for group in groups]
+    figure, grid = new_figure(len(groups), 3, sum(heights) + 0.2, sharey="row")
     figure.axes[0].get_gridspec().set_height_ratios(heights)  # type: ignore[union-attr]
-    for row, group in zip(grid, groups_shown, strict=True):
+    for row, group in zip(grid, groups, strict=True):
         _draw_row(row, group)
     for axes, name in zip(grid[-1], (FINAL_LABEL, HIGHEST_LABEL, RISE_LABEL), strict=True):
         axes.set_xlabel(name)
@@ -293,15 +295,15 @@ def _draw_dots(groups_shown: Sequence[Group], path: Path) -> Path:
 
 def _draw_row(row: list[Axes], group: Group) -> None:
     estimates = [estimate(r) for r in group.results]
-    base = estimates[group.results.index(baseline(group))]
+    baseline_estimate = estimates[group.results.index(baseline(group))]
     for k, axes in enumerate(row):
-        _draw_reference(axes, _measure(base, k))
+        _draw_reference(axes, _measure(baseline_estimate, k))
         for y, (r, e) in enumerate(zip(group.results, estimates, strict=True)):
-            look = strategy_look(r.setting.retention, r.setting.sampling)
+            style = strategy_style(r.setting.retention, r.setting.sampling)
             bounds = _measure(e, k)
             if np.isfinite(bounds.low):
-                axes.plot((bounds.low, bounds.high), (y, y), color=look.colour, lw=2.2, solid_capstyle="butt")
-            axes.plot(bounds.value, y, look.marker, ms=6.5, mfc=look.face, mec=look.colour, mew=1.5)
+                axes.plot((bounds.low, bounds.high), (y, y), color=style.colour, lw=2.2, solid_capstyle="butt")
+            axes.plot(bounds.value, y, style.marker, ms=6.5, mfc=style.face, mec=style.colour, mew=1.5)
             if k == 2 and e.n_never_rose:
                 axes.annotate(
                     f"{e.n_never_rose} never",
@@ -335,11 +337,9 @@ def _draw_reference(axes: Axes, bounds: Bounds) -> None:
     axes.axvline(bounds.value, color="0.6", lw=0.9, ls=(0, (4, 3)), zorder=1)
 
 
-def _dots_caption(groups_shown: Sequence[Group]) -> str:
-    members = [r for group in groups_shown for r in group.results]
-    reference = (
-        BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups_shown) else "the first strategy"
-    )
+def _dots_caption(groups: Sequence[Group]) -> str:
+    members = [r for group in groups for r in group.results]
+    reference = BASELINE if all(baseline(g).setting.strategy == BASELINE for g in groups) else "the first strategy"
     some_never_rose = any(not r.rise.has_risen.all() for r in members)
     return (
         f"Medians over {format_trial_counts([len(r.seeds) for r in members])} trials with 95 % intervals; grey: "

@@ -165,25 +165,25 @@ def _draw_plots(folder: Path, experiment: Experiment) -> tuple[list[Plot], list[
     plots: list[Plot] = []
     for kind, draw in (("Curves", draw_curves), ("Dots", draw_dots), ("Sweeps", draw_sweeps)):
         plots += draw_or_report(kind, partial(draw, results, folder), notes.append) or []
-    present = {plot.path for plot in plots}
+    drawn_paths = {plot.path for plot in plots}
     for path in folder.glob("figure-*.png"):
-        if path not in present:  # from an earlier report
+        if path not in drawn_paths:  # from an earlier report
             path.unlink()
     plots.sort(key=lambda plot: plot.number)
-    present_numbers = {plot.number for plot in plots}
+    drawn_numbers = {plot.number for plot in plots}
     has_noise = any(r.noise is not None for r in results)
-    return plots, [*notes, *missing_figure_notes(experiment.spec.figures, present_numbers, has_noise=has_noise)]
+    return plots, [*notes, *missing_figure_notes(experiment.spec.figures, drawn_numbers, has_noise=has_noise)]
 
 
-def missing_figure_notes(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
+def missing_figure_notes(names: Sequence[int | str], drawn_numbers: set[int], *, has_noise: bool) -> list[str]:
     """Explain each figure or table that the spec names but that is missing."""
     lines = []
-    for name in wanted:
+    for name in names:
         number = int(name) if isinstance(name, int) or name.isdecimal() else None
-        if number is not None and not drawn.intersection(_ALTERNATIVE_FIGURES.get(number, (number,))):
-            required = _REQUIRED_TRIALS.get(next(iter(_ALTERNATIVE_FIGURES.get(number, (number,)))))
-            needs = f"it needs finished trials of {required}, all other conditions being equal"
-            reason = needs if required else "no report includes it"
+        if number is not None and not drawn_numbers.intersection(_ALTERNATIVE_FIGURES.get(number, (number,))):
+            required_trials = _REQUIRED_TRIALS.get(next(iter(_ALTERNATIVE_FIGURES.get(number, (number,)))))
+            requirement = f"it needs finished trials of {required_trials}, all other conditions being equal"
+            reason = requirement if required_trials else "no report includes it"
             lines.append(f"Figure {number} is not drawn: {reason}.")
         elif number is None and name != _TABLE_6:
             lines.append(f"Unknown figure '{name}' in the spec: expected the number of a figure, or '{_TABLE_6}'.")
@@ -195,11 +195,11 @@ def missing_figure_notes(wanted: Sequence[int | str], drawn: set[int], *, has_no
 def _result_warnings(experiment: Experiment) -> list[str]:
     """Warnings shown above the results."""
     lines, results = [], experiment.results
-    planned = experiment.n_cells * experiment.spec.trials
+    n_planned = experiment.n_cells * experiment.spec.trials
     if not experiment.is_finished:
         lines.append(
-            f"Unfinished: {experiment.n_trials} of {planned} trials, in {len(results)} of {experiment.n_cells} cells; "
-            "the results below cover only these."
+            f"Unfinished: {experiment.n_trials} of {n_planned} trials, in {len(results)} of {experiment.n_cells} "
+            "cells; the results below cover only these."
         )
     n_non_finite = sum(r.n_non_finite for r in results)
     if n_non_finite:
@@ -223,12 +223,12 @@ def _build_findings(
     experiment: Experiment, plots: list[Plot], warnings: list[str], costs: Mapping[str, Cost]
 ) -> Findings:
     spec, results = experiment.spec, experiment.results
-    first, others = compare_with_baseline(results), compare_with_plainer_sampling(results)
+    baseline_differences, sampling_differences = compare_with_baseline(results), compare_with_plainer_sampling(results)
     sheets: list[Sheet] = []
-    if first:
-        sheets.append(differences_sheet(f"Differences from {' or '.join(baselines(results))}", first))
-    if others:
-        sheets.append(differences_sheet("Sampling methods with the same retention", others))
+    if baseline_differences:
+        sheets.append(differences_sheet(f"Differences from {' or '.join(baselines(results))}", baseline_differences))
+    if sampling_differences:
+        sheets.append(differences_sheet("Sampling methods with the same retention", sampling_differences))
     sheets += noise_sheets(results)
     if costs:
         axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "plant"]  # part of the task
@@ -242,7 +242,7 @@ def _build_findings(
         f"{spec.name}: {experiment.n_cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
         f"{describe_common([r.setting for r in results])}. {ESTIMATES_NOTE}"
     )
-    return Findings(spec.title or spec.name, lead, warnings, describe_differences(first), plots, sheets)
+    return Findings(spec.title or spec.name, lead, warnings, describe_differences(baseline_differences), plots, sheets)
 
 
 def _read_text(path: Path) -> str:

@@ -208,12 +208,12 @@ class Incidents(NamedTuple):
     incidents: Sequence[Incident]
 
     def html(self) -> str:
-        last = len(self.incidents) - 1
-        folded = (_incident(incident, is_open=i in (0, last)) for i, incident in enumerate(self.incidents))
-        return "\n".join((heading(self.heading), f'<p class="note">{escape_prose(self.note)}</p>', *folded))
+        last_index = len(self.incidents) - 1
+        items = (_render_incident(incident, is_open=i in (0, last_index)) for i, incident in enumerate(self.incidents))
+        return "\n".join((heading(self.heading), f'<p class="note">{escape_prose(self.note)}</p>', *items))
 
 
-def _incident(incident: Incident, *, is_open: bool) -> str:
+def _render_incident(incident: Incident, *, is_open: bool) -> str:
     uri = incident.plot_uri
     plot = f'<figure><img alt="last moments before the fault" src="{uri}"></figure>' if uri else ""
     return (
@@ -242,8 +242,8 @@ class Source(NamedTuple):
     summary: str = ""
 
     def html(self) -> str:
-        shown = f"<pre>{escape(self.text)}</pre>"
-        folded = f"<details><summary>{escape(self.summary)}</summary>{shown}</details>" if self.summary else shown
+        body = f"<pre>{escape(self.text)}</pre>"
+        folded = f"<details><summary>{escape(self.summary)}</summary>{body}</details>" if self.summary else body
         return heading(self.heading) + folded
 
 

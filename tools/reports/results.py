@@ -33,8 +33,8 @@ from onrig.learner.trials.measures import (
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import Cell, CellTrials, finite_trials, read_cells, read_spec, read_trials, scores_of
 from onrig.tools.reports.conditions import (
-    Setting,
-    cell_settings,
+    CellSetup,
+    cell_setups,
     describe_conditions,
     group_by_axes,
     varying_conditions,
@@ -51,7 +51,7 @@ class Result(NamedTuple):
     """One cell with T usable trials, measured in N episodes."""
 
     cell: Cell
-    setting: Setting
+    setting: CellSetup
     seeds: NDArray[np.int64]
     """(T,)"""
     episodes: NDArray[np.int64]
@@ -122,37 +122,37 @@ def read_experiment(folder: Path) -> Experiment:
     experiment.
     """
     spec, cells = read_spec(folder), [cell for cell in read_cells(folder) if isinstance(cell, Cell)]
-    finished = 0
+    n_finished = 0
     results: list[Result] = []
     unusable: list[Result] = []
-    for cell, setting in zip(cells, cell_settings(cells), strict=True):
+    for cell, setting in zip(cells, cell_setups(cells), strict=True):
         trials = read_trials(folder, cell)
-        finished += min(len(trials.seeds), spec.trials)
+        n_finished += min(len(trials.seeds), spec.trials)
         if len(trials.seeds):
             result = measure_cell(cell, setting, trials)
             (results if len(result.seeds) else unusable).append(result)
-    return Experiment(spec, len(cells), finished, results, unusable)
+    return Experiment(spec, len(cells), n_finished, results, unusable)
 
 
-def measure_cell(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
+def measure_cell(cell: Cell, setting: CellSetup, trials: CellTrials) -> Result:
     """Normalise and measure a cell, excluding non-finite trials and episodes that no trial was evaluated in."""
     is_evaluated = not np.isnan(trials.evaluation).all()
     raw, evaluated_episodes = scores_of(trials)
     numbers = np.flatnonzero(evaluated_episodes) + 1
-    usable = finite_trials(cell, trials)
-    mu = normalized_curves(cell.config.task, raw[usable][:, evaluated_episodes])
-    n_non_finite = int(np.count_nonzero(~usable))
-    noise = None if trials.batch_noise is None else trials.batch_noise[usable]
-    seeds = trials.seeds[usable]
+    is_finite = finite_trials(cell, trials)
+    mu = normalized_curves(cell.config.task, raw[is_finite][:, evaluated_episodes])
+    n_non_finite = int(np.count_nonzero(~is_finite))
+    noise = None if trials.batch_noise is None else trials.batch_noise[is_finite]
+    seeds = trials.seeds[is_finite]
     if not len(seeds):
         empty = np.zeros(0)
         rise = RiseTime(np.zeros(0, np.int64), np.zeros(0, np.bool_))
         return Result(cell, setting, seeds, numbers, mu, empty, empty, rise, noise, n_non_finite, is_evaluated)
-    last = int(np.count_nonzero(numbers > raw.shape[1] - FINAL_EPISODES))
+    n_final = int(np.count_nonzero(numbers > raw.shape[1] - FINAL_EPISODES))
     level = RISE_LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no such level
     rise = rise_time(mu, numbers, level)
     return Result(
-        cell, setting, seeds, numbers, mu, mu_final(mu, last), mu_max(mu), rise, noise, n_non_finite, is_evaluated
+        cell, setting, seeds, numbers, mu, mu_final(mu, n_final), mu_max(mu), rise, noise, n_non_finite, is_evaluated
     )
 
 
@@ -220,15 +220,15 @@ class Group(NamedTuple):
 def estimate(result: Result) -> Estimate:
     """Estimate one cell's measures."""
     rise = result.rise
-    final, highest, risen = (median_bounds(values) for values in (result.final, result.highest, rise.episode))
-    return Estimate(final, highest, risen, rise.n_never_risen, rise.is_censored)
+    final, highest, rise_episode = (median_bounds(values) for values in (result.final, result.highest, rise.episode))
+    return Estimate(final, highest, rise_episode, rise.n_never_risen, rise.is_censored)
 
 
 def group_by_conditions(results: Sequence[Result]) -> list[Group]:
     """Group cells by conditions, in grid order."""
     axes = varying_conditions(r.setting for r in results)
-    by_conditions = group_by_axes([(r.setting.conditions, r) for r in results], axes)
-    return [Group(describe_conditions(axes, key), members) for key, members in by_conditions.items()]
+    groups = group_by_axes([(r.setting.conditions, r) for r in results], axes)
+    return [Group(describe_conditions(axes, key), members) for key, members in groups.items()]
 
 
 def baseline(group: Group) -> Result:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.intervals import holm, matching_rows, median_bounds, paired_difference
 from onrig.learner.trials.measures import RISE_LEVEL, final_mean, normalized_curves, rise_time
-from onrig.learner.trials.step_run import PLANT, StepRun
+from onrig.learner.trials.step_run import PLANT_PREFIX, StepRun
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.learner.trials.worlds.plants import PlantOptions, load_plant_run
 from onrig.runtime.memory.layout import Layout
@@ -80,7 +80,7 @@ def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None
     the world's run configuration is missing or has changed.
     """
     run = result.cell.config
-    if not run.world.startswith(PLANT):
+    if not run.world.startswith(PLANT_PREFIX):
         return None
     config, options = _plant_run(run)
     cut_off = config.task.may_terminate and not options.cut_off
@@ -96,7 +96,7 @@ def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None
 
 def score_run(name: str, result: Result) -> ScoredCell:
     """Score the trials of a run; an episode is evaluated with the policy before that episode's updates."""
-    updates = np.round((result.episodes - 1) * result.cell.updates_by(1)).astype(np.int64)
+    updates = np.round((result.episodes - 1) * result.cell.updates_until(1)).astype(np.int64)
     group = ", ".join(
         str(value) if axis == "config" else f"{axis} {value}"
         for axis, value in result.cell.label.items()
@@ -105,20 +105,20 @@ def score_run(name: str, result: Result) -> ScoredCell:
     return ScoredCell(group, name, result.cell, result.seeds, result.mu, result.episodes, updates)
 
 
-def scores_sheets(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> list[Sheet]:
+def scores_sheets(cells: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> list[Sheet]:
     """Scores by group, and the best cell of each group with enough cells."""
-    best = best_sheet(scored)
-    return [scores_sheet(scored, costs), *([best] if best.rows else [])]
+    best = best_sheet(cells)
+    return [scores_sheet(cells, costs), *([best] if best.rows else [])]
 
 
-def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> Sheet:
+def scores_sheet(scored_cells: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> Sheet:
     """Scores by group; the columns at equal compute are empty without the costs of the group's first cell."""
-    first: dict[str, ScoredCell] = {}
-    for entry in scored:
-        first.setdefault(entry.group, entry)
+    first_cells: dict[str, ScoredCell] = {}
+    for entry in scored_cells:
+        first_cells.setdefault(entry.group, entry)
     rows = []
-    for entry in scored:
-        budget_s = _compute_s(first[entry.group], costs)
+    for entry in scored_cells:
+        budget_s = _compute_s(first_cells[entry.group], costs)
         cost = costs.get(entry.cell.id)
         equal_compute = ("", "", "", "", "")
         if budget_s is not None and cost is not None:
@@ -152,29 +152,31 @@ def scores_sheet(scored: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> She
     return drop_empty_columns(Sheet("Scores", 2, header, tuple(rows), notes))
 
 
-def best_sheet(scored: Sequence[ScoredCell]) -> Sheet:
+def best_sheet(cells: Sequence[ScoredCell]) -> Sheet:
     """Best cell of each group of three or more, and the others that may be as good."""
     groups: dict[str, list[ScoredCell]] = {}
-    for entry in scored:
+    for entry in cells:
         groups.setdefault(entry.group, []).append(entry)
     rows = []
     for group, members in groups.items():
         if len(members) < _MIN_CELLS:
             continue
-        for measure, measure_of in _MEASURES.items():
-            best, *rest = sorted(members, key=lambda entry: -float(np.median(measure_of(entry.performance))))
+        for measure, compute_measure in _MEASURES.items():
+            best, *other_cells = sorted(
+                members, key=lambda entry: -float(np.median(compute_measure(entry.performance)))
+            )
             pairs = {}
-            for other in rest:
+            for other in other_cells:
                 i, j = matching_rows(best.seeds, other.seeds)
                 if len(i):
                     pairs[other.name] = paired_difference(
-                        measure_of(best.performance)[i], measure_of(other.performance)[j]
+                        compute_measure(best.performance)[i], compute_measure(other.performance)[j]
                     )
             differences = dict(zip(pairs, holm(list(pairs.values())), strict=True))
-            unsettled = [name for name, lead in differences.items() if not (lead.significant and lead.value > 0)]
+            insignificant = [name for name, lead in differences.items() if not (lead.is_significant and lead.value > 0)]
             runner_up = next(iter(differences.items()), None)
             lead = f"{runner_up[0]}, {format_estimate(runner_up[1], 4, signed=True)}" if runner_up else ""
-            rows.append((group, measure, best.name, lead, "; ".join(unsettled) or "none"))
+            rows.append((group, measure, best.name, lead, "; ".join(insignificant) or "none"))
     header = ("task", "measure", "best", "runner-up, and lead over it", "not settled against")
     return Sheet("Best of each task", 5, header, tuple(rows), (_BEST_NOTE,))
 
@@ -192,11 +194,11 @@ def memory_bytes(cell: AnyCell) -> float:
         layout = Layout(len(config.signals), len(config.rig.actuators), behaviour=learner.stochastic)
         capacity = run.capacity(layout.n_obs, layout.n_act)
     strategy = parse_strategy(selection.strategy)
-    if learner.selected.batch_steps:
+    if learner.algorithm_config.batch_steps:
         strategy = Strategy("FIFO", "Uniform")
-        capacity = learner.selected.batch_steps + episode_steps(config.task, config.rate_hz) - 1
-    thinned = selection.write_probability < 1
-    return required_bytes(strategy, capacity, layout, thinned=thinned) + capacity * learner.note_bytes
+        capacity = learner.algorithm_config.batch_steps + episode_steps(config.task, config.rate_hz) - 1
+    is_thinned = selection.write_probability < 1
+    return required_bytes(strategy, capacity, layout, is_thinned=is_thinned) + capacity * learner.note_bytes
 
 
 def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
@@ -211,13 +213,15 @@ def _compute_s(entry: ScoredCell, costs: Mapping[str, Cost]) -> float | None:
 
 
 def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
-    final, area = (format_estimate(median_bounds(of(performance)), 3) for of in _MEASURES.values())
+    final, area = (
+        format_estimate(median_bounds(compute_measure(performance)), 3) for compute_measure in _MEASURES.values()
+    )
     return final, area
 
 
 def _equal_compute_columns(entry: ScoredCell, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
     spent_s = entry.updates * update_s
     points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
-    share = f"{100 * points / len(spent_s):.0f} %"
-    reached = _final_and_area(entry.performance[:, :points]) if points else ("none", "none")
-    return f"{1e3 * update_s:.2f}", f"{update_s * count_updates(entry.cell):.1f}", share, *reached
+    fraction_text = f"{100 * points / len(spent_s):.0f} %"
+    final_and_area = _final_and_area(entry.performance[:, :points]) if points else ("none", "none")
+    return f"{1e3 * update_s:.2f}", f"{update_s * count_updates(entry.cell):.1f}", fraction_text, *final_and_area

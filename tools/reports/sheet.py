@@ -71,8 +71,10 @@ class Sheet(NamedTuple):
 
     def html(self) -> str:
         """HTML section; repeated values in the first column are shown once, and tables of text only are wrapped."""
-        kinds = (' class="name"' if k < self.n_name_columns else "" for k in range(len(self.header)))
-        head = "".join(f'<th scope="col"{kind}>{escape(h)}</th>' for kind, h in zip(kinds, self.header, strict=True))
+        attributes = (' class="name"' if k < self.n_name_columns else "" for k in range(len(self.header)))
+        head = "".join(
+            f'<th scope="col"{attribute}>{escape(h)}</th>' for attribute, h in zip(attributes, self.header, strict=True)
+        )
         body, previous = [], None
         for row in self.rows:
             first = "" if self.n_name_columns > 1 and row[0] == previous else row[0]
@@ -98,7 +100,7 @@ class Sheet(NamedTuple):
 
 def drop_empty_columns(sheet: Sheet) -> Sheet:
     """Remove the columns that are empty in every row."""
-    keep = [k for k in range(len(sheet.header)) if any(row[k] for row in sheet.rows)]
-    n_name_columns = sum(k < sheet.n_name_columns for k in keep)
-    rows = tuple(tuple(row[k] for k in keep) for row in sheet.rows)
-    return sheet._replace(n_name_columns=n_name_columns, header=tuple(sheet.header[k] for k in keep), rows=rows)
+    columns = [k for k in range(len(sheet.header)) if any(row[k] for row in sheet.rows)]
+    n_name_columns = sum(k < sheet.n_name_columns for k in columns)
+    rows = tuple(tuple(row[k] for k in columns) for row in sheet.rows)
+    return sheet._replace(n_name_columns=n_name_columns, header=tuple(sheet.header[k] for k in columns), rows=rows)

@@ -136,7 +136,7 @@ class Plot(NamedTuple):
         return self.svg or png_uri(self.path.read_bytes())
 
 
-class Look(NamedTuple):
+class Style(NamedTuple):
     """Appearance of one line or point."""
 
     colour: str
@@ -150,38 +150,38 @@ class Look(NamedTuple):
         return self.colour if self.filled else "white"
 
 
-def strategy_look(retention: str, sampling: str) -> Look:
-    """Look of a strategy in all figures: one colour per retention, one line and marker per sampling."""
+def strategy_style(retention: str, sampling: str) -> Style:
+    """Style of a strategy in all figures: one colour per retention, one line and marker per sampling."""
     base_name = _EXPONENT.sub("", sampling)
-    index = _look_index(base_name, _SAMPLING_ORDER, [_EXPONENT.sub("", name) for name in sampling_names()])
+    index = _style_index(base_name, _SAMPLING_ORDER, [_EXPONENT.sub("", name) for name in sampling_names()])
     excess = index - len(_SAMPLING_STYLES)
     line, marker = _SAMPLING_STYLES[index] if excess < 0 else ((0, (3, 1, *(1, 1) * (excess + 1))), "Hd8<>"[excess % 5])
-    retention_index = _look_index(retention, _RETENTION_ORDER, registry.names(registry.RETENTIONS))
+    retention_index = _style_index(retention, _RETENTION_ORDER, registry.names(registry.RETENTIONS))
     colour = _RETENTION_COLOURS[retention_index % len(_RETENTION_COLOURS)]
     brightness = 0.55 ** (retention_index // len(_RETENTION_COLOURS))
     if brightness < 1:
         colour = "#" + "".join(f"{round(int(colour[i : i + 2], 16) * brightness):02x}" for i in (1, 3, 5))
-    return Look(colour, line, marker, sampling == "Uniform")
+    return Style(colour, line, marker, sampling == "Uniform")
 
 
-def _look_index(name: str, first: Sequence[str], registered: Sequence[str]) -> int:
-    """Index of a name's look; unregistered names, such as those of older experiments, come last."""
-    order = list(dict.fromkeys((*first, *registered)))
+def _style_index(name: str, ordered_names: Sequence[str], registered_names: Sequence[str]) -> int:
+    """Index of a name's style; unregistered names, such as those of older experiments, come last."""
+    order = list(dict.fromkeys((*ordered_names, *registered_names)))
     return order.index(name) if name in order else len(order) + zlib.crc32(name.encode()) % len(_RETENTION_COLOURS)
 
 
-def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
-    """Look of line ``index`` of ``count`` lines that are not strategies; ``graded`` colours show a quantity."""
+def ordinal_style(index: int, count: int, *, graded: bool) -> Style:
+    """Style of line ``index`` of ``count`` lines that are not strategies; ``graded`` colours show a quantity."""
     marker = "os^DvPX"[index % 7]
     if not graded:
-        # Four lines share a style, for prints without colour; sixteen lines are all distinct.
-        return Look(
+        # Four lines share a line style, for prints without colour; sixteen lines are all distinct.
+        return Style(
             _RETENTION_COLOURS[index % len(_RETENTION_COLOURS)], _LINE_STYLES[index // 4 % len(_LINE_STYLES)], marker
         )
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    return Look(to_hex(colormaps["viridis"](0.05 + 0.8 * index / max(1, count - 1))), "-", marker)
+    return Style(to_hex(colormaps["viridis"](0.05 + 0.8 * index / max(1, count - 1))), "-", marker)
 
 
 def new_figure(
@@ -277,8 +277,8 @@ def spread_positions(positions: Sequence[float], gap: float) -> list[float]:
         while runs and centre - 0.5 * (count - 1) * gap < runs[-1][0] + (0.5 * (runs[-1][1] - 1) + 1) * gap:
             run_centre, n = runs.pop()
             centre, count = (run_centre * n + centre * count) / (n + count), n + count
-            half = 0.5 * (count - 1) * gap
-            centre = min(max(centre, half), max(half, 1 - half))
+            half_width = 0.5 * (count - 1) * gap
+            centre = min(max(centre, half_width), max(half_width, 1 - half_width))
         runs.append((centre, count))
     return [centre + (i - 0.5 * (count - 1)) * gap for centre, count in runs for i in range(count)]
 

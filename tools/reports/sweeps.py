@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from onrig.learner.trials.intervals import Bounds
-from onrig.tools.reports.conditions import Setting, Value, describe_conditions, differing_axes, group_by_axes
+from onrig.tools.reports.conditions import CellSetup, Value, describe_conditions, differing_axes, group_by_axes
 from onrig.tools.reports.results import Estimate, Result, estimate
 from onrig.tools.reports.style import (
     FINAL_LABEL,
     HIGHEST_LABEL,
     INK,
     Label,
-    Look,
     Plot,
+    Style,
     band_alpha,
     draw_curve_labels,
     format_trial_counts,
     new_figure,
-    ordinal_look,
+    ordinal_style,
     save_figure,
     set_swept_ticks,
     set_title,
-    strategy_look,
+    strategy_style,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Sweep(NamedTuple):
     slug: str
     axis: str
     """Label of the axis."""
-    value: Callable[[Setting], Value]
+    value: Callable[[CellSetup], Value]
     represented: frozenset[str]
     """Conditions that the axis represents."""
     family: bool = False
@@ -81,11 +81,11 @@ def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Plot]:
         number, heading = paper_figure(sweep, lines)
         panels = _panels(lines)
         pages = [panels[i : i + _ROWS_PER_FIGURE] for i in range(0, len(panels), _ROWS_PER_FIGURE)]
-        for page, selected in enumerate(pages, 1):
+        for page, page_panels in enumerate(pages, 1):
             suffix = f"-{page}" if len(pages) > 1 else ""
-            path = _draw(sweep, selected, folder / f"figure-{number:02d}-{sweep.slug}{suffix}.png")
+            path = _draw(sweep, page_panels, folder / f"figure-{number:02d}-{sweep.slug}{suffix}.png")
             name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
-            plots.append(Plot(name, _caption(selected), number=number, path=path))
+            plots.append(Plot(name, _caption(page_panels), number=number, path=path))
     return plots
 
 
@@ -133,7 +133,7 @@ def _varying_axes(lines: Sequence[Line]) -> list[str]:
     return differing_axes([line.key for line in lines])
 
 
-def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Look, Line]]]]:
+def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Style, Line]]]]:
     """Distribute lines over panels: one per plant for few lines, otherwise each with lines along a single axis."""
     axes = _varying_axes(lines)
     line_axes = [axis for axis in axes if axis != "plant"]
@@ -141,41 +141,43 @@ def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Look, Line
     if len(lines) > _MAX_LINES * len(plants):
         line_axes = [*(axis for axis in _LINE_AXES if axis in line_axes), *line_axes][:1]
     panel_axes = [axis for axis in axes if axis not in line_axes]
-    looks = _line_looks(lines, line_axes)
-    panels: dict[tuple[Value, ...], list[tuple[str, Look, Line]]] = {}
+    styles = _line_styles(lines, line_axes)
+    panels: dict[tuple[Value, ...], list[tuple[str, Style, Line]]] = {}
     for line in lines:
         key = tuple(line.key[axis] for axis in line_axes)
-        entry = (_describe_line(line_axes, key), looks[key], line)
+        entry = (_describe_line(line_axes, key), styles[key], line)
         panels.setdefault(tuple(line.key[axis] for axis in panel_axes), []).append(entry)
     return [(_describe_line(panel_axes, key), entries) for key, entries in panels.items()]
 
 
 def _describe_line(axes: Sequence[str], key: Sequence[Value]) -> str:
-    strategy = [str(v) for axis, v in zip(axes, key, strict=True) if axis == "strategy"]
-    rest = [(axis, v) for axis, v in zip(axes, key, strict=True) if axis != "strategy"]
-    return ", ".join(filter(None, (*strategy, describe_conditions([a for a, _ in rest], [v for _, v in rest]))))
+    strategy_names = [str(v) for axis, v in zip(axes, key, strict=True) if axis == "strategy"]
+    conditions = [(axis, v) for axis, v in zip(axes, key, strict=True) if axis != "strategy"]
+    return ", ".join(
+        filter(None, (*strategy_names, describe_conditions([a for a, _ in conditions], [v for _, v in conditions])))
+    )
 
 
-def _line_looks(lines: Sequence[Line], line_axes: Sequence[str]) -> dict[tuple[Value, ...], Look]:
-    """Looks of the lines by their values on ``line_axes``: that of the strategy, otherwise ordinal, graded for a
+def _line_styles(lines: Sequence[Line], line_axes: Sequence[str]) -> dict[tuple[Value, ...], Style]:
+    """Styles of the lines by their values on ``line_axes``: that of the strategy, otherwise ordinal, graded for a
     quantity."""
     keys = list(dict.fromkeys(tuple(line.key[axis] for axis in line_axes) for line in lines))
     if line_axes and line_axes[0] == "strategy":
-        others = list(dict.fromkeys(key[1:] for key in keys))
-        looks = {}
+        other_keys = list(dict.fromkeys(key[1:] for key in keys))
+        styles = {}
         for key in keys:
             retention, _, sampling = str(key[0]).partition("[")
-            look = strategy_look(retention.partition("(")[0], sampling.rstrip("]"))
-            style = look.line if len(others) == 1 else ("-", "--", ":", "-.")[others.index(key[1:]) % 4]
-            looks[key] = look._replace(line=style)
-        return looks
-    graded = len(line_axes) == 1 and all(isinstance(key[0], float) for key in keys)
-    if graded:
+            style = strategy_style(retention.partition("(")[0], sampling.rstrip("]"))
+            line_style = style.line if len(other_keys) == 1 else ("-", "--", ":", "-.")[other_keys.index(key[1:]) % 4]
+            styles[key] = style._replace(line=line_style)
+        return styles
+    is_graded = len(line_axes) == 1 and all(isinstance(key[0], float) for key in keys)
+    if is_graded:
         keys.sort(key=lambda key: float(key[0] or 0.0))
-    return {key: ordinal_look(i, len(keys), graded=graded) for i, key in enumerate(keys)}
+    return {key: ordinal_style(i, len(keys), graded=is_graded) for i, key in enumerate(keys)}
 
 
-def _draw(sweep: Sweep, panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]], path: Path) -> Path:
+def _draw(sweep: Sweep, panels: Sequence[tuple[str, list[tuple[str, Style, Line]]]], path: Path) -> Path:
     figure, grid = new_figure(len(panels), 3, 0.3 + 2.6 * len(panels))
     for row, (name, entries) in zip(grid, panels, strict=True):
         for k, axes in enumerate(row):
@@ -189,18 +191,18 @@ def _draw(sweep: Sweep, panels: Sequence[tuple[str, list[tuple[str, Look, Line]]
     for row, (_, entries) in zip(grid, panels, strict=True):
         if len(entries) > 1 or entries[0][0]:
             draw_curve_labels(
-                row[2], [Label(line.estimates[-1].rise.value, text, look.colour) for text, look, line in entries]
+                row[2], [Label(line.estimates[-1].rise.value, text, style.colour) for text, style, line in entries]
             )
     return save_figure(figure, path)
 
 
-def _draw_panel(axes: Axes, entries: Sequence[tuple[str, Look, Line]], k: int) -> None:
-    for _, look, line in entries:
+def _draw_panel(axes: Axes, entries: Sequence[tuple[str, Style, Line]], k: int) -> None:
+    for _, style, line in entries:
         bounds = [_measure(e, k) for e in line.estimates]
         value, low, high = (np.array(column) for column in zip(*bounds, strict=True))
-        axes.fill_between(line.x, low, high, color=look.colour, alpha=band_alpha(len(entries)), lw=0)
+        axes.fill_between(line.x, low, high, color=style.colour, alpha=band_alpha(len(entries)), lw=0)
         axes.plot(
-            line.x, value, ls=look.line, marker=look.marker, ms=5, color=look.colour, mfc=look.face, mew=1.3, lw=1.5
+            line.x, value, ls=style.line, marker=style.marker, ms=5, color=style.colour, mfc=style.face, mew=1.3, lw=1.5
         )
         for x, y, e in zip(line.x, value, line.estimates, strict=True):
             if k == 2 and e.n_never_rose:
@@ -215,7 +217,7 @@ def _measure(e: Estimate, k: int) -> Bounds:
     return (e.final, e.highest, e.rise)[k]
 
 
-def _caption(panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]]) -> str:
+def _caption(panels: Sequence[tuple[str, list[tuple[str, Style, Line]]]]) -> str:
     lines = [line for _, entries in panels for _, _, line in entries]
     return (
         f"Medians over {format_trial_counts([n for line in lines for n in line.trials])} trials with 95 % intervals "

@@ -103,7 +103,7 @@ def difference_mark(pairs: PairedComparison, neutral: float = 0.0) -> str:
 
     A larger difference is better; for ratios, ``neutral`` is 1 and smaller is better.
     """
-    if not pairs.significant:
+    if not pairs.is_significant:
         return ""
     return f"{BETTER if (pairs.value > neutral) == (neutral == 0.0) else WORSE} "
 
@@ -119,16 +119,16 @@ def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
     Values are in units of 1e-2 of the normalised dimensions; differences from the first strategy are paired by seed.
     """
     sheets = []
-    noisy = [r for r in results if r.noise is not None]
-    for plant in dict.fromkeys(r.setting.conditions["plant"] for r in noisy):
-        selected = [r for r in noisy if r.setting.conditions["plant"] == plant]
-        names = _dimensions(selected[0])
+    noise_results = [r for r in results if r.noise is not None]
+    for plant in dict.fromkeys(r.setting.conditions["plant"] for r in noise_results):
+        plant_results = [r for r in noise_results if r.setting.conditions["plant"] == plant]
+        names = _dimensions(plant_results[0])
         header = ["conditions", "strategy", "n"]
         for name in names:
             header += [name, f"{name}: − first", f"{name}: mean", f"{name}: paper"]
         rows = tuple(
             (group.conditions, r.setting.strategy, str(len(r.seeds)), *(cell for column in cells for cell in column))
-            for group in group_by_conditions(selected)
+            for group in group_by_conditions(plant_results)
             for r, *cells in zip(group.results, *(_noise_cells(group, k) for k in range(len(names))), strict=True)
         )
         title = f"Table 6: noise in the mini-batches, {plant}"
@@ -142,39 +142,39 @@ def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]
         100 * r.noise[:, dimension] if r.noise is not None and dimension < r.noise.shape[1] else None
         for r in group.results
     ]
-    first, against_first = noises[0], {}
+    first, differences = noises[0], {}
     for n, (r, noise) in enumerate(zip(group.results, noises, strict=True)):
         i, j = rows_of_common_seeds(r, group.results[0])
         if n and noise is not None and first is not None and len(i):
-            against_first[n] = paired_difference(noise[i], first[j])
-    corrected = dict(zip(against_first, holm(list(against_first.values())), strict=True))
+            differences[n] = paired_difference(noise[i], first[j])
+    corrected_differences = dict(zip(differences, holm(list(differences.values())), strict=True))
     cells = []
     for n, (r, noise) in enumerate(zip(group.results, noises, strict=True)):
         if noise is None:
             cells.append(("", "", "", ""))
             continue
-        paper = PAPER_NOISE.get(r.setting.strategy, ()) if _matches_paper(r) else ()
+        paper_noise = PAPER_NOISE.get(r.setting.strategy, ()) if _matches_paper(r) else ()
         cells.append(
             (
                 format_estimate(median_bounds(noise), 3),
-                _noise_mark(corrected[n]) if n in corrected else "",
+                _noise_mark(corrected_differences[n]) if n in corrected_differences else "",
                 f"{noise.mean():.3f}",
-                f"{100 * paper[dimension]:.3f}" if dimension < len(paper) else "",
+                f"{100 * paper_noise[dimension]:.3f}" if dimension < len(paper_noise) else "",
             )
         )
     return cells
 
 
 def _noise_mark(noise: PairedComparison) -> str:
-    mark = ("↑ " if noise.value > 0 else "↓ ") if noise.significant else ""
+    mark = ("↑ " if noise.value > 0 else "↓ ") if noise.is_significant else ""
     return mark + format_estimate(noise, 3, signed=True)
 
 
 def _matches_paper(result: Result) -> bool:
     conditions = result.setting.conditions
     noise = conditions["noise"]
-    sigma = isinstance(noise, float) and bool(np.isclose(noise, _PAPER_SIGMA))
-    return sigma and conditions["plant"] == "pendulum"
+    has_paper_sigma = isinstance(noise, float) and bool(np.isclose(noise, _PAPER_SIGMA))
+    return has_paper_sigma and conditions["plant"] == "pendulum"
 
 
 def _dimensions(result: Result) -> list[str]:
@@ -189,20 +189,20 @@ def _dimensions(result: Result) -> list[str]:
 
 def describe_differences(differences: Sequence[Difference]) -> dict[str, list[str]]:
     """Describe differences of mu_final and rise time in sentences, by conditions."""
-    sentences: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for d in differences:
-        lines = sentences.setdefault(d.conditions, [])
+        lines = texts.setdefault(d.conditions, [])
         findings = []
-        if d.final.significant:
+        if d.final.is_significant:
             direction = "higher" if d.final.value > 0 else "lower"
             findings.append(f"μ_final {direction} by {_format_magnitude(d.final)}")
-        if d.rise.significant:
+        if d.rise.is_significant:
             speed = "faster" if d.rise.value < 1 else "slower"
             findings.append(f"rise {speed}, in {format_estimate(d.rise, 3)} times as many episodes")
         text = " and ".join(findings) if findings else "not settled"
         mark = difference_mark(d.final).strip() or "·"
         lines.append(f"{mark} {d.strategy} compared with {d.reference}: {text} ({d.n_pairs} pairs)")
-    return sentences
+    return texts
 
 
 def _format_magnitude(pairs: PairedComparison) -> str:

@@ -14,17 +14,17 @@ from onrig.tools.reports.style import (
     GREEN,
     INK,
     Label,
-    Look,
     Plot,
+    Style,
     band_alpha,
     draw_curve_labels,
     format_trial_counts,
     new_figure,
-    ordinal_look,
+    ordinal_style,
     save_figure,
     set_swept_ticks,
     set_title,
-    strategy_look,
+    strategy_style,
 )
 from onrig.tools.reports.world_results import (
     Values,
@@ -41,14 +41,14 @@ _MIN_CAPACITIES: Final = 3
 """Minimum number of memory sizes in a figure."""
 
 
-def cell_looks(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
-    """Look of each cell by its distinguishing name (`describe_cell`), the same in all worlds."""
+def cell_styles(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Style]:
+    """Style of each cell by its distinguishing name (`describe_cell`), the same in all worlds."""
     names = dict.fromkeys(describe_cell(result, members) for members in worlds.values() for result in members)
-    return {name: ordinal_look(k, len(names), graded=False) for k, name in enumerate(names)}
+    return {name: ordinal_style(k, len(names), graded=False) for k, name in enumerate(names)}
 
 
 def draw_world(
-    folder: Path, world: str, members: Sequence[WorldResult], looks: Mapping[str, Look], *, scores: bool
+    folder: Path, world: str, members: Sequence[WorldResult], styles: Mapping[str, Style], *, scores: bool
 ) -> list[Plot]:
     """Draw the cells of one world; ``scores`` adds KLPER's score. Raises OSError, and ImportError without
     matplotlib."""
@@ -57,7 +57,9 @@ def draw_world(
     caption = (
         f"Return of the evaluations: median over the trials with its pointwise 95 % interval; {trials} trials per line."
     )
-    path = _draw_curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
+    path = _draw_curves(
+        folder / f"returns-{name}.png", world, members, styles, {"return": [r.returns for r in members]}
+    )
     plots = [Plot(f"Learning curves, {world}", caption, path=path)]
     with np.errstate(divide="ignore"):
         panels = {
@@ -71,7 +73,7 @@ def draw_world(
             "Replayed experiences, as in figures 6b and 6c of Oh et al. 2021: logarithm of the mean |TD "
             f"error|{target} of the mini-batches between evaluations, in units of the scaled reward; bands as above."
         )
-        path = _draw_curves(folder / f"replayed-{name}.png", world, members, looks, panels)
+        path = _draw_curves(folder / f"replayed-{name}.png", world, members, styles, panels)
         plots.append(Plot(f"Replayed experiences, {world}", caption, path=path))
     if scores:
         caption = (
@@ -79,9 +81,9 @@ def draw_world(
             "read as a covariance (above) and as a standard deviation (below); bands as above."
         )
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
-        path = _draw_curves(folder / f"scores-{name}.png", world, members, looks, panels)
+        path = _draw_curves(folder / f"scores-{name}.png", world, members, styles, panels)
         plots.append(Plot(f"KLPER's score, {world}", caption, path=path))
-    divergences, far = ([r.measure(measure) for r in members] for measure in DIVERGENCES)
+    divergences, far_fractions = ([r.measure(measure) for r in members] for measure in DIVERGENCES)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
             "Logarithm of the mean KL divergence of the current policy from the behaviour policies, and share of far "
@@ -89,9 +91,9 @@ def draw_world(
         )
         panels = {
             "log10 of the KL divergence": [np.log10(np.where(values > 0, values, np.nan)) for values in divergences],
-            "share of far experiences": far,
+            "share of far experiences": far_fractions,
         }
-        path = _draw_curves(folder / f"departure-{name}.png", world, members, looks, panels)
+        path = _draw_curves(folder / f"departure-{name}.png", world, members, styles, panels)
         plots.append(Plot(f"Distance from the behaviour policies, {world}", caption, path=path))
     return plots
 
@@ -100,32 +102,32 @@ def _draw_curves(
     path: Path,
     world: str,
     members: Sequence[WorldResult],
-    looks: Mapping[str, Look],
+    styles: Mapping[str, Style],
     panels: Mapping[str, Sequence[Values]],
 ) -> Path:
     """Draw curves (T, P) of every cell, with a panel for each name."""
     figure, grid = new_figure(len(panels), 1, 1.6 + 2.8 * len(panels))
     labels: list[list[Label]] = []
     for (axes,), (name, curves) in zip(grid, panels.items(), strict=True):
-        ends = []
+        end_labels = []
         for result, values in zip(members, curves, strict=True):
-            name_of = describe_cell(result, members)
-            look, band = looks[name_of], curve_bounds(values)
+            cell_name = describe_cell(result, members)
+            style, band = styles[cell_name], curve_bounds(values)
             axes.fill_between(
-                result.steps, band.low, band.high, color=look.colour, alpha=band_alpha(len(members)), lw=0
+                result.steps, band.low, band.high, color=style.colour, alpha=band_alpha(len(members)), lw=0
             )
             marker = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
-            axes.plot(result.steps, band.median, color=look.colour, ls=look.line, lw=1.5, marker=marker)
+            axes.plot(result.steps, band.median, color=style.colour, ls=style.line, lw=1.5, marker=marker)
             if np.isfinite(band.median[-1]):
-                ends.append(Label(float(band.median[-1]), name_of, look.colour, look.line))
+                end_labels.append(Label(float(band.median[-1]), cell_name, style.colour, style.line))
         axes.set_xlim(0, max(result.steps[-1] for result in members))
         axes.set_ylabel(name)
-        labels.append(ends)
+        labels.append(end_labels)
     grid[-1][0].set_xlabel(STEPS_LABEL)
     set_title(grid[0][0], world)
     figure.draw_without_rendering()
-    for (axes,), ends in zip(grid, labels, strict=True):
-        draw_curve_labels(axes, ends)
+    for (axes,), end_labels in zip(grid, labels, strict=True):
+        draw_curve_labels(axes, end_labels)
     return save_figure(figure, path)
 
 
@@ -144,17 +146,17 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
         return []
     figure, grid = new_figure(len(worlds), 3, 0.4 + 2.6 * len(worlds))
     for row, (world, members) in zip(grid, worlds.items(), strict=True):
-        lines, size, full = _lines(members), buffer_size_by_rule(members), full_memory_result(members)
+        lines, size, full_memory = _lines(members), buffer_size_by_rule(members), full_memory_result(members)
         measures = {"highest return": "highest", "final return": "final", "mean return": "area"}
         for axes, (name, measure) in zip(row, measures.items(), strict=True):
             for retention, points in lines.items():
-                look = strategy_look(retention, "Uniform")
+                style = strategy_style(retention, "Uniform")
                 bounds = [median_bounds(getattr(r, measure)) for r in points.values()]
                 value, low, high = (np.array(column) for column in zip(*bounds, strict=True))
-                axes.fill_between(list(points), low, high, color=look.colour, alpha=band_alpha(len(lines)), lw=0)
-                axes.plot(list(points), value, marker=look.marker, ms=4, color=look.colour, lw=1.5, label=retention)
-            if full is not None:
-                axes.axhline(float(np.median(getattr(full, measure))), color=INK, lw=1, ls="--", label="FULL")
+                axes.fill_between(list(points), low, high, color=style.colour, alpha=band_alpha(len(lines)), lw=0)
+                axes.plot(list(points), value, marker=style.marker, ms=4, color=style.colour, lw=1.5, label=retention)
+            if full_memory is not None:
+                axes.axhline(float(np.median(getattr(full_memory, measure))), color=INK, lw=1, ls="--", label="FULL")
             if size is not None:
                 axes.axvline(size.n_experiences, color=GREEN, lw=1, label="rule of thumb")
             set_swept_ticks(axes, [x for points in lines.values() for x in points])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.trials.measures import BufferSize, estimate_buffer_size, final_mean
-from onrig.learner.trials.step_run import REPLAYED
+from onrig.learner.trials.step_run import REPLAY_MEASURES
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from onrig.tools.experiments.spec import is_sampling_option
 from onrig.tools.experiments.store import CALLED_KEY, WorldCell, finite_trials, read_trials
@@ -29,7 +29,7 @@ class WorldResult(NamedTuple):
     n_finished: int
     """Number of finished trials, including non-finite ones."""
     replayed: Values | None
-    """(T, k, P) measures ``REPLAYED``."""
+    """(T, k, P) measures ``REPLAY_MEASURES``."""
     shield: Values | None
     """(T, k, P) counts ``SHIELD_COUNTS``."""
 
@@ -59,10 +59,10 @@ class WorldResult(NamedTuple):
         return parse_strategy(self.cell.config.selection.strategy)
 
     def measure(self, name: str) -> Values:
-        """One of the measures ``REPLAYED``, (T, P); NaN where unknown."""
+        """One of the measures ``REPLAY_MEASURES``, (T, P); NaN where unknown."""
         if self.replayed is None:
             return np.full_like(self.returns, np.nan)
-        return self.replayed[:, REPLAYED.index(name)]
+        return self.replayed[:, REPLAY_MEASURES.index(name)]
 
 
 def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
@@ -70,11 +70,13 @@ def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
     results = []
     for cell in cells:
         trials = read_trials(folder, cell)
-        finite = finite_trials(cell, trials)
+        is_finite = finite_trials(cell, trials)
         if len(trials.seeds):
-            replayed, shield = (None if of is None else of[finite] for of in (trials.replayed, trials.shield))
+            replayed, shield = (None if of is None else of[is_finite] for of in (trials.replayed, trials.shield))
             results.append(
-                WorldResult(cell, trials.seeds[finite], trials.evaluation[finite], len(trials.seeds), replayed, shield)
+                WorldResult(
+                    cell, trials.seeds[is_finite], trials.evaluation[is_finite], len(trials.seeds), replayed, shield
+                )
             )
     return results
 
@@ -90,10 +92,10 @@ def group_by_world(results: Sequence[WorldResult]) -> dict[str, list[WorldResult
 def describe_cell(result: WorldResult, members: Sequence[WorldResult]) -> str:
     """Labels that distinguish a cell from the others of its task; all labels if it is the only one."""
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
-    distinguishing = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
-    values = {k.removeprefix("learner."): v for k, v in (distinguishing or label).items()}
-    words = [str(v) if k in (CALLED_KEY, "strategy", "algorithm") else f"{k} {v}" for k, v in values.items()]
-    return ", ".join(words) or "trials"
+    distinguishing_labels = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
+    values = {k.removeprefix("learner."): v for k, v in (distinguishing_labels or label).items()}
+    texts = [str(v) if k in (CALLED_KEY, "strategy", "algorithm") else f"{k} {v}" for k, v in values.items()]
+    return ", ".join(texts) or "trials"
 
 
 def labels_without_strategy(result: WorldResult) -> dict[str, str | float | int]:
@@ -106,8 +108,8 @@ def full_memory_result(members: Sequence[WorldResult]) -> WorldResult | None:
 
     Algorithms that learn from batches of their own policies do not replay and are excluded.
     """
-    replaying = (result for result in members if not result.cell.config.learner.selected.batch_steps)
-    return next((result for result in replaying if str(result.strategy) == "FULL[Uniform]"), None)
+    replay_results = (result for result in members if not result.cell.config.learner.algorithm_config.batch_steps)
+    return next((result for result in replay_results if str(result.strategy) == "FULL[Uniform]"), None)
 
 
 def buffer_size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
@@ -115,5 +117,9 @@ def buffer_size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
 
     Returns are relative to the first evaluation's, since 90 % of a negative return is meaningless.
     """
-    full = full_memory_result(members)
-    return None if full is None else estimate_buffer_size(full.steps, full.returns - full.returns[:, :1].mean())
+    full_memory = full_memory_result(members)
+    return (
+        None
+        if full_memory is None
+        else estimate_buffer_size(full_memory.steps, full_memory.returns - full_memory.returns[:, :1].mean())
+    )

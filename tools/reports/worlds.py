@@ -24,7 +24,7 @@ from onrig.tools.reports.scores import score_world, scores_sheets
 from onrig.tools.reports.sheet import Sheet, drop_empty_columns
 from onrig.tools.reports.style import Plot, no_plots_reason
 from onrig.tools.reports.tables import ESTIMATES_NOTE, TEST_NOTE, difference_mark
-from onrig.tools.reports.world_plots import STEPS_LABEL, cell_looks, draw_capacities, draw_world
+from onrig.tools.reports.world_plots import STEPS_LABEL, cell_styles, draw_capacities, draw_world
 from onrig.tools.reports.world_results import (
     WorldResult,
     buffer_size_by_rule,
@@ -60,60 +60,71 @@ _DEPARTURE_NOTE: Final = (
 def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
     """Draw and compare the finished trials; None if no trial has finished. Raises OSError."""
     results = read_results(folder, cells)
-    usable = [result for result in results if len(result.seeds)]
-    if not usable:
+    usable_results = [result for result in results if len(result.seeds)]
+    if not usable_results:
         return None
     warnings = []
-    finished, planned = sum(min(result.n_finished, spec.trials) for result in results), len(cells) * spec.trials
-    if finished < planned:
-        warnings.append(f"Unfinished: {finished} of {planned} trials; the results below cover only these.")
+    n_finished, n_planned = sum(min(result.n_finished, spec.trials) for result in results), len(cells) * spec.trials
+    if n_finished < n_planned:
+        warnings.append(f"Unfinished: {n_finished} of {n_planned} trials; the results below cover only these.")
     n_non_finite = sum(result.n_finished - len(result.seeds) for result in results)
     if n_non_finite:
         warnings.append(f"{n_non_finite} trials are omitted because their networks diverged.")
     for world, members in group_by_world(results).items():
-        lost = [describe_cell(result, members) for result in members if not len(result.seeds)]
-        warnings += [f"No trial of {world}, {name} has finite returns: the tables omit this cell." for name in lost]
-    warnings += warn_of_few_trials(min(len(result.seeds) for result in usable))
-    has_scores = any(map(_has_scores, usable))
-    worlds = group_by_world(usable)
+        unusable_cells = [describe_cell(result, members) for result in members if not len(result.seeds)]
+        warnings += [
+            f"No trial of {world}, {name} has finite returns: the tables omit this cell." for name in unusable_cells
+        ]
+    warnings += warn_of_few_trials(min(len(result.seeds) for result in usable_results))
+    has_scores = any(map(_has_scores, usable_results))
+    worlds = group_by_world(usable_results)
     plots: list[Plot] = []
     if reason := no_plots_reason():
         warnings.append(reason)
     else:
-        plots = draw_or_report("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
-        looks = cell_looks(worlds)
+        plots = draw_or_report("Capacities", lambda: draw_capacities(figures, usable_results), warnings.append) or []
+        styles = cell_styles(worlds)
         for world, members in worlds.items():
-            draw = partial(draw_world, figures, world, members, looks, scores=has_scores)
+            draw = partial(draw_world, figures, world, members, styles, scores=has_scores)
             plots += draw_or_report(world, draw, warnings.append) or []
-    sheets = [cells_sheet(usable)]
-    differences = differences_sheet(usable)
-    if differences.rows:
-        sheets.insert(0, differences)
-    sizes = sizes_sheet(usable)
-    if sizes.rows and any(result.cell.config.selection.capacity for result in usable):
-        sheets.insert(-1, sizes)
-    if has_scores:
-        sheets.insert(-1, origins_sheet(usable))
-    departure = departure_sheet(usable)
-    if departure.rows:
-        sheets.insert(-1, departure)
-    shield = shield_sheet(usable)
-    if shield.rows:
-        sheets.insert(-1, shield)
-    scored, unknown = [], {}
+    sheets = _sheets(usable_results, has_scores=has_scores)
+    scored_cells, unknown_cells = [], {}
     for world, members in worlds.items():
         try:
-            scored += [one for r in members if (one := score_world(world, describe_cell(r, members), r)) is not None]
+            scored_cells += [
+                scored_cell
+                for r in members
+                if (scored_cell := score_world(world, describe_cell(r, members), r)) is not None
+            ]
         except NoSuchTask as error:
-            unknown[world] = error
-    warnings += [f"No scores of {world}: {error}." for world, error in unknown.items()]
-    if scored:
-        sheets[:0] = scores_sheets(scored, read_costs(folder))
+            unknown_cells[world] = error
+    warnings += [f"No scores of {world}: {error}." for world, error in unknown_cells.items()]
+    if scored_cells:
+        sheets[:0] = scores_sheets(scored_cells, read_costs(folder))
     lead = (
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS_LABEL}, an evaluation of "
         f"{spec.evaluation.episodes} episodes every {spec.evaluation.every} steps. {ESTIMATES_NOTE}"
     )
     return Findings(spec.title or spec.name, lead, warnings, {}, plots, sheets)
+
+
+def _sheets(results: Sequence[WorldResult], *, has_scores: bool) -> list[Sheet]:
+    sheets = [cells_sheet(results)]
+    differences = differences_sheet(results)
+    if differences.rows:
+        sheets.insert(0, differences)
+    sizes = sizes_sheet(results)
+    if sizes.rows and any(result.cell.config.selection.capacity for result in results):
+        sheets.insert(-1, sizes)
+    if has_scores:
+        sheets.insert(-1, origins_sheet(results))
+    departure = departure_sheet(results)
+    if departure.rows:
+        sheets.insert(-1, departure)
+    shield = shield_sheet(results)
+    if shield.rows:
+        sheets.insert(-1, shield)
+    return sheets
 
 
 def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -163,9 +174,9 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
                 names.append((f"{describe_cell(result, members)} − {describe_cell(against, members)}", str(len(i))))
                 areas.append(paired_difference(result.area[i], against.area[j]))
                 finals.append(paired_difference(result.final[i], against.final[j]))
-        for named, *measures in zip(names, holm(areas), holm(finals), strict=True):
+        for row_names, *measures in zip(names, holm(areas), holm(finals), strict=True):
             rows.append(
-                (world, *named, *(difference_mark(of) + format_estimate(of, 1, signed=True) for of in measures))
+                (world, *row_names, *(difference_mark(of) + format_estimate(of, 1, signed=True) for of in measures))
             )
     return drop_empty_columns(
         Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (TEST_NOTE,))
@@ -174,11 +185,11 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldResult]]:
     for k, result in enumerate(members):
-        comparable = [
+        comparable_results = [
             other for other in members[:k] if labels_without_strategy(other) == labels_without_strategy(result)
         ]
-        for against in comparable or members[: min(k, 1)]:
-            yield result, against
+        for reference in comparable_results or members[: min(k, 1)]:
+            yield result, reference
 
 
 def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -186,17 +197,17 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
     rows = []
     for world, members in group_by_world(results).items():
         for result in members:
-            divergence, far = (
-                final_mean(result.measure(measure), share)
-                for measure, share in zip(DIVERGENCES, (0.1, 0.2), strict=True)
+            divergence, far_fractions = (
+                final_mean(result.measure(measure), fraction)
+                for measure, fraction in zip(DIVERGENCES, (0.1, 0.2), strict=True)
             )
-            finite = np.isfinite(divergence) & np.isfinite(far)
-            if finite.any():
+            is_finite = np.isfinite(divergence) & np.isfinite(far_fractions)
+            if is_finite.any():
                 cells = (
-                    format_estimate(median_bounds(divergence[finite]), 4),
-                    format_estimate(median_bounds(far[finite]), 3),
+                    format_estimate(median_bounds(divergence[is_finite]), 4),
+                    format_estimate(median_bounds(far_fractions[is_finite]), 3),
                 )
-                rows.append((world, describe_cell(result, members), str(np.count_nonzero(finite)), *cells))
+                rows.append((world, describe_cell(result, members), str(np.count_nonzero(is_finite)), *cells))
     header = ("world", "cell", "trials", "KL divergence", "share of far experiences")
     return Sheet("Distance from the behaviour policies", 2, header, tuple(rows), (_DEPARTURE_NOTE,))
 
@@ -216,7 +227,12 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
             rows.append((world, describe_cell(result, members), str(np.count_nonzero(finite)), *cells))
-    header = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD_COUNTS for part in ("", ", last tenth")))
+    header = (
+        "world",
+        "cell",
+        "trials",
+        *(f"{name}{suffix}" for name in SHIELD_COUNTS for suffix in ("", ", last tenth")),
+    )
     return Sheet("Shield", 2, header, tuple(rows), (_SHIELD_NOTE,))
 
 
@@ -234,11 +250,13 @@ def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
         for result in members:
             for reading in READINGS:
                 scores = {origin: result.measure(f"kl {reading} {origin}") for origin in ORIGINS}
-                late = {origin: final_mean(values, 0.5) for origin, values in scores.items()}
-                cells = ["" if np.isnan(v).any() else format_estimate(median_bounds(v), 2) for v in late.values()]
-                below = final_mean((scores["random"] < scores["present"]).astype(np.float64), 0.5)
-                share = f"{100 * below.mean():.0f} %" if all(cells) else ""
+                late_scores = {origin: final_mean(values, 0.5) for origin, values in scores.items()}
+                cells = [
+                    "" if np.isnan(v).any() else format_estimate(median_bounds(v), 2) for v in late_scores.values()
+                ]
+                below_fraction = final_mean((scores["random"] < scores["present"]).astype(np.float64), 0.5)
+                below_text = f"{100 * below_fraction.mean():.0f} %" if all(cells) else ""
                 if any(cells):
-                    rows.append((world, describe_cell(result, members), reading, *cells, share))
+                    rows.append((world, describe_cell(result, members), reading, *cells, below_text))
     header = ("world", "cell", "σ as", *ORIGINS, "random below present")
     return drop_empty_columns(Sheet("KLPER's score by origin", 3, header, tuple(rows), (_SCORES_NOTE,)))

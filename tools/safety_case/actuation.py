@@ -36,37 +36,39 @@ class Actuation:
         self._plant_delays = rng.uniform(0.0, self._delay_s, n) if self._delay_s else np.zeros(n)
         self._remaining_s = self._plant_delays.copy()
         """Remaining time during which the last output acts on a released plant."""
-        before = np.repeat(safe[:, None], n, axis=1)
-        self._outputs = deque([Output(before, before, np.zeros(n))] * (MAX_DELAY_PERIODS + 1), MAX_DELAY_PERIODS + 1)
+        safe_outputs = np.repeat(safe[:, None], n, axis=1)
+        self._outputs = deque(
+            [Output(safe_outputs, safe_outputs, np.zeros(n))] * (MAX_DELAY_PERIODS + 1), MAX_DELAY_PERIODS + 1
+        )
 
     def advance(
-        self, plant: Plant, state: State, before: Array, command: Array, fallen: NDArray[np.bool_]
+        self, plant: Plant, state: State, previous_command: Array, command: Array, has_fallen_back: NDArray[np.bool_]
     ) -> tuple[State, Array]:
-        """Advance by a period in which ``command`` replaces ``before``, without delay where the device has ``fallen``
-        back to its safe output.  Returns the states and the largest |velocity| (n,).
+        """Advance by a period in which ``command`` replaces ``previous_command``, without delay where the device
+        ``has_fallen_back`` to its safe output.  Returns the states and the largest |velocity| (n,).
         """
         if self._delay_s:
-            self._outputs.append(Output(before, command, np.where(fallen, 0.0, self._delays)))
+            self._outputs.append(Output(previous_command, command, np.where(has_fallen_back, 0.0, self._delays)))
             return advance_delayed(plant, state, self._outputs, self._plant_delays, self._period_s)
-        state, first = advance(plant, state, tuple(before), self._delays, 2)
-        state, second = advance(plant, state, tuple(command), self._period_s - self._delays, N_SUBSTEPS)
-        return state, np.maximum(first, second)
+        state, first_peak = advance(plant, state, tuple(previous_command), self._delays, 2)
+        state, second_peak = advance(plant, state, tuple(command), self._period_s - self._delays, N_SUBSTEPS)
+        return state, np.maximum(first_peak, second_peak)
 
     def coast(
-        self, plant: Plant, released_plant: Plant, state: State, released: NDArray[np.bool_]
+        self, plant: Plant, released_plant: Plant, state: State, is_released: NDArray[np.bool_]
     ) -> tuple[State, Array]:
-        """Advance by a period without outputs; on plants that were just ``released``, the last output first acts for
-        its remaining time.  Returns the states and the largest |velocity| (n,).
+        """Advance by a period without outputs; where a plant ``is_released``, the last output first acts for its
+        remaining time.  Returns the states and the largest |velocity| (n,).
         """
-        rest_s, early = np.full(len(released), self._period_s), np.abs(state[-1])
-        last = self._outputs[0].after
+        rest_s, early_peak = np.full(len(is_released), self._period_s), np.abs(state[-1])
+        last_output = self._outputs[0].after
         if self._delay_s:
-            last_s = np.where(released, np.minimum(self._remaining_s, self._period_s), 0.0)
+            last_s = np.where(is_released, np.minimum(self._remaining_s, self._period_s), 0.0)
             self._remaining_s = self._remaining_s - last_s
-            state, early = advance(plant, state, tuple(last), last_s, N_SUBSTEPS)
+            state, early_peak = advance(plant, state, tuple(last_output), last_s, N_SUBSTEPS)
             rest_s = rest_s - last_s
-        state, speed = advance(released_plant, state, tuple(0.0 * last), rest_s, N_SUBSTEPS)
-        return state, np.maximum(early, speed)
+        state, speed = advance(released_plant, state, tuple(0.0 * last_output), rest_s, N_SUBSTEPS)
+        return state, np.maximum(early_peak, speed)
 
 
 def advance_delayed(

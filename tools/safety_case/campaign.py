@@ -17,11 +17,11 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.runtime.record import Rule
-from onrig.runtime.safety.plant_box import PlantBox, Prediction, Setting
+from onrig.runtime.safety.plant_box import PlantBox, Prediction, PredictionContext
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array, effective_action, rk4
 from onrig.sim.plants.plant import Command
-from onrig.sim.plants.registry import simulated
+from onrig.sim.plants.registry import plant_type_for
 from onrig.tools.terminal import align
 
 Proposal = Sequence[float] | None
@@ -58,13 +58,13 @@ class Adversary:
         return tuple(proposal)
 
 
-def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random], Law]]:
+def laws(box: PlantBox, context: PredictionContext) -> dict[str, Callable[[random.Random], Law]]:
     """Return the factories of all control laws by name; each is called once per episode with a random generator.
     Raises ValueError for plants without hostile actions.
     """
-    rig, prediction = setting.rig, box.prediction(setting)
-    push, aim = simulated(box).adversaries(box, rig, setting.ranges)
-    ranges = [setting.ranges[a.name] for a in rig.actuators]
+    rig, prediction = context.rig, box.prediction(context)
+    push, aim = plant_type_for(box).adversaries(box, rig, context.ranges)
+    ranges = [context.ranges[a.name] for a in rig.actuators]
     m = len(ranges)
 
     def uniform(rng: random.Random) -> Law:
@@ -72,13 +72,13 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
 
     def bang_bang(rng: random.Random) -> Law:
         action: list[float] = []
-        remaining = 0
+        remaining_steps = 0
 
         def law(observation: Sequence[float]) -> Proposal:
-            nonlocal action, remaining
-            if remaining == 0:
-                action, remaining = [rng.choice(r) for r in ranges], rng.randint(1, 25)
-            remaining -= 1
+            nonlocal action, remaining_steps
+            if remaining_steps == 0:
+                action, remaining_steps = [rng.choice(r) for r in ranges], rng.randint(1, 25)
+            remaining_steps -= 1
             return action
 
         return law
@@ -108,9 +108,9 @@ def strongest_passing_command(prediction: Prediction, observation: Sequence[floa
     fallback = tuple([a.safe for a in rig.actuators])
     lower, upper = 0.0, 1.0
     for _ in range(_N_HALVINGS):
-        share = 0.5 * (lower + upper)
-        command = tuple([r + share * (p - r) for r, p in zip(fallback, push, strict=True)])
-        lower, upper = (lower, share) if prediction.evaluate(observation, command)[0] else (share, upper)
+        fraction = 0.5 * (lower + upper)
+        command = tuple([r + fraction * (p - r) for r, p in zip(fallback, push, strict=True)])
+        lower, upper = (lower, fraction) if prediction.evaluate(observation, command)[0] else (fraction, upper)
     return tuple([r + lower * (p - r) for r, p in zip(fallback, push, strict=True)])
 
 
@@ -121,14 +121,14 @@ State = tuple[Array, ...]
 
 def draw_parameters(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Array:
     """Draw parameters (p, n): half of the plants at vertices of the box, half anywhere in it."""
-    inside = rng.uniform(-1.0, 1.0, (len(nominal), n))
+    interior = rng.uniform(-1.0, 1.0, (len(nominal), n))
     corners = rng.choice([-1.0, 1.0], (len(nominal), n))
-    return np.asarray(nominal[:, None] * (1.0 + spread * np.where(rng.random(n) < 0.5, corners, inside)))
+    return np.asarray(nominal[:, None] * (1.0 + spread * np.where(rng.random(n) < 0.5, corners, interior)))
 
 
-def draw_dead_bands(largest: float, n: int, rng: np.random.Generator) -> Array:
+def draw_dead_bands(max_dead_band: float, n: int, rng: np.random.Generator) -> Array:
     """Draw dead bands (n,) of actuators: zero, the largest, or a value in between."""
-    return np.where(rng.random(n) < 0.5, rng.choice([0.0, largest], n), rng.uniform(0.0, largest, n))
+    return np.where(rng.random(n) < 0.5, rng.choice([0.0, max_dead_band], n), rng.uniform(0.0, max_dead_band, n))
 
 
 def advance(
@@ -179,6 +179,6 @@ def table(campaign: Campaign) -> str:
         total.rules.update(t.rules)
     rows = [heads]
     for name, t in [*campaign.items(), ("all", total)]:
-        shares = [f"{t.rules[r] / max(t.ticks, 1):.2%}" for r in rules]
-        rows.append([name, str(t.episodes), str(t.ticks), str(t.breaches), f"{t.worst_margin:.2%}", *shares])
+        percentages = [f"{t.rules[r] / max(t.ticks, 1):.2%}" for r in rules]
+        rows.append([name, str(t.episodes), str(t.ticks), str(t.breaches), f"{t.worst_margin:.2%}", *percentages])
     return align(rows)

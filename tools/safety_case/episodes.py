@@ -23,7 +23,7 @@ from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import (
     PlantBox,
-    Setting,
+    PredictionContext,
     dead_band_of,
     error_bound,
     separate_parameters,
@@ -31,7 +31,7 @@ from onrig.runtime.safety.plant_box import (
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
-from onrig.sim.plants.registry import simulated
+from onrig.sim.plants.registry import plant_type_for
 from onrig.tools.safety_case.actuation import Actuation
 from onrig.tools.safety_case.campaign import (
     Adversary,
@@ -48,10 +48,10 @@ N_LANES: Final = 300
 """Number of episodes in a batch."""
 LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
 """Probabilities of losing a frame; each episode has one of them."""
-_VARYING_SHARE: Final = 0.3
+_VARYING_FRACTION: Final = 0.3
 """Share of episodes whose plant varies from period to period, within the guarantee."""
-_AT_REST_SHARE: Final = 0.3
-_SMALL_MARGIN_DEATH_SHARE: Final = 0.5
+_AT_REST_FRACTION: Final = 0.3
+_SMALL_MARGIN_DEATH_PROBABILITY: Final = 0.5
 """Share of episodes in which the host dies after a command with a small margin, if there is one."""
 _MAX_SMALL_MARGIN: Final = 0.1
 """Largest margin that counts as small."""
@@ -83,11 +83,13 @@ class HostDeath:
         episode) instead of after its lease."""
         self.stops_at_once = stops_at_once
         self._first, self._last = rng.randint(1, frames), frames
-        self._at_small_margin = rng.random() < _SMALL_MARGIN_DEATH_SHARE
+        self._waits_for_small_margin = rng.random() < _SMALL_MARGIN_DEATH_PROBABILITY
 
     def occurs(self, frame: int, margin: float) -> bool:
         """Return whether the host dies after its reply to this frame."""
-        return frame >= self._first and (not self._at_small_margin or margin < _MAX_SMALL_MARGIN or frame >= self._last)
+        return frame >= self._first and (
+            not self._waits_for_small_margin or margin < _MAX_SMALL_MARGIN or frame >= self._last
+        )
 
 
 class Lane:
@@ -97,40 +99,40 @@ class Lane:
         self, tick: Tick, law: Law, name: str, loss_probability: float, death: HostDeath, rng: random.Random
     ) -> None:
         self.name, self.loss_probability, self.death, self.rng = name, loss_probability, death, rng
-        self.before = self.command = self._safe = tick.safe_counts
+        self.previous_command = self.command = self._safe = tick.safe_counts
         self.unanswered = 0
         """Number of periods since the host's last reply."""
         self.is_alive, self.lease_expired = True, False
         tick.begin(1, Kind.TRAIN, [])
         self.answer_to = begin_episode(
-            tick, policy_action_source(tick, cast(PolicySession, Adversary(law)), 1), ends=never_ends
+            tick, policy_action_source(tick, cast(PolicySession, Adversary(law)), 1), has_ended=never_ends
         )
 
     def loses_frame(self, frame: int, lease_periods: int) -> bool:
         """Return whether a frame is lost or the host is dead; updates the lease."""
-        lost = (
+        is_lost = (
             frame > 1
             and self.unanswered < lease_periods - 1
             and self.loss_probability
             and self.rng.random() < self.loss_probability
         )
-        if self.is_alive and not lost:
+        if self.is_alive and not is_lost:
             self.unanswered = 0
             return False
         self.unanswered += 1
         if self.unanswered > lease_periods or (self.death.stops_at_once and not self.is_alive):
-            self.lease_expired, self.before, self.command = True, self._safe, self._safe
+            self.lease_expired, self.previous_command, self.command = True, self._safe, self._safe
         return True
 
 
 def sensor_model_for(config: RunConfig, box: PlantBox) -> SensorModel:
     """Return the sensor model of a rig; raises ValueError if the sensors do not measure just position and velocity."""
-    rig, observed = config.rig, (box.place, box.velocity)
-    names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in observed]
+    rig, observed_names = config.rig, (box.place, box.velocity)
+    names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in observed_names]
     if sorted(names) != sorted(s.name for s in rig.sensors):
         raise ValueError(f"rig '{rig.name}' must measure position and velocity only")
     resolutions = np.array([next(s.resolution for s in rig.sensors if s.name == n) for n in names])
-    bounds = np.array([error_bound(box, rig, n) for n in observed])
+    bounds = np.array([error_bound(box, rig, n) for n in observed_names])
     return SensorModel(
         resolutions, np.maximum(bounds - 0.5 * resolutions, 0.0), tuple(names.index(s.name) for s in rig.sensors)
     )
@@ -143,9 +145,9 @@ def run_core(
     box = config.limits.predicted
     if box is None:
         raise ValueError("limits.predicted is not set, so the shield gives no guarantee to test")
-    setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    sensor_model, plant = sensor_model_for(config, box), simulated(box).of_box(box, config.rig)
-    factories = laws(box, setting)
+    context = config.limits.context(config.rig, config.period_us * 1e-6)
+    sensor_model, plant = sensor_model_for(config, box), plant_type_for(box).of_box(box, config.rig)
+    factories = laws(box, context)
     ticks = [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in factories}
     names, n_done = list(factories), 0
@@ -173,10 +175,10 @@ def run_core(
     return campaign
 
 
-def start_states(plant: Plant, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator) -> State:
+def start_states(plant: Plant, box: PlantBox, context: PredictionContext, n: int, rng: np.random.Generator) -> State:
     """Draw positions and velocities (n,) from the safe set: at rest, or anywhere in it."""
-    place, low, high = plant.safe_states(box, setting, n, rng)
-    return place, np.where(rng.random(n) < _AT_REST_SHARE, 0.0, rng.uniform(low, high))
+    place, low, high = plant.safe_states(box, context, n, rng)
+    return place, np.where(rng.random(n) < _AT_REST_FRACTION, 0.0, rng.uniform(low, high))
 
 
 def _run_lanes(
@@ -190,47 +192,51 @@ def _run_lanes(
 ) -> None:
     n, period_s = len(lanes), config.period_us * 1e-6
     resolutions = np.array([a.resolution for a in config.rig.actuators])
-    state = start_states(plant, box, config.limits.setting(config.rig, period_s), n, rng)
+    state = start_states(plant, box, config.limits.context(config.rig, period_s), n, rng)
     names, nominal = list(box.nominal), np.array(list(box.nominal.values()))
-    varying = np.array([name in box.varying for name in names])
+    is_varying = np.array([name in box.varying for name in names])
     parameters = draw_parameters(nominal, box.spread, n, rng)
     max_dead_band = dead_band_of(box)
     dead_bands = draw_dead_bands(max_dead_band, n, rng) if max_dead_band else None
-    separate = {
+    separate_values = {
         name: draw_parameters(np.array([value]), spread, n, rng)[0]
         for name, (value, spread) in separate_parameters(box).items()
         if spread
     }
-    changing = rng.random(n) < _VARYING_SHARE
-    friction_share = rng.choice([0.0, 1.0], n)
+    is_changing = rng.random(n) < _VARYING_FRACTION
+    friction_fraction = rng.choice([0.0, 1.0], n)
     actuation = Actuation(box, period_s, np.array(lanes[0].command) * resolutions, n, rng)
     envelope = config.limits.envelope[box.velocity]
     peak = np.zeros(n)
-    aftermath = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
-    for frame in range(1, episode_steps(config.task, config.rate_hz) + aftermath + 1):
+    n_aftermath_frames = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
+    for frame in range(1, episode_steps(config.task, config.rate_hz) + n_aftermath_frames + 1):
         for lane, counts in zip(lanes, sensor_model.read(np.stack(state), rng), strict=True):
-            lane.before = lane.command
+            lane.previous_command = lane.command
             if not lane.loses_frame(frame, config.rig.lease_periods):
                 decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
-        before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
+        previous_command = np.array([lane.previous_command for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
         new_parameters = draw_parameters(nominal, box.spread, n, rng)
-        changing &= np.array([lane.is_alive for lane in lanes])
-        parameters = np.where(changing & varying[:, None], new_parameters, parameters)
-        moving = plant.varied(separate).with_lumped(dict(zip(names, parameters, strict=True)))
+        is_changing &= np.array([lane.is_alive for lane in lanes])
+        parameters = np.where(is_changing & is_varying[:, None], new_parameters, parameters)
+        current_plant = plant.varied(separate_values).with_lumped(dict(zip(names, parameters, strict=True)))
         if dead_bands is not None:
             if "dead_band" in box.varying:
-                dead_bands = np.where(changing, draw_dead_bands(max_dead_band, n, rng), dead_bands)
-            moving = moving.varied({"dead_band": dead_bands})
-        fallen = np.array([lane.lease_expired for lane in lanes])
-        driven, max_speed = actuation.advance(moving, state, before, command, fallen)
-        released = fallen & config.rig.releases
-        if released.any():
-            coasting, coasting_speed = actuation.coast(moving, moving.released(friction_share), state, released)
-            driven = tuple([np.where(released, a, b) for a, b in zip(coasting, driven, strict=True)])
-            max_speed = np.where(released, coasting_speed, max_speed)
-        state, peak = driven, np.maximum(peak, max_speed)
-        state = moving.constrain(BATCHED, state)
+                dead_bands = np.where(is_changing, draw_dead_bands(max_dead_band, n, rng), dead_bands)
+            current_plant = current_plant.varied({"dead_band": dead_bands})
+        lease_expired = np.array([lane.lease_expired for lane in lanes])
+        driven_state, max_speed = actuation.advance(current_plant, state, previous_command, command, lease_expired)
+        is_released = lease_expired & config.rig.releases
+        if is_released.any():
+            coasting_state, coasting_speed = actuation.coast(
+                current_plant, current_plant.released(friction_fraction), state, is_released
+            )
+            driven_state = tuple(
+                [np.where(is_released, a, b) for a, b in zip(coasting_state, driven_state, strict=True)]
+            )
+            max_speed = np.where(is_released, coasting_speed, max_speed)
+        state, peak = driven_state, np.maximum(peak, max_speed)
+        state = current_plant.constrain(BATCHED, state)
     limit = min(-envelope.low, envelope.high)
     for lane, speed in zip(lanes, peak.tolist(), strict=True):
         campaign[lane.name].add(1.0 - speed / limit)
@@ -238,7 +244,9 @@ def _run_lanes(
 
 def decide(lane: Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
     """Reply to a frame with the episode's tick and policy; the host may die afterwards."""
-    state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
+    state = m.State(
+        frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.previous_command, lane.previous_command
+    )
     answer = lane.answer_to(state)
     step, lane.command = answer.step, answer.command
     lane.is_alive = not lane.death.occurs(frame, step.margin)

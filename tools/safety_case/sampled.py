@@ -33,7 +33,7 @@ from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, HostDe
 MAX_TIME_TO_DEATH_S: Final = 4.0
 """Maximum time before the host dies."""
 N_SUBSTEPS: Final = 4
-_STOP_SHARE: Final = 0.3
+_STOP_PROBABILITY: Final = 0.3
 """Share of episodes that end with a stop of the device instead of the host's death."""
 _MAX_ROUNDS: Final = 400
 """Maximum number of attempts to draw safe starts."""
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str, Callable[[random.Random], Law]]:
     """Return the factories of policies that know the table and push towards its smallest margin."""
-    rig, ranges = config.rig, config.limits.setting(config.rig, config.period_us * 1e-6).ranges
+    rig, ranges = config.rig, config.limits.context(config.rig, config.period_us * 1e-6).ranges
     ends = [ranges[a.name] for a in rig.actuators]
     corners: list[tuple[float, ...]] = [()]
     for low_high in ends:
@@ -69,13 +69,13 @@ def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str,
         return min(corners, key=worth)
 
     def bang_bang(rng: random.Random) -> Law:
-        action, remaining = corners[0], 0
+        action, remaining_steps = corners[0], 0
 
         def law(observation: Sequence[float]) -> Proposal:
-            nonlocal action, remaining
-            if remaining == 0:
-                action, remaining = rng.choice(corners), rng.randint(1, 25)
-            remaining -= 1
+            nonlocal action, remaining_steps
+            if remaining_steps == 0:
+                action, remaining_steps = rng.choice(corners), rng.randint(1, 25)
+            remaining_steps -= 1
             return action
 
         return law
@@ -104,17 +104,17 @@ def run_sampled(
     """Run hostile episodes.  Policies and starts use the table of ``box``, even if ``config`` does not. ``scaled``:
     factors on parameters of the drawn plants, by name; the plants may thus exceed the range of the table.
     """
-    setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    prediction, setup = box.prediction(setting), SharedSetup.from_config(config, box)
+    context = config.limits.context(config.rig, config.period_us * 1e-6)
+    prediction, setup = box.prediction(context), SharedSetup.from_config(config, box)
     laws, ticks = adversarial_policies(prediction, config), [Tick(config) for _ in range(min(N_LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in laws}
-    names, n_done, unexplained = list(laws), 0, []
+    names, n_done, unexplained_fractions = list(laws), 0, []
     residuals = OneStepCheck(config, box)
     frames = min(episode_steps(config.task, config.rate_hz), round(MAX_TIME_TO_DEATH_S * config.rate_hz))
     while n_done < episodes:
         n = min(len(ticks), episodes - n_done)
         rng = np.random.default_rng((seed, n_done, 1))
-        draw = draw_plants(config, box, n, rng, corners=False)
+        draw = draw_plants(config, box, n, rng, includes_corners=False)
         for name, factor in (scaled or {}).items():
             draw.parameters[name] = factor * draw.parameters.get(name, np.full(n, float(setup.plant.number(name))))
         lanes = []
@@ -127,20 +127,20 @@ def run_sampled(
                     laws[name](generator),
                     name,
                     generator.choice(LOSS_PROBABILITIES),
-                    HostDeath(frames, generator, stops_at_once=generator.random() < _STOP_SHARE),
+                    HostDeath(frames, generator, stops_at_once=generator.random() < _STOP_PROBABILITY),
                     generator,
                 )
             )
         state = safe_starts(prediction, setup, residuals.order, n, rng)
         batch = _Batch(config, setup, draw, lanes, residuals)
-        aftermath = round(COAST_HORIZON_FACTOR * box.horizon_s * config.rate_hz)
-        margins, share = batch.run(tuple(state - draw.bias), frames, aftermath, campaign)
+        n_aftermath_frames = round(COAST_HORIZON_FACTOR * box.horizon_s * config.rate_hz)
+        margins, unexplained_fraction = batch.run(tuple(state - draw.bias), frames, n_aftermath_frames, campaign)
         for lane, margin in zip(lanes, margins.tolist(), strict=True):
             campaign[lane.name].add(margin)
-        unexplained.append(share)
+        unexplained_fractions.append(unexplained_fraction)
         n_done += n
         progress(n_done)
-    return Outcome(campaign, np.concatenate(unexplained))
+    return Outcome(campaign, np.concatenate(unexplained_fractions))
 
 
 def safe_starts(
@@ -157,7 +157,7 @@ def safe_starts(
             observation = [0.0] * len(names)
             for index, value in zip(order, point, strict=True):
                 observation[index] = value
-            if not prediction.evaluate(observation, setup.safe)[0]:
+            if not prediction.evaluate(observation, setup.safe_command)[0]:
                 starts.append(point)
         if len(starts) >= n:
             return np.array(starts[:n]).T
@@ -184,42 +184,42 @@ class _Batch:
         extra_error = np.maximum(bounds - 0.5 * self._resolutions, 0.0)
         self._error = draw.bias[self._sensors] / np.maximum(bounds, 1e-300) * extra_error
         self._units = np.array([a.resolution for a in rig.actuators])[:, None]
-        self._last = np.repeat([[a.safe] for a in rig.actuators], len(lanes), axis=1)
+        self._last_command = np.repeat([[a.safe] for a in rig.actuators], len(lanes), axis=1)
         """Last command, which acts for the plant's delay after its device has fallen to the safe output."""
-        self._fallen = np.zeros(len(lanes), bool)
+        self._had_expired = np.zeros(len(lanes), bool)
 
-    def run(self, state: State, frames: int, aftermath: int, campaign: Campaign) -> tuple[Array, Array]:
+    def run(self, state: State, frames: int, n_aftermath_frames: int, campaign: Campaign) -> tuple[Array, Array]:
         """Return the smallest margin of each episode, and the share of its steps that no plant of the computation
         explains.
         """
         config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
-        margins, n_steps, unexplained = setup.margin(state), np.zeros(n), np.zeros(n)
+        margins, n_steps, n_unexplained = setup.margin(state), np.zeros(n), np.zeros(n)
         for frame in range(1, frames + 2 * (lease + 1)):  # the last frames may be lost
             counts = self._read_sensors(state)
             for lane, sensors in zip(lanes, counts.T.tolist(), strict=True):
-                lane.before = lane.command
+                lane.previous_command = lane.command
                 if not lane.loses_frame(frame, lease):
                     decide(lane, frame, frame * config.period_us, tuple(sensors), campaign[lane.name])
-            before = np.array([lane.before for lane in lanes], np.float64).T * self._units
+            previous_command = np.array([lane.previous_command for lane in lanes], np.float64).T * self._units
             command = np.array([lane.command for lane in lanes], np.float64).T * self._units
             is_alive = np.array([lane.is_alive for lane in lanes])
-            state, margin = self._advance(state, before, command)
+            state, margin = self._advance(state, previous_command, command)
             margins = np.minimum(margins, margin)
             if is_alive.any():
                 steps = Steps(
                     self._to_observations(counts),
-                    before,
+                    previous_command,
                     command,
                     draw.late_s,
                     self._to_observations(self._read_sensors(state)),
                 )
-                unexplained += is_alive & self._residuals.unexplained_steps(steps)
+                n_unexplained += is_alive & self._residuals.unexplained_steps(steps)
                 n_steps += is_alive
-        for _ in range(aftermath):
+        for _ in range(n_aftermath_frames):
             state, margin = self._advance(state, command, command)
             margins = np.minimum(margins, margin)
-        return margins, np.where(n_steps >= MIN_STEPS, unexplained / np.maximum(n_steps, 1.0), 0.0)
+        return margins, np.where(n_steps >= MIN_STEPS, n_unexplained / np.maximum(n_steps, 1.0), 0.0)
 
     def _read_sensors(self, state: State) -> NDArray[np.int64]:
         """Return the sensor counts (sensors, n) of states."""
@@ -230,26 +230,26 @@ class _Batch:
         """Convert counts to observations, in the order of the plant's states."""
         return np.asarray((counts * self._resolutions)[self._order])
 
-    def _advance(self, state: State, before: Array, command: Array) -> tuple[State, Array]:
-        setup, start, draw = self._setup, state, self._draw
-        fallen = np.array([lane.lease_expired for lane in self._lanes])
-        falling = fallen & ~self._fallen
-        first_s = np.where(fallen, draw.plant_delay_s, draw.late_s)
-        first = np.where(falling, self._last, before)
-        self._last, self._fallen = command, fallen
-        parts = [(self._plant, first, first_s, 1), (self._plant, command, setup.period_s - first_s, N_SUBSTEPS)]
-        state, margins = self._advance_in_parts(parts, start)
-        released = fallen & setup.releases
-        if released.any():
-            released_plant = self._plant.released(np.where(np.arange(len(released)) % 2, 1.0, 0.0))
-            first_s = np.where(falling, first_s, 0.0)
+    def _advance(self, state: State, previous_command: Array, command: Array) -> tuple[State, Array]:
+        setup, start_state, draw = self._setup, state, self._draw
+        lease_expired = np.array([lane.lease_expired for lane in self._lanes])
+        has_just_expired = lease_expired & ~self._had_expired
+        first_s = np.where(lease_expired, draw.plant_delay_s, draw.late_s)
+        first_command = np.where(has_just_expired, self._last_command, previous_command)
+        self._last_command, self._had_expired = command, lease_expired
+        parts = [(self._plant, first_command, first_s, 1), (self._plant, command, setup.period_s - first_s, N_SUBSTEPS)]
+        state, margins = self._advance_in_parts(parts, start_state)
+        is_released = lease_expired & setup.releases
+        if is_released.any():
+            released_plant = self._plant.released(np.where(np.arange(len(is_released)) % 2, 1.0, 0.0))
+            first_s = np.where(has_just_expired, first_s, 0.0)
             parts = [
-                (self._plant, first, first_s, 1),
+                (self._plant, first_command, first_s, 1),
                 (released_plant, 0.0 * command, setup.period_s - first_s, N_SUBSTEPS),
             ]
-            coasting, other = self._advance_in_parts(parts, start)
-            state = tuple([np.where(released, a, b) for a, b in zip(coasting, state, strict=True)])
-            margins = np.where(released, other, margins)
+            coasting_state, coasting_margins = self._advance_in_parts(parts, start_state)
+            state = tuple([np.where(is_released, a, b) for a, b in zip(coasting_state, state, strict=True)])
+            margins = np.where(is_released, coasting_margins, margins)
         return self._plant.constrain(BATCHED, state), margins
 
     def _advance_in_parts(self, parts: list[tuple[Plant, Array, Array, int]], state: State) -> tuple[State, Array]:

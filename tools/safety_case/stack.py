@@ -49,26 +49,26 @@ def run_stack(
     options = msgspec.convert(section, TwinOptions)
     if set(options.plant.lumped) != set(box.nominal):
         raise ValueError("limits.predicted and device.twin.plant are of different kinds")
-    setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    factories, frames = laws(box, setting), episode_steps(config.task, config.rate_hz)
+    context = config.limits.context(config.rig, config.period_us * 1e-6)
+    factories, frames = laws(box, context), episode_steps(config.task, config.rate_hz)
     names, nominal = list(factories), np.array(list(box.nominal.values()))
     rng, max_dead_band = np.random.default_rng(seed), dead_band_of(box)
     tick = Tick(config)
     campaign: Campaign = {name: Tally() for name in factories}
     for episode in range(episodes):
         name = names[episode % len(names)]
-        drawn = draw_parameters(nominal, box.spread, 1, rng)[:, 0].tolist()
-        plant = options.plant.with_lumped(dict(zip(box.nominal, drawn, strict=True)))
-        for name_apart, (value, spread) in separate_parameters(box).items():
+        parameters = draw_parameters(nominal, box.spread, 1, rng)[:, 0].tolist()
+        plant = options.plant.with_lumped(dict(zip(box.nominal, parameters, strict=True)))
+        for parameter, (value, spread) in separate_parameters(box).items():
             if spread:
-                plant = plant.varied({name_apart: float(draw_parameters(np.array([value]), spread, 1, rng)[0, 0])})
+                plant = plant.varied({parameter: float(draw_parameters(np.array([value]), spread, 1, rng)[0, 0])})
         if max_dead_band:
             plant = plant.varied({"dead_band": float(draw_dead_bands(max_dead_band, 1, rng)[0])})
         if delay_s := plant_delay_s_of(box):
             plant = plant.varied({"delay_s": float(rng.uniform(0.0, delay_s))})
         twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, N_SUBSTEPS))
         generator = random.Random(f"{seed} {episode}")
-        start = [float(x[0]) for x in start_states(plant, box, setting, 1, rng)]
+        start = [float(x[0]) for x in start_states(plant, box, context, 1, rng)]
         device = TwinDevice(config.rig, twin, dict(zip(plant.state_names, start, strict=True)))
         policy = cast(PolicySession, Adversary(factories[name](generator)))
         max_speed = _run_episode(
@@ -98,27 +98,27 @@ def _run_episode(
     session.arm()
     session.reset(device.boot_id)
     tick.begin(1, Kind.TRAIN, [])
-    answer_to = begin_episode(tick, policy_action_source(tick, policy, 1), ends=never_ends)
-    period_ns, max_speed, is_alive, n_answered = config.period_us * 1000, 0.0, True, 0
+    answer_to = begin_episode(tick, policy_action_source(tick, policy, 1), has_ended=never_ends)
+    period_ns, max_speed, is_alive, n_replies = config.period_us * 1000, 0.0, True, 0
     wire_us = box.late_us - round(1e6 * plant_delay_s_of(box))
     late_ns = rng.randint(0, min(wire_us, config.period_us - 1)) * 1000
-    remaining = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
-    while remaining:
+    remaining_frames = round(AFTERMATH_DURATION_S * config.rate_hz) + config.rig.lease_periods
+    while remaining_frames:
         state = session.wait_state(clock.now_ns + 2 * period_ns)
         if state is None or (state.fault and is_alive):
             raise RuntimeError(f"the twin sent no frame, or a fault: {state}")
         max_speed = max(max_speed, abs(device.plant_state[-1]))
         if not is_alive:
-            remaining -= 1
-            if not remaining and not shows_safe(state, tick.safe_counts):
+            remaining_frames -= 1
+            if not remaining_frames and not shows_safe(state, tick.safe_counts):
                 raise RuntimeError(f"the device did not reach its safe output after the host died: {state}")
             continue
         step = (answer := answer_to(state)).step
         clock.advance(late_ns)
         session.send_command(state.frame, answer.command)
-        n_answered += 1
+        n_replies += 1
         tally.ticks += 1
         if step.rule is not Rule.NONE:
             tally.rules[step.rule] += 1
-        is_alive = not death.occurs(n_answered, step.margin)
+        is_alive = not death.occurs(n_replies, step.margin)
     return max_speed

@@ -56,8 +56,8 @@ def main(arguments: list[str]) -> int:
         with RemoteControl(run) as remote:
             if halt(remote, time.monotonic, time.sleep):
                 return ExitCode.OK
-            doubt = remote.actuators.unconfirmed_message(time.monotonic_ns(), time.time())
-            sys.stderr.write(f"{run.folder}: actuators {doubt}; inspect the rig\n")
+            message = remote.actuators.unconfirmed_message(time.monotonic_ns(), time.time())
+            sys.stderr.write(f"{run.folder}: actuators {message}; inspect the rig\n")
             return ExitCode.HARDWARE
     except SegmentMissing:
         return 0  # the run has just ended

@@ -74,36 +74,36 @@ def file_state(file: ServiceFile) -> str:
 def write_files(files: Sequence[ServiceFile]) -> None:
     """Write all files (mode 0644); on an OSError or PathOccupied, the previous files are restored."""
     previous: list[tuple[Path, bytes | None]] = []
-    created: list[Path] = []
+    created_folders: list[Path] = []
     for file in files:
         file_state(file)
     try:
         for file in files:
             folder = file.path.parent
-            missing = [f for f in (folder, *folder.parents) if not f.exists()]
+            missing_folders = [f for f in (folder, *folder.parents) if not f.exists()]
             folder.mkdir(parents=True, exist_ok=True)
-            created += missing
+            created_folders += missing_folders
             previous.append((file.path, read_file(file.path, MAX_BYTES) if file.path.exists() else None))
             _replace(file.path, file.text.encode())
     except OSError:
         for path, content in previous:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True) if content is None else _replace(path, content)
-        for folder in created:
+        for folder in created_folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
 
 
 def _replace(path: Path, content: bytes) -> None:
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    fd, temporary_path = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             os.fchmod(fd, 0o644)
-        os.replace(temporary, path)
+        os.replace(temporary_path, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        Path(temporary_path).unlink(missing_ok=True)
         raise
 
 
@@ -228,26 +228,26 @@ def _check_keys(keys: str, user: str) -> None:
     NotInstallable."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
-    account, present = pwd.getpwnam(user), os.geteuid()
+    account, effective_uid = pwd.getpwnam(user), os.geteuid()
     path = Path(account.pw_dir, keys[2:]) if keys.startswith("~/") else Path(keys).expanduser()
     try:
-        if account.pw_uid != present:
+        if account.pw_uid != effective_uid:
             os.seteuid(account.pw_uid)
         load_rig_keys(path)
     except (KeyFault, PermissionError) as fault:
         raise NotInstallable(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
     finally:
-        os.seteuid(present)
+        os.seteuid(effective_uid)
 
 
 def activation_commands(service: Service, user: str) -> list[str]:
     """Return the commands that activate the files."""
     # `onrig stop` needs the user's shared memory, which logind otherwise removes at the last logout
-    linger = f"sudo loginctl enable-linger {user}"
+    linger_command = f"sudo loginctl enable-linger {user}"
     if service.for_user:
         return [
             "systemctl --user daemon-reload",
-            linger,
+            linger_command,
             f"systemctl --user enable --now {service.unit}",
             f"systemctl --user status {service.unit}",
         ]
@@ -255,7 +255,7 @@ def activation_commands(service: Service, user: str) -> list[str]:
     return [
         *([rule] if service.port is not None else []),
         "sudo systemctl daemon-reload",
-        linger,
+        linger_command,
         f"sudo systemctl enable --now {service.unit}",
         f"systemctl status {service.unit}",
     ]

@@ -78,18 +78,18 @@ def _quote_for_udev(text: str) -> str:
 def udev_rule_text(s: Service) -> str:
     """Return the content of the udev rule file."""
     lines = [HEADER_LINE]
-    match = ['SUBSYSTEM=="tty"', f"KERNEL=={_quote_for_udev(Path(s.device).name)}"]
+    match_keys = ['SUBSYSTEM=="tty"', f"KERNEL=={_quote_for_udev(Path(s.device).name)}"]
     if s.usb is not None:
-        match = ['SUBSYSTEM=="tty"', f"ATTRS{{idVendor}}=={_quote_for_udev(s.usb.vendor)}"]
-        match.append(f"ATTRS{{idProduct}}=={_quote_for_udev(s.usb.product)}")
+        match_keys = ['SUBSYSTEM=="tty"', f"ATTRS{{idVendor}}=={_quote_for_udev(s.usb.vendor)}"]
+        match_keys.append(f"ATTRS{{idProduct}}=={_quote_for_udev(s.usb.product)}")
         if s.usb.serial:
-            match.append(f"ATTRS{{serial}}=={_quote_for_udev(s.usb.serial)}")
+            match_keys.append(f"ATTRS{{serial}}=={_quote_for_udev(s.usb.serial)}")
         if s.usb.vendor == _FTDI_VENDOR_ID:
             lines.append("# By default, FTDI adapters delay data by 16 ms.")
             lines.append('ACTION!="remove", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"')
     lines.append(f"# Persistent name of the rig's port, without ModemManager: /dev/onrig-{s.name}")
-    grant = [f'SYMLINK+="onrig-{s.name}"', f'GROUP="{s.group}"', 'MODE="0660"', 'ENV{ID_MM_DEVICE_IGNORE}="1"']
-    lines.append(", ".join(match + grant))
+    assignments = [f'SYMLINK+="onrig-{s.name}"', f'GROUP="{s.group}"', 'MODE="0660"', 'ENV{ID_MM_DEVICE_IGNORE}="1"']
+    lines.append(", ".join(match_keys + assignments))
     return "\n".join(lines) + "\n"
 
 
@@ -108,17 +108,17 @@ def quote_for_systemd(text: str) -> str:
 
 def device_unit(path: str) -> str:
     """Return the name of the unit for a device file (systemd-escape --path --suffix=device)."""
-    parts = path.strip("/")
-    out = []
-    for i, byte in enumerate(parts.encode()):
+    stripped_path = path.strip("/")
+    characters = []
+    for i, byte in enumerate(stripped_path.encode()):
         char = chr(byte)
         if char == "/":
-            out.append("-")
+            characters.append("-")
         elif (char.isascii() and char.isalnum()) or char in ":_" or (char == "." and i > 0):
-            out.append(char)
+            characters.append(char)
         else:
-            out.append(f"\\x{byte:02x}")
-    return f"{''.join(out)}.device"
+            characters.append(f"\\x{byte:02x}")
+    return f"{''.join(characters)}.device"
 
 
 def unit_text(s: Service) -> str:
@@ -126,23 +126,23 @@ def unit_text(s: Service) -> str:
     run = [s.python, "-m", "onrig.tools.cli", "run", str(s.config)]
     if s.port_given and s.port is not None:
         run += ["--device", s.port]
-    configured = [word for assignment in s.overrides for word in ("--set", assignment)]
-    configured += ["--trust"] if s.trusted else []
-    run += configured
-    needs = ["Wants=network-online.target", "After=network-online.target"]
-    disarm = [s.python, "-m", "onrig.tools.verbs.disarm"]
+    set_options = [argument for assignment in s.overrides for argument in ("--set", assignment)]
+    set_options += ["--trust"] if s.trusted else []
+    run += set_options
+    dependencies = ["Wants=network-online.target", "After=network-online.target"]
+    disarm_command = [s.python, "-m", "onrig.tools.verbs.disarm"]
     if s.port is not None:
-        needs = [f"Requires={device_unit(s.port)}", f"After={device_unit(s.port)}"]
-        disarm += [s.port, "--baud", str(s.baud)]
+        dependencies = [f"Requires={device_unit(s.port)}", f"After={device_unit(s.port)}"]
+        disarm_command += [s.port, "--baud", str(s.baud)]
     else:
-        disarm += [str(s.config), *configured]
-    halt = [s.python, "-m", "onrig.tools.service.halt"]
-    identity = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
+        disarm_command += [str(s.config), *set_options]
+    halt_command = [s.python, "-m", "onrig.tools.service.halt"]
+    user_lines = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
     lines = [
         HEADER_LINE,
         "[Unit]",
         f"Description=Onrig rig {' '.join(s.rig.split()).replace('%', '%%')} ({s.name})",
-        *needs,
+        *dependencies,
         "",
         "[Service]",
         "# READY=1 once the loop runs; WATCHDOG=1 only while it polls and ticks (runtime/supervise/notify.py).",
@@ -150,14 +150,14 @@ def unit_text(s: Service) -> str:
         "NotifyAccess=main",
         f"WatchdogSec={WATCHDOG_TIMEOUT_S}",
         "TimeoutStartSec=180",
-        *identity,
+        *user_lines,
         # Paths with blanks need no quotes here.
         f"WorkingDirectory={str(s.folder).replace('%', '%%')}",
         f"ExecStart={' '.join(map(quote_for_systemd, run))}",
         "# Fades out and disarms, even if the supervisor hangs; SIGTERM to the supervisor follows.",
-        f"ExecStop=-{' '.join(map(quote_for_systemd, halt))} $MAINPID",
+        f"ExecStop=-{' '.join(map(quote_for_systemd, halt_command))} $MAINPID",
         "# Disarms the device directly, however the run has ended; its lease has already expired.",
-        f"ExecStopPost=-{' '.join(map(quote_for_systemd, disarm))}",
+        f"ExecStopPost=-{' '.join(map(quote_for_systemd, disarm_command))}",
         "KillMode=mixed",
         f"TimeoutStopSec={_STOP_TIMEOUT_S + round(s.fade_s)}",
         "SuccessExitStatus=130",

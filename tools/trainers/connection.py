@@ -135,19 +135,19 @@ class LearnerLink:
 
     def pull(self, wait_s: float = 0.2) -> PullResult:
         """Mirror all new experiences; waits up to ``wait_s`` for the first one."""
-        written: list[NDArray[np.int64]] = []
+        new_slots: list[NDArray[np.int64]] = []
         wait_ms = round(1000 * wait_s)
         while True:
             with self._lock:
                 rows, slots = self._link.pull(self._closed, wait_ms)
                 self._last_request_s = time.monotonic()
             self._closed = rows.closed
-            written += [] if slots is None else [slots]
+            new_slots += [] if slots is None else [slots]
             if rows.upto >= rows.inserted or slots is None:
                 break
             wait_ms = 0
         rulings, self._rulings[:] = tuple(self._rulings), []
-        return PullResult(np.concatenate([np.zeros(0, np.int64), *written]), rows.closed, rulings, rows.ending)
+        return PullResult(np.concatenate([np.zeros(0, np.int64), *new_slots]), rows.closed, rulings, rows.ending)
 
     _closed = 0
 
@@ -164,17 +164,17 @@ class LearnerLink:
     def experiences(self, slots: NDArray[np.int64] | None = None) -> Experiences:
         """Return copies of the experiences in ``slots`` (B,), by default of all."""
         storage = self._mirror.storage
-        selected = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
-        terminated = (storage.meta[selected] & np.uint32(Flag.TERMINATED)) != 0
-        observation, next_observation = storage.observation[selected], storage.next_observation[selected]
+        slot_indices = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
+        terminated = (storage.meta[slot_indices] & np.uint32(Flag.TERMINATED)) != 0
+        observation, next_observation = storage.observation[slot_indices], storage.next_observation[slot_indices]
         return Experiences(
             observation,
-            storage.action[selected],
-            storage.reward[selected],
+            storage.action[slot_indices],
+            storage.reward[slot_indices],
             next_observation,
             terminated,
-            selected,
-            storage.generation(selected),
+            slot_indices,
+            storage.generation(slot_indices),
         )
 
     def sample(self, batch: int, rng: np.random.Generator) -> Experiences:

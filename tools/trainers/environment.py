@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.explore.settings import NoExploration
+from onrig.runtime.images import unpack_images
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.normalisation import Normalisation
@@ -31,14 +32,14 @@ from onrig.tools.beginning import read_beginning
 from onrig.tools.load import load_for_rig
 from onrig.tools.plugins import plugin_records, third_party_plugins
 from onrig.tools.trainers.rig import RigProcess, RunEnded
-from onrig.tools.trainers.spaces import action_space, observation_space
+from onrig.tools.trainers.spaces import action_space, image_shape, observation_space
 
-Observation = NDArray[np.float32]
+Observation = NDArray[np.float32] | NDArray[np.uint8]
 Action = NDArray[np.float32]
 _MEMORY_BYTES: Final = 64_000_000
 _STEP_S: Final = 10.0
 _STEP_PERIODS: Final = 20
-_HASH: Final = 8
+_HASH_BYTES: Final = 8
 Info = dict[str, Any]
 
 
@@ -61,8 +62,8 @@ def make(
     normalised by the rig's ranges.  Raises ConfigError with every problem.
     """
     set_pace = () if pace is None else (f"device.pace={pace if isinstance(pace, str) else f'{{scaled: {pace}}}'}",)
-    loaded = load_for_rig(str(config), ("local_learner=false", *overrides, *set_pace), port=device)
-    run = for_trainer(loaded)
+    run_config = load_for_rig(str(config), ("local_learner=false", *overrides, *set_pace), port=device)
+    run = for_trainer(run_config)
     kwargs = {
         "config": str(config), "device": device, "pace": pace, "overrides": tuple(overrides), "si": si,
         "reset_timeout_s": reset_timeout_s,
@@ -96,7 +97,12 @@ def for_trainer(config: RunConfig) -> RunConfig:
         staleness=Staleness(),
         link=Link(),
     )
-    problems = [Problem("the configuration of an environment", START, message) for _, message in findings(run)]
+    messages = [message for _, message in findings(run)]
+    try:
+        image_shape(run)
+    except ValueError as error:
+        messages.append(f"{error}, at task.inputs")
+    problems = [Problem("the configuration of an environment", START, message) for message in messages]
     if problems:
         raise ConfigError(problems)
     return run
@@ -108,10 +114,13 @@ class _Units:
     def __init__(self, config: RunConfig, *, si: bool) -> None:
         self._si: Final = si
         self._signals: Final = Normalisation.from_signals(config.signals)
+        self._image_shape: Final = image_shape(config)
         self.actuators: Final = Normalisation.from_signals(config.rig.actuators)
 
     def observation(self, values: NDArray[np.float64]) -> Observation:
-        """Convert an observation (n,) from SI units."""
+        """Convert an observation (n,) from SI units, or to images (images, rows, columns)."""
+        if self._image_shape is not None:
+            return unpack_images(values, self._image_shape[1] * self._image_shape[2]).reshape(self._image_shape)
         return (values if self._si else self._signals.normalise(values)).astype(np.float32)
 
     def action_si(self, action: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -124,7 +133,8 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     folder.
 
     Observation (n,) and action (m,) are float32, normalised by the rig's ranges unless ``si``; the shield limits
-    actions beyond them. ``reward`` is that of the task, in raw units.
+    actions beyond them.  Images are an observation (images, rows, columns) uint8, in the order of the task's inputs.
+    ``reward`` is that of the task, in raw units.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"]}  # noqa: RUF012 (declared so by gymnasium.Env)
@@ -144,7 +154,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
             raise ValueError(f"render_mode: expected rgb_array or human, got {render_mode!r}")
         self.config, self.render_mode = config, render_mode
         self.metadata = {**self.metadata, "render_fps": round(config.rate_hz)}
-        self.config_hash = hashlib.blake2b(resolved_text(config).encode(), digest_size=_HASH).hexdigest()
+        self.config_hash = hashlib.blake2b(resolved_text(config).encode(), digest_size=_HASH_BYTES).hexdigest()
         self.run_dir: Path | None = run_dir
         """Run folder, once the run has started."""
         self._name, self._reset_timeout_s = name, reset_timeout_s
@@ -185,25 +195,25 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         if self._rig is None or self._step is None:
             raise RuntimeError("no episode: call reset() first")
         values = np.asarray(action, np.float64).reshape(len(self.config.rig.actuators))
-        wish = self._units.action_si(values)
+        target_action = self._units.action_si(values)
         timeout_s = max(_STEP_S, _STEP_PERIODS * self.config.wall_period_ns * 1e-9)
         if self.config.lockstep:
             timeout_s = self.config.barrier_timeout_s + _STEP_S
         self._acted_ns = time.monotonic_ns()
-        sample = self._rig.act(self._step.tick, tuple(wish.tolist()), timeout_s)
-        totals, paid = self._episode_totals
-        before, observation, info = self._take_sample(sample)
-        info["periods"] = sample.periods - totals
+        sample = self._rig.act(self._step.tick, tuple(target_action.tolist()), timeout_s)
+        previous_periods, previous_reward = self._episode_totals
+        previous_step, observation, info = self._take_sample(sample)
+        info["periods"] = sample.periods - previous_periods
         flags = 0
         if sample.is_over:
             assert self._step is not None
             flags, self._step = self._step.flags, None
             info["messages"] = self._rig.messages[-4:]
-        reward = sample.reward - paid
+        reward = sample.reward - previous_reward
         if self._terms is not None and info["periods"]:
-            reward = float(self._terms.score(self._rig.course(sample, info["periods"]))["reward"][:-1].sum())
-        elif before is not None and info["periods"] == 1:
-            reward = before.reward  # avoids the rounding of the sum
+            reward = float(self._terms.score(self._rig.records_up_to(sample, info["periods"]))["reward"][:-1].sum())
+        elif previous_step is not None and info["periods"] == 1:
+            reward = previous_step.reward  # avoids the rounding of the sum
         terminated = bool(flags & Flag.TERMINATED)
         return observation, reward, terminated, sample.is_over and not terminated, info
 
@@ -233,15 +243,15 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     # -- inside ------------------------------------------------------------------------------------------------------
 
     _shown_step: Step | None = None
-    _began_us = _acted_ns = 0
+    _episode_start_us = _acted_ns = 0
     _episode_totals = 0, 0.0
     """Number of periods, and return, up to the latest sample."""
 
     def _start(self) -> RigProcess:
         config, folder = self.config, self.run_dir or fresh_folder(Path("runs"), self._name)
         line = config.device.line
-        begun, files, facts = read_beginning(config)
-        write_run_folder(folder, begun, {**plugin_records(third_party_plugins(config)), **facts}, files)
+        resolved_config, files, facts = read_beginning(config)
+        write_run_folder(folder, resolved_config, {**plugin_records(third_party_plugins(config)), **facts}, files)
         self.run_dir = folder
         return RigProcess(folder, None if line is None else line.address, self._layout)
 
@@ -250,20 +260,20 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         info."""
         assert self._rig is not None
         received_ns = time.monotonic_ns()
-        first, last = self._rig.records(sample)
+        first_record, last_record = self._rig.records(sample)
         self._episode_totals = sample.periods, sample.reward
-        step = self._shown_step = self._step = self._layout.step(last)
-        before = self._layout.step(first) if sample.periods else None
+        step = self._shown_step = self._step = self._layout.step(last_record)
+        previous_step = self._layout.step(first_record) if sample.periods else None
         observation = self._units.observation(np.array(step.input or step.observation))
-        if before is None:
-            self._began_us = step.t_device_us
-        times = {"device_us": step.t_device_us - self._began_us}
+        if previous_step is None:
+            self._episode_start_us = step.t_device_us
+        times = {"device_us": step.t_device_us - self._episode_start_us}
         if not self.config.lockstep:  # in lockstep, only the device's clock is meaningful
             times |= {"acted_ns": self._acted_ns, "sample_sent_ns": sample.sent_ns, "received_ns": received_ns}
         info: Info = {"observation": np.array(step.observation), "step": sample.periods, "times": times}
-        if before is not None:
-            info |= _action_info(before)
-        return before, observation, info
+        if previous_step is not None:
+            info |= _action_info(previous_step)
+        return previous_step, observation, info
 
 
 def _action_info(step: Step) -> Info:

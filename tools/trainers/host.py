@@ -47,17 +47,17 @@ class TrainerWatch:
         return [Request.STOP_NOW]
 
 
-def _forward(received: Report) -> None:
-    if received.kind in _FORWARDED:
-        report(received.source, received.kind, received.message)
+def _forward(message: Report) -> None:
+    if message.kind in _FORWARDED:
+        report(message.source, message.kind, message.message)
 
 
 def main(arguments: list[str]) -> int:
     """Run to the end; returns the exit code."""
     folder, port = Path(arguments[0]), arguments[1] if len(arguments) > 1 else None
-    trainer = int(os.environ.get(PARENT_VARIABLE, os.getppid()))
+    trainer_pid = int(os.environ.get(PARENT_VARIABLE, os.getppid()))
     try:
-        watch = TrainerWatch(trainer)
+        watch = TrainerWatch(trainer_pid)
     except OSError:
         return 0
     os.environ.pop(PARENT_VARIABLE, None)

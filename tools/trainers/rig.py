@@ -45,10 +45,12 @@ def _finish(child: Child) -> None:
     child.close()
 
 
-def history_up_to(ends: NDArray[np.void], past: NDArray[np.void], periods: int) -> NDArray[np.void]:
-    """Return the last ``periods`` + 1 records: earlier ones from ``past``, followed by the two in ``ends``."""
-    first = int(ends[1]["tick"]) - periods
-    return np.concatenate([past[(past["tick"] >= first) & (past["tick"] < ends[0]["tick"])], ends])
+def history_up_to(last_two: NDArray[np.void], history: NDArray[np.void], periods: int) -> NDArray[np.void]:
+    """Return the last ``periods`` + 1 records: those in ``history`` before ``last_two``, then these."""
+    first_tick = int(last_two[1]["tick"]) - periods
+    return np.concatenate(
+        [history[(history["tick"] >= first_tick) & (history["tick"] < last_two[0]["tick"])], last_two]
+    )
 
 
 class RigProcess:
@@ -70,7 +72,7 @@ class RigProcess:
             raise
 
     def _attach(self) -> None:
-        limit = time.monotonic() + _START_S
+        deadline_s = time.monotonic() + _START_S
         while True:
             running = find_running(self._folder)
             if running is not None:
@@ -80,7 +82,7 @@ class RigProcess:
                     ring = Segment.attach(running.shm / "ring", self._layout.schema)
                     self._ring = RingHistory(ring, self._layout)
                     return
-            self._check(limit, "start")
+            self._check(deadline_s, "start")
             time.sleep(0.005)
 
     # -- exchange ----------------------------------------------------------------------------------------------------
@@ -89,32 +91,34 @@ class RigProcess:
         """Begin an episode; returns its first sample.  Raises RunEnded after ``timeout_s``."""
         self._episodes += 1
         self._send(NO_TICK, (), seed=NO_SEED if seed is None else seed)
-        limit = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while True:
             sample = self._end.sample()
             if sample is not None and sample.episodes == self._episodes:
                 return sample
-            self._wait(limit, "reach the start of an episode")
+            self._wait(deadline_s, "reach the start of an episode")
 
     def act(self, tick: int, action: tuple[float, ...], timeout_s: float) -> Sample:
         """Send an action (m,) in SI units in reply to the sample of ``tick``; returns the next sample."""
         self._send(tick, action)
-        limit = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while True:
             sample = self._end.sample()
             if sample is not None and (sample.is_over or self._tick_of(sample) != tick):
                 return sample
-            self._wait(limit, "reply to an action")
+            self._wait(deadline_s, "reply to an action")
 
     def records(self, sample: Sample) -> NDArray[np.void]:
         """Return the records (2,) of a sample: that of the period before it, and that of the sample."""
         return np.frombuffer(sample.records, self._layout.dtype)
 
-    def course(self, sample: Sample, periods: int) -> NDArray[np.void]:
+    def records_up_to(self, sample: Sample, periods: int) -> NDArray[np.void]:
         """Return the last ``periods`` + 1 records up to that of a sample; fewer if some are lost."""
-        ends = self.records(sample)
+        last_two = self.records(sample)
         return (
-            history_up_to(ends, self._ring.records_since(0, periods + _EXTRA_RECORDS), periods) if periods > 1 else ends
+            history_up_to(last_two, self._ring.records_since(0, periods + _EXTRA_RECORDS), periods)
+            if periods > 1
+            else last_two
         )
 
     def _tick_of(self, sample: Sample) -> int:
@@ -123,22 +127,22 @@ class RigProcess:
     def _send(self, tick: int, action: tuple[float, ...], *, seed: int = NO_SEED, closes: bool = False) -> None:
         self._end.send(TrainerRequest(self._episodes, seed, tick, time.monotonic_ns(), closes, action))
 
-    def _wait(self, limit: float, operation: str) -> None:
+    def _wait(self, deadline_s: float, operation: str) -> None:
         self._end.wait(_POLL_NS)
-        self._check(limit, operation)
+        self._check(deadline_s, operation)
 
-    def _check(self, limit: float, operation: str) -> None:
-        """Raise RunEnded if the run has ended, or if ``limit`` has passed; ``operation``: the pending operation."""
+    def _check(self, deadline_s: float, operation: str) -> None:
+        """Raise RunEnded if the run has ended or ``deadline_s`` has passed; ``operation``: the pending operation."""
         self._read_reports()
         code = self._child.poll()
         if code is not None:
             self._read_reports()
             reason = self._reason or next(iter(self._lines[-1:]), f"see {self._folder / 'stderr.log'}")
             raise RunEnded(f"the run has ended: {reason} (exit code {code}); run folder: {self._folder}")
-        if time.monotonic() > limit:
+        if time.monotonic() > deadline_s:
             state = State(self._board[Word.STATE]).name.lower() if hasattr(self, "_board") else "starting"
-            last = f": {self._lines[-1]}" if self._lines else ""
-            raise RunEnded(f"the rig did not {operation} in time; it is {state}{last}; run folder: {self._folder}")
+            last_line = f": {self._lines[-1]}" if self._lines else ""
+            raise RunEnded(f"the rig did not {operation} in time; it is {state}{last_line}; run folder: {self._folder}")
 
     def _read_reports(self) -> None:
         for report in self._child.reports():

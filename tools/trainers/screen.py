@@ -43,7 +43,7 @@ class Screen:
         else:
             self._figure = Figure(figsize=size, dpi=_DPI)
             FigureCanvasAgg(self._figure)
-        self._human = mode == "human"
+        self._is_human = mode == "human"
         self._axes = self._figure.add_axes((0.0, 0.0, 1.0, 1.0))
 
     def show(self, step: Step | None) -> Frame | None:
@@ -58,7 +58,7 @@ class Screen:
         for shape in self._scene.shapes:
             self._draw(shape, values)
         canvas: Any = self._figure.canvas
-        if self._human:
+        if self._is_human:
             canvas.draw_idle()
             canvas.flush_events()
             return None
@@ -67,7 +67,7 @@ class Screen:
 
     def close(self) -> None:
         """Close the window."""
-        if self._human:
+        if self._is_human:
             from matplotlib import pyplot
 
             pyplot.close(self._figure)
@@ -78,25 +78,29 @@ class Screen:
         numbers = (0.0,) * len(names) if step is None else (*step.observation, *step.applied)
         return dict(zip(names, numbers, strict=True))
 
-    def _share(self, name: str, values: dict[str, float]) -> float:
+    def _range_fraction(self, name: str, values: dict[str, float]) -> float:
         signal = signal_of(self._config, name)
         return min(max((values[name] - signal.low) / (signal.high - signal.low), 0.0), 1.0)
 
     def _draw(self, shape: Shape, values: dict[str, float]) -> None:
-        points = place_shape(shape, values, None if shape.grown_by is None else self._share(shape.grown_by, values))
+        points = place_shape(
+            shape, values, None if shape.grown_by is None else self._range_fraction(shape.grown_by, values)
+        )
         colour = _COLOURS[shape.colour]
-        alpha = 1.0 if shape.lit_by is None else 0.2 + 0.8 * self._share(shape.lit_by, values)
+        alpha = 1.0 if shape.lit_by is None else 0.2 + 0.8 * self._range_fraction(shape.lit_by, values)
         style: dict[str, Any] = {"linewidth": 0.75 * shape.width, "linestyle": "--" if shape.dashed else "-"}
-        axes, filled = self._axes, not shape.outlined
+        axes, is_filled = self._axes, not shape.outlined
         if shape.form == "line":
             axes.plot(*zip(*points, strict=True), color=colour, alpha=alpha, solid_capstyle="round", **style)
         elif shape.form == "text":
             text = shape.text if shape.value_of is None else f"{values[shape.value_of]:.3g}"
             axes.text(*points[0], text, color=colour, ha="center", va="center")
         elif shape.form == "circle":
-            axes.add_patch(Circle(points[0], shape.radius, color=colour, fill=filled, alpha=alpha, zorder=3, **style))
+            axes.add_patch(
+                Circle(points[0], shape.radius, color=colour, fill=is_filled, alpha=alpha, zorder=3, **style)
+            )
         else:
-            axes.add_patch(Polygon(points, closed=True, color=colour, fill=filled, alpha=alpha, **style))
+            axes.add_patch(Polygon(points, closed=True, color=colour, fill=is_filled, alpha=alpha, **style))
 
 
 def _bars(config: RunConfig) -> Scene:

@@ -26,10 +26,27 @@ def action_space(config: RunConfig, *, si: bool) -> Box:
     return gymnasium.spaces.Box(low if si else -1.0, high if si else 1.0, (len(actuators),), np.float32)
 
 
+def image_shape(config: RunConfig) -> tuple[int, int, int] | None:
+    """Return the shape of observations (images, rows, columns); None without images.
+
+    Raises ValueError for images of several sizes, and for images next to other inputs.
+    """
+    if not config.cameras:
+        return None
+    camera, *other_cameras = config.cameras
+    n_images = 0 if config.task.inputs is msgspec.UNSET else len(config.task.inputs)
+    has_one_size = all((c.rows, c.columns) == (camera.rows, camera.columns) for c in other_cameras)
+    if not has_one_size or n_images * camera.values != len(config.signals):
+        raise ValueError("the inputs of an environment are images of one size, or no images")
+    return n_images, camera.rows, camera.columns
+
+
 def observation_space(config: RunConfig, *, si: bool) -> Box:
     """Return the space of observations (n,) float32: all values that the protocol can transmit, also beyond the rig's
-    ranges.
+    ranges; of images (images, rows, columns) uint8.
     """
+    if (shape := image_shape(config)) is not None:
+        return gymnasium.spaces.Box(0, 255, shape, np.uint8)
     bounds = np.array(_bounds(config)).T
     if not si:
         bounds = Normalisation.from_signals(config.signals).normalise(bounds)
@@ -40,16 +57,22 @@ def observation_space(config: RunConfig, *, si: bool) -> Box:
 def _bounds(config: RunConfig) -> list[tuple[float, float]]:
     """Return the bounds of each policy input, in SI units."""
     rig, inputs = config.rig, config.task.inputs
-    measured = {o.name: _sensor_bounds(o, config) for o in rig.observations}
-    signal_bounds = [measured.get(s.name, (s.low, s.high)) for s in rig.signals]
+    measured_bounds = {o.name: _sensor_bounds(o, config) for o in rig.observations}
+    signal_bounds = [measured_bounds.get(s.name, (s.low, s.high)) for s in rig.signals]
     if inputs is msgspec.UNSET:
         return signal_bounds
-    by_name = dict(zip([s.name for s in rig.signals], signal_bounds, strict=True))
+    bounds_by_name = dict(zip([s.name for s in rig.signals], signal_bounds, strict=True))
     bounds = []
     for term, signal in zip(inputs, config.signals, strict=True):
-        exact = isinstance(term.transform, Cosine | Sine)
-        value = type(term.transform).__name__ == "Value"
-        bounds.append((signal.low, signal.high) if exact else by_name[term.observation] if value else _UNBOUNDED)
+        has_exact_bounds = isinstance(term.transform, Cosine | Sine)
+        is_value = type(term.transform).__name__ == "Value"
+        bounds.append(
+            (signal.low, signal.high)
+            if has_exact_bounds
+            else bounds_by_name[term.observation]
+            if is_value
+            else _UNBOUNDED
+        )
     return bounds
 
 
@@ -60,7 +83,7 @@ def _sensor_bounds(signal: Observation, config: RunConfig) -> tuple[float, float
     source = signal.derivative_of or signal.sensor or signal.name
     sensor = next(s for s in config.rig.sensors if s.name == source)
     count = max(np.pi / sensor.resolution, round(np.pi / sensor.resolution)) if sensor.wrap else _MAX_COUNT
-    largest = count * sensor.resolution
+    max_value = count * sensor.resolution
     if signal.derivative_of is not None:
-        largest *= 2.0 * config.rate_hz
-    return -largest, largest
+        max_value *= 2.0 * config.rate_hz
+    return -max_value, max_value

@@ -97,8 +97,8 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space: gymnasium.spaces.Space[NDArray[np.floating]] = batch_space(self.single_action_space, n)
         self._world: PlantWorld | None = None
-        self._over: Final = np.zeros(n, np.bool_)
-        self._all: Final = np.ones((n, 1), np.bool_)
+        self._is_over: Final = np.zeros(n, np.bool_)
+        self._all_plants: Final = np.ones((n, 1), np.bool_)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
@@ -113,9 +113,9 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
             raise ValueError("reset_mask: call reset() first without it; with it, give no seed")
         if seed is not None or self._world is None:
             self._world = self._begin_episodes(self.config.seed if seed is None else seed)
-        selected = self._all if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
-        self._over[selected[:, 0]] = False
-        return self._rows(self._world.begin(selected)), {}
+        is_selected = self._all_plants if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)
+        self._is_over[is_selected[:, 0]] = False
+        return self._rows(self._world.begin(is_selected)), {}
 
     def step(self, actions: NDArray[np.floating]) -> tuple[Observations, NDArray[np.float64], Flags, Flags, Infos]:
         """Advance every plant by one period.
@@ -124,24 +124,26 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         ``infos["final_obs"]``) or not at all.  Raises ValueError for a non-finite action and RuntimeError before
         ``reset``.
         """
-        world, over = self._world, self._over
+        world, is_over = self._world, self._is_over
         if world is None:
             raise RuntimeError("no episode: call reset() first")
-        begins = over.any()
-        if begins and self._mode is AutoresetMode.DISABLED:
-            raise RuntimeError(f"{int(over.sum())} episodes are over: call reset(options={{'reset_mask': ...}}) first")
-        selected = self._all if not begins else ~over[:, None]
-        outcome = world.step(np.asarray(actions).reshape(self.num_envs, 1, -1), selected)
+        any_over = is_over.any()
+        if any_over and self._mode is AutoresetMode.DISABLED:
+            raise RuntimeError(
+                f"{int(is_over.sum())} episodes are over: call reset(options={{'reset_mask': ...}}) first"
+            )
+        is_selected = self._all_plants if not any_over else ~is_over[:, None]
+        outcome = world.step(np.asarray(actions).reshape(self.num_envs, 1, -1), is_selected)
         observation, terminated, truncated = outcome.observation, outcome.terminated[:, 0], outcome.truncated[:, 0]
         infos: Infos = {"intervened": outcome.intervened[:, 0]} if self._options.shield else {}
-        if begins:
-            observation = world.begin(over[:, None].copy())
-        np.logical_or(terminated, truncated, out=over)
-        if self._mode is AutoresetMode.SAME_STEP and over.any():
-            infos |= {"final_obs": self._rows(observation), "_final_obs": over.copy(), "final_info": {}}
+        if any_over:
+            observation = world.begin(is_over[:, None].copy())
+        np.logical_or(terminated, truncated, out=is_over)
+        if self._mode is AutoresetMode.SAME_STEP and is_over.any():
+            infos |= {"final_obs": self._rows(observation), "_final_obs": is_over.copy(), "final_info": {}}
             infos["_final_info"] = infos["_final_obs"]
-            observation = world.begin(over[:, None].copy())
-            over[:] = False
+            observation = world.begin(is_over[:, None].copy())
+            is_over[:] = False
         return self._rows(observation), outcome.reward[:, 0], terminated.copy(), truncated.copy(), infos
 
     def _begin_episodes(self, seed: int | Sequence[int]) -> PlantWorld:
@@ -149,7 +151,7 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(plant_seed) for plant_seed in seed]
         if len(seeds) != n:
             raise ValueError(f"seed: expected {n} numbers, got {len(seeds)}")
-        self._over[:] = False
+        self._is_over[:] = False
         return PlantWorld(self.config, seeds, [Role.PLANT_TRAIN], options=self._options, plant=self.plant)
 
     def _rows(self, values: NDArray[np.floating]) -> Observations:

@@ -49,10 +49,12 @@ def main(options: Options) -> int:
     from onrig.tools.advice.field import Subject
     from onrig.tools.experiments.options import ExperimentOptions
 
-    manner = ExperimentOptions(options.workers, options.cluster)
-    if fault := manner.problem(costs=False):
+    experiment_options = ExperimentOptions(options.workers, options.cluster)
+    if fault := experiment_options.problem(costs=False):
         return complain("advise", fault)
     subject = Subject(options.config, options.set)
     return show_advice(
-        AdviseOptions(subject, options.objective, options.minutes, options.trials, options.out, options.resume, manner)
+        AdviseOptions(
+            subject, options.objective, options.minutes, options.trials, options.out, options.resume, experiment_options
+        )
     )

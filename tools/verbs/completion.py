@@ -20,8 +20,8 @@ class Options:
 
 def main(options: Options) -> int:
     """Print the script; returns the exit code."""
-    from onrig.tools.cli import VERBS, every_verb, members
+    from onrig.tools.cli import VERBS, all_verbs, members
     from onrig.tools.completion import script
 
-    print(script(options.shell, {verb: members(verb) for verb in VERBS}, every_verb()), end="")
+    print(script(options.shell, {verb: members(verb) for verb in VERBS}, all_verbs()), end="")
     return 0

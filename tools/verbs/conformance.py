@@ -65,8 +65,8 @@ def _examine(options: Options, device: str) -> int:
 
     selection = Selection(options.only, options.share, options.hands)
     if not is_config_name(device):
-        if missing := missing_port_problem(device):
-            return complain("conformance", f"{device}: {missing}", ExitCode.HARDWARE)
+        if port_problem := missing_port_problem(device):
+            return complain("conformance", f"{device}: {port_problem}", ExitCode.HARDWARE)
         confirm = None if options.yes else partial(confirm_motion, options.share, device)
         return examine(Serial(device, options.baud), None, selection, confirm)
     try:

@@ -62,8 +62,8 @@ def main(options: Options) -> int:
     except ConfigError as error:
         return complain("disarm", str(error))
     except LinkError as error:
-        missing = missing_port_problem(line.path) if isinstance(line, Serial) else None
-        cause = error if line is None or missing is None else f"{line.address}: {missing}"
+        port_problem = missing_port_problem(line.path) if isinstance(line, Serial) else None
+        cause = error if line is None or port_problem is None else f"{line.address}: {port_problem}"
         lease_note = "" if line is None else "the device sets its safe outputs when its lease expires;  "
         advice = f"unconfirmed: {lease_note}inspect the rig"
         sys.stderr.write(f"onrig disarm: {cause}; {advice}\n")

@@ -45,7 +45,14 @@ def main(options: Options) -> int:
     from onrig.tools.experiments.experiment import run_experiment_command
     from onrig.tools.experiments.options import ExperimentOptions
 
-    manner = ExperimentOptions(options.workers, options.cluster, options.trials, options.chunk, options.only)
+    experiment_options = ExperimentOptions(
+        options.workers, options.cluster, options.trials, options.chunk, options.only
+    )
     return run_experiment_command(
-        options.spec, options.out, manner, resume=options.resume, costs=options.costs, dry_run=options.dry_run
+        options.spec,
+        options.out,
+        experiment_options,
+        resume=options.resume,
+        costs=options.costs,
+        dry_run=options.dry_run,
     )

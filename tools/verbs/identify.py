@@ -67,8 +67,8 @@ def main(options: Options) -> int:
     if options.sharpen and not (Path(options.source) / "config.yaml").is_file():
         return complain("identify", f"--sharpen: '{options.source}' is not the folder of a run")
     if options.study is not None:
-        if missing := missing_library():
-            return complain("identify", missing, ExitCode.PREFLIGHT)
+        if library_problem := missing_library():
+            return complain("identify", library_problem, ExitCode.PREFLIGHT)
         from onrig.tools.identification.policies import show_study
 
         return show_study(options.source, options.set, options.study, seed, policies=options.policies)
@@ -80,16 +80,21 @@ def main(options: Options) -> int:
 
 def _inapplicable_options(options: Options, *, of_run: bool) -> str | None:
     """Return a message for options that do not apply to the kind of source, or None."""
-    inapplicable: tuple[str, ...]
+    inapplicable_names: tuple[str, ...]
     if of_run:
         reason = f"'{options.source}' is a run"
-        inapplicable = ("device", "effort", "until", "yes", "study", "policies", "seed", "set")
+        inapplicable_names = ("device", "effort", "until", "yes", "study", "policies", "seed", "set")
     elif options.study is not None:
         reason = "a study drives no device and writes no file"
-        inapplicable = ("device", "effort", "until", "yes", "out")
+        inapplicable_names = ("device", "effort", "until", "yes", "out")
     elif options.device is not None:
-        reason, inapplicable = "a device has its own noise, and only a study compares policies", ("seed", "policies")
+        reason, inapplicable_names = (
+            "a device has its own noise, and only a study compares policies",
+            ("seed", "policies"),
+        )
     else:
-        reason, inapplicable = "only a study compares policies", ("policies",)
-    set_options = [f.name for f in fields(options) if f.name in inapplicable and getattr(options, f.name) != f.default]
+        reason, inapplicable_names = "only a study compares policies", ("policies",)
+    set_options = [
+        f.name for f in fields(options) if f.name in inapplicable_names and getattr(options, f.name) != f.default
+    ]
     return f"{reason}: omit {', '.join(f'--{name}' for name in set_options)}" if set_options else None

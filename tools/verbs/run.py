@@ -78,7 +78,7 @@ def _addresses(options: Options) -> tuple[tuple[str, str | None], ...]:
 
 def _misplaced_configuration(options: Options) -> str | None:
     """Return a message for ``onrig run --web pendulum``, where the configuration was parsed as a port, or None."""
-    for name, word in _addresses(options):
-        if word and not word.rpartition(":")[2].isdecimal():
-            return f"--{name}: '{word}' is not a port; put the configuration first: onrig run {word} --{name}"
+    for name, address in _addresses(options):
+        if address and not address.rpartition(":")[2].isdecimal():
+            return f"--{name}: '{address}' is not a port; put the configuration first: onrig run {address} --{name}"
     return None

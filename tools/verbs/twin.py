@@ -42,8 +42,8 @@ def main(options: Options) -> int:
         return complain("twin", problem)
     if options.link is not None and (problem := link_problem(options.link)):
         return complain("twin", f"--link: {problem}")
-    missing = None if options.port is None else missing_port_problem(options.port)
-    if missing is not None:
-        return complain("twin", f"--port: {options.port}: {missing}", ExitCode.HARDWARE)
+    port_problem = None if options.port is None else missing_port_problem(options.port)
+    if port_problem is not None:
+        return complain("twin", f"--port: {options.port}: {port_problem}", ExitCode.HARDWARE)
     use_plain_output()
     return serve(config, options.port, options.link, announce=print)

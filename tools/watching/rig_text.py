@@ -44,9 +44,9 @@ class Canvas:
         for k in range(steps + 1):
             self.dot(x0 + (x1 - x0) * k / steps, y0 + (y1 - y0) * k / steps)
 
-    def circle(self, x: float, y: float, radius: float, every: float = 1.0) -> None:
-        """Draw a circle of dots, ``every`` dots apart along the arc."""
-        n = max(8, round(2 * math.pi * radius / every))
+    def circle(self, x: float, y: float, radius: float, spacing: float = 1.0) -> None:
+        """Draw a circle of dots, ``spacing`` dots apart along the arc."""
+        n = max(8, round(2 * math.pi * radius / spacing))
         for k in range(n):
             self.dot(x + radius * math.cos(2 * math.pi * k / n), y + radius * math.sin(2 * math.pi * k / n))
 
@@ -84,28 +84,28 @@ def sparkline(values: Sequence[float], width: int, low: float, high: float, *, u
         if not finite:
             line.append(" ")
             continue
-        share = (sum(finite) / len(finite) - low) / (high - low) if high > low else 0.0
-        line.append(levels[1 + min(7, max(0, math.floor(8 * share)))])
+        fraction = (sum(finite) / len(finite) - low) / (high - low) if high > low else 0.0
+        line.append(levels[1 + min(7, max(0, math.floor(8 * fraction)))])
     return "".join(line)
 
 
-def bar(share: float, width: int, *, unicode: bool = True) -> str:
-    """Draw a bar from the left, ``share`` of ``width`` characters long."""
-    share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+def bar(fraction: float, width: int, *, unicode: bool = True) -> str:
+    """Draw a bar from the left, ``fraction`` of ``width`` characters long."""
+    fraction = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
     if not unicode:
-        return ("#" * round(share * width)).ljust(width, ".")
-    eighths = round(8 * share * width)
-    whole, rest = divmod(eighths, 8)
-    return ("█" * whole + (_BAR_CHARACTERS[rest] if rest else "")).ljust(width, "·")
+        return ("#" * round(fraction * width)).ljust(width, ".")
+    eighths = round(8 * fraction * width)
+    n_full, n_eighths = divmod(eighths, 8)
+    return ("█" * n_full + (_BAR_CHARACTERS[n_eighths] if n_eighths else "")).ljust(width, "·")
 
 
-def centred_bar(share: float, half: int, *, unicode: bool = True) -> str:
-    """Draw a bar from the middle to one side; ``share`` in [-1, 1], ``half`` characters per side."""
-    share = min(max(share, -1.0), 1.0) if math.isfinite(share) else 0.0
-    n = round(abs(share) * half)
+def centred_bar(fraction: float, half_width: int, *, unicode: bool = True) -> str:
+    """Draw a bar from the middle to one side; ``fraction`` in [-1, 1], ``half_width`` characters per side."""
+    fraction = min(max(fraction, -1.0), 1.0) if math.isfinite(fraction) else 0.0
+    n = round(abs(fraction) * half_width)
     full, empty, middle = ("█", "·", "│") if unicode else ("#", ".", "|")
-    left = (empty * (half - n) + full * n) if share < 0 else empty * half
-    right = (full * n + empty * (half - n)) if share > 0 else empty * half
+    left = (empty * (half_width - n) + full * n) if fraction < 0 else empty * half_width
+    right = (full * n + empty * (half_width - n)) if fraction > 0 else empty * half_width
     return f"{left}{middle}{right}"
 
 
@@ -182,29 +182,29 @@ def create_sketch(config: RunConfig) -> Sketch:
 
 
 def rig_rows(
-    rig: Rig, sketch: Sketch, now: LastStep | None, width: int, height: int, *, unicode: bool = True
+    rig: Rig, sketch: Sketch, last_step: LastStep | None, width: int, height: int, *, unicode: bool = True
 ) -> list[str]:
     """Draw the rig in the state of its last record, in at most ``height`` lines of ``width`` characters."""
-    if now is None:
+    if last_step is None:
         return ["no step record yet"]
-    values = _observation_rows(rig, now)
+    values = _observation_rows(rig, last_step)
     if sketch.track is not None:
-        track = ball_on_track(sketch.track, now, rig, width, unicode=unicode)
-        rows = [*track, "   ".join(values), *_command_rows(rig, now, 6, unicode=unicode)]
+        track = ball_on_track(sketch.track, last_step, rig, width, unicode=unicode)
+        rows = [*track, "   ".join(values), *_command_rows(rig, last_step, 6, unicode=unicode)]
     elif sketch.shapes:
-        side = [*values, "", *_stacked_command_rows(rig, now, 7, unicode=unicode)]
-        size = max(3, min(height, (width - max(map(len, side)) - 2) // 2))
-        dial = scene_rows(sketch, now, size, unicode=unicode)
-        lines = max(len(dial), len(side))
+        text_column = [*values, "", *_stacked_command_rows(rig, last_step, 7, unicode=unicode)]
+        size = max(3, min(height, (width - max(map(len, text_column)) - 2) // 2))
+        dial = scene_rows(sketch, last_step, size, unicode=unicode)
+        lines = max(len(dial), len(text_column))
         dial += [" " * (2 * size)] * (lines - len(dial))
-        side += [""] * (lines - len(side))
-        return [f"{d}  {text}"[:width].rstrip() for d, text in zip(dial, side, strict=True)][:height]
+        text_column += [""] * (lines - len(text_column))
+        return [f"{d}  {text}"[:width].rstrip() for d, text in zip(dial, text_column, strict=True)][:height]
     else:
-        rows = [*_bar_rows(rig, now, unicode=unicode), *_command_rows(rig, now, 6, unicode=unicode)]
+        rows = [*_bar_rows(rig, last_step, unicode=unicode), *_command_rows(rig, last_step, 6, unicode=unicode)]
     return [row[:width].rstrip() for row in rows][:height]
 
 
-def scene_rows(sketch: Sketch, now: LastStep, size: int, *, unicode: bool = True) -> list[str]:
+def scene_rows(sketch: Sketch, last_step: LastStep, size: int, *, unicode: bool = True) -> list[str]:
     """Draw the outlines of a scene in ``size`` lines of twice as many characters."""
     canvas = Canvas(2 * size, size, unicode=unicode)
     (left, bottom), (right, top) = sketch.low, sketch.high
@@ -214,7 +214,7 @@ def scene_rows(sketch: Sketch, now: LastStep, size: int, *, unicode: bool = True
             continue
         if part.form == "line" and part.width <= _FINE:
             continue
-        points = [transform_point(point, part, now) for point in part.points]
+        points = [transform_point(point, part, last_step) for point in part.points]
         if not all(math.isfinite(x) and math.isfinite(y) for x, y in points):
             continue
         pixels = [
@@ -225,7 +225,7 @@ def scene_rows(sketch: Sketch, now: LastStep, size: int, *, unicode: bool = True
             for x, y in points
         ]
         if part.form == "circle" and part.outlined:
-            canvas.circle(*pixels[0], scale * part.radius, every=3.0 if part.width < _THIN else 1.0)
+            canvas.circle(*pixels[0], scale * part.radius, spacing=3.0 if part.width < _THIN else 1.0)
             continue
         if part.form == "circle":
             canvas.disc(*pixels[0], max(_MIN_DISC, scale * part.radius))
@@ -235,11 +235,11 @@ def scene_rows(sketch: Sketch, now: LastStep, size: int, *, unicode: bool = True
     return canvas.rows()
 
 
-def transform_point(point: tuple[float, float], part: Part, now: LastStep) -> tuple[float, float]:
+def transform_point(point: tuple[float, float], part: Part, last_step: LastStep) -> tuple[float, float]:
     """Position of a point of a shape after all its motions."""
     x, y = point
     for motion in part.motions:
-        value, (cx, cy) = _source_value(motion.by, now), motion.about
+        value, (cx, cy) = _source_value(motion.by, last_step), motion.about
         if not math.isfinite(value):
             return math.nan, math.nan
         c, s = math.cos(motion.turn * value), math.sin(motion.turn * value)
@@ -250,20 +250,20 @@ def transform_point(point: tuple[float, float], part: Part, now: LastStep) -> tu
     return x, y
 
 
-def _source_value(source: Source, now: LastStep) -> float:
+def _source_value(source: Source, last_step: LastStep) -> float:
     kind, index = source
-    value = (now.observation if kind == "observation" else now.commanded)[index]
+    value = (last_step.observation if kind == "observation" else last_step.commanded)[index]
     return value if math.isfinite(value) else math.nan
 
 
-def ball_on_track(track: Track, now: LastStep, rig: Rig, width: int, *, unicode: bool = True) -> list[str]:
+def ball_on_track(track: Track, last_step: LastStep, rig: Rig, width: int, *, unicode: bool = True) -> list[str]:
     """Draw the ball and its rail with the target; below it, the coils with heights proportional to their currents."""
     low, high = track.low, track.high
 
     def column(value: float) -> int:
         return min(max(round((value - low) / (high - low) * (width - 1)), 0), width - 1)
 
-    position = now.observation[track.position]
+    position = last_step.observation[track.position]
     ball = " " * column(position) + ("●" if unicode else "O") if math.isfinite(position) else ""
     rail = [("├" if unicode else "|"), *("─" if unicode else "-") * (width - 2), ("┤" if unicode else "|")]
     if track.target is not None:
@@ -271,46 +271,46 @@ def ball_on_track(track: Track, now: LastStep, rig: Rig, width: int, *, unicode:
     coils = [" "] * width
     for magnet in track.magnets:
         if low <= magnet.at <= high:
-            actuator, value = rig.actuators[magnet.actuator], now.commanded[magnet.actuator]
+            actuator, value = rig.actuators[magnet.actuator], last_step.commanded[magnet.actuator]
             share = (value - actuator.low) / (actuator.high - actuator.low) if math.isfinite(value) else 0.0
             level = min(max(math.ceil(8 * share), 0), 8)
             coils[column(magnet.at)] = (_LEVELS[level] if level else "·") if unicode else str(level)
     return [ball, "".join(rail), "".join(coils)]
 
 
-def _observation_rows(rig: Rig, now: LastStep) -> list[str]:
-    return [f"{o.name} {v:+.3g} {o.unit}" for o, v in zip(rig.observations, now.observation, strict=False)]
+def _observation_rows(rig: Rig, last_step: LastStep) -> list[str]:
+    return [f"{o.name} {v:+.3g} {o.unit}" for o, v in zip(rig.observations, last_step.observation, strict=False)]
 
 
-def _bar_rows(rig: Rig, now: LastStep, *, unicode: bool) -> list[str]:
+def _bar_rows(rig: Rig, last_step: LastStep, *, unicode: bool) -> list[str]:
     rows = []
-    for o, value in zip(rig.observations, now.observation, strict=False):
-        share = (value - o.low) / (o.high - o.low)
-        rows.append(f"{o.name[:10]:10} {bar(share, 12, unicode=unicode)} {value:+.3g} {o.unit}")
+    for o, value in zip(rig.observations, last_step.observation, strict=False):
+        fraction = (value - o.low) / (o.high - o.low)
+        rows.append(f"{o.name[:10]:10} {bar(fraction, 12, unicode=unicode)} {value:+.3g} {o.unit}")
     return rows
 
 
-def _stacked_command_rows(rig: Rig, now: LastStep, half: int, *, unicode: bool) -> list[str]:
+def _stacked_command_rows(rig: Rig, last_step: LastStep, half_width: int, *, unicode: bool) -> list[str]:
     """Rows with each command and a bar below it, for a narrow column."""
     rows = []
-    for actuator, value in zip(rig.actuators, now.commanded, strict=True):
-        text = centred_bar(_effort_share(actuator, value), half, unicode=unicode)
+    for actuator, value in zip(rig.actuators, last_step.commanded, strict=True):
+        text = centred_bar(_effort_fraction(actuator, value), half_width, unicode=unicode)
         rows += [f"{actuator.name[:10]} {value:+.3g} {actuator.unit}", text]
     return rows
 
 
-def _effort_share(actuator: Actuator, value: float) -> float:
-    """Effort as a share of the range: 0 at the safe value, 1 and -1 at the ends."""
+def _effort_fraction(actuator: Actuator, value: float) -> float:
+    """Effort as a fraction of the range: 0 at the safe value, 1 and -1 at the ends."""
     reach = actuator.high - actuator.safe if value > actuator.safe else actuator.safe - actuator.low
     return (value - actuator.safe) / reach if reach > 0 else 0.0
 
 
-def _command_rows(rig: Rig, now: LastStep, half: int, *, unicode: bool) -> Sequence[str]:
+def _command_rows(rig: Rig, last_step: LastStep, half_width: int, *, unicode: bool) -> Sequence[str]:
     rows = []
-    for actuator, value in zip(rig.actuators, now.commanded, strict=True):
+    for actuator, value in zip(rig.actuators, last_step.commanded, strict=True):
         if actuator.low < actuator.safe < actuator.high:
-            text = centred_bar(_effort_share(actuator, value), half, unicode=unicode)
+            text = centred_bar(_effort_fraction(actuator, value), half_width, unicode=unicode)
         else:
-            text = bar((value - actuator.low) / (actuator.high - actuator.low), 2 * half, unicode=unicode)
+            text = bar((value - actuator.low) / (actuator.high - actuator.low), 2 * half_width, unicode=unicode)
         rows.append(f"{actuator.name[:10]} {text} {value:+.3g} {actuator.unit}")
     return rows

@@ -13,7 +13,7 @@ from onrig.runtime.printable import printable
 from onrig.runtime.record import Rule
 from onrig.runtime.run_state.states import State
 from onrig.runtime.scoring import measure_of
-from onrig.tools.quantity import duration
+from onrig.tools.quantity import format_duration
 from onrig.tools.run_description import describe_bounds
 from onrig.tools.run_facts import N_AVERAGED_EPISODES, PERCENTILES, Times, format_times
 from onrig.tools.watching.rig_text import Sketch, bar, columns, rig_rows, sparkline
@@ -49,30 +49,33 @@ def screen(
     from rich.panel import Panel
     from rich.text import Text
 
-    spare = max(0, height - 2 - _MIDDLE - _TOP - _MIN_EVENTS - _BORDERS)
-    top = _TOP + spare // 2
+    spare_rows = max(0, height - 2 - _MIDDLE - _TOP - _MIN_EVENTS - _BORDERS)
+    top_rows = _TOP + spare_rows // 2
     layout = Layout()
     layout.split_column(
         Layout(_header_panel(s), size=1),
-        Layout(name="top", size=top),
+        Layout(name="top", size=top_rows),
         Layout(name="middle", size=_MIDDLE),
         Layout(name="events"),
         Layout(Text(footer, style="reverse"), size=1),
     )
-    left = width // 2
-    inside = (left - 4, width - left - 4)
+    left_width = width // 2
+    inner_widths = (left_width - 4, width - left_width - 4)
     layout["top"].split_row(
         Layout(
-            _panel("rig", rig_rows(s.config.rig, sketch, s.last_step, inside[0], top - _BORDERS, unicode=unicode)),
-            size=left,
+            _panel(
+                "rig",
+                rig_rows(s.config.rig, sketch, s.last_step, inner_widths[0], top_rows - _BORDERS, unicode=unicode),
+            ),
+            size=left_width,
         ),
-        Layout(_panel("learning", learning_lines(s, inside[1], unicode=unicode))),
+        Layout(_panel("learning", learning_lines(s, inner_widths[1], unicode=unicode))),
     )
     layout["middle"].split_row(
-        Layout(_panel("timing (logarithmic)", timing_lines(s, inside[0], unicode=unicode)), size=left),
+        Layout(_panel("timing (logarithmic)", timing_lines(s, inner_widths[0], unicode=unicode)), size=left_width),
         Layout(_panel(describe_bounds(s.config), safety_lines(s))),
     )
-    events = max(1, height - 2 - top - _MIDDLE - _BORDERS)
+    events = max(1, height - 2 - top_rows - _MIDDLE - _BORDERS)
     layout["events"].update(
         Panel(_event_lines(s.events[-events:]), title="events", title_align="left", border_style="dim")
     )
@@ -135,10 +138,10 @@ def learning_lines(s: Snapshot, width: int, *, unicode: bool = True) -> list[str
     if s.facts is None:
         return [*rows, f"policy {s.policy} is active", "no figures from the replay process yet"]
     facts = s.facts.words()
-    share = (s.facts.stored or 0) / s.facts.capacity if s.facts.capacity else 0.0
+    fill_fraction = (s.facts.stored or 0) / s.facts.capacity if s.facts.capacity else 0.0
     return [
         *rows,
-        f"memory {bar(share, 4, unicode=unicode)} {facts['memory']}",
+        f"memory {bar(fill_fraction, 4, unicode=unicode)} {facts['memory']}",
         f"learner {facts['learner']}",
         f"policy {s.policy}; {facts['policies']}",
     ]
@@ -155,8 +158,8 @@ def timing_lines(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
         rows += [_histogram_row("late", lateness, bins, unicode=unicode), _percentiles(s.facts.lateness)]
     else:
         rows.append("late lockstep has no deadlines")
-    first, last = duration(FROM_US * 1e-6), duration(TO_US * 1e-6)
-    return [*rows, f"     {first}{last:>{bins - len(first)}}"]
+    first_text, last_text = format_duration(FROM_US * 1e-6), format_duration(TO_US * 1e-6)
+    return [*rows, f"     {first_text}{last_text:>{bins - len(first_text)}}"]
 
 
 def _histogram_row(name: str, histogram: CoarseHistogram, bins: int, *, unicode: bool) -> str:
@@ -164,24 +167,24 @@ def _histogram_row(name: str, histogram: CoarseHistogram, bins: int, *, unicode:
 
 
 def _percentiles(times: Times) -> str:
-    shown = {name: PERCENTILES[name] for name in ("p50", "p99", "max")}
-    return format_times(times, shown, between=" ") or "none yet"
+    labels = {name: PERCENTILES[name] for name in ("p50", "p99", "max")}
+    return format_times(times, labels, between=" ") or "none yet"
 
 
 def rebin(histogram: CoarseHistogram, bins: int) -> list[int]:
     """Counts in ``bins`` bins of equal width in logarithmic time, from 4 µs to 65 ms."""
     centres = np.sqrt(_EDGES_US[:-1] * _EDGES_US[1:])
-    share = np.log(centres / FROM_US) / math.log(TO_US / FROM_US)
-    bin_indices = np.clip((share * bins).astype(np.int64), 0, bins - 1)
+    fractions = np.log(centres / FROM_US) / math.log(TO_US / FROM_US)
+    bin_indices = np.clip((fractions * bins).astype(np.int64), 0, bins - 1)
     return [int(n) for n in np.bincount(bin_indices, weights=histogram.counts, minlength=bins)]
 
 
 def safety_lines(s: Snapshot) -> list[str]:
     """Lines with the acting rule, interventions, misses, late commands and faults."""
-    acting = (
+    acting_rule = (
         s.last_step.rule.name.lower() if s.last_step is not None and s.last_step.rule is not Rule.NONE else "no rule"
     )
-    rows = [f"acting now {acting}; {s.actuators}"]
+    rows = [f"acting now {acting_rule}; {s.actuators}"]
     if s.facts is not None:
         facts = s.facts.words()
         rows += [f"shield {facts['shield']}", facts["ticks"]]
@@ -193,8 +196,8 @@ def safety_lines(s: Snapshot) -> list[str]:
 def one_line(s: Snapshot) -> str:
     """Summarise the run in one line, for a plain terminal."""
     facts = f", {s.facts.line()}" if s.facts is not None else f", policy {s.policy}"
-    ending = f", {s.actuators}" if s.state is State.DISCONNECTED and s.tick else ""
-    return f"{s.state.name.lower()}  {headline(s)}{facts}{ending}"
+    actuators = f", {s.actuators}" if s.state is State.DISCONNECTED and s.tick else ""
+    return f"{s.state.name.lower()}  {headline(s)}{facts}{actuators}"
 
 
 def _format_mean(values: Sequence[float], number_format: str) -> str:

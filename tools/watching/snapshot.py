@@ -18,7 +18,7 @@ from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.run_view import RunView
-from onrig.runtime.view.sentences import Event, sentence, with_count
+from onrig.runtime.view.sentences import Event, event_text, with_count
 from onrig.tools.run_facts import RunFacts, facts_from_counters
 
 _MAX_RECORDS: Final = 400
@@ -129,7 +129,7 @@ class Watcher:
 
 def event_line(event: Event) -> EventLine | None:
     """Return an event as a line of text; None for unimportant ones."""
-    text = sentence(event)
+    text = event_text(event)
     if text is None:
         return None
     clock = time.strftime("%H:%M:%S", time.localtime(event.t_unix_s))
@@ -144,13 +144,13 @@ def _actuators(actuators: Actuators) -> str:
 
 
 def _read_last_step(records: NDArray[np.void]) -> LastStep:
-    last = records[-1]
-    acting = records[records["rule"] != Rule.NONE]
+    last_record = records[-1]
+    shielded_records = records[records["rule"] != Rule.NONE]
     return LastStep(
-        last["observation"].tolist(),
-        last["commanded"].tolist(),
-        float(last["amplitude"].max()),
-        float(last["exploration"]),
+        last_record["observation"].tolist(),
+        last_record["commanded"].tolist(),
+        float(last_record["amplitude"].max()),
+        float(last_record["exploration"]),
         # Show the last rule that acted: one that acted in a single tick would otherwise rarely be visible.
-        Rule(int(acting[-1]["rule"])) if len(acting) else Rule.NONE,
+        Rule(int(shielded_records[-1]["rule"])) if len(shielded_records) else Rule.NONE,
     )

@@ -71,7 +71,8 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "lease": "" if config.device.twin is not None else describe_lease(config),
         "period_us": config.wall_period_ns / 1000,
         "observations": [a._asdict() for a in axes_of(config)],
-        "inputs": [a._asdict() for a in axes_of(config, config.signals)],
+        "inputs": [] if config.cameras else [a._asdict() for a in axes_of(config, config.signals)],
+        "cameras": [{"name": c.name, "rows": c.rows, "columns": c.columns} for c in config.cameras],
         "actuators": [
             {"name": a.name, "unit": a.unit, "low": a.low, "high": a.high, "safe": a.safe} for a in rig.actuators
         ],
@@ -104,8 +105,8 @@ def schedule(config: RunConfig) -> dict[str, list[float]]:
     per_episode = {"episodes": 1.0, "steps": float(steps), "seconds": steps * config.period_us * 1e-6}[exploration.over]
     n = min(_SCHEDULE_POINTS, max(config.episodes, 2))
     episodes = [1 + (config.episodes - 1) * i / (n - 1) for i in range(n)]
-    done = [e if exploration.over == "episodes" else (e - 1) * per_episode for e in episodes]
+    positions = [e if exploration.over == "episodes" else (e - 1) * per_episode for e in episodes]
     return {
         "episode": [round(e, 2) for e in episodes],
-        "amplitude": [round(max(amplitudes(exploration, names, x)), 4) for x in done],
+        "amplitude": [round(max(amplitudes(exploration, names, x)), 4) for x in positions],
     }

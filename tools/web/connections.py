@@ -169,29 +169,29 @@ class Slots(Generic[T]):
     """Slots in use, oldest first; the caller holds a lock."""
 
     def __init__(self) -> None:
-        self._used: list[Slot[T]] = []
+        self._occupied: list[Slot[T]] = []
 
     def acquire(self, host: str, connection: T) -> tuple[Slot[T] | None, Slot[T] | None]:
         """Assign a slot to a connection; returns it and the evicted one, each None if absent."""
-        slots_of_host = [slot for slot in self._used if slot.host == host]
+        slots_of_host = [slot for slot in self._occupied if slot.host == host]
         evicted = None
-        if len(slots_of_host) >= MAX_CONNECTIONS_PER_ADDRESS or len(self._used) >= MAX_CONNECTIONS:
-            candidates = slots_of_host if len(slots_of_host) >= MAX_CONNECTIONS_PER_ADDRESS else self._used
+        if len(slots_of_host) >= MAX_CONNECTIONS_PER_ADDRESS or len(self._occupied) >= MAX_CONNECTIONS:
+            candidates = slots_of_host if len(slots_of_host) >= MAX_CONNECTIONS_PER_ADDRESS else self._occupied
             evictable = [slot for slot in candidates if slot.stage is not Stage.STREAMING]
             if not evictable:
                 return None, None
             evicted = min(evictable, key=lambda slot: slot.stage)  # among equals the first, which is the oldest
-            self._used.remove(evicted)
+            self._occupied.remove(evicted)
         slot = Slot(host, connection)
-        self._used.append(slot)
+        self._occupied.append(slot)
         return slot, evicted
 
     def release(self, slot: Slot[T]) -> None:
-        if slot in self._used:
-            self._used.remove(slot)
+        if slot in self._occupied:
+            self._occupied.remove(slot)
 
     def find(self, connection: T) -> Slot[T] | None:
-        return next((slot for slot in self._used if slot.connection is connection), None)
+        return next((slot for slot in self._occupied if slot.connection is connection), None)
 
 
 class BoundedServer(ThreadingHTTPServer):
@@ -297,8 +297,8 @@ class TimedHandler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             deadline, budget = time.monotonic() + _DRAIN_S, _DRAIN_BYTES
-            while budget > 0 and (left_s := deadline - time.monotonic()) > 0:
-                self.connection.settimeout(left_s)
+            while budget > 0 and (remaining_s := deadline - time.monotonic()) > 0:
+                self.connection.settimeout(remaining_s)
                 if not (data := self.connection.recv(65536)):
                     return
                 budget -= len(data)

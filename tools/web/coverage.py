@@ -75,31 +75,31 @@ def _encode_positions(values: Values) -> str:
 
 
 def _levels(values: Values, low: float | None = None) -> dict[str, object]:
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite_values = values[np.isfinite(values)]
+    if not len(finite_values):
         return _pack_levels(np.full(len(values), UNKNOWN, np.uint8), None, None, log=False)
     # Quantiles: a single outlier would compress all other values into one colour.
-    lowest = float(np.quantile(known, 0.005)) if low is None else low
-    highest = float(np.quantile(known, 0.995))
+    lowest = float(np.quantile(finite_values, 0.005)) if low is None else low
+    highest = float(np.quantile(finite_values, 0.995))
     span = highest - lowest
-    share = (values - lowest) / span if span > 0 else np.where(np.isfinite(values), 0.0, np.nan)
-    return _pack_levels(_encode_levels(share), lowest, highest, log=False)
+    fractions = (values - lowest) / span if span > 0 else np.where(np.isfinite(values), 0.0, np.nan)
+    return _pack_levels(_encode_levels(fractions), lowest, highest, log=False)
 
 
 def _log_levels(values: Values) -> dict[str, object]:
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite_values = values[np.isfinite(values)]
+    if not len(finite_values):
         return _pack_levels(np.full(len(values), UNKNOWN, np.uint8), None, None, log=True)
-    lowest = max(float(np.quantile(known, 0.05)), _MIN_TD)
-    highest = max(float(np.quantile(known, 0.995)), lowest * 1.001)
-    share = np.log(np.maximum(values, _MIN_TD) / lowest) / np.log(highest / lowest)
-    return _pack_levels(_encode_levels(share), lowest, highest, log=True)
+    lowest = max(float(np.quantile(finite_values, 0.05)), _MIN_TD)
+    highest = max(float(np.quantile(finite_values, 0.995)), lowest * 1.001)
+    fractions = np.log(np.maximum(values, _MIN_TD) / lowest) / np.log(highest / lowest)
+    return _pack_levels(_encode_levels(fractions), lowest, highest, log=True)
 
 
-def _encode_levels(share: Values) -> NDArray[np.uint8]:
-    known = np.isfinite(share)
-    levels = np.clip(np.where(known, share, 0.0) * _MAX_LEVEL, 0, _MAX_LEVEL).round().astype(np.uint8)
-    return np.where(known, levels, np.uint8(UNKNOWN)).astype(np.uint8)
+def _encode_levels(fractions: Values) -> NDArray[np.uint8]:
+    is_finite = np.isfinite(fractions)
+    levels = np.clip(np.where(is_finite, fractions, 0.0) * _MAX_LEVEL, 0, _MAX_LEVEL).round().astype(np.uint8)
+    return np.where(is_finite, levels, np.uint8(UNKNOWN)).astype(np.uint8)
 
 
 def _pack_levels(levels: NDArray[np.uint8], low: float | None, high: float | None, *, log: bool) -> dict[str, object]:
@@ -138,15 +138,17 @@ class Surfaces:
             return surface
 
     def _compute(self, policy_id: int, x: int, y: int) -> dict[str, object] | None:
-        across, up = _cell_centres(self._axes[x], COLUMNS), _cell_centres(self._axes[y], ROWS)
-        held = [a.centre for a in self._axes]
-        actions = surface_actions(self._policies / f"{policy_id}.onnx", self._config, (x, y), across, up, held)
+        x_values, y_values = _cell_centres(self._axes[x], COLUMNS), _cell_centres(self._axes[y], ROWS)
+        fixed_values = [a.centre for a in self._axes]
+        actions = surface_actions(
+            self._policies / f"{policy_id}.onnx", self._config, (x, y), x_values, y_values, fixed_values
+        )
         if actions is None:
             return None
         levels = []
         for action, actuator in zip(actions, self._config.rig.actuators, strict=True):
-            share = np.nan_to_num((action - actuator.centre) / actuator.half_range)
-            packed = np.clip(share * _ACTION_SCALE, -_ACTION_SCALE, _ACTION_SCALE).round().astype(np.int8)
+            fractions = np.nan_to_num((action - actuator.centre) / actuator.half_range)
+            packed = np.clip(fractions * _ACTION_SCALE, -_ACTION_SCALE, _ACTION_SCALE).round().astype(np.int8)
             levels.append(base64.b64encode(packed.tobytes()).decode())
         return {"policy": policy_id, "x": x, "y": y, "columns": COLUMNS, "rows": ROWS, "levels": levels}
 
@@ -155,11 +157,12 @@ def surface_actions(
     path: Path,
     config: RunConfig,
     axes: tuple[int, int],
-    across: Sequence[float],
-    up: Sequence[float],
-    held: Sequence[float],
+    x_values: Sequence[float],
+    y_values: Sequence[float],
+    fixed_values: Sequence[float],
 ) -> NDArray[np.float32] | None:
-    """Return a policy's actions over two observations, the others ``held``: (actuators, len(up), len(across)), SI.
+    """Return a policy's actions over two observations, the others at ``fixed_values``: (actuators, len(y_values),
+    len(x_values)), SI.
 
     None if the file holds no policy for this rig.
     """
@@ -170,14 +173,14 @@ def surface_actions(
     n_actions = session.action.shape[1]
     if session.observation.shape[1] != len(config.signals) or n_actions != len(config.rig.actuators):
         return None
-    actions = np.empty((n_actions, len(up), len(across)), np.float32)
+    actions = np.empty((n_actions, len(y_values), len(x_values)), np.float32)
     x, y = axes
     try:
-        session.observation[0] = held
-        for row, value in enumerate(up):
-            session.observation[0, y] = value
-            for column, other in enumerate(across):
-                session.observation[0, x] = other
+        session.observation[0] = fixed_values
+        for row, y_value in enumerate(y_values):
+            session.observation[0, y] = y_value
+            for column, x_value in enumerate(x_values):
+                session.observation[0, x] = x_value
                 session.run()
                 actions[:, row, column] = session.action[0]
     except Exception:  # onnxruntime's exceptions have no common base

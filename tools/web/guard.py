@@ -183,10 +183,10 @@ class Guard:
         return Refusal(HTTPStatus.FORBIDDEN, f"pages of {origin} may not connect; use the address with the token")
 
     def _is_own_host(self, host: str) -> bool:
-        found = _HOST.fullmatch(host)
-        if found is None or int(found["port"] or 80) != self._port:
+        match = _HOST.fullmatch(host)
+        if match is None or int(match["port"] or 80) != self._port:
             return False
-        name = found["name"].lower()
+        name = match["name"].lower()
         if name in self._names:
             return True
         with contextlib.suppress(ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable
 from typing import Final
@@ -9,12 +10,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.images import unpack_images
+from onrig.runtime.inputs import image_columns
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.run_view import RunView
-from onrig.runtime.view.sentences import VERDICTS, Event, reason_of, sentence, with_count
+from onrig.runtime.view.sentences import VERDICTS, Event, event_text, reason_of, with_count
 
 MAX_ROWS: Final = 2000
 Row = list[float | int | None]
@@ -82,10 +85,10 @@ class EventHistory:
         for event in events:
             if event.kind in VERDICTS:
                 policies.append([event.fields.get("policy"), VERDICTS[event.kind], reason_of(event)])
-            described = sentence(event)
-            if described is not None:
-                text = with_count(event, described.text)
-                items.append({"t": event.t_unix_s, "what": described.what, "level": described.level, "text": text})
+            message = event_text(event)
+            if message is not None:
+                text = with_count(event, message.text)
+                items.append({"t": event.t_unix_s, "what": message.what, "level": message.level, "text": text})
         self.items = [*self.items, *items][-_MAX_ITEMS:]
         self.policies = [*self.policies, *policies][-_MAX_POLICIES:]
         return items[-_MAX_ITEMS:], policies[-_MAX_POLICIES:]
@@ -110,13 +113,13 @@ def _row(e: EpisodeRow) -> Row:
 
 
 def _merge_pair(a: Row, b: Row) -> Row:
-    merged = list(b)
+    row = list(b)
     for i in (_SCORE, _EXPLORATION):
-        known = [v for v in (a[i], b[i]) if v is not None]
-        merged[i] = float(f"{sum(known) / len(known):.6g}") if known else None
+        values = [v for v in (a[i], b[i]) if v is not None]
+        row[i] = float(f"{sum(values) / len(values):.6g}") if values else None
     for i in (_INTERVENTIONS, _MISSED):
-        merged[i] = (a[i] or 0) + (b[i] or 0)
-    return merged
+        row[i] = (a[i] or 0) + (b[i] or 0)
+    return row
 
 
 Records = NDArray[np.void]
@@ -138,6 +141,7 @@ class Motion:
     def __init__(self, config: RunConfig) -> None:
         self._spacing_ns = round(1e9 / SAMPLES_PER_S)
         self._period_s = config.period_us * 1e-6
+        self._images = image_columns(config.task.inputs, config.rig)
         self._slot = 0
         self._pending: Records | None = None
         """Records after the newest sample, whose interventions are marked in the next sample."""
@@ -152,7 +156,7 @@ class Motion:
         selected = np.flatnonzero(np.diff(slots, prepend=self._slot))
         self._slot = int(slots[-1])
         self._pending = records[selected[-1] + 1 :].copy() if len(selected) else records
-        return _samples(records, selected) if len(selected) else None
+        return self._samples(records, selected) if len(selected) else None
 
     def recent(self, records: Records) -> Samples | None:
         """Downsample the last seconds for a page that opens now; does not affect ``live``."""
@@ -161,14 +165,14 @@ class Motion:
         records = records[records["t_mono_ns"] > records["t_mono_ns"][-1] - int(_RECENT_S * 1e9)]
         slots = records["t_mono_ns"].astype(np.int64) // self._spacing_ns
         selected = np.flatnonzero(np.diff(slots, prepend=slots[:1] - 1))
-        return _samples(records, selected)
+        return self._samples(records, selected)
 
     def clip(self, records: Records) -> Samples | None:
         """Downsample the newest complete episode, with times from its start; None without one."""
-        closing = np.flatnonzero(records["flags"] & Flag.NO_ACTION)
-        opening = np.flatnonzero(records["flags"] & Flag.FIRST)
-        for end in closing[::-1].tolist():
-            starts = opening[opening <= end]
+        last_indices = np.flatnonzero(records["flags"] & Flag.NO_ACTION)
+        first_indices = np.flatnonzero(records["flags"] & Flag.FIRST)
+        for end in last_indices[::-1].tolist():
+            starts = first_indices[first_indices <= end]
             if not len(starts):
                 return None
             episode = records[starts[-1] : end + 1]
@@ -177,12 +181,22 @@ class Motion:
             selected = np.unique(
                 np.linspace(0, len(episode) - 1, min(len(episode), _MAX_CLIP_SAMPLES)).astype(np.int64)
             )
-            samples = _samples(episode, selected)
+            samples = self._samples(episode, selected)
             samples["t"] = [round(int(i) * self._period_s, 4) for i in selected]
             samples["episode"] = int(episode["episode"][0])
             samples["kind"] = _KINDS[Kind(episode["kind"][0])]
             return samples
         return None
+
+    def _samples(self, records: Records, selected: NDArray[np.int64]) -> Samples:
+        samples = _samples(records, selected, has_inputs=not self._images and "input" in (records.dtype.names or ()))
+        if self._images:
+            inputs = records["input"][selected]
+            samples["image"] = [
+                _encode_images(unpack_images(inputs[:, columns], camera.pixels))
+                for camera, columns in self._images.items()
+            ]
+        return samples
 
 
 def stored_clip(view: RunView) -> Samples | None:
@@ -205,40 +219,46 @@ def stored_clip(view: RunView) -> Samples | None:
 def _worst_rule(records: Records, selected: NDArray[np.int64]) -> list[int]:
     """Return the shield's rule in each selected record or in the skipped ones before it, so that no intervention is
     lost."""
-    worst = _since(np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64), selected)
-    own = records["rule"][selected].astype(np.int64)
-    rules_shown: list[int] = np.where(worst > 0, worst, own).tolist()
+    worst_rules = _max_over_skipped(
+        np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64), selected
+    )
+    own_rules = records["rule"][selected].astype(np.int64)
+    rules_shown: list[int] = np.where(worst_rules > 0, worst_rules, own_rules).tolist()
     return rules_shown
 
 
-def _since(values: NDArray[np.int64], selected: NDArray[np.int64]) -> NDArray[np.int64]:
+def _max_over_skipped(values: NDArray[np.int64], selected: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the maximum over each selected record and the skipped ones before it."""
     if not len(selected):
         return values[:0]
     return np.asarray(np.maximum.reduceat(values[: selected[-1] + 1], np.concatenate([[0], selected[:-1] + 1])))
 
 
-def _samples(every: Records, selected: NDArray[np.int64]) -> Samples:
-    records = every[selected]
-    composed = "input" in (records.dtype.names or ())
+def _samples(records: Records, selected: NDArray[np.int64], *, has_inputs: bool) -> Samples:
+    selected_records = records[selected]
     return {
-        "t": [round(v, 4) for v in (records["t_mono_ns"].astype(np.float64) / 1e9).tolist()],
-        "observation": _columns(records["observation"]),
-        **({"input": _columns(records["input"])} if composed else {}),
-        "policy": _columns(records["policy"]),
-        "applied": _columns(records["applied"]),
-        "rule": _worst_rule(every, selected),
-        "begins": _since((every["flags"] & Flag.FIRST).astype(np.int64), selected).astype(bool).tolist(),
-        "reward": _rounded(records["reward"]),
-        "amplitude": _rounded(records["amplitude"].max(axis=1)),
-        "margin": _rounded(records["margin"]),
+        "t": [round(v, 4) for v in (selected_records["t_mono_ns"].astype(np.float64) / 1e9).tolist()],
+        "observation": _columns(selected_records["observation"]),
+        **({"input": _columns(selected_records["input"])} if has_inputs else {}),
+        "policy": _columns(selected_records["policy"]),
+        "applied": _columns(selected_records["applied"]),
+        "rule": _worst_rule(records, selected),
+        "begins": _max_over_skipped((records["flags"] & Flag.FIRST).astype(np.int64), selected).astype(bool).tolist(),
+        "reward": _round(selected_records["reward"]),
+        "amplitude": _round(selected_records["amplitude"].max(axis=1)),
+        "margin": _round(selected_records["margin"]),
     }
 
 
+def _encode_images(images: NDArray[np.uint8]) -> list[str]:
+    """Encode images (n, 1, pixels) in base64, row by row."""
+    return [base64.b64encode(image.tobytes()).decode() for image in images]
+
+
 def _columns(values: NDArray[np.floating]) -> list[list[float | None]]:
-    return [_rounded(values[:, i]) for i in range(values.shape[1])]
+    return [_round(values[:, i]) for i in range(values.shape[1])]
 
 
-def _rounded(values: NDArray[np.floating]) -> list[float | None]:
+def _round(values: NDArray[np.floating]) -> list[float | None]:
     """Round to five digits; None for non-finite values."""
     return [float(f"{v:.5g}") if v - v == 0 else None for v in values.astype(np.float64).tolist()]

@@ -98,9 +98,9 @@ class _ViewProcess:
             self._child = self._start()
         self.end()
 
-    def _log_exit(self, code: int, then: str) -> None:
+    def _log_exit(self, code: int, consequence: str) -> None:
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
-            print(f"{self._view.name}: the process of the view ended with code {code}; {then}", file=log)
+            print(f"{self._view.name}: the process of the view ended with code {code}; {consequence}", file=log)
 
     def end(self) -> None:
         """End the process; no effect if it has ended."""
@@ -108,7 +108,7 @@ class _ViewProcess:
         self._child.close()
 
     def _first_report(self) -> str:
-        option, child, limit = f"--{self._view.name}", self._child, time.monotonic() + _START_S
+        option, child, deadline_s = f"--{self._view.name}", self._child, time.monotonic() + _START_S
         while True:
             code = child.poll()
             for report in child.reports():
@@ -120,7 +120,7 @@ class _ViewProcess:
             if code is not None:
                 log = self._folder / "stderr.log"
                 raise ViewError(f"{option}: its process ended with code {code}; see {log}", ExitCode.INTERNAL)
-            if time.monotonic() > limit:
+            if time.monotonic() > deadline_s:
                 raise ViewError(f"{option}: no answer within {_START_S:g} s", ExitCode.INTERNAL)
             select.select((child,), (), (), 0.1)
 

@@ -64,7 +64,7 @@ class Producer:
         self._scores: deque[float] = deque(maxlen=N_AVERAGED_EPISODES)
         self._motion = Motion(config)
         pace = config.device.pace
-        self._in_clips = config.lockstep or (isinstance(pace, Scaled) and pace.scaled > _MAX_LIVE_PACE)
+        self._shows_clips = config.lockstep or (isinstance(pace, Scaled) and pace.scaled > _MAX_LIVE_PACE)
         self._ended = False
         self._sessions = 0
         self._resend = False
@@ -91,9 +91,9 @@ class Producer:
 
     def snapshot(self) -> Iterator[Message]:
         """Yield the complete state for a page that opens now."""
-        found = self.find()
-        if found is not None and found != self.running:  # resumed while no page was open
-            self._attach(found)
+        run = self.find()
+        if run is not None and run != self.running:  # resumed while no page was open
+            self._attach(run)
         yield from self._snapshot()
 
     def _snapshot(self) -> Iterator[Message]:
@@ -102,7 +102,7 @@ class Producer:
         yield Message("episodes", {"complete": True, "merged": self._episodes.merged, "rows": self._episodes.rows})
         yield Message("events", {"items": self._events.items, "policies": self._events.policies})
         yield from (self._latest[kind] for kind in ("figures", "memory", "clip") if kind in self._latest)
-        if self._view.live is not None and not self._in_clips:
+        if self._view.live is not None and not self._shows_clips:
             recent = self._motion.recent(self._view.live.records(0, _RECENT_RECORDS)[1])
             if recent is not None:
                 yield Message("motion", recent)
@@ -140,8 +140,8 @@ class Producer:
         if not self._ended and self.find() is None:
             yield from self._end()
 
-    def _is_due(self, task: str, now_s: float, every_s: float) -> bool:
-        if now_s - self._due[task] < every_s:
+    def _is_due(self, task: str, now_s: float, interval_s: float) -> bool:
+        if now_s - self._due[task] < interval_s:
             return False
         self._due[task] = now_s
         return True
@@ -152,25 +152,27 @@ class Producer:
 
     def _poll_run(self, now_s: float) -> Iterator[Message]:
         """Attach to a run that has begun; detach from one that has ended."""
-        found = self.find()
+        run = self.find()
         self._first_poll_s = now_s if self._first_poll_s is None else self._first_poll_s
-        if found is not None and found != self.running:
-            self._attach(found)
+        if run is not None and run != self.running:
+            self._attach(run)
             yield self._status()
-        elif found is None and not self._ended:
-            absent = not self._starting and now_s - self._first_poll_s >= _ABSENCE_S  # killed before it wrote a summary
-            if self._view.live is not None or absent or self._has_summary():
+        elif run is None and not self._ended:
+            is_absent = (
+                not self._starting and now_s - self._first_poll_s >= _ABSENCE_S
+            )  # killed before it wrote a summary
+            if self._view.live is not None or is_absent or self._has_summary():
                 yield from self._end()
 
     def _has_summary(self) -> bool:
         return not self._starting and (self._view.folder / "summary.json").exists()
 
-    def _attach(self, found: Running) -> None:
+    def _attach(self, run: Running) -> None:
         """Attach to the current session of the run; its ring counts from 0, and its files may have been truncated to a
         checkpoint."""
         self.close()
         with contextlib.suppress(SegmentError):
-            self._view.attach(found)
+            self._view.attach(run)
             if self._sessions or self._ended:
                 self._view.rewind()
                 self._episodes, self._events = EpisodeHistory(), EventHistory()
@@ -189,10 +191,10 @@ class Producer:
         self.close()
         self._ended = True
         for _ in range(_FINAL_POLLS):
-            news = list(self._read_files())
-            if not news:
+            messages = list(self._read_files())
+            if not messages:
                 break
-            yield from news
+            yield from messages
         if "memory" not in self._latest:
             memory = stored_memory(self._view)
             if memory is not None:
@@ -242,9 +244,11 @@ class Producer:
 
     def _ended_message(self) -> Message:
         summary, histograms = self._view.summary, self._view.histograms()
-        shown = {name: _trim_histogram(histograms[name]) for name in ("tick", "lateness") if name in histograms}
+        trimmed_histograms = {
+            name: _trim_histogram(histograms[name]) for name in ("tick", "lateness") if name in histograms
+        }
         words = self._evaluated(facts_from_summary(self._view.config, summary)).words()
-        return Message("ended", {"words": words, "summary": summary, "histograms": shown})
+        return Message("ended", {"words": words, "summary": summary, "histograms": trimmed_histograms})
 
     def _evaluated(self, facts: RunFacts) -> RunFacts:
         return facts._replace(evaluated=sum(self._scores) / len(self._scores)) if self._scores else facts
@@ -253,15 +257,15 @@ class Producer:
         episodes = self._view.episodes()
         if episodes:
             self._scores += [e.score for e in episodes if e.kind == "eval" and math.isfinite(e.score)]
-            fresh = self._episodes.add(episodes)
-            rows = self._episodes.rows if fresh is None else fresh
-            yield Message("episodes", {"complete": fresh is None, "merged": self._episodes.merged, "rows": rows})
+            new_rows = self._episodes.add(episodes)
+            rows = self._episodes.rows if new_rows is None else new_rows
+            yield Message("episodes", {"complete": new_rows is None, "merged": self._episodes.merged, "rows": rows})
         items, policies = self._events.add(self._view.events())
         if items or policies:
             yield Message("events", {"items": items, "policies": policies})
 
     def _read_motion(self, live: ViewReader, now_s: float) -> Iterator[Message]:
-        if self._in_clips:
+        if self._shows_clips:
             if now_s < self._due["clip"]:
                 return
             _, records = live.records(0, _RECENT_RECORDS)
@@ -281,9 +285,9 @@ class Producer:
             yield Message("motion", samples)
 
     def _read_amplitude(self, records: NDArray[np.void]) -> None:
-        exploring = records[records["kind"] == 0]
-        if len(exploring):
-            self._amplitude = float(f"{float(exploring[-50:]['amplitude'].max()):.4g}")
+        training_records = records[records["kind"] == 0]
+        if len(training_records):
+            self._amplitude = float(f"{float(training_records[-50:]['amplitude'].max()):.4g}")
 
     def _read_memory(self, live: ViewReader, figures: Figures | None) -> Iterator[Message]:
         version = live.sample_version
@@ -294,26 +298,28 @@ class Producer:
             return
         self._sample_version = version
         # The sample may be newer than the figures; "shown" must not exceed "stored".
-        newest = int(sample["number"].max(initial=0))
-        stored = min(max(figures.stored, len(sample), figures.stored + newest - figures.inserted), figures.capacity)
-        packed = pack_sample(sample, max(figures.inserted, newest))
-        yield self._remember(Message("memory", {**packed, "stored": stored, "capacity": figures.capacity}))
+        newest_number = int(sample["number"].max(initial=0))
+        n_stored = min(
+            max(figures.stored, len(sample), figures.stored + newest_number - figures.inserted), figures.capacity
+        )
+        packed_sample = pack_sample(sample, max(figures.inserted, newest_number))
+        yield self._remember(Message("memory", {**packed_sample, "stored": n_stored, "capacity": figures.capacity}))
 
 
 def figures_message(figures: Figures) -> dict[str, object]:
     """Return figures as plain values, histograms (``tick_us``, ``lateness_us``) trimmed; None for non-finite values."""
-    plain = {k: v for k, v in figures._asdict().items() if not isinstance(v, CoarseHistogram)}
+    values = {k: v for k, v in figures._asdict().items() if not isinstance(v, CoarseHistogram)}
     if not np.isfinite(figures.updates_per_s):
-        plain["updates_per_s"] = None
-    return {**plain, "tick_us": _with_percentiles(figures.tick), "lateness_us": _with_percentiles(figures.lateness)}
+        values["updates_per_s"] = None
+    return {**values, "tick_us": _histogram_data(figures.tick), "lateness_us": _histogram_data(figures.lateness)}
 
 
 def _trim_histogram(histogram: CoarseHistogram) -> dict[str, object]:
     """Return the counts from the first to the last non-empty bin."""
-    filled = np.flatnonzero(histogram.counts)
-    first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, -1)
+    nonzero = np.flatnonzero(histogram.counts)
+    first, last = (int(nonzero[0]), int(nonzero[-1])) if len(nonzero) else (0, -1)
     return {"first": first, "counts": histogram.counts[first : last + 1].tolist()}
 
 
-def _with_percentiles(histogram: CoarseHistogram) -> dict[str, object]:
+def _histogram_data(histogram: CoarseHistogram) -> dict[str, object]:
     return {**_trim_histogram(histogram), **dict.fromkeys(PERCENTILES), **histogram_times(histogram)}

@@ -41,14 +41,14 @@ def load_assets() -> dict[str, Asset]:
 
     Requests are served from this dictionary, never from a path in the file system.
     """
-    found = {}
-    here = files("onrig.tools.web")
-    for file in (*here.joinpath("static").iterdir(), *here.joinpath("uplot").iterdir()):
+    assets = {}
+    package = files("onrig.tools.web")
+    for file in (*package.joinpath("static").iterdir(), *package.joinpath("uplot").iterdir()):
         suffix = f".{file.name.rpartition('.')[2]}"
         if suffix in _CONTENT_TYPES:
-            found[f"/{file.name}"] = Asset(_CONTENT_TYPES[suffix], file.read_bytes())
-    found["/"] = found["/index.html"]
-    return found
+            assets[f"/{file.name}"] = Asset(_CONTENT_TYPES[suffix], file.read_bytes())
+    assets["/"] = assets["/index.html"]
+    return assets
 
 
 class StopRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,8 +83,8 @@ class ReplyHandler(TimedHandler):
 
     def checked_headers(self) -> dict[str, str]:
         """Return the headers that the guard checks; a repeated header counts as missing."""
-        found = {name: self.headers.get_all(name, []) for name in CHECKED_HEADERS}
-        return {name: values[0] for name, values in found.items() if len(values) == 1}
+        values_by_name = {name: self.headers.get_all(name, []) for name in CHECKED_HEADERS}
+        return {name: values[0] for name, values in values_by_name.items() if len(values) == 1}
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Send errors of the standard library (malformed HTTP, unknown method) in this server's format."""
@@ -92,9 +92,9 @@ class ReplyHandler(TimedHandler):
 
     def refuse(self, refusal: Refusal) -> None:
         body = msgspec.json.encode({"error": refusal.reason})
-        self.answer(refusal.status, body, "application/json")
+        self.respond(refusal.status, body, "application/json")
 
-    def answer(self, status: HTTPStatus, body: bytes, content_type: str, cookie: str | None = None) -> None:
+    def respond(self, status: HTTPStatus, body: bytes, content_type: str, cookie: str | None = None) -> None:
         with contextlib.suppress(OSError):
             self.send_response(status)
             self.common_headers(content_type)
@@ -127,8 +127,8 @@ class Handler(ReplyHandler):
         except ValueError:
             self.refuse(Refusal(HTTPStatus.BAD_REQUEST, "malformed URL"))
             return
-        offered = query.get("token", [None])[0]
-        refusal = site.guard.refuse(self.checked_headers(), offered)
+        query_token = query.get("token", [None])[0]
+        refusal = site.guard.refuse(self.checked_headers(), query_token)
         if refusal is not None:
             self.refuse(refusal)
         elif url.path == "/api/stream":
@@ -137,8 +137,8 @@ class Handler(ReplyHandler):
             self._surface(query)
         elif url.path in site.assets:
             asset = site.assets[url.path]
-            cookie = site.guard.set_cookie if offered is not None else None
-            self.answer(HTTPStatus.OK, asset.body, asset.content_type, cookie)
+            cookie = site.guard.set_cookie if query_token is not None else None
+            self.respond(HTTPStatus.OK, asset.body, asset.content_type, cookie)
         else:
             self.refuse(Refusal(HTTPStatus.NOT_FOUND, "unknown path"))
 
@@ -159,7 +159,7 @@ class Handler(ReplyHandler):
         elif not site.stop(level):
             self.refuse(Refusal(HTTPStatus.CONFLICT, "no run is active"))
         else:
-            self.answer(HTTPStatus.OK, b'{"stopping":true}', "application/json")
+            self.respond(HTTPStatus.OK, b'{"stopping":true}', "application/json")
 
     def _level(self) -> int | None:
         lengths = self.headers.get_all("Content-Length", [])
@@ -182,7 +182,7 @@ class Handler(ReplyHandler):
         if surface is None:
             self.refuse(Refusal(HTTPStatus.NOT_FOUND, "unknown policy or observation"))
         else:
-            self.answer(HTTPStatus.OK, msgspec.json.encode(surface), "application/json")
+            self.respond(HTTPStatus.OK, msgspec.json.encode(surface), "application/json")
 
     def _stream(self) -> None:
         site = self.server.site

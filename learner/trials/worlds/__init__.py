@@ -92,12 +92,15 @@ class World(Protocol):
         """Sizes of observations and actions."""
         ...
 
-    def begin(self, selected: Bools) -> Values:
-        """Begin the next episode of the ``selected`` actors (S, E); returns all observations, (S, E, n)."""
+    def begin(self, actor_mask: Bools) -> Values:
+        """Begin the next episode of the actors in ``actor_mask`` (S, E); returns all observations, (S, E, n)."""
         ...
 
-    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
-        """Advance the ``selected`` actors (S, E) with actions (S, E, m) in [-1, 1]; raises ValueError if non-finite."""
+    def step(self, action: NDArray[np.floating], actor_mask: Bools) -> StepResult:
+        """Advance the actors in ``actor_mask`` (S, E) with actions (S, E, m) in [-1, 1].
+
+        Raises ValueError if an action is non-finite.
+        """
         ...
 
     def close(self) -> None:

@@ -27,8 +27,8 @@ class Shields:
     def __init__(self, config: RunConfig, instruments: Instruments, actors: int) -> None:
         self._instruments: Final = instruments
         self._shields = [Shield(config.limits, config.rig, instruments.period_s) for _ in range(actors)]
-        self._safe = np.array([a.safe for a in config.rig.actuators])
-        self._in_fallback: Final = np.zeros(actors, np.bool_)
+        self._safe_command = np.array([a.safe for a in config.rig.actuators])
+        self._is_in_fallback: Final = np.zeros(actors, np.bool_)
         self._sent_commands: Final = np.zeros((2, actors, instruments.m))
         """The last two commands, the newest first, without actuator noise."""
 
@@ -36,32 +36,37 @@ class Shields:
         """Start an episode of the actors marked by ``is_selected`` (A,)."""
         for i in np.flatnonzero(is_selected).tolist():
             self._shields[i].reset()
-        self._in_fallback[is_selected] = False
-        self._sent_commands[:, is_selected] = self._safe
+        self._is_in_fallback[is_selected] = False
+        self._sent_commands[:, is_selected] = self._safe_command
 
     def guard(
-        self, requested: NDArray[np.float64], observations: NDArray[np.float64], is_selected: Flags
+        self, requested_actions: NDArray[np.float64], observations: NDArray[np.float64], is_selected: Flags
     ) -> tuple[Flags, Flags]:
-        """Replace actions (A, m) by the shields' actions for normalised observations ``seen`` (A, n).
+        """Replace actions (A, m) by the shields' actions for normalised observations (A, n).
 
         Returns which shields intervened and which tripped, (A,) each.
         """
         instruments = self._instruments
         intervened, tripped = np.zeros((2, len(is_selected)), np.bool_)
-        observed, requested_si = instruments.to_si(observations).tolist(), instruments.to_command(requested).tolist()
-        newest, previous = self._sent_commands.tolist()
+        observations_si, requested_commands = (
+            instruments.to_si(observations).tolist(),
+            instruments.to_command(requested_actions).tolist(),
+        )
+        newest_commands, previous_commands = self._sent_commands.tolist()
         for i in np.flatnonzero(is_selected).tolist():
-            verdict = self._shields[i].decide(observed[i], requested_si[i], newest[i], previous[i])
-            in_fallback = verdict.rule.falls_back
-            intervened[i], tripped[i] = verdict.rule is not Rule.NONE, in_fallback and not self._in_fallback[i]
+            verdict = self._shields[i].decide(
+                observations_si[i], requested_commands[i], newest_commands[i], previous_commands[i]
+            )
+            is_in_fallback = verdict.rule.falls_back
+            intervened[i], tripped[i] = verdict.rule is not Rule.NONE, is_in_fallback and not self._is_in_fallback[i]
             if intervened[i]:
-                requested[i] = instruments.to_action(np.array(verdict.action))
-            self._in_fallback[i] = in_fallback
+                requested_actions[i] = instruments.to_action(np.array(verdict.action))
+            self._is_in_fallback[i] = is_in_fallback
         return intervened, tripped
 
-    def record_sent(self, command: NDArray[np.float64], selected: slice | Flags) -> None:
-        """Record the commands (A, m) of the ``selected`` actors."""
-        self._sent_commands[:, selected] = np.stack((command, self._sent_commands[0]))[:, selected]
+    def record_sent(self, command: NDArray[np.float64], actors: slice | Flags) -> None:
+        """Record the commands (A, m) of these actors."""
+        self._sent_commands[:, actors] = np.stack((command, self._sent_commands[0]))[:, actors]
 
 
 class DelayLine:
@@ -70,7 +75,7 @@ class DelayLine:
     def __init__(self, config: RunConfig, instruments: Instruments, actors: int, horizon: int) -> None:
         self._instruments: Final = instruments
         self._actors: Final = np.arange(actors)
-        self._safe = np.array([a.safe for a in config.rig.actuators])
+        self._safe_command = np.array([a.safe for a in config.rig.actuators])
         delay, period_s = instruments.plant.delay_s, instruments.period_s
         periods = np.zeros(actors) if delay is msgspec.UNSET else np.broadcast_to(delay, actors) / period_s
         periods = np.minimum(periods, horizon)  # a longer delay exceeds the episode
@@ -87,8 +92,8 @@ class DelayLine:
 
     def begin(self, is_selected: Flags) -> None:
         """Start an episode of the actors marked by ``is_selected`` (A,), preceded by the safe output."""
-        self._commands[:, is_selected] = self._safe
-        self._backlash_outputs[is_selected] = self._safe
+        self._commands[:, is_selected] = self._safe_command
+        self._backlash_outputs[is_selected] = self._safe_command
 
     def advance_plants(self, state: States, command: NDArray[np.float64], is_selected: Flags) -> States:
         """States of all actors after one period; those marked by ``is_selected`` send ``command`` (A, m)."""
@@ -98,10 +103,10 @@ class DelayLine:
         commands = self._commands
         commands[1:, is_selected] = commands[:-1, is_selected]
         commands[0, is_selected] = command[is_selected]
-        previous, newest = (commands[self._whole_periods + k, self._actors] for k in (1, 0))
+        previous_commands, newest_commands = (commands[self._whole_periods + k, self._actors] for k in (1, 0))
         for held_command, duration_s in (
-            (previous, self._fractional_delay_s),
-            (newest, instruments.period_s - self._fractional_delay_s),
+            (previous_commands, self._fractional_delay_s),
+            (newest_commands, instruments.period_s - self._fractional_delay_s),
         ):
             action: States = tuple(held_command.T.copy())
             if self._backlash is not msgspec.UNSET:

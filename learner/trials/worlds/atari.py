@@ -13,7 +13,7 @@ import gymnasium
 from gymnasium.wrappers import AtariPreprocessing, TimeLimit, TransformReward
 
 Env = gymnasium.Env[Any, Any]
-SCREEN: Final = 84
+SCREEN_SIZE: Final = 84
 """Number of rows and columns of a frame."""
 _NAMESPACE: Final = "ale_py"
 _MAX_STEPS: Final = 27_000
@@ -38,10 +38,10 @@ def is_game(task: str) -> bool:
         return False
 
 
-def preprocess(env: Env, *, training: bool, horizon: int | None, size: int) -> Env:
+def preprocess(env: Env, *, is_training: bool, horizon: int | None, size: int) -> Env:
     """Wrap a game that shows every frame (``frameskip=1``); ``size``: rows and columns of a frame."""
     game: Env = AtariPreprocessing(env, screen_size=size)
-    if training:
+    if is_training:
         game = TransformReward(LifeEndsEpisode(game), lambda reward: min(max(float(reward), -1.0), 1.0))
     return TimeLimit(game, horizon or _MAX_STEPS)
 
@@ -67,5 +67,5 @@ class LifeEndsEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._is_over = terminated or truncated
-        lost, self._lives = info["lives"] < self._lives, info["lives"]
-        return observation, reward, terminated or lost, truncated, info
+        has_lost_life, self._lives = info["lives"] < self._lives, info["lives"]
+        return observation, reward, terminated or has_lost_life, truncated, info

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.algorithm_config import Image
-from onrig.learner.trials.step_run import PLANT, StepRun
+from onrig.learner.trials.step_run import PLANT_PREFIX, StepRun
 from onrig.learner.trials.worlds import NoSuchTask, Spaces, World
 from onrig.learner.trials.worlds.frames import FrameStore
 from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, draw_plants, load_plant_run
@@ -27,7 +27,7 @@ def make_world(
 
     ``image``: images that the algorithm expects, whose frames are in ``store``.
     """
-    if run.world.startswith(PLANT):
+    if run.world.startswith(PLANT_PREFIX):
         options = _plant_options(run.options)
         try:
             config = load_plant_run(run.task, options)
@@ -44,7 +44,7 @@ def make_world(
 
 def run_of_world(run: StepRun) -> RunConfig | None:
     """Return the present configuration of a plant world's run; None for other tasks.  Raises NoSuchTask."""
-    return load_plant_run(run.task, _plant_options(run.options)) if run.world.startswith(PLANT) else None
+    return load_plant_run(run.task, _plant_options(run.options)) if run.world.startswith(PLANT_PREFIX) else None
 
 
 def spaces_of_world(run: StepRun, image: Image | None = None) -> Spaces:

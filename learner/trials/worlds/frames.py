@@ -26,21 +26,22 @@ Numbers = NDArray[np.floating]
 class FrameStore:
     """Frames of all trials; memory grows with the number in use."""
 
-    def __init__(self, size: int, max_used: int, *, first_sweep: int = _FIRST_SWEEP_SIZE) -> None:
-        """``size``: bytes of a frame; ``max_used``: largest number in use at a time; ``first_sweep`` is for tests.
+    def __init__(self, size: int, max_used_frames: int, *, first_sweep_size: int = _FIRST_SWEEP_SIZE) -> None:
+        """``size``: bytes of a frame; ``max_used_frames``: largest number in use at a time; ``first_sweep_size`` is for
+        tests.
 
         Raises ValueError for more than ``MAX_FRAMES``.
         """
-        capacity = int(max(max_used, first_sweep) * _SWEEP_GROWTH) + 2
+        capacity = int(max(max_used_frames, first_sweep_size) * _SWEEP_GROWTH) + 2
         if capacity > MAX_FRAMES:
             raise ValueError(
-                f"{max_used} frames at a time are too many: expected at most {int(MAX_FRAMES / _SWEEP_GROWTH)}"
+                f"{max_used_frames} frames at a time are too many: expected at most {int(MAX_FRAMES / _SWEEP_GROWTH)}"
             )
         self._frames: Final[Pixels] = np.zeros((capacity, size), np.uint8)  # unwritten pages use no memory
         self._free_numbers: list[int] = []
-        self.stored = 1
+        self.n_stored = 1
         """Number of frames in memory, including the blank one and unused ones that no search has found yet."""
-        self._next_sweep_size = first_sweep
+        self._next_sweep_size = first_sweep_size
         self.references: Final[list[Callable[[], Numbers]]] = []
         """Functions that return the frame numbers in use, one for each owner."""
 
@@ -54,9 +55,9 @@ class FrameStore:
 
         Numbers that no owner refers to are freed; therefore call it between steps only.
         """
-        if len(self._free_numbers) >= count or self.stored + count <= self._next_sweep_size:
+        if len(self._free_numbers) >= count or self.n_stored + count <= self._next_sweep_size:
             return
-        is_used = np.zeros(self.stored, np.bool_)
+        is_used = np.zeros(self.n_stored, np.bool_)
         is_used[0] = True
         for numbers in self.references:
             is_used[numbers().astype(np.int64).reshape(-1)] = True
@@ -67,8 +68,8 @@ class FrameStore:
 
     def add(self, frame: Pixels) -> int:
         """Store a frame (any shape of ``size`` bytes) and return its number; call ``make_room`` first."""
-        number = self._free_numbers.pop() if self._free_numbers else self.stored
-        self.stored = max(self.stored, number + 1)
+        number = self._free_numbers.pop() if self._free_numbers else self.n_stored
+        self.n_stored = max(self.n_stored, number + 1)
         self._frames[number] = frame.reshape(-1)
         return number
 

@@ -32,12 +32,12 @@ def make(
     horizon: int | None,
     options: Mapping[str, object],
     *,
-    training: bool = False,
+    is_training: bool = False,
     image: tuple[int, int] | None = None,
 ) -> Env:
     """Create one environment, with episodes truncated after ``horizon`` steps (None: as registered).
 
-    ``training`` and ``image``, rows and columns of a frame, apply to Atari games.  Raises NoSuchTask.
+    ``is_training`` and ``image``, rows and columns of a frame, apply to Atari games.  Raises NoSuchTask.
     """
     register_envs()
     atari.register_games()
@@ -45,9 +45,9 @@ def make(
         warnings.simplefilter("ignore")  # about old versions of tasks, which papers specify
         try:
             if atari.is_game(task):
-                size = atari.SCREEN if image is None else image[0]
+                size = atari.SCREEN_SIZE if image is None else image[0]
                 env = gymnasium.make(task, max_episode_steps=None, disable_env_checker=True, **options)
-                return atari.preprocess(env, training=training, horizon=horizon, size=size)
+                return atari.preprocess(env, is_training=is_training, horizon=horizon, size=size)
             return gymnasium.make(task, max_episode_steps=horizon, disable_env_checker=True, **options)
         except gymnasium.error.DependencyNotInstalled as error:
             raise NoSuchTask(
@@ -113,7 +113,7 @@ class GymWorld:
                 task,
                 horizon,
                 options or {},
-                training=a.role is Role.PLANT_TRAIN,
+                is_training=a.role is Role.PLANT_TRAIN,
                 image=None if image is None else image.size,
             )
             for a in self._actors
@@ -139,29 +139,29 @@ class GymWorld:
         store = store or FrameStore(math.prod(self.spaces.image), len(self._envs) * (frames + 1))
         return FrameStack(store, len(self._envs), frames)
 
-    def begin(self, selected: Bools) -> Values:
+    def begin(self, actor_mask: Bools) -> Values:
         if self._stack is not None:
             self._stack.make_room()
-        for i in np.flatnonzero(selected).tolist():
+        for i in np.flatnonzero(actor_mask).tolist():
             actor = self._actors[i]
             seed = device_seed(actor.seed, actor.role, actor.episode(int(self._episodes[i])))
             self._episodes[i] += 1
             self._observe(i, self._envs[i].reset(seed=seed)[0], is_first=True)
         return self._observation.reshape(*self._shape, -1).copy()
 
-    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
-        clipped = np.clip(action.astype(np.float64), -1.0, 1.0)
-        if not np.isfinite(clipped).all():
+    def step(self, action: NDArray[np.floating], actor_mask: Bools) -> StepResult:
+        clipped_action = np.clip(action.astype(np.float64), -1.0, 1.0)
+        if not np.isfinite(clipped_action).all():
             raise ValueError("non-finite action")
         reward = np.zeros(len(self._envs))
         terminated, truncated, no_shield = np.zeros((3, len(self._envs)), np.bool_)
-        actions = self._to_task_actions(clipped.reshape(len(self._envs), -1))
+        actions = self._to_task_actions(clipped_action.reshape(len(self._envs), -1))
         if self._stack is not None:
             self._stack.make_room()
-        for i in np.flatnonzero(selected).tolist():
-            frame_or_vector, reward[i], terminated[i], out_of_steps, _ = self._envs[i].step(actions[i])
+        for i in np.flatnonzero(actor_mask).tolist():
+            frame_or_vector, reward[i], terminated[i], is_truncated, _ = self._envs[i].step(actions[i])
             self._observe(i, frame_or_vector, is_first=False)
-            truncated[i] = out_of_steps and not terminated[i]
+            truncated[i] = is_truncated and not terminated[i]
         observation = self._observation.reshape(*self._shape, -1).copy()
         has_terminated, has_timed_out, no_interventions = (
             column.reshape(self._shape) for column in (terminated, truncated, no_shield)
@@ -171,7 +171,7 @@ class GymWorld:
             reward.reshape(self._shape),
             has_terminated,
             has_timed_out,
-            clipped,
+            clipped_action,
             no_interventions,
             no_interventions,
         )

@@ -62,6 +62,8 @@ def world_config(config: RunConfig, task: str) -> RunConfig:
         raise NoSuchTask(f"'{task}' has no twin: set device.twin")
     if config.rig.previous_command:
         raise NoSuchTask(f"worlds do not observe the previous command: rig.previous_command of '{task}' must be false")
+    if config.cameras:
+        raise NoSuchTask(f"worlds have no cameras: give '{task}' task.inputs without images")
     return config
 
 
@@ -79,9 +81,13 @@ def draw_plants(config: RunConfig, options: PlantOptions, seeds: Sequence[int], 
     indices = np.repeat([seed % max(lengths) for seed in seeds], actors)
     values = {name: np.array(values)[indices] for name, values in options.plants.items()}
     plant = msgspec.convert(config.device.twin, TwinOptions).plant
-    lumped = {name: np.full(len(indices), value) for name, value in plant.lumped.items()}
+    lumped_values = {name: np.full(len(indices), value) for name, value in plant.lumped.items()}
     try:
-        return plant.with_identifiable(lumped | values) if lumped.keys() & values.keys() else plant.varied(values)
+        return (
+            plant.with_identifiable(lumped_values | values)
+            if lumped_values.keys() & values.keys()
+            else plant.varied(values)
+        )
     except KeyError as error:
         raise NoSuchTask(f"options.plants: the plant has no parameter {error}") from None
     except ValueError as error:
@@ -125,12 +131,12 @@ class PlantWorld:
         self._shields = Shields(config, instruments, A) if options.shield else None
         self._delay_line: Final = DelayLine(config, instruments, A, self.spaces.horizon)
         indices = {o.name: i for i, o in enumerate(config.rig.observations)}
-        envelope = config.limits.envelope if options.end_outside else {}
-        self._envelope = [(indices[name], e.low, e.high) for name, e in envelope.items()]
-        self._terminates: Final = bool(config.task.may_terminate or self._envelope)
-        references = config.task.normalization if options.cut_off else None
+        envelopes = config.limits.envelope if options.end_outside else {}
+        self._envelope_bounds = [(indices[name], e.low, e.high) for name, e in envelopes.items()]
+        self._terminates: Final = bool(config.task.may_terminate or self._envelope_bounds)
+        normalization = config.task.normalization if options.cut_off else None
         self._cut_off_reward = (
-            None if references is None else lowest_cut_off_reward(config.task, references.random_reward)
+            None if normalization is None else lowest_cut_off_reward(config.task, normalization.random_reward)
         )
         """Reward that evaluations count for each step after a termination."""
         self._is_evaluated: Final = np.array([actor.role is Role.PLANT_EVAL for actor in actors])
@@ -145,8 +151,8 @@ class PlantWorld:
         """Whether sensors or actuators add noise."""
         return self._draws.is_noisy
 
-    def begin(self, selected: Bools) -> Values:
-        is_selected, instruments = selected.reshape(-1), self._instruments
+    def begin(self, actor_mask: Bools) -> Values:
+        is_selected, instruments = actor_mask.reshape(-1), self._instruments
         self._state = _select(is_selected, self._draws.nominal_start(), self._state)
         for i in np.flatnonzero(is_selected).tolist() if self._draws.episodes_differ else ():
             self._draws.draw(i, int(self._episodes[i]), self._state)
@@ -157,55 +163,61 @@ class PlantWorld:
         if self._rewards is not None:
             self._rewards.begin()
         self._delay_line.begin(is_selected)
-        self._applied_commands[is_selected] = instruments.safe
+        self._applied_commands[is_selected] = instruments.safe_command
         self._signal_history[:, is_selected] = self._observe(self._signals(self._state, self._step), self._noise())[
             is_selected
         ]
         return self._policy_inputs()
 
-    def step(self, action: NDArray[np.floating], selected: Bools) -> StepResult:
-        instruments, is_selected = self._instruments, selected.reshape(-1)
-        requested = np.minimum(np.maximum(action.reshape(len(is_selected), -1), -1.0, dtype=np.float64), 1.0)
-        if not math.isfinite(requested.sum()):
+    def step(self, action: NDArray[np.floating], actor_mask: Bools) -> StepResult:
+        instruments, is_selected = self._instruments, actor_mask.reshape(-1)
+        requested_actions = np.minimum(np.maximum(action.reshape(len(is_selected), -1), -1.0, dtype=np.float64), 1.0)
+        if not math.isfinite(requested_actions.sum()):
             raise ValueError("non-finite action")
         intervened = tripped = terminated = self._all_false
         all_advance = self._rewards is not None or is_selected.all()
-        advancing = slice(None) if all_advance else is_selected
+        advancing_actors = slice(None) if all_advance else is_selected
         if self._shields is not None:
-            shielded = self._shields.guard(requested, self._signal_history[0, :, : instruments.n], is_selected)
-            intervened, tripped = (flags.reshape(self._shape) for flags in shielded)
-        requested = instruments.round_to_resolution(requested)
+            guard_flags = self._shields.guard(
+                requested_actions, self._signal_history[0, :, : instruments.n], is_selected
+            )
+            intervened, tripped = (flags.reshape(self._shape) for flags in guard_flags)
+        requested_actions = instruments.round_to_resolution(requested_actions)
         noise = self._noise()
-        command = instruments.to_command(requested)
+        command = instruments.to_command(requested_actions)
         if self._shields is not None:
-            self._shields.record_sent(command, advancing)
+            self._shields.record_sent(command, advancing_actors)
         if noise is not None:
-            command = instruments.to_command(requested + noise[:, instruments.n :])
+            command = instruments.to_command(requested_actions + noise[:, instruments.n :])
         state = self._delay_line.advance_plants(self._state, command, is_selected)
-        measured = self._signals(state, self._step + 1)
+        measured_signals = self._signals(state, self._step + 1)
         if self._rewards is None:
-            reward = instruments.reward(measured, command, self._applied_commands)
+            reward = instruments.reward(measured_signals, command, self._applied_commands)
         else:
-            reward = self._rewards.add_step(int(self._step[0]), measured, command)
-        self._applied_commands[advancing] = command[advancing]
+            reward = self._rewards.add_step(int(self._step[0]), measured_signals, command)
+        self._applied_commands[advancing_actors] = command[advancing_actors]
         if self._terminates:
-            is_end = is_selected & (instruments.terminated(measured) | self._is_outside_envelope(measured))
+            is_end = is_selected & (
+                instruments.has_terminated(measured_signals) | self._is_outside_envelope(measured_signals)
+            )
             terminated = is_end.reshape(self._shape)
             if self._cut_off_reward is not None and is_end.any():
-                remaining = self.spaces.horizon - self._step - 1
-                reward = reward + np.where(is_end & self._is_evaluated, remaining * self._cut_off_reward, 0.0)
+                n_remaining_steps = self.spaces.horizon - self._step - 1
+                reward = reward + np.where(is_end & self._is_evaluated, n_remaining_steps * self._cut_off_reward, 0.0)
         if not all_advance:
             state, reward = _select(is_selected, state, self._state), np.where(is_selected, reward, 0.0)
-            measured = self._signals(state, self._step + is_selected)
+            measured_signals = self._signals(state, self._step + is_selected)
         self._state = state
-        self._step[advancing] += 1
+        self._step[advancing_actors] += 1
         if instruments.inputs.history:
-            self._signal_history[1:, advancing] = self._signal_history[:-1, advancing]
-        normalised = self._observe(measured, self._noise())
-        self._signal_history[0, advancing] = normalised if all_advance else normalised[advancing]
+            self._signal_history[1:, advancing_actors] = self._signal_history[:-1, advancing_actors]
+        normalised_signals = self._observe(measured_signals, self._noise())
+        self._signal_history[0, advancing_actors] = (
+            normalised_signals if all_advance else normalised_signals[advancing_actors]
+        )
         noise_columns = None if noise is None else noise.reshape(*self._shape, -1)
-        rewards, actions = reward.reshape(self._shape), requested.reshape(*self._shape, -1)
-        truncated = self._has_reached_limit(selected, terminated)
+        rewards, actions = reward.reshape(self._shape), requested_actions.reshape(*self._shape, -1)
+        truncated = self._has_reached_limit(actor_mask, terminated)
         return StepResult(
             self._policy_inputs(), rewards, terminated, truncated, actions, intervened, tripped, noise_columns
         )
@@ -213,24 +225,24 @@ class PlantWorld:
     def close(self) -> None:
         """Do nothing: a plant world has no resources."""
 
-    def _has_reached_limit(self, selected: Bools, terminated: Bools) -> Bools:
+    def _has_reached_limit(self, actor_mask: Bools, terminated: Bools) -> Bools:
         """Return which of these episodes have reached the time limit, (S, E)."""
         if self._rewards is not None:
             return self._all_true if self._step[0] == self.spaces.horizon else self._all_false
-        return selected & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
+        return actor_mask & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
 
-    def _is_outside_envelope(self, measured: NDArray[np.float64]) -> NDArray[np.bool_]:
-        is_outside = np.zeros(len(measured), np.bool_)
-        for index, low, high in self._envelope:
-            is_outside |= ~((low <= measured[:, index]) & (measured[:, index] <= high))
+    def _is_outside_envelope(self, measured_signals: NDArray[np.float64]) -> NDArray[np.bool_]:
+        is_outside = np.zeros(len(measured_signals), np.bool_)
+        for index, low, high in self._envelope_bounds:
+            is_outside |= ~((low <= measured_signals[:, index]) & (measured_signals[:, index] <= high))
         return is_outside
 
     def _signals(self, state: States, step: NDArray[np.int64]) -> NDArray[np.float64]:
         """Exact measurements of states, and targets at these steps, (A, n + q), SI units."""
-        measured = self._instruments.measure(state)
+        measured_signals = self._instruments.measure(state)
         if not self._instruments.targets:
-            return measured
-        return np.concatenate((measured, self._draws.targets(step)), axis=1)
+            return measured_signals
+        return np.concatenate((measured_signals, self._draws.targets(step)), axis=1)
 
     def _observe(self, signals: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Normalised signals (A, n + q) with sensor noise."""
@@ -261,12 +273,14 @@ class _EpisodeRewards:
         """Start an episode; the views of the last one remain."""
         self._rewards = np.zeros_like(self._rewards)
 
-    def add_step(self, t: int, measured: NDArray[np.float64], command: NDArray[np.float64]) -> NDArray[np.float64]:
+    def add_step(
+        self, t: int, measured_signals: NDArray[np.float64], command: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """Add step ``t``; returns the view of its rewards (A,)."""
-        self._episode_signals[t], self._episode_commands[t] = measured, command
+        self._episode_signals[t], self._episode_commands[t] = measured_signals, command
         if t == len(self._rewards) - 1:
             previous_commands = np.concatenate(
-                (np.broadcast_to(self._instruments.safe, (1, *command.shape)), self._episode_commands[:-1])
+                (np.broadcast_to(self._instruments.safe_command, (1, *command.shape)), self._episode_commands[:-1])
             )
             self._rewards[:] = self._instruments.reward(
                 self._episode_signals, self._episode_commands, previous_commands
@@ -275,5 +289,5 @@ class _EpisodeRewards:
         return row
 
 
-def _select(is_selected: NDArray[np.bool_], new: States, old: States) -> States:
-    return tuple(np.where(is_selected, a, b) for a, b in zip(new, old, strict=True))
+def _select(is_selected: NDArray[np.bool_], new_states: States, old_states: States) -> States:
+    return tuple(np.where(is_selected, a, b) for a, b in zip(new_states, old_states, strict=True))

@@ -100,9 +100,11 @@ class ThinnedKeeper(Keeper):
 
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
-        saved = float(state["thinned/probability"]) if "thinned/probability" in state else 1.0
-        if saved != self._probability:
-            raise ValueError(f"state of a keeper with write probability {saved}, expected {self._probability}")
+        saved_probability = float(state["thinned/probability"]) if "thinned/probability" in state else 1.0
+        if saved_probability != self._probability:
+            raise ValueError(
+                f"state of a keeper with write probability {saved_probability}, expected {self._probability}"
+            )
         self._keeper.restore(state)
         self.n_rejected = int(state["thinned/dropped"]) + self._keeper.n_rejected
         self._uniforms.restore(state["thinned/uniforms"].astype(np.uint64))

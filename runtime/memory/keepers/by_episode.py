@@ -42,7 +42,7 @@ class _EpisodeRecords:
         self.key_view, self.first_slot_view, self.size_view, self.total_view = (
             self.keys.data, self.first_slots.data, self.sizes.data, self.totals.data
         )  # fmt: skip
-        self.first_free = self.n_used = 0
+        self.first_free_record = self.n_used = 0
         """First free record; number of records ever used."""
 
     @property
@@ -57,16 +57,16 @@ class _EpisodeRecords:
 
     def allocate(self) -> int:
         """Return a free record, for an episode without steps."""
-        record = self.first_free
-        self.first_free = self.first_slot_view[record]
+        record = self.first_free_record
+        self.first_free_record = self.first_slot_view[record]
         self.n_used = max(self.n_used, record + 1)
         self.size_view[record] = self.total_view[record] = 0
         return record
 
     def release(self, record: int) -> None:
         """Make a record free again."""
-        self.first_slot_view[record] = self.first_free
-        self.first_free = record
+        self.first_slot_view[record] = self.first_free_record
+        self.first_free_record = record
 
     def rank(self, records: NDArray[np.int64], *, evicts_largest: bool) -> None:
         """Set the keys of complete episodes from their means."""
@@ -106,7 +106,7 @@ class ByEpisode(Keeper):
         self._max_integer: Final = min(_MAX_INTEGER, (1 << 62) // capacity)
         self._unreplayed_integer: Final = int(self._to_integers(np.full(1, self.unreplayed_value, np.float32))[0])
         self._n_filled = 0
-        self._current = self._evicted_record = _NO_RECORD
+        self._current_record = self._evicted_record = _NO_RECORD
         """Records of the growing episode and of the episode being evicted."""
         self._episode = self._episode_number = self._last_slot = 0
         """Number of the current episode as given by the caller and as assigned here, and its last slot."""
@@ -127,7 +127,7 @@ class ByEpisode(Keeper):
             self._n_filled += 1
             return self._n_filled - 1
         if not self._n_slots_to_evict and not self._choose_episode():
-            return self._drop_first_step(self._current)
+            return self._drop_first_step(self._current_record)
         slot = self._next_evicted_slot
         self._next_evicted_slot = self._next[slot]
         self._n_slots_to_evict -= 1
@@ -160,9 +160,9 @@ class ByEpisode(Keeper):
 
     def on_write(self, slot: int, exploration: float, episode: int) -> None:
         """Append the experience to its episode."""
-        if episode != self._episode or self._current == _NO_RECORD:
+        if episode != self._episode or self._current_record == _NO_RECORD:
             self._begin_episode(episode)
-        records, record = self._records, self._current
+        records, record = self._records, self._current_record
         if records.size_view[record]:
             self._next[self._last_slot] = slot
         else:
@@ -173,13 +173,13 @@ class ByEpisode(Keeper):
         records.total_view[record] += self._unreplayed_integer
 
     def _begin_episode(self, episode: int) -> None:
-        records, ended = self._records, self._current
-        if ended != _NO_RECORD and not records.size_view[ended]:
-            records.release(ended)
-        elif ended != _NO_RECORD:
-            records.key_view[ended] = self._episode_number
-            records.rank(np.array([ended]), evicts_largest=self.evicts_largest)
-        self._current = records.allocate()
+        records, ended_record = self._records, self._current_record
+        if ended_record != _NO_RECORD and not records.size_view[ended_record]:
+            records.release(ended_record)
+        elif ended_record != _NO_RECORD:
+            records.key_view[ended_record] = self._episode_number
+            records.rank(np.array([ended_record]), evicts_largest=self.evicts_largest)
+        self._current_record = records.allocate()
         self._episode, self._episode_number = episode, self._episode_number + 1
 
     def _to_integers(self, values: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -198,23 +198,24 @@ class ByEpisode(Keeper):
             return
         if np.isnan(values).any():
             raise ValueError("a value is NaN")
-        slots, last = np.unique(slots[::-1], return_index=True)
+        slots, last_indices = np.unique(slots[::-1], return_index=True)
         is_stored = self._record_np[slots] != self._evicted_record
-        slots, values = slots[is_stored], values[::-1][last][is_stored]
-        change = self._to_integers(values) - self._to_integers(self._value_np[slots])
+        slots, values = slots[is_stored], values[::-1][last_indices][is_stored]
+        differences = self._to_integers(values) - self._to_integers(self._value_np[slots])
         self._value_np[slots] = values
         records = self._record_np[slots]
-        np.add.at(self._records.totals, records, change)
+        np.add.at(self._records.totals, records, differences)
         changed_records = np.unique(records)
         self._records.rank(
-            changed_records[changed_records != self._current].astype(np.int64), evicts_largest=self.evicts_largest
+            changed_records[changed_records != self._current_record].astype(np.int64),
+            evicts_largest=self.evicts_largest,
         )
 
     def state(self) -> Arrays:
         """Return values, episodes and successors by slot, and the position of the next write."""
         numbers = self._records.keys.astype(np.uint32)
-        if self._current != _NO_RECORD:
-            numbers[self._current] = self._episode_number
+        if self._current_record != _NO_RECORD:
+            numbers[self._current_record] = self._episode_number
         if self._n_slots_to_evict:
             numbers[self._evicted_record] = 0
         position = (
@@ -222,7 +223,7 @@ class ByEpisode(Keeper):
             self._episode,
             self._next_evicted_slot,
             self._n_slots_to_evict,
-            self._current != _NO_RECORD,
+            self._current_record != _NO_RECORD,
         )
         return super().state() | {
             "place": np.array(position, np.int64),
@@ -234,42 +235,46 @@ class ByEpisode(Keeper):
     def restore(self, state: Arrays) -> None:
         """Restore ``state``; episodes are renumbered in order."""
         super().restore(state)
-        filled, episode, next_evicted_slot, n_left, has_current = (int(number) for number in state["place"])
+        n_filled, episode, next_evicted_slot, n_slots_to_evict, has_current = (int(number) for number in state["place"])
         shape = (self.capacity,)
         if any(state[name].shape != shape for name in ("values", "episodes", "next")):
             raise ValueError(f"state does not have {self.capacity} slots")
         self._value_np[:], self._next_np[:] = state["values"], state["next"]
-        numbers = state["episodes"][:filled].astype(np.int64)
+        numbers = state["episodes"][:n_filled].astype(np.int64)
         is_evicted = numbers == 0
-        stored = np.flatnonzero(~is_evicted)
-        episode_numbers, records = np.unique(numbers[stored], return_inverse=True)
+        stored_slots = np.flatnonzero(~is_evicted)
+        episode_numbers, records = np.unique(numbers[stored_slots], return_inverse=True)
         n = len(episode_numbers)
-        if self._next_np.max() >= self.capacity or is_evicted.sum() != n_left or n + bool(n_left) > self.capacity:
+        if (
+            self._next_np.max() >= self.capacity
+            or is_evicted.sum() != n_slots_to_evict
+            or n + bool(n_slots_to_evict) > self.capacity
+        ):
             raise ValueError("state with contradictory episodes")
         self._record_np[:] = n
-        self._record_np[stored] = records
-        next_slots = self._next_np[stored]
-        first_slots = np.setdiff1d(stored, next_slots[next_slots != stored])
+        self._record_np[stored_slots] = records
+        next_slots = self._next_np[stored_slots]
+        first_slots = np.setdiff1d(stored_slots, next_slots[next_slots != stored_slots])
         table = self._records
         table.first_slots[:] = np.arange(1, self.capacity + 1)
         table.first_slots[self._record_np[first_slots]] = first_slots
         table.sizes[:n] = np.bincount(records, minlength=n)
         table.totals.fill(0)
-        np.add.at(table.totals, records, self._to_integers(self._value_np[stored]))
+        np.add.at(table.totals, records, self._to_integers(self._value_np[stored_slots]))
         table.keys.fill(_NO_KEY)
         table.keys[:n] = np.arange(1, n + 1)
         table.rank(np.arange(n), evicts_largest=self.evicts_largest)
-        table.first_free = table.n_used = n + bool(n_left)
-        self._n_filled, self._episode, self._episode_number = filled, episode, n
+        table.first_free_record = table.n_used = n + bool(n_slots_to_evict)
+        self._n_filled, self._episode, self._episode_number = n_filled, episode, n
         self._next_evicted_slot, self._n_slots_to_evict, self._evicted_record = (
             next_evicted_slot,
-            n_left,
-            n if n_left else _NO_RECORD,
+            n_slots_to_evict,
+            n if n_slots_to_evict else _NO_RECORD,
         )
-        self._current = n - 1 if has_current else _NO_RECORD
+        self._current_record = n - 1 if has_current else _NO_RECORD
         if has_current:
-            table.key_view[self._current] = _NO_KEY
-            last_slots = stored[(next_slots == stored) & (records == self._current)]
+            table.key_view[self._current_record] = _NO_KEY
+            last_slots = stored_slots[(next_slots == stored_slots) & (records == self._current_record)]
             self._last_slot = int(last_slots[0])
 
 

@@ -17,28 +17,28 @@ class Fifo(Keeper):
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:
         super().__init__(capacity, rng)
-        self._next = 0
+        self._next_slot = 0
 
     def place(self) -> int:
         """Return the slot written longest ago."""
-        slot = self._next
-        self._next = slot + 1 if slot + 1 < self.capacity else 0
+        slot = self._next_slot
+        self._next_slot = slot + 1 if slot + 1 < self.capacity else 0
         return slot
 
     def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
         """Return the next slots in order."""
-        slots = (self._next + np.arange(len(exploration), dtype=np.int64)) % self.capacity
-        self._next = (self._next + len(exploration)) % self.capacity
+        slots = (self._next_slot + np.arange(len(exploration), dtype=np.int64)) % self.capacity
+        self._next_slot = (self._next_slot + len(exploration)) % self.capacity
         return slots
 
     def state(self) -> Arrays:
         """Return the next slot."""
-        return super().state() | {"next": np.array(self._next)}
+        return super().state() | {"next": np.array(self._next_slot)}
 
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
         super().restore(state)
-        self._next = int(state["next"])
+        self._next_slot = int(state["next"])
 
 
 class Full(Keeper):
@@ -54,31 +54,31 @@ class Full(Keeper):
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:
         super().__init__(capacity, rng)
-        self._next = 0
+        self._next_slot = 0
 
     def place(self) -> int:
         """Return the next free slot, or ``REJECTED`` if there is none."""
-        slot = self._next
+        slot = self._next_slot
         if slot == self.capacity:
             self.n_rejected += 1
             return REJECTED
-        self._next = slot + 1
+        self._next_slot = slot + 1
         return slot
 
     def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
         """Return the free slots in order, then rejections."""
-        slots = self._next + np.arange(len(exploration), dtype=np.int64)
-        fits = slots < self.capacity
-        self.n_rejected += len(slots) - int(fits.sum())
-        self._next = min(self._next + len(slots), self.capacity)
-        return np.where(fits, slots, REJECTED)
+        slots = self._next_slot + np.arange(len(exploration), dtype=np.int64)
+        is_free = slots < self.capacity
+        self.n_rejected += len(slots) - int(is_free.sum())
+        self._next_slot = min(self._next_slot + len(slots), self.capacity)
+        return np.where(is_free, slots, REJECTED)
 
     def state(self) -> Arrays:
         """Return the next slot and the count of rejections."""
-        return super().state() | {"next": np.array(self._next), "refused": np.array(self.n_rejected)}
+        return super().state() | {"next": np.array(self._next_slot), "refused": np.array(self.n_rejected)}
 
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
         super().restore(state)
-        self._next = int(state["next"])
+        self._next_slot = int(state["next"])
         self.n_rejected = int(state["refused"])

@@ -27,12 +27,12 @@ _DIRECTORY_BYTES: Final = 16_384
 _LOG_FORM_TOLERANCE: Final = 1e-8
 
 
-class RankLaw:
+class RankDistribution:
     """P(j) ~ j^-alpha over the ranks 1 ... n (de Bruin et al. 2018, eq. 7): exact, without a table, in few steps.
 
     Rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from monotone discrete
     distributions", ACM TOMACS 6(3), 1996; 1 to 1.2 uniforms per draw.  The paper's code draws one of max(3, C/500) bins
-    of equal probability and a uniform rank within it, which only approximates the law.
+    of equal probability and a uniform rank within it, which only approximates the distribution.
     """
 
     def __init__(self, n: int, alpha: float) -> None:
@@ -72,7 +72,7 @@ class RankedKeeper(Keeper):
     """Overwrites the experience of a drawn rank, P ~ rank^-alpha; rank 1 has the smallest key, ties are in insertion
     order.
 
-    A new experience is always written. Ranks follow the exact law (:class:`RankLaw`).
+    A new experience is always written. Ranks follow the exact distribution (:class:`RankDistribution`).
     """
 
     parameter = Parameter("ALPHA", "exponent", "rank law", MAX_EXPONENT)
@@ -83,7 +83,7 @@ class RankedKeeper(Keeper):
 
     def __init__(self, capacity: int, rng: np.random.Generator, alpha: float) -> None:
         super().__init__(capacity, rng)
-        self._law: Final = RankLaw(capacity, alpha)
+        self._distribution: Final = RankDistribution(capacity, alpha)
         self._uniforms: Final = Uniforms(rng)
         self._uniform: Final = self._uniforms.next
         self._order: Final = ranked_slots(capacity)
@@ -99,12 +99,12 @@ class RankedKeeper(Keeper):
         if self._n_filled < self.capacity:
             self._n_filled += 1
             return self._n_filled - 1
-        return self._order.pop(self._law.draw(self._uniform) - 1)
+        return self._order.pop(self._distribution.draw(self._uniform) - 1)
 
     def state(self) -> Arrays:
         """Return the order, its keys by slot, and the position in the random stream."""
         return super().state() | {
-            "alpha": np.array(self._law.alpha),
+            "alpha": np.array(self._distribution.alpha),
             "keys": self._order.keys.copy(),
             "uniforms": self._uniforms.state(),
         }
@@ -112,15 +112,17 @@ class RankedKeeper(Keeper):
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
         super().restore(state)
-        if float(state["alpha"]) != self._law.alpha:
-            raise ValueError(f"state of {self.name}({state['alpha']}), expected {self.name}({self._law.alpha})")
+        if float(state["alpha"]) != self._distribution.alpha:
+            raise ValueError(
+                f"state of {self.name}({state['alpha']}), expected {self.name}({self._distribution.alpha})"
+            )
         keys = state["keys"].astype(np.uint64)
-        filled = int(np.count_nonzero(keys))
-        if not keys[:filled].all():
+        n_filled = int(np.count_nonzero(keys))
+        if not keys[:n_filled].all():
             raise ValueError("state with a free slot below an occupied one")
         self._order.load(keys)
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
-        self._n_filled = filled
+        self._n_filled = n_filled
 
 
 class TdError(RankedKeeper):

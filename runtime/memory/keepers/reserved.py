@@ -12,17 +12,17 @@ from onrig.runtime.memory.layout import Slots
 
 
 class ReservedKeeper(Keeper):
-    """Keeper of the first ``reserved`` experiences in the first slots; another keeper manages the remaining slots.
+    """Keeper of the first ``n_reserved`` experiences in the first slots; another keeper manages the remaining slots.
 
     The state has the name of the other keeper.
     """
 
-    def __init__(self, keeper: Keeper, reserved: int, rng: np.random.Generator) -> None:
+    def __init__(self, keeper: Keeper, n_reserved: int, rng: np.random.Generator) -> None:
         # Never cyclic, because slot 0 does not follow the last slot.
-        super().__init__(reserved + keeper.capacity, rng)
+        super().__init__(n_reserved + keeper.capacity, rng)
         self._keeper: Final = keeper
-        self._reserved: Final = reserved
-        self._filled = 0
+        self._n_reserved: Final = n_reserved
+        self._n_filled = 0
 
     @property
     def nbytes(self) -> int:
@@ -30,30 +30,30 @@ class ReservedKeeper(Keeper):
 
     def place(self) -> int:
         """Return the next reserved slot, then those of the other keeper."""
-        if self._filled < self._reserved:
-            self._filled += 1
-            return self._filled - 1
+        if self._n_filled < self._n_reserved:
+            self._n_filled += 1
+            return self._n_filled - 1
         slot = self._keeper.place()
         self.n_rejected = self._keeper.n_rejected
-        return slot if slot == REJECTED else self._reserved + slot
+        return slot if slot == REJECTED else self._n_reserved + slot
 
     def on_write(self, slot: int, exploration: float, episode: int) -> None:
-        if slot >= self._reserved:
-            self._keeper.on_write(slot - self._reserved, exploration, episode)
+        if slot >= self._n_reserved:
+            self._keeper.on_write(slot - self._n_reserved, exploration, episode)
 
     def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        is_managed = slots >= self._reserved
-        self._keeper.on_feedback(signal, slots[is_managed] - self._reserved, values[is_managed])
+        is_managed = slots >= self._n_reserved
+        self._keeper.on_feedback(signal, slots[is_managed] - self._n_reserved, values[is_managed])
 
     def state(self) -> Arrays:
         """Return the other keeper's state, extended to all slots, and the numbers of reserved slots and of filled
         ones."""
-        n_reserved = self._reserved
+        n_reserved = self._n_reserved
         state = {
             name: np.concatenate((np.zeros(n_reserved, values.dtype), values)) if self._is_per_slot(values) else values
             for name, values in self._keeper.state().items()
         }
-        numbers = {"capacity": np.array(self.capacity), "reserved": np.array([n_reserved, self._filled])}
+        numbers = {"capacity": np.array(self.capacity), "reserved": np.array([n_reserved, self._n_filled])}
         return state | numbers
 
     def _is_per_slot(self, values: NDArray[np.generic]) -> bool:
@@ -61,13 +61,13 @@ class ReservedKeeper(Keeper):
 
     def restore(self, state: Arrays) -> None:
         """Restore ``state``."""
-        reserved, filled = state["reserved"].tolist() if "reserved" in state else (0, 0)
-        if reserved != self._reserved:
-            raise ValueError(f"state of a memory with {reserved} reserved slots, expected {self._reserved}")
+        n_reserved, n_filled = state["reserved"].tolist() if "reserved" in state else (0, 0)
+        if n_reserved != self._n_reserved:
+            raise ValueError(f"state of a memory with {n_reserved} reserved slots, expected {self._n_reserved}")
         managed_state = self._keeper.state()
         keeper_state = {
-            name: values[reserved:] if name in managed_state and self._is_per_slot(managed_state[name]) else values
+            name: values[n_reserved:] if name in managed_state and self._is_per_slot(managed_state[name]) else values
             for name, values in state.items()
         }
         self._keeper.restore(keeper_state | {"capacity": managed_state["capacity"]})
-        self._filled, self.n_rejected = filled, self._keeper.n_rejected
+        self._n_filled, self.n_rejected = n_filled, self._keeper.n_rejected

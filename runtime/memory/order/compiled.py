@@ -57,10 +57,10 @@ class _MinibatchesStruct(ctypes.Structure):
 def _load_functions() -> ctypes.PyDLL | None:
     """Return the library's functions with their types; calls keep the GIL, because releasing it takes longer than most
     calls."""
-    loaded = library()
-    if loaded is None:
+    shared_library = library()
+    if shared_library is None:
         return None
-    functions = ctypes.PyDLL(loaded._name)
+    functions = ctypes.PyDLL(shared_library._name)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     for name, arguments in {
         "insert": (pointer, number, number),
@@ -87,22 +87,22 @@ class CompiledRankedSlots:
 
     def __init__(self, capacity: int, functions: ctypes.PyDLL) -> None:
         self.capacity: Final = capacity
-        pages = capacity // MIN_LEAF_ENTRIES + 2
+        n_pages = capacity // MIN_LEAF_ENTRIES + 2
         self._key_of: Final = np.zeros(capacity, np.uint64)
         # Untouched memory pages cost nothing.
         self._pages: Final = (
-            np.empty(pages * MAX_LEAF_ENTRIES, np.uint64),
-            np.empty(pages * MAX_LEAF_ENTRIES, np.uint32),
+            np.empty(n_pages * MAX_LEAF_ENTRIES, np.uint64),
+            np.empty(n_pages * MAX_LEAF_ENTRIES, np.uint32),
         )
-        directory = (np.zeros(pages, np.uint64), np.zeros(pages, np.int64), np.arange(pages, dtype=np.int64))
-        self._directory: Final = (*directory, np.zeros(pages // LEAVES_PER_BLOCK + 1, np.int64))
+        directory = (np.zeros(n_pages, np.uint64), np.zeros(n_pages, np.int64), np.arange(n_pages, dtype=np.int64))
+        self._directory: Final = (*directory, np.zeros(n_pages // LEAVES_PER_BLOCK + 1, np.int64))
         arrays = (self._key_of, *self._pages, *self._directory)
         self._struct: Final = _RankedStruct(
             capacity,
             MAX_LEAF_ENTRIES,
             MIN_LEAF_ENTRIES,
             MAX_MERGED_ENTRIES,
-            pages,
+            n_pages,
             0,
             0,
             0,
@@ -220,9 +220,9 @@ class CompiledRankedSlots:
 class CompiledOrders:
     """``Orders`` in C: one call for all memories."""
 
-    def __init__(self, per_memory: Sequence[CompiledRankedSlots], functions: ctypes.PyDLL) -> None:
-        self.per_memory: Final = per_memory
-        self._addresses: Final = np.array([order.address for order in per_memory], np.uint64)
+    def __init__(self, orders_by_memory: Sequence[CompiledRankedSlots], functions: ctypes.PyDLL) -> None:
+        self.orders_by_memory: Final = orders_by_memory
+        self._addresses: Final = np.array([order.address for order in orders_by_memory], np.uint64)
         self._draw, self._rank = functions.onrig_ranked_draw, functions.onrig_ranked_rank
         self._shape = (0, 0)
 
@@ -251,7 +251,7 @@ class CompiledOrders:
 
     def _allocate_buffers(self, updates: int, batch: int) -> None:
         """Allocate the buffers for minibatches of this shape."""
-        memories = len(self.per_memory)
+        memories = len(self.orders_by_memory)
         self._shape = (updates, batch)
         self._uniforms = np.empty((memories, updates * batch), np.float64)
         self._starts, self._lengths = np.empty((memories, batch), np.int64), np.empty((memories, batch), np.int64)

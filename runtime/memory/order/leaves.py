@@ -27,12 +27,12 @@ class Leaves:
     """
 
     def __init__(self, capacity: int) -> None:
-        leaves = capacity // MIN_LEAF_ENTRIES + 2
+        n_leaves = capacity // MIN_LEAF_ENTRIES + 2
         self._keys: Final[list[array[float]]] = []
         self._slots: Final[list[array[int]]] = []
         self._block_count: Final[list[int]] = []
-        self._bound_np: Final[NDArray[np.float64]] = np.zeros(leaves, np.float64)
-        self._count_np: Final[NDArray[np.int64]] = np.zeros(leaves, np.int64)
+        self._bound_np: Final[NDArray[np.float64]] = np.zeros(n_leaves, np.float64)
+        self._count_np: Final[NDArray[np.int64]] = np.zeros(n_leaves, np.int64)
         # memoryviews, because array items take twice as long to read and write.
         self._bound: Final = self._bound_np.data.cast("B").cast("d")
         self._count: Final = self._count_np.data
@@ -62,11 +62,11 @@ class Leaves:
 
     def _split(self, p: int, key: float) -> int:
         """Split the full leaf ``p`` in two and return the half to which ``key`` belongs."""
-        half = MAX_LEAF_ENTRIES // 2
+        middle = MAX_LEAF_ENTRIES // 2
         keys, slots = self._keys[p], self._slots[p]
-        self._insert_leaf(p + 1, keys[half], keys[half:], slots[half:])
-        del keys[half:], slots[half:]
-        self._count[p] = half
+        self._insert_leaf(p + 1, keys[middle], keys[middle:], slots[middle:])
+        del keys[middle:], slots[middle:]
+        self._count[p] = middle
         self._sum_blocks()
         return p if key < self._bound[p + 1] else p + 1
 

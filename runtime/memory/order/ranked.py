@@ -33,9 +33,9 @@ from onrig.runtime.memory.order.leaves import LEAF_BYTES, LEAVES_PER_BLOCK, MAX_
 
 MAX_FLAT_LENGTH: Final = 16384
 """Length up to which listing all slots is faster than finding a few ranks."""
-SORT_SHARE: Final = 12
+SORT_DIVISOR: Final = 12
 """Fewer than one slot in this many are renewed one by one, which is faster than sorting all (measured: 10 to 16)."""
-MERGE_SHARE: Final = 24
+MERGE_DIVISOR: Final = 24
 """Fewer than one slot in this many are moved one by one, which is faster than merging all (measured: 24 to 100)."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
@@ -63,9 +63,9 @@ class RankedSlots(Leaves):
         self._flat_slots: NDArray[np.uint32] | None = None
         self._key_of_np: Final[NDArray[np.uint64]] = np.zeros(capacity, np.uint64)
         self._key_of: Final = self._key_of_np.data.cast("B").cast("d")
-        packed = np.zeros(1, np.uint64)
-        self._packed: Final = packed.data
-        self._packed_float: Final = packed.data.cast("B").cast("d")
+        packed_key = np.zeros(1, np.uint64)
+        self._packed_key: Final = packed_key.data
+        self._packed_float: Final = packed_key.data.cast("B").cast("d")
 
     def __len__(self) -> int:
         return self._n
@@ -89,7 +89,7 @@ class RankedSlots(Leaves):
             self.load(self._key_of_np.copy())
             sequence = self._sequence
         self._sequence = sequence + 1
-        self._packed[0] = (bits + _MIN_NORMAL_BITS) << SEQUENCE_BITS | sequence
+        self._packed_key[0] = (bits + _MIN_NORMAL_BITS) << SEQUENCE_BITS | sequence
         key = self._packed_float[0]
         self._key_of[slot] = key
         self._n += 1
@@ -131,31 +131,33 @@ class RankedSlots(Leaves):
         self._flat_slots = None
         return slot
 
-    def move(self, moved: Slots, bits: NDArray[np.uint32]) -> None:
-        """Assign new ``bits`` to the slots ``moved``, all present and distinct; they keep their sequence numbers."""
-        old_keys = self._key_of_np.take(moved)
+    def move(self, moved_slots: Slots, bits: NDArray[np.uint32]) -> None:
+        """Assign new ``bits`` to ``moved_slots``, all present and distinct; they keep their sequence numbers."""
+        old_keys = self._key_of_np.take(moved_slots)
         new_keys = old_keys.copy()
         new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_MIN_NORMAL_BITS)
         old_floats, new_floats = old_keys.view(np.float64), new_keys.view(np.float64)
         # Removal and insertion are inlined, and all leaves are found at once, until a leaf is split or merged:
         # sixteen calls of each would cost a third of the total.
         bound, count, keys, slots, blocks = self._bound, self._count, self._keys, self._slots, self._block_count
-        if 0.0 in (starts := old_floats.tolist()):
+        if 0.0 in (old_values := old_floats.tolist()):
             raise ValueError("a slot to move is not in the order")
-        if len(starts) * MERGE_SHARE >= self._n:
-            self._merge(moved, old_keys, new_keys)
+        if len(old_values) * MERGE_DIVISOR >= self._n:
+            self._merge(moved_slots, old_keys, new_keys)
             return
         bounds = self._bound_np[: len(keys)]
         sources = (bounds.searchsorted(old_floats, "right") - 1).tolist()
         targets = (bounds.searchsorted(new_floats, "right") - 1).tolist()
-        self._key_of_np[moved] = new_keys
+        self._key_of_np[moved_slots] = new_keys
         self._flat_slots = None
         is_unchanged = True
-        for slot, old, new, p, q in zip(moved.tolist(), starts, new_floats.tolist(), sources, targets, strict=True):
+        for slot, old_key, new_key, p, q in zip(
+            moved_slots.tolist(), old_values, new_floats.tolist(), sources, targets, strict=True
+        ):
             if not is_unchanged:
-                p = bisect_right(bound, old, 0, len(keys)) - 1
+                p = bisect_right(bound, old_key, 0, len(keys)) - 1
             leaf = keys[p]
-            i = bisect_left(leaf, old)
+            i = bisect_left(leaf, old_key)
             del leaf[i]
             del slots[p][i]
             count[p] = n_entries = count[p] - 1
@@ -164,36 +166,36 @@ class RankedSlots(Leaves):
                 self._merge_or_balance(p)
                 is_unchanged = False
             if not is_unchanged:
-                q = bisect_right(bound, new, 0, len(keys)) - 1
+                q = bisect_right(bound, new_key, 0, len(keys)) - 1
             n_entries = count[q]
             if n_entries == MAX_LEAF_ENTRIES:
-                q = self._split(q, new)
+                q = self._split(q, new_key)
                 n_entries = count[q]
                 is_unchanged = False
             leaf = keys[q]
-            i = bisect_left(leaf, new)
-            leaf.insert(i, new)
+            i = bisect_left(leaf, new_key)
+            leaf.insert(i, new_key)
             slots[q].insert(i, slot)
             count[q] = n_entries + 1
             blocks[q // LEAVES_PER_BLOCK] += 1
 
-    def _merge(self, moved: Slots, old_keys: NDArray[np.uint64], new_keys: NDArray[np.uint64]) -> None:
-        """Assign new keys to the slots ``moved``, and rebuild the leaves."""
+    def _merge(self, moved_slots: Slots, old_keys: NDArray[np.uint64], new_keys: NDArray[np.uint64]) -> None:
+        """Assign new keys to ``moved_slots``, and rebuild the leaves."""
         keys = np.frombuffer(b"".join(self._keys), np.uint64)
         slots = self._sorted_slots()
         is_kept = np.ones(len(keys), np.bool_)
         is_kept[keys.searchsorted(np.sort(old_keys))] = False
         order = new_keys.argsort()
         sorted_keys, kept_keys = new_keys[order], keys[is_kept]
-        insertion = kept_keys.searchsorted(sorted_keys)
-        insertion += np.arange(len(insertion))
+        insertion_indices = kept_keys.searchsorted(sorted_keys)
+        insertion_indices += np.arange(len(insertion_indices))
         is_old_entry = np.ones(len(keys), np.bool_)
-        is_old_entry[insertion] = False
-        merged, merged_slots = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint32)
-        merged[insertion], merged_slots[insertion] = sorted_keys, moved[order]
-        merged[is_old_entry], merged_slots[is_old_entry] = kept_keys, slots[is_kept]
-        self._key_of_np[moved] = new_keys
-        self._fill(merged.view(np.float64), merged_slots)
+        is_old_entry[insertion_indices] = False
+        merged_keys, merged_slots = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint32)
+        merged_keys[insertion_indices], merged_slots[insertion_indices] = sorted_keys, moved_slots[order]
+        merged_keys[is_old_entry], merged_slots[is_old_entry] = kept_keys, slots[is_kept]
+        self._key_of_np[moved_slots] = new_keys
+        self._fill(merged_keys.view(np.float64), merged_slots)
         self._flat_slots = None
 
     def remove(self, slot: int) -> None:
@@ -214,15 +216,15 @@ class RankedSlots(Leaves):
         """Insert ``slots`` with these ``bits`` as the newest, in order; slots already present are removed first."""
         if self._sequence + len(slots) > SEQUENCE_END:
             self.load(self._key_of_np.copy())
-        if len(slots) * SORT_SHARE < self._n:
+        if len(slots) * SORT_DIVISOR < self._n:
             for slot in slots.tolist():
                 if self._key_of[slot] != 0.0:
                     self.remove(slot)
                 self.insert(slot, bits)
             return
         # For this many, sorting all slots is faster.
-        unique_slots, last = np.unique(slots[::-1], return_index=True)
-        sequence = (self._sequence + len(slots) - 1 - last).astype(np.uint64)
+        unique_slots, last_indices = np.unique(slots[::-1], return_index=True)
+        sequence = (self._sequence + len(slots) - 1 - last_indices).astype(np.uint64)
         self._key_of_np[unique_slots] = np.uint64(bits + _MIN_NORMAL_BITS << SEQUENCE_BITS) | sequence
         self._sequence += len(slots)
         self._rebuild(self._key_of_np)
@@ -313,8 +315,8 @@ def sorted_entries(keys: NDArray[np.uint64]) -> tuple[Slots, NDArray[np.uint64]]
 class Orders:
     """Orders of S memories that draw minibatches in step."""
 
-    def __init__(self, per_memory: Sequence[RankedSlots]) -> None:
-        self.per_memory: Final = per_memory
+    def __init__(self, orders_by_memory: Sequence[RankedSlots]) -> None:
+        self.orders_by_memory: Final = orders_by_memory
 
     def draw(
         self, uniforms: NDArray[np.float64], starts: NDArray[np.int64], lengths: NDArray[np.int64], updates: int
@@ -326,7 +328,7 @@ class Orders:
         """
         memories, batch = starts.shape
         slots = np.empty((updates, memories, batch), np.int64)
-        for s, order in enumerate(self.per_memory):
+        for s, order in enumerate(self.orders_by_memory):
             ranks = (uniforms[s].reshape(updates, batch) * lengths[s]).astype(np.int64) + starts[s]
             slots[:, s] = order.slots_at(ranks.reshape(-1)).reshape(updates, batch)
         return slots
@@ -334,7 +336,7 @@ class Orders:
     def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
         """Order present ``slots`` (updates, S, batch) by |values|, largest first, like ``RankedSlots.rank``; a slot
         with NaN keeps its rank."""
-        for s, order in enumerate(self.per_memory):
+        for s, order in enumerate(self.orders_by_memory):
             order.rank(slots[:, s].reshape(-1), values[:, s].reshape(-1), largest_first=True, keep_nan_rank=True)
 
 

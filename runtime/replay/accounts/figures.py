@@ -40,7 +40,7 @@ class RunFigures:
         self._stage_ns = np.zeros(len(STAGES), np.int64)
         self._last_rows: list[EpisodeRow] = []
         self.ticks = self.missed = self.interventions = self.faults = 0
-        self.held: int | None = 0 if trainer else None
+        self.n_held: int | None = 0 if trainer else None
         """Ticks in which a trainer sent no action in time; None if policies act."""
 
     def add(self, records: NDArray[np.void]) -> None:
@@ -49,8 +49,8 @@ class RunFigures:
         self.missed += int(records["missed"].sum())
         self.interventions += int(np.count_nonzero(records["rule"]))
         self.faults += int(np.count_nonzero(records["fault"]))
-        if self.held is not None:
-            self.held += int(np.count_nonzero(records["flags"] & Flag.HELD))
+        if self.n_held is not None:
+            self.n_held += int(np.count_nonzero(records["flags"] & Flag.HELD))
         self._tick_us.add(records["tick_ns"])
         if not self._lockstep:
             self._lateness_us.add(records["lateness_ns"])
@@ -63,15 +63,15 @@ class RunFigures:
 
     def counts(self) -> dict[str, int]:
         """Counts for a checkpoint."""
-        held = {} if self.held is None else {"held": self.held}
+        held = {} if self.n_held is None else {"held": self.n_held}
         return {name: getattr(self, name) for name in _COUNTS} | held
 
     def resume(self, counts: Mapping[str, int]) -> None:
         """Continue from a checkpoint's counts."""
         for name in _COUNTS:
             setattr(self, name, counts[name])
-        if self.held is not None:
-            self.held = counts.get("held", 0)
+        if self.n_held is not None:
+            self.n_held = counts.get("held", 0)
 
     def durations(self) -> Durations:
         """Histograms for a checkpoint."""
@@ -84,18 +84,18 @@ class RunFigures:
         self._stage_ns[:] = durations.stage_ns
 
     def add_earlier_rows(
-        self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), n_counted: int = 0
+        self, rows: Sequence[EpisodeRow], unrecorded_rows: Sequence[EpisodeRow] = (), n_counted: int = 0
     ) -> None:
         """Continue after the ``rows`` of earlier episodes.
 
-        ``unrecorded``: rows of episodes whose records were lost; ``n_counted``: number of these records that the counts
-        already include.
+        ``unrecorded_rows``: rows of episodes whose records were lost; ``n_counted``: number of these records that
+        the counts already include.
         """
         for row in rows:
             if row.kind == "train":
                 self.add_training(row)
         self.ticks -= n_counted
-        for row in unrecorded:
+        for row in unrecorded_rows:
             self.ticks += row.steps + 1
             self.missed += row.missed_ticks
             self.interventions += row.interventions
@@ -128,7 +128,7 @@ class RunFigures:
                 for name, ns in zip(STAGES, self._stage_ns, strict=True)
             },
             "interventions": self.interventions,
-            **({} if self.held is None else {"held_actions": self.held}),
+            **({} if self.n_held is None else {"held_actions": self.n_held}),
             "faults": self.faults,
             "normalized_last20": self.normalized_last20,
             "return_last20": self.return_last20,
@@ -199,26 +199,26 @@ class TimingFile:
         for name, (first, counts) in _earlier_histograms(path).items():
             if name in self._bins and first >= 0 and first + len(counts) <= N_COARSE_BINS:
                 self._bins[name][first : first + len(counts)] = counts
-        self._waiting: list[NDArray[np.void]] = []
-        self._n_waiting = 0
+        self._pending_records: list[NDArray[np.void]] = []
+        self._n_pending = 0
 
     def add(self, records: NDArray[np.void]) -> None:
         """Process the next records (dtype ``RecordLayout.dtype``)."""
-        self._waiting.append(records)
-        self._n_waiting += len(records)
-        if self._n_waiting >= _BATCH_RECORDS:
+        self._pending_records.append(records)
+        self._n_pending += len(records)
+        if self._n_pending >= _BATCH_RECORDS:
             self._count()
 
     def _count(self) -> None:
-        if not self._waiting:
+        if not self._pending_records:
             return
-        records = np.concatenate(self._waiting)
-        self._waiting, self._n_waiting = [], 0
+        records = np.concatenate(self._pending_records)
+        self._pending_records, self._n_pending = [], 0
         # The last record of an episode has no command, so its stages are not timed.
-        timed = records[records["stage_ns"].any(axis=1)]
-        self._bins["tick"] += coarse_counts(timed["tick_ns"])
+        timed_records = records[records["stage_ns"].any(axis=1)]
+        self._bins["tick"] += coarse_counts(timed_records["tick_ns"])
         for i, stage in enumerate(STAGES):
-            self._bins[stage] += coarse_counts(timed["stage_ns"][:, i])
+            self._bins[stage] += coarse_counts(timed_records["stage_ns"][:, i])
         if "lateness" in self._bins:
             self._bins["lateness"] += coarse_counts(records["lateness_ns"])
 

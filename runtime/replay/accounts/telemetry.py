@@ -1,4 +1,4 @@
-"""Telemetry for viewers, written by the replay process into the segment ``view`` at a bounded cost per turn.
+"""Telemetry for viewers, written by the replay process into the segment ``view`` at a bounded cost per poll.
 
 The loop is not involved.  The figures are written four times a second, a sample of the memory once a second, and only
 while there is a viewer.
@@ -78,15 +78,15 @@ class TdErrorSample:
         self._abs_td[index[is_sampled]] = abs_td[position][is_sampled]
         self._generation[index[is_sampled]] = generations[position][is_sampled]
 
-    def select_slots(self, stored: int) -> Slots:
-        """List the slots to sample of the first ``stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
-        while (stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
+    def select_slots(self, n_stored: int) -> Slots:
+        """List the slots to sample of the first ``n_stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
+        while (n_stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
             n_kept = len(self._abs_td[::_STRIDE_GROWTH])
             self._abs_td[:n_kept] = self._abs_td[::_STRIDE_GROWTH].copy()
             self._generation[:n_kept] = self._generation[::_STRIDE_GROWTH].copy()
             self._abs_td[n_kept:] = np.nan
             self.stride *= _STRIDE_GROWTH
-        return np.arange(0, stored, self.stride, dtype=np.int64)
+        return np.arange(0, n_stored, self.stride, dtype=np.int64)
 
     def sampled_abs_td(self, generations: NDArray[np.uint32]) -> NDArray[np.float32]:
         """Return |TD| of the sampled slots, NaN if the current experience has not been replayed yet."""
@@ -115,8 +115,8 @@ class Telemetry:
         self._parts = view_parts(segment, layout)
         self._td_errors = TdErrorSample()
         self._figures = self._previous_figures()
-        self._waiting: list[NDArray[np.void]] = []
-        self._n_waiting = 0
+        self._pending_records: list[NDArray[np.void]] = []
+        self._n_pending = 0
         self._figures_written_s = self._sampled_s = 0.0
 
     def _previous_figures(self) -> NDArray[np.void]:
@@ -128,16 +128,16 @@ class Telemetry:
 
     def add(self, records: NDArray[np.void]) -> None:
         """Process the next records of the ring (dtype ``RecordLayout.dtype``)."""
-        self._waiting.append(records)
-        self._n_waiting += len(records)
-        if self._n_waiting >= _TALLY_RECORDS:
+        self._pending_records.append(records)
+        self._n_pending += len(records)
+        if self._n_pending >= _TALLY_RECORDS:
             self._tally()
 
     def on_replay(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
         """Record the |TD errors| of current experiences."""
         self._td_errors.record(slots, generations, abs_td)
 
-    def turn(self, now_s: float) -> None:
+    def poll(self, now_s: float) -> None:
         """Write the items due at ``now_s`` (host monotonic)."""
         if now_s - self._figures_written_s >= _FIGURES_INTERVAL_S:
             self._figures_written_s = now_s
@@ -150,10 +150,10 @@ class Telemetry:
         return int(now_s * 1e9) - self._parts.watched[0] < _VIEWER_TIMEOUT_NS
 
     def _tally(self) -> None:
-        if not self._waiting:
+        if not self._pending_records:
             return
-        records = np.concatenate(self._waiting)
-        self._waiting, self._n_waiting = [], 0
+        records = np.concatenate(self._pending_records)
+        self._pending_records, self._n_pending = [], 0
         row = self._figures
         row["ticks"] += len(records)
         missed = np.bincount(np.minimum(records["miss"], len(Miss) - 1), weights=records["missed"], minlength=len(Miss))

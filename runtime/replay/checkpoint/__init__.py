@@ -15,7 +15,7 @@ after the part counted by the last manifest, fdatasync.  2. If there is a new se
 ``manifest.tmp``, fsync, rename to ``manifest-N.json``, fsync the folder.  4. Only then delete files that neither this
 manifest nor the previous one names.  The counted part of a segment is never rewritten.  A power cut at any moment
 therefore leaves the last checkpoint intact, as does kill -9, which spares the page cache.  If the newest checkpoint is
-damaged (a failing medium), the previous one is used, as reported in :class:`Restored`.
+damaged (a failing medium), the previous one is used, as reported in :class:`RestoredCheckpoint`.
 
 **Cost.**  A write takes time and bytes proportional to the new content, plus one copy and one comparison of the
 keeper's per-slot arrays (8 bytes per slot for TDE and Expl, 12 for eviction by episode, none for the others), of which
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError
 from onrig.runtime.replay.checkpoint.manifest import Experiences, Identity, identity_of
-from onrig.runtime.replay.checkpoint.restore import Restored, restore
+from onrig.runtime.replay.checkpoint.restore import RestoredCheckpoint, restore
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "CheckpointWriter",
     "Experiences",
     "Identity",
-    "Restored",
+    "RestoredCheckpoint",
     "identity_of",
     "restore",
 ]

@@ -39,8 +39,8 @@ class Identity(msgspec.Struct, frozen=True):
     behaviour: bool = False
     """Whether its rows hold the behaviour of a stochastic policy."""
 
-    def difference(self, wanted: Identity) -> str | None:
-        """Describe the first difference from ``wanted``; None if equal."""
+    def difference(self, expected: Identity) -> str | None:
+        """Describe the first difference from ``expected``; None if equal."""
         for field, unit in (
             ("capacity", " experiences"),
             ("n_obs", " observations"),
@@ -49,15 +49,15 @@ class Identity(msgspec.Struct, frozen=True):
             ("seed", " as its seed"),
             ("behaviour", " for the behaviour of a stochastic policy"),
         ):
-            own_value, wanted_value = getattr(self, field), getattr(wanted, field)
-            if own_value != wanted_value:
-                return f"of a memory with {own_value}{unit}; this one has {wanted_value}"
+            own_value, expected_value = getattr(self, field), getattr(expected, field)
+            if own_value != expected_value:
+                return f"of a memory with {own_value}{unit}; this one has {expected_value}"
         return None
 
-    def grows_into(self, wanted: Identity) -> bool:
-        """Whether this memory never overwrites (FULL) and ``wanted`` is larger, because the run was extended."""
-        larger = msgspec.structs.replace(self, capacity=wanted.capacity)
-        return self.strategy.startswith("FULL[") and self.capacity < wanted.capacity and larger == wanted
+    def grows_into(self, expected: Identity) -> bool:
+        """Whether this memory never overwrites (FULL) and ``expected`` is larger, because the run was extended."""
+        enlarged = msgspec.structs.replace(self, capacity=expected.capacity)
+        return self.strategy.startswith("FULL[") and self.capacity < expected.capacity and enlarged == expected
 
 
 def identity_of(memory: Experiences, seed: int) -> Identity:
@@ -150,10 +150,10 @@ def segment_numbers(folder: Path) -> list[int]:
 
 def is_checkpoint_file(name: str) -> bool:
     """Whether a file name is that of a checkpoint file."""
-    return name == TEMPORARY or bool(_NAME_PATTERN.fullmatch(name) or _SEGMENT_PATTERN.fullmatch(name))
+    return name == TEMPORARY_NAME or bool(_NAME_PATTERN.fullmatch(name) or _SEGMENT_PATTERN.fullmatch(name))
 
 
-TEMPORARY: Final = "manifest.tmp"
+TEMPORARY_NAME: Final = "manifest.tmp"
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

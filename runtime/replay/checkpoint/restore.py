@@ -29,7 +29,7 @@ _CHUNK_ROWS: Final = 16384
 """Rows applied at a time."""
 
 
-class Restored(NamedTuple):
+class RestoredCheckpoint(NamedTuple):
     """Checkpoint from which a memory was restored."""
 
     manifest: Manifest
@@ -47,7 +47,7 @@ class Restored(NamedTuple):
         return bytes(self.manifest.note)
 
 
-def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored | None:
+def restore(folder: Path, memory: Experiences, identity: Identity) -> RestoredCheckpoint | None:
     """Restore a fresh ``memory`` from the newest good checkpoint in ``folder``; None if there is no checkpoint.
 
     A FULL memory may have grown.  Raises CheckpointError if a checkpoint belongs to another memory (``identity``), or
@@ -59,8 +59,8 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
     for number in manifest_numbers(folder):
         try:
             manifest = read_manifest(folder, number)
-            grows = manifest.identity.grows_into(identity)
-            difference = None if grows else manifest.identity.difference(identity)
+            is_extended = manifest.identity.grows_into(identity)
+            difference = None if is_extended else manifest.identity.difference(identity)
             if difference is not None:
                 raise CheckpointError(
                     f"{folder / manifest_name(number)}: {difference}; use the configuration it was written with, or "
@@ -70,7 +70,7 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
         except CorruptionError as damage:
             damaged.append(f"{folder}/{damage}")
             continue
-        return Restored(manifest, tuple(damaged))
+        return RestoredCheckpoint(manifest, tuple(damaged))
     if damaged:
         raise CheckpointError(
             f"{'; '.join(damaged)}; no checkpoint is left: restore a backup, or move the folder away to start with "
@@ -144,24 +144,26 @@ class _LatestRows:
 
     def check_complete(self, inserted: int) -> None:
         """Raise CorruptionError unless there is a row for every slot filled by ``inserted`` writes, and none newer."""
-        occupied = int(np.count_nonzero(self._number))
-        newest = int(self._number.max())
-        filled = min(inserted, len(self._number))
-        if (newest, occupied) != (inserted, filled) or not self._number[:filled].all():
-            raise CorruptionError(f"{self._name}: {inserted} writes, but the rows are {occupied} up to number {newest}")
+        n_occupied = int(np.count_nonzero(self._number))
+        newest_number = int(self._number.max())
+        n_expected = min(inserted, len(self._number))
+        if (newest_number, n_occupied) != (inserted, n_expected) or not self._number[:n_expected].all():
+            raise CorruptionError(
+                f"{self._name}: {inserted} writes, but the rows are {n_occupied} up to number {newest_number}"
+            )
 
     def chunks(self) -> Iterator[Words]:
         """Yield the rows in chunks, oldest first."""
-        occupied = int(np.count_nonzero(self._number))
-        order = np.argsort(self._number[:occupied])
+        n_occupied = int(np.count_nonzero(self._number))
+        order = np.argsort(self._number[:n_occupied])
         columns = np.arange(self._width)
-        for start in range(0, occupied, _CHUNK_ROWS):
+        for start in range(0, n_occupied, _CHUNK_ROWS):
             slots = order[start : start + _CHUNK_ROWS]
             rows: Words = np.empty((len(slots), self._width), np.uint32)
             segments = self._segment[slots]
             for index in np.unique(segments).tolist():
-                in_segment = segments == index
-                rows[in_segment] = self._words[index][self._word[slots[in_segment], None] + columns]
+                is_in_segment = segments == index
+                rows[is_in_segment] = self._words[index][self._word[slots[is_in_segment], None] + columns]
             yield rows
 
 
@@ -169,22 +171,22 @@ def _keeper_state(manifest: Manifest, folder: Path, capacity: int) -> Arrays:
     name = manifest_name(manifest.number)
     tables: list[NDArray[np.generic]] = []
     state: Arrays = {}
-    for saved in manifest.keeper:
-        if saved.data is None and saved.shape != (capacity,):
-            raise CorruptionError(f"{name}: table '{saved.name}' of shape {saved.shape}")
+    for saved_array in manifest.keeper:
+        if saved_array.data is None and saved_array.shape != (capacity,):
+            raise CorruptionError(f"{name}: table '{saved_array.name}' of shape {saved_array.shape}")
         try:
-            state[saved.name] = saved.array()
+            state[saved_array.name] = saved_array.array()
         except (ValueError, TypeError) as error:
-            raise CorruptionError(f"{name}: '{saved.name}': {error}") from None
-        if saved.data is None:
-            tables.append(state[saved.name])
-    complete: set[int] = set()
+            raise CorruptionError(f"{name}: '{saved_array.name}': {error}") from None
+        if saved_array.data is None:
+            tables.append(state[saved_array.name])
+    complete_tables: set[int] = set()
     for segment in manifest.order:
         for block in _open_segment(folder, segment)[1]:
             _apply(block, tables, segment.name)
-            complete.add(block.table)
-    if len(complete) != len(tables):
-        raise CorruptionError(f"{name}: {len(tables)} tables, {len(complete)} found")
+            complete_tables.add(block.table)
+    if len(complete_tables) != len(tables):
+        raise CorruptionError(f"{name}: {len(tables)} tables, {len(complete_tables)} found")
     return state
 
 

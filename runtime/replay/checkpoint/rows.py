@@ -23,9 +23,9 @@ from onrig.runtime.memory.storage import Storage
 from onrig.runtime.replay.checkpoint.blocks import Block, Kind
 from onrig.runtime.replay.checkpoint.manifest import Manifest, SavedArray, Segment, Sweep
 
-FLOOR_ROWS: Final = 4096
+MIN_SEGMENT_ROWS: Final = 4096
 """Minimum number of rows in a segment before the next one is started, so that a small log has few files."""
-SEGMENTS: Final = 4
+N_SEGMENTS: Final = 4
 """Approximate number of segments of cyclic storage."""
 _CARRIED_PER_ROW: Final = 4
 _MIN_CARRIED: Final = 256
@@ -43,13 +43,13 @@ class Append(NamedTuple):
 class RowLog:
     """Segments of one memory's rows, extended by the process that inserts them."""
 
-    def __init__(self, new_name: Callable[[], str], after: Manifest | None = None) -> None:
-        """Start empty, or continue ``after`` a checkpoint, in new segments."""
+    def __init__(self, new_name: Callable[[], str], checkpoint: Manifest | None = None) -> None:
+        """Start empty, or continue after ``checkpoint``, in new segments."""
         self._new_name: Final = new_name
-        self._segments: list[Segment] = list(after.rows) if after is not None else []
-        self._sweep: Sweep | None = after.sweep if after is not None else None
-        self._appended = after.counts["inserted"] if after is not None else 0
-        self._open = False
+        self._segments: list[Segment] = list(checkpoint.rows) if checkpoint is not None else []
+        self._sweep: Sweep | None = checkpoint.sweep if checkpoint is not None else None
+        self._n_appended = checkpoint.counts["inserted"] if checkpoint is not None else 0
+        self._is_open = False
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -63,37 +63,37 @@ class RowLog:
 
     def advance(self, storage: Storage) -> list[Append]:
         """Return the appends that bring the segments up to date with ``storage``."""
-        new_rows = storage.changed_since(self._appended)
+        new_rows = storage.changed_since(self._n_appended)
         if not len(new_rows):
             return []
         if storage.cyclic:
-            oldest = storage.inserted - storage.capacity
-            self._segments = [s for s in self._segments if s.through > oldest]
-            if self._open and self._segments:
-                self._open = self._segments[-1].entries < max(FLOOR_ROWS, storage.capacity // SEGMENTS)
-            moved = new_rows[:0]
+            oldest_number = storage.inserted - storage.capacity
+            self._segments = [s for s in self._segments if s.through > oldest_number]
+            if self._is_open and self._segments:
+                self._is_open = self._segments[-1].entries < max(MIN_SEGMENT_ROWS, storage.capacity // N_SEGMENTS)
+            carried_slots = new_rows[:0]
         else:
             entries = sum(s.entries for s in self._segments)
-            if self._sweep is None and entries + len(new_rows) > 2 * max(storage.stored, FLOOR_ROWS):
+            if self._sweep is None and entries + len(new_rows) > 2 * max(storage.stored, MIN_SEGMENT_ROWS):
                 self._open_segment()
-                self._sweep = Sweep(self._appended, 0, self._segments[-1].name)
-            moved = self._carry_over(storage, len(new_rows))
-        if not self._open or not self._segments:
+                self._sweep = Sweep(self._n_appended, 0, self._segments[-1].name)
+            carried_slots = self._carry_over(storage, len(new_rows))
+        if not self._is_open or not self._segments:
             self._open_segment()
-        last = self._segments[-1]
+        last_segment = self._segments[-1]
         self._segments[-1] = msgspec.structs.replace(
-            last, entries=last.entries + len(new_rows) + len(moved), through=storage.inserted
+            last_segment, entries=last_segment.entries + len(new_rows) + len(carried_slots), through=storage.inserted
         )
-        self._appended = storage.inserted
-        blocks = tuple(Block(Kind.ROWS, 0, len(s), (storage.rows(s),)) for s in (new_rows, moved) if len(s))
-        return [Append(last.name, blocks)]
+        self._n_appended = storage.inserted
+        blocks = tuple(Block(Kind.ROWS, 0, len(s), (storage.rows(s),)) for s in (new_rows, carried_slots) if len(s))
+        return [Append(last_segment.name, blocks)]
 
-    def _carry_over(self, storage: Storage, new_rows: int) -> Slots:
+    def _carry_over(self, storage: Storage, n_new_rows: int) -> Slots:
         """Return the next slots to carry over from the old generation to the new one."""
         sweep = self._sweep
         if sweep is None:
             return np.zeros(0, np.int64)
-        step = min(_CARRIED_PER_ROW * new_rows + _MIN_CARRIED, _MAX_CARRIED)
+        step = min(_CARRIED_PER_ROW * n_new_rows + _MIN_CARRIED, _MAX_CARRIED)
         end = min(sweep.cursor + step, storage.stored)
         slots = np.arange(sweep.cursor, end, dtype=np.int64)
         if end < storage.stored:
@@ -102,15 +102,15 @@ class RowLog:
             self._sweep = None
             names = [s.name for s in self._segments]
             self._segments = self._segments[names.index(sweep.first) :]
-        moved: Slots = slots[storage.number(slots) <= sweep.since]
-        return moved
+        carried_slots: Slots = slots[storage.number(slots) <= sweep.since]
+        return carried_slots
 
     def _open_segment(self) -> None:
         self._segments.append(Segment(self._new_name()))
-        self._open = True
+        self._is_open = True
 
 
-SMALL_BYTES: Final = 4096
+MAX_SMALL_ARRAY_BYTES: Final = 4096
 """Arrays up to this size are stored in the manifest."""
 
 
@@ -135,28 +135,30 @@ class TableLog:
         Takes ownership of ``state``: its arrays are kept and must not change.
         """
         tables = {name: a for name, a in state.items() if self._is_table(a)}
-        saved = tuple(_saved_array(name, a, is_complete=name not in tables) for name, a in state.items())
+        saved_arrays = tuple(_saved_array(name, a, is_complete=name not in tables) for name, a in state.items())
         previous, self._previous = self._previous, tables
         if not tables:
             self._segment = None
-            return saved, []
+            return saved_arrays, []
         if self._segment is not None and list(previous) == list(tables):
             blocks = tuple(b for i, name in enumerate(tables) if (b := _changes(i, previous[name], tables[name])))
-            more_bytes = sum(a.nbytes for b in blocks for a in b.arrays)
-            if self._appended_bytes + more_bytes <= sum(a.nbytes for a in tables.values()):
-                self._appended_bytes += more_bytes
-                return saved, [Append(self._segment.name, blocks)] if blocks else []
+            extra_bytes = sum(a.nbytes for b in blocks for a in b.arrays)
+            if self._appended_bytes + extra_bytes <= sum(a.nbytes for a in tables.values()):
+                self._appended_bytes += extra_bytes
+                return saved_arrays, [Append(self._segment.name, blocks)] if blocks else []
         self._segment, self._appended_bytes = Segment(self._new_name()), 0
-        is_complete = tuple(Block(Kind.COMPLETE, i, len(a), (a,)) for i, a in enumerate(tables.values()))
-        return saved, [Append(self._segment.name, is_complete)]
+        complete_blocks = tuple(Block(Kind.COMPLETE, i, len(a), (a,)) for i, a in enumerate(tables.values()))
+        return saved_arrays, [Append(self._segment.name, complete_blocks)]
 
     def _is_table(self, array: NDArray[np.generic]) -> bool:
-        return array.nbytes > SMALL_BYTES and array.shape == (self._capacity,) and array.itemsize in (1, 2, 4, 8)
+        return (
+            array.nbytes > MAX_SMALL_ARRAY_BYTES and array.shape == (self._capacity,) and array.itemsize in (1, 2, 4, 8)
+        )
 
 
 def _saved_array(name: str, array: NDArray[np.generic], *, is_complete: bool) -> SavedArray:
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return SavedArray(name, little.dtype.str, array.shape, little.tobytes() if is_complete else None)
+    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return SavedArray(name, little_endian.dtype.str, array.shape, little_endian.tobytes() if is_complete else None)
 
 
 def _changes(table: int, previous: NDArray[np.generic], current: NDArray[np.generic]) -> Block | None:

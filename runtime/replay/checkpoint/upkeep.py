@@ -66,7 +66,7 @@ class Upkeep:
         self._is_failing = False
 
     @property
-    def durable(self) -> Mapping[str, int] | None:
+    def durable_counts(self) -> Mapping[str, int] | None:
         """Counts of the newest checkpoint on disk; None if there is none."""
         return self._writer.durable_counts
 
@@ -97,19 +97,19 @@ class Upkeep:
         self._writer.close()
 
     def _write(self, counts: ContentSource, *, wait: bool) -> bool:
-        written = False
+        is_collected = False
         try:
             content = counts()
             full_content = content if isinstance(content, CheckpointContent) else CheckpointContent(content)
-            written = self._writer.write(
+            is_collected = self._writer.write(
                 self._memory, full_content.extra, full_content.note, full_content.required_files
             )
             if wait:
                 self._writer.wait(self._on_progress)
-            self._is_failing = self._is_failing and not written
+            self._is_failing = self._is_failing and not is_collected
         except CheckpointError as error:
             self._report(error)
-        return written
+        return is_collected
 
     def _wait(self) -> None:
         try:

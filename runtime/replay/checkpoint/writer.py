@@ -17,7 +17,7 @@ from onrig.runtime.files import sync
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, chain_start, encode
 from onrig.runtime.replay.checkpoint.manifest import (
     FORMAT,
-    TEMPORARY,
+    TEMPORARY_NAME,
     Experiences,
     Identity,
     Manifest,
@@ -28,7 +28,7 @@ from onrig.runtime.replay.checkpoint.manifest import (
     manifest_numbers,
     segment_numbers,
 )
-from onrig.runtime.replay.checkpoint.restore import Restored
+from onrig.runtime.replay.checkpoint.restore import RestoredCheckpoint
 from onrig.runtime.replay.checkpoint.rows import Append, RowLog, TableLog
 
 _POLL_S: Final = 0.1
@@ -48,19 +48,19 @@ class CheckpointWriter:
     Raises CheckpointError if the folder contains checkpoints but none was restored, so that they are not lost silently.
     """
 
-    def __init__(self, folder: Path, identity: Identity, restored: Restored | None = None) -> None:
+    def __init__(self, folder: Path, identity: Identity, restored: RestoredCheckpoint | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         numbers = manifest_numbers(folder)
         if numbers and restored is None:
             raise CheckpointError(f"{folder / manifest_name(numbers[0])}: already exists; restore it, or move it away")
         self._folder, self._identity = folder, identity
-        after = restored.manifest if restored is not None else None
+        checkpoint = restored.manifest if restored is not None else None
         names = itertools.count(max(segment_numbers(folder), default=0) + 1)
-        self._rows = RowLog(lambda: f"rows-{next(names):08d}.seg", after)
+        self._rows = RowLog(lambda: f"rows-{next(names):08d}.seg", checkpoint)
         self._tables = TableLog(lambda: f"order-{next(names):08d}.seg", identity.capacity)
         self._number = max(numbers, default=0)
-        self._segment_ends = {s.name: s for s in after.rows} if after is not None else {}
-        self._manifests = [after] if after is not None else []
+        self._segment_ends = {s.name: s for s in checkpoint.rows} if checkpoint is not None else {}
+        self._manifests = [checkpoint] if checkpoint is not None else []
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._job: _Job | None = None
         self._future: Future[None] | None = None
@@ -68,7 +68,7 @@ class CheckpointWriter:
         """Number of chunks that the thread has written and synced."""
 
     @property
-    def durable(self) -> int:
+    def durable_number(self) -> int:
         """Number of the newest checkpoint on disk; 0 if none exists."""
         return self._manifests[-1].number if self._manifests else 0
 
@@ -94,7 +94,7 @@ class CheckpointWriter:
             return False
         self.wait()
         self._number += 1
-        saved, order = self._tables.advance(memory.keeper.state())
+        saved_arrays, order = self._tables.advance(memory.keeper.state())
         rows = self._rows.advance(memory.storage)
         counts = {
             "inserted": memory.storage.inserted,
@@ -107,7 +107,7 @@ class CheckpointWriter:
             self._identity,
             self._rows.segments,
             self._tables.segments,
-            saved,
+            saved_arrays,
             counts,
             dict(extra),
             self._rows.sweep,
@@ -134,8 +134,8 @@ class CheckpointWriter:
         except OSError as error:
             self._submit(job)
             raise CheckpointError(
-                f"{error.filename or self._folder}: {error.strerror}; the last checkpoint is number {self.durable}, "
-                "this one will be retried"
+                f"{error.filename or self._folder}: {error.strerror}; the last checkpoint is number "
+                f"{self.durable_number}, this one will be retried"
             ) from None
         self._future = self._job = None
 
@@ -154,8 +154,8 @@ class CheckpointWriter:
                 sync(path)
             self._chunks_written += 1
         ends = dict(self._segment_ends)
-        created = [ends_before.name for a in job.appends if (ends_before := self._append(a, ends)).bytes == 0]
-        if created:
+        created_names = [ends_before.name for a in job.appends if (ends_before := self._append(a, ends)).bytes == 0]
+        if created_names:
             sync(self._folder)
         manifest = msgspec.structs.replace(
             job.manifest,
@@ -164,10 +164,10 @@ class CheckpointWriter:
         )
         self._write_manifest(manifest)
         self._manifests = [*self._manifests, manifest][-2:]
-        needed = set().union(*(m.files for m in self._manifests))
+        needed_names = set().union(*(m.files for m in self._manifests))
         self._segment_ends = {name: end for name, end in ends.items() if name in manifest.files}
         for path in self._folder.iterdir():
-            if is_checkpoint_file(path.name) and path.name not in needed:
+            if is_checkpoint_file(path.name) and path.name not in needed_names:
                 with suppress(OSError):  # retried with the next checkpoint
                     path.unlink()
 
@@ -194,14 +194,14 @@ class CheckpointWriter:
         return previous
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        fresh = self._folder / TEMPORARY
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        temporary_path = self._folder / TEMPORARY_NAME
+        fd = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             _write_all(fd, encode_manifest(manifest))
             os.fsync(fd)
         finally:
             os.close(fd)
-        fresh.replace(self._folder / manifest_name(manifest.number))
+        temporary_path.replace(self._folder / manifest_name(manifest.number))
         sync(self._folder)
 
 

@@ -35,7 +35,7 @@ class PerSecond:
 
     def __init__(self, per_s: float, rate_hz: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._rate_hz, self._clock_s = per_s, rate_hz, clock_s
-        self._limit = self._available = max(1.0, per_s)
+        self._limit = self._n_available = max(1.0, per_s)
         self._ticks = False
         self._filled_s = clock_s()
 
@@ -49,13 +49,13 @@ class PerSecond:
             now_s = self._clock_s()
             self._accumulate(now_s - self._filled_s)
             self._filled_s = now_s
-        if self._available < 1.0:
+        if self._n_available < 1.0:
             return False
-        self._available -= 1.0
+        self._n_available -= 1.0
         return True
 
     def _accumulate(self, seconds: float) -> None:
-        self._available = min(self._limit, self._available + seconds * self._per_s)
+        self._n_available = min(self._limit, self._n_available + seconds * self._per_s)
 
 
 class PerBarrier:
@@ -79,8 +79,8 @@ class PerBarrier:
 
 def admissions_per_s(config: RunConfig) -> float:
     """Return the checks per second of device time (not in lockstep)."""
-    stated = config.link.admissions_per_s
-    return ADMISSIONS_PER_S if isinstance(stated, msgspec.UnsetType) else stated
+    configured_rate = config.link.admissions_per_s
+    return ADMISSIONS_PER_S if isinstance(configured_rate, msgspec.UnsetType) else configured_rate
 
 
 def admission_rate(config: RunConfig) -> AdmissionRate:

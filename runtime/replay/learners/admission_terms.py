@@ -19,15 +19,15 @@ from onrig.runtime.run_config import RunConfig
 
 _PROBES: Final = 64
 _LATENCY_US: Final = 200.0
-_LATENCY_SHARE: Final = 0.1
+_LATENCY_FRACTION: Final = 0.1
 """Share of a period to which the latency limit is lowered."""
-_RECORDED: Final = 64
+_MAX_RECORDED: Final = 64
 """Number of observations from the buffer that serve as further probe states."""
 
 
 def admission_limits(config: RunConfig) -> AdmissionLimits:
     """Return the admission limits of a run; latency is advisory in lockstep, which must not depend on wall time."""
-    budget_us = min(_LATENCY_US, _LATENCY_SHARE * config.wall_period_ns / 1000)
+    budget_us = min(_LATENCY_US, _LATENCY_FRACTION * config.wall_period_ns / 1000)
     return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep, evaluator=config.evaluator)
 
 
@@ -52,11 +52,11 @@ class Examination:
         self._probes = standard_probes(required, seed)
         self._observations = Normalisation.from_signals(required.observations)
 
-    def examine(self, model: bytes, recorded: NDArray[np.float32] | None = None) -> Admitted | Refused:
-        """Check the bytes of a policy; ``recorded``: (k, n) normalised observations, used as further probe states."""
+    def examine(self, model: bytes, recorded_observations: NDArray[np.float32] | None = None) -> Admitted | Refused:
+        """Check the bytes of a policy; ``recorded_observations``: (k, n), normalised, are further probe states."""
         probes = self._probes
-        if recorded is not None:
-            recorded_si = self._observations.to_si(recorded[:_RECORDED])
+        if recorded_observations is not None:
+            recorded_si = self._observations.to_si(recorded_observations[:_MAX_RECORDED])
             probes = np.concatenate([probes, recorded_si.astype(np.float32)])
         return admit(model, self._required, probes, self._limits)
 

@@ -18,7 +18,7 @@ from onrig.runtime.link.messages import (
     Rows,
     Ruling,
 )
-from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.link.server import Reply, Ticket
 from onrig.runtime.memory.storage import STAMP_WORDS
 from onrig.runtime.replay.experiences import Memory
 
@@ -28,18 +28,18 @@ _MAX_STORED_RULINGS: Final = 64
 
 
 class Feed:
-    """Answers each Pull once: at once, or by `take_due_answers` when there is news or the wait of the Pull is over."""
+    """Answers each Pull once: at once, or by `take_due_replies` when there is news or the wait of the Pull is over."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._waiting: list[tuple[float, Ticket, Pull]] = []
+        self._pending_pulls: list[tuple[float, Ticket, Pull]] = []
         self._returns: dict[int, float] = {}
         """Returns of the latest closed episodes."""
         self._rulings: deque[Ruling] = deque(maxlen=_MAX_STORED_RULINGS)
         self._n_rulings = 0
-        self.closed = 0
+        self.last_closed_episode = 0
         """Last training episode whose transitions are complete in the memory."""
-        self.settled = -1
+        self.last_checkpoint_episode = -1
         """Training episode of the newest checkpoint on disk (lockstep)."""
         self.is_ending = False
         """Whether the run is over."""
@@ -47,7 +47,7 @@ class Feed:
     def close(self, episode: int, episode_return: float) -> None:
         """Record a training episode whose transitions are all in the memory, and its undiscounted return in raw
         units."""
-        self.closed = episode
+        self.last_closed_episode = episode
         self._returns[episode] = episode_return
         for old_episode in sorted(self._returns)[:-MAX_CLOSED_EPISODES]:
             del self._returns[old_episode]
@@ -57,43 +57,55 @@ class Feed:
         self._n_rulings += 1
         self._rulings.append(Ruling(self._n_rulings, policy_id, verdict, reason[:MAX_REASON]))
 
-    def pull(self, ticket: Ticket, pull: Pull) -> Answer | None:
+    def pull(self, ticket: Ticket, pull: Pull) -> Reply | None:
         """Answer a Pull; None if it waits for news."""
         inserted = self._memory.storage.inserted
         if not 0 <= pull.since <= inserted:
-            return Answer(Refused(f"{pull.since} writes claimed, but there have been {inserted}"))
+            return Reply(Refused(f"{pull.since} writes claimed, but there have been {inserted}"))
         if pull.wait_ms <= 0 or self._has_news(pull):
             return self._rows(pull)
         self.forget(ticket.peer)  # a peer has one pending Pull and has abandoned the earlier one
-        self._waiting.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
+        self._pending_pulls.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
         return None
 
-    def take_due_answers(self) -> list[tuple[Ticket, Answer]]:
-        """Return answers to waiting Pulls that have news or whose wait is over."""
-        if not self._waiting:
+    def take_due_replies(self) -> list[tuple[Ticket, Reply]]:
+        """Return replies to waiting Pulls that have news or whose wait is over."""
+        if not self._pending_pulls:
             return []
         now_s = time.monotonic()
-        due_answers = [(t, self._rows(p)) for limit, t, p in self._waiting if self._has_news(p) or now_s >= limit]
-        answered = {t for t, _ in due_answers}
-        self._waiting = [w for w in self._waiting if w[1] not in answered]
-        return due_answers
+        due_replies = [
+            (t, self._rows(p)) for deadline_s, t, p in self._pending_pulls if self._has_news(p) or now_s >= deadline_s
+        ]
+        answered_tickets = {t for t, _ in due_replies}
+        self._pending_pulls = [w for w in self._pending_pulls if w[1] not in answered_tickets]
+        return due_replies
 
     def forget(self, peer: bytes) -> None:
         """Drop the pending Pull of a peer."""
-        self._waiting = [w for w in self._waiting if w[1].peer != peer]
+        self._pending_pulls = [w for w in self._pending_pulls if w[1].peer != peer]
 
     def _has_news(self, pull: Pull) -> bool:
-        return self._memory.storage.inserted > pull.since or self.closed > pull.closed or self.is_ending
+        return self._memory.storage.inserted > pull.since or self.last_closed_episode > pull.closed or self.is_ending
 
-    def _rows(self, pull: Pull) -> Answer:
+    def _rows(self, pull: Pull) -> Reply:
         storage = self._memory.storage
         max_fitting_rows = MAX_PAYLOAD_BYTES // (4 * STAMP_WORDS + storage.layout.row_bytes)
         slots = storage.changed_since(pull.since, max(1, min(pull.max_rows, MAX_ROWS, max_fitting_rows)))
         rows = storage.rows(slots)
-        up_to = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
+        last_number = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
         rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
-        ended = tuple(
-            ClosedEpisode(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed
+        closed_episodes = tuple(
+            ClosedEpisode(e, total)
+            for e, total in sorted(self._returns.items())
+            if pull.closed < e <= self.last_closed_episode
         )
-        message = Rows(up_to, storage.inserted, self.closed, self.is_ending, tuple(rulings), self.settled, ended)
-        return Answer(message, (rows.astype("<u4", copy=False).tobytes(),), storage.scanned_bytes(pull.since))
+        message = Rows(
+            last_number,
+            storage.inserted,
+            self.last_closed_episode,
+            self.is_ending,
+            tuple(rulings),
+            self.last_checkpoint_episode,
+            closed_episodes,
+        )
+        return Reply(message, (rows.astype("<u4", copy=False).tobytes(),), storage.scanned_bytes(pull.since))

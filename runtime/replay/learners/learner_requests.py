@@ -32,7 +32,7 @@ from onrig.runtime.link.messages import (
     Refused,
     RequestMessage,
 )
-from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.link.server import Reply, Ticket
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.feed import Feed
 from onrig.runtime.replay.learners.feedback import FeedbackIntake
@@ -57,7 +57,7 @@ class RunIdentity(NamedTuple):
 
 
 class LearnerRequests:
-    """Answers each request once; a waiting Pull is answered by ``feed.take_due_answers``."""
+    """Answers each request once; a waiting Pull is answered by ``feed.take_due_replies``."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class LearnerRequests:
         self.memory_name: Final = os.urandom(16)
         self.lineage: tuple[Ancestor, ...] = ()
         """Memories from which this one was restored, most recent last."""
-        self._restored = memory.storage.inserted
-        self.done = -1
+        self._n_restored = memory.storage.inserted
+        self.last_done_episode = -1
         """Last training episode for which the learner has finished its work (0: it has attached and started)."""
         self.learner_state_saved = True
-        """Whether the learner has saved its state after ``done`` (lockstep)."""
+        """Whether the learner has saved its state after ``last_done_episode`` (lockstep)."""
         self.mismatches = 0
         """Number of comparisons in which a mirror differed from the memory (lockstep)."""
         self.updates = 0
@@ -89,28 +89,28 @@ class LearnerRequests:
 
     def set_lineage(self, memory: bytes, lineage: Sequence[Ancestor]) -> None:
         """Record the memory from whose checkpoint this one was restored, and its lineage."""
-        previous = [Ancestor(ancestor.memory, min(ancestor.writes, self._restored)) for ancestor in lineage]
-        self.lineage = (*previous, Ancestor(memory, self._restored))[-_MAX_ANCESTORS:]
+        ancestors = [Ancestor(ancestor.memory, min(ancestor.writes, self._n_restored)) for ancestor in lineage]
+        self.lineage = (*ancestors, Ancestor(memory, self._n_restored))[-_MAX_ANCESTORS:]
 
-    def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
+    def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Reply | None:
         """Answer one request; None if the answer comes later."""
         now_s = time.monotonic()
         if isinstance(request, Attach):
             return self._attach(ticket, request, now_s)
         if not self.peers.on_message(ticket, now_s):
-            return Answer(Refused("attach first: this connection or this memory is new", UNKNOWN))
+            return Reply(Refused("attach first: this connection or this memory is new", UNKNOWN))
         lease = self.peers.lease
         if not isinstance(request, Pull | Leave) and not lease.held_by(ticket.peer):
             holder = lease.holder
             reason = (
                 f"another learner pushes ({holder})" if holder else "no learner holds the push role; attach to take it"
             )
-            return Answer(Refused(reason, LEASE))
+            return Reply(Refused(reason, LEASE))
         match request:
             case Leave():
                 self.peers.leave(ticket.peer)
                 self.feed.forget(ticket.peer)
-                return Answer(Accepted())
+                return Reply(Accepted())
             case Pull():
                 return self.feed.pull(ticket, request)
             case Confirm():
@@ -135,7 +135,7 @@ class LearnerRequests:
 
     def note_checkpoint(self, episode: int) -> None:
         """Record a checkpoint after this training episode, to which a lockstep run can return."""
-        self.feed.settled = episode
+        self.feed.last_checkpoint_episode = episode
         self.succession.note_checkpoint()
 
     def admit_replacement(self) -> None:
@@ -145,17 +145,17 @@ class LearnerRequests:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def _attach(self, ticket: Ticket, request: Attach, now_s: float) -> Answer | None:
+    def _attach(self, ticket: Ticket, request: Attach, now_s: float) -> Reply | None:
         if request.version != LINK_VERSION:
             description = f"the learner uses version {request.version} of the link, the rig version {LINK_VERSION}"
-            return Answer(Refused(f"{description}; install the same Onrig at both ends", VERSION))
+            return Reply(Refused(f"{description}; install the same Onrig at both ends", VERSION))
         session = request.session or ticket.peer[:16]
         was_attached = self.peers.enter(ticket, session, now_s)
         holds_lease = self.peers.lease.belongs_to(session, ticket.key)
         pushes = request.role == "push"
         reason = self.peers.request_lease(ticket, session, now_s) if pushes else "it only reads"
         if reason is None and not holds_lease and not self.succession.is_current(session):
-            updates = self.updates if self.done >= 0 or self._restored else None
+            updates = self.updates if self.last_done_episode >= 0 or self._n_restored else None
             if not self.succession.admits(session, updates, is_ending=self.feed.is_ending):
                 return None  # it retries until the run can be continued
             self.feedback.last_batch = 0  # a new session numbers its batches from its start
@@ -168,7 +168,7 @@ class LearnerRequests:
             )
         elif reason is None and not holds_lease:
             self._event("push_passed", learner=ticket.key)
-        return Answer(self._attached(reason))
+        return Reply(self._attached(reason))
 
     def _attached(self, reason: str | None) -> Attached:
         """Return the answer to an Attach; ``reason`` for refusing the push role, None if it is granted."""
@@ -180,39 +180,43 @@ class LearnerRequests:
             capacity=storage.capacity,
             cyclic=storage.cyclic,
             inserted=storage.inserted,
-            closed=self.feed.closed,
+            closed=self.feed.last_closed_episode,
             next_policy_id=self._policies.next_id,
             lockstep=self.succession.lockstep,
             memory=self.memory_name,
-            restored=self._restored,
+            restored=self._n_restored,
             lineage=self.lineage,
-            done=self.done,
+            done=self.last_done_episode,
             pushes=reason is None,
             why=reason or "",
             behaviour=storage.layout.behaviour,
         )
 
-    def _confirm(self, request: Confirm) -> Answer:
+    def _confirm(self, request: Confirm) -> Reply:
         if request.digest == self._memory.storage.digest():
-            return Answer(Accepted())
+            return Reply(Accepted())
         self.mismatches += 1
         self._event("mirror_differs", episode=request.episode)
-        return Answer(Refused(f"the mirror differs from the memory after episode {request.episode}"))
+        return Reply(Refused(f"the mirror differs from the memory after episode {request.episode}"))
 
-    def _feedback(self, request: Feedback, payloads: Sequence[bytes]) -> Answer:
+    def _feedback(self, request: Feedback, payloads: Sequence[bytes]) -> Reply:
         if self.feedback.is_known(request):
-            return Answer(Accepted())
-        refused = self.feedback.apply(request, payloads)
-        if refused is None:
+            return Reply(Accepted())
+        refusal = self.feedback.apply(request, payloads)
+        if refusal is None:
             self.succession.note_change()
-        return Answer(refused or Accepted())
+        return Reply(refusal or Accepted())
 
-    def _offer(self, ticket: Ticket, payloads: Sequence[bytes]) -> Answer:
+    def _offer(self, ticket: Ticket, payloads: Sequence[bytes]) -> Reply:
         if len(payloads) != 1:
-            return Answer(Refused("an offer carries one payload"))
+            return Reply(Refused("an offer carries one payload"))
         self.succession.note_change()
-        recorded = self._sample_observations()
-        return Answer(self._policies.admit(payloads[0], recorded, learner=ticket.key, closed=self.feed.closed))
+        observations = self._sample_observations()
+        return Reply(
+            self._policies.admit(
+                payloads[0], observations, learner=ticket.key, closed_episode=self.feed.last_closed_episode
+            )
+        )
 
     def _sample_observations(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         """Return a sample of observations, evenly spaced over the memory."""
@@ -220,15 +224,15 @@ class LearnerRequests:
         slots = np.linspace(0, max(storage.stored - 1, 0), min(storage.stored, 64)).astype(np.int64)
         return storage.observation[slots]
 
-    def _done(self, request: Done) -> Answer:
+    def _done(self, request: Done) -> Reply:
         if (deviation := self.succession.deviation(request.updates)) is not None:
             self._event("not_reproducible", reason=deviation)
-        episode = min(request.episode, self.feed.closed)
-        if episode > self.done:
-            self.done, self.learner_state_saved = episode, request.kept
+        episode = min(request.episode, self.feed.last_closed_episode)
+        if episode > self.last_done_episode:
+            self.last_done_episode, self.learner_state_saved = episode, request.kept
             self.succession.note_change()
         self.updates, self.updates_per_s = request.updates, request.updates_per_s
-        return Answer(Accepted())
+        return Reply(Accepted())
 
 
 def run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:

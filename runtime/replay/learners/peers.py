@@ -38,11 +38,11 @@ class Peers:
 
     def enter(self, ticket: Ticket, session: bytes, now_s: float) -> bool:
         """Add a connection; return whether it had attached before."""
-        known = ticket.peer in self._peers
-        if not known and len(self._peers) >= _MAX_PEERS:
+        was_known = ticket.peer in self._peers
+        if not was_known and len(self._peers) >= _MAX_PEERS:
             self._peers.pop(min(self._peers, key=lambda p: self._peers[p].last_message_s))
         self._peers[ticket.peer] = _Peer(session, ticket.key, now_s)
-        return known
+        return was_known
 
     def request_lease(self, ticket: Ticket, session: bytes, now_s: float) -> str | None:
         """Request the lease; return None, or a description of the holder."""
@@ -71,5 +71,5 @@ class Peers:
     def has_recent_learner(self) -> bool:
         """Whether a recently active learner is still connected; it disconnects when notified of the run's end."""
         now_s = time.monotonic()
-        recent = [name for name, peer in self._peers.items() if peer.last_message_s > now_s - _MAX_SILENCE_S]
-        return any(not self._is_gone(name) for name in recent)
+        recent_peers = [name for name, peer in self._peers.items() if peer.last_message_s > now_s - _MAX_SILENCE_S]
+        return any(not self._is_gone(name) for name in recent_peers)

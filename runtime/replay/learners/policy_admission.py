@@ -47,19 +47,19 @@ class PolicyAdmission:
     ) -> None:
         self._examination, self._slot, self._folder = examination, slot, folder
         self._event, self._rate = event, rate
-        self._admitted: dict[bytes, int] = {}
-        self._refused: dict[bytes, Verdict] = {}
+        self._admitted_ids: dict[bytes, int] = {}
+        self._refusals: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
         self._native: dict[int, bool] = {}
         """Whether the C library evaluates a policy, by id."""
         self._expected_ids: dict[bytes, int] = {}
         """Ids of policies that will be offered again, by digest."""
-        self.offered = self.admitted = self.refused = 0
-        self.too_soon = 0
+        self.n_offered = self.n_admitted = self.n_refused = 0
+        self.n_too_soon = 0
         """Number of offers refused by the rate limit, without a check."""
         self.active_id = 0
         """Id of the policy admitted last."""
-        self._acting = self._dropped = 0
+        self._acting_id = self._n_dropped = 0
         self._rolled_back = RolledBackList(folder.root)
         if self._rolled_back.damaged:
             event("rolled_back_unreadable", reason=self._rolled_back.damaged)
@@ -71,67 +71,67 @@ class PolicyAdmission:
 
         It is unknown which of these policies have acted, so all their files are kept.
         """
-        newest = self._slot.peek()
-        if newest is None:
+        newest_policy = self._slot.peek()
+        if newest_policy is None:
             return
-        if newest.policy_id > self._folder.newest:  # the previous process was killed before filing this one
-            self._file(newest.policy_id, newest.model)
-        _remember(self._admitted, policy_digest(newest.model), newest.policy_id)
-        _remember(self._native, newest.policy_id, newest.is_native)
-        self.active_id = newest.policy_id
+        if newest_policy.policy_id > self._folder.newest_id:  # the previous process was killed before filing this one
+            self._file(newest_policy.policy_id, newest_policy.model)
+        _remember(self._admitted_ids, policy_digest(newest_policy.model), newest_policy.policy_id)
+        _remember(self._native, newest_policy.policy_id, newest_policy.is_native)
+        self.active_id = newest_policy.policy_id
 
     @property
     def next_id(self) -> int:
         """Id for the next admitted policy."""
-        return self._folder.newest + 1
+        return self._folder.newest_id + 1
 
     def counts(self) -> dict[str, int]:
         """Counts for a checkpoint."""
         return {
-            "offered_policies": self.offered,
-            "admitted_policies": self.admitted,
-            "refused_policies": self.refused,
-            "too_soon_policies": self.too_soon,
+            "offered_policies": self.n_offered,
+            "admitted_policies": self.n_admitted,
+            "refused_policies": self.n_refused,
+            "too_soon_policies": self.n_too_soon,
             "next_policy": self.next_id,
-            "acted_policy": self._folder.acted,
+            "acted_policy": self._folder.last_acted_id,
             "rolled_back_policies": self.rolled_back,
         }
 
     def reserve_ids(self, policy_id: int) -> None:
         """Do not assign ids up to this one, because the run's files refer to them, even if the policies were lost."""
-        self._folder.newest = max(self._folder.newest, policy_id)
+        self._folder.newest_id = max(self._folder.newest_id, policy_id)
 
     def resume(self, counts: Mapping[str, int]) -> None:
         """Continue from a checkpoint's counts."""
-        self.offered = counts["offered_policies"]
-        self.admitted = counts["admitted_policies"]
-        self.refused = counts["refused_policies"]
-        self.too_soon = counts.get("too_soon_policies", 0)
-        newest = counts["next_policy"] - 1
-        self._folder.resume(newest, counts.get("acted_policy", newest))
+        self.n_offered = counts["offered_policies"]
+        self.n_admitted = counts["admitted_policies"]
+        self.n_refused = counts["refused_policies"]
+        self.n_too_soon = counts.get("too_soon_policies", 0)
+        newest_id = counts["next_policy"] - 1
+        self._folder.resume(newest_id, counts.get("acted_policy", newest_id))
 
-    def repeat_after(self, newest: int) -> None:
-        """Expect repeated offers of the policies after ``newest``, which the loop already has (lockstep).
+    def repeat_after(self, newest_id: int) -> None:
+        """Expect repeated offers of the policies after ``newest_id``, which the loop already has (lockstep).
 
         The same bytes get the same ids.
         """
         for policy_id in self._folder.ids():
-            if policy_id > newest:
+            if policy_id > newest_id:
                 with contextlib.suppress(OSError):  # damaged since, so it receives another id
                     self._expected_ids[policy_digest(self._folder.model(policy_id))] = policy_id
 
     def submit_filed(self) -> None:
         """Pass the newest policy that the previous process stored but did not pass on to the loop (real time)."""
-        newest = self._slot.peek()
-        self.reinstate(after=0 if newest is None else newest.policy_id)
+        newest_policy = self._slot.peek()
+        self.reinstate(above_id=0 if newest_policy is None else newest_policy.policy_id)
 
-    def reinstate(self, after: int = 0) -> int:
-        """Put the newest stored policy into the slot that is still admissible and has an id above ``after``.
+    def reinstate(self, above_id: int = 0) -> int:
+        """Put the newest stored policy into the slot that is still admissible and has an id above ``above_id``.
 
         Returns its id, or 0 if the run has no such policy.  Its latency is not checked again.
         """
         for policy_id in reversed(self._folder.ids()):
-            if policy_id <= after:
+            if policy_id <= above_id:
                 break
             if self._rolled_back.contains_id(policy_id):
                 continue
@@ -154,35 +154,44 @@ class PolicyAdmission:
 
     # -- offers ------------------------------------------------------------------------------------------------------
 
-    def admit(self, model: bytes, recorded: NDArray[np.float32], *, learner: str = "local", closed: int = 0) -> Verdict:
+    def admit(
+        self,
+        model: bytes,
+        recorded_observations: NDArray[np.float32],
+        *,
+        learner: str = "local",
+        closed_episode: int = 0,
+    ) -> Verdict:
         """Admit or refuse a policy, and put an admitted one into the slot.
 
-        ``recorded``: (k, n) normalised observations from the buffer, used as further probe states.  ``learner``
-        identifies the sender (``NAME:FINGERPRINT`` of its key) for the record; ``closed`` is the last completed
+        ``recorded_observations``: (k, n), normalised, from the buffer, used as further probe states.  ``learner``
+        identifies the sender (``NAME:FINGERPRINT`` of its key) for the record; ``closed_episode`` is the last completed
         training episode.
         """
         digest = policy_digest(model)
-        known = self._earlier_verdict(digest)
-        if known is not None:
-            return known
-        if self._rate is not None and not self._rate.use_check(closed):
-            self.too_soon += 1
+        earlier_verdict = self._earlier_verdict(digest)
+        if earlier_verdict is not None:
+            return earlier_verdict
+        if self._rate is not None and not self._rate.use_check(closed_episode):
+            self.n_too_soon += 1
             return _TOO_SOON
-        return self._check(digest, model, recorded, learner)
+        return self._check(digest, model, recorded_observations, learner)
 
     def adopt(self, model: bytes) -> Verdict:
         """Check the policy file with which a run starts."""
         digest = policy_digest(model)
-        known = self._earlier_verdict(digest)
-        if known is not None and not known.accepted:
-            return known
+        earlier_verdict = self._earlier_verdict(digest)
+        if earlier_verdict is not None and not earlier_verdict.accepted:
+            return earlier_verdict
         if self._slot.version and not self._folder.repeats_checks:
             # It was in the slot before this process restarted; others may have followed.
             return Verdict(self.active_id, accepted=True)
-        if known is not None:
-            self.active_id = known.policy_id
-            self._slot.put(known.policy_id, model, is_native=self._native.get(known.policy_id, False))
-            return known
+        if earlier_verdict is not None:
+            self.active_id = earlier_verdict.policy_id
+            self._slot.put(
+                earlier_verdict.policy_id, model, is_native=self._native.get(earlier_verdict.policy_id, False)
+            )
+            return earlier_verdict
         return self._check(digest, model, None, "file")
 
     def _earlier_verdict(self, digest: bytes) -> Verdict | None:
@@ -192,17 +201,19 @@ class PolicyAdmission:
             return Verdict(
                 entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
             )
-        policy_id = self._admitted.get(digest)
+        policy_id = self._admitted_ids.get(digest)
         if policy_id is None:
             policy_id = self._folder.find_previous(digest)
-        return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
+        return self._refusals.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
-    def _check(self, digest: bytes, model: bytes, recorded: NDArray[np.float32] | None, learner: str) -> Verdict:
+    def _check(
+        self, digest: bytes, model: bytes, recorded_observations: NDArray[np.float32] | None, learner: str
+    ) -> Verdict:
         """Check a new policy; refuse it, or assign an id, store it and pass it to the loop."""
-        self.offered += 1
-        repeated = self._expected_ids.pop(digest, None)
-        policy_id = self.next_id if repeated is None else repeated
-        result = self._examination.examine(model, recorded)
+        self.n_offered += 1
+        expected_id = self._expected_ids.pop(digest, None)
+        policy_id = self.next_id if expected_id is None else expected_id
+        result = self._examination.examine(model, recorded_observations)
         if not isinstance(result, Refused) and policy_id > MAX_POLICY_ID:
             result = Refused("ids", f"{MAX_POLICY_ID} policies were admitted, and records hold no higher id")
         if isinstance(result, Refused):
@@ -210,30 +221,30 @@ class PolicyAdmission:
         for warning in result.warnings:
             self._event("policy_warning", policy=policy_id, reason=warning)
         _remember(self._training_steps, policy_id, result.contract.training_step)
-        _remember(self._admitted, digest, policy_id)
+        _remember(self._admitted_ids, digest, policy_id)
         _remember(self._native, policy_id, result.native)
-        self.admitted += 1
+        self.n_admitted += 1
         self.active_id = policy_id
-        if repeated is None:
+        if expected_id is None:
             self._file(policy_id, model)  # filed first, so that a restarted process cannot reuse its id
-        self._submit(policy_id, model, repeated=repeated is not None)
+        self._submit(policy_id, model, repeated=expected_id is not None)
         self._event("policy_admitted", policy=policy_id, learner=learner, evaluator=evaluator_of(native=result.native))
         return Verdict(policy_id, accepted=True)
 
-    def _refuse(self, digest: bytes, reason: Refused, learner: str) -> Verdict:
-        self.refused += 1
-        verdict = Verdict(0, accepted=False, stage=reason.stage, reason=reason.reason)
-        _remember(self._refused, digest, verdict)
+    def _refuse(self, digest: bytes, refusal: Refused, learner: str) -> Verdict:
+        self.n_refused += 1
+        verdict = Verdict(0, accepted=False, stage=refusal.stage, reason=refusal.reason)
+        _remember(self._refusals, digest, verdict)
         self._event("policy_refused", policy=0, learner=learner, stage=verdict.stage, reason=verdict.reason)
         return verdict
 
     def _submit(self, policy_id: int, model: bytes, *, repeated: bool) -> None:
         """Put a policy into the slot unless the loop has taken it or a newer one; prune files that can no longer
         act."""
-        newest = self._slot.peek() if repeated else None
-        if newest is None or newest.policy_id < policy_id:
+        newest_policy = self._slot.peek() if repeated else None
+        if newest_policy is None or newest_policy.policy_id < policy_id:
             self._slot.put(policy_id, model, is_native=self._native.get(policy_id, False))
-        self._folder.remove_overtaken(self._slot.taken_id)
+        self._folder.remove_superseded(self._slot.taken_id)
 
     def _file(self, policy_id: int, model: bytes) -> None:
         reason = self._folder.file(policy_id, model)
@@ -242,18 +253,18 @@ class PolicyAdmission:
 
     # -- after admission ---------------------------------------------------------------------------------------------
 
-    def record_acting(self, records: NDArray[np.void], dropped: int) -> None:
-        """Record which policies acted in the next records (dtype ``RecordLayout.dtype``); ``dropped`` were lost so
+    def record_acting(self, records: NDArray[np.void], n_dropped: int) -> None:
+        """Record which policies acted in the next records (dtype ``RecordLayout.dtype``); ``n_dropped`` were lost so
         far."""
         if self._rate is not None:
             self._rate.on_ticks(len(records))
-        if dropped != self._dropped:
-            self._dropped = dropped
+        if n_dropped != self._n_dropped:
+            self._n_dropped = n_dropped
             self._folder.keep_all()
         ids = records["policy_id"]
-        if not len(ids) or (ids == self._acting).all():
+        if not len(ids) or (ids == self._acting_id).all():
             return
-        self._acting = int(ids[-1])
+        self._acting_id = int(ids[-1])
         self._folder.note(i for i in np.unique(ids).tolist() if i)
 
     def prune(self) -> None:
@@ -282,7 +293,7 @@ class PolicyAdmission:
     @property
     def unfiled(self) -> int:
         """Number of admitted policies without a file because the disk was full."""
-        return self._folder.unfiled + self._folder.lost
+        return self._folder.unfiled + self._folder.n_lost
 
     @property
     def rolled_back(self) -> int:
@@ -300,7 +311,7 @@ class PolicyAdmission:
 
     def note_rollback(self, policy_id: int, reason: str) -> None:
         """Exclude a policy that the loop has rolled back from admission."""
-        digest = next((digest for digest, admitted_id in self._admitted.items() if admitted_id == policy_id), None)
+        digest = next((digest for digest, admitted_id in self._admitted_ids.items() if admitted_id == policy_id), None)
         if digest is None:
             try:
                 digest = policy_digest(self._folder.model(policy_id))

@@ -44,16 +44,16 @@ class PolicyFolder:
         path.mkdir(exist_ok=True)
         self._index = PolicyIndex(path)
         ids = self.ids()
-        self.newest = ids[-1] if ids else 0
-        self.acted = self.newest
+        self.newest_id = ids[-1] if ids else 0
+        self.last_acted_id = self.newest_id
         """Highest id of a policy that has acted."""
-        self._removable: dict[int, bool] = {}
+        self._has_acted_by_id: dict[int, bool] = {}
         """Whether a policy has acted, by id, for policies whose files may still be removed; other files are kept."""
-        self._unsynced: dict[int, None] = dict.fromkeys(ids)
-        self._unfiled: dict[int, bytes] = {}
+        self._unsynced_ids: dict[int, None] = dict.fromkeys(ids)
+        self._unfiled_models: dict[int, bytes] = {}
         self._previous_ids = ids[-_MAX_SEARCHED_FILES:]
         self._previous_digests: dict[bytes, int] | None = None
-        self.lost = 0
+        self.n_lost = 0
         """Number of admitted policies that are lost because the disk was full for too long."""
 
     def ids(self) -> list[int]:
@@ -67,7 +67,7 @@ class PolicyFolder:
 
     def model(self, policy_id: int) -> bytes:
         """Read a policy; raises OSError, also if its content has changed since it was stored."""
-        pending_model = self._unfiled.get(policy_id)
+        pending_model = self._unfiled_models.get(policy_id)
         if pending_model is not None:
             return pending_model
         model = read_file(self.path(policy_id), MAX_POLICY_BYTES)
@@ -90,22 +90,22 @@ class PolicyFolder:
 
     def file(self, policy_id: int, model: bytes) -> str:
         """Write a policy's file atomically; return "", or the reason why it must be written by a later ``retry``."""
-        self.newest = max(self.newest, policy_id)
-        self._removable.setdefault(policy_id, False)
+        self.newest_id = max(self.newest_id, policy_id)
+        self._has_acted_by_id.setdefault(policy_id, False)
         reason = self._write(policy_id, model)
         if reason:
-            self._unfiled[policy_id] = model
-            while len(self._unfiled) > 1 and sum(map(len, self._unfiled.values())) > MAX_UNFILED_BYTES:
-                del self._unfiled[next(iter(self._unfiled))]
-                self.lost += 1
+            self._unfiled_models[policy_id] = model
+            while len(self._unfiled_models) > 1 and sum(map(len, self._unfiled_models.values())) > MAX_UNFILED_BYTES:
+                del self._unfiled_models[next(iter(self._unfiled_models))]
+                self.n_lost += 1
         return reason
 
     def retry(self) -> None:
         """Retry the writes that a full disk rejected."""
-        for policy_id in [*self._unfiled]:
-            if self._write(policy_id, self._unfiled[policy_id]):
+        for policy_id in [*self._unfiled_models]:
+            if self._write(policy_id, self._unfiled_models[policy_id]):
                 return
-            del self._unfiled[policy_id]
+            del self._unfiled_models[policy_id]
 
     def _write(self, policy_id: int, model: bytes) -> str:
         try:
@@ -113,70 +113,70 @@ class PolicyFolder:
             replace_own_file(self.path(policy_id), model)
         except OSError as error:
             return error.strerror or str(error)
-        self._unsynced[policy_id] = None
+        self._unsynced_ids[policy_id] = None
         return ""
 
     # -- pruning -----------------------------------------------------------------------------------------------------
 
-    def resume(self, newest: int, acted: int) -> None:
+    def resume(self, newest_id: int, acted: int) -> None:
         """Continue from a checkpoint that relies on the policies up to ``newest``, of which ``acted`` acted last."""
-        self.newest = max(self.newest, newest)
-        self._unsynced = {i: None for i in self._unsynced if i > newest}
+        self.newest_id = max(self.newest_id, newest_id)
+        self._unsynced_ids = {i: None for i in self._unsynced_ids if i > newest_id}
 
-    def note(self, acting: Iterable[int]) -> None:
+    def note(self, acting_ids: Iterable[int]) -> None:
         """Record the policies named by the next records, and remove those that they supersede."""
-        previous = self.acted
-        self._record_acting(acting)
-        if self.acted > previous:
+        previous = self.last_acted_id
+        self._record_acting(acting_ids)
+        if self.last_acted_id > previous:
             self.prune()
 
-    def _record_acting(self, acting: Iterable[int]) -> None:
-        for policy_id in acting:
-            if policy_id in self._removable:
-                self._removable[policy_id] = True
-            self.acted = max(self.acted, policy_id)
+    def _record_acting(self, acting_ids: Iterable[int]) -> None:
+        for policy_id in acting_ids:
+            if policy_id in self._has_acted_by_id:
+                self._has_acted_by_id[policy_id] = True
+            self.last_acted_id = max(self.last_acted_id, policy_id)
 
     def keep_all(self) -> None:
         """Keep all files, because records were lost and any policy may have acted."""
-        self._removable = dict.fromkeys(self._removable, True)
+        self._has_acted_by_id = dict.fromkeys(self._has_acted_by_id, True)
 
     def prune(self) -> None:
         """Remove the policies that did not act before a later one acted."""
-        for policy_id in [i for i in self._removable if i < self.acted]:
-            if not self._removable.pop(policy_id):
+        for policy_id in [i for i in self._has_acted_by_id if i < self.last_acted_id]:
+            if not self._has_acted_by_id.pop(policy_id):
                 self._discard(policy_id)
-        if self._removable.get(self.acted):
-            del self._removable[self.acted]
+        if self._has_acted_by_id.get(self.last_acted_id):
+            del self._has_acted_by_id[self.last_acted_id]
 
-    def remove_overtaken(self, taken_id: int) -> None:
+    def remove_superseded(self, taken_id: int) -> None:
         """Remove the policies between the last one that the loop took or that acted and the newest one."""
-        last_used = max(taken_id, self.acted)
+        last_used = max(taken_id, self.last_acted_id)
         for policy_id in [
-            i for i, has_acted in self._removable.items() if last_used < i < self.newest and not has_acted
+            i for i, has_acted in self._has_acted_by_id.items() if last_used < i < self.newest_id and not has_acted
         ]:
-            del self._removable[policy_id]
+            del self._has_acted_by_id[policy_id]
             self._discard(policy_id)
 
     def _discard(self, policy_id: int) -> None:
-        self._unfiled.pop(policy_id, None)
-        self._unsynced.pop(policy_id, None)
+        self._unfiled_models.pop(policy_id, None)
+        self._unsynced_ids.pop(policy_id, None)
         _remove(self.path(policy_id))
 
     @property
     def unfiled(self) -> int:
         """Number of policies waiting for disk space."""
-        return len(self._unfiled)
+        return len(self._unfiled_models)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def unsynced(self) -> list[int]:
         """List the existing policies that no checkpoint covers yet."""
-        return [*self._unsynced]
+        return [*self._unsynced_ids]
 
     def mark_synced(self, policy_ids: Iterable[int]) -> None:
         """Mark these policies as covered by a checkpoint."""
         for policy_id in policy_ids:
-            self._unsynced.pop(policy_id, None)
+            self._unsynced_ids.pop(policy_id, None)
 
 
 class RepeatedPolicyFolder(PolicyFolder):
@@ -191,14 +191,14 @@ class RepeatedPolicyFolder(PolicyFolder):
     def resume(self, newest: int, acted: int) -> None:
         """Continue from a checkpoint; the stored policies after ``acted`` have not acted yet."""
         super().resume(newest, acted)
-        self.acted = acted
-        self._removable = {i: False for i in self.ids() if i > acted}
+        self.last_acted_id = acted
+        self._has_acted_by_id = {i: False for i in self.ids() if i > acted}
 
-    def note(self, acting: Iterable[int]) -> None:
+    def note(self, acting_ids: Iterable[int]) -> None:
         """Record the acting policies; nothing is removed before ``prune``."""
-        self._record_acting(acting)
+        self._record_acting(acting_ids)
 
-    def remove_overtaken(self, taken_id: int) -> None:
+    def remove_superseded(self, taken_id: int) -> None:
         """Do nothing, because the result would depend on when the loop polled the slot."""
 
 

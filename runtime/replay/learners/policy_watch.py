@@ -33,15 +33,15 @@ _NO_PREDECESSOR = "no predecessor remains: only the shield and its fallback guar
 
 
 class PolicyWatch:
-    """Tracks the acting policy through the records; reports each verdict once, as an event and to ``ruled``."""
+    """Tracks the acting policy through the records; reports each verdict once, as an event and to ``on_verdict``."""
 
     def __init__(
-        self, terms: ProbationLimits | None, rate_hz: float, event: Callable[..., None], ruled: VerdictCallback
+        self, limits: ProbationLimits | None, rate_hz: float, event: Callable[..., None], on_verdict: VerdictCallback
     ) -> None:
-        self._terms, self._rate_hz, self._event, self._on_verdict = terms, rate_hz, event, ruled
-        self._on_probation = False
+        self._limits, self._rate_hz, self._event, self._on_verdict = limits, rate_hz, event, on_verdict
+        self._is_on_probation = False
         self._last_record: np.void | None = None
-        self._n_slow = self._n_fallback = 0
+        self._n_slow_ticks = self._n_fallback_ticks = 0
         self.policy_id: int | None = None
         """Policy that acted last."""
         self.age_ticks = 0
@@ -53,20 +53,20 @@ class PolicyWatch:
         """Device time for which the policy has acted since it became active."""
         return self.age_ticks / self._rate_hz
 
-    def add_earlier_records(self, records: NDArray[np.void], *, reported: bool, ruled: bool) -> None:
+    def add_earlier_records(self, records: NDArray[np.void], *, were_reported: bool, were_applied: bool) -> None:
         """Process records that a previous process has read.
 
-        ``reported``: whether it reported their events; ``ruled``: whether it applied their verdicts.
+        ``were_reported``: whether it reported their events; ``were_applied``: whether it applied their verdicts.
         """
-        self._reports_events, self._applies_verdicts = not reported, not ruled
+        self._reports_events, self._applies_verdicts = not were_reported, not were_applied
         self.add(records)
         self._reports_events = self._applies_verdicts = True
 
     def add(self, records: NDArray[np.void]) -> None:
         """Process the next records (dtype ``RecordLayout.dtype``)."""
         flags = records["flags"]
-        acts = ((flags & Flag.NO_ACTION) == 0) & (records["kind"] != Kind.RESET)
-        rows = records[acts | ((flags & Flag.ROLLED_BACK) != 0)]
+        has_acted = ((flags & Flag.NO_ACTION) == 0) & (records["kind"] != Kind.RESET)
+        rows = records[has_acted | ((flags & Flag.ROLLED_BACK) != 0)]
         if not len(rows):
             return
         marks = rows["flags"] & (Flag.PROBATION | Flag.ROLLED_BACK)
@@ -84,7 +84,7 @@ class PolicyWatch:
         """
         if rolled_back is not None:
             self._roll_back(rolled_back, None)
-        elif self._probation_complete:
+        elif self._is_probation_complete:
             self._conclude_probation()
 
     def _open(self, record: np.void) -> None:
@@ -95,16 +95,16 @@ class PolicyWatch:
                 self._roll_back(self.policy_id, policy_id)
             self._begin(policy_id)
         elif policy_id != self.policy_id:
-            if self._probation_complete:
+            if self._is_probation_complete:
                 self._conclude_probation()
             self._begin(policy_id)
-        elif self._on_probation and not flags & Flag.PROBATION:
+        elif self._is_on_probation and not flags & Flag.PROBATION:
             self._conclude_probation()
-        self._on_probation = bool(flags & Flag.PROBATION)
+        self._is_on_probation = bool(flags & Flag.PROBATION)
 
     def _begin(self, policy_id: int) -> None:
         self.policy_id = policy_id
-        self.age_ticks = self._n_slow = self._n_fallback = 0
+        self.age_ticks = self._n_slow_ticks = self._n_fallback_ticks = 0
 
     def _count(self, rows: NDArray[np.void]) -> None:
         rows = rows[(rows["flags"] & Flag.NO_ACTION) == 0]
@@ -112,15 +112,17 @@ class PolicyWatch:
             return
         self._last_record = rows[-1].copy()
         self.age_ticks += len(rows)
-        self._n_fallback += sum(int(np.count_nonzero(rows["rule"] == rule)) for rule in Rule if rule.falls_back)
-        if self._terms is not None and self._terms.slow_ns is not None:
-            fast = np.flatnonzero(rows["stage_ns"][:, POLICY_STAGE] <= self._terms.slow_ns)
-            self._n_slow = len(rows) - 1 - int(fast[-1]) if len(fast) else self._n_slow + len(rows)
+        self._n_fallback_ticks += sum(int(np.count_nonzero(rows["rule"] == rule)) for rule in Rule if rule.falls_back)
+        if self._limits is not None and self._limits.slow_ns is not None:
+            fast_indices = np.flatnonzero(rows["stage_ns"][:, POLICY_STAGE] <= self._limits.slow_ns)
+            self._n_slow_ticks = (
+                len(rows) - 1 - int(fast_indices[-1]) if len(fast_indices) else self._n_slow_ticks + len(rows)
+            )
 
     @property
-    def _probation_complete(self) -> bool:
+    def _is_probation_complete(self) -> bool:
         """Whether the last record received was the last of a complete probation."""
-        return self._on_probation and self._terms is not None and self.age_ticks >= self._terms.ticks
+        return self._is_on_probation and self._limits is not None and self.age_ticks >= self._limits.ticks
 
     def _reason(self) -> Reason | None:
         """Return the reason for a failure in the last tick, as far as its record shows."""
@@ -128,7 +130,7 @@ class PolicyWatch:
             return None
         if self._last_record["rule"] == Rule.FINITE:
             return Reason.FINITE
-        if self._terms is not None and self._n_slow >= self._terms.slow_ticks:
+        if self._limits is not None and self._n_slow_ticks >= self._limits.slow_ticks:
             return Reason.SLOW
         return None
 
@@ -141,7 +143,7 @@ class PolicyWatch:
         else:
             detail = f"{self._describe(reason)}; {_NO_PREDECESSOR}"
             self._report("policy_probation_failed", self.policy_id, "failed", detail, {"reason": reason.value})
-        self._on_probation = False
+        self._is_on_probation = False
 
     def _roll_back(self, policy_id: int, back_to: int | None) -> None:
         reason = self._reason() if policy_id == self.policy_id else None
@@ -157,22 +159,22 @@ class PolicyWatch:
         self._report("policy_rolled_back", policy_id, "rolled_back", self._describe(reason), extra)
 
     def _describe(self, reason: Reason) -> str:
-        return reason.value if self._terms is None else self._terms.describe(reason)
+        return reason.value if self._limits is None else self._limits.describe(reason)
 
     def _report(
         self, kind: str, policy_id: int, verdict: Verdict, detail: str, extra: dict[str, int | str | None]
     ) -> None:
-        last = self._last_record
+        last_record = self._last_record
         if self._reports_events:
             self._event(
                 kind,
                 policy=policy_id,
                 **extra,
                 **({"detail": detail} if detail else {}),
-                episode=None if last is None else int(last["episode"]),
-                tick=None if last is None else int(last["tick"]),
+                episode=None if last_record is None else int(last_record["episode"]),
+                tick=None if last_record is None else int(last_record["tick"]),
                 acted_ticks=self.age_ticks,
-                fallback_share=round(self._n_fallback / self.age_ticks, 4) if self.age_ticks else None,
+                fallback_share=round(self._n_fallback_ticks / self.age_ticks, 4) if self.age_ticks else None,
             )
         if self._applies_verdicts:
             self._on_verdict(policy_id, verdict, detail)
@@ -205,7 +207,7 @@ class RolledBackList:
         self._path = folder / FILE_NAME
         self._entries: dict[str, RolledBackPolicy] = {}
         self.damaged = ""
-        self._write_pending = False
+        self._is_write_pending = False
         try:
             entries = msgspec.json.decode(read_file(self._path, MAX_JSON_BYTES), type=list[RolledBackPolicy])
         except FileNotFoundError:
@@ -243,12 +245,12 @@ class RolledBackList:
 
     def retry(self) -> None:
         """Retry a write that a full disk rejected."""
-        if self._write_pending:
+        if self._is_write_pending:
             with contextlib.suppress(OSError):
                 self._write()
 
     def _write(self) -> None:
-        self._write_pending = True
+        self._is_write_pending = True
         data = msgspec.json.format(msgspec.json.encode(list(self._entries.values())), indent=1) + b"\n"
         replace_own_file(self._path, data, durable=True)
-        self._write_pending = False
+        self._is_write_pending = False

@@ -176,13 +176,13 @@ class Fuzzing:
         limit_s = time.monotonic() + 60 + _ALLOWED_S * self._cases
         with WorkerProcess(__name__) as judge:
             try:
-                judge.answer()
+                judge.wait_for_value()
                 judge.call(self.name, self._cases, seed, str(folder))
                 while not judge.has_reply(_SAMPLE_S):
                     gauges.sample(time.monotonic(), {"judge": judge.pid})
                     if time.monotonic() > limit_s:
                         raise Unavailable(f"no verdict within {60 + _ALLOWED_S * self._cases:g} s")
-                judged = msgspec.json.decode(judge.answer(), type=JudgedCases)
+                judged = msgspec.json.decode(judge.wait_for_value(), type=JudgedCases)
             except Unavailable as reason:
                 found = [f"the process that judges: {reason} (seed {seed})"[:400]]
             if "Traceback" in judge.stderr_lines:

@@ -6,7 +6,7 @@ import pytest
 from onrig.hw.messages import State, Status
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_loading import load_run
-from onrig.sim.plants.registry import uncovered
+from onrig.sim.plants.registry import uncovered_deviations
 from onrig.sim.twin.options import TwinOptions
 from tests.lab.attacks.deaths import _PLANTS, after_death, plant_settings, pumping_policy
 from tests.lab.rig.wire import Seen
@@ -48,7 +48,7 @@ def test_the_plants_are_corners_of_the_box(shares: tuple[float, float, float]) -
     plant = msgspec.convert(config.device.twin, TwinOptions).plant
     box = config.limits.predicted
     assert box is not None
-    assert list(uncovered(plant, box, config.rig)) == []
+    assert list(uncovered_deviations(plant, box, config.rig)) == []
     for (name, value), share in zip(plant.lumped.items(), shares, strict=True):
         assert value == pytest.approx(box.nominal[name] * share)
 

@@ -125,7 +125,7 @@ class LifeWatch:
         life.graceful = summary is not None and code is not None and code >= 0
         life.told = summary if summary is not None and life.graceful else left.told_by_checkpoint
         if self._ring is not None:
-            life.told.dropped = self._ring.dropped
+            life.told.dropped = self._ring.n_dropped
 
     def close(self) -> None:
         """Release the shared memory."""

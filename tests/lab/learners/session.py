@@ -63,7 +63,7 @@ class Session:
         self._subjects: Final = tuple(subjects)
         self._progress: Final = progress
         self._process_group: Final = ProcessGroup(progress, _SUBJECT)
-        self.unavailable: Final = self._process_group.unavailable
+        self.unavailable_reasons: Final = self._process_group.unavailable_reasons
         self.rates: Final[Rates] = {}
         self.spans: Final[list[int]] = []
         """All time intervals between clock reads, in ns."""
@@ -172,7 +172,7 @@ def measure_strategies(
                 if len(points) == len(WEIGHTS):
                     measured[ride] = minutes(points, plan.of_episodes)
         progress.finish_step(plan.ride_s() - START_UP_TIME_S)
-    return measured, process_group.unavailable
+    return measured, process_group.unavailable_reasons
 
 
 def strategy_rows(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> list[Row]:

@@ -122,7 +122,7 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
     n, m = case.shape.n_obs, case.shape.n_act
     if (len(config.rig.signals), len(config.rig.actuators)) != (n, m):
         raise Unavailable(f"{case.rig} is not of sizes {case.shape}")
-    memories = Memories(contents_for(config, case.settings, noisy=False), range(case.trials))
+    memories = Memories(contents_for(config, case.settings, is_noisy=False), range(case.trials))
     t = random_transitions(STORED, n, m, seed)
     rows = np.column_stack((t.observation, t.action, t.next_observation, t.reward / STORED, t.exploration))
     memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)))
@@ -148,7 +148,7 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int, package: str =
         observation_space = Box(-1.0, 1.0, (case.shape.n_obs,), np.float32)
         action_space = Box(-1.0, 1.0, (case.shape.n_act,), np.float32)
 
-    config = case.settings.selected
+    config = case.settings.algorithm_config
     if isinstance(config, DdpgConfig):
         actor, critic = NETWORK_SIZES[config.network]
         lr = config.critic_lr

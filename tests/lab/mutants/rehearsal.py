@@ -88,8 +88,8 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
 def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
     selection = config.selection
     strategy, capacity = parse_strategy(selection.strategy), capacity_of(config)
-    thinned = selection.write_probability < 1
-    yield "the memory's size", required_bytes(strategy, capacity, layout_of(config), thinned=thinned)
+    is_thinned = selection.write_probability < 1
+    yield "the memory's size", required_bytes(strategy, capacity, layout_of(config), is_thinned=is_thinned)
     keeper = build_keeper(
         strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
     )

@@ -192,7 +192,9 @@ def read_folder(folder: Path, config: RunConfig) -> FolderContents:
     try:
         filed = read_rows(folder / "episodes.csv")
         rows = filed.rows
-        rows_problem = f"episodes.csv ends in {filed.broken} bytes of half a row" if filed.broken else ""
+        rows_problem = (
+            f"episodes.csv ends in {filed.n_partial_bytes} bytes of half a row" if filed.n_partial_bytes else ""
+        )
     except ValueError as error:
         rows_problem = str(error)
     names = [path.name for path in folder.rglob("*") if path.name.endswith((".tmp", ".part"))]

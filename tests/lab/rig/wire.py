@@ -202,7 +202,7 @@ class WireProcess(WorkerProcess):
 
     def __init__(self, n_sensors: int, n_actuators: int) -> None:
         super().__init__(__name__, str(n_sensors), str(n_actuators))
-        self.answer()
+        self.wait_for_value()
         self.ports: Final = self.ask("ports", returns=Ports)
         self._mode: Mode = "carry"
 

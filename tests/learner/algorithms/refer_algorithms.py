@@ -81,7 +81,7 @@ class Memory:
     def _before(self, slots: NDArray[np.int64]) -> Window:
         chain = self.trajectories.with_predecessors(slots, self.window)
         seen = self.observation[np.arange(len(self.reward))[:, None, None], chain.slots]
-        return Window(chain.slots, seen, chain.present)
+        return Window(chain.slots, seen, chain.is_present)
 
     def fill(self) -> None:
         """Tell that all slots were written."""

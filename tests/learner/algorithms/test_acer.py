@@ -100,10 +100,10 @@ def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whateve
     there = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
     steps = lay_out(Chain(slots, there), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
     assert steps.slots.tolist() == [[3, 4, 7, 8, 9, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0, 0]]
-    assert steps.present.sum(axis=1).tolist() == [5, 2]
-    np.testing.assert_allclose(steps.share[0], [1 / 4, 1 / 4, 1 / 3, 1 / 3, 1 / 3, 0, 0, 0])
-    np.testing.assert_allclose(steps.share[1], [1.5, 0.5, 0, 0, 0, 0, 0, 0])
-    assert (steps.last.tolist(), steps.drawn.tolist()) == ([[1, 4], [0, 1]], [[1, 2], [0, 1]])
+    assert steps.is_present.sum(axis=1).tolist() == [5, 2]
+    np.testing.assert_allclose(steps.step_weight[0], [1 / 4, 1 / 4, 1 / 3, 1 / 3, 1 / 3, 0, 0, 0])
+    np.testing.assert_allclose(steps.step_weight[1], [1.5, 0.5, 0, 0, 0, 0, 0, 0])
+    assert (steps.last_indices.tolist(), steps.drawn_indices.tolist()) == ([[1, 4], [0, 1]], [[1, 2], [0, 1]])
 
 
 @pytest.mark.parametrize("m", [1, 3])
@@ -123,7 +123,7 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
     noise_stream = stream(0, Role.NETWORKS)
     restore_stream(noise_stream, before["streams"][0])
     chain = memory.trajectories.segments_around(batches.slots[0], 7)
-    pieces = [of[there] for of, there in zip(chain.slots[0], chain.present[0], strict=True)]
+    pieces = [of[there] for of, there in zip(chain.slots[0], chain.is_present[0], strict=True)]
     assert len({len(piece) for piece in pieces}) > 1
     at, n = np.concatenate(pieces), sum(map(len, pieces))
     noise = noise_stream.standard_normal((1 + SAMPLES, n, m))
@@ -217,7 +217,7 @@ def test_all_of_a_segment_is_noted() -> None:
     assert drawn is not None
     seen = memory.trajectories.segments_around(drawn[2], 7)
     changed = np.flatnonzero(rho != 1.0)
-    assert set(np.unique(seen.slots[seen.present]).tolist()) <= set(changed.tolist())
+    assert set(np.unique(seen.slots[seen.is_present]).tolist()) <= set(changed.tolist())
     kl, far = acer.divergence()[0]
     assert kl > 0.0
     assert far == np.mean((rho <= 0.2) | (rho >= 5.0))

@@ -41,7 +41,7 @@ def _sac(config: SacConfig, seeds: tuple[int, ...] = (3, 4), dtype: type[np.floa
 
 def _chance(config: SacConfig, stream: np.random.Generator) -> CriticRandomness:
     """The next update's random numbers."""
-    noise, of = stream.standard_normal((2, B, M)), config.resolved
+    noise, of = stream.standard_normal((2, B, M)), config.resolved_options
     n, m = of.critics, of.subset
     subset = np.argsort(stream.random(n))[:m].tolist() if m < n else list(range(n))
     return CriticRandomness(noise, subset, math.floor(stream.random() * N_SEEDS) if of.dropout else 0.0)

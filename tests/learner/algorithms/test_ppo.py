@@ -98,8 +98,8 @@ def test_policy_and_value_take_steps_of_their_own_sizes_which_fall_with_their_nu
 def test_ratios_are_one_before_the_first_step() -> None:
     ppo = _ppo([5, 6])
     _learned(ppo, [5, 6], 1)
-    ppo._replayed.append(ppo._compute_statistics(policy_batch(ppo, [7, 8], N_OBS, M_ACT)))
-    memory = ppo._merge_replayed()
+    ppo._replayed_batches.append(ppo._compute_statistics(policy_batch(ppo, [7, 8], N_OBS, M_ACT)))
+    memory = ppo._merge_replayed_batches()
     log_pi = ppo._densities_and_values(memory.observation, memory.drawn)[..., 0]
     np.testing.assert_allclose(np.exp(log_pi - memory.log_pi), 1.0, atol=2e-6)
 
@@ -127,11 +127,11 @@ def test_the_batch_before_the_last_ones_is_forgotten_and_statistics_stay_frozen(
     kept = []
     for i in range(3):
         _learned(ppo, [i], 1)
-        kept.append(ppo._replayed[-1])
-    assert len(ppo._replayed) == 2
-    for stored, first in zip(ppo._replayed, kept[1:], strict=True):
+        kept.append(ppo._replayed_batches[-1])
+    assert len(ppo._replayed_batches) == 2
+    for stored, first in zip(ppo._replayed_batches, kept[1:], strict=True):
         assert stored is first
-    memory = ppo._merge_replayed()
+    memory = ppo._merge_replayed_batches()
     assert memory.target[0].tolist() == np.concatenate([b.target.reshape(-1) for b in kept[1:]]).tolist()
 
 
@@ -142,9 +142,9 @@ def test_every_actor_gives_an_equal_share_of_each_minibatch_from_its_own_experie
     assert (np.sort(slots // 128, axis=1) == np.repeat(np.arange(8), 8)).all()
     assert len(np.unique(slots)) > 600
     batch = policy_batch(ppo, [2], N_OBS, M_ACT, 8, 64)
-    ppo._replayed.append(ppo._compute_statistics(batch))
-    ppo._replayed.append(ppo._compute_statistics(batch._replace(observation=batch.observation + 1.0)))
-    of_third = ppo._merge_replayed().drawn[0, 2 * 128 : 2 * 128 + 64]
+    ppo._replayed_batches.append(ppo._compute_statistics(batch))
+    ppo._replayed_batches.append(ppo._compute_statistics(batch._replace(observation=batch.observation + 1.0)))
+    of_third = ppo._merge_replayed_batches().drawn[0, 2 * 128 : 2 * 128 + 64]
     assert (of_third == batch.drawn[0, 2].astype(np.float32)).all()
 
 
@@ -195,7 +195,7 @@ def test_the_gradient_is_that_of_the_loss_by_central_differences() -> None:
     start = ppo.rows[0].copy()
     ppo._descend(minibatch, 1.0)  # by next to nothing: Adam's first moment is a tenth of the gradient
     for adam in ppo._adams:
-        at = np.arange(adam.group.flat.offset, adam.group.flat.slice.stop)
+        at = np.arange(adam.group.flat_field.offset, adam.group.flat_field.slice.stop)
         moments = 10.0 * ppo.values(adam.moments)[0, 0, : len(at)]
         for place, gradient in zip(at, moments, strict=True):
             step = 1e-6 * (np.arange(len(start)) == place)

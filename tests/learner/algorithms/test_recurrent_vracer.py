@@ -104,7 +104,7 @@ def test_actions_of_the_present_policy_have_a_ratio_of_one_however_short_the_win
     np.testing.assert_allclose(memory.notes.stored_column(0, "rho"), 1.0, atol=1e-5)
     np.testing.assert_allclose(memory.notes.stored_column(0, "kl"), 0.0, atol=1e-5)
     # Had nothing been remembered when the window begins, an action would not be as likely.
-    vracer._hidden_before[:] = 0.0
+    vracer._previous_hidden[:] = 0.0
     late = np.array([5, 6, 7, 8, 9, 17, 18, 19])
     vracer.update(memory.gather(late[None, None]))
     assert np.abs(memory.notes.stored_column(0, "rho")[late] - 1.0).min() > 1e-5

@@ -65,7 +65,7 @@ def test_an_experience_is_near_within_the_bounds_alone() -> None:
     refer, _ = _refer(c=4.0, anneal=0.0)
     assert _judge(refer, [0, 1, 2, 3, 4], 1.0, 4.99, 5.01, 0.201, 0.199) == [1, 1, 0, 1, 0]
     assert np.flatnonzero(refer.far[0]).tolist() == [2, 4]
-    assert refer.far_share[0] == 2 / CAPACITY
+    assert refer.far_fraction[0] == 2 / CAPACITY
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_the_share_of_far_experiences_is_that_of_the_stored_bits_at_any_time() -
             fresh = rng.integers(0, CAPACITY, 4)
             notes.on_write(0, fresh)
             far[fresh] = False
-        assert refer.far_share[0] == np.count_nonzero(far) / CAPACITY
-    assert 0.0 < refer.far_share[0] < 1.0
+        assert refer.far_fraction[0] == np.count_nonzero(far) / CAPACITY
+    assert 0.0 < refer.far_fraction[0] < 1.0
 
 
 def test_as_the_bound_shrinks_all_are_judged_anew_from_their_last_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_policy_that_is_that_of_the_data_is_at_no_distance() -> None:
     assert rho.tolist() == [1.0] * 5
     np.testing.assert_allclose(kl, 0.0, atol=1e-15)
     refer.classify(np.arange(5)[None], rho[None], kl[None])
-    assert refer.far_share[0] == refer.mean_kl[0] == 0.0
+    assert refer.far_fraction[0] == refer.mean_kl[0] == 0.0
 
 
 def test_the_direction_of_the_divergence_is_a_choice() -> None:

@@ -30,7 +30,7 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
     algorithm = algorithm_for(settings, 2, 1, [np.random.default_rng(0)])
     assert (
         type(algorithm).__name__
-        == settings.selected.home_of(with_refer=settings.effective_refer is not None).partition(":")[2]
+        == settings.algorithm_config.home_of(with_refer=settings.effective_refer is not None).partition(":")[2]
     )
     assert isinstance(algorithm, Exportable) is not bool(rig_problems(settings, 1))
 
@@ -40,7 +40,7 @@ def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> N
     settings = msgspec.convert({"algorithm": name}, LearnerSettings)
     with pytest.raises(ValueError, match="one random stream per trial"):
         algorithm_for(settings, 2, 1, [])
-    if settings.selected.single_action:
+    if settings.algorithm_config.single_action:
         with pytest.raises(ValueError, match=f"{name} supports one action dimension, got 4"):
             algorithm_for(settings, 2, 4, [np.random.default_rng(0)])
 
@@ -83,13 +83,13 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
             acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
             batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
         told = algorithm.update(batches)
-        assert settings.selected.provides_targets is (told.target is not None)
+        assert settings.algorithm_config.provides_targets is (told.target is not None)
         return told
 
     going, ended = signals(ends), signals(np.ones_like(ends))
     assert going.target is not None
     assert ended.target is not None
-    scaled = (settings.selected.reward_scale * reward).astype(np.float32)
+    scaled = (settings.algorithm_config.reward_scale * reward).astype(np.float32)
     np.testing.assert_allclose(ended.target, scaled, rtol=1e-6)
     np.testing.assert_allclose(going.target[ends], scaled[ends], rtol=1e-6)
     assert np.abs(going.target - scaled)[~ends].min() > 1e-6

@@ -118,7 +118,7 @@ def test_gradients_are_those_of_the_paper() -> None:
     mean, std = (np.asarray(part[0, at], np.float64) for part in vracer.distribution(memory.observation))
     acted, spread, drawn = (np.asarray(part[0, at], np.float64) for part in (memory.mean, memory.std, memory.drawn))
     vracer.update(batches)
-    end = vracer._network.group.flat.size
+    end = vracer._network.group.flat_field.size
     moments = [
         np.concatenate([np.asarray(state[f"adam/{name}"], np.float64)[0, 0, at] for name, at in parts])
         for parts in [(("network", slice(end - 3, end)), ("std", slice(0, 2)))]

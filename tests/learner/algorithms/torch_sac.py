@@ -49,12 +49,12 @@ class TorchSac:
         noise = torch.tensor(chance.noise)
         self.updates += 1
         self._seed, self._uses = chance.seed, itertools.count()
-        critics = [f"critic{i + 1}" for i in range(config.resolved.critics)]
+        critics = [f"critic{i + 1}" for i in range(config.resolved_options.critics)]
         alpha = p["temperature/log_alpha"].exp()[0, 0]
         with torch.no_grad():
             a_next, log_pi_next = self._act(s_next, noise[0])
             pair = torch.cat((s_next, a_next), 1)
-            if config.resolved.targets == "averaged":
+            if config.resolved_options.targets == "averaged":
                 following = [self._net(f"target_{name}", pair) for name in critics]
             else:  # with the present pairs; the second pass, below, has the same masks
                 both, uses = torch.cat((torch.cat((s, a), 1), pair)), copy.copy(self._uses)
@@ -63,14 +63,14 @@ class TorchSac:
             value = reduce(torch.minimum, [following[i] for i in chance.subset])
             y = config.reward_scale * r + config.gamma * alive * (value - alpha * log_pi_next)
         leaves = self._leaves(critics)
-        if config.resolved.targets == "averaged":
+        if config.resolved_options.targets == "averaged":
             q = torch.stack([self._net(name, torch.cat((s, a), 1)) for name in critics])
         else:
             q = torch.stack([self._net(name, both, trains=True, moves=True)[: len(s)] for name in critics])
         errors = y - q
         self._descend((weight * errors.square()).mean(1).sum(), leaves)
 
-        if self.updates % config.resolved.delay == 0:
+        if self.updates % config.resolved_options.delay == 0:
             self._improve(s, a.shape[1], noise[1], critics, alpha)
         for name in p:
             if name.startswith("target_"):
@@ -84,7 +84,7 @@ class TorchSac:
         leaves = self._leaves(["actor"])
         pi, log_pi = self._act(s, noise, trains=True)
         values = torch.stack([self._net(name, torch.cat((s, pi), 1)) for name in critics])
-        worth = values.mean(0) if self.config.resolved.actor_value == "mean" else values.amin(0)
+        worth = values.mean(0) if self.config.resolved_options.actor_value == "mean" else values.amin(0)
         self._descend((alpha * log_pi - worth).mean(), leaves)
         leaves = self._leaves(["temperature"])
         log_alpha = self.p["temperature/log_alpha"]
@@ -98,7 +98,7 @@ class TorchSac:
         return a, density.sum(1)
 
     def _net(self, net: str, x: torch.Tensor, *, trains: bool = False, moves: bool = False) -> torch.Tensor:
-        return self._layers(net, x, self.config.resolved.dropout, trains=trains, moves=moves)[:, 0]
+        return self._layers(net, x, self.config.resolved_options.dropout, trains=trains, moves=moves)[:, 0]
 
     def _normalised(self, net: str, at: int, x: torch.Tensor, trains: bool, moves: bool) -> torch.Tensor:
         """Batch normalisation, which ``moves`` the running statistics."""
@@ -115,7 +115,7 @@ class TorchSac:
         self, net: str, x: torch.Tensor, dropout: float = 0.0, *, trains: bool = False, moves: bool = False
     ) -> torch.Tensor:
         p, last = self.p, len(self.config.hidden)
-        batch = self.config.resolved.normalization == "batch"
+        batch = self.config.resolved_options.normalization == "batch"
         for at in range(last + 1):
             x = self._normalised(net, at, x, trains, moves) if batch else x
             x = x @ p[f"{net}/weight{at}"] + p[f"{net}/bias{at}"]
@@ -144,7 +144,7 @@ class TorchSac:
         for net, of_net in by_net.items():
             flat = torch.cat([g.reshape(-1) for _, g in of_net])
             n, moments = len(flat), self.moments[net]
-            b1, b2 = self.config.resolved.beta1, 0.999
+            b1, b2 = self.config.resolved_options.beta1, 0.999
             first, second = b1 * moments[:n] + (1 - b1) * flat, b2 * moments[n:-1] + (1 - b2) * flat**2
             t = moments[-1:] + 1.0
             self.moments[net] = torch.cat((first, second, t))

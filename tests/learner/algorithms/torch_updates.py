@@ -169,7 +169,7 @@ def acer(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tenso
     z = up - over / k.square().sum(-1, keepdim=True).clamp(min=1e-38) * k
     critics = -g["error"] * ((1.0 + rho.clamp(max=1.0)) * value + advantage)
     policy = (z * torch.cat((mean, std.expand_as(mean)), 1)).sum(-1, keepdim=True)
-    return (g["share"] * (critics - policy)).sum(), advantage
+    return (g["step_weight"] * (critics - policy)).sum(), advantage
 
 
 Loss = Callable[[Tensors, Tensors, Any], tuple[torch.Tensor, torch.Tensor]]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import EroSettings
-from onrig.learner.samplers import Setting
+from onrig.learner.samplers import SamplerContext
 from onrig.learner.samplers.ero import Ero, InclusionNets
 from onrig.learner.settings import LearnerSettings
 from tests.learner.samplers.looks import looking_at
@@ -22,7 +22,7 @@ CAPACITY, BATCH = 60, 8
 def sampler(trials: int = 1, lr: float = 1e-2) -> Ero:
     view = looking_at(RNG(7).standard_normal((trials, CAPACITY, 1)))
     options = LearnerSettings(ero=EroSettings(hidden=(8,), lr=lr, sample=16))
-    return Ero(Setting(CAPACITY, BATCH, 10, 1000, 400, options, view), [RNG(seed) for seed in range(trials)])
+    return Ero(SamplerContext(CAPACITY, BATCH, 10, 1000, 400, options, view), [RNG(seed) for seed in range(trials)])
 
 
 def replayed(ero: Ero, updates: int, seed: int = 0) -> list[list[int]]:

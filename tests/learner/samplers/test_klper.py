@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.learner.samplers import Setting
+from onrig.learner.samplers import SamplerContext
 from onrig.learner.samplers.klper import Klper, kl_scores, select_closest
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
@@ -76,8 +76,8 @@ def test_sign_and_order_do_not_matter_and_equal_differences_are_no_trouble() -> 
 
 
 def built(candidates: int, actions: NDArray[np.float64], seed: int = 0) -> Klper:
-    setting = Setting(len(actions), 16, 10, view=looking_at(actions[None]))
-    klper = Klper.build(setting._replace(argument=float(candidates)), RNG(seed), weighted=False)
+    context = SamplerContext(len(actions), 16, 10, view=looking_at(actions[None]))
+    klper = Klper.build(context._replace(argument=float(candidates)), RNG(seed), weighted=False)
     klper.on_write(np.arange(len(actions)))
     return klper
 

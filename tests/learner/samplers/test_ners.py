@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.samplers import Setting, sub_state
+from onrig.learner.samplers import SamplerContext, sub_state
 from onrig.learner.samplers.ners import Ners, ScoreNets
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.tape.numpy_executor import NumpyExecutor
@@ -31,8 +31,8 @@ def nets(settings: NersSettings = SMALL, trials: int = 1, width: int = 9) -> Sco
 def sampler(trials: int = 1, settings: NersSettings = SMALL, *, updates: int = 1000) -> Ners:
     actions = RNG(7).standard_normal((trials, CAPACITY, 1))
     options = LearnerSettings(ners=settings)
-    setting = Setting(CAPACITY, BATCH, 10, updates, 400, options, looking_at(actions, observations=2))
-    return Ners(setting, [RNG(seed) for seed in range(trials)])
+    context = SamplerContext(CAPACITY, BATCH, 10, updates, 400, options, looking_at(actions, observations=2))
+    return Ners(context, [RNG(seed) for seed in range(trials)])
 
 
 def signals(trials: int, seed: int) -> Signals:
@@ -81,7 +81,7 @@ def test_without_the_global_network_an_experience_is_scored_alone() -> None:
     other = x.copy()
     other[:, 0] += 1.0
     np.testing.assert_array_equal(f.scores(other)[:, 1:], f.scores(x)[:, 1:])
-    assert sampler(settings=NersSettings(hidden=(4,), score=(4,), ablation="few"))._nets._vector == 3
+    assert sampler(settings=NersSettings(hidden=(4,), score=(4,), ablation="few"))._nets._vector_width == 3
 
 
 def test_the_gradient_is_that_of_reinforce() -> None:
@@ -332,7 +332,7 @@ def test_how_writes_are_bunched_makes_no_difference() -> None:
 
 def test_what_it_needs_is_told() -> None:
     with pytest.raises(ValueError, match="NERS needs access to experiences and a policy"):
-        Ners(Setting(CAPACITY, BATCH, 10), [RNG(0)])
+        Ners(SamplerContext(CAPACITY, BATCH, 10), [RNG(0)])
     ners = sampler()
     ners.on_write([np.arange(CAPACITY)])
     slots = ners.draw(1).slots

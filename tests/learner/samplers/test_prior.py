@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Sampler, Setting, sampler_for
+from onrig.learner.samplers import Draw, Sampler, SamplerContext, sampler_for
 from onrig.runtime.memory.strategy import parse_strategy
 
 CAPACITY, RESERVED, BATCH = 100, 30, 16
@@ -14,8 +14,8 @@ INSIDE = ["Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "Prop
 
 
 def _prior(inside: str, share: float = 0.5, seed: int = 0, **changes: Any) -> Sampler:
-    setting = Setting(CAPACITY, BATCH, 10, reserved=RESERVED, updates=100, steps=1000)._replace(**changes)
-    sampler = sampler_for(parse_strategy(f"FIFO[Prior({share})[{inside}]]"), np.random.default_rng(seed), setting)
+    context = SamplerContext(CAPACITY, BATCH, 10, reserved=RESERVED, updates=100, steps=1000)._replace(**changes)
+    sampler = sampler_for(parse_strategy(f"FIFO[Prior({share})[{inside}]]"), np.random.default_rng(seed), context)
     sampler.begin_episode(3)
     sampler.on_write(np.arange(RESERVED))
     return sampler
@@ -58,7 +58,9 @@ def test_a_part_that_holds_less_than_its_share_is_filled_up_by_the_other() -> No
     sampler.on_write(np.arange(RESERVED + 3, CAPACITY))
     assert _prior_share(sampler.draw(BATCH)) == [8]
     few = sampler_for(
-        parse_strategy("FIFO[Prior(0.5)[Uniform]]"), np.random.default_rng(0), Setting(CAPACITY, BATCH, 10, reserved=5)
+        parse_strategy("FIFO[Prior(0.5)[Uniform]]"),
+        np.random.default_rng(0),
+        SamplerContext(CAPACITY, BATCH, 10, reserved=5),
     )
     few.on_write(np.arange(5))
     with pytest.raises(ValueError, match="cannot draw"):
@@ -71,8 +73,8 @@ def test_priorities_and_importance_weights_are_those_within_a_part() -> None:
     def alone(capacity: int, written: int, first: int) -> Sampler:
         """The sampler of a part, as a memory of its own would have it."""
         stream = np.random.default_rng(0).spawn(2)[first > 0]
-        setting = Setting(capacity, BATCH // 2, 10, updates=100, steps=1000)
-        sampler = sampler_for(parse_strategy("FIFO[PropPER+IS]"), stream, setting)
+        context = SamplerContext(capacity, BATCH // 2, 10, updates=100, steps=1000)
+        sampler = sampler_for(parse_strategy("FIFO[PropPER+IS]"), stream, context)
         sampler.begin_episode(3)
         sampler.on_write(np.arange(written))
         return sampler
@@ -118,7 +120,7 @@ def test_a_restored_sampler_draws_the_same(inside: str) -> None:
 
 
 def test_without_prior_experiences_it_is_the_sampling_within() -> None:
-    bare = sampler_for(parse_strategy("FIFO[Uniform]"), np.random.default_rng(0), Setting(CAPACITY, BATCH, 10))
+    bare = sampler_for(parse_strategy("FIFO[Uniform]"), np.random.default_rng(0), SamplerContext(CAPACITY, BATCH, 10))
     sampler = _prior("Uniform", reserved=0)
     bare.on_write(np.arange(RESERVED))
     assert np.array_equal(sampler.draw(BATCH, 3).slots, bare.draw(BATCH, 3).slots)

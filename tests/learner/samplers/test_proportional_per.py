@@ -5,7 +5,7 @@ import pytest
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import ProportionalSettings
-from onrig.learner.samplers import Sampler, Setting, sampler_for
+from onrig.learner.samplers import Sampler, SamplerContext, sampler_for
 from onrig.learner.samplers.importance import LinearSchedule, Scale
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.settings import LearnerSettings
@@ -46,8 +46,8 @@ def test_draws_follow_the_priorities(stored: int, batch: int, updates: int) -> N
 
 def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_over_updates() -> None:
     options = LearnerSettings(prop_per=ProportionalSettings("oh2021"))
-    setting = Setting(50, 10, 4, updates=40, learner=options)
-    per = sampler_for(Strategy("FIFO", "PropPER+IS"), np.random.default_rng(0), setting)
+    context = SamplerContext(50, 10, 4, updates=40, learner=options)
+    per = sampler_for(Strategy("FIFO", "PropPER+IS"), np.random.default_rng(0), context)
     per.on_write(np.arange(50))
     td = np.random.default_rng(1).standard_normal(50)
     per.on_update(np.arange(50), Signals(td))
@@ -66,9 +66,9 @@ def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_ov
 
 
 def test_options_replace_those_of_the_paper_one_by_one() -> None:
-    law = ProportionalSettings("oh2021", alpha=0.7, over="episodes").resolved
+    law = ProportionalSettings("oh2021", alpha=0.7, over="episodes").resolved_options
     assert law == (0.7, 0.4, "none", "episodes")
-    assert ProportionalSettings().resolved == (0.6, 0.4, "batch_max", "episodes")
+    assert ProportionalSettings().resolved_options == (0.6, 0.4, "batch_max", "episodes")
 
 
 def test_each_share_of_the_total_gives_one_draw() -> None:

@@ -8,22 +8,22 @@ import pytest
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.samplers import Setting, sampler_for
+from onrig.learner.samplers import SamplerContext, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.memory.strategy import Strategy, parse_sampling, sampling_names
 from onrig.runtime.run_loading import load_run
 from tests.learner.samplers.looks import looking_at
 
 
-def setting(capacity: int) -> Setting:
+def context(capacity: int) -> SamplerContext:
     actions = np.random.default_rng(1).standard_normal((capacity, 2))
     options = LearnerSettings(ners=NersSettings(hidden=(8, 8), score=(8,)))
-    return Setting(capacity, 16, 10, learner=options, view=looking_at(actions[None]))
+    return SamplerContext(capacity, 16, 10, learner=options, view=looking_at(actions[None]))
 
 
 @pytest.mark.parametrize("sampling", sampling_names())
 def test_every_known_sampling_draws(sampling: str) -> None:
-    sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), setting(100))
+    sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), context(100))
     sampler.begin_episode(1)
     sampler.on_write(np.arange(50))
     draw = sampler.draw(16)
@@ -37,7 +37,7 @@ def test_every_known_sampling_draws(sampling: str) -> None:
 @pytest.mark.parametrize("sampling", ["PER", "PER+IS", "PER+FIS"])
 def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None:
     def drawn(per_alpha: float | None = None) -> list[int]:
-        plain = Setting(100, 16, 10)
+        plain = SamplerContext(100, 16, 10)
         given = plain if per_alpha is None else plain._replace(learner=LearnerSettings(per_alpha=per_alpha))
         sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), given)
         sampler.begin_episode(1)
@@ -69,21 +69,21 @@ def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None
 def test_full_importance_sampling_expects_the_replays_of_the_run(overrides: list[str], replays: float) -> None:
     config = load_run("pendulum", overrides)
     options = msgspec.convert(config.learner, LearnerSettings)
-    assert Setting.of_run(config, options, 1000).replays == replays
-    assert Setting(1000, 16, 10).replays == 8.0
+    assert SamplerContext.of_run(config, options, 1000).replays == replays
+    assert SamplerContext(1000, 16, 10).replays == 8.0
 
 
 def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown sampling 'PERS'"):
-        sampler_for(Strategy("FIFO", "PERS"), np.random.default_rng(0), Setting(100, 16, 10))
+        sampler_for(Strategy("FIFO", "PERS"), np.random.default_rng(0), SamplerContext(100, 16, 10))
     with pytest.raises(ValueError, match="a memory of 10 experiences is too small for a minibatch of 16"):
-        sampler_for(Strategy("FIFO", "Uniform"), np.random.default_rng(0), Setting(10, 16, 10))
+        sampler_for(Strategy("FIFO", "Uniform"), np.random.default_rng(0), SamplerContext(10, 16, 10))
 
 
 @pytest.mark.parametrize("name", sampling_names())
 def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
     capacity, rng = 100_000, np.random.default_rng(0)
-    fixed = setting(capacity)
+    fixed = context(capacity)
     tracemalloc.start()
     sampler = sampler_for(Strategy("FIFO", name), np.random.default_rng(0), fixed)
     for first in range(0, capacity, 20_000):

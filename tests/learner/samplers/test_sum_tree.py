@@ -103,7 +103,7 @@ def test_the_compiled_form_has_the_bits_of_the_reference(
         assert np.array_equal(ours._running_root, theirs._running_root)
         for one, other in zip(ours._levels, theirs._levels, strict=True):
             assert np.array_equal(one.values, other.values)
-            assert np.array_equal(one.running, other.running)
+            assert np.array_equal(one.running_sums, other.running_sums)
         if not theirs.total:
             with pytest.raises(ValueError, match="all values are 0"):
                 ours.draw(uniforms, 3)

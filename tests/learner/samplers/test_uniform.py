@@ -107,7 +107,7 @@ def test_different_streams_draw_differently() -> None:
     assert not np.array_equal(_uniform(1000, 1).draw(16).slots, _uniform(1000, 2).draw(16).slots)
 
 
-@pytest.mark.skipif(uniform._draw_distinct() is None, reason="the C library is not built")
+@pytest.mark.skipif(uniform._native_function() is None, reason="the C library is not built")
 @settings(max_examples=60)
 @given(
     draws=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), min_size=1, max_size=12),
@@ -119,7 +119,7 @@ def test_the_library_draws_and_repairs_as_the_reference_does(
 ) -> None:
     ours = Uniform(np.random.default_rng(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uniform, "_draw_distinct", lambda: None)
+        patch.setattr(uniform, "_native_function", lambda: None)
         theirs = Uniform(np.random.default_rng(seed))
     for sampler in (ours, theirs):
         sampler.on_write(np.arange(stored))

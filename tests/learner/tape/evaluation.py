@@ -62,7 +62,7 @@ def evaluated(function: Callable[..., Array], *inputs: Values) -> tuple[Values, 
     executor = executor_for(np.float64)
     rows, records = allocate_rows(1, state, executor.dtype), allocate_rows(1, record, executor.dtype)
     for group, values in zip(groups, inputs, strict=True):
-        rows[0, group.flat.slice] = values.reshape(-1)
+        rows[0, group.flat_field.slice] = values.reshape(-1)
     executor.bind(finish_program(tape))(rows, records[:, None], None)
     got, *gradients = (records[0, f.slice].reshape(f.shape).astype(np.float64) for f in (value, *by_input))
     return got, gradients

@@ -96,7 +96,7 @@ def _placed(rng: np.random.Generator, ops: NDArray[np.void]) -> Ints:
     for k in range(1, length):
         op, of = ops[:, k], read_operands(ops[:, k])
         for i in range(OPERANDS):
-            height, width, present = of.height[:, i], of.width[:, i], of.present[:, i]
+            height, width, present = of.height[:, i], of.width[:, i], of.has_operand[:, i]
             row, col = _strides(rng, of.code, i, height, width)
             space = rng.integers(0, 3, count)
             at = ends[each, space] + rng.integers(0, 3, count)
@@ -151,7 +151,7 @@ def is_safe(op: np.void, sizes: Ints) -> bool:
         if min(corners) < 0 or max(corners) >= sizes[space] or rows * cols > 1 << 24:
             return False
         operands.append((space, at + row * np.arange(rows)[:, None] + col * np.arange(cols)))
-    for written in {0, *operation.written}:
+    for written in {0, *operation.written_operands}:
         space, elements = operands[written]
         if len(np.unique(elements)) != elements.size:
             return False

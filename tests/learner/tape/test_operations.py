@@ -153,7 +153,7 @@ def _built(case: Case) -> Built:
     group = state.group("x", {str(i): shape for i, shape in enumerate(case.shapes)})
     tape = Tape(state, record)
     out = case.function(*(tape.read(f) for f in group.fields))
-    value, gradient = record.add("value", *out.shape), record.add("gradient", 1, group.flat.size)
+    value, gradient = record.add("value", *out.shape), record.add("gradient", 1, group.flat_field.size)
     weight = Layout()  # each output counts differently
     assert weight.size == 0
     tape.output(value, out)
@@ -166,7 +166,7 @@ def _built(case: Case) -> Built:
 def _run(built: Built, executor: Executor, x: Doubles, factors: Doubles) -> tuple[Doubles, Doubles]:
     rows = allocate_rows(1, built.state, executor.dtype)
     records = allocate_rows(1, built.record, executor.dtype)[:, None]
-    rows[0, built.group.flat.slice] = x
+    rows[0, built.group.flat_field.slice] = x
     records[0, 0, built.record.fields["factors"].slice] = factors.reshape(-1)
     executor.bind(built.program)(rows, records, None)
     return tuple(records[0, 0, f.slice].astype(np.float64) for f in (built.value, built.gradient))  # type: ignore[return-value]
@@ -176,7 +176,7 @@ def _run(built: Built, executor: Executor, x: Doubles, factors: Doubles) -> tupl
 def test_gradients_are_those_of_finite_differences_in_every_executor(name: str) -> None:
     case = CASES[name]
     built, rng = _built(case), np.random.default_rng(3)
-    x = rng.uniform(case.low, case.high, built.group.flat.size)
+    x = rng.uniform(case.low, case.high, built.group.flat_field.size)
     factors = rng.uniform(0.5, 1.5, built.value.size)
     wanted = []
     for i in range(len(x)):
@@ -270,7 +270,16 @@ def test_elementary_functions_are_exact_to_a_few_units_in_the_last_place() -> No
 def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.floating], coupled: bool) -> None:
     state, record = Layout(), Layout()
     group = state.group("net", {"weight": (3, 5), "bias": (1, 5)})
-    adam = Adam(state, group, lr=0.1, betas=(0.8, 0.99), eps=1e-3, decay=0.3, coupled=coupled, decays=group.fields[:1])
+    adam = Adam(
+        state,
+        group,
+        lr=0.1,
+        betas=(0.8, 0.99),
+        eps=1e-3,
+        decay=0.3,
+        is_coupled=coupled,
+        decayed_fields=group.fields[:1],
+    )
     target = state.group("target", {"weight": (3, 5), "bias": (1, 5)})
     tape = Tape(state, record)
     x, factor = record.add("x", 4, 3), record.add("factor", 1, 1)
@@ -296,13 +305,13 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
         behind += 0.25 * (p - behind)
     for executor in executors(dtype):
         rows, records = allocate_rows(1, state, executor.dtype), allocate_rows(6, record, executor.dtype)[None]
-        rows[0, group.flat.slice] = start
+        rows[0, group.flat_field.slice] = start
         records[0, :, x.slice] = inputs.reshape(6, -1)
         records[0, :, factor.slice] = (1.0 - 0.1 * np.arange(6))[:, None]
         executor.bind(program)(rows, records, None)
         tolerance = 1e-12 if dtype is np.float64 else 2e-5
-        np.testing.assert_allclose(rows[0, group.flat.slice], p, rtol=tolerance, atol=tolerance)
-        np.testing.assert_allclose(rows[0, target.flat.slice], behind, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(rows[0, group.flat_field.slice], p, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(rows[0, target.flat_field.slice], behind, rtol=tolerance, atol=tolerance)
         assert rows[0, adam.moments.slice][-1] == 6.0
 
 
@@ -379,7 +388,7 @@ def test_a_count_of_steps_that_no_run_reaches_raises_nothing() -> None:
             rows = allocate_rows(1, state, executor.dtype)
             rows[0, adam.moments.slice] = steps
             executor.bind(finish_program(tape))(rows, allocate_rows(1, record, executor.dtype)[:, None], None)
-            assert not np.isfinite(rows[0, group.flat.slice]).all()
+            assert not np.isfinite(rows[0, group.flat_field.slice]).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -393,9 +402,9 @@ def test_the_moments_of_a_unit_without_gradient_do_not_linger_among_the_subnorma
     smallest = np.finfo(dtype).tiny
     for executor in executors(dtype):
         rows = allocate_rows(1, state, executor.dtype)
-        rows[0, group.flat.slice], rows[0, adam.moments.slice] = 1.0, smallest / 2
+        rows[0, group.flat_field.slice], rows[0, adam.moments.slice] = 1.0, smallest / 2
         executor.bind(finish_program(tape))(rows, allocate_rows(1, record, executor.dtype)[:, None], None)
-        assert (rows[0, group.flat.slice] == 1.0).all()
+        assert (rows[0, group.flat_field.slice] == 1.0).all()
         if executor.name.startswith("native x86"):
             assert (rows[0, adam.moments.slice][:-1] == 0.0).all()
     assert (np.array([smallest / 2], dtype) * np.array([1], dtype))[0] > 0.0  # as before in the rest of the process
@@ -409,10 +418,10 @@ def test_descend_uses_its_optimisers_alone() -> None:
     descend(tape, (tape.read(one.fields[0]) * tape.read(other.fields[0])).sum(), [adam])
     for executor in executors(np.float64):
         rows = allocate_rows(1, state, executor.dtype)
-        rows[0, one.flat.slice], rows[0, other.flat.slice] = 1.0, 2.0
+        rows[0, one.flat_field.slice], rows[0, other.flat_field.slice] = 1.0, 2.0
         executor.bind(finish_program(tape))(rows, allocate_rows(1, record, executor.dtype)[:, None], None)
-        assert rows[0, one.flat.slice] == pytest.approx([0.9, 0.9])
-        assert rows[0, other.flat.slice].tolist() == [2.0, 2.0]
+        assert rows[0, one.flat_field.slice] == pytest.approx([0.9, 0.9])
+        assert rows[0, other.flat_field.slice].tolist() == [2.0, 2.0]
 
 
 def test_the_constants_of_the_softplus_meet() -> None:

@@ -30,10 +30,10 @@ def test_a_number_repeated_into_a_sum_and_a_target_counts_as_often_as_it_is() ->
     tape.emit("follow", (1, 5), [a], out=tape.read(target.fields[0]), x=0.5)
     executor = executor_for(np.float64)
     rows, records = allocate_rows(1, state, executor.dtype), allocate_rows(1, tape.record, executor.dtype)[:, None]
-    rows[0, group.flat.slice] = 3.0
+    rows[0, group.flat_field.slice] = 3.0
     executor.bind(finish_program(tape))(rows, records, None)
     assert records[0, 0, found.slice].tolist() == [2.0 * 3.0 * 20]
-    assert rows[0, target.flat.slice].tolist() == [1.5] * 5
+    assert rows[0, target.flat_field.slice].tolist() == [1.5] * 5
 
 
 def test_a_gradient_through_parameters_that_have_moved_names_the_line() -> None:

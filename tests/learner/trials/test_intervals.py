@@ -12,12 +12,12 @@ from scipy.stats import t as student
 from onrig.learner.trials.intervals import (
     PairedComparison,
     curve_bounds,
+    fraction_lower_bound,
     holm,
     matching_rows,
     median_bounds,
     paired_difference,
     paired_ratio,
-    share_lower_bound,
     sign_test,
     student_quantile,
 )
@@ -98,14 +98,14 @@ def test_pairing_finds_a_difference_that_does_not_show_between_the_trials() -> N
     found = paired_difference(a, b)
     policy_distance = [median_bounds(x) for x in (a, b)]
     assert found.value == np.median(a - b)
-    assert found.significant
+    assert found.is_significant
     assert policy_distance[0].low < policy_distance[1].high
 
 
 def test_a_ratio_is_that_of_each_pair() -> None:
     b = np.array([100, 250, 900, 40, 70, 60])
     assert paired_ratio(3 * b, b)[:3] == (3.0, 3.0, 3.0)
-    assert paired_ratio(3 * b, b).significant
+    assert paired_ratio(3 * b, b).is_significant
     a = np.array([50.0, 250.0, 1000.0, 80.0, 70.0, 60.0])
     assert paired_ratio(a, b)[0] == 1.0
     assert paired_ratio(a, b).p == 1.0
@@ -136,27 +136,27 @@ def test_the_interval_of_differences_that_the_test_settles_excludes_zero() -> No
     for trials in range(6, 41):
         for more in range(trials + 1):
             found = paired_difference(np.arange(float(trials)) - more + 0.5, np.zeros(trials))
-            if found.significant:
+            if found.is_significant:
                 assert found.low > 0 or found.high < 0
 
 
 def test_comparisons_that_are_made_together_are_corrected() -> None:
     family = [PairedComparison(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
     assert [one.p for one in holm(family)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
-    assert [one.significant for one in holm(family)] == [False, True, False, True]
+    assert [one.is_significant for one in holm(family)] == [False, True, False, True]
     assert holm([]) == []
     assert holm([family[0]]) == [family[0]]
     assert holm([family[0]._replace(p=0.7)] * 2)[0].p == 1.0
 
 
 def test_a_count_stands_for_a_share() -> None:
-    assert share_lower_bound(10, 10) == pytest.approx(0.05 ** (1 / 10))
-    assert share_lower_bound(16, 16) == pytest.approx(0.829, abs=5e-4)
-    assert share_lower_bound(0, 10) == 0.0
-    p = share_lower_bound(7, 12)
+    assert fraction_lower_bound(10, 10) == pytest.approx(0.05 ** (1 / 10))
+    assert fraction_lower_bound(16, 16) == pytest.approx(0.829, abs=5e-4)
+    assert fraction_lower_bound(0, 10) == 0.0
+    p = fraction_lower_bound(7, 12)
     assert sum(math.comb(12, i) * p**i * (1 - p) ** (12 - i) for i in range(7, 13)) == pytest.approx(0.05)
     with pytest.raises(ValueError, match="not a share"):
-        share_lower_bound(3, 2)
+        fraction_lower_bound(3, 2)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 13, 31, 64])

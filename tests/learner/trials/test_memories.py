@@ -59,7 +59,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
     config = msgspec.structs.replace(config, selection=selection)
     settings = msgspec.convert(config.learner, LearnerSettings)
     # The trial looked at is the second of two; the first is offered other experiences.
-    ours = Memories(contents_for(config, settings, noisy=False), [SEED + 1, SEED])
+    ours = Memories(contents_for(config, settings, is_noisy=False), [SEED + 1, SEED])
     offered = _Offered()
     theirs = Memory(config, offered if synthetic else None)
     rng = np.random.default_rng(0)
@@ -102,7 +102,7 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     overrides = [f"selection.write_probability={probability}", "selection.strategy=FIFO[Uniform]"]
     config = load("pendulum", overrides)
     settings = msgspec.convert(config.learner, LearnerSettings)
-    memories = Memories(contents_for(config, settings, noisy=False), range(20))
+    memories = Memories(contents_for(config, settings, is_noisy=False), range(20))
     rows = np.zeros((20, steps - 1, memories.width), np.float32)
     memories.insert(rows, None)
     assert not memories.have_minibatches
@@ -120,7 +120,7 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
     if recurrent:
         section = {"algorithm": "vracer", "vracer": {"recurrent": {"window": 4}, "batch": 16}}
     settings = msgspec.convert(section, LearnerSettings)
-    ours = Memories(contents_for(config, settings, noisy=False), [SEED + 9, SEED])
+    ours = Memories(contents_for(config, settings, is_noisy=False), [SEED + 9, SEED])
     config = msgspec.structs.replace(config, seed=SEED)
     theirs, rng = Memory(config), np.random.default_rng(1)
     mirror = Mirror(
@@ -151,7 +151,7 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
         assert wanted.window is not None
         for ours_of, theirs_of in zip(drawn.window, wanted.window, strict=True):
             assert np.array_equal(ours_of[:, [1]], theirs_of)
-        assert len(np.unique(drawn.window.present.sum(axis=-1))) > 1
+        assert len(np.unique(drawn.window.is_present.sum(axis=-1))) > 1
         return
     for name in ("rewards", "lengths", "next_observation", "terminated"):
         assert (getattr(drawn, name)[:, [1]] == getattr(wanted, name)).all(), name
@@ -168,7 +168,7 @@ def test_memories_that_begin_with_prior_experiences_are_as_a_rig_s(strategy: str
     settings = msgspec.convert(config.learner, LearnerSettings)
     rng, none = np.random.default_rng(0), np.zeros(STEPS, np.uint32)
     prior = _transitions(rng, none, FIRST_EPISODE)
-    ours = Memories(contents_for(config, settings, noisy=False)._replace(prior=prior), [SEED + 1, SEED])
+    ours = Memories(contents_for(config, settings, is_noisy=False)._replace(prior=prior), [SEED + 1, SEED])
     theirs = Memory(config)
     theirs.seed(prior)
     mirror = Mirror(CAPACITY, theirs.storage.layout, cyclic=theirs.storage.cyclic)

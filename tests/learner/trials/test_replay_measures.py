@@ -10,7 +10,7 @@ import pytest
 
 from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.replay_measures import make_score
-from onrig.learner.trials.step_run import REPLAYED, StepRun
+from onrig.learner.trials.step_run import REPLAY_MEASURES, StepRun
 
 RUN = {
     "world": "gym:Pendulum-v1",
@@ -24,7 +24,7 @@ RUN = {
 
 
 def _at(name: str) -> int:
-    return REPLAYED.index(name)
+    return REPLAY_MEASURES.index(name)
 
 
 def test_each_reading_has_its_own_variance() -> None:
@@ -39,7 +39,7 @@ def test_each_reading_has_its_own_variance() -> None:
 
 def test_batches_are_scored_by_their_origin() -> None:
     trials = world_trials(msgspec.convert(RUN, StepRun), [3, 4])
-    before, after = (np.asarray(trials.advance().replayed) for _ in range(2))
+    before, after = (np.asarray(trials.advance().replay_measures) for _ in range(2))
     assert np.isnan(before[:, _at("kl covariance")]).all(), "nothing was replayed"
     assert np.isnan(before[:, _at("kl covariance old")]).all()
     # The policy stays as it is, and acts without noise: its own actions do not depart from it at all.
@@ -55,10 +55,10 @@ def test_batches_are_scored_by_their_origin() -> None:
 
 def test_levels_and_diverged_policies_have_no_score() -> None:
     dqn = {"world": "gym:CartPole-v1", "learner": {"algorithm": "dqn", "dqn": {"levels": 2}}}
-    replayed = np.asarray(world_trials(msgspec.convert(RUN | dqn, StepRun), [0]).advance().replayed)
+    replayed = np.asarray(world_trials(msgspec.convert(RUN | dqn, StepRun), [0]).advance().replay_measures)
     assert np.isnan(replayed[:, 2:]).all()
     single = {"learner": {"algorithm": "td3", "td3": {"hidden": [8, 8], "batch": 1}}}
-    replayed = np.asarray(world_trials(msgspec.convert(RUN | single, StepRun), [0]).advance().replayed)
+    replayed = np.asarray(world_trials(msgspec.convert(RUN | single, StepRun), [0]).advance().replay_measures)
     assert np.isnan(replayed[:, 2:]).all(), "a batch of one has no covariance"
     score = make_score(lambda observation: np.full((1, 8, 2), np.nan), 0.1)
     assert np.isnan(score(np.zeros((1, 8, 3)), np.zeros((1, 8, 2)), 8)).all()

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import EroSettings, NersSettings, ProportionalSettings
-from onrig.learner.samplers import Setting, sampler_for
+from onrig.learner.samplers import SamplerContext, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.sampling import Sampling, sampling_for
 from onrig.runtime.memory.strategy import parse_strategy
@@ -27,8 +27,8 @@ OPTIONS = LearnerSettings(
 def _sampling(sampling: str, seeds: list[int], batch: int = BATCH, capacity: int = CAPACITY) -> Sampling:
     strategy = parse_strategy(f"FIFO[{sampling}]")
     actions = np.stack([_actions(seed) for seed in seeds])
-    setting = Setting(capacity, batch, EPISODES, 15 * EPISODES, 900, OPTIONS, looking_at(actions))
-    return sampling_for(strategy, seeds, setting)
+    context = SamplerContext(capacity, batch, EPISODES, 15 * EPISODES, 900, OPTIONS, looking_at(actions))
+    return sampling_for(strategy, seeds, context)
 
 
 def _actions(seed: int) -> NDArray[np.float64]:
@@ -36,8 +36,8 @@ def _actions(seed: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).standard_normal((1500, 2))
 
 
-def _alone(seed: int) -> Setting:
-    return Setting(CAPACITY, BATCH, EPISODES, 15 * EPISODES, 900, OPTIONS, looking_at(_actions(seed)[None]))
+def _alone(seed: int) -> SamplerContext:
+    return SamplerContext(CAPACITY, BATCH, EPISODES, 15 * EPISODES, 900, OPTIONS, looking_at(_actions(seed)[None]))
 
 
 def _errors(rng: np.random.Generator) -> NDArray[np.float32]:
@@ -91,7 +91,7 @@ def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds:
 
 def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
     ours = _sampling("PER", [4], batch=16)
-    theirs = sampler_for(parse_strategy("FIFO[PER]"), stream(4, Role.SAMPLER), Setting(CAPACITY, 16, EPISODES))
+    theirs = sampler_for(parse_strategy("FIFO[PER]"), stream(4, Role.SAMPLER), SamplerContext(CAPACITY, 16, EPISODES))
     ours.on_write([np.arange(100)])
     theirs.on_write(np.arange(100))
     for _ in range(600):

@@ -11,7 +11,7 @@ import pytest
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.trials.engine import Scores, world_trials
 from onrig.learner.trials.exploration_numbers import CorrelatedNoise
-from onrig.learner.trials.step_run import DIVERGENCES, REPLAYED, StepRun, step_problems
+from onrig.learner.trials.step_run import DIVERGENCES, REPLAY_MEASURES, StepRun, step_problems
 from onrig.learner.trials.supported import space_problems
 from onrig.learner.trials.worlds import Spaces
 
@@ -97,9 +97,9 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(changes: dic
     for among, own in zip(together, alone, strict=True):
         assert among.evaluation[2] == own.evaluation[0]
         assert among.train[2] == own.train[0]
-        assert among.replayed is not None
-        assert own.replayed is not None
-        assert among.replayed[2].tobytes() == own.replayed[0].tobytes()
+        assert among.replay_measures is not None
+        assert own.replay_measures is not None
+        assert among.replay_measures[2].tobytes() == own.replay_measures[0].tobytes()
     assert len(set(together[-1].train.tolist())) == 3
 
 
@@ -189,9 +189,11 @@ def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
             hidden[:] = 0.0
         mean, _, hidden = algorithm.recurrent_distribution(rows[:, [t], :n], hidden)
         assert np.array_equal(rows[:, t, 2 * n + 4], mean[:, 0, 0])
-    replayed = trials.advance().replayed
+    replayed = trials.advance().replay_measures
     assert replayed is not None
-    scores = [REPLAYED.index(name) for name in REPLAYED if name.startswith("kl ") and name not in DIVERGENCES]
+    scores = [
+        REPLAY_MEASURES.index(name) for name in REPLAY_MEASURES if name.startswith("kl ") and name not in DIVERGENCES
+    ]
     assert np.isnan(replayed[:, scores]).all(), "batches of single observations have no score"
 
 
@@ -209,16 +211,16 @@ def test_updates_follow_on_as_many_steps_as_asked_for(monkeypatch: pytest.Monkey
 
 
 def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory() -> None:
-    at = [REPLAYED.index(name) for name in DIVERGENCES]
+    at = [REPLAY_MEASURES.index(name) for name in DIVERGENCES]
     run = _run(**CASES["ddpg under refer"], evaluation={"every": 80, "episodes": 1})
     trials = world_trials(run, [1, 2])
-    replayed = trials.advance().replayed
+    replayed = trials.advance().replay_measures
     assert replayed is not None
     kl, far = (np.stack([trials.memories.notes.stored_column(s, name) for s in (0, 1)]) for name in ("kl", "far"))
     assert kl.shape == (2, 40)
     np.testing.assert_allclose(replayed[:, at], np.stack((kl.mean(axis=1), far.mean(axis=1)), axis=1), rtol=1e-6)
     assert (replayed[:, at[0]] > 0.0).all()
-    other = world_trials(_run(), [1]).advance().replayed
+    other = world_trials(_run(), [1]).advance().replay_measures
     assert other is not None
     assert np.isnan(other[:, at]).all()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -116,3 +118,32 @@ def test_what_does_not_fit_is_refused_in_one_line(text: str | None, told: str, t
         load_run("pendulum", [f"identified={path}"])
     (problem,) = error.value.problems
     assert told in problem.message
+
+
+@pytest.mark.parametrize(
+    ("channels", "expected"),
+    [
+        (
+            "angle: {unit: rad, resolution: 0.5}",
+            "was identified in rad with a resolution of 0.5; the rig has angle in rad",
+        ),
+        ("angle: {unit: deg, resolution: 0.0001}", "was identified in deg"),
+        ("arm: {unit: rad, resolution: 0.0001}", "was identified without 'angle'; the rig has angle in rad"),
+    ],
+)
+def test_another_unit_resolution_or_channel_is_refused_with_both_values(
+    found: Path, channels: str, expected: str
+) -> None:
+    found.write_text(FOUND + f"channels: {{{channels}}}\n")
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        load_run("pendulum", [f"identified={found}"])
+
+
+def test_an_override_of_the_resolution_is_refused_as_an_edited_rig_is(found: Path) -> None:
+    rig = load_run("pendulum").rig
+    channels = {c.name: {"unit": c.unit, "resolution": c.resolution} for c in rig.channels}
+    found.write_text(FOUND + f"channels: {json.dumps(channels)}\n")
+    assert load_run("pendulum", [f"identified={found}"]).identified
+    sensors = [{**s, "resolution": 2 * s["resolution"]} for s in msgspec.to_builtins(rig.sensors)]
+    with pytest.raises(ConfigError, match="identify it again"):
+        load_run("pendulum", [f"identified={found}", f"rig.sensors={json.dumps(sensors)}"])

@@ -136,17 +136,17 @@ def _episode(config: RunConfig, tick: Tick, rng: random.Random, number: int) -> 
     session.arm()
     session.reset(number)
     tick.begin(number, Kind.TRAIN, [])
-    answer_to = begin_episode(tick, policy_action_source(tick, cast(PolicySession, _Restless(config, rng)), 1))
+    respond = begin_episode(tick, policy_action_source(tick, cast(PolicySession, _Restless(config, rng)), 1))
     rules: dict[int, Rule] = {}
     while True:
         state = session.wait_state(clock.now_ns + 1)
         if state is None:
             continue
-        answer = answer_to(state)
-        if answer.is_over:  # what follows is the safe output
+        response = respond(state)
+        if response.is_over:  # what follows is the safe output
             return line, rules
-        rules[state.frame] = answer.step.rule
-        session.send_command(state.frame, answer.command)
+        rules[state.frame] = response.step.rule
+        session.send_command(state.frame, response.command)
 
 
 def _judge(config: RunConfig, before: State, after: State, rules: dict[int, Rule]) -> tuple[list[str], int, int]:

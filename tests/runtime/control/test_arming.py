@@ -46,7 +46,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Waiting:
     return Waiting(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("word", [Word.RESTARTS, Word.LEARNER_DONE])
+@pytest.mark.parametrize("word", [Word.RESTARTS, Word.LEARNER_DONE, Word.FEEDBACK_BATCHES])
 def test_whoever_makes_progress_is_waited_for_however_long_it_takes(waiting: Waiting, word: Word) -> None:
     def every_few_seconds() -> None:
         if waiting.now_s % 9.0 == 0.0:

@@ -48,11 +48,11 @@ class Flipped:
         last: tuple[int, ...] = (0,)
         (angle, velocity), (voltage,) = config.rig.sensors, config.rig.actuators
         tick.begin(1, Kind.TRAIN, [])
-        answer_to = begin_episode(tick, policy_action_source(tick, policy(wish), 1), ends=never_ends)
+        respond = begin_episode(tick, policy_action_source(tick, policy(wish), 1), has_ended=never_ends)
         for k in range(1, round(seconds * config.rate_hz)):
             sensors = (round(state[0] / angle.resolution), round(self._sensor * state[1] / velocity.resolution))
             t_us = k * config.period_us
-            command = answer_to(State(k, t_us, Status.ARMED, 0, 5, k - 1, 0, sensors, last, last)).command
+            command = respond(State(k, t_us, Status.ARMED, 0, 5, k - 1, 0, sensors, last, last)).command
             if tick.contradiction is not None:
                 return k / config.rate_hz, fastest
             state = step(

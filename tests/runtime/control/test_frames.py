@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.control.frames import FrameSource, SlackGate, Stopped, attribute_miss
-from onrig.runtime.control.outside import AT_ONCE, GENTLY
+from onrig.runtime.control.outside import GRACEFUL_STOP, IMMEDIATE_STOP
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
 
@@ -149,8 +149,8 @@ class Silent:
 @pytest.mark.parametrize(
     ("stop", "periods"),
     [
-        pytest.param(GENTLY, 5, id="a fade outlasts missed frames until the lease has made the outputs safe"),
-        pytest.param(AT_ONCE, 1, id="a stop at once ends with the first missed frame"),
+        pytest.param(GRACEFUL_STOP, 5, id="a fade outlasts missed frames until the lease has made the outputs safe"),
+        pytest.param(IMMEDIATE_STOP, 1, id="a stop at once ends with the first missed frame"),
     ],
 )
 def test_a_silent_device_ends_a_fade_when_its_lease_is_over(

@@ -21,7 +21,7 @@ from onrig.runtime.control import arming, outside
 from onrig.runtime.control.frames import FrameSource, Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import LoopState, SharedMemory, decode_state
-from onrig.runtime.control.outside import AT_ONCE, Requests
+from onrig.runtime.control.outside import IMMEDIATE_STOP, Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import probation_limits
@@ -447,7 +447,7 @@ def test_at_a_low_rate_a_stop_does_not_wait_for_the_next_frame(tmp_path: Path, m
         return b""
 
     silent = DeviceSession(LoopbackTransport(lambda data: b"", nothing_comes), config.rig, bench.clock)
-    frames = FrameSource(config, silent, hello, bench.loop._rehearsal, bench.board, lambda: AT_ONCE)
+    frames = FrameSource(config, silent, hello, bench.loop._rehearsal, bench.board, lambda: IMMEDIATE_STOP)
     began_ns = frames._last_received_ns = bench.clock.now_ns
     with pytest.raises(Stopped):
         frames.next()

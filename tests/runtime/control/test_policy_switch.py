@@ -27,8 +27,8 @@ class FakeSession:
     now_ns = 0
     built: list[bytes]
 
-    def __init__(self, model: bytes, *, native: bool = False, parsed: bytes | None = None) -> None:
-        assert (parsed == model) is native
+    def __init__(self, model: bytes, *, native: bool = False, parsed_model: bytes | None = None) -> None:
+        assert (parsed_model == model) is native
         FakeSession.now_ns += BUILD_NS * (100 if b"slow" in model else 1)
         FakeSession.built.append(model)
         if b"unbuildable" in model:
@@ -49,7 +49,7 @@ class FakeSession:
         self.warm = True
 
 
-def parsed(model: bytes) -> bytes:
+def parsed_model(model: bytes) -> bytes:
     """Stands for a parsed model, and takes as long as a session."""
     FakeSession.now_ns += BUILD_NS * (100 if b"slow" in model else 1)
     if b"unreadable" in model:
@@ -61,7 +61,7 @@ def parsed(model: bytes) -> bytes:
 def slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PolicySlot:
     FakeSession.built, FakeSession.now_ns = [], 0
     monkeypatch.setattr(policy_switch, "PolicySession", FakeSession)
-    monkeypatch.setattr(policy_switch, "read_model", parsed)
+    monkeypatch.setattr(policy_switch, "read_model", parsed_model)
     monkeypatch.setattr(time, "monotonic_ns", lambda: FakeSession.now_ns)
     return PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA))
 
@@ -478,7 +478,7 @@ def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
     def session_of(policy_id: int, native: bool) -> PolicySession:
         asked.append((policy_id, native))
         model = b"model"
-        return FakeSession(model, native=native, parsed=model if native else None)  # type: ignore[return-value]
+        return FakeSession(model, native=native, parsed_model=model if native else None)  # type: ignore[return-value]
 
     again = PolicySwitch(slot, LENIENT)
     again.restore(decode_state(encode_state(LoopState(switch=switch.state()))).switch, session_of)

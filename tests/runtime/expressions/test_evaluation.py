@@ -78,7 +78,7 @@ def together(text: str, table: Sequence[Sequence[float]], *, condition: bool = F
     array = np.array(table)
     outcome = evaluate_batch(parse(text, NAMES, condition=condition), lambda slot: array[:, slot])
     shaped = np.broadcast_to(np.asarray(outcome.value, np.float64), len(table))
-    return list(np.where(outcome.undefined, math.nan, shaped))
+    return list(np.where(outcome.is_undefined, math.nan, shaped))
 
 
 @settings(max_examples=300)

@@ -131,7 +131,7 @@ def fuzz_rig(mutations: int, seed: int, folder: Path, model: bytes) -> Iterator[
                 frames = damaged([encode(request), *payloads], rng)
                 malformed = end.server.n_malformed
                 end.server.handle_message(ticket, frames, end.desk.handle)
-                end.desk.feed.take_due_answers()
+                end.desk.feed.take_due_replies()
                 refused += end.server.n_malformed - malformed
             grown = resident_bytes() - settled
             yield Outcome(type(request).__name__, mutations, refused, grown)

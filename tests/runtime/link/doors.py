@@ -10,7 +10,7 @@ from types import TracebackType
 from onrig.runtime.link.endpoint import TcpEndpoint
 from onrig.runtime.link.keys import RigKeys
 from onrig.runtime.link.messages import Accepted, RequestMessage
-from onrig.runtime.link.server import Answer, LinkServer, TcpAccess, Ticket
+from onrig.runtime.link.server import LinkServer, Reply, TcpAccess, Ticket
 
 PATIENCE_S = 60.0
 
@@ -33,9 +33,9 @@ class OpenRig:
             self.server.serve(self._handle)
             self.turned_away += self.server.take_refused_keys()
 
-    def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer:
+    def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Reply:
         self.heard.append(ticket.key)
-        return Answer(Accepted())
+        return Reply(Accepted())
 
     def __enter__(self) -> OpenRig:
         self._thread.start()

@@ -17,8 +17,8 @@ from onrig.runtime.link.endpoint import TcpEndpoint, parse_tcp
 from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
 from onrig.runtime.link.pending import HANDSHAKE_TIMEOUT_S, MAX_TOTAL_BYTES_IN_FLIGHT
-from onrig.runtime.link.seats import INSIDE_PER_ADDRESS, MAX_SEATS_PER_ADDRESS, SILENT_PER_ADDRESS, WAITING
-from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.link.seats import MAX_INSIDE_PER_ADDRESS, MAX_SEATS_PER_ADDRESS, MAX_SILENT_PER_ADDRESS, MAX_WAITING
+from onrig.runtime.link.server import Reply, Ticket
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
 from tests.lab.mutants.peers import HELLO_BEGUN, READY_BEGUN, Crowd, ReturningCrowd, garbled, greeting
@@ -63,7 +63,7 @@ def until(holds: Callable[[], bool], rig: OpenRig) -> None:
 
 @pytest.mark.parametrize(
     ("first", "kept"),
-    [(b"", SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], MAX_SEATS_PER_ADDRESS + WAITING)],
+    [(b"", MAX_SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], MAX_SEATS_PER_ADDRESS + MAX_WAITING)],
     ids=["idle", "slow"],
 )
 def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are(
@@ -101,7 +101,7 @@ def test_a_learner_gets_in_past_a_crowd_that_returns(
 
 def test_connections_that_greet_and_hang_up_leave_the_line_to_others(socket_folder: Path) -> None:
     with OpenRig(socket_folder, None) as rig, ReturningCrowd(parse_tcp(rig.endpoint), 40, greeting(), seconds=60.0):
-        for _ in range(WAITING):
+        for _ in range(MAX_WAITING):
             with Crowd(parse_tcp(rig.endpoint), 8, first=greeting()):
                 pass
         assert enters(rig.endpoint, None)
@@ -157,8 +157,8 @@ def test_a_peer_that_asks_and_does_not_read_makes_the_rig_grow_by_one_answer(
 ) -> None:
     big = bytes(8 * MIB)
 
-    def handle(rig: OpenRig, ticket: Ticket, request: object, payloads: object) -> Answer:
-        return Answer(Accepted(), (big,) if isinstance(request, Pull) else ())
+    def handle(rig: OpenRig, ticket: Ticket, request: object, payloads: object) -> Reply:
+        return Reply(Accepted(), (big,) if isinstance(request, Pull) else ())
 
     monkeypatch.setattr(OpenRig, "_handle", handle)
     with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
@@ -174,13 +174,13 @@ def test_a_peer_that_asks_and_does_not_read_makes_the_rig_grow_by_one_answer(
 def test_who_has_entered_and_is_silent_gives_way_where_there_are_too_many(socket_folder: Path) -> None:
     with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
         endpoint = parse_tcp(rig.endpoint)
-        for n in range(INSIDE_PER_ADDRESS + 8):
+        for n in range(MAX_INSIDE_PER_ADDRESS + 8):
             stack.enter_context(RawPeer(endpoint)).ask(Attach())
             until(lambda n=n: rig.heard.count("plain") > n, rig)  # type: ignore[misc]
         assert enters(rig.endpoint, None)
         acceptor = rig.server._acceptor
         assert acceptor is not None
-        until(lambda: len(acceptor._relays) <= INSIDE_PER_ADDRESS, rig)
+        until(lambda: len(acceptor._relays) <= MAX_INSIDE_PER_ADDRESS, rig)
         assert sum(shed.n_connections for shed in rig.server.take_shed_connections() if shed.reason == "too many") >= 8
 
 
@@ -220,7 +220,7 @@ def test_what_breaks_the_acceptor_is_no_secret(socket_folder: Path, monkeypatch:
 
 def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
     for host, shown in (("*", "tcp://0.0.0.0:"), ("lo", "tcp://127.0.0.1:"), ("localhost", "tcp://127.0.0.1:")):
-        acceptor = ConnectionAcceptor(TcpEndpoint(host, 0), "/nowhere", max_frame_bytes=100, overhead=0)
+        acceptor = ConnectionAcceptor(TcpEndpoint(host, 0), "/nowhere", max_frame_bytes=100, overhead_bytes=0)
         assert acceptor.endpoints[0].startswith(shown)
         acceptor.close()
 

@@ -170,7 +170,7 @@ def test_a_learner_told_so_asks_for_ever(endpoint: str, monkeypatch: pytest.Monk
 
 def test_what_is_no_answer_is_not_taken_for_one(endpoint: str, client: LinkClient) -> None:
     rig = Rig(endpoint, [[b"ID", b"\xc1 no reply"]])
-    with pytest.raises(LinkClosed, match="sent an invalid answer"):
+    with pytest.raises(LinkClosed, match="sent an invalid reply"):
         client.ask(Attach())
     rig.close()
 

@@ -32,7 +32,7 @@ def test_rig_and_learner_know_each_other(folder: Path) -> None:
     assert rig == load_rig_keys(folder / "rig")
     assert learner == load_learner_keys(folder / "learner")
     assert learner.rig == rig.pair.public
-    assert rig.allowed == {z85.decode(learner.pair.public): "learner"}
+    assert rig.names_by_key == {z85.decode(learner.pair.public): "learner"}
     assert rig.pair.secret != learner.pair.secret
 
 

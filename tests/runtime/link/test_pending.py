@@ -5,10 +5,10 @@ from onrig.runtime.link.pending import (
     FRAME_OVERHEAD_BYTES,
     HANDSHAKE_TIMEOUT_S,
     INCOMPLETE_MESSAGE_TIMEOUT_S,
-    MAX_ANSWER_BYTES,
     MAX_BYTES_IN_FLIGHT,
     MAX_FRAMES_IN_FLIGHT,
-    MAX_TOTAL_ANSWER_BYTES,
+    MAX_REPLY_BYTES,
+    MAX_TOTAL_REPLY_BYTES,
     PendingConnection,
     end_reason,
     may_read,
@@ -76,13 +76,13 @@ def test_frames_without_end_end_the_connection() -> None:
 
 def test_answers_that_nobody_reads_do_not_pile_up() -> None:
     connection, size = PendingConnection("a", 0.0), 8 * MIB
-    assert connection.may_answer(size, 0)
-    assert not connection.may_answer(size, size)
-    assert connection.may_answer(MAX_ANSWER_BYTES - size, size)
-    connection.sent_answer_bytes += size
-    assert connection.unsent_answer_bytes == MAX_ANSWER_BYTES - size
-    connection.sent_answer_bytes += 2 * size  # heartbeats and such: no credit for later
-    assert connection.unsent_answer_bytes == 0
-    assert connection.may_answer(size, 0)
-    assert not connection.may_answer(size, size)
-    assert not PendingConnection("b", 0.0).may_answer(size, MAX_TOTAL_ANSWER_BYTES - size + 1)
+    assert connection.may_reply(size, 0)
+    assert not connection.may_reply(size, size)
+    assert connection.may_reply(MAX_REPLY_BYTES - size, size)
+    connection.sent_reply_bytes += size
+    assert connection.unsent_reply_bytes == MAX_REPLY_BYTES - size
+    connection.sent_reply_bytes += 2 * size  # heartbeats and such: no credit for later
+    assert connection.unsent_reply_bytes == 0
+    assert connection.may_reply(size, 0)
+    assert not connection.may_reply(size, size)
+    assert not PendingConnection("b", 0.0).may_reply(size, MAX_TOTAL_REPLY_BYTES - size + 1)

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from onrig.runtime.link.pending import PendingConnection, Stage
 from onrig.runtime.link.seats import (
-    INSIDE,
-    INSIDE_PER_ADDRESS,
+    MAX_INSIDE,
+    MAX_INSIDE_PER_ADDRESS,
     MAX_SEATS,
     MAX_SEATS_PER_ADDRESS,
+    MAX_SILENT,
+    MAX_SILENT_PER_ADDRESS,
+    MAX_WAITING,
     MIN_SEAT_TENURE_S,
     SEATS_PER_QUEUE_JUMP,
-    SILENT,
-    SILENT_PER_ADDRESS,
-    WAITING,
     next_assignment,
     surplus_connections,
 )
@@ -82,7 +82,7 @@ def waited_s(hostile: list[str], seed: int, learner: str = "10.0.0.1") -> float:
     return math.inf
 
 
-@pytest.mark.parametrize("count", [1, MAX_SEATS_PER_ADDRESS, 40, 80, MAX_SEATS_PER_ADDRESS + WAITING - 1])
+@pytest.mark.parametrize("count", [1, MAX_SEATS_PER_ADDRESS, 40, 80, MAX_SEATS_PER_ADDRESS + MAX_WAITING - 1])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_newcomer_is_seated_in_time_whatever_its_own_address_does(count: int, seed: int) -> None:
     in_line = max(0, count + 1 - MAX_SEATS_PER_ADDRESS)
@@ -133,7 +133,7 @@ def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) ->
             ours = [g for g in seated if g.address == address]
             assert len(ours) <= MAX_SEATS_PER_ADDRESS
             assert sum(g.jumped_queue for g in ours) <= MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
-        assert sum(g.stage is Stage.WAITING for g in door.there) <= WAITING
+        assert sum(g.stage is Stage.WAITING for g in door.there) <= MAX_WAITING
         for connection, since_s in seated_before.items():
             assert connection in door.there or now_s - since_s >= MIN_SEAT_TENURE_S, "a seat is kept for its time"
         if len(seated) < MAX_SEATS:
@@ -142,23 +142,24 @@ def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) ->
 
 
 def test_of_silent_ones_the_oldest_leaves_and_an_address_takes_no_place_of_another() -> None:
-    there = [PendingConnection("a", float(n)) for n in range(SILENT_PER_ADDRESS)]
+    there = [PendingConnection("a", float(n)) for n in range(MAX_SILENT_PER_ADDRESS)]
     assert surplus_connections(there) == []
     there.append(PendingConnection("a", 99.0))
     assert surplus_connections([PendingConnection("learner", -1.0), *there]) == [there[0]]
-    crowd = [PendingConnection(f"host {n % 4}", float(n)) for n in range(SILENT)]
+    crowd = [PendingConnection(f"host {n % 4}", float(n)) for n in range(MAX_SILENT)]
     assert surplus_connections([*crowd, PendingConnection("learner", 100.0)]) == [crowd[0]]
 
 
 def test_inside_the_one_silent_longest_leaves() -> None:
     there = [
         PendingConnection("a", float(n), has_sent_request=True, last_request_s=100.0 - n)
-        for n in range(INSIDE_PER_ADDRESS + 1)
+        for n in range(MAX_INSIDE_PER_ADDRESS + 1)
     ]
-    outside = [PendingConnection("a", 0.0) for _ in range(SILENT_PER_ADDRESS)]
+    outside = [PendingConnection("a", 0.0) for _ in range(MAX_SILENT_PER_ADDRESS)]
     assert surplus_connections([*there, *outside]) == [there[-1]]
     assert surplus_connections([*there[1:], *outside]) == []
     many = [
-        PendingConnection(f"host {n}", 0.0, has_sent_request=True, last_request_s=float(n)) for n in range(INSIDE + 1)
+        PendingConnection(f"host {n}", 0.0, has_sent_request=True, last_request_s=float(n))
+        for n in range(MAX_INSIDE + 1)
     ]
     assert surplus_connections(many) == [many[0]]

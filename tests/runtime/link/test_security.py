@@ -79,7 +79,7 @@ def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: OpenRig, lear
 
 
 def test_a_learner_without_keys_is_told_to_give_them(rig: OpenRig) -> None:
-    with pytest.raises(KeyRejected, match="accepts no unencrypted connections; give the learner's keys: --keys DIR"):
+    with pytest.raises(KeyRejected, match="accepts no unencrypted connections; pass the learner's keys: --keys DIR"):
         ask(rig.endpoint, None)
     assert rig.heard == []
 
@@ -138,7 +138,7 @@ class Handshake:
             ready = dict(poller.poll(PATIENCE_MS))
             assert ready, "nothing happens"
             if gatekeeper is not None:
-                gatekeeper.answer()
+                gatekeeper.reply_to_pending()
             if self.monitor in ready:
                 event = int.from_bytes(self.monitor.recv_multipart()[0][:2], "little")
                 if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
@@ -247,4 +247,4 @@ def test_with_keys_nothing_readable_goes_over_the_wire(
             client = LinkClient(wire.endpoint, lambda: False, learner, patience_s=PATIENCE_S)
             client.ask(Attach(), secret)
             client.close()
-            assert (secret in wire.recorded) is readable
+            assert (secret in wire.recorded_data) is readable

@@ -23,7 +23,7 @@ from onrig.runtime.link.messages import (
     decode_reply,
     encode,
 )
-from onrig.runtime.link.server import Answer, LinkServer, Ticket
+from onrig.runtime.link.server import LinkServer, Reply, Ticket
 from tests.sockets import short_folder
 
 PATIENCE_MS = 60_000
@@ -56,7 +56,7 @@ class Rig:
         self.context = zmq.Context()
         self.peers: list[Peer] = []
         self.handled: list[tuple[Ticket, RequestMessage, list[bytes]]] = []
-        self.answer: Answer | None = Answer(Accepted())
+        self.answer: Reply | None = Reply(Accepted())
 
     def peer(self, queued: int = 1000) -> Peer:
         """A connected peer whose socket takes in ``queued`` answers that nobody reads."""
@@ -76,7 +76,7 @@ class Rig:
             assert self.server.wait(PATIENCE_MS), "nothing arrived"
             self.server.serve(self._handle)
 
-    def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
+    def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Reply | None:
         self.handled.append((ticket, request, list(payloads)))
         return self.answer
 
@@ -96,7 +96,7 @@ def rig(endpoint: str) -> Iterator[Rig]:
 
 def test_a_request_is_handled_with_its_payloads_and_answered_under_its_id(rig: Rig) -> None:
     peer = rig.peer()
-    rig.answer = Answer(Rows(1, 2, 3), (b"rows", b""))
+    rig.answer = Reply(Rows(1, 2, 3), (b"rows", b""))
     peer.send(b"request1", encode(Pull(0, 0)), b"a", b"", b"c")
     rig.serve()
     ((_, request, payloads),) = rig.handled
@@ -112,7 +112,7 @@ def test_each_peer_gets_its_own_answer_also_later(rig: Rig) -> None:
     rig.serve(2)
     for ticket, request, _ in reversed(rig.handled):
         assert isinstance(request, Done)
-        rig.server.send(ticket, Answer(Refused(f"episode {request.episode}")))
+        rig.server.send(ticket, Reply(Refused(f"episode {request.episode}")))
     assert first.receive()[1] == Refused("episode 1")
     assert second.receive()[1] == Refused("episode 2")
 
@@ -181,8 +181,8 @@ def test_an_answer_to_a_peer_that_is_gone_is_dropped(rig: Rig) -> None:
     rig.serve()
     peer.socket.close()
     for _ in range(200):
-        rig.server.send(rig.handled[0][0], Answer(Accepted(), (bytes(10_000),)))
-    rig.server.send(Ticket(b"nobody", b"00000001"), Answer(Accepted()))
+        rig.server.send(rig.handled[0][0], Reply(Accepted(), (bytes(10_000),)))
+    rig.server.send(Ticket(b"nobody", b"00000001"), Reply(Accepted()))
 
 
 def test_one_turn_of_work_is_bounded(rig: Rig) -> None:
@@ -197,7 +197,7 @@ def test_one_turn_of_work_is_bounded(rig: Rig) -> None:
 
 def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slowly_answers_are_read(rig: Rig) -> None:
     answer_bytes = 1 << 20
-    rig.answer = Answer(Rows(1, 1, 0), (bytes(answer_bytes),))
+    rig.answer = Reply(Rows(1, 1, 0), (bytes(answer_bytes),))
     asked = [(b"%08d" % n, encode(Pull(0, 0))) for n in range(16)]
     for _ in range(6):  # they keep requesting and never read
         peer = rig.peer(queued=1)
@@ -223,7 +223,7 @@ def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:
 
 
 def test_what_is_read_to_find_an_answer_counts_in_the_turn(rig: Rig) -> None:
-    rig.answer = Answer(Rows(1, 1, 0), (b"",), bytes_read=server_module._MAX_BYTES_PER_TURN // 2)
+    rig.answer = Reply(Rows(1, 1, 0), (b"",), bytes_read=server_module._MAX_BYTES_PER_TURN // 2)
     peer = rig.peer()
     for n in range(4):
         peer.send(b"%08d" % n, encode(Pull(0, 0)))

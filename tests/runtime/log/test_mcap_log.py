@@ -64,7 +64,7 @@ class Folder:
 
     def second(self, log: McapLog) -> None:
         self.now_s += 1.0
-        log.turn(self.now_s)
+        log.poll(self.now_s)
 
     def records(self) -> Records:
         parts = [p for p in read_log(self.path, PENDULUM.rig) if isinstance(p, np.ndarray)]
@@ -188,7 +188,7 @@ def test_every_second_all_that_came_in_is_on_the_disk(folder: Folder) -> None:
             folder.second(log)
             assert len(folder.records()) == n  # as a killed process would leave it
     log.add(EPISODE[40:])
-    log.turn(folder.now_s + 0.9)
+    log.poll(folder.now_s + 0.9)
     assert len(folder.records()) == 40
     log.close()
 
@@ -212,7 +212,7 @@ def test_a_file_torn_off_anywhere_gives_its_whole_chunks(unfinished_files: bytes
     (tmp_path / "log.mcap").write_bytes(torn)
     *parts, ending = read_log(tmp_path, PENDULUM.rig)
     assert isinstance(ending, LogEnd)
-    assert not ending.complete
+    assert not ending.is_complete
     rows = [p for p in parts if isinstance(p, np.ndarray)]
     mine = b"".join(p.tobytes() for p in rows)
     assert mine == EPISODE[: len(mine) // LAYOUT.size].tobytes()
@@ -258,7 +258,7 @@ def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder
     log = folder.open()
     log.add(EPISODE[:20])
     folder.second(log)
-    fill(file_of(log)._staged, room)
+    fill(file_of(log)._staged_file, room)
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
         folder.second(log)
@@ -288,7 +288,7 @@ def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
     log.add(EPISODE[:20])
     folder.second(log)
     assert log.first_unlogged == 20
-    fill(file_of(log)._staged, 0)
+    fill(file_of(log)._staged_file, 0)
     monkeypatch.setattr(McapLog, "_start_file", lambda log: False)
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
@@ -435,7 +435,7 @@ def test_a_log_that_was_asked_for_by_name_is_missed(folder: Folder, without_mcap
 def test_a_log_that_is_turned_off_leaves_no_file_and_no_event(folder: Folder) -> None:
     log = opened(folder, mcap=False)
     log.add(EPISODE)
-    log.turn(1.0)
+    log.poll(1.0)
     log.close()
     assert log_files(folder.path) == []
     assert folder.events == []
@@ -451,10 +451,10 @@ def test_a_folder_that_takes_no_file_costs_the_log_and_nothing_else(
         full.setattr("onrig.runtime.log.sink.Path.open", refuse)
         log = opened(folder, mcap=True)
         log.add(EPISODE)
-        log.turn(1e12)
+        log.poll(1e12)
         assert log.account() == LogAccount(len(EPISODE), len(EPISODE), "No space left on device")
         assert [kind for kind, _ in folder.events] == ["log_stopped"]
-    log.turn(2e12)
+    log.poll(2e12)
     log.add(EPISODE)
     log.close()
     assert [kind for kind, _ in folder.events] == ["log_stopped", "log_goes_on", "log_closed"]

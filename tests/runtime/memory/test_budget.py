@@ -31,12 +31,12 @@ SLACK_BYTES = 64 * 1024
     st.booleans(),
 )
 def test_storage_and_keeper_never_hold_more_than_the_budget(
-    retention: str, budget: int, n_obs: int, n_act: int, seed: int, thinned: bool
+    retention: str, budget: int, n_obs: int, n_act: int, seed: int, is_thinned: bool
 ) -> None:
     strategy = parse_strategy(f"{retention}[Uniform]")
-    capacity = capacity_within(strategy, budget, Layout(n_obs, n_act), thinned=thinned)
+    capacity = capacity_within(strategy, budget, Layout(n_obs, n_act), is_thinned=is_thinned)
     rng = np.random.default_rng(seed)
-    probability = 0.9 if thinned else 1.0
+    probability = 0.9 if is_thinned else 1.0
     keeper = build_keeper(strategy, capacity, np.random.default_rng(seed), write_probability=probability)
     storage = Storage(capacity, Layout(n_obs, n_act), cyclic=keeper.cyclic)
     assert storage.nbytes + keeper.nbytes <= budget

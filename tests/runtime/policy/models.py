@@ -126,6 +126,37 @@ def wide_policy(opset: int = 20) -> onnx.ModelProto:
     return model
 
 
+def convolving() -> onnx.ModelProto:
+    """Make a policy that shapes its input to two images of 6 by 5 whole numbers and convolves them, with padding at
+    first."""
+    rng = np.random.default_rng(2)
+    constants: dict[str, npt.ArrayLike] = {
+        "spread": rng.standard_normal((2, 60)).astype(np.float32),
+        "shape": np.array([1, 2, 6, 5], np.int64),
+        "f0": rng.standard_normal((3, 2, 3, 2)).astype(np.float32),
+        "b0": np.ones(3, np.float32),
+        "f1": rng.standard_normal((4, 3, 2, 2)).astype(np.float32) / 4,
+        "w": rng.standard_normal((16, 1)).astype(np.float32) / 4,
+        "volts": np.array([3.0], np.float32),
+    }
+    nodes = [
+        node("Gemm", ["observation", "spread"], ["spread_out"]),
+        node("Floor", ["spread_out"], ["whole"]),
+        node("Reshape", ["whole", "shape"], ["images"]),
+        node("Conv", ["images", "f0", "b0"], ["c0"], pads=[1, 0, 2, 1], kernel_shape=[3, 2], dilations=[1, 1], group=1),
+        node("Relu", ["c0"], ["u0"]),
+        node("Conv", ["u0", "f1"], ["c1"], strides=[3, 2]),
+        node("Relu", ["c1"], ["u1"]),
+        node("Flatten", ["u1"], ["features"]),
+        node("Gemm", ["features", "w"], ["s"]),
+        node("Tanh", ["s"], ["unit"]),
+        node("Mul", ["unit", "volts"], ["action"]),
+    ]
+    model = proto(nodes, constants)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
 def linear(
     extra: Sequence[onnx.NodeProto] = (), constants: Arrays | None = None, *, opset: int = 17
 ) -> onnx.ModelProto:

@@ -19,6 +19,7 @@ from tests.runtime.samples import PENDULUM
 QUICK, LONG = 400, 10_000
 GROWTH_BYTES = 48 << 20
 ORIGINALS = [models.serialized(m) for m in (models.policy(hidden=4), models.wide_policy(), models.linear())]
+CONVOLVING = models.serialized(models.convolving())
 SUBJECT = Subject(PENDULUM, models.CONTRACT, ORIGINALS)
 PROBES = SUBJECT.probes
 
@@ -47,11 +48,14 @@ def test_every_mutant_gets_a_verdict_and_none_of_sound_form_harms_the_loop(
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS)
-def test_mutants_of_stochastic_and_recurrent_policies_harm_the_loop_no_more(mutate: Mutate, tmp_path: Path) -> None:
+def test_mutants_of_stochastic_recurrent_and_convolving_policies_harm_the_loop_no_more(
+    mutate: Mutate, tmp_path: Path
+) -> None:
     own = msgspec.structs.replace(PENDULUM, exploration=OwnNoise())
     stochastic = Subject(own, models.STOCHASTIC, [models.serialized(models.stochastic())])
     recurrent = Subject(PENDULUM, models.CONTRACT, [models.serialized(models.recurrent())])
-    for name, subject in (("s", stochastic), ("r", recurrent)):
+    convolving = Subject(PENDULUM, models.CONTRACT, [CONVOLVING])
+    for name, subject in (("s", stochastic), ("r", recurrent), ("c", convolving)):
         (tmp_path / name).mkdir()
         outcome = campaign(100, 1, mutate, tmp_path / name, subject)
         assert outcome.unbuilt == 0
@@ -59,7 +63,7 @@ def test_mutants_of_stochastic_and_recurrent_policies_harm_the_loop_no_more(muta
 
 
 def test_every_cut_of_a_model_gets_a_verdict() -> None:
-    for data in ORIGINALS:
+    for data in (*ORIGINALS, CONVOLVING):
         for length in range(0, len(data), 7):
             assert isinstance(admit(data[:length], models.CONTRACT, PROBES), Refused)
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -37,6 +39,14 @@ def test_follows_the_shapes_through_every_kind_of_operator(opset: int) -> None:
     assert cost_of(models.wide_policy(opset)).parameters > 0
 
 
+def test_counts_what_convolutions_cost() -> None:
+    # Each filter element and bias once per output: 3 (7, 5) images of 2 3 2 elements, then 4 (2, 2) of 3 2 2.
+    first, second = 3 * 7 * 5, 4 * 2 * 2
+    parameters = 120 + 4 + 36 + 3 + 48 + 16 + 1
+    operations = 60 * 3 + 60 + 60 + first * (12 + 1 + 1) + second * (12 + 1 + 1) + second + (second + 1) + 16 + 2
+    assert cost_of(models.convolving()) == Cost(parameters, operations, 3 * 60 + 2 * first + 3 * second + 3)
+
+
 @pytest.mark.parametrize(
     "op", ["If", "Loop", "Expand", "Tile", "RandomNormal", "ConstantOfShape", "NonZero", "LSTM", ""]
 )
@@ -65,10 +75,20 @@ def test_refuses_an_operator_before_the_set_that_brought_it() -> None:
 def test_refuses_unknown_attributes() -> None:
     assert "attribute 'beta'" in refusal_of(models.linear([node("Relu", ["observation"], ["x"], beta=1.0)]))
     assert "attribute 'axis'" in refusal_of(models.linear([node("Flatten", ["observation"], ["x"], axis=1.0)]))
+    wrong: list[tuple[str, Any]] = [("auto_pad", "SAME_UPPER"), ("strides", 1), ("strides", [1.0, 1.0]), ("group", [1])]
+    for name, value in wrong:
+        convolution = node("Conv", ["observation", "w"], ["x"], **{name: value})
+        assert f"Conv is not allowed with an attribute '{name}'" in refusal_of(models.linear([convolution]))
 
 
 I64 = np.int64
 ZERO = np.array([0], I64)
+BAD_CONVOLUTIONS: list[tuple[str, Any]] = [
+    ("strides", [0, 1]), ("strides", [-1, 1]), ("strides", [1, 6]), ("strides", [1, (1 << 63) - 1]), ("strides", [1]),
+    ("strides", [1, 1, 1]), ("pads", [0, 0]), ("pads", [0, 0, -1, 0]), ("pads", [2, 0, 0, 0]), ("pads", [0, 0, 0, 3]),
+    ("pads", [1 << 62] * 4), ("dilations", [2, 1]), ("dilations", [1]), ("dilations", [0, 0]), ("group", 2),
+    ("group", 0), ("group", -1), ("kernel_shape", [3, 2]), ("kernel_shape", [2, 3, 1]), ("kernel_shape", [0, 0]),
+]  # fmt: skip
 BAD_NODES = [
     (node("Gemm", ["observation", "a"], ["x"]), {"a": np.zeros((3, 1), np.float32)}),
     (node("Gemm", ["observation", "a", "b"], ["x"]), {"a": np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}),
@@ -110,6 +130,18 @@ BAD_NODES = [
     (node("Gather", ["observation", "a"], ["x"], axis=1), {"a": np.array([2], I64)}),
     (node("Gather", ["observation", "observation"], ["x"], axis=1), {}),
     (node("LayerNormalization", ["observation", "a"], ["x"]), {"a": np.ones(1, np.float32)}),
+    *((node("Conv", ["image", "filters"], ["x"], **{name: value}), {}) for name, value in BAD_CONVOLUTIONS),
+    *((node("Conv", ["image", name], ["x"]), {name: np.zeros(shape, np.float32)}) for name, shape in (
+        ("deep", (3, 1, 2, 3)), ("tall", (3, 2, 5, 3)), ("wide", (3, 2, 2, 6)), ("flat", (3, 2, 2)), ("number", ()),
+        ("solid", (3, 2, 2, 3, 1)),
+    )),
+    (node("Conv", ["image", "filters", "b"], ["x"]), {"b": np.zeros(2, np.float32)}),
+    (node("Conv", ["image", "filters", "b"], ["x"]), {"b": np.zeros((3, 1), np.float32)}),
+    (node("Conv", ["image", "filters", "b"], ["x"]), {"b": np.zeros(3)}),
+    (node("Conv", ["image", "b"], ["x"]), {"b": np.zeros((3, 2, 2, 3))}),
+    (node("Conv", ["b", "b"], ["x"]), {"b": np.zeros((2, 2, 2, 3))}),
+    (node("Conv", ["observation", "filters"], ["x"]), {}),
+    (node("Floor", ["a"], ["x"]), {"a": np.zeros(2, I64)}),
     (node("Relu", ["missing"], ["x"]), {}),
     (node("Relu", ["observation"], ["observation"]), {}),
     (node("Relu", ["observation"], ["w"]), {}),
@@ -122,7 +154,9 @@ BAD_NODES = [
     ("bad", "constants"), BAD_NODES, ids=[f"{i}-{n.op_type}" for i, (n, _) in enumerate(BAD_NODES)]
 )
 def test_refuses_inputs_that_do_not_fit_the_operator(bad: onnx.NodeProto, constants: models.Arrays) -> None:
-    assert refusal_of(models.linear([bad], constants, opset=18)).startswith("shapes: ")
+    images = {"image": np.ones((1, 2, 4, 5), np.float32), "filters": np.ones((3, 2, 2, 3), np.float32)}
+    reason = refusal_of(models.linear([bad], {**images, **constants}, opset=18))
+    assert reason.startswith(f"shapes: {bad.op_type}" if bad.op_type == "Conv" else "shapes: ")
 
 
 def test_the_best_of_some_values_may_pick_from_as_many_but_not_from_fewer() -> None:
@@ -233,10 +267,14 @@ def test_refuses_graphs_that_grow_without_running_them(name: str) -> None:
     assert reason.startswith(f"size: more than {MAX_ELEMENTS} elements to compute")
 
 
+def pair(low: int, high: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(low, high), min_size=2, max_size=2)
+
+
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, np.ndarray]]:
     """Draw one operator, the shape of its first input, and its constants; many do not fit, and are refused."""
-    shape = tuple(draw(st.lists(st.integers(1, 3), max_size=3)))
+    shape = tuple(draw(st.lists(st.integers(1, 3), max_size=4)))
     rank = len(shape)
     axis = st.integers(-rank - 1, rank)
     some = st.lists(axis, min_size=1, max_size=2)
@@ -253,6 +291,12 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
         constants |= {"b": np.ones(draw(sizes), np.float32), "c": np.ones(draw(sizes), np.float32)}
     elif op == "MatMul":
         constants["b"] = np.ones(draw(sizes), np.float32)
+    elif op == "Conv":
+        shape = (*draw(st.tuples(st.integers(1, 2), st.integers(1, 2))), *draw(pair(1, 5)))
+        constants["b"] = np.ones((draw(st.integers(1, 3)), draw(st.integers(1, 2)), *draw(pair(1, 4))), np.float32)
+        if draw(st.booleans()):
+            constants["c"] = np.ones(draw(st.integers(1, 3)), np.float32)
+        attributes |= {"strides": draw(pair(0, 4)), "pads": [*draw(pair(-1, 3)), *draw(pair(-1, 3))]}
     elif op == "Reshape":
         constants["b"] = np.array(draw(st.lists(st.integers(-1, 3), min_size=1, max_size=3)), np.int64)
     elif op in ("Unsqueeze", "Squeeze"):

@@ -70,14 +70,14 @@ def test_without_a_predecessor_the_fallback_may_act_as_much_as_it_must() -> None
 def test_a_rule_that_only_limits_the_command_does_not_count(rule: Rule) -> None:
     tenure = Tenure(TERMS, 0.0)
     assert feed(tenure, 20, rule) == []
-    assert tenure.fallback_share == 0.0
+    assert tenure.fallback_fraction == 0.0
 
 
 def test_the_share_goes_on_being_counted_after_the_probation_for_the_next_policy_to_be_measured_by() -> None:
     tenure = Tenure(TERMS, 0.0)
     feed(tenure, 30)
     feed(tenure, 10, Rule.FALLBACK)
-    assert (tenure.ticks, tenure.fallback_share) == (40, 0.25)
+    assert (tenure.ticks, tenure.fallback_fraction) == (40, 0.25)
 
 
 def test_without_terms_nobody_is_on_probation() -> None:

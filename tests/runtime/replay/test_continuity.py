@@ -33,10 +33,10 @@ LAST = 100
 
 def ring(*waiting: tuple[int, Kind], dropped: int = 0, tail: int = 0, taken: int = 0) -> Any:
     records = np.array([(e, k) for e, k in waiting], [("episode", "u4"), ("kind", "u1")])
-    made = SimpleNamespace(dropped=dropped, tail=tail, taken=taken, waiting=len(waiting), damaged=0)
+    made = SimpleNamespace(n_dropped=dropped, tail=tail, n_taken=taken, n_waiting=len(waiting), n_damaged=0)
     made.peek = lambda n: records[:n]
-    made.retained = lambda: list(range(made.tail, made.taken))
-    made.take = lambda n: setattr(made, "taken", made.taken + n)
+    made.retained = lambda: list(range(made.tail, made.n_taken))
+    made.take = lambda n: setattr(made, "n_taken", made.n_taken + n)
     return made
 
 
@@ -119,10 +119,10 @@ def parts(
     return SimpleNamespace(
         ring=ring(dropped=11),
         requests=SimpleNamespace(
-            feed=SimpleNamespace(closed=closed),
+            feed=SimpleNamespace(last_closed_episode=closed),
             feedback=SimpleNamespace(last_batch=0, batches=0),
             succession=SimpleNamespace(n_deviations=0),
-            done=done,
+            last_done_episode=done,
             memory_name=b"this one",
             lineage=(),
             set_lineage=lambda memory, lineage: descent.append((memory, lineage)),
@@ -164,7 +164,7 @@ class Upkeep:
 
     def __init__(self, restored: dict[str, int] | None = None) -> None:
         self.restored, self.note, self.damaged = restored, NOTE, ()
-        self.durable = restored
+        self.durable_counts = restored
         self.written: list[Any] = []
         self.collects = True
 
@@ -227,23 +227,23 @@ def test_beside_a_loop_a_file_that_cannot_be_cut_is_the_machine_s_matter_and_tri
     monkeypatch.setattr(beginning, "recover", cannot)
     upkeep: Any = Upkeep()
     with pytest.raises(OSError, match="No space left on device"):
-        recover_files(tmp_path, upkeep, lockstep=True, warn=print, loop_running=True)
+        recover_files(tmp_path, upkeep, lockstep=True, warn=print, is_loop_running=True)
 
 
 def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_the_checkpoint(tmp_path: Path) -> None:
     of = parts()
-    of.ring.tail = of.ring.taken = 40
+    of.ring.tail = of.ring.n_taken = 40
     went_on, _, told = made(tmp_path, of, Upkeep(COUNTS), lockstep=False, took_over=True)
     assert went_on.begin(None) == 0
     assert (
-        of.requests.feed.closed,
+        of.requests.feed.last_closed_episode,
         of.requests.feedback.last_batch,
         of.requests.feedback.batches,
         of.builder.gaps,
     ) == (7, 3, 9, 2)
     again: Any = went_on.context
-    assert (of.ring.taken, again, went_on.lost) == (50, list(range(40, 50)), 0)
-    assert went_on.dropped == 2 + 11, "the ring counts those of this life itself"
+    assert (of.ring.n_taken, again, went_on.n_lost) == (50, list(range(40, 50)), 0)
+    assert went_on.n_dropped == 2 + 11, "the ring counts those of this life itself"
     assert of.descent == [(b"that one", (Ancestor(b"the first", 30),))]
     assert (of.accounts.state(), of.builder.episode_start) == ((SUMS,), BEGAN), "however much the ring has left"
     assert told == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
@@ -252,19 +252,24 @@ def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_t
 
 def test_what_neither_the_checkpoint_nor_the_ring_has_is_lost_and_counted(tmp_path: Path) -> None:
     of = parts()
-    of.ring.tail = of.ring.taken = 58
+    of.ring.tail = of.ring.n_taken = 58
     went_on, _, told = made(tmp_path, of, Upkeep({**COUNTS, "lost": 1}), lockstep=False, took_over=True)
     went_on.begin(None)
-    assert (of.ring.taken, went_on.lost) == (58, 1 + 8)
+    assert (of.ring.n_taken, went_on.n_lost) == (58, 1 + 8)
     assert told[0][1]["lost"] == 8
 
 
 def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_done_before_it(tmp_path: Path) -> None:
     of = parts()
-    of.ring.tail = of.ring.taken = 49
+    of.ring.tail = of.ring.n_taken = 49
     went_on, upkeep, _ = made(tmp_path, of, Upkeep(COUNTS), took_over=True)
     went_on.begin(recovery(8))
-    assert (of.requests.feed.closed, of.requests.done, of.requests.updates, of.ring.taken) == (8, 8, 40, 50)
+    assert (
+        of.requests.feed.last_closed_episode,
+        of.requests.last_done_episode,
+        of.requests.updates,
+        of.ring.n_taken,
+    ) == (8, 8, 40, 50)
     assert of.loop_state.data is None, "the loop itself knows where it is"
     assert of.policies.after == 6, "the loop has seen what came later"
     assert of.policies.passed_on == 0, "it comes again"
@@ -277,13 +282,13 @@ def test_in_lockstep_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> N
     of = parts()
     went_on, _, _ = made(tmp_path, of, took_over=True)
     went_on.begin(recovery(0))
-    assert (of.requests.feed.closed, of.requests.done, of.ring.taken) == (0, -1, 0)
+    assert (of.requests.feed.last_closed_episode, of.requests.last_done_episode, of.ring.n_taken) == (0, -1, 0)
 
 
 def test_a_new_run_has_nothing_to_go_on_from(tmp_path: Path) -> None:
     new, _, told = made(tmp_path, parts())
     assert new.begin(None) == 0
-    assert (told, new.dropped) == ([], 11)
+    assert (told, new.n_dropped) == ([], 11)
 
 
 def test_no_checkpoint_is_written_before_the_rows_it_counts(tmp_path: Path) -> None:
@@ -316,14 +321,19 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(
     resumed, upkeep, told = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
     assert resumed.begin(recovery(8)) == 6
     assert decode_state(of.loop_state.data).episode == (99 if there_is_a_loop else 8)
-    assert (of.requests.feed.closed, of.requests.updates, of.requests.mismatches, of.requests.feedback.last_batch) == (
+    assert (
+        of.requests.feed.last_closed_episode,
+        of.requests.updates,
+        of.requests.mismatches,
+        of.requests.feedback.last_batch,
+    ) == (
         8,
         40,
         1,
         0,
     )
     assert of.policies.after == 21, "no id is given twice, not even where files were lost"
-    assert resumed.dropped == 5 + 11, "those before this process, and its own"
+    assert resumed.n_dropped == 5 + 11, "those before this process, and its own"
     (name, values) = told[0]
     assert name == "resumed"
     assert (values["episode"], values["policy"], values["episodes_newer_than_memory"]) == (8, 6, 2)
@@ -380,21 +390,21 @@ def test_what_was_taken_in_is_covered_by_the_checkpoint_or_by_episodes_that_are_
 ) -> None:
     """In lockstep a run that has not come to its last episode makes again what is not on disk."""
     of = parts(LoopState(at), **{"done": at, "closed": at, **changed})
-    of.ring.taken = 50
+    of.ring.n_taken = 50
     ended, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "taken": on_disk} if on_disk else None), lockstep=lockstep)
     assert ended.is_covered is covered
 
 
 def test_a_checkpoint_of_another_life_covers_nothing(tmp_path: Path) -> None:
     of = parts(LoopState(LAST), done=LAST, closed=LAST)
-    of.ring.taken = COUNTS["taken"]
+    of.ring.n_taken = COUNTS["taken"]
     ended, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
     assert not ended.is_covered
 
 
 def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) -> None:
     of = parts(LoopState(4))
-    of.ring.taken, of.ring.damaged = 50, 2
+    of.ring.n_taken, of.ring.n_damaged = 50, 2
     running, upkeep, _ = made(tmp_path, of, lockstep=False)
     account = running.account(rows=12)
     assert (account.read, account.lost) == (48, 2)
@@ -406,14 +416,14 @@ def test_what_was_lost_is_counted_over_all_processes_and_lives(tmp_path: Path) -
     """However many processes have taken over since: each begins with the checkpoint of the one before."""
     counts = {**COUNTS, "life": LIFE - 1, "lost": 100}
     of = parts(LoopState(4))
-    of.ring.tail = of.ring.taken = 8
+    of.ring.tail = of.ring.n_taken = 8
     second, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False, took_over=True)
     second.begin(None)
-    of.ring.taken, of.ring.damaged = 58, 2
+    of.ring.n_taken, of.ring.n_damaged = 58, 2
     assert second.account(rows=12).lost == 100 + 8 + 2
     second.checkpoint_if_due(0.0)
     of = parts(LoopState(4))
-    of.ring.tail = of.ring.taken = 60
+    of.ring.tail = of.ring.n_taken = 60
     third, _, _ = made(tmp_path, of, Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
     third.begin(None)
     assert third.account(rows=12).lost == 100 + 8 + 2 + 2
@@ -515,7 +525,7 @@ def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
     log: Any = SimpleNamespace(account=lambda: LogAccount(1001, 0))
     went_on._log = log
     went_on.begin(None)
-    of.ring.taken = 1001
+    of.ring.n_taken = 1001
     account = went_on.account(12).log
     assert account is not None
     assert (account.offered, account.missing, account.reason) == (given, 4801, "before the run was resumed")

@@ -28,7 +28,7 @@ class Process:
         self._at_turn = at_turn
         self.left: list[str] = []
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         self._at_turn(self)
         return False
 

@@ -20,13 +20,13 @@ ANY: Any = None
 
 def ring_of(*, tail: int = 0, taken: int = CAPACITY, full: bool = True) -> Any:
     """A ring that notes up to where it is released."""
-    ring = SimpleNamespace(tail=tail, taken=taken, capacity=CAPACITY, is_full=full, released=0)
+    ring = SimpleNamespace(tail=tail, n_taken=taken, capacity=CAPACITY, is_full=full, released=0)
     ring.release = lambda upto: setattr(ring, "released", upto)
     return ring
 
 
 def lockstep_of(ring: Any = None, done: int = -1) -> Lockstep:
-    requests: Any = SimpleNamespace(done=done)
+    requests: Any = SimpleNamespace(last_done_episode=done)
     config: Any = SimpleNamespace(episodes=5, actor=UNSET)
     return Lockstep(config, ring, ANY, requests, ANY)
 
@@ -115,7 +115,7 @@ def test_in_lockstep_every_record_is_due_and_the_pause_doubles_while_nothing_com
     paced.note_read(5.0)
     assert paced.is_reading_due(1, now_s=5.0)
     pauses = []
-    for by_request in (False, False, False, False, True, False):
+    for is_requested in (False, False, False, False, True, False):
         pauses.append(paced.pause_ms(5.0))
-        paced.note_pause(by_request=by_request)
+        paced.note_pause(is_requested=is_requested)
     assert pauses == [1, 2, 4, 8, 8, 1]

@@ -74,13 +74,13 @@ def bench(tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_the_log_takes_at_its_end_is_not_logged_once_more_by_a_successor(bench: Bench) -> None:
     first = bench.starts(REAL_TIME)
     bench.write(10)
-    assert first.turn()
+    assert first.run_once()
     assert bench.board[Word.FIRST_UNLOGGED] == 0, "it waits for more to come"
     bench.leave()
     assert bench.board[Word.FIRST_UNLOGGED] == 10
     second = bench.starts(REAL_TIME)
     bench.write(3)
-    assert second.turn(), "no checkpoint has the first ten: they are taken in again"
+    assert second.run_once(), "no checkpoint has the first ten: they are taken in again"
     bench.leave()
     assert bench.board[Word.FIRST_UNLOGGED] == count_steps(bench.folder) == 13
 
@@ -91,7 +91,7 @@ def test_an_episode_is_logged_once_though_its_records_are_taken_in_again(bench: 
     for rows in (one, other):
         process = bench.starts(REAL_TIME)
         bench.push(rows)
-        assert process.turn()
+        assert process.run_once()
         bench.leave()
     logged = Counter(channel.topic for path in log_files(bench.folder) for channel in channels(path))
     assert logged["/onrig/episode"] == 2
@@ -109,8 +109,8 @@ def test_each_episode_that_is_concluded_is_told_of_also_where_it_happens_once_mo
     bench.board[Word.CLOSED] = 4
     told = []
     for done in (-1, 0, 3, 1, 2):
-        replay._parts.requests.done = done
-        replay.turn()
+        replay._parts.requests.last_done_episode = done
+        replay.run_once()
         told.append((bench.board[Word.LEARNER_DONE], bench.board[Word.BARRIER]))
     assert told == [(0, 0), (1, 1), (4, 4), (2, 4), (3, 4)]
 
@@ -142,8 +142,8 @@ def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
 ) -> None:
     replay = bench.starts(*settings)
     bench.write(waiting)
-    bench.board[Word.CLOSED] = replay._parts.requests.feed.closed = closed
-    replay._parts.requests.done = done
+    bench.board[Word.CLOSED] = replay._parts.requests.feed.last_closed_episode = closed
+    replay._parts.requests.last_done_episode = done
     assert not replay.is_finished, "the loop goes on"
     bench.board[Word.ENDED] = 1
     assert replay.is_finished is over
@@ -153,14 +153,14 @@ def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
 def test_a_learner_that_concludes_nothing_more_is_not_waited_for_for_ever(bench: Bench, waiting: int) -> None:
     replay = bench.starts()
     bench.write(waiting, episode=EPISODES)
-    bench.board[Word.CLOSED] = replay._parts.requests.feed.closed = EPISODES
+    bench.board[Word.CLOSED] = replay._parts.requests.feed.last_closed_episode = EPISODES
     bench.now_s += 10 * BLOCKED_S
     assert not replay.is_finished
     bench.board[Word.ENDED] = 1
     assert not replay.is_finished, "the wait begins with the loop's end"
     for done in range(EPISODES - 1):
-        replay._parts.requests.done = done
-        replay.turn()
+        replay._parts.requests.last_done_episode = done
+        replay.run_once()
         bench.now_s += 0.9 * BLOCKED_S
         assert not replay.is_finished, "it makes progress"
     bench.now_s += 0.2 * BLOCKED_S

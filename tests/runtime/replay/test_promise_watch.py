@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.replay.promise_watch import (
-    NEEDED,
+    MIN_EXCEEDING_EPISODES,
     WINDOW,
     PromiseWatch,
     SlidingWindowTest,
-    claimed_share,
+    claimed_fraction,
     false_alarm_rate,
 )
 from onrig.runtime.run_config import record_layout
@@ -66,7 +66,7 @@ def test_three_of_ten_episodes_withdraw_it_once() -> None:
     assert told.events == [
         {
             "kind": "promise_withdrawn", "promise": "sampled", "episode": 12, "share": 0.05, "claimed": 0.02,
-            "episodes": NEEDED, "of": WINDOW,
+            "episodes": MIN_EXCEEDING_EPISODES, "of": WINDOW,
         }
     ]  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
 
 
 def test_a_proved_box_claims_no_step_beyond_it() -> None:
-    assert claimed_share(PENDULUM.limits.predicted) == claimed_share(None) == 0.0
+    assert claimed_fraction(PENDULUM.limits.predicted) == claimed_fraction(None) == 0.0
 
 
 def test_a_plant_whose_code_fails_ends_the_comparison_alone() -> None:

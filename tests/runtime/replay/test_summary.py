@@ -27,7 +27,7 @@ def parts(normalized: float | None = 0.9) -> Any:
             summary=lambda: {"ticks": 1000},
         ),
         requests=SimpleNamespace(
-            feed=SimpleNamespace(closed=4),
+            feed=SimpleNamespace(last_closed_episode=4),
             feedback=SimpleNamespace(batches=7),
             updates=400,
             updates_per_s=12.5,
@@ -35,7 +35,7 @@ def parts(normalized: float | None = 0.9) -> Any:
             mismatches=1,
         ),
         builder=SimpleNamespace(gaps=2),
-        policies=SimpleNamespace(offered=9, admitted=8, refused=1, too_soon=40, rolled_back=2),
+        policies=SimpleNamespace(n_offered=9, n_admitted=8, n_refused=1, n_too_soon=40, rolled_back=2),
         memory=SimpleNamespace(
             offered=990,
             strategy="FIFO[Uniform]",

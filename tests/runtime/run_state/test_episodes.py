@@ -220,7 +220,7 @@ def test_rows_are_read_back_with_every_digit(tmp_path: Path) -> None:
     written = filed(path, 3)
     read = read_rows(path)
     assert repr(read.rows) == repr(written)
-    assert (read.ends[-1], read.broken) == (path.stat().st_size, 0)
+    assert (read.ends[-1], read.n_partial_bytes) == (path.stat().st_size, 0)
 
 
 @pytest.mark.parametrize("tail", [b"4,train,2", b"4,train,2\n", b"\0" * 30, b"\xff\xfe,\n"])
@@ -229,7 +229,7 @@ def test_a_row_that_was_being_written_is_cut_and_the_file_goes_on(tmp_path: Path
     filed(path, 3)
     whole = path.read_bytes()
     path.write_bytes(whole + tail)
-    assert read_rows(path).broken == len(tail)
+    assert read_rows(path).n_partial_bytes == len(tail)
     file = EpisodeFile(path)
     assert file.count == 3
     assert path.read_bytes() == whole

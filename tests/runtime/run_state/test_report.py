@@ -122,7 +122,7 @@ def test_what_cannot_be_filed_is_no_report(tmp_path: Path, name: str) -> None:
     heard = parse_report(line % b"policy")
     assert heard is not None
     reports = Reports(tmp_path / "events.jsonl", lambda report: None)
-    reports.note(heard)
+    reports.record(heard)
     reports.close(0, "")
 
 

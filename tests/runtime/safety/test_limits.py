@@ -113,8 +113,8 @@ def test_a_prediction_is_made_for_what_whole_counts_reach() -> None:
     coarse = [msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=0.5)]
     rig = msgspec.structs.replace(PENDULUM.rig, actuators=tuple(coarse))
     limits = msgspec.structs.replace(PENDULUM.limits, range={"voltage": (-1.3, 1.3)})
-    assert limits.setting(rig, 0.02).ranges == {"voltage": (-1.0, 1.0)}
-    assert PENDULUM.limits.setting(PENDULUM.rig, 0.02).ranges == {"voltage": (-3.0, 3.0)}
+    assert limits.context(rig, 0.02).ranges == {"voltage": (-1.0, 1.0)}
+    assert PENDULUM.limits.context(PENDULUM.rig, 0.02).ranges == {"voltage": (-3.0, 3.0)}
 
 
 def test_a_range_without_a_whole_count_is_refused() -> None:

@@ -33,7 +33,7 @@ def case(run: str, dead_band: float = 0.0, output: str = "") -> Case:
     told = {"limits.predicted.dead_band": dead_band, "rig.safe_output": output}
     config = load_run(run, [f"{name}={value}" for name, value in told.items() if value])
     assert isinstance(config.limits.predicted, PendulumBox)
-    return side_cases(config.limits.predicted, config.limits.setting(config.rig, config.period_us * 1e-6))[0]
+    return side_cases(config.limits.predicted, config.limits.context(config.rig, config.period_us * 1e-6))[0]
 
 
 def cell(curve: phase_plane.Curve, angle: float) -> float:
@@ -153,7 +153,7 @@ def test_no_dead_band_and_one_of_0_give_the_same_curves_bit_for_bit(run: str) ->
     assert np.array_equal(phase_plane.largest_effect(command, 0.0), command)
     zero = load_run(run, ["limits.predicted.dead_band=0"])
     assert isinstance(zero.limits.predicted, PendulumBox)
-    assert side_cases(zero.limits.predicted, zero.limits.setting(zero.rig, zero.period_us * 1e-6))[0] == c
+    assert side_cases(zero.limits.predicted, zero.limits.context(zero.rig, zero.period_us * 1e-6))[0] == c
 
 
 @pytest.mark.parametrize("run", RUNS)

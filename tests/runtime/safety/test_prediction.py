@@ -60,10 +60,10 @@ def test_the_shipped_fallback_keeps_what_it_holds() -> None:
     hold, plants = MAGMAN.limits.fallback, MAGMAN.limits.predicted
     assert isinstance(hold, Hold)
     assert isinstance(plants, MagmanBox)
-    setting = MAGMAN.limits.setting(MAGMAN.rig, MAGMAN.period_us * 1e-6)
-    assert hold_problem(hold, plants, setting) is None
+    context = MAGMAN.limits.context(MAGMAN.rig, MAGMAN.period_us * 1e-6)
+    assert hold_problem(hold, plants, context) is None
     faster = msgspec.structs.replace(hold, brake_below=0.5)
-    assert "0.5 m/s may accelerate the body to" in (hold_problem(faster, plants, setting) or "")
+    assert "0.5 m/s may accelerate the body to" in (hold_problem(faster, plants, context) or "")
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Ring:
     def free(self, n: int) -> None:
         """Take in the next ``n`` records, and let them leave the ring."""
         self.reader.take(n)
-        self.reader.release(self.reader.taken)
+        self.reader.release(self.reader.n_taken)
 
     def corrupt(self, index: int, byte: int, value: int | None = None) -> int:
         """Change a byte of the record in a place of the ring; returns what stood there."""
@@ -74,13 +74,13 @@ def test_it_is_a_bounded_queue_that_counts_what_it_drops(
                 dropped += 1
             tick += 1
         assert ring.ticks() == list(model)
-        assert ring.reader.waiting == len(ring.writer) == len(model)
+        assert ring.reader.n_waiting == len(ring.writer) == len(model)
         n = min(releases, len(model))
         ring.free(n)
         for _ in range(n):
             model.popleft()
         assert ring.ticks() == list(model)
-    assert ring.reader.dropped == ring.writer.dropped == dropped
+    assert ring.reader.n_dropped == ring.writer.n_dropped == dropped
 
 
 def test_records_are_numbered_without_a_gap_even_where_some_were_dropped(tmp_path: Path) -> None:

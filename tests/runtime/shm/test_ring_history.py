@@ -34,7 +34,7 @@ def test_it_sees_the_last_records_whether_they_were_taken_or_not(
             if push(writer, len(ticks)):
                 ticks.append(len(ticks))
         reader.take(len(reader.peek(takes)))
-        reader.release(reader.taken)
+        reader.release(reader.n_taken)
     assert history.n_written == len(ticks)
     assert history.records_since(0)["tick"].tolist() == ticks[-CAPACITY:]
     newest = ticks[len(ticks) - limit :] if limit and limit <= len(ticks) else ticks[-limit:] if limit else []

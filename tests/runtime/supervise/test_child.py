@@ -95,6 +95,20 @@ def test_it_is_killed_when_it_does_not_end(start: Start) -> None:
     assert child.end(0.05) == -signal.SIGKILL
 
 
+def test_what_it_has_started_is_killed_with_it(start: Start) -> None:
+    child = start(
+        "import subprocess; program = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']);"
+        f"say(line('ready', str(program.pid))); {WAIT}"
+    )
+    (ready,) = spoken(child, 1)
+    pidfd = os.pidfd_open(int(ready.message))
+    child.kill()
+    assert select.select((pidfd,), (), (), PATIENCE_S)[0], "it goes on"
+    os.close(pidfd)
+    assert child.end(PATIENCE_S, send_sigterm=False) == -signal.SIGKILL
+    child.kill()  # without effect
+
+
 def test_an_ending_is_awaited_without_asking(start: Start) -> None:
     child = start(f"{READY}; {WAIT}")
     spoken(child, 1)

@@ -70,7 +70,7 @@ class Rig:
             made.t_receive_ns = self.now_ns
             if not self.ring.push(LAYOUT.values(made)):
                 self.reader.take(len(self.reader.peek()))
-                self.reader.release(self.reader.taken)
+                self.reader.release(self.reader.n_taken)
                 self.ring.push(LAYOUT.values(made))
             self.tick += 1
             self.board[Word.TICK] = self.tick
@@ -78,11 +78,11 @@ class Rig:
     def fault(self, name: FaultName = FaultName.DEVICE_LEASE) -> None:
         """The loop reports a transition into FAULT."""
         values = {"before": "running", "event": "trip", "state": "fault", "fault": name.value, "detail": "it was so"}
-        self.post_mortem.note(Report("control", "transition", "running -> fault", dict(values)))
+        self.post_mortem.record(Report("control", "transition", "running -> fault", dict(values)))
 
     def rearmed(self) -> None:
         values = {"before": "fault", "event": "rearm", "state": "ready", "fault": None}
-        self.post_mortem.note(Report("control", "transition", "fault -> ready", dict(values)))
+        self.post_mortem.record(Report("control", "transition", "fault -> ready", dict(values)))
 
     def dumped(self) -> list[str]:
         return [f.name for f in find_post_mortems(self.folder)]
@@ -163,8 +163,8 @@ def test_it_looks_on_for_a_moment_before_it_writes(rig: Rig) -> None:
 def test_a_fault_that_is_told_again_is_written_once(rig: Rig) -> None:
     rig.run(10)
     rig.fault()
-    rig.post_mortem.note(Report("control", "error", "in words", {"fault": "device_lease"}))
-    rig.post_mortem.note(Report("control", "transition", "fault -> disconnected", {"fault": "device_lease"}))
+    rig.post_mortem.record(Report("control", "error", "in words", {"fault": "device_lease"}))
+    rig.post_mortem.record(Report("control", "transition", "fault -> disconnected", {"fault": "device_lease"}))
     rig.post_mortem.close()
     assert rig.dumped() == ["001-device_lease"]
 

@@ -25,7 +25,7 @@ def test_a_run_does_not_die_of_what_it_shows(error: Exception, tmp_path: Path) -
 
     reports = Reports(tmp_path / "events.jsonl", show)
     for message in ("[/x]", "and on"):
-        reports.note(Report("device", "warning", message))
+        reports.record(Report("device", "warning", message))
     reports.close(0, "completed")
     assert [report.message for report in shown] == ["[/x]"], "what fails once is not tried again"
     written = events(tmp_path / "events.jsonl")

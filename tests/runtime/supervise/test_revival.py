@@ -47,12 +47,14 @@ class Child:
 class Bench:
     """A revived process in virtual time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *transient_codes: int) -> None:
         self.now_s = 100.0
         self.children: list[Any] = []
         self.said: list[str] = []
         self.refused = 0
-        self.process = RestartableProcess("replay", self._launch, HANG_S, self.said.append)
+        self.process = RestartableProcess(
+            "replay", self._launch, HANG_S, self.said.append, transient_codes=(ExitCode.PREFLIGHT, *transient_codes)
+        )
         self.process.start()
 
     def _launch(self) -> Any:
@@ -116,7 +118,29 @@ def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
     bench.end(1)
     bench.look(2.0 * MAX_FAILED_STARTS)
     assert bench.process.is_abandoned
-    assert "the loop continues without it" in bench.said[-1]
+    assert "will not be restarted" in bench.said[-1]
+
+
+def test_a_camera_that_cannot_be_opened_is_tried_for_minutes_and_one_that_worked_is_tried_anew() -> None:
+    bench = Bench(ExitCode.HARDWARE)
+    for lifetimes in range(2):
+        for second in range(int(2 * MIN_LONG_LIFETIME_S)):
+            bench.look(1.0, progress=1000 * lifetimes + second)
+        for _ in range(MAX_FAILED_STARTS):
+            bench.end(ExitCode.HARDWARE)
+            assert bench.process.child is None, "it waits"
+            bench.look(2.0)
+            assert bench.process.child is not None
+    bench.end(ExitCode.HARDWARE)
+    assert bench.process.is_abandoned
+
+
+def test_another_process_without_its_hardware_is_a_crash_loop() -> None:
+    bench = Bench()
+    while bench.process.child is not None and len(bench.children) < 20:
+        bench.end(ExitCode.HARDWARE)
+        bench.look(40.0 * LOOK_S + 64.0)
+    assert bench.process.is_abandoned
 
 
 def test_until_its_first_sign_it_has_longer() -> None:
@@ -242,23 +266,23 @@ def test_a_long_life_forgives_the_short_ones_before_it() -> None:
 LOOK_S = 0.125
 
 
-def looks(watchdog: Watchdog, start_s: float, seconds: float, ticks: int, *, ticking: bool = True) -> list[Verdict]:
+def looks(watchdog: Watchdog, start_s: float, seconds: float, ticks: int, *, is_ticking: bool = True) -> list[Verdict]:
     """Check every eighth of a second; ``ticks`` does not change."""
     n = int(seconds / LOOK_S)
-    return [watchdog.check(start_s + LOOK_S * k, ticks, ticking=ticking) for k in range(n)]
+    return [watchdog.check(start_s + LOOK_S * k, ticks, is_ticking=is_ticking) for k in range(n)]
 
 
 def test_a_loop_that_ticks_is_fine() -> None:
     watchdog = Watchdog(0.02)
-    assert {watchdog.check(LOOK_S * k, k, ticking=True) for k in range(1000)} == {Verdict.OK}
+    assert {watchdog.check(LOOK_S * k, k, is_ticking=True) for k in range(1000)} == {Verdict.OK}
 
 
 def test_a_loop_that_stands_is_told_of_once_and_is_back_with_its_next_tick() -> None:
     watchdog = Watchdog(0.02)
     verdicts = looks(watchdog, 0.0, 5.0, 7)
     assert [v for v in verdicts if v is not Verdict.OK] == [Verdict.HUNG]
-    assert watchdog.check(5.0, 8, ticking=True) is Verdict.RECOVERED
-    assert watchdog.check(5.1, 9, ticking=True) is Verdict.OK
+    assert watchdog.check(5.0, 8, is_ticking=True) is Verdict.RECOVERED
+    assert watchdog.check(5.1, 9, is_ticking=True) is Verdict.OK
 
 
 def test_a_loop_that_does_not_come_back_is_given_up() -> None:
@@ -272,12 +296,12 @@ def test_slow_rigs_have_more_time() -> None:
 
 
 def test_a_loop_that_no_longer_polls_hangs_in_a_state_without_ticks_too() -> None:
-    assert set(looks(Watchdog(0.02), 0.0, 9.0, 7, ticking=False)) == {Verdict.OK}
-    verdicts = looks(Watchdog(0.02), 0.0, 11.0 + HANG_GRACE_S, 7, ticking=False)
+    assert set(looks(Watchdog(0.02), 0.0, 9.0, 7, is_ticking=False)) == {Verdict.OK}
+    verdicts = looks(Watchdog(0.02), 0.0, 11.0 + HANG_GRACE_S, 7, is_ticking=False)
     assert [v for v in verdicts if v is not Verdict.OK][:2] == [Verdict.HUNG, Verdict.EXPIRED]
 
 
 def test_time_in_which_the_supervisor_slept_itself_does_not_count() -> None:
     watchdog = Watchdog(0.02)
     looks(watchdog, 0.0, 0.5, 7)
-    assert watchdog.check(3600.0, 7, ticking=True) is Verdict.OK
+    assert watchdog.check(3600.0, 7, is_ticking=True) is Verdict.OK

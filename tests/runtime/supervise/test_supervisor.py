@@ -35,7 +35,7 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
     graces: dict[str, float] = {}
 
     def fail(self: Supervisor) -> tuple[int, str]:
-        self.started = True
+        self.has_started = True
         process_group: Any = self.process_group
         process_group.device, process_group.control = Ended("device", graces), Ended("control", graces)
         process_group.replay.child, process_group.learner.child = Ended("replay", graces), Ended("learner", graces)
@@ -58,7 +58,7 @@ class Ending(Supervisor):
         super().__init__(PENDULUM, folder, None, lambda report: None)
         self._reports.close(ExitCode.OK, "")  # nothing more is written
         self.looks = 0
-        self.started = True
+        self.has_started = True
         self._starts_in, self._impatient_at = starts_in, impatient_at
         self.replay = SimpleNamespace(child=None, n_starts=2, is_abandoned=False)
         self._process_group: Any = SimpleNamespace(replay=self.replay, revive=self._revive)
@@ -129,5 +129,5 @@ def test_without_room_in_shared_memory_a_run_ends_in_a_line(tmp_path: Path, monk
     code, reason = supervisor.run()
     assert code == ExitCode.PREFLIGHT
     assert "No space left on device; a run of this rig needs" in reason
-    assert not supervisor.started
+    assert not supervisor.has_started
     assert not list(Path("/dev/shm").glob(f"onrig-{os.getpid()}-*"))

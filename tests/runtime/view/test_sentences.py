@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.runtime.view.sentences import Event, parse_event, sentence
+from onrig.runtime.view.sentences import Event, event_text, parse_event
 
 
 def told(**event: object) -> tuple[str, str, str] | None:
     parsed = parse_event(msgspec.json.encode({"t_unix_s": 1.0, **event}))
     assert parsed is not None
-    said = sentence(parsed)
+    said = event_text(parsed)
     return None if said is None else (said.what, said.level, said.text)
 
 
@@ -71,7 +71,7 @@ def test_lines_that_are_no_events_are_left_out(line: bytes) -> None:
 )
 def test_no_event_is_too_odd_for_it(fields: dict[str, str]) -> None:
     for kind in ("tick", "transition", "policy_refused", "fault", "stop", "ended", "event"):
-        sentence(Event(0.0, kind, fields))
+        event_text(Event(0.0, kind, fields))
 
 
 def test_control_characters_do_not_pass() -> None:

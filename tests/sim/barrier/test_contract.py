@@ -111,7 +111,7 @@ def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench:
     barrier = box.barrier()
     with_table(bench, tested=None)
     with pytest.raises(ValueError, match="has changed"):
-        box.prediction(config.limits.setting(config.rig, 0.02))
+        box.prediction(config.limits.context(config.rig, 0.02))
     with_table(bench)
     assert box.barrier() == barrier
 
@@ -179,10 +179,10 @@ def test_a_device_on_a_port_keeps_the_plant_of_the_twin(bench: Path) -> None:
 
 def test_plants_are_drawn_from_their_intervals_alone(bench: Path) -> None:
     config, box = beam(bench)
-    draw = draw_plants(config, box, 500, np.random.default_rng(0), corners=False)
+    draw = draw_plants(config, box, 500, np.random.default_rng(0), includes_corners=False)
     for name, (low, high) in box.uncertainty.items():
         assert low <= draw.parameters[name].min() < draw.parameters[name].max() <= high
-    corners = draw_plants(config, box, 8, np.random.default_rng(0), corners=True)
+    corners = draw_plants(config, box, 8, np.random.default_rng(0), includes_corners=True)
     ends = {
         (round(a, 9), round(b, 9)) for a, b in zip(*(corners.parameters[n][:4] for n in box.uncertainty), strict=True)
     }

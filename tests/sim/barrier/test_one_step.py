@@ -11,7 +11,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.barrier.one_step import OneStepCheck, Steps
 from onrig.sim.plants.integrate import Array, step
 from onrig.sim.plants.plant import Plant
-from onrig.sim.plants.registry import simulated
+from onrig.sim.plants.registry import plant_type_for
 from onrig.tools.load import load
 from tests.sim.barrier.beam import beam, with_table
 
@@ -37,7 +37,7 @@ def test_every_corner_of_a_box_is_explained_and_a_stronger_plant_is_not(name: st
     config = load(name)
     box = config.limits.predicted
     assert box is not None
-    nominal = simulated(box).of_box(box, config.rig)
+    nominal = plant_type_for(box).of_box(box, config.rig)
     names = [o.name for o in config.rig.observations]
     place, velocity = names.index(box.place), names.index(box.velocity)
     low, high = [0.0, 0.0], [0.0, 0.0]

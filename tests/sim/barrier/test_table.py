@@ -61,7 +61,7 @@ def test_interpolation_is_exact_for_what_is_linear(bench: Path) -> None:
 def test_the_tick_interpolates_as_the_computation_does(position: float, velocity: float, tilt: float) -> None:
     config, box = with_table(SHARED[0])
     barrier = box.barrier()
-    prediction = box.prediction(config.limits.setting(config.rig, 0.02))
+    prediction = box.prediction(config.limits.context(config.rig, 0.02))
     excess, margin = prediction.evaluate((position, velocity), (tilt,))
     inside = abs(position) <= 0.36 and abs(velocity) <= 0.6
     found = Grid(barrier.header.axes, barrier.values).at(np.array([[position], [velocity], [tilt]]))[0]
@@ -85,7 +85,7 @@ def _share(bench: Path) -> None:
 
 def test_no_number_is_judged_as_outside(bench: Path) -> None:
     config, box = with_table(bench)
-    prediction = box.prediction(config.limits.setting(config.rig, 0.02))
+    prediction = box.prediction(config.limits.context(config.rig, 0.02))
     for odd in itertools.product((np.nan, np.inf, -np.inf, 0.0), repeat=2):
         excess, margin = prediction.evaluate(odd, (0.0,))
         assert (excess > 0.0) == (odd != (0.0, 0.0))
@@ -105,16 +105,16 @@ def test_more_uncertainty_leaves_fewer_safe_states(bench: Path) -> None:
 def test_a_delay_behind_the_device_lets_the_last_command_of_a_dead_host_act_longer(bench: Path) -> None:
     coarse = ["limits.predicted.nodes={position: 15, velocity: 15, tilt: 3}", "limits.predicted.horizon_s=2.0"]
     config, box = beam(bench, [*coarse, "limits.predicted.late_us=20000", "limits.predicted.plant_delay_us=20000"])
-    draw = draw_plants(config, box, 6, np.random.default_rng(1), corners=True)
+    draw = draw_plants(config, box, 6, np.random.default_rng(1), includes_corners=True)
     assert draw.plant_delay_s == pytest.approx(draw.late_s), "no time passes before the device's output"
     fleet, tilt = Fleet(SharedSetup.from_config(config, box), draw), np.full((1, 6), 0.2)
     start = fleet.states_of(np.zeros((2, 6)))
     held, least = fleet.hold_after_delay(start, tilt, 6)
-    later, least_later = fleet.outlast(held, tilt)
+    later, least_later = fleet.hold_during_delay(held, tilt)
     assert (later[1] - held[1] > 0.5 * 7.0 * 0.2 * draw.plant_delay_s).all()
     assert (least_later < least).all()
     at_once = fleet.__class__(SharedSetup.from_config(config, box), draw._replace(plant_delay_s=np.zeros(6)))
-    assert at_once.outlast(held, tilt)[0][1] == pytest.approx(held[1])
+    assert at_once.hold_during_delay(held, tilt)[0][1] == pytest.approx(held[1])
 
 
 def test_a_command_that_passes_may_be_followed_by_the_safe_output_at_any_sample(bench: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_command_that_passes_may_be_followed_by_the_safe_output_at_any_sample(
     lows, highs = (np.array([getattr(axis, end) for axis in header.axes])[:, None] for end in ("low", "high"))
     points = np.random.default_rng(1).uniform(lows, highs, (3, 20_000))
     points = points[:, Grid(header.axes, values).at(points) >= header.slack]
-    draw = draw_plants(config, box, points.shape[1], np.random.default_rng(9), corners=False)
+    draw = draw_plants(config, box, points.shape[1], np.random.default_rng(9), includes_corners=False)
     fleet = Fleet(SharedSetup.from_config(config, box), draw)
     for periods in (0, 1, 3):  # a stop, an e-stop, the end of an episode
         state = fleet.hold(fleet.states_of(points[:2]), points[2:], periods)[0]
@@ -151,7 +151,7 @@ def test_workers_compute_the_same_table(bench: Path) -> None:
 
 def test_plants_that_were_dropped_do_not_change_the_others(bench: Path) -> None:
     config, box = beam(bench)
-    draw = draw_plants(config, box, 6, np.random.default_rng(1), corners=True)
+    draw = draw_plants(config, box, 6, np.random.default_rng(1), includes_corners=True)
     shared = SharedSetup.from_config(config, box)
     starts = np.array([[0.0, 0.3, 0.0, 0.35, 0.1, 0.0], [0.0, 0.5, 0.1, 0.6, 0.0, -0.2]])
     fleet = Fleet(shared, draw)
@@ -163,12 +163,12 @@ def test_plants_that_were_dropped_do_not_change_the_others(bench: Path) -> None:
 
 def test_losses_never_last_for_a_lease(bench: Path) -> None:
     config, box = beam(bench)
-    draw = draw_plants(config, box, 200, np.random.default_rng(0), corners=False)
+    draw = draw_plants(config, box, 200, np.random.default_rng(0), includes_corners=False)
     lease = config.rig.lease_periods
-    windows = np.lib.stride_tricks.sliding_window_view(draw.lost, lease, axis=0)
-    assert draw.lost.any()
+    windows = np.lib.stride_tricks.sliding_window_view(draw.is_lost, lease, axis=0)
+    assert draw.is_lost.any()
     assert not windows.all(axis=-1).any()
-    assert not draw.lost[0].any()
+    assert not draw.is_lost[0].any()
 
 
 def test_the_promise_of_a_table_states_its_numbers(bench: Path) -> None:

@@ -33,8 +33,8 @@ def rolled() -> Stretch:
 def test_coils_that_stand_where_they_stand_tell_the_sensors_signs(rolled: Stretch, signs: tuple[int, int]) -> None:
     found = connection_of(Magman(), RIG, [rolled._replace(readings=rolled.readings * np.array(signs))])
     assert found.signs == (signs, (1, 1, 1, 1))
-    assert found.certain
-    assert not found.mirrored
+    assert found.is_certain
+    assert not found.is_mirrored
 
 
 def test_a_touch_is_left_out(rolled: Stretch) -> None:
@@ -49,7 +49,7 @@ def test_a_touch_is_left_out(rolled: Stretch) -> None:
 def test_a_sensor_that_slips_is_refused(rolled: Stretch) -> None:
     slipped = rolled.readings.copy()
     slipped[200:, 0] += 0.004
-    with pytest.raises(Implausible, match="does not explain"):
+    with pytest.raises(Implausible, match="does not fit"):
         identify(Magman(), RIG, [rolled._replace(readings=slipped)])
 
 

@@ -59,7 +59,7 @@ def test_the_truth_lies_about_the_intervals(found: Identification) -> None:
     missed = missed_by(found, truth_of(TRUE, zero_angle=0.05))
     assert max(missed.values()) < 1.7, missed
     assert np.mean([m < 1 for m in missed.values()]) > 0.7
-    assert all(found.free)
+    assert all(found.is_free)
     assert found.excluded_windows == 0
 
 
@@ -77,8 +77,8 @@ def test_the_sensors_noise_is_told(found: Identification) -> None:
 
 def test_all_signs_at_once_cannot_be_known_of_a_pendulum(found: Identification) -> None:
     assert found.connection.signs == ((1, 1), (1,))
-    assert found.connection.certain
-    assert found.connection.mirrored
+    assert found.connection.is_certain
+    assert found.connection.is_mirrored
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_was_not_excited_keeps_its_initial_value() -> None:
     told = record(TwinOptions(plant=plant, sensor_noise=0.002), 700, lambda k: (3.0 * (-1) ** (k // 32) * (k < 200),))
     free_swings = Stretch(told.period_s, *(values[220:] for values in told[1:]))
     found = identify(Pendulum(), RIG, [free_swings])
-    free = dict(zip([u.name for u in found.unknowns], found.free.tolist(), strict=True))
+    free = dict(zip([u.name for u in found.unknowns], found.is_free.tolist(), strict=True))
     assert not free["gain_per_v_s2"]
     assert not free["dead_band"]
     assert not free["delay_s"]
@@ -147,7 +147,7 @@ def test_what_was_not_excited_keeps_its_initial_value() -> None:
 
 def test_of_seven_declared_parameters_motion_determines_three_combinations(swung: Stretch) -> None:
     found = identify(Nameless(), RIG, [swung])
-    free = {u.name for u, free in zip(found.unknowns, found.free, strict=True) if free}
+    free = {u.name for u, free in zip(found.unknowns, found.is_free, strict=True) if free}
     declared = set(Nameless().identifiable)
     assert declared == {"inertia", "mass", "gravity", "length", "damping", "torque_constant", "resistance"}
     assert len(free & declared) == 3

@@ -24,7 +24,7 @@ def test_determined_parameters_take_their_intervals_and_the_others_stay(tmp_path
     found = SimpleNamespace(
         unknowns=[unknown("B_velocity_tilt"), unknown("A_velocity_velocity"), unknown("sensor")],
         fit=SimpleNamespace(coordinates=np.log([7.5, 0.5, 1.0])),
-        free=np.array([True, False, True]),
+        is_free=np.array([True, False, True]),
     )
     for wide, reach in ((0.2, 7.5 * np.expm1(0.2)), (1e-4, 0.05 * 7.5)):
         intervals = identified_intervals(cast(Any, found), np.full(3, wide), uncertain, box)

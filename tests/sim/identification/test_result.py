@@ -24,7 +24,7 @@ from onrig.sim.identification.recording import windows_of
 from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result
 from onrig.sim.identification.uncertainty import JointDistribution, Noise
 from onrig.sim.plants import Magman, Pendulum
-from onrig.sim.plants.registry import uncovered
+from onrig.sim.plants.registry import uncovered_deviations
 from onrig.sim.twin.options import TwinOptions, uncovered_zeros
 from tests.runtime.samples import PENDULUM
 from tests.sim.identification.recorded import PERIOD_S, chirped, record
@@ -117,7 +117,7 @@ def test_the_shield_covers_the_width_of_the_coils_as_well_as_their_strength() ->
         unknowns=unknowns,
         fit=one.fit._replace(coordinates=coordinates),
         joint=JointDistribution(covariance, np.ones(len(unknowns))),
-        free=np.ones(len(unknowns), bool),
+        is_free=np.ones(len(unknowns), bool),
         connection=one.connection._replace(signs=Signs((1, 1), (1,) * 4)),
     )
     box = magman.limits.predicted
@@ -126,9 +126,9 @@ def test_the_shield_covers_the_width_of_the_coils_as_well_as_their_strength() ->
     assert told.predicted["c2_m2"] == pytest.approx(1.9e-4)
     assert told.predicted["c2_spread"] == pytest.approx(math.ceil(1e3 * np.expm1(3.2905 * 0.01)) / 1e3)
     shielded = msgspec.structs.replace(box, **told.predicted)
-    assert list(uncovered(msgspec.convert(told.twin, TwinOptions).plant, shielded, magman.rig)) == []
+    assert list(uncovered_deviations(msgspec.convert(told.twin, TwinOptions).plant, shielded, magman.rig)) == []
     untold = result_of(
-        found._replace(free=np.zeros(len(unknowns), bool)), Magman(), magman.rig, box, "a test"
+        found._replace(is_free=np.zeros(len(unknowns), bool)), Magman(), magman.rig, box, "a test"
     ).predicted
     assert untold["spread"] == box.spread, "what the signals do not tell is as uncertain as it was"
     assert "c2_spread" not in untold
@@ -147,7 +147,7 @@ def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(re
     assert found.twin["plant"]["dead_band"] == pytest.approx(0.1)
     assert found.predicted["dead_band"] == pytest.approx(0.1 + 3.2905 * 0.02, rel=1e-3)
     shielded = msgspec.structs.replace(box, **found.predicted)
-    assert list(uncovered(msgspec.convert(found.twin, TwinOptions).plant, shielded, RIG)) == []
+    assert list(uncovered_deviations(msgspec.convert(found.twin, TwinOptions).plant, shielded, RIG)) == []
     spring = SpringBox("position", "velocity", 1.0, 0.1, 1.0)
     assert "dead_band" not in result_of(there, Pendulum(), RIG, spring, "a test").predicted
 

@@ -8,7 +8,7 @@ import pytest
 
 from onrig.sim.identification.outcome import Identification
 from onrig.sim.identification.result import Result, result_of
-from onrig.sim.identification.sharpening import DEPARTED, sharpen
+from onrig.sim.identification.sharpening import DEPARTURE_P_VALUE, sharpen
 from onrig.sim.identification.uncertainty import JointDistribution
 from onrig.sim.plants import Pendulum
 from onrig.sim.plants.integrate import Array
@@ -37,14 +37,14 @@ def test_estimates_are_weighted_by_their_precision() -> None:
     before = identified()
     now = moved(before, np.full(7, 0.9), scale=0.5)
     sharpened = sharpen(result(before), now, Pendulum())
-    assert not sharpened.departed
+    assert not sharpened.has_departed
     for name in NAMES[:6]:
         i = index(name)
         old, new = before.fit.coordinates[i], now.fit.coordinates[i]
         expected = (old / 1.0 + new / 0.25) / (1.0 + 4.0)
-        assert sharpened.identified.fit.coordinates[i] == pytest.approx(expected), name
+        assert sharpened.identification.fit.coordinates[i] == pytest.approx(expected), name
         variance = before.joint.covariance[i, i]
-        assert sharpened.identified.joint.covariance[i, i] == pytest.approx(variance / 5.0), name
+        assert sharpened.identification.joint.covariance[i, i] == pytest.approx(variance / 5.0), name
 
 
 def test_correlated_estimates_weigh_each_other() -> None:
@@ -57,16 +57,16 @@ def test_correlated_estimates_weigh_each_other() -> None:
     sharpened = sharpen(result(before), now, Pendulum())
     found = np.ix_([a, b], [a, b])
     precision = np.linalg.inv(covariance[found]) + np.linalg.inv(now.joint.covariance[found])
-    assert sharpened.identified.joint.covariance[found] == pytest.approx(np.linalg.inv(precision))
+    assert sharpened.identification.joint.covariance[found] == pytest.approx(np.linalg.inv(precision))
 
 
 def test_a_sensors_zero_drifts_so_that_the_newer_one_counts() -> None:
     before = identified()
     now = moved(before, np.where(np.array(NAMES) == "zero_angle", 40.0, 0.0))
     sharpened = sharpen(result(before), now, Pendulum())
-    assert not sharpened.departed
+    assert not sharpened.has_departed
     i = index("zero_angle")
-    assert sharpened.identified.fit.coordinates[i] == pytest.approx(now.fit.coordinates[i])
+    assert sharpened.identification.fit.coordinates[i] == pytest.approx(now.fit.coordinates[i])
 
 
 def test_what_the_newer_signals_do_not_show_remains_as_it_was() -> None:
@@ -77,10 +77,10 @@ def test_what_the_newer_signals_do_not_show_remains_as_it_was() -> None:
         joint=JointDistribution(covariance, now.joint.inflation), held={"damping_per_s": ("gravity_per_s2",)}
     )
     now = now._replace(fit=now.fit._replace(coordinates=now.fit.coordinates + np.eye(7)[1]))
-    sharpened = sharpen(result(before), now, Pendulum()).identified
+    sharpened = sharpen(result(before), now, Pendulum()).identification
     assert sharpened.fit.coordinates[1] == pytest.approx(before.fit.coordinates[1])
     assert sharpened.joint.covariance[1, 1] == pytest.approx(before.joint.covariance[1, 1])
-    assert sharpened.free[1]
+    assert sharpened.is_free[1]
     assert "damping_per_s" not in sharpened.held
 
 
@@ -89,11 +89,11 @@ def test_another_plant_is_noticed_and_named(deviations: float, departed: bool) -
     before = identified()
     now = moved(before, np.where(np.array(NAMES) == "gain_per_v_s2", deviations, 0.0))
     sharpened = sharpen(result(before), now, Pendulum())
-    assert sharpened.departed == departed
+    assert sharpened.has_departed == departed
     worst = min(sharpened.changes, key=lambda change: change.p_value)
     assert worst.name == "gain_per_v_s2"
-    assert worst.before == pytest.approx(7.0)
-    assert worst.now == pytest.approx(7.0 * np.exp(0.01 * deviations))
+    assert worst.earlier_value == pytest.approx(7.0)
+    assert worst.new_value == pytest.approx(7.0 * np.exp(0.01 * deviations))
 
 
 def test_the_same_plant_departs_as_seldom_as_stated() -> None:
@@ -102,7 +102,7 @@ def test_the_same_plant_departs_as_seldom_as_stated() -> None:
     for _ in range(4000):
         first, second = (moved(before, rng.standard_normal(7)) for _ in range(2))
         departures.append(sharpen(result_once(first), second, Pendulum()).p_value)
-    assert np.mean(np.array(departures) < DEPARTED) < 4.0 * DEPARTED
+    assert np.mean(np.array(departures) < DEPARTURE_P_VALUE) < 4.0 * DEPARTURE_P_VALUE
     assert np.mean(np.array(departures) < 0.1) == pytest.approx(0.1, abs=0.02)
 
 

@@ -132,4 +132,4 @@ def test_pairs_follow_from_a_plant_s_equations(plant: Plant) -> None:
     rig = Rig(name="turned", sensors=sensors, actuators=RIG.actuators, observations=())
     seen = Stretch(PERIOD_S, np.zeros((60, 2)), np.zeros((59, 1)), np.zeros((59, 1)), np.zeros(59))
     (pair,) = sensor_pairs(plant, rig, [seen])
-    assert (pair.place, pair.velocity) == (1, 0)
+    assert (pair.position, pair.velocity) == (1, 0)

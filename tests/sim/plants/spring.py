@@ -17,7 +17,7 @@ from onrig.runtime.safety.plant_box import (
     MAX_PLAUSIBLE,
     PlantBox,
     Prediction,
-    Setting,
+    PredictionContext,
     Sketch,
     common_findings,
     error_bound,
@@ -54,13 +54,13 @@ class SpringBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sp
             "gain_m_per_v_s2": self.gain_m_per_v_s2,
         }
 
-    def findings(self, setting: Setting) -> Iterator[Finding]:
-        yield from common_findings(self, setting, "position")
-        if not isinstance(setting.fallback, SafeOutput):
+    def findings(self, context: PredictionContext) -> Iterator[Finding]:
+        yield from common_findings(self, context, "position")
+        if not isinstance(context.fallback, SafeOutput):
             yield ("predicted",), "expected the fallback 'safe'"
 
-    def prediction(self, setting: Setting) -> Prediction:
-        return SpringPrediction(self, setting)
+    def prediction(self, context: PredictionContext) -> Prediction:
+        return SpringPrediction(self, context)
 
     def sketch(self) -> Sketch:
         return {"kind": "track", "position": self.position, "magnets": {}}
@@ -69,15 +69,15 @@ class SpringBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sp
 class SpringPrediction:
     """The speed that the energy allows: sqrt(v^2 + k x^2) grows by at most g |u| per second."""
 
-    def __init__(self, box: SpringBox, setting: Setting) -> None:
-        names, rig = [o.name for o in setting.rig.observations], setting.rig
+    def __init__(self, box: SpringBox, context: PredictionContext) -> None:
+        names, rig = [o.name for o in context.rig.observations], context.rig
         self._position, self._velocity = names.index(box.position), names.index(box.velocity)
-        envelope = setting.envelope[box.velocity]
+        envelope = context.envelope[box.velocity]
         self._fastest = min(-envelope.low, envelope.high)
         observed = rig.observations[self._velocity]
         self._per_unit = 2.0 / (observed.high - observed.low)
         self._stiffest = box.stiffness_per_s2 * (1.0 + box.spread)
-        longest_s = (rig.lease_periods + 1) * setting.period_s + box.late_us * 1e-6
+        longest_s = (rig.lease_periods + 1) * context.period_s + box.late_us * 1e-6
         self._gained_per_v = box.gain_m_per_v_s2 * (1.0 + box.spread) * longest_s
         self._errors = error_bound(box, rig, box.position), error_bound(box, rig, box.velocity)
 
@@ -137,9 +137,9 @@ class Spring(Plant, frozen=True, tag="spring"):
 
     @classmethod
     def safe_states(
-        cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
+        cls, box: PlantBox, context: PredictionContext, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
-        envelope = setting.envelope[box.velocity]
+        envelope = context.envelope[box.velocity]
         stiffest = narrow_box(box, SpringBox).stiffness_per_s2 * (1.0 + box.spread)
         share = rng.uniform(-1.0, 1.0, n)
         most = 0.98 * envelope.high * np.sqrt(1.0 - share**2)

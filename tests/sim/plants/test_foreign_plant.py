@@ -170,7 +170,7 @@ BROKEN_BOX = """\
 from tests.sim.plants.spring import SpringBox
 
 class Broken(SpringBox, frozen=True, tag="spring"):
-    def %s(self, setting):
+    def %s(self, context):
         return {}["stiffness"]
 """
 

@@ -20,7 +20,7 @@ from onrig.runtime.run_loading import load_run
 from onrig.runtime.task import Task, batched_reward, episode_steps
 from onrig.sim.plants import Magman, Pendulum, Plant
 from onrig.sim.plants.integrate import BATCHED, SCALAR, Array, advance, apply_backlash, maths_for, step
-from onrig.sim.plants.registry import simulated, uncovered
+from onrig.sim.plants.registry import plant_type_for, uncovered_deviations
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.load import load, load_for_rig
 
@@ -269,11 +269,11 @@ def test_the_plant_of_a_box_moves_as_the_twin_does(run: str) -> None:
     assert box is not None
     section = config.device.twin
     assert section is not None
-    twin, plant = build_registered(registry.PLANTS, section["plant"]), simulated(box).of_box(box, config.rig)
+    twin, plant = build_registered(registry.PLANTS, section["plant"]), plant_type_for(box).of_box(box, config.rig)
     state = (0.04, 0.3)
     action = (0.5,) * twin.n_actions
     assert step(plant, state, action, 0.02) == pytest.approx(step(twin, state, action, 0.02), rel=1e-9)
-    assert list(uncovered(plant, box, config.rig)) == []
+    assert list(uncovered_deviations(plant, box, config.rig)) == []
 
 
 def test_coils_may_lie_anywhere() -> None:
@@ -342,25 +342,25 @@ def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
     rig = load_run("pendulum").rig
     assert box is not None
     assert wide is not None
-    assert list(uncovered(Pendulum(dry_friction=3.0), box, rig)) == []
-    (message,) = uncovered(Pendulum(dead_band=0.2), box, rig)
+    assert list(uncovered_deviations(Pendulum(dry_friction=3.0), box, rig)) == []
+    (message,) = uncovered_deviations(Pendulum(dead_band=0.2), box, rig)
     assert "a dead band of 0.2, the shield covers 0" in message
-    assert list(uncovered(Pendulum(dead_band=0.2), wide, rig)) == []
-    (message,) = uncovered(Pendulum(dead_band=0.3), wide, rig)
+    assert list(uncovered_deviations(Pendulum(dead_band=0.2), wide, rig)) == []
+    (message,) = uncovered_deviations(Pendulum(dead_band=0.3), wide, rig)
     assert "the shield covers 0.2" in message
-    (message,) = uncovered(Pendulum(delay_s=0.005), box, rig)
+    (message,) = uncovered_deviations(Pendulum(delay_s=0.005), box, rig)
     assert "5000 us late, the shield covers 1000 us" in message
-    (message,) = uncovered(Pendulum(delay_s=0.001), box, rig)
+    (message,) = uncovered_deviations(Pendulum(delay_s=0.001), box, rig)
     assert "1000 us after the device's output, the shield covers 0 us (plant_delay_us)" in message
     behind = load_run("pendulum", ["limits.predicted.plant_delay_us=1000"]).limits.predicted
     assert behind is not None
-    assert list(uncovered(Pendulum(delay_s=0.001), behind, rig)) == []
-    (message,) = uncovered(Pendulum(backlash=0.1), box, rig)
+    assert list(uncovered_deviations(Pendulum(delay_s=0.001), behind, rig)) == []
+    (message,) = uncovered_deviations(Pendulum(backlash=0.1), box, rig)
     assert "a backlash of 0.1, the shield covers none" in message
-    (message,) = uncovered(Pendulum(saturation=2.0), box, rig)
+    (message,) = uncovered_deviations(Pendulum(saturation=2.0), box, rig)
     assert "saturates at 2, the shield assumes actions up to 3" in message
-    assert list(uncovered(Pendulum(saturation=3.0), box, rig)) == []
-    assert len(list(uncovered(Magman(), box, rig))) == 3
+    assert list(uncovered_deviations(Pendulum(saturation=3.0), box, rig)) == []
+    assert len(list(uncovered_deviations(Magman(), box, rig))) == 3
 
 
 @pytest.mark.parametrize("name", ["pendulum", "pendulum-hardware", "magman"])
@@ -368,19 +368,19 @@ def test_shipped_twins_are_plants_the_shield_answers_for(name: str) -> None:
     config = load(name)
     assert config.limits.predicted is not None
     plant = msgspec.convert(config.device.twin, TwinOptions).plant
-    assert list(uncovered(plant, config.limits.predicted, config.rig)) == []
+    assert list(uncovered_deviations(plant, config.limits.predicted, config.rig)) == []
 
 
 def test_a_coil_that_is_narrower_or_elsewhere_is_not_what_the_shield_answers_for() -> None:
     run, wide = load_run("magman"), load_run("magman", ["limits.predicted.c2_spread=0.1"])
     assert run.limits.predicted is not None
     assert wide.limits.predicted is not None
-    (message,) = uncovered(Magman(c2=1.6e-4), run.limits.predicted, run.rig)
+    (message,) = uncovered_deviations(Magman(c2=1.6e-4), run.limits.predicted, run.rig)
     assert message == "the twin's plant has c2 0.00016, the shield covers 0.000175 to 0.000175"
-    assert list(uncovered(Magman(c2=1.6e-4), wide.limits.predicted, run.rig)) == []
-    (message,) = uncovered(Magman(c2=1.5e-4), wide.limits.predicted, run.rig)
+    assert list(uncovered_deviations(Magman(c2=1.6e-4), wide.limits.predicted, run.rig)) == []
+    (message,) = uncovered_deviations(Magman(c2=1.5e-4), wide.limits.predicted, run.rig)
     assert "covers 0.0001575 to 0.0001925" in message
-    (message,) = uncovered(Magman(magnets=(0.025, 0.05, 0.08, 0.1)), run.limits.predicted, run.rig)
+    (message,) = uncovered_deviations(Magman(magnets=(0.025, 0.05, 0.08, 0.1)), run.limits.predicted, run.rig)
     assert message == "the twin's current_3 is at 0.08 m, the shield assumes 0.075 m"
 
 

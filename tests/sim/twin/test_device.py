@@ -810,11 +810,11 @@ def test_a_reset_that_is_not_advertised_is_unknown_whatever_its_length() -> None
 def test_sensors_that_stick_repeat_their_last_reading_while_the_plant_goes_on() -> None:
     bench = Bench(start={"angle": 1.0, "velocity": 0.0}).ready()
     before = bench.sample()
-    bench.device.sensors_stuck = True
+    bench.device.are_sensors_stuck = True
     stuck = [bench.sample() for _ in range(3)]
     assert {s.sensors for s in stuck} == {before.sensors}
     assert [s.frame for s in stuck] == [before.frame + n for n in (1, 2, 3)]
-    bench.device.sensors_stuck = False
+    bench.device.are_sensors_stuck = False
     assert bench.sample().sensors != before.sensors
 
 

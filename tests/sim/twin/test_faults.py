@@ -176,5 +176,5 @@ def test_the_estop_is_pressed_for_as_long_as_it_was_scheduled() -> None:
     pressed = []
     for _ in range(6):
         injector.begin_frame()
-        pressed.append(injector.active("estop"))
+        pressed.append(injector.is_active("estop"))
     assert pressed == [False, True, True, True, False, False]

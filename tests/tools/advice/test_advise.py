@@ -149,7 +149,7 @@ def test_refusals_are_one_line_with_the_remedy(run: Path, workers: Here, capsys:
         return line
 
     out, done = ["--out", str(run.parent / "out")], workers.done
-    assert "give --trials 20" in refused(str(run), "--trials", "11", *out)
+    assert "set --trials 20" in refused(str(run), "--trials", "11", *out)
     assert workers.done == done
     (run.parent / "out" / "other").touch()
     assert "is not empty; add --resume" in refused(str(run), "--trials", "40", *out)
@@ -158,6 +158,7 @@ def test_refusals_are_one_line_with_the_remedy(run: Path, workers: Here, capsys:
     assert "contains no race; leave out --resume" in refused(str(run), "--resume", *none)
     assert "run `onrig identify CONFIG`" in refused(str(run), "--set", "limits.predicted=null", *none)
     assert "`onrig baseline CONFIG`" in refused(str(run), "--set", "task.normalization=null", *none)
+    assert "trials have no cameras" in refused("pendulum-camera", *none)
 
 
 def test_a_candidate_with_more_trips_than_allowed_is_out(

@@ -31,7 +31,7 @@ N_PLANTS = {"gravity_per_s2": (20.0, 30.0), "damping_per_s": (0.3, 0.4), "gain_p
 def test_every_candidate_of_a_shipped_run_can_race(name: str, tmp_path: Path) -> None:
     found = list(candidates(load(name)))
     field = enter_candidates(Subject(name, ()), tmp_path, {}, found)
-    assert not field.refused
+    assert not field.refusal_reasons
     assert [*field.entrants] == [one.name for one in found]
     assert len(found) >= 10
     networks = {str(entry.config.learner.get("algorithm")) for entry in field.entrants.values()}
@@ -51,7 +51,7 @@ def test_limits_gates_and_budgets_stay_the_run_s(tmp_path: Path) -> None:
     gates = "  near_envelope: {from: 0.4}\n  budgets: {hour: {trips: 5}}\n  over: steps\n"
     subject = changed(tmp_path, "  process: ou\n", f"  process: ou\n{gates}")
     field = enter_candidates(subject, tmp_path, {}, candidates(load(*subject)))
-    assert [*field.refused] == [UNCHANGED_NAME]
+    assert [*field.refusal_reasons] == [UNCHANGED_NAME]
     own = load(*subject)
     for entry in field.entrants.values():
         assert entry.config.limits == own.limits
@@ -65,8 +65,8 @@ def test_a_candidate_s_memory_fits_into_the_bytes_of_the_board_or_it_is_out(tmp_
     own = load(*subject)
     field = enter_candidates(subject, tmp_path, {}, candidates(own))
     assert all(capacity_of(entry.config) <= capacity_of(own) for entry in field.entrants.values())
-    assert "FULL keeps all" in field.refused["TD3, FULL"]
-    assert "200000 bytes" in field.refused["TD3, FULL"]
+    assert "FULL keeps all" in field.refusal_reasons["TD3, FULL"]
+    assert "200000 bytes" in field.refusal_reasons["TD3, FULL"]
 
 
 @pytest.mark.parametrize("best", [UNCHANGED_NAME, "V-RACER", "SAC", "DDPG under ReF-ER"])
@@ -78,7 +78,7 @@ def test_mutants_of_the_best_are_candidates_that_differ_in_two_settings(best: st
     found = mutants(config, entry.candidate, entry.config, 4)
     assert found == mutants(config, entry.candidate, entry.config, 4)
     grown = enter_candidates(subject, tmp_path, {}, found)
-    assert not grown.refused
+    assert not grown.refusal_reasons
     assert len({e.cell.id for e in grown.entrants.values()} | {entry.cell.id}) == 5
     assert all(one.reason.count("->") == 2 for one in found)
 
@@ -87,4 +87,4 @@ def test_what_the_command_line_sets_holds_for_every_candidate(tmp_path: Path) ->
     subject = Subject("pendulum", ("selection={strategy: 'Resv[Uniform]', capacity: 500}",))
     field = enter_candidates(subject, tmp_path, {}, candidates(load(*subject)))
     assert {entry.config.selection.strategy for entry in field.entrants.values()} == {"Resv[Uniform]"}
-    assert field.refused["TD3, FULL"] == "the same as TD3"
+    assert field.refusal_reasons["TD3, FULL"] == "the same as TD3"

@@ -55,24 +55,24 @@ def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> Non
     scores = scattered(0, [0.5, 0.9, 0.7, 0.2])
     rules = Rules(Mean())
     state = race([*"abcd"], scores, rules, budget([*"abcd"]))
-    assert (state.active, state.ended) == (("b",), "one left")
-    assert all(eliminated.leader == "b" and eliminated.behind.high < 0 for eliminated in state.eliminations.values())
+    assert (state.active_names, state.end_reason) == (("b",), "one left")
+    assert all(eliminated.leader == "b" and eliminated.deficit.high < 0 for eliminated in state.eliminations.values())
     assert state.pairs["b"] == max(state.pairs.values())
 
 
 def test_a_few_equal_pairs_decide_nothing() -> None:
     ahead = {"a": np.full(4, 0.5), "b": np.full(4, 0.5 - 2.0 * MIN_STD)}
     state = race(["a", "b"], ahead, Rules(Mean()), budget(["a", "b"], 8))
-    assert state.active == ("a", "b")
+    assert state.active_names == ("a", "b")
     assert not state.eliminations
 
 
 def test_candidates_that_are_equal_for_practice_end_a_race() -> None:
     scores = scattered(1, [0.8, 0.8], std=0.01)
     state = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]))
-    assert state.ended == "equal"
-    assert len(state.active) == 2
-    apart = standings(state, scores, Rules(Mean()))[1].behind
+    assert state.end_reason == "equal"
+    assert len(state.active_names) == 2
+    apart = standings(state, scores, Rules(Mean()))[1].deficit
     assert max(-apart.low, apart.high) <= 0.02
 
 
@@ -89,15 +89,15 @@ def test_a_race_wants_whole_rungs_until_its_scores_are_there() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.integers(0, 200))
-def test_a_race_spends_no_more_than_its_budget_and_loses_nobody(seed: int, number: int, total: int) -> None:
+def test_a_race_spends_no_more_than_its_budget_and_loses_alone(seed: int, number: int, total: int) -> None:
     rng = np.random.default_rng(seed)
     scores = scattered(seed, rng.uniform(0.3, 0.9, number).tolist(), std=0.1)
     names, rules = list(scores), Rules(Mean())
     state = race(names, scores, rules, budget(names, total))
     assert budget(names).cost_of(state.pairs) <= total
-    assert sorted((*state.remaining, *state.eliminations)) == names
-    assert state.ended
-    assert all(state.pairs[name] >= state.pairs[other] for name in state.active for other in names)
+    assert sorted((*state.remaining_names, *state.eliminations)) == names
+    assert state.end_reason
+    assert all(state.pairs[name] >= state.pairs[other] for name in state.active_names for other in names)
 
 
 @settings(max_examples=20, deadline=None)
@@ -117,10 +117,12 @@ def test_where_the_budget_is_short_the_closest_rivals_run_on_and_the_others_are_
     scores = scattered(3, [0.8, 0.79, 0.6, 0.5, 0.55], std=0.15)
     names = list(scores)
     state = race(names, scores, Rules(Mean()), budget(names, 50))
-    assert state.ended == "budget"
-    assert state.paused
-    assert min(state.pairs[name] for name in state.active) > max(state.pairs[name] for name in state.paused)
-    assert {one.name for one in standings(state, scores, Rules(Mean())) if one.may_be_best} == set(state.remaining)
+    assert state.end_reason == "budget"
+    assert state.paused_names
+    assert min(state.pairs[name] for name in state.active_names) > max(state.pairs[name] for name in state.paused_names)
+    assert {one.name for one in standings(state, scores, Rules(Mean())) if one.may_be_best} == set(
+        state.remaining_names
+    )
 
 
 def joined(scores: dict[str, Values], total: float) -> State:
@@ -133,10 +135,10 @@ def test_a_newcomer_that_is_better_takes_the_lead_once_it_has_caught_up() -> Non
     scores = scattered(4, [0.7, 0.69, 0.75], std=0.05)
     scores["new"] = scores.pop("c")
     state = joined(scores, PLENTY)
-    assert (state.leader, state.ended) == ("new", "one left")
+    assert (state.leader, state.end_reason) == ("new", "one left")
     assert state.pairs["new"] > 14
     short = joined(scores, 28 + RUNGS[0])
-    assert short.remaining == ("a", "b", "new")
+    assert short.remaining_names == ("a", "b", "new")
     assert short.pairs == {"a": 14, "b": 14, "new": RUNGS[0]}
 
 
@@ -144,16 +146,16 @@ def test_a_newcomer_that_beats_all_others_at_once_leads() -> None:
     scores = scattered(4, [0.7, 0.69, 0.9], std=0.02)
     scores["new"] = scores.pop("c")
     state = joined(scores, 28 + RUNGS[1])
-    assert (state.remaining, state.ended) == (("new",), "one left")
+    assert (state.remaining_names, state.end_reason) == (("new",), "one left")
 
 
 def test_barred_candidates_are_out_after_the_first_rung() -> None:
     scores = scattered(5, [0.9, 0.7, 0.69])
-    state = race([*"abc"], scores, Rules(Mean()), budget([*"abc"]), barred={"a"})
-    assert "a" not in state.remaining
+    state = race([*"abc"], scores, Rules(Mean()), budget([*"abc"]), excluded_names={"a"})
+    assert "a" not in state.remaining_names
     assert state.pairs["a"] == RUNGS[0]
-    nobody = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]), barred={"a", "b"})
-    assert (nobody.remaining, nobody.ended) == ((), "none left")
+    alone = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]), excluded_names={"a", "b"})
+    assert (alone.remaining_names, alone.end_reason) == ((), "none left")
 
 
 def test_the_tenth_percentile_decides_nothing_before_14_pairs() -> None:
@@ -176,8 +178,8 @@ def test_what_more_pairs_would_separate() -> None:
     names, rules = list(scores), Rules(Mean())
     table = standings(race(names, scores, rules, budget(names, 42)), scores, rules)
     left = [one for one in table if one.may_be_best]
-    wide = left[1]._replace(behind=Interval(-0.08, -0.2, 0.04), pairs=14)
-    close = left[1]._replace(name="c", behind=Interval(-0.001, -0.1, 0.1), pairs=14)
+    wide = left[1]._replace(deficit=Interval(-0.08, -0.2, 0.04), n_pairs=14)
+    close = left[1]._replace(name="c", deficit=Interval(-0.001, -0.1, 0.1), n_pairs=14)
     assert predict_eliminations([left[0], wide, close], 64, rules) == [wide.name]
     assert predict_eliminations([left[0], wide, close], 14, rules) == []
 

@@ -25,7 +25,7 @@ def test_every_check_can_fail_and_can_hold() -> None:
 
 
 def test_the_latency_is_the_sum_of_its_parts_policy_by_policy() -> None:
-    assert Latency([1, 2], [10, 20], [100, 200]).total == [111, 222]
+    assert Latency([1, 2], [10, 20], [100, 200]).total_ns == [111, 222]
 
 
 def test_figures_keep_their_unit() -> None:

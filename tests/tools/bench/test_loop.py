@@ -64,8 +64,8 @@ def tally(lateness_us: float, tick_us: float, missed: list[MissedTicks] | None =
     for name, histogram in found.histograms.items():
         if "swap" not in name or swaps:
             histogram.merge(counted(*[tick_us if name.startswith("tick") else lateness_us] * 100))
-    found.ticks, found.swaps, found.missed = 100, swaps, missed or []
-    for m in found.missed:
+    found.ticks, found.swaps, found.misses = 100, swaps, missed or []
+    for m in found.misses:
         found.missed_ticks[m.cause] += m.frames
     return found
 

@@ -125,7 +125,7 @@ def test_it_does_not_matter_in_which_portions_records_come(sizes: list[int], see
         portions.swaps,
         portions.missed_ticks,
     )
-    assert whole.missed == portions.missed
+    assert whole.misses == portions.misses
     for name, histogram in whole.histograms.items():
         assert histogram.summary_us() == portions.histograms[name].summary_us()
 
@@ -184,7 +184,7 @@ def test_a_miss_is_kept_with_the_time_its_frame_was_due_and_the_work_before_it()
     rows["tick_ns"][49] = 1500 * US
     rows["stage_ns"][49, STAGES.index("shield")] = 1300 * US
     tally = told(rows)
-    [missed] = tally.missed
+    [missed] = tally.misses
     assert (missed.frames, missed.cause, missed.tick_before_us) == (2, Miss.PROGRAM, 1500.0)
     assert missed.longest_stage == "shield"
     assert missed.due_ns == 51 * PERIOD_NS + 10**9 - 10 * US
@@ -236,9 +236,9 @@ def test_of_several_stalls_the_longest_is_named_and_line_and_machine_are_told_ap
 def test_the_chance_of_mere_coincidence_grows_with_what_was_seen() -> None:
     quiet = Stalls([], PERIOD_NS)
     noisy = Stalls([sentinel("timer", *[(n * 10**7, n * 10**7 + 600 * US) for n in range(50)])], PERIOD_NS)
-    assert quiet.chance_share(1.0) == 0.0
-    assert noisy.chance_share(1.0) == pytest.approx(50 * (600 * US + 2 * PERIOD_NS) / 1e9)
-    assert noisy.chance_share(0.01) == 1.0
+    assert quiet.chance_fraction(1.0) == 0.0
+    assert noisy.chance_fraction(1.0) == pytest.approx(50 * (600 * US + 2 * PERIOD_NS) / 1e9)
+    assert noisy.chance_fraction(0.01) == 1.0
 
 
 def test_a_sentinel_s_histogram_has_every_wake_up_and_the_latest_exactly() -> None:

@@ -145,8 +145,8 @@ def test_tails_are_those_of_the_quietest_round() -> None:
     loud, quiet = Timings([9000] * 10, [8000] * 10, [10] * 10, [20] * 10), Timings([3000], [2000], [30], [40])
     f = summarize_rounds([Timings([1000, 2000, 3000])], [loud, quiet])
     assert f.calls.p50 == 2.0
-    assert f.wall == pytest.approx(Tail(3.0, 2.0))
-    assert f.busy == pytest.approx(Tail(0.03, 0.04), rel=1e-2)
+    assert f.wall_tail == pytest.approx(Tail(3.0, 2.0))
+    assert f.cpu_tail == pytest.approx(Tail(0.03, 0.04), rel=1e-2)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])

@@ -53,7 +53,7 @@ def verdicts(checks: Iterable[Check]) -> dict[str, str]:
     for check in checks:
         assert bool(check.remedy) is (check.verdict is not Verdict.PASS), check
         assert check.name not in found
-        assert "\n" not in check.found + check.remedy
+        assert "\n" not in check.finding + check.remedy
         found[check.name] = check.verdict.value
     return found
 

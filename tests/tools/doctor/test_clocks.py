@@ -16,13 +16,15 @@ def test_a_fast_source_and_the_right_time_pass() -> None:
 
 
 def test_a_slow_source_is_a_warning_with_the_better_one() -> None:
-    check = by_name(check_clocks(GOOD._replace(source="hpet", available="hpet acpi_pm tsc"), RIG))["clocksource"]
+    check = by_name(check_clocks(GOOD._replace(source="hpet", available_sources="hpet acpi_pm tsc"), RIG))[
+        "clocksource"
+    ]
     assert check.verdict.value == "WARN"
     assert check.remedy.startswith("echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current")
 
 
 def test_a_slow_source_without_a_better_one_points_at_the_log() -> None:
-    check = by_name(check_clocks(GOOD._replace(source="acpi_pm", available="acpi_pm"), RIG))["clocksource"]
+    check = by_name(check_clocks(GOOD._replace(source="acpi_pm", available_sources="acpi_pm"), RIG))["clocksource"]
     assert "dmesg" in check.remedy
 
 
@@ -32,8 +34,8 @@ def test_a_clock_of_milliseconds_drives_no_rig(needs: Needs, verdict: str) -> No
 
 
 def test_a_wrong_time_of_day_is_only_a_warning() -> None:
-    assert verdicts(check_clocks(GOOD._replace(synchronised=False), RIG))["time-sync"] == "WARN"
-    assert verdicts(check_clocks(GOOD._replace(synchronised=None), RIG))["time-sync"] == "PASS"
+    assert verdicts(check_clocks(GOOD._replace(is_synchronised=False), RIG))["time-sync"] == "WARN"
+    assert verdicts(check_clocks(GOOD._replace(is_synchronised=None), RIG))["time-sync"] == "PASS"
 
 
 def test_the_source_comes_from_sys(tmp_path: Path) -> None:
@@ -42,6 +44,6 @@ def test_the_source_comes_from_sys(tmp_path: Path) -> None:
         tmp_path, {f"{folder}/current_clocksource": "arch_sys_counter\n", f"{folder}/available_clocksource": "a b"}
     )
     facts = read_clocks(machine)
-    assert (facts.source, facts.available) == ("arch_sys_counter", "a b")
+    assert (facts.source, facts.available_sources) == ("arch_sys_counter", "a b")
     assert 0 < facts.resolution_s < 1
-    assert facts.synchronised in (True, False, None)
+    assert facts.is_synchronised in (True, False, None)

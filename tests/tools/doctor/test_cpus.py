@@ -12,7 +12,7 @@ from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import LOCKSTEP, PI_5, RIG, board, verdicts
 
 FOUR = CpuFacts({0, 1, 2, 3}, {0, 1, 2, 3}, None, set(), set())
-ISOLATED = FOUR._replace(allowed={0, 1, 2}, isolated={3}, nohz_full={3})
+ISOLATED = FOUR._replace(allowed_cpus={0, 1, 2}, isolated_cpus={3}, nohz_full={3})
 
 
 def pi(root: Path) -> Machine:
@@ -41,7 +41,7 @@ def test_the_cpu_named_is_the_one_the_loop_takes(setting: object, monkeypatch: p
         monkeypatch.setattr("os.sched_getaffinity", lambda pid, allowed=allowed: allowed)
         settings = RealTime(cpu=setting)  # type: ignore[arg-type]
         needs = RIG._replace(cpu=setting)  # type: ignore[arg-type]
-        assert loop_cpu(FOUR._replace(allowed=allowed), needs) == realtime.loop_cpu(settings)
+        assert loop_cpu(FOUR._replace(allowed_cpus=allowed), needs) == realtime.loop_cpu(settings)
 
 
 def test_auto_never_takes_the_isolated_cpu_and_the_remedy_says_what_to_write(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_auto_is_the_cpu_that_devices_interrupt_least() -> None:
 def test_a_configured_isolated_cpu_passes(tmp_path: Path) -> None:
     (check,) = examine_cpus(pi(tmp_path), RIG._replace(cpu=3))
     assert check.verdict.value == "PASS"
-    assert "nohz_full" in check.found
+    assert "nohz_full" in check.finding
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_configured_isolated_cpu_passes(tmp_path: Path) -> None:
         (FOUR, RIG._replace(cpu=7), "FAIL"),
         (FOUR, RIG._replace(cpu=None), "WARN"),
         (FOUR, LOCKSTEP._replace(cpu=7), "PASS"),
-        (FOUR._replace(online={0, 1}, allowed={0, 1}), RIG, "PASS"),
-        (FOUR._replace(online={0}, allowed={0}), RIG, "WARN"),
+        (FOUR._replace(online_cpus={0, 1}, allowed_cpus={0, 1}), RIG, "PASS"),
+        (FOUR._replace(online_cpus={0}, allowed_cpus={0}), RIG, "WARN"),
         (FOUR._replace(cpuset={0, 1}), RIG._replace(cpu=3), "FAIL"),
         (ISOLATED._replace(cpuset={0, 1, 2, 3}), RIG._replace(cpu=3), "PASS"),
     ],

@@ -23,7 +23,7 @@ def test_a_governor_that_slows_down_is_named_with_its_cpus() -> None:
         "governor"
     ]
     assert check.verdict.value == "WARN"
-    assert "ondemand on CPU 1, 2" in check.found
+    assert "ondemand on CPU 1, 2" in check.finding
     assert "tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor" in check.remedy
 
 
@@ -44,7 +44,7 @@ def test_in_lockstep_the_governor_does_not_matter() -> None:
 def test_the_flags_of_a_raspberry_pi_are_read_bit_by_bit(flags: int, verdict: str, word: str) -> None:
     check = by_name(check_frequency(CALM._replace(pi_flags=flags), RIG))["throttling"]
     assert check.verdict.value == verdict
-    assert word in check.found
+    assert word in check.finding
 
 
 def test_heat_is_a_warning() -> None:

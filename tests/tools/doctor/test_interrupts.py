@@ -44,8 +44,8 @@ def machine(root: Path, served_by: str = "3", **more: str) -> Machine:
 def test_what_comes_often_to_the_loops_cpu_is_named_most_frequent_first(tmp_path: Path) -> None:
     (check,) = examine_interrupts(machine(tmp_path), RIG)
     assert verdicts([check]) == {"interrupts": "WARN"}
-    assert "CPU 3: virtio1-req.0 (36): 52/s, a device (50): 1.2/s" in check.found
-    assert "24" not in check.found
+    assert "CPU 3: virtio1-req.0 (36): 52/s, a device (50): 1.2/s" in check.finding
+    assert "24" not in check.finding
     assert check.remedy.startswith("for n in 36 50; do echo 0-2 | sudo tee /proc/irq/$n/smp_affinity_list; done")
     assert "irqaffinity=0-2/' /boot/firmware/cmdline.txt" in check.remedy
 
@@ -75,11 +75,11 @@ def test_nothing_is_said_where_nothing_can_be_late_done_or_known(
 
 def test_a_loop_that_may_choose_has_chosen_another_cpu(tmp_path: Path) -> None:
     (check,) = examine_interrupts(machine(tmp_path), ANY_CPU)
-    assert "no device interrupts CPU 2" in check.found
+    assert "no device interrupts CPU 2" in check.finding
 
 
 def test_many_are_counted_but_all_are_in_the_remedy(tmp_path: Path) -> None:
     many = [Interrupt(n, f"nvme0q{n}", {3: 1000}, {3}) for n in range(1, 7)]
     (check,) = check_interrupts(many, 10.0, 3, {0, 1, 2}, Machine(tmp_path))
-    assert "and 2 more" in check.found
+    assert "and 2 more" in check.finding
     assert "for n in 1 2 3 4 5 6;" in check.remedy

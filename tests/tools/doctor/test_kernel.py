@@ -21,7 +21,7 @@ def test_a_realtime_kernel_is_known_by_its_name_or_its_flag(facts: KernelFacts) 
 def test_an_ordinary_kernel_is_a_warning_with_the_figures(needs: Needs) -> None:
     _, check = check_kernel(STOCK, needs)
     assert check.verdict.value == "WARN"
-    assert "37 ms" in check.found
+    assert "37 ms" in check.finding
     assert "docs/real-time.md" in check.remedy
 
 
@@ -62,4 +62,4 @@ def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
     ],
 )
 def test_only_the_pythons_that_are_tested_pass(version: tuple[int, int], has_gil: bool, verdict: str) -> None:
-    assert verdicts(check_python(version, "x", has_gil=has_gil, isolated=True)) == {"python": verdict}
+    assert verdicts(check_python(version, "x", has_gil=has_gil, in_virtual_environment=True)) == {"python": verdict}

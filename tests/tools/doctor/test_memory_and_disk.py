@@ -110,7 +110,7 @@ def test_a_file_where_the_folder_would_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     needs = GENERAL._replace(folder=tmp_path / "a" / "b")
     (check,) = memory.check_disk(memory.read_disk(board(tmp_path, {}), needs), needs)
-    assert check.found == f"{tmp_path / 'a' / 'b'} cannot be created: {tmp_path / 'a'} is a file"
+    assert check.finding == f"{tmp_path / 'a' / 'b'} cannot be created: {tmp_path / 'a'} is a file"
 
 
 @pytest.mark.parametrize("needs", [GENERAL, RIG])

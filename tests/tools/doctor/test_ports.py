@@ -19,7 +19,7 @@ def test_a_port_by_its_lasting_name_passes() -> None:
 def test_a_missing_port_fails_with_one_line() -> None:
     missing = PortFacts("/dev/ttyUSB7", "", "", False, False, "", None, (), False)
     (check,) = check_ports(missing, RIG, "pi")
-    assert (check.verdict.value, check.found) == ("FAIL", "/dev/ttyUSB7: no such port")
+    assert (check.verdict.value, check.finding) == ("FAIL", "/dev/ttyUSB7: no such port")
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_an_adapter_without_a_latency_timer_has_no_line_for_it() -> None:
 def test_without_a_configuration_all_ports_are_listed(tmp_path: Path) -> None:
     found = by_name(examine_ports(a_rig(tmp_path), GENERAL))
     assert found["ports"].verdict.value == "PASS"
-    assert "/dev/ttyUSB0" in found["ports"].found
-    assert "minicom (pid 42)" in found["ports"].found
+    assert "/dev/ttyUSB0" in found["ports"].finding
+    assert "minicom (pid 42)" in found["ports"].finding
     assert found["port-latency"].verdict.value == "WARN"
 
 
@@ -70,7 +70,7 @@ def test_brltty_is_told_of_as_long_as_its_rules_count(tmp_path: Path) -> None:
     machine = board(tmp_path, {"usr/lib/udev/rules.d/85-brltty.rules": ""})
     check = by_name(examine_ports(machine, GENERAL))["brltty"]
     assert check.verdict.value == "WARN"
-    assert "CH340" in check.found
+    assert "CH340" in check.finding
     assert "sudo ln -s /dev/null /etc/udev/rules.d/85-brltty.rules" in check.remedy
     (tmp_path / "etc/udev/rules.d").mkdir(parents=True)
     (tmp_path / "etc/udev/rules.d/85-brltty.rules").symlink_to("/dev/null")

@@ -83,8 +83,8 @@ def test_the_number_of_ticks_is_bounded(seconds: float, rate_hz: float, ticks: i
 def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None:
     check = check_loop(LoopFacts(CALM, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
     assert check.verdict.value == "PASS"
-    assert "SCHED_FIFO 50" in check.found
-    assert "cyclictest: p50 4" in check.found
+    assert "SCHED_FIFO 50" in check.finding
+    assert "cyclictest: p50 4" in check.finding
     assert check.figures is not None
     assert (check.figures["p99_us"], check.figures["cyclictest_p99_us"], check.figures["missed"]) == (60.0, 10.0, 0.0)
 
@@ -110,7 +110,7 @@ def test_a_tail_beyond_a_tenth_of_the_period_is_a_warning() -> None:
 
 def test_a_measurement_that_failed_is_told() -> None:
     check = check_loop(LoopFacts(None, "MemoryError", None, False), RIG)
-    assert (check.verdict.value, "MemoryError" in check.found) == ("WARN", True)
+    assert (check.verdict.value, "MemoryError" in check.finding) == ("WARN", True)
 
 
 def test_cyclictest_runs_beside_the_loop_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,8 +124,8 @@ def test_a_broken_wheel_keeps_what_needs_it_from_being_imported(monkeypatch: pyt
     wheels = [WheelFacts(w, "1.0", -4 if w.package == "numpy" else 0, "") for w in WHEELS]
     checks = by_name(doctor.examine(Machine(), RIG, wheels, quick=True))
     assert checks["wheel-numpy"].verdict is Verdict.FAIL
-    assert "crashes with SIGILL" in checks["wheel-numpy"].found
-    assert "were not checked" in checks["loop"].found
+    assert "crashes with SIGILL" in checks["wheel-numpy"].finding
+    assert "were not checked" in checks["loop"].finding
     assert "keys" not in checks
 
 
@@ -142,7 +142,7 @@ def test_a_subject_that_breaks_is_told_and_hides_no_other(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(doctor, "_LATER_EXAMINATIONS", (("cpu", broken), *doctor._LATER_EXAMINATIONS[2:]))
     checks = by_name(doctor.examine(Machine(), Needs(), all_work(WHEELS), quick=True))
-    assert "ZeroDivisionError: odd board" in checks["cpu"].found
+    assert "ZeroDivisionError: odd board" in checks["cpu"].finding
     assert {"governor", "disk", "loop"} <= set(checks)
 
 
@@ -198,7 +198,7 @@ def test_keys_that_others_may_read_fail_and_good_ones_pass(tmp_path: Path) -> No
     needs = RIG._replace(listens=True, keys=tmp_path / "K" / "rig")
     (good,) = examine_keys(Machine(), needs)
     assert good.verdict is Verdict.PASS
-    assert "admitted: learner" in good.found
+    assert "admitted: learner" in good.finding
     (tmp_path / "K" / "rig" / "secret.key").chmod(0o644)
     (open_to_all,) = examine_keys(Machine(), needs)
     assert open_to_all.verdict is Verdict.FAIL

@@ -35,26 +35,26 @@ def test_a_wheel_that_kills_its_process_is_caught_and_named() -> None:
     facts = read_wheel(dying("import os, signal; os.kill(os.getpid(), signal.SIGILL)"))
     check = check_wheel(facts)
     assert check.verdict.value == "FAIL"
-    assert "crashes with SIGILL: it uses instructions that this processor lacks" in check.found
+    assert "crashes with SIGILL: it uses instructions that this processor lacks" in check.finding
     assert check.remedy == f"{sys.executable} -m pip install 'pytest<{facts.version}'"
 
 
 def test_a_wheel_that_raises_is_told_by_its_last_line() -> None:
     check = check_wheel(read_wheel(dying("raise ImportError('libgomp.so.1: cannot open')")))
     assert check.verdict.value == "FAIL"
-    assert "ImportError: libgomp.so.1" in check.found
+    assert "ImportError: libgomp.so.1" in check.finding
 
 
 def test_a_missing_wheel_fails_with_the_command_that_installs_it() -> None:
     check = check_wheel(read_wheel(Wheel("onrig-no-such-package", "")))
-    assert (check.verdict.value, check.found) == ("FAIL", "not installed")
+    assert (check.verdict.value, check.finding) == ("FAIL", "not installed")
     assert check.remedy.endswith("-m pip install onrig-no-such-package")
 
 
 def test_a_wheel_that_does_not_come_up_is_told() -> None:
     check = check_wheel(WheelFacts(NUMPY, "2.0", None, ""))
     assert check.verdict.value == "FAIL"
-    assert "did not start" in check.found
+    assert "did not start" in check.finding
 
 
 @pytest.mark.parametrize(("version", "code", "verdict"), [(None, 0, "PASS"), ("2.0", -4, "WARN"), ("2.0", 0, "PASS")])

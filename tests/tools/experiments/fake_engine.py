@@ -21,8 +21,8 @@ class Scores(NamedTuple):
     train: NDArray[np.float64]
     evaluation: NDArray[np.float64]
     batch_noise: NDArray[np.float64] | None
-    replayed: None = None
-    shield: None = None
+    replay_measures: None = None
+    shield_counts: None = None
 
 
 class Trials:

@@ -22,7 +22,7 @@ def _cell(run: StepRun) -> WorldCell:
 
 def _batches(**options: object) -> WorldCell:
     section = {"hidden": [4], "steps": 64, "batch": 4, **options}
-    learner = LearnerSettings(algorithm="ppo", ppo=type(PPO.selected)(**section))  # type: ignore[arg-type]
+    learner = LearnerSettings(algorithm="ppo", ppo=type(PPO.algorithm_config)(**section))  # type: ignore[arg-type]
     return _cell(StepRun("plant:pendulum", 700, Evaluation(every=100), horizon=10, learner=learner))
 
 
@@ -77,9 +77,9 @@ def test_a_full_memory_with_just_enough_room_has_room_for_the_probe(monkeypatch:
 
 
 def test_progress_counts_gradient_steps() -> None:
-    assert [_cell(REPLAYING).updates_by(points) for points in (0, 1)] == [0, 400]
+    assert [_cell(REPLAYING).updates_until(points) for points in (0, 1)] == [0, 400]
     batches = _batches(epochs=3, depth=2, draw="uniform")
-    assert [batches.updates_by(points) for points in (1, 7)] == [3 * 2 * 16, 10 * 3 * 2 * 16]
+    assert [batches.updates_until(points) for points in (1, 7)] == [3 * 2 * 16, 10 * 3 * 2 * 16]
 
 
 def test_time_left_is_told_by_updates_not_by_evaluations() -> None:

@@ -231,7 +231,7 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
 
 def test_an_axis_of_all_algorithms_sets_that_of_the_cells_own(tmp_path: Path) -> None:
     found = cells(tmp_path, "- {config: pendulum, grid: {algorithm: [ddpg, td3], gamma: [0.9]}}")
-    assert [learner(cell).selected.gamma for cell in found] == [0.9, 0.9]
+    assert [learner(cell).algorithm_config.gamma for cell in found] == [0.9, 0.9]
 
 
 def test_an_axis_that_the_algorithm_does_not_read_is_refused(tmp_path: Path) -> None:

@@ -99,8 +99,8 @@ def test_only_what_is_missing_is_done(tmp_path: Path, cells: list[Cell]) -> None
 def test_a_worker_that_dies_costs_its_unit_alone(tmp_path: Path, cells: list[Cell]) -> None:
     display = Silent()
     outcome = run(tmp_path, cells[:1], range(DEADLY_SEED - 2, DEADLY_SEED + 3), 2, 1, display)
-    assert [lost.unit.seeds for lost in outcome.lost] in ([(DEADLY_SEED,), (FAULTY_SEED,)], [(14,), (13,)])
-    reasons = {lost.unit.seeds[0]: lost.reason for lost in outcome.lost}
+    assert [lost.unit.seeds for lost in outcome.lost_units] in ([(DEADLY_SEED,), (FAULTY_SEED,)], [(14,), (13,)])
+    reasons = {lost.unit.seeds[0]: lost.reason for lost in outcome.lost_units}
     assert reasons[DEADLY_SEED] == "the worker was killed (out of memory?)"
     assert reasons[FAULTY_SEED] == "ValueError: not with this seed"
     assert read_trials(tmp_path, cells[0]).seeds.tolist() == [11, 12, 15]
@@ -162,7 +162,7 @@ def test_a_tally_tells_trials_rate_and_time_left(cells: list[Cell]) -> None:
     one, other = Unit(cells[0], (0, 1)), Unit(cells[0], (2, 3))
     tally = Tally([one, other], 1, lambda: next(now))
     tally.advance(one, 1)
-    tally.finish_unit(one, done=True)
+    tally.finish_unit(one, is_done=True)
     tally.advance(other, 1)
     assert tally.line() == "3 of 5 trials, 1 episodes/s, 5 s left"
 
@@ -171,7 +171,7 @@ def test_a_lost_unit_is_no_work_done(cells: list[Cell]) -> None:
     now = iter([0.0, 10.0])
     one, other = Unit(cells[0], (0, 1)), Unit(cells[0], (2, 3))
     tally = Tally([one, other], 0, lambda: next(now))
-    tally.finish_unit(one, done=False)
+    tally.finish_unit(one, is_done=False)
     tally.advance(other, 1)
     assert tally.line() == "0 of 4 trials, 0 episodes/s, 20 s left"
 

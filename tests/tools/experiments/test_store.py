@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.learner.trials.step_run import REPLAYED
+from onrig.learner.trials.step_run import REPLAY_MEASURES
 from onrig.runtime import registry
 from onrig.runtime.config.problem import ConfigError
 from onrig.tools.experiments.spec import load_spec
@@ -72,10 +72,10 @@ def test_trials_come_back_by_ascending_seed_bit_for_bit(tmp_path: Path, cell: Ce
 def test_measures_that_an_older_version_did_not_take_are_nan(tmp_path: Path, cell: Cell) -> None:
     errors_and_targets = np.arange(6.0).reshape(2, 3)
     write_trial(tmp_path, cell, 0, trial(1.0)._replace(replayed=errors_and_targets))
-    write_trial(tmp_path, cell, 1, trial(1.0)._replace(replayed=np.ones((len(REPLAYED), 3))))
+    write_trial(tmp_path, cell, 1, trial(1.0)._replace(replayed=np.ones((len(REPLAY_MEASURES), 3))))
     replayed = read_trials(tmp_path, cell).replayed
     assert replayed is not None
-    assert replayed.shape == (2, len(REPLAYED), 3)
+    assert replayed.shape == (2, len(REPLAY_MEASURES), 3)
     assert replayed[0, :2].tolist() == errors_and_targets.tolist()
     assert np.isnan(replayed[0, 2:]).all()
 

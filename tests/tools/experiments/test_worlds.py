@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.learner.trials.step_run import REPLAYED, SHIELD_COUNTS, StepRun
+from onrig.learner.trials.step_run import REPLAY_MEASURES, SHIELD_COUNTS, StepRun
 from onrig.runtime.config.document import find_config
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
@@ -113,7 +113,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
             assert trial.evaluation.shape == (2,)
             assert trial.batch_noise is None
             assert trial.replayed is not None
-            assert trial.replayed.shape == (len(REPLAYED), 2)
+            assert trial.replayed.shape == (len(REPLAY_MEASURES), 2)
             assert trial.shield is not None
             assert not trial.shield.any(), "a task of gymnasium has no shield"
             write_trial(tmp_path, cell, seed, trial)
@@ -134,7 +134,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert names == ["replayed-Pendulum-v1.png", "returns-Pendulum-v1.png"]
     (path,) = (tmp_path / "curves").glob(f"*{cells[0].id}.csv")
     head, *rows = csv.reader(path.read_text().splitlines())
-    kinds = ("evaluation", "training", *REPLAYED, *SHIELD_COUNTS)
+    kinds = ("evaluation", "training", *REPLAY_MEASURES, *SHIELD_COUNTS)
     assert head == ["step", *(f"{kind} {seed}" for kind in kinds for seed in range(3))]
     evaluation = read_trials(tmp_path, cells[0]).evaluation
     assert [[float(row[1 + seed]) for row in rows] for seed in range(3)] == evaluation.tolist()

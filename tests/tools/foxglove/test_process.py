@@ -64,7 +64,7 @@ def test_a_viewer_gets_the_channels_of_the_log_and_their_messages(sink: Foxglove
     with Viewer(sink.url) as viewer:
         assert viewer.text("serverInfo")["capabilities"] == []
         viewer.ask(op="subscribe", subscriptions=[{"id": 7, "channelId": ids(viewer)[STEPS]}])
-        until(lambda: sink.watched, "the subscription")
+        until(lambda: sink.has_viewers, "the subscription")
         sink.forward(0.0)
         live.push(rows)
         sink.forward(0.1)

@@ -145,7 +145,7 @@ def pushed_speed(config: RunConfig, twin: type[TwinDevice], duration_s: float) -
     twin.fastest = 0.0  # type: ignore[attr-defined]
     box = config.limits.predicted
     assert box is not None
-    ranges = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
+    ranges = config.limits.context(config.rig, config.period_us * 1e-6).ranges
     push = type(nominal_plant(config)).adversaries(box, config.rig, ranges).push
     drive(config, lockstep_session(config), [Excitation("push", duration_s, lambda t, o: push(o))], seed=1)
     return float(twin.fastest)  # type: ignore[attr-defined]

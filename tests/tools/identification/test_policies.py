@@ -23,7 +23,7 @@ def outcome(estimate: Array) -> Outcome:
 def test_a_twin_that_is_the_true_plant_makes_no_difference() -> None:
     done: list[int] = []
     found = compare_policies(CONFIG, [outcome(TRUTH), outcome(TRUTH)], done.append)
-    np.testing.assert_array_equal(found.identified, found.true)
+    np.testing.assert_array_equal(found.identified_scores, found.true_scores)
     assert found.difference.value == 0.0
     assert done == [1, 2, 3]
 
@@ -32,6 +32,6 @@ def test_another_twin_makes_one_though_both_are_evaluated_on_the_true_plant() ->
     other = TRUTH + np.array([0.5, 0, -0.5, 0, 0, 0, 0])
     found = compare_policies(CONFIG, [outcome(other), outcome(TRUTH)])
     alone = compare_policies(CONFIG, [outcome(TRUTH), outcome(TRUTH)])
-    assert found.identified[0] != found.true[0]
-    np.testing.assert_array_equal(found.true, alone.true)
-    assert found.identified[1] == pytest.approx(alone.identified[1])
+    assert found.identified_scores[0] != found.true_scores[0]
+    np.testing.assert_array_equal(found.true_scores, alone.true_scores)
+    assert found.identified_scores[1] == pytest.approx(alone.identified_scores[1])

@@ -41,7 +41,7 @@ def test_what_an_algorithm_exports_acts_in_c_as_in_onnxruntime(name: str, refers
     small = {"hidden": [30, 20]} if hasattr(default_section(name), "hidden") else {}
     section = {"algorithm": name, name: small, **({"refer": {}} if refers else {})}
     settings = msgspec.convert(section, LearnerSettings)
-    config = load("pendulum" if settings.selected.single_action else "magman", [])
+    config = load("pendulum" if settings.algorithm_config.single_action else "magman", [])
     n, m = len(config.signals), len(config.rig.actuators)
     algorithm = algorithm_for(settings, n, m, [np.random.default_rng(1)])
     if not isinstance(algorithm, Exportable):

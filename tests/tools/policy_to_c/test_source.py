@@ -14,7 +14,7 @@ from onrig.tools.cli import main
 from onrig.tools.policy_to_c.source import c_name, source_of
 from onrig.tools.policy_to_c.workspace import literal
 from tests.hw.firmware.build import ROOT
-from tests.runtime.policy.models import CONTRACT, policy, recurrent, serialized
+from tests.runtime.policy.models import CONTRACT, convolving, policy, recurrent, serialized
 from tests.tools.policy_to_c.compiled import compiled
 
 SWING_UP = ROOT / "tests" / "hw" / "firmware" / "swing_up.onnx"
@@ -90,6 +90,8 @@ def test_what_cannot_be_translated_is_refused_in_one_line(
     cannot = "onrig policy: /policy.onnx: cannot be translated"
     memory = "ports: it has a hidden state, which the C function does not support: export a policy without memory"
     assert refused(serialized(recurrent()), tmp_path, capsys) == f"{cannot} ({memory})"
+    images = "operators: Floor -> 'whole' cannot be translated to C"
+    assert refused(serialized(convolving()), tmp_path, capsys) == f"{cannot} ({images})"
     bare = serialized(policy(contract=None))
     stamp = "contract: it has no contract: add the rig's with onrig policy stamp"
     assert refused(bare, tmp_path, capsys) == f"{cannot} ({stamp})"

@@ -26,18 +26,18 @@ def config(tmp_path: Path) -> RunConfig:
 
 def test_held_out_plants_are_not_learned_on(config: RunConfig) -> None:
     plants = split_samples(pendulum_result(), config, "FILE")
-    gains = [set(part["gain_per_v_s2"]) for part in (plants.learned, plants.held_out)]
-    assert [len(g) for g in gains] == [200 - N_HELD_OUT_PLANTS - plants.uncovered, N_HELD_OUT_PLANTS]
+    gains = [set(part["gain_per_v_s2"]) for part in (plants.training_samples, plants.held_out)]
+    assert [len(g) for g in gains] == [200 - N_HELD_OUT_PLANTS - plants.n_uncovered, N_HELD_OUT_PLANTS]
     assert not gains[0] & gains[1]
 
 
 def test_parameters_are_drawn_together_with_noise_within_its_interval(config: RunConfig) -> None:
     result = pendulum_result()
     plants = split_samples(result, config, "FILE")
-    assert set(plants.learned) == {*(p.name for p in result.parameters), "noise_angle"}
+    assert set(plants.training_samples) == {*(p.name for p in result.parameters), "noise_angle"}
     rows = {row[:3] for row in result.samples}
-    assert set(zip(*[plants.learned[p.name] for p in result.parameters[:3]], strict=True)) <= rows
-    noise = np.array(plants.learned["noise_angle"])
+    assert set(zip(*[plants.training_samples[p.name] for p in result.parameters[:3]], strict=True)) <= rows
+    noise = np.array(plants.training_samples["noise_angle"])
     assert noise.mean() == pytest.approx(0.002, rel=0.01)
     assert np.std(np.log(noise)) == pytest.approx(np.log(0.0066 / 0.0063) / 1.96, rel=0.3)
 
@@ -45,17 +45,17 @@ def test_parameters_are_drawn_together_with_noise_within_its_interval(config: Ru
 def test_each_episode_of_the_twin_has_a_plant_of_the_posterior(config: RunConfig) -> None:
     result = pendulum_result()
     plants = split_samples(result, config, "FILE")
-    first = pretraining_config(config, result, plants.learned, 10)
+    first = pretraining_config(config, result, plants.training_samples, 10)
     assert not [*rig_findings(first)]
     options = twin_options(first)
     gains = [draw_options(options, seed).plant.lumped["gain_per_v_s2"] for seed in range(300)]
     assert np.std(np.log(gains)) == pytest.approx(STD, rel=0.2)
-    assert set(np.round(gains, 9)) <= set(np.round(plants.learned["gain_per_v_s2"], 9))
+    assert set(np.round(gains, 9)) <= set(np.round(plants.training_samples["gain_per_v_s2"], 9))
 
 
 def test_limits_and_task_are_the_rigs_and_budgets_of_its_wear_are_not(config: RunConfig) -> None:
     result = pendulum_result()
-    first = pretraining_config(config, result, split_samples(result, config, "FILE").learned, 10)
+    first = pretraining_config(config, result, split_samples(result, config, "FILE").training_samples, 10)
     assert (first.limits, first.task, first.rig, first.probation) == (
         config.limits,
         config.task,
@@ -72,15 +72,15 @@ def test_a_rig_on_a_port_is_pretrained_on_its_identified_twin(config: RunConfig)
     result = pendulum_result()
     on_port = msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, twin=None))
     plants = split_samples(result, on_port, "FILE")
-    assert twin_options(pretraining_config(on_port, result, plants.learned, 1)).plant.dry_friction == 0.5
+    assert twin_options(pretraining_config(on_port, result, plants.training_samples, 1)).plant.dry_friction == 0.5
 
 
 def test_plants_beyond_the_shield_are_left_out(config: RunConfig) -> None:
     wide = pendulum_result(0.03)
     plants = split_samples(wide, config, "FILE")
-    assert plants.uncovered > 20
+    assert plants.n_uncovered > 20
     nominal = config.limits.predicted.nominal["gain_per_v_s2"]  # type: ignore[union-attr]
-    for part in (plants.learned, plants.held_out):
+    for part in (plants.training_samples, plants.held_out):
         assert np.all(np.abs(np.array(part["gain_per_v_s2"]) / nominal - 1) <= 0.05 + 1e-9)
 
 

@@ -114,6 +114,7 @@ def test_what_has_ended_is_not_continued_and_not_overwritten(
             ["pendulum"],
             "pendulum names no identification from which to draw plants: onrig identify pendulum --out found",
         ),
+        (["pendulum-camera"], "pendulum-camera has images among its inputs: pretraining supports no cameras"),
         (["pendulum", "--minutes", "0"], "--minutes: expected more than 0"),
         (["pendulum", "--episodes", "0"], "--episodes: expected 1 or more"),
         (["pendulum", "--resume", "x"], "--resume takes all settings from the folder"),

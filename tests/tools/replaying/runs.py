@@ -29,6 +29,7 @@ from onrig.runtime.run_loading import load_run, save_resolved
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.images import ImageSource
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
@@ -45,7 +46,7 @@ def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
     """Some policy for a rig, another one for each id, that moves it; a stochastic one where the rig takes such."""
     rng = np.random.default_rng(policy_id)
     rig = config.rig
-    n, m = len(rig.signals), len(rig.actuators)
+    n, m, signals = len(config.signals), len(rig.actuators), config.signals
     constants = {
         "w0": (rng.standard_normal((n, 16)) / 4).astype(np.float32),
         "b0": rng.standard_normal(16).astype(np.float32),
@@ -56,7 +57,9 @@ def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
     }
     if config.stochastic:
         behaviour = SQUASHED_GAUSSIAN
-        contract = contract_for(rig, config.rate_hz, policy_id=1, parent_run="", training_step=0, behaviour=behaviour)
+        contract = contract_for(
+            rig, config.rate_hz, policy_id=1, parent_run="", training_step=0, behaviour=behaviour, signals=signals
+        )
         spread = LogStdHead(constants["w1"], scale * constants["b1"], (-2.0, 0.5))
         return export_policy([(constants[f"w{i}"], constants[f"b{i}"]) for i in (0, 1)], contract, spread)
     nodes = [
@@ -70,7 +73,7 @@ def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
     float_ = onnx.TensorProto.FLOAT
     ports = ([helper.make_tensor_value_info("observation", float_, [1, n])],)
     outputs = [helper.make_tensor_value_info("action", float_, [1, m])]
-    contract = contract_for(rig, config.rate_hz, policy_id=policy_id, parent_run="", training_step=0)
+    contract = contract_for(rig, config.rate_hz, policy_id=policy_id, parent_run="", training_step=0, signals=signals)
     model = proto(nodes, constants, contract=contract, inputs=ports[0], outputs=outputs)
     return bytes(model.SerializeToString())
 
@@ -116,6 +119,7 @@ class LoggedRun:
         (folder / "policies").mkdir()
         self.shm = folder / "shm"
         self.shm.mkdir()
+        self.images: ImageSource | None = None
         self.at_start: Callable[[ControlLoop], None] = lambda loop: None
         self.line_of: Callable[[TwinDevice, VirtualClock], Transport] = lambda d, c: LoopbackDevice(d, c).transport
         self._lockstep, self._reset, self._at, self._recurrent = lockstep, reset, dict(at or {}), recurrent
@@ -158,9 +162,8 @@ class LoggedRun:
         session.connect()
         session.configure(self.config.period_us, rig.lease_periods)
         switch = _Switch(self.slot, probation_limits(self.config))
-        loop = ControlLoop(
-            self.config, session, SharedMemory(self.ring, self.board, self._kept_state), switch, self.orders
-        )
+        shared = SharedMemory(self.ring, self.board, self._kept_state, images=self.images)
+        loop = ControlLoop(self.config, session, shared, switch, self.orders)
         self.device, self.clock = device, clock
         self.at_start(loop)
         self.ring.at_push = self._pushed
@@ -181,7 +184,7 @@ class LoggedRun:
     def _drain(self) -> None:
         records = self._reader.peek()
         self._reader.take(len(records))
-        self._reader.release(self._reader.taken)
+        self._reader.release(self._reader.n_taken)
         if not len(records):
             return
         self.records += list(records)

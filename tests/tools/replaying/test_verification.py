@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.hw.messages import Fault
+from onrig.hw.rig import Camera
 from onrig.runtime.control import arming
+from onrig.runtime.images import ImageValues, pack_image
 from onrig.runtime.log.reading import LogEnd, LogStart, Part, StoredLoopState, read_log
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, Rule
@@ -44,7 +46,8 @@ def verified(run: LoggedRun, parts: list[Part] | None = None, tolerance: float =
 
 
 def parts_of(run: LoggedRun) -> list[Part]:
-    return list(read_log(run.folder, run.config.rig, behaviour=run.config.stochastic))
+    config = run.config
+    return list(read_log(run.folder, config.rig, behaviour=config.stochastic, inputs=config.input_names))
 
 
 def tampered(run: LoggedRun, at: int, change: Tamper) -> list[Part]:
@@ -90,7 +93,7 @@ def without(parts: list[Part], lost: range) -> list[Part]:
 
 def assert_equal(verification: Verification, ticks: int) -> None:
     assert verification.comparison.first is None
-    assert verification.comparison.differing == 0
+    assert verification.comparison.n_differing == 0
     assert verification.comparison.ticks.total() == ticks
     assert dict(verification.unverified) == {}
     assert verification.missing == verification.altered == []
@@ -396,9 +399,9 @@ def test_a_tolerance_takes_small_differences_of_an_answer_for_none(pendulum: Log
 
     parts = tampered(pendulum, 45, change)  # an evaluation: explored is what the policy said
     assert pendulum.records[45]["kind"] == Kind.EVAL
-    assert verified(pendulum, parts).comparison.differing == 1
-    assert verified(pendulum, parts, 1e-7).comparison.differing == 1
-    assert verified(pendulum, parts, 1e-3).comparison.differing == 0
+    assert verified(pendulum, parts).comparison.n_differing == 1
+    assert verified(pendulum, parts, 1e-7).comparison.n_differing == 1
+    assert verified(pendulum, parts, 1e-3).comparison.n_differing == 0
 
 
 @pytest.mark.parametrize("exploration", [WATCHED, "exploration={process: parameter, amplitude: [[1, 1.0]]}"])
@@ -486,3 +489,26 @@ def test_frames_that_are_lost_do_not_delay_a_target(tmp_path: Path) -> None:
         passed = int(record["frame"]) - first.setdefault((kind, episode), int(record["frame"]))
         course = targets.values_for_kind(run.config.seed, kind, episode).astype(np.float32)
         assert record["observation"][2:].tolist() == course[min(passed, 30)].tolist()
+
+
+class SilentAt:
+    """Images of cameras that fall silent at the n-th one."""
+
+    def __init__(self, cameras: tuple[Camera, ...], n: int) -> None:
+        self._cameras, self._n, self._reads, self.failure = cameras, n, 0, ""
+
+    def read(self) -> tuple[ImageValues, ...]:
+        self._reads += 1
+        self.failure = "silent" if self._reads >= self._n else ""
+        return tuple(pack_image(bytes([self._reads]) * camera.pixels) for camera in self._cameras)
+
+
+@pytest.mark.parametrize(("reset", "kind"), [(True, Kind.TRAIN), (False, Kind.RESET)])
+def test_an_episode_that_a_silent_camera_ends_is_equal(tmp_path: Path, reset: bool, kind: Kind) -> None:
+    cameras = "rig.cameras=[{name: front, rows: 8, columns: 9}]"
+    stop = {7: lambda run: run.orders.signal()}
+    run = LoggedRun(tmp_path / "run", "pendulum-camera", cameras, lockstep=False, reset=reset, at=stop)
+    run.images = SilentAt(run.config.cameras, 7)
+    run.run()
+    assert {record["kind"] for record in run.records} == {kind}
+    assert_equal(verified(run), 7)

@@ -5,7 +5,7 @@ import msgspec
 from onrig.tools.experiments.store import Cell
 from onrig.tools.reports.conditions import (
     Value,
-    cell_settings,
+    cell_setups,
     describe_common,
     describe_conditions,
     group_by_axes,
@@ -15,7 +15,7 @@ from tests.tools.reports.synthetic import cell, noise
 
 
 def words(cells: list[Cell]) -> list[str]:
-    found = cell_settings(cells)
+    found = cell_setups(cells)
     axes = varying_conditions(found)
     return [describe_conditions(axes, [s.conditions[axis] for axis in axes]) for s in found]
 
@@ -45,7 +45,7 @@ def test_conditions_are_read_from_the_configuration_and_named_where_they_vary() 
 
 
 def test_the_capacity_of_full_keeps_it_from_no_comparison() -> None:
-    found = cell_settings([cell(strategy="FIFO[Uniform]"), cell(strategy="FULL[Uniform]")])
+    found = cell_setups([cell(strategy="FIFO[Uniform]"), cell(strategy="FULL[Uniform]")])
     assert varying_conditions(found) == []
     assert found[1].conditions["capacity"] is None
 
@@ -56,18 +56,18 @@ def test_exponents_are_part_of_the_strategy_and_shown_where_there_are_several() 
         cell("pendulum", "learner.per_alpha=0.4", strategy="FIFO[PER+IS]"),
         cell(strategy="TDE(1.2)[Uniform]"),
     ]
-    found = cell_settings(cells)
+    found = cell_setups(cells)
     assert [s.strategy for s in found] == ["Expl(1)[PER(0.7)]", "FIFO[PER(0.4)+IS]", "TDE(1.2)[Uniform]"]
     assert [s.family for s in found] == ["Expl(α)[PER]", "FIFO[PER+IS]", "TDE(α)[Uniform]"]
     assert [(s.alpha, s.exponent) for s in found] == [(1.0, 0.7), (None, 0.4), (1.2, None)]
-    assert cell_settings(cells[:1])[0].strategy == "Expl(1)[PER]"
+    assert cell_setups(cells[:1])[0].strategy == "Expl(1)[PER]"
 
 
 def test_any_sampling_with_an_exponent_shows_it_where_there_are_several() -> None:
     cells = [
         cell("pendulum", f"learner.prop_per={{alpha: {alpha}}}", strategy="FIFO[PropPER+IS]") for alpha in (0.4, 0.6)
     ]
-    found = cell_settings([*cells, cell(strategy="FIFO[PER]")])
+    found = cell_setups([*cells, cell(strategy="FIFO[PER]")])
     assert [s.strategy for s in found] == ["FIFO[PropPER(0.4)+IS]", "FIFO[PropPER(0.6)+IS]", "FIFO[PER]"]
     assert [s.exponent for s in found] == [0.4, 0.6, None]
 
@@ -103,6 +103,6 @@ def test_what_means_nothing_for_a_cell_joins_every_group() -> None:
 
 
 def test_what_all_cells_share_is_named_as_far_as_it_is_worth_naming() -> None:
-    assert describe_common(cell_settings([cell(strategy="FIFO[Uniform]")])) == "pendulum, DDPG, small network, 50 Hz"
+    assert describe_common(cell_setups([cell(strategy="FIFO[Uniform]")])) == "pendulum, DDPG, small network, 50 Hz"
     noisy = [cell(c, *noise(0.02), strategy="FIFO[Uniform]") for c in ("pendulum", "magman")]
-    assert describe_common(cell_settings(noisy)) == "DDPG, small network, 50 Hz, σ = 0.02"
+    assert describe_common(cell_setups(noisy)) == "DDPG, small network, 50 Hz, σ = 0.02"

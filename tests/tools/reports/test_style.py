@@ -14,10 +14,10 @@ from onrig.tools.reports import style
 from onrig.tools.reports.style import (
     PALETTE,
     band_alpha,
-    ordinal_look,
+    ordinal_style,
     page_colour,
     spread_positions,
-    strategy_look,
+    strategy_style,
     surface_colours,
 )
 
@@ -43,9 +43,9 @@ def test_every_strategy_looks_different_whoever_registered_it(monkeypatch: pytes
     drawn = (*sampling_names(), "Recent", "Mine(3)+IS")
     monkeypatch.setattr(registry, "names", lambda group: retentions)
     monkeypatch.setattr(style, "sampling_names", lambda: drawn)
-    looks = {strategy_look(r, s)[:3] for r in retentions for s in drawn}
-    assert len(looks) == len(retentions) * len(drawn)
-    assert strategy_look("of another installation", "too").colour.startswith("#")
+    styles = {strategy_style(r, s)[:3] for r in retentions for s in drawn}
+    assert len(styles) == len(retentions) * len(drawn)
+    assert strategy_style("of another installation", "too").colour.startswith("#")
 
 
 SIGHTS = {
@@ -68,17 +68,17 @@ def _lab(colour: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def test_no_two_of_sixteen_lines_look_the_same() -> None:
-    looks = [ordinal_look(k, 16, graded=False) for k in range(16)]
-    assert len({(look.colour, look.line) for look in looks}) == 16
+    styles = [ordinal_style(k, 16, graded=False) for k in range(16)]
+    assert len({(style.colour, style.line) for style in styles}) == 16
 
 
 @pytest.mark.parametrize("sight", SIGHTS.values(), ids=SIGHTS.keys())
 def test_eight_lines_are_told_apart_by_every_kind_of_sight(sight: NDArray[np.float64]) -> None:
-    looks = [ordinal_look(k, 8, graded=False) for k in range(8)]
-    assert {look.colour for look in looks} == set(PALETTE)
-    seen = [_lab(look.colour, sight) for look in looks]
+    styles = [ordinal_style(k, 8, graded=False) for k in range(8)]
+    assert {style.colour for style in styles} == set(PALETTE)
+    seen = [_lab(style.colour, sight) for style in styles]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 12.0
-    assert len({look.line for look in looks[:4]} & {look.line for look in looks[4:]}) == 0
+    assert len({style.line for style in styles[:4]} & {style.line for style in styles[4:]}) == 0
 
 
 def test_reports_have_the_colours_of_the_page_by_day() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.step_run import REPLAYED, Evaluation, StepRun
+from onrig.learner.trials.step_run import REPLAY_MEASURES, Evaluation, StepRun
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import Selection
 from onrig.tools.cli import main
@@ -18,7 +18,7 @@ from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.reports import style
-from onrig.tools.reports.world_plots import cell_looks, draw_capacities
+from onrig.tools.reports.world_plots import cell_styles, draw_capacities
 from onrig.tools.reports.world_results import WorldResult, buffer_size_by_rule
 from tests.tools.experiments.specs import written
 
@@ -52,11 +52,11 @@ def folder(tmp_path: Path) -> Path:
     write_cells(tmp_path, cells)
     for k, cell in enumerate(cells):
         for seed in range(5):
-            replayed = np.full((len(REPLAYED), 4), 2.0)
+            replayed = np.full((len(REPLAY_MEASURES), 4), 2.0)
             for origin, score in SCORES.items():
-                replayed[REPLAYED.index(f"kl covariance {origin}")] = score + 0.02 * seed
-            replayed[REPLAYED.index("kl behaviour"), -1] = 0.5 + 0.1 * seed
-            replayed[REPLAYED.index("far share"), -1] = 0.1
+                replayed[REPLAY_MEASURES.index(f"kl covariance {origin}")] = score + 0.02 * seed
+            replayed[REPLAY_MEASURES.index("kl behaviour"), -1] = 0.5 + 0.1 * seed
+            replayed[REPLAY_MEASURES.index("far share"), -1] = 0.1
             returns = np.array([-900.0, -500.0, -200.0, -100.0]) + k + seed
             write_trial(tmp_path, cell, seed, Trial(returns, returns, None, replayed))
     return tmp_path
@@ -87,9 +87,9 @@ def test_a_cell_looks_the_same_in_each_task() -> None:
         return WorldResult(cell, np.arange(1), np.zeros((1, 2)), 1, None, None)
 
     of_one, of_other = [of("pendulum", name) for name in ("DDPG", "DQN", "NAF")], [of("magman", "DDPG")]
-    looks = cell_looks({"pendulum": of_one, "magman": [*of_other, of("magman", "NAF")]})
-    assert [*looks] == ["DDPG", "DQN", "NAF"]
-    assert len(set(looks.values())) == 3
+    styles = cell_styles({"pendulum": of_one, "magman": [*of_other, of("magman", "NAF")]})
+    assert [*styles] == ["DDPG", "DQN", "NAF"]
+    assert len(set(styles.values())) == 3
 
 
 def test_batches_are_compared_by_their_origin(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_batches_are_compared_by_their_origin(folder: Path) -> None:
 
 def test_the_distance_from_the_policies_that_acted_is_that_of_the_end_where_it_is_finite(folder: Path) -> None:
     cell = expand_spec(load_spec(folder / "spec.yaml"), lambda config, settings: [])[0]
-    replayed = np.full((len(REPLAYED), 4), np.nan)
+    replayed = np.full((len(REPLAY_MEASURES), 4), np.nan)
     write_trial(folder, cell, 5, Trial(np.zeros(4), np.zeros(4), None, replayed))
     assert main(["report", str(folder)]) == ExitCode.OK
     tables = (folder / "tables.md").read_text()
@@ -147,7 +147,7 @@ def test_a_measure_that_no_cell_has_is_not_plotted(tmp_path: Path) -> None:
     write_cells(tmp_path, cells)
     for seed in range(2):
         write_trial(
-            tmp_path, cells[0], seed, Trial(np.zeros(4), np.zeros(4), None, np.full((len(REPLAYED), 4), np.nan))
+            tmp_path, cells[0], seed, Trial(np.zeros(4), np.zeros(4), None, np.full((len(REPLAY_MEASURES), 4), np.nan))
         )
     assert main(["report", str(tmp_path)]) == ExitCode.OK
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["returns-Pendulum-v1.png"]

@@ -21,6 +21,8 @@ from onrig.runtime.log.reading import read_log
 from onrig.runtime.record import Flag
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_loading import load_resolved, save_resolved
+from onrig.sim.plants import Pendulum
+from onrig.sim.twin.rendering import TwinCameras
 from onrig.tools import cli
 from onrig.tools.load import load
 from onrig.tools.trainers.environment import RigEnv
@@ -171,8 +173,21 @@ def test_renders_of_the_rig(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_run_is_an_environment(name: str) -> None:
     env = onrig.make(name, pace="lockstep")
-    assert env.observation_space.shape == (len(env.config.signals),)
+    assert env.observation_space.shape == ((2, 32, 32) if env.config.cameras else (len(env.config.signals),))
     assert env.config.exploration.budgets == load(name).exploration.budgets
+
+
+def test_images_are_observations_as_the_twin_renders_them(tmp_path: Path) -> None:
+    env = onrig.make("pendulum-camera", overrides=("task.episode_s=0.1",), run_dir=tmp_path / "run")
+    first, _ = env.reset(seed=1)
+    second, *_ = env.step(np.ones(1, np.float32))
+    env.close()
+    assert env.observation_space.contains(first)
+    assert env.observation_space.contains(second)
+    (image,) = TwinCameras(env.config.cameras).render(Pendulum(), (0.0, 0.0))
+    assert first[0].tobytes() == first[1].tobytes() == second[1].tobytes() == image
+    with pytest.raises(ConfigError, match=r"images of one size, or no images, at task\.inputs"):
+        onrig.make("pendulum-camera", overrides=("task.inputs=[{observation: front}, {observation: angle}]",))
 
 
 def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:

@@ -137,6 +137,8 @@ def test_mistakes() -> None:
         env.step(np.full((2, 1), np.nan))
     with pytest.raises(ValueError, match="length"):
         onrig.make_vec("pendulum", 2, parameters={"length": -1.0})
+    with pytest.raises(NoSuchTask, match="worlds have no cameras"):
+        onrig.make_vec("pendulum-camera", 2)
     with pytest.raises(NoSuchTask, match="no twin"):
         onrig.make_vec("pendulum", 2, overrides=("device={port: {path: /dev/none}}",))
 

@@ -37,7 +37,7 @@ def test_a_second_learner_is_added_and_nothing_else_changes(tmp_path: Path) -> N
     after = content(folder)
     assert {name: after[name] for name in before} == before
     assert set(after) - set(before) == {"lab/secret.key", "lab/rig.key", "rig/learners/lab.key"}
-    assert sorted(load_rig_keys(folder).allowed.values()) == ["lab", "learner"]
+    assert sorted(load_rig_keys(folder).names_by_key.values()) == ["lab", "learner"]
     assert load_learner_keys(folder / "lab").rig == load_rig_keys(folder).pair.public
 
 

@@ -49,7 +49,7 @@ class Watched:
         self.live.keep(60, np.random.default_rng(0))
         board = self.live.board
         board[Word.STATE], board[Word.EPISODE], board[Word.TICK], board[Word.POLICY] = State.RUNNING, 3, 200, 7
-        self.live.telemetry.turn(1e9)
+        self.live.telemetry.poll(1e9)
         text = ",".join(COLUMNS) + "\n"
         for k in range(1, 31):
             text += f"{k},train,200,-1,-0.1,{k / 30},0,0,0,1,0\n{k},eval,200,-1,-0.1,0.9,0,0,0,1,0\n"

@@ -117,6 +117,9 @@ def test_all_drawings_are_filled_without_errors(
     browser.until("document.querySelector('#events li:not(.empty), #policy-list li:not(.empty)') !== null")
     texts = "[...document.querySelectorAll('.list li:not(.empty) > span:last-child')].map((e) => e.clientWidth)"
     assert all(isinstance(w, int) and w > 150 for w in msgspec.convert(browser.value(texts), list[int]))
+    assert browser.value("document.getElementById('promise').textContent") == "measured"
+    unknown = "['undefined', 'NaN', 'null'].filter((word) => document.body.innerText.includes(word))"
+    assert browser.value(unknown) == []
     assert browser.problems == []
 
 

@@ -59,7 +59,7 @@ def test_a_run_that_lives_is_told_of_by_its_board_its_records_and_its_files(live
     (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
     (live.folder / "events.jsonl").write_text('{"kind":"policy_admitted","policy":1}\n')
     live.push(records(50))
-    live.telemetry.turn(1e6)
+    live.telemetry.poll(1e6)
     told = by_kind(producer.updates(0.0))
     assert set(told) == {"episodes", "events", "status", "figures"}
     assert (field(told["status"], "state"), field(told["status"], "episode")) == ("running", 7)
@@ -82,9 +82,9 @@ def test_the_memory_is_shown_once_it_was_sampled_for_us(live: LiveRun) -> None:
 
     producer = Producer(REALTIME, live.folder)
     live.keep(30, np.random.default_rng(0))
-    live.telemetry.turn(time.monotonic())
+    live.telemetry.poll(time.monotonic())
     list(producer.updates(0.0))
-    live.telemetry.turn(time.monotonic() + 0.5)
+    live.telemetry.poll(time.monotonic() + 0.5)
     told = by_kind(producer.updates(1.0))
     assert (field(told["memory"], "shown"), field(told["memory"], "stored")) == (30, 30)
     assert "memory" not in by_kind(producer.updates(2.0)), "it is the same sample still"
@@ -98,9 +98,9 @@ def test_no_more_is_shown_than_is_said_to_be_kept_where_the_sample_is_newer_than
 
     producer = Producer(REALTIME, live.folder)
     live.keep(30, np.random.default_rng(0))
-    live.telemetry.turn(time.monotonic())
+    live.telemetry.poll(time.monotonic())
     list(producer.updates(0.0))
-    live.telemetry.turn(time.monotonic() + 0.5)
+    live.telemetry.poll(time.monotonic() + 0.5)
     figures = ViewReader.figures
 
     def older(reader: ViewReader) -> Figures | None:

@@ -48,10 +48,10 @@ _MAX_REPLICATED: Final = 100_000
 class Plan(NamedTuple):
     """Numbers of policies, experiences and rounds to measure."""
 
-    policies: int
-    experiences: int
+    n_policies: int
+    n_experiences: int
     """Experiences in the mirrored memory."""
-    rounds: int
+    n_rounds: int
 
 
 FULL: Final = Plan(200, 1_000_000, 3)
@@ -64,7 +64,7 @@ class EndpointResults(NamedTuple):
     latency: Latency
     n_refused: int
     snapshots: Sequence[Snapshot]
-    replication_rate: Sequence[float]
+    replication_rates: Sequence[float]
     wire_bytes: float
 
 
@@ -91,24 +91,28 @@ def measure(plan: Plan) -> tuple[dict[str, EndpointResults], AdmissionTimes, int
             make_keys(base / "keys")
         progress.begin_step("admission")
         (base / "admission").mkdir()
-        admission_times = admission(plan.policies, base / "admission")
+        admission_times = admission(plan.n_policies, base / "admission")
         progress.finish_step(1.0)
-        curve = load_learner_keys(base / "keys")
-        for endpoint in (Endpoint("ipc", 0, None), Endpoint("tcp, plain", 1, None), Endpoint("tcp, CURVE", 1, curve)):
+        curve_keys = load_learner_keys(base / "keys")
+        for endpoint in (
+            Endpoint("ipc", 0, None),
+            Endpoint("tcp, plain", 1, None),
+            Endpoint("tcp, CURVE", 1, curve_keys),
+        ):
             progress.begin_step(endpoint.name)
             folder = base / endpoint.name.replace(", ", "-")
             folder.mkdir()
             keys = base / "keys" if endpoint.keys is not None else None
-            with RigEndProcess(folder, plan.experiences, plan.experiences, keys) as hosted:
-                snapshots = [snapshot(hosted, endpoint, plan.experiences) for _ in range(plan.rounds)]
-                bytes_on_wire = wire_bytes(hosted, endpoint, plan.experiences)
+            with RigEndProcess(folder, plan.n_experiences, plan.n_experiences, keys) as rig_end:
+                snapshots = [snapshot(rig_end, endpoint, plan.n_experiences) for _ in range(plan.n_rounds)]
+                bytes_on_wire = wire_bytes(rig_end, endpoint, plan.n_experiences)
                 rates = [
-                    replication_rate(hosted, endpoint, plan.experiences, min(_MAX_REPLICATED, plan.experiences))
-                    for _ in range(plan.rounds)
+                    replication_rate(rig_end, endpoint, plan.n_experiences, min(_MAX_REPLICATED, plan.n_experiences))
+                    for _ in range(plan.n_rounds)
                 ]
             (folder / "small").mkdir()
-            with RigEndProcess(folder / "small", 2000, 2000, keys) as hosted:
-                times, n_refused = latency(hosted, endpoint, folder / "small", plan.policies)
+            with RigEndProcess(folder / "small", 2000, 2000, keys) as rig_end:
+                times, n_refused = latency(rig_end, endpoint, folder / "small", plan.n_policies)
             results[endpoint.name] = EndpointResults(times, n_refused, snapshots, rates, bytes_on_wire)
             progress.finish_step(1.0)
     return results, admission_times, payload_bytes(16)
@@ -127,22 +131,22 @@ def build_report(results: dict[str, EndpointResults], admission_times: Admission
         check_at_most("admission alone: ms of processor time at p95", _p95_ms(admission_times.cpu_ns), ADMISSION_MS),
     ]
     for name, endpoint in results.items():
-        total = endpoint.latency.total
+        total_ns = endpoint.latency.total_ns
         for stage, durations in (
-            ("last gradient step to policy ready for the next tick", total),
-            ("of that export", endpoint.latency.export),
-            ("of that offer, admission and verdict", endpoint.latency.offer),
-            ("of that loading by the loop", endpoint.latency.load),
+            ("last gradient step to policy ready for the next tick", total_ns),
+            ("of that export", endpoint.latency.export_ns),
+            ("of that offer, admission and verdict", endpoint.latency.offer_ns),
+            ("of that loading by the loop", endpoint.latency.load_ns),
         ):
             if durations:
                 rows.append(_row(f"{name}: {stage}", "ms", [ns / 1e6 for ns in durations]))
-        if total:
-            checks.append(check_at_most(f"{name}: step to rig, ms at p95", _p95_ms(total), STEP_TO_RIG_MS))
+        if total_ns:
+            checks.append(check_at_most(f"{name}: step to rig, ms at p95", _p95_ms(total_ns), STEP_TO_RIG_MS))
         seconds = [s.seconds for s in endpoint.snapshots]
-        rows.append(_row(f"{name}: snapshot of {endpoint.snapshots[0].experiences} experiences", "s", seconds))
-        rates = [s.experiences / s.seconds for s in endpoint.snapshots]
+        rows.append(_row(f"{name}: snapshot of {endpoint.snapshots[0].n_experiences} experiences", "s", seconds))
+        rates = [s.n_experiences / s.seconds for s in endpoint.snapshots]
         rows.append(_row(f"{name}: snapshot", "experiences_per_s", rates))
-        rows.append(_row(f"{name}: replication", "experiences_per_s", endpoint.replication_rate))
+        rows.append(_row(f"{name}: replication", "experiences_per_s", endpoint.replication_rates))
         if not math.isnan(endpoint.wire_bytes):
             rows.append(_row(f"{name}: on the wire", "bytes_per_experience", [endpoint.wire_bytes]))
         n_complete, n_snapshots = sum(s.is_complete for s in endpoint.snapshots), len(endpoint.snapshots)

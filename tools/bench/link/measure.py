@@ -43,22 +43,22 @@ class Endpoint(NamedTuple):
 class Latency(NamedTuple):
     """Latencies of policies (ns)."""
 
-    export: list[int]
-    offer: list[int]
+    export_ns: list[int]
+    offer_ns: list[int]
     """From the offer to the verdict: link, admission and slot."""
-    load: list[int]
+    load_ns: list[int]
     """Reading from the slot, building and warm-up."""
 
     @property
-    def total(self) -> list[int]:
+    def total_ns(self) -> list[int]:
         """Time from the last gradient step until the policy is ready for the loop's next tick."""
-        return [sum(parts) for parts in zip(self.export, self.offer, self.load, strict=True)]
+        return [sum(parts) for parts in zip(self.export_ns, self.offer_ns, self.load_ns, strict=True)]
 
 
 class Snapshot(NamedTuple):
     """Measured mirroring of a complete memory."""
 
-    experiences: int
+    n_experiences: int
     seconds: float
     is_complete: bool
     """Whether the mirror received all experiences of the rig."""
@@ -76,34 +76,34 @@ class AdmissionTimes(NamedTuple):
     cpu_ns: list[int]
 
 
-def admission(policies: int, folder: Path) -> AdmissionTimes:
+def admission(n_policies: int, folder: Path) -> AdmissionTimes:
     """Time the admission of untrained policies in this process, without a link."""
     durations = AdmissionTimes([], [])
     with RigEnd(memory_config(_MEMORY_CAPACITY), folder) as end:
         end.fill(_MEMORY_CAPACITY)
         policy_admission = new_policy_admission(end, folder / "judged")
         observations = end.memory.storage.observation[:64]
-        for n in range(1, policies + 1):
+        for n in range(1, n_policies + 1):
             contract = contract_for(
                 end.config.rig, end.config.rate_hz, policy_id=n, parent_run="bench", training_step=n
             )
             model = random_policy(end.config, contract, seed=n)
-            start, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+            start_ns, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
             verdict = policy_admission.admit(model, observations)
             durations.cpu_ns.append(time.thread_time_ns() - start_cpu_ns)
-            durations.wall_ns.append(time.perf_counter_ns() - start)
+            durations.wall_ns.append(time.perf_counter_ns() - start_ns)
             if not verdict.accepted and verdict.stage != "latency":
                 raise RuntimeError(f"admission refused a policy of the benchmark: {verdict.stage}: {verdict.reason}")
     return durations
 
 
-def latency(hosted: RigEndProcess, endpoint: Endpoint, folder: Path, policies: int) -> tuple[Latency, int]:
+def latency(rig_end: RigEndProcess, endpoint: Endpoint, folder: Path, n_policies: int) -> tuple[Latency, int]:
     """Train, export, offer and load policies; returns the times and the number of refusals.
 
     Loading is done by the loop's policy switch, which reads the policy from the slot, builds it and warms it up.
     """
     config = memory_config(_MEMORY_CAPACITY)
-    client = LinkClient(hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
+    client = LinkClient(rig_end.endpoints[endpoint.number], lambda: False, endpoint.keys)
     times, n_refused = Latency([], [], []), 0
     try:
         link = Attachment(config, client, "push")
@@ -116,7 +116,7 @@ def latency(hosted: RigEndProcess, endpoint: Endpoint, folder: Path, policies: i
         agent.newest_policy_id = attached.next_policy_id - 1
         switch = PolicySwitch(PolicySlot(Segment.attach(folder / "slot", SLOT_SCHEMA)))
         switch.install_newest()
-        for _ in range(policies):
+        for _ in range(n_policies):
             for _ in agent.learn(_UPDATES_PER_POLICY):
                 pass
             start_ns = time.perf_counter_ns()
@@ -141,9 +141,9 @@ def latency(hosted: RigEndProcess, endpoint: Endpoint, folder: Path, policies: i
     return times, n_refused
 
 
-def snapshot(hosted: RigEndProcess, endpoint: Endpoint, capacity: int, address: str | None = None) -> Snapshot:
+def snapshot(rig_end: RigEndProcess, endpoint: Endpoint, capacity: int, address: str | None = None) -> Snapshot:
     """Mirror a complete memory from scratch."""
-    client = LinkClient(address or hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
+    client = LinkClient(address or rig_end.endpoints[endpoint.number], lambda: False, endpoint.keys)
     try:
         link = Attachment(memory_config(capacity), client, "watch")
         link.attach()
@@ -157,33 +157,33 @@ def snapshot(hosted: RigEndProcess, endpoint: Endpoint, capacity: int, address: 
         client.close()
 
 
-def replication_rate(hosted: RigEndProcess, endpoint: Endpoint, capacity: int, experiences: int) -> float:
+def replication_rate(rig_end: RigEndProcess, endpoint: Endpoint, capacity: int, n_experiences: int) -> float:
     """Maximum replication rate from the memory on the rig to a mirror (experiences/s)."""
-    client = LinkClient(hosted.endpoints[endpoint.number], lambda: False, endpoint.keys)
+    client = LinkClient(rig_end.endpoints[endpoint.number], lambda: False, endpoint.keys)
     try:
         link = Attachment(memory_config(capacity), client, "watch")
-        target = link.attach().inserted + experiences
+        target = link.attach().inserted + n_experiences
         while (rows := link.pull(0, 0)[0]).upto < rows.inserted:
             pass
         start = time.perf_counter()
-        hosted.feed(experiences)
+        rig_end.feed(n_experiences)
         while rows.upto < target:
             rows = link.pull(1 << 40, 1000)[0]
-        return experiences / (time.perf_counter() - start)
+        return n_experiences / (time.perf_counter() - start)
     finally:
         client.close()
 
 
-def wire_bytes(hosted: RigEndProcess, endpoint: Endpoint, capacity: int) -> float:
+def wire_bytes(rig_end: RigEndProcess, endpoint: Endpoint, capacity: int) -> float:
     """Bytes on the wire per experience of a snapshot, in both directions; NaN for ipc.
 
     All overhead except that of tcp is included.
     """
     if endpoint.number == 0:
         return math.nan
-    with LossyLink(parse_tcp(hosted.endpoints[endpoint.number]).port) as proxy:
-        measured = snapshot(hosted, endpoint, capacity, proxy.endpoint)
-        return proxy.n_forwarded_bytes / measured.experiences
+    with LossyLink(parse_tcp(rig_end.endpoints[endpoint.number]).port) as proxy:
+        proxied_snapshot = snapshot(rig_end, endpoint, capacity, proxy.endpoint)
+        return proxy.n_forwarded_bytes / proxied_snapshot.n_experiences
 
 
 def payload_bytes(capacity: int) -> int:

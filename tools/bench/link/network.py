@@ -67,10 +67,10 @@ class LossyLink:
         self.endpoint: Final = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self._directions: list[_Direction] = []
         self._is_cut = self._is_frozen = self._stop = False
-        self._cut_after: int | None = None
+        self._cut_after_bytes: int | None = None
         self.n_forwarded_bytes = self.n_stalled = self.n_cuts = self.n_rejected = 0
         """Numbers of forwarded bytes, stalled chunks, cuts, and connections rejected since the last cut."""
-        self.recorded = bytearray()
+        self.recorded_data = bytearray()
         """The first ``tap_bytes`` bytes forwarded, in either direction."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -88,7 +88,7 @@ class LossyLink:
 
     def cut_after(self, n_bytes: int) -> None:
         """Cut after ``n_bytes`` further bytes, usually in the middle of a message."""
-        self._cut_after = self.n_forwarded_bytes + n_bytes
+        self._cut_after_bytes = self.n_forwarded_bytes + n_bytes
 
     def freeze(self) -> None:
         """Stop forwarding data without closing anything."""
@@ -135,20 +135,20 @@ class LossyLink:
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            inner, _ = self._listener.accept()
+            accepted_socket, _ = self._listener.accept()
             if self._is_cut:
                 self.n_rejected += 1
-                inner.close()
+                accepted_socket.close()
                 return
             try:
-                outer = socket.create_connection(self._target, timeout=5)
+                target_socket = socket.create_connection(self._target, timeout=5)
             except OSError:
-                inner.close()
+                accepted_socket.close()
                 return
-            for end in (inner, outer):
+            for end in (accepted_socket, target_socket):
                 end.setblocking(False)
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._directions += [_Direction(inner, outer), _Direction(outer, inner)]
+            self._directions += [_Direction(accepted_socket, target_socket), _Direction(target_socket, accepted_socket)]
 
     def _read(self, direction: _Direction) -> None:
         if self._is_frozen or direction.has_ended or direction.queued_bytes >= _MAX_QUEUED_BYTES:
@@ -174,13 +174,13 @@ class LossyLink:
         now_s = time.monotonic()
         while direction.queue and direction.queue[0][0] <= now_s and not (self._is_frozen or self._is_cut):
             due_s, data = direction.queue[0]
-            if self._cut_after is not None:
-                data = data[: max(0, self._cut_after - self.n_forwarded_bytes)]
+            if self._cut_after_bytes is not None:
+                data = data[: max(0, self._cut_after_bytes - self.n_forwarded_bytes)]
                 if not data:
-                    self._is_cut, self._cut_after = True, None
+                    self._is_cut, self._cut_after_bytes = True, None
                     return
             try:
-                sent = direction.sink.send(data)
+                n_sent = direction.sink.send(data)
             except BlockingIOError:
                 return
             except OSError:
@@ -188,12 +188,12 @@ class LossyLink:
                 direction.queue.clear()
                 return
             data_sent = direction.queue.popleft()[1]
-            if sent < len(data_sent):
-                direction.queue.appendleft((due_s, data_sent[sent:]))
-            direction.queued_bytes -= sent
-            self.n_forwarded_bytes += sent
-            if len(self.recorded) < self._max_recorded_bytes:
-                self.recorded += data[:sent]
+            if n_sent < len(data_sent):
+                direction.queue.appendleft((due_s, data_sent[n_sent:]))
+            direction.queued_bytes -= n_sent
+            self.n_forwarded_bytes += n_sent
+            if len(self.recorded_data) < self._max_recorded_bytes:
+                self.recorded_data += data[:n_sent]
 
     def _close_finished(self) -> None:
         """Shut down the sinks of finished directions; remove connections finished in both."""
@@ -222,8 +222,8 @@ def main(arguments: list[str]) -> int:
     p.add_argument("--loss", type=float, default=0.0, help="share of chunks that wait for a retransmission")
     args = p.parse_args(arguments)
     host, _, port = args.target.rpartition(":")
-    with LossyLink(int(port), host=host, delay_s=args.delay_ms / 1000, loss=args.loss) as wire:
-        print(wire.endpoint, flush=True)
+    with LossyLink(int(port), host=host, delay_s=args.delay_ms / 1000, loss=args.loss) as link:
+        print(link.endpoint, flush=True)
         sys.stdin.buffer.read()
     return 0
 

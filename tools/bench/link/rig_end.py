@@ -46,7 +46,7 @@ def with_memory(config: RunConfig, strategy: str, capacity: int) -> RunConfig:
 
 
 class RigEnd:
-    """Server for learners of ``config`` at ``endpoints`` (ipc, then tcp); call ``turn`` repeatedly."""
+    """Server for learners of ``config`` at ``endpoints`` (ipc, then tcp); call ``serve_once`` repeatedly."""
 
     def __init__(
         self,
@@ -99,15 +99,15 @@ class RigEnd:
             behaviour=np.zeros((n, 0), np.float32),
         )
 
-    def turn(self, wait_ms: int = 1) -> None:
+    def serve_once(self, wait_ms: int = 1) -> None:
         """Run one iteration of the replay process."""
         self.server.wait(wait_ms)
         self.server.serve(self.desk.handle)
-        for ticket, answer in self.desk.feed.take_due_answers():
-            self.server.send(ticket, answer)
+        for ticket, reply in self.desk.feed.take_due_replies():
+            self.server.send(ticket, reply)
 
 
-_MAX_EXPERIENCES_PER_TURN: Final = 64
+_MAX_EXPERIENCES_PER_CALL: Final = 64
 """Experiences per iteration, as if there were a backlog in the ring."""
 
 
@@ -117,50 +117,50 @@ class RigEndWorker:
     def __init__(self, stack: ExitStack) -> None:
         self._stack: Final = stack
         self._end: RigEnd | None = None
-        self._pending = 0
+        self._n_pending = 0
 
-    def listen(self, folder: str, capacity: int, stored: int, keys: str | None) -> list[str]:
+    def listen(self, folder: str, capacity: int, n_stored: int, keys: str | None) -> list[str]:
         """Fill the memory and listen for learners; returns the endpoints."""
         config = with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
         rig_keys = None if keys is None else load_rig_keys(Path(keys))
         self._end = end = self._stack.enter_context(RigEnd(config, Path(folder), rig_keys))
-        end.fill(stored)
+        end.fill(n_stored)
         disable_collector()
         return list(end.endpoints)
 
-    def feed(self, experiences: int) -> None:
+    def feed(self, n_experiences: int) -> None:
         """Queue further experiences, inserted over the next turns."""
-        self._pending += experiences
+        self._n_pending += n_experiences
 
-    def turn(self) -> None:
+    def serve_once(self) -> None:
         """Serve learners, and insert some of the queued experiences."""
         if self._end is None:
             time.sleep(0.001)
             return
-        n = min(self._pending, _MAX_EXPERIENCES_PER_TURN)
+        n = min(self._n_pending, _MAX_EXPERIENCES_PER_CALL)
         if n:
             self._end.fill(n)
-            self._pending -= n
-        self._end.turn(wait_ms=0 if self._pending else 1)
+            self._n_pending -= n
+        self._end.serve_once(wait_ms=0 if self._n_pending else 1)
 
 
 class RigEndProcess(WorkerProcess):
     """Handle of a rig's end in a separate process, as a context manager."""
 
-    def __init__(self, folder: Path, capacity: int, stored: int, keys: Path | None) -> None:
+    def __init__(self, folder: Path, capacity: int, n_stored: int, keys: Path | None) -> None:
         super().__init__(__name__)
         try:
-            self.answer()
+            self.wait_for_value()
             keys_folder = None if keys is None else str(keys)
-            self.endpoints: Final = self.ask("listen", str(folder), capacity, stored, keys_folder, returns=list[str])
+            self.endpoints: Final = self.ask("listen", str(folder), capacity, n_stored, keys_folder, returns=list[str])
         except BaseException:
             self.stop()
             self.close()
             raise
 
-    def feed(self, experiences: int) -> None:
+    def feed(self, n_experiences: int) -> None:
         """Queue further experiences."""
-        self.ask("feed", experiences, returns=type(None))
+        self.ask("feed", n_experiences, returns=type(None))
 
 
 def new_policy_admission(end: RigEnd, folder: Path) -> PolicyAdmission:
@@ -183,14 +183,14 @@ def random_policy(config: RunConfig, contract: PolicyContract | None = None, see
     )
     rng = np.random.default_rng(seed)
 
-    def layer(inputs: int, outputs: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return 0.1 * rng.standard_normal((inputs, outputs)), np.zeros(outputs)
+    def layer(n_inputs: int, n_outputs: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return 0.1 * rng.standard_normal((n_inputs, n_outputs)), np.zeros(n_outputs)
 
     n, m = len(config.signals), len(config.rig.actuators)
-    selected = learner_settings(config.learner).selected
-    if isinstance(selected, VracerConfig) and selected.recurrent is not msgspec.UNSET:
-        units = selected.recurrent.units
-        cells = [layer(inputs + n_cells, 4 * n_cells) for inputs, n_cells in itertools.pairwise((n, *units))]
+    algorithm = learner_settings(config.learner).algorithm_config
+    if isinstance(algorithm, VracerConfig) and algorithm.recurrent is not msgspec.UNSET:
+        units = algorithm.recurrent.units
+        cells = [layer(n_inputs + n_cells, 4 * n_cells) for n_inputs, n_cells in itertools.pairwise((n, *units))]
         final_contract = msgspec.structs.replace(final_contract, behaviour=GAUSSIAN, format=2)
         return export_recurrent_policy([*cells, layer(units[-1], m)], np.full(m, 0.1), final_contract)
     log_std_head: LogStdHead | None = None
@@ -204,5 +204,5 @@ def random_policy(config: RunConfig, contract: PolicyContract | None = None, see
 
 if __name__ == "__main__":
     with ExitStack() as stack:
-        hosted = RigEndWorker(stack)
-        Channel().serve(lambda: hosted, hosted.turn)
+        worker = RigEndWorker(stack)
+        Channel().serve(lambda: worker, worker.serve_once)

@@ -74,15 +74,15 @@ class LoopSession:
         config: RunConfig,
         rate_hz: float,
         folder: Path,
-        swaps_s: float | None,
-        without: Collection[str],
+        swap_interval_s: float | None,
+        excluded_parts: Collection[str],
         progress: Progress,
         *,
-        keep: bool,
+        keep_folders: bool,
     ) -> None:
         self._name, self._config, self._rate_hz, self._folder = name, config, rate_hz, folder
-        self._swaps_s, self._excluded_parts, self._progress = swaps_s, without, progress
-        self._keep_folders = keep
+        self._swap_interval_s, self._excluded_parts, self._progress = swap_interval_s, excluded_parts, progress
+        self._keep_folders = keep_folders
         self._sentinels: Sentinels | None = None
         self._cpu = loop_cpu(config.realtime)
         self._other_cpus = [cpu for cpu in CPUS if cpu != self._cpu] or CPUS
@@ -92,7 +92,7 @@ class LoopSession:
     def measure(self, slices: Sequence[Slice]) -> RateResults:
         """Measure all slices; raises RigFailed or CyclictestFailed."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        tallies: dict[str, RigResults] = {}
+        results_by_name: dict[str, RigResults] = {}
         cyclictest_histogram: DurationHistogram | None = None
         start_s = time.monotonic()
         sentinel_records: list[SentinelRecords] = []
@@ -110,13 +110,13 @@ class LoopSession:
                     cyclictest_histogram = cyclictest_histogram or DurationHistogram()
                     cyclictest_histogram.merge(histogram)
                 else:
-                    self._measure_rig(subject, seconds, n, tallies)
+                    self._measure_rig(subject, seconds, n, results_by_name)
                 self._progress.finish_step(seconds + START_UP_S)
             sentinel_records = self._sentinels.records() if self._sentinels is not None else []
         observed_s = time.monotonic() - start_s
         total_s = sum(s.seconds for s in slices if s.subject.name == ONRIG)
         return RateResults(
-            self._rate_hz, total_s, list(tallies.values()), cyclictest_histogram, sentinel_records, observed_s
+            self._rate_hz, total_s, list(results_by_name.values()), cyclictest_histogram, sentinel_records, observed_s
         )
 
     def _run_cyclictest(self, seconds: float) -> DurationHistogram:
@@ -132,52 +132,52 @@ class LoopSession:
         with restrict_to_cpus(CPUS):
             return cyclictest.run(command, seconds)
 
-    def _measure_rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, RigResults]) -> None:
+    def _measure_rig(self, subject: Subject, seconds: float, n: int, results_by_name: dict[str, RigResults]) -> None:
         settings = list(subject.settings)
         has_no_learner = "local_learner=false" in settings or not self._config.local_learner
         if has_no_learner and self._config.policy is None:
             settings.append(f"policy={self._starting_policy(settings, n)}")
-        if self._swaps_s is not None:  # enough for every swapped policy to be admitted
-            settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swaps_s):g}")
+        if self._swap_interval_s is not None:  # enough for every swapped policy to be admitted
+            settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swap_interval_s):g}")
         folder = self._folder / f"{n}"
         tally = Tally(period_ns(self._rate_hz))
         has_trace = self._config.device.port is None and "--device" not in subject.flags
         with MeasuredRig(self._name, settings, subject.flags, folder) as rig, contextlib.ExitStack() as stack:
             rig.wait_for_first_tick()
-            if self._swaps_s is not None:
+            if self._swap_interval_s is not None:
                 stack.enter_context(
-                    start_swapper(rig.folder / "config.yaml", f"ipc://{rig.shm}/learner", self._swaps_s)
+                    start_swapper(rig.folder / "config.yaml", f"ipc://{rig.shm}/learner", self._swap_interval_s)
                 )
             page = find_page_url(rig.output)
             viewer = stack.enter_context(Viewer(page)) if page is not None else None
             trace = stack.enter_context(contextlib.closing(TraceReader(rig.shm))) if has_trace else None
             failures = []
             try:
-                with self._sentinel_aim() as aim:
+                with self._sentinel_aim() as aim_sink:
 
                     def sink(records: NDArray[np.void]) -> None:
                         tally.add(records, send_times(records, trace))
-                        aim(records)
+                        aim_sink(records)
 
-                    rig.follow(_SETTLE_S, aim)
+                    rig.follow(_SETTLE_S, aim_sink)
                     tally.n_lost = rig.follow(seconds, sink)
             except RunEnded as end:  # keep the measurements before the end
                 failures.append(f"slice {n}: {end}")
             tally.finish()
-            if viewer is not None and not viewer.received and not failures:
+            if viewer is not None and not viewer.n_received_bytes and not failures:
                 raise RigFailed(f"the live page ({page}) sent no data; exclude it with --without web")
         if not self._keep_folders:
             shutil.rmtree(folder, ignore_errors=True)
-        results = tallies.get(subject.name)
+        results = results_by_name.get(subject.name)
         if results is None:
-            results = tallies[subject.name] = RigResults(
+            results = results_by_name[subject.name] = RigResults(
                 subject.name, Tally(period_ns(self._rate_hz)), [], rig.is_realtime
             )
         results.tally.merge(tally)
         p = [tally.histograms[quantity].percentile_us(q) or 0.0 for quantity in ("lateness", "tick") for q in (50, 99)]
-        complete = [] if failures else [SliceFigures(*p)]
-        tallies[subject.name] = results._replace(
-            slices=[*results.slices, *complete], end_reasons=[*results.end_reasons, *failures]
+        complete_slices = [] if failures else [SliceFigures(*p)]
+        results_by_name[subject.name] = results._replace(
+            slices=[*results.slices, *complete_slices], end_reasons=[*results.end_reasons, *failures]
         )
 
     @contextlib.contextmanager
@@ -220,27 +220,27 @@ def benchmark(args: Request) -> int:
     resolve_loop_cpu()  # for the rig, and for processes on and off its CPU
     name = args.config or CONFIG
     settings = [*(MAX_LOAD_SETTINGS if args.config is None else ()), *args.set]
-    without = {part for part in args.without.split(",") if part}
+    excluded_parts = {part for part in args.without.split(",") if part}
     if args.swaps is not None:
-        without.add("learner")
+        excluded_parts.add("learner")
     plans: list[tuple[float, RunConfig, list[Slice]]] = []
     try:
         if args.device is None and load_for_rig(name).device.port is None:
             # A socket avoids the kernel's tty layer, and the twin records its send times.
             settings = ["device.twin.line=socket", "device.twin.trace=true", *settings]
         base = load_for_rig(name, [*settings, "device.pace=realtime"])
-        if (without | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:
+        if (excluded_parts | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:
             return complain(_VERB, _NO_POLICY, ExitCode.PREFLIGHT)
         for rate_hz in args.rate or RATES_HZ:
             rate_settings = settings_at_rate(base, rate_hz, args.slice)
-            subjects = list_subjects(args, without, (*settings, *rate_settings))
+            subjects = list_subjects(args, excluded_parts, (*settings, *rate_settings))
             configs = [load_for_rig(name, s.settings) for s in subjects]
-            if "cyclictest" not in without and cyclictest.find() is not None:
+            if "cyclictest" not in excluded_parts and cyclictest.find() is not None:
                 subjects.append(Subject(CYCLICTEST))
             plans.append((rate_hz, configs[0], schedule(subjects, args.seconds, args.slice)))
     except ConfigError as error:
         return print_problems(error)
-    if cyclictest.find() is None and "cyclictest" not in without:
+    if cyclictest.find() is None and "cyclictest" not in excluded_parts:
         print("cyclictest is not installed, so the comparison with it is left out: install rt-tests", file=sys.stderr)
     weights = [s.seconds + START_UP_S for _, _, slices in plans for s in slices]
     progress = progress_for(sum(weights))
@@ -256,9 +256,9 @@ def benchmark(args: Request) -> int:
                     rate_hz,
                     folder / f"{rate_hz:g}-Hz",
                     args.swaps,
-                    without,
+                    excluded_parts,
                     progress,
-                    keep=args.keep is not None,
+                    keep_folders=args.keep is not None,
                 )
                 results.append(session.measure(slices))
     except (RigFailed, cyclictest.CyclictestFailed) as error:

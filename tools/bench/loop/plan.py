@@ -74,8 +74,8 @@ class Request(NamedTuple):
 def find_problem(args: Request) -> str | None:
     """Return what is wrong with the options, or None."""
     for option, path in (("json", args.json), ("plot", args.plot)):
-        if missing := file_problem(option, path):
-            return missing
+        if problem := file_problem(option, path):
+            return problem
     if problem := plot_problem("plot", args.plot):
         return problem
     if args.plot is not None and find_spec("matplotlib") is None:
@@ -92,21 +92,21 @@ def find_problem(args: Request) -> str | None:
     return None
 
 
-def list_subjects(args: Request, without: set[str], settings: tuple[str, ...]) -> list[Subject]:
+def list_subjects(args: Request, excluded_parts: set[str], settings: tuple[str, ...]) -> list[Subject]:
     """List the requested rig and its variants."""
     flags = ["--device", args.device] if args.device is not None else []
-    base = _variant(ONRIG, settings, tuple(flags), without)
-    variants = [_variant(f"without {part}", settings, tuple(flags), without | {part}) for part in args.compare]
+    base = _variant(ONRIG, settings, tuple(flags), excluded_parts)
+    variants = [_variant(f"without {part}", settings, tuple(flags), excluded_parts | {part}) for part in args.compare]
     variants += [base._replace(name=change, settings=(*base.settings, change)) for change in args.against]
     return [base, *variants]
 
 
-def _variant(name: str, settings: tuple[str, ...], flags: tuple[str, ...], without: set[str]) -> Subject:
-    if "learner" in without:
+def _variant(name: str, settings: tuple[str, ...], flags: tuple[str, ...], excluded_parts: set[str]) -> Subject:
+    if "learner" in excluded_parts:
         settings = (*settings, "local_learner=false")
-    if "log" in without:
+    if "log" in excluded_parts:
         settings = (*settings, "log.mcap=false")
-    if "web" not in without:
+    if "web" not in excluded_parts:
         flags = (*flags, "--web")
     return Subject(name, settings, flags)
 
@@ -131,11 +131,11 @@ def settings_at_rate(config: RunConfig, rate_hz: float, slice_s: float) -> tuple
     lease_s = max(_LEASE_S, config.rig.lease_periods / config.rate_hz)
     settings.append(f"rig.lease_periods={min(255, max(2, round(lease_s * rate_hz)))}")
     period_us = round(1e6 / rate_hz)
-    predicted = config.limits.predicted
-    if predicted is not None:
-        delay_us = round(1e6 * plant_delay_s_of(predicted))
+    predicted_box = config.limits.predicted
+    if predicted_box is not None:
+        delay_us = round(1e6 * plant_delay_s_of(predicted_box))
         if delay_us > period_us:
             settings.append(f"limits.predicted.plant_delay_us={period_us}")
-        if predicted.late_us > period_us + min(delay_us, period_us):
+        if predicted_box.late_us > period_us + min(delay_us, period_us):
             settings.append(f"limits.predicted.late_us={period_us + min(delay_us, period_us)}")
     return tuple(settings)

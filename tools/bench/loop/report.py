@@ -28,7 +28,7 @@ from onrig.tools.bench.loop.tally import (
 )
 from onrig.tools.bench.report import Check, Fact, Report, Row, check_at_most, format_number
 from onrig.tools.bench.timing import Ratio, ratio_of_means
-from onrig.tools.quantity import duration
+from onrig.tools.quantity import format_duration
 from onrig.tools.reports.style import BLACK, PALETTE, RED, new_figure, save_figure, set_title
 from onrig.tools.terminal import align
 
@@ -96,7 +96,7 @@ def percentile_row(case: str, subject: str, histogram: DurationHistogram) -> Row
 def explain_misses(results: RateResults) -> dict[str, list[ExplainedMiss]]:
     """Attribute every miss of every variant to the stall observed at that time, if any."""
     stalls = Stalls(results.sentinels, period_ns(results.rate_hz))
-    return {rig.name: [stalls.explain(m) for m in rig.tally.missed] for rig in results.rigs}
+    return {rig.name: [stalls.explain(m) for m in rig.tally.misses] for rig in results.rigs}
 
 
 def period_ns(rate_hz: float) -> int:
@@ -127,21 +127,21 @@ def build_rows(results: RateResults) -> list[Row]:
 def build_checks(results: RateResults) -> list[Check]:
     """Checks on the rig at one rate."""
     prefix = f"{results.rate_hz:g} Hz: "
-    base = results.rigs[0]
+    base_rig = results.rigs[0]
     misses = explain_misses(results)
     checks = []
-    p99 = base.tally.histograms["lateness"].percentile_us(99) or 0.0
+    p99 = base_rig.tally.histograms["lateness"].percentile_us(99) or 0.0
     if results.cyclictest is not None:
         cyclictest_p99 = results.cyclictest.percentile_us(99) or 0.0
         bound = max(MAX_LATENESS_RATIO * cyclictest_p99, cyclictest_p99 + LATENESS_ALLOWANCE_US)
         checks.append(check_at_most(f"{prefix}lateness p99, us (1.5 x cyclictest's or 60 us above)", p99, bound))
     for rig in results.rigs:
-        variant = "" if rig is base else f"{rig.name}: "
-        n_by_program = sum(e.missed.frames for e in misses[rig.name] if e.caused_by_program)
-        checks.append(check_at_most(f"{prefix}{variant}ticks missed by the program", n_by_program, 0))
+        variant = "" if rig is base_rig else f"{rig.name}: "
+        n_program_misses = sum(e.miss.frames for e in misses[rig.name] if e.caused_by_program)
+        checks.append(check_at_most(f"{prefix}{variant}ticks missed by the program", n_program_misses, 0))
         if results.rate_hz <= FAULTLESS_RATE_HZ:
             n_unexplained = sum(
-                e.missed.frames for e in misses[rig.name] if not (e.caused_by_machine or e.caused_by_line)
+                e.miss.frames for e in misses[rig.name] if not (e.caused_by_machine or e.caused_by_line)
             )
             checks.append(
                 check_at_most(f"{prefix}{variant}ticks missed outside stalls of the machine", n_unexplained, 0)
@@ -156,45 +156,51 @@ def build_checks(results: RateResults) -> list[Check]:
             )
     if results.rate_hz == TICK_RATE_HZ:
         checks.append(
-            check_at_most(f"{prefix}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, MAX_TICK_US)
+            check_at_most(
+                f"{prefix}tick p99, us", base_rig.tally.histograms["tick"].percentile_us(99) or 0.0, MAX_TICK_US
+            )
         )
-    if base.tally.swaps:
-        near_us, far_us = (base.tally.histograms[name].percentile_us(99) or 0.0 for name in LATENESS_NAMES[1:])
-        bound = max(MAX_LATENESS_RATIO * far_us, far_us + LATENESS_ALLOWANCE_US)
-        checks.append(check_at_most(f"{prefix}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near_us, bound))
+    if base_rig.tally.swaps:
+        near_swap_us, elsewhere_us = (
+            base_rig.tally.histograms[name].percentile_us(99) or 0.0 for name in LATENESS_NAMES[1:]
+        )
+        bound = max(MAX_LATENESS_RATIO * elsewhere_us, elsewhere_us + LATENESS_ALLOWANCE_US)
+        checks.append(
+            check_at_most(f"{prefix}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near_swap_us, bound)
+        )
         n_at_swaps = sum(
-            e.missed.frames
-            for e in misses[base.name]
-            if e.missed.near_swap and not (e.caused_by_machine or e.caused_by_line)
+            e.miss.frames
+            for e in misses[base_rig.name]
+            if e.miss.near_swap and not (e.caused_by_machine or e.caused_by_line)
         )
         checks.append(
             check_at_most(f"{prefix}ticks missed within {NEAR_TICKS} ticks of a swap, without a stall", n_at_swaps, 0)
         )
     for rig in results.rigs[1:]:
         for quantity in ("tick", "lateness"):
-            r = variant_ratio(base, rig, f"{quantity}_p99")
-            name = f"{prefix}ratio of {quantity} p99, '{base.name}' to '{rig.name}': interval includes 1"
+            r = variant_ratio(base_rig, rig, f"{quantity}_p99")
+            name = f"{prefix}ratio of {quantity} p99, '{base_rig.name}' to '{rig.name}': interval includes 1"
             checks.append(Check(name, round(r.value, 4), 1.0, r.includes_one))
     return checks
 
 
-def variant_ratio(base: RigResults, other: RigResults, figure: str) -> Ratio:
+def variant_ratio(base_rig: RigResults, variant: RigResults, figure: str) -> Ratio:
     """Ratio of the base rig's figure to that of a variant, over their slices."""
-    return ratio_of_means([getattr(s, figure) for s in base.slices], [getattr(s, figure) for s in other.slices])
+    return ratio_of_means([getattr(s, figure) for s in base_rig.slices], [getattr(s, figure) for s in variant.slices])
 
 
-def build_report(machine: dict[str, Fact], measured: Sequence[RateResults]) -> LoopReport:
+def build_report(machine: dict[str, Fact], all_results: Sequence[RateResults]) -> LoopReport:
     """Build the report of all rates."""
     rows, checks, misses = [], [], []
     histograms: dict[str, dict[str, list[float]]] = {}
     slices: dict[str, list[dict[str, float]]] = {}
     floor_us = 0.0
-    for results in measured:
+    for results in all_results:
         rows += build_rows(results)
         checks += build_checks(results)
         rate = f"{results.rate_hz:g} Hz"
-        for name, explained in explain_misses(results).items():
-            misses += [loop_miss(results.rate_hz, name, e) for e in explained]
+        for name, explained_misses in explain_misses(results).items():
+            misses += [loop_miss(results.rate_hz, name, e) for e in explained_misses]
         for rig in results.rigs:
             for quantity in ("lateness", "tick"):
                 histograms[f"{rate}: {quantity}, {rig.name}"] = _filled_bins(rig.tally.histograms[quantity])
@@ -209,11 +215,11 @@ def build_report(machine: dict[str, Fact], measured: Sequence[RateResults]) -> L
 
 def _filled_bins(histogram: DurationHistogram) -> dict[str, list[float]]:
     edges, counts = histogram.bins()
-    filled = counts > 0
+    is_filled = counts > 0
     return {
-        "from_us": edges[:-1][filled].round(3).tolist(),
-        "to_us": edges[1:][filled].round(3).tolist(),
-        "count": counts[filled].tolist(),
+        "from_us": edges[:-1][is_filled].round(3).tolist(),
+        "to_us": edges[1:][is_filled].round(3).tolist(),
+        "count": counts[is_filled].tolist(),
     }
 
 
@@ -222,9 +228,9 @@ _BINS_PER_DECADE: Final = 20
 _MIN_LATENESS_US: Final = 1.0
 
 
-def misses_table(measured: Sequence[RateResults]) -> str:
+def misses_table(all_results: Sequence[RateResults]) -> str:
     """Table of missed ticks by cause, and how many of them coincide with observed stalls."""
-    head = [
+    header = [
         "missed ticks",
         "ticks",
         "swaps",
@@ -237,24 +243,24 @@ def misses_table(measured: Sequence[RateResults]) -> str:
         "twin paused",
     ]
     cells = []
-    for results in measured:
+    for results in all_results:
         stalls = Stalls(results.sentinels, period_ns(results.rate_hz))
         for rig in results.rigs:
             t = rig.tally
             counts = [t.missed_ticks[cause] for cause in (Miss.LINK, Miss.PROGRAM, Miss.HOST)]
-            misses = [stalls.explain(m) for m in t.missed]
-            n_in_stall = sum(e.missed.frames for e in misses if e.caused_by_machine)
-            n_line_delayed = sum(e.missed.frames for e in misses if e.caused_by_line)
-            explained = [n_in_stall, n_line_delayed] if results.sentinels else ["?", "?"]
-            chance = f"{100 * stalls.chance_share(results.sentinel_s):.2g} %"
-            figures = [t.ticks, t.swaps, *counts, *explained, chance, t.pauses]
+            misses = [stalls.explain(m) for m in t.misses]
+            n_in_stall = sum(e.miss.frames for e in misses if e.caused_by_machine)
+            n_line_delayed = sum(e.miss.frames for e in misses if e.caused_by_line)
+            explained_counts = [n_in_stall, n_line_delayed] if results.sentinels else ["?", "?"]
+            chance = f"{100 * stalls.chance_fraction(results.sentinel_s):.2g} %"
+            figures = [t.ticks, t.swaps, *counts, *explained_counts, chance, t.pauses]
             cells.append([f"{results.rate_hz:g} Hz, {rig.name}", *map(str, figures)])
-    return align([head, *cells])
+    return align([header, *cells])
 
 
 def misses_list(misses: Sequence[LoopMiss]) -> str:
     """List the first misses, one line each."""
-    head = [
+    header = [
         "miss",
         "frames",
         "cause",
@@ -279,53 +285,53 @@ def misses_list(misses: Sequence[LoopMiss]) -> str:
         ]
         for m in misses[:_MAX_LISTED_MISSES]
     ]
-    omitted = (
+    omitted_lines = (
         [f"... and {len(misses) - _MAX_LISTED_MISSES} more (use --json to list all)"]
         if len(misses) > _MAX_LISTED_MISSES
         else []
     )
-    return "\n".join([align([head, *cells]), *omitted])
+    return "\n".join([align([header, *cells]), *omitted_lines])
 
 
-def ratios_table(measured: Sequence[RateResults]) -> str:
+def ratios_table(all_results: Sequence[RateResults]) -> str:
     """Table of ratios of the base rig's figures to each variant's, with their intervals over slices."""
-    head = ["ratio of slices", "slices", "p50", "95 % interval", "p99", "95 % interval"]
+    header = ["ratio of slices", "slices", "p50", "95 % interval", "p99", "95 % interval"]
     cells = []
-    for results in measured:
-        base = results.rigs[0]
+    for results in all_results:
+        base_rig = results.rigs[0]
         for rig in results.rigs[1:]:
             for quantity in ("tick", "lateness"):
                 figures: list[str] = []
                 for q in ("p50", "p99"):
-                    r = variant_ratio(base, rig, f"{quantity}_{q}")
+                    r = variant_ratio(base_rig, rig, f"{quantity}_{q}")
                     figures += [f"{r.value:.3f}", f"{r.low:.3f} to {r.high:.3f}"]
-                case = f"{results.rate_hz:g} Hz, {quantity}: {base.name} / {rig.name}"
-                cells.append([case, f"{len(base.slices)}+{len(rig.slices)}", *figures])
-    return align([head, *cells])
+                case = f"{results.rate_hz:g} Hz, {quantity}: {base_rig.name} / {rig.name}"
+                cells.append([case, f"{len(base_rig.slices)}+{len(rig.slices)}", *figures])
+    return align([header, *cells])
 
 
-def share_in_bins(histogram: DurationHistogram, edges_us: NDArray[np.float64]) -> NDArray[np.float64]:
+def fraction_in_bins(histogram: DurationHistogram, edges_us: NDArray[np.float64]) -> NDArray[np.float64]:
     """Share of durations in each bin; values outside the edges are added to the outermost bins."""
     bins = histogram.bins()
-    centres = np.sqrt(np.maximum(bins.edges_us[:-1], 1e-3) * np.maximum(bins.edges_us[1:], 1e-3))
-    clipped_us = np.clip(centres, edges_us[0], np.nextafter(edges_us[-1], 0))
+    centres_us = np.sqrt(np.maximum(bins.edges_us[:-1], 1e-3) * np.maximum(bins.edges_us[1:], 1e-3))
+    clipped_us = np.clip(centres_us, edges_us[0], np.nextafter(edges_us[-1], 0))
     counts, _ = np.histogram(clipped_us, edges_us, weights=bins.counts)
     return np.asarray(counts / max(histogram.count, 1), np.float64)
 
 
-def share_beyond(histogram: DurationHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return durations (µs), and for each the share of durations above it, for a step plot."""
+def exceedance(histogram: DurationHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return durations (µs), and for each the fraction of durations above it, for a step plot."""
     bins = histogram.bins()
-    above = 1 - np.cumsum(bins.counts) / max(histogram.count, 1)
-    return bins.edges_us, np.maximum(np.concatenate([[1.0], above]), 0.0)
+    fraction_above = 1 - np.cumsum(bins.counts) / max(histogram.count, 1)
+    return bins.edges_us, np.maximum(np.concatenate([[1.0], fraction_above]), 0.0)
 
 
-def plot(measured: Sequence[RateResults], path: Path) -> None:
+def plot(all_results: Sequence[RateResults], path: Path) -> None:
     """Draw one row of panels for each rate; raises ImportError without matplotlib, ValueError for an unknown format."""
-    figure, grid = new_figure(len(measured), 2, 3.6 * len(measured), width_in=12.0)
-    for (left, right), results in zip(grid, measured, strict=True):
-        _plot_lateness(left, results)
-        _plot_stages(right, results)
+    figure, grid = new_figure(len(all_results), 2, 3.6 * len(all_results), width_in=12.0)
+    for (left_axes, right_axes), results in zip(grid, all_results, strict=True):
+        _plot_lateness(left_axes, results)
+        _plot_stages(right_axes, results)
     save_figure(figure, path)
 
 
@@ -338,8 +344,8 @@ def _plot_lateness(axes: Axes, results: RateResults) -> None:
     edges = np.logspace(0, decades, int(_BINS_PER_DECADE * decades) + 1)
     for name, histogram, colour in lines:
         p99 = histogram.percentile_us(99) or 0.0
-        label = f"{name}: p99 {duration(p99 * 1e-6)}, {histogram.count}"
-        axes.stairs(share_in_bins(histogram, edges), edges, color=colour, lw=1.3, label=label)
+        label = f"{name}: p99 {format_duration(p99 * 1e-6)}, {histogram.count}"
+        axes.stairs(fraction_in_bins(histogram, edges), edges, color=colour, lw=1.3, label=label)
         axes.axvline(p99, color=colour, lw=1, ls=":")
     axes.set(xscale="log", yscale="log", xlabel="lateness in µs (dotted: p99)", ylabel="share of wake-ups per bin")
     set_title(axes, f"{results.rate_hz:g} Hz: lateness")
@@ -347,15 +353,15 @@ def _plot_lateness(axes: Axes, results: RateResults) -> None:
 
 
 def _plot_stages(axes: Axes, results: RateResults) -> None:
-    base, period_us = results.rigs[0].tally, 1e6 / results.rate_hz
+    base_rig, period_us = results.rigs[0].tally, 1e6 / results.rate_hz
     for k, name in enumerate(("tick", *STAGES)):
-        x, above = share_beyond(base.histograms[name])
+        x, fraction_above = exceedance(base_rig.histograms[name])
         colour, width = (BLACK, 1.8) if name == "tick" else (PALETTE[k % len(PALETTE)], 1.0)
-        axes.step(x, above, where="post", color=colour, lw=width, label=name)
+        axes.step(x, fraction_above, where="post", color=colour, lw=width, label=name)
     axes.axvline(period_us, color=RED, lw=1, ls="--")
     axes.text(period_us, 0.5, " period", color=RED, fontsize=8)
     axes.set(xscale="log", yscale="log", xlabel="µs", ylabel="share of slower ticks")
     axes.set_xlim(left=0.5)
-    axes.set_ylim(0.5 / max(base.ticks, 2), 1.1)
+    axes.set_ylim(0.5 / max(base_rig.ticks, 2), 1.1)
     set_title(axes, f"{results.rate_hz:g} Hz: the tick and its stages")
     axes.legend(frameon=False, fontsize=8, ncols=2)

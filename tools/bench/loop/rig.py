@@ -56,9 +56,9 @@ class MeasuredRig:
         command = [sys.executable, "-m", "onrig.tools.cli", "run", config, "--run-dir", str(self.folder), *flags]
         for setting in settings:
             command += ["--set", setting]
-        with self._output.open("wb") as out, restrict_to_cpus(CPUS):
+        with self._output.open("wb") as output_file, restrict_to_cpus(CPUS):
             self._run = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output_file, stderr=output_file, start_new_session=True
             )
         self._segments: list[Segment] = []
         self._ring: RingHistory | None = None
@@ -132,19 +132,19 @@ class MeasuredRig:
         """
         ring = self._ring
         assert ring is not None
-        next_seq, lost = ring.n_written, 0
+        next_seq, n_lost = ring.n_written, 0
         deadline_s = time.monotonic() + seconds
-        while (now := time.monotonic()) < deadline_s:
-            time.sleep(min(_READ_INTERVAL_S, deadline_s - now))
+        while (now_s := time.monotonic()) < deadline_s:
+            time.sleep(min(_READ_INTERVAL_S, deadline_s - now_s))
             if self._run.poll() is not None:
                 raise RunEnded(f"the run ended during the measurement: {self._exit_reason() or self._last_output()}")
             records = ring.records_since(next_seq)
             if len(records):
-                newest = int(records["seq"][-1])
-                lost += newest + 1 - next_seq - len(records)
-                next_seq = newest + 1
+                newest_seq = int(records["seq"][-1])
+                n_lost += newest_seq + 1 - next_seq - len(records)
+                next_seq = newest_seq + 1
                 sink(records)
-        return lost
+        return n_lost
 
 
 _URL: Final = re.compile(r"http://\S+")
@@ -154,16 +154,16 @@ _TIMEOUT_S: Final = 5.0
 
 def find_page_url(text: str) -> str | None:
     """Find the page's address in a run's output."""
-    match_ = _URL.search(text)
-    return match_[0] if match_ else None
+    url_match = _URL.search(text)
+    return url_match[0] if url_match else None
 
 
 class Viewer:
-    """Viewer of the page at ``url``, as a context manager; ``received`` is the number of received bytes."""
+    """Viewer of the page at ``url``, as a context manager; ``n_received_bytes`` is the number of received bytes."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
-        self.received = 0
+        self.n_received_bytes = 0
         self._connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=_TIMEOUT_S)
         self._path = f"{_STREAM}?{parts.query}" if parts.query else _STREAM
         self._stop = threading.Event()
@@ -180,6 +180,6 @@ class Viewer:
     def _receive(self) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(self._connection):
             self._connection.request("GET", self._path)
-            answer = self._connection.getresponse()
-            while not self._stop.is_set() and (data := answer.read1(65536)):
-                self.received += len(data)
+            response = self._connection.getresponse()
+            while not self._stop.is_set() and (data := response.read1(65536)):
+                self.n_received_bytes += len(data)

@@ -108,9 +108,9 @@ def first_wake_ns(anchor_ns: int, period_ns: int, now_ns: int) -> int:
 
 def _open_pty() -> tuple[int, int]:
     """Open a pseudo-terminal in raw mode; returns the descriptors of its two ends."""
-    input_fd, output_fd = os.openpty()
-    tty.setraw(output_fd)
-    return input_fd, output_fd
+    controller_fd, terminal_fd = os.openpty()
+    tty.setraw(terminal_fd)
+    return controller_fd, terminal_fd
 
 
 def record_wake_ups(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
@@ -125,7 +125,7 @@ def record_wake_ups(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
     stalls: list[tuple[int, int]] = []
     max_ns = 0
     now_ns, read = time.monotonic_ns, os.read
-    input_fd, output_fd = _open_pty() if kind == "line" else (-1, -1)
+    controller_fd, terminal_fd = _open_pty() if kind == "line" else (-1, -1)
     first_ns = now_ns() + 10 * period_ns
     fd = _create_timer()
     _arm(fd, first_ns, period_ns)
@@ -133,27 +133,27 @@ def record_wake_ups(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
     gc.disable()
     n_periods = n_wake_ups = 0
     while True:
-        periods = int.from_bytes(read(fd, 8), sys.byteorder)
+        n_elapsed = int.from_bytes(read(fd, 8), sys.byteorder)
         wake_ns = now_ns()
         due_ns = first_ns + n_periods * period_ns  # of the first elapsed period
-        n_periods += periods
-        if input_fd >= 0:
+        n_periods += n_elapsed
+        if controller_fd >= 0:
             due_ns = wake_ns
-            os.write(input_fd, b"x")
-            read(output_fd, 1)
+            os.write(controller_fd, b"x")
+            read(terminal_fd, 1)
             wake_ns = now_ns()
-        late_ns = wake_ns - due_ns
-        counts[min(late_ns // 1000, _MAX_LATENESS_US)] += 1
-        if late_ns > max_ns:
-            max_ns = late_ns
-        if late_ns >= MIN_RECORDED_NS and len(stalls) < _MAX_STALLS:
+        lateness_ns = wake_ns - due_ns
+        counts[min(lateness_ns // 1000, _MAX_LATENESS_US)] += 1
+        if lateness_ns > max_ns:
+            max_ns = lateness_ns
+        if lateness_ns >= MIN_RECORDED_NS and len(stalls) < _MAX_STALLS:
             stalls.append((due_ns, wake_ns))
         n_wake_ups += 1
         if n_wake_ups % _MAX_AIMS == 0 and select.select([0], (), (), 0)[0]:
-            aims = read(0, 64 * _AIM_MESSAGE.size)
-            if len(aims) < _AIM_MESSAGE.size:
+            aim_data = read(0, 64 * _AIM_MESSAGE.size)
+            if len(aim_data) < _AIM_MESSAGE.size:
                 return SentinelRecords(kind, cpu, realtime, counts, max_ns, stalls)
-            anchor_ns, period_ns = _AIM_MESSAGE.unpack(aims[-_AIM_MESSAGE.size :])
+            anchor_ns, period_ns = _AIM_MESSAGE.unpack(aim_data[-_AIM_MESSAGE.size :])
             first_ns, n_periods = first_wake_ns(anchor_ns, period_ns, now_ns()), 0
             _arm(fd, first_ns, period_ns)
 
@@ -163,9 +163,9 @@ class Sentinels:
 
     def __init__(self, cpus: Sequence[int], line_cpu: int | None, priority: int = SENTINEL_PRIORITY) -> None:
         kinds_and_cpus = [("timer", cpu) for cpu in cpus] + ([("line", line_cpu)] if line_cpu is not None else [])
-        self._timers = list(cpus)
+        self._timer_cpus = list(cpus)
         self._companions = [
-            Companion(__name__, kind, str(cpu), str(priority), piped=True) for kind, cpu in kinds_and_cpus
+            Companion(__name__, kind, str(cpu), str(priority), has_stdin_pipe=True) for kind, cpu in kinds_and_cpus
         ]
 
     def __enter__(self) -> Sentinels:
@@ -177,8 +177,8 @@ class Sentinels:
 
     def aim(self, cpu: int | None, anchor_ns: int, period_ns: int) -> None:
         """Wake the sentinel on ``cpu`` at whole numbers of periods from ``anchor_ns`` (monotonic clock)."""
-        if cpu in self._timers:
-            pipe = self._companions[self._timers.index(cpu)].process.stdin
+        if cpu in self._timer_cpus:
+            pipe = self._companions[self._timer_cpus.index(cpu)].process.stdin
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.write(_AIM_MESSAGE.pack(anchor_ns, period_ns))
@@ -190,13 +190,13 @@ class Sentinels:
 
     def records(self) -> list[SentinelRecords]:
         """Stop the sentinels and collect their records; a sentinel that could not run has none."""
-        collected = []
+        records = []
         for companion in self._companions:
             with contextlib.suppress(subprocess.TimeoutExpired, msgspec.DecodeError, ValueError):
-                collected.append(
+                records.append(
                     msgspec.json.decode(companion.process.communicate(timeout=_END_TIMEOUT_S)[0], type=SentinelRecords)
                 )
-        return collected
+        return records
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -212,9 +212,9 @@ if __name__ == "__main__":
 
 
 _WAKE_PHASE: Final = 0.6
-"""Time from a frame to the wake-up, as a share of the period: after the tick and before the next rehearsal."""
+"""Time from a frame to the wake-up, as a fraction of the period: after the tick and before the next rehearsal."""
 _MAX_DRIFT: Final = 0.05
-"""Drift of the device's clock, as a share of the period, beyond which the phase is updated."""
+"""Drift of the device's clock, as a fraction of the period, beyond which the phase is updated."""
 
 
 class PhaseTracker:

@@ -52,7 +52,7 @@ class Tally:
         self._n_counted = 0
         self.histograms = {name: DurationHistogram() for name in (*_PER_TICK_NAMES, *STAGES)}
         self.ticks = self.swaps = self.pauses = self.n_lost = self.n_unknown = 0
-        self.missed: list[MissedTicks] = []
+        self.misses: list[MissedTicks] = []
         self.missed_ticks = dict.fromkeys((Miss.LINK, Miss.PROGRAM, Miss.HOST), 0)
 
     def add(self, records: NDArray[np.void], send_times: SendTimes) -> None:
@@ -63,13 +63,13 @@ class Tally:
         if not len(records):
             return
         self.n_unknown += send_times.n_unknown
-        pending = records if self._pending_records is None else np.concatenate([self._pending_records, records])
+        pending_records = records if self._pending_records is None else np.concatenate([self._pending_records, records])
         self._send_times = self._send_times.append(send_times)
-        end = max(self._n_counted, len(pending) - NEAR_TICKS)
-        self._count(pending, end)
+        end = max(self._n_counted, len(pending_records) - NEAR_TICKS)
+        self._count(pending_records, end)
         first = max(0, end - NEAR_TICKS - 1)
-        self._pending_records, self._n_counted = pending[first:].copy(), end - first
-        self._send_times = self._send_times.select(first, len(pending))
+        self._pending_records, self._n_counted = pending_records[first:].copy(), end - first
+        self._send_times = self._send_times.select(first, len(pending_records))
 
     def finish(self) -> None:
         """Count the pending records at the end of the slice."""
@@ -86,18 +86,18 @@ class Tally:
         self.pauses += other.pauses
         self.n_lost += other.n_lost
         self.n_unknown += other.n_unknown
-        self.missed = [*self.missed, *other.missed][:_MAX_MISSED]
+        self.misses = [*self.misses, *other.misses][:_MAX_MISSED]
         for cause, ticks in other.missed_ticks.items():
             self.missed_ticks[cause] += ticks
 
     def _count(self, records: NDArray[np.void], end: int) -> None:
-        new = slice(self._n_counted, end)
+        new_slice = slice(self._n_counted, end)
         is_swap, is_complete = is_policy_swap(records), is_complete_tick(records)
-        part, is_near, has_action = records[new], is_near_swap(is_swap)[new], is_complete[new]
+        new_records, is_near, has_action = records[new_slice], is_near_swap(is_swap)[new_slice], is_complete[new_slice]
         send_times = self._send_times.select(self._n_counted, end)
-        lateness_ns = part["t_receive_ns"] - send_times.sent_ns
-        tick_ns = part["tick_ns"]
-        successors = np.flatnonzero(is_in_same_episode(records)[new]) + self._n_counted
+        lateness_ns = new_records["t_receive_ns"] - send_times.sent_ns
+        tick_ns = new_records["tick_ns"]
+        successors = np.flatnonzero(is_in_same_episode(records)[new_slice]) + self._n_counted
         durations_by_name = {
             "lateness": lateness_ns,
             "lateness near a swap": lateness_ns[is_near],
@@ -108,26 +108,26 @@ class Tally:
             "tick elsewhere": tick_ns[has_action & ~is_near],
             DEVICE_CLOCK_ERROR: 1000 * interval_errors(records, successors, "t_device_us", self._period_ns // 1000),
             HOST_CLOCK_ERROR: interval_errors(records, successors, "t_receive_ns", self._period_ns),
-            **{name: part["stage_ns"][has_action, k].astype(np.int64) for k, name in enumerate(STAGES)},
+            **{name: new_records["stage_ns"][has_action, k].astype(np.int64) for k, name in enumerate(STAGES)},
         }
         for name, durations in durations_by_name.items():
             self.histograms[name].add(durations)
         self.ticks += int(np.count_nonzero(has_action))
-        self.swaps += int(np.count_nonzero(is_swap[new]))
-        since = max(0, self._n_counted - 1)
-        self.pauses += pauses(records[since:end], self._send_times.due_ns[since:end], self._period_ns)
-        for i in np.flatnonzero(part["missed"]).tolist():
+        self.swaps += int(np.count_nonzero(is_swap[new_slice]))
+        first_index = max(0, self._n_counted - 1)
+        self.pauses += count_pauses(records[first_index:end], self._send_times.due_ns[first_index:end], self._period_ns)
+        for i in np.flatnonzero(new_records["missed"]).tolist():
             previous = records[max(0, self._n_counted + i - 1)]
-            self._record_miss(part[i], int(send_times.due_ns[i]), previous, is_near=bool(is_near[i]))
+            self._record_miss(new_records[i], int(send_times.due_ns[i]), previous, is_near=bool(is_near[i]))
 
     def _record_miss(self, record: np.void, due_ns: int, previous: np.void, *, is_near: bool) -> None:
         """Record the misses before a record whose frame was due at ``due_ns``."""
         frames, cause = int(record["missed"]), Miss(record["miss"])
         self.missed_ticks[cause] += frames
-        if len(self.missed) < _MAX_MISSED:
+        if len(self.misses) < _MAX_MISSED:
             first_ns = due_ns - frames * self._period_ns
             tick_us, longest_stage = float(previous["tick_ns"]) / 1000, STAGES[int(np.argmax(previous["stage_ns"]))]
-            self.missed.append(
+            self.misses.append(
                 MissedTicks(frames, cause, first_ns, int(record["t_receive_ns"]), is_near, tick_us, longest_stage)
             )
 
@@ -171,12 +171,12 @@ def is_near_swap(is_swap: NDArray[np.bool_], ticks: int = NEAR_TICKS) -> NDArray
     """Return which records are at most ``ticks`` away from a swap."""
     n_swaps_before = np.concatenate([[0], np.cumsum(is_swap)])
     indices = np.arange(len(is_swap))
-    last, first = np.minimum(indices + ticks + 1, len(is_swap)), np.maximum(indices - ticks, 0)
-    return np.asarray(n_swaps_before[last] > n_swaps_before[first], np.bool_)
+    end_indices, first_indices = np.minimum(indices + ticks + 1, len(is_swap)), np.maximum(indices - ticks, 0)
+    return np.asarray(n_swaps_before[end_indices] > n_swaps_before[first_indices], np.bool_)
 
 
-_PAUSE_SHARE: Final = 0.5
-"""Lateness above which a twin is assumed to have paused, as a share of the period."""
+_PAUSE_FRACTION: Final = 0.5
+"""Lateness above which a twin is assumed to have paused, as a fraction of the period."""
 
 Array = NDArray[np.int64]
 
@@ -189,9 +189,9 @@ class SendTimes(NamedTuple):
     n_unknown: int = 0
     """Number of frames whose exact times are unknown."""
 
-    def select(self, first: int, end: int) -> SendTimes:
-        """Select the frames from ``first`` to before ``end``."""
-        return SendTimes(self.due_ns[first:end], self.sent_ns[first:end])
+    def select(self, start: int, end: int) -> SendTimes:
+        """Select the frames from ``start`` to before ``end``."""
+        return SendTimes(self.due_ns[start:end], self.sent_ns[start:end])
 
     def append(self, other: SendTimes) -> SendTimes:
         """Return these times followed by ``other``."""
@@ -212,20 +212,20 @@ def send_times(records: NDArray[np.void], trace: TraceReader | None) -> SendTime
     return SendTimes(np.where(is_known, due_ns, estimated_ns), np.where(is_known, sent_ns, estimated_ns), n_unknown)
 
 
-def pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
+def count_pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
     """Number of pauses of the device's clock between consecutive records."""
     offset_ns = due_ns - 1000 * records["t_device_us"].astype(np.int64)
-    return int(np.count_nonzero(np.diff(offset_ns) > _PAUSE_SHARE * period_ns))
+    return int(np.count_nonzero(np.diff(offset_ns) > _PAUSE_FRACTION * period_ns))
 
 
-_MIN_STALL_SHARE: Final = 0.25
-"""Minimum duration, as a share of the period, of a stall that can cost a tick."""
+_MIN_STALL_FRACTION: Final = 0.25
+"""Minimum duration, as a fraction of the period, of a stall that can cost a tick."""
 
 
 class ExplainedMiss(NamedTuple):
     """Missed ticks with the stalls that may have caused them."""
 
-    missed: MissedTicks
+    miss: MissedTicks
     stall_ms: float
     """Longest stall at that time; 0 if none was observed."""
     line_ms: float = 0.0
@@ -244,14 +244,14 @@ class ExplainedMiss(NamedTuple):
     @property
     def caused_by_program(self) -> bool:
         """Whether the program is the cause: the tick overran although the machine did not stall."""
-        return self.missed.cause is Miss.PROGRAM and not self.caused_by_machine
+        return self.miss.cause is Miss.PROGRAM and not self.caused_by_machine
 
 
 class Stalls:
     """Observed stalls that are long enough to cost a tick at a given period."""
 
     def __init__(self, records: Sequence[SentinelRecords], period_ns: int) -> None:
-        min_ns = max(MIN_RECORDED_NS, _MIN_STALL_SHARE * period_ns)
+        min_ns = max(MIN_RECORDED_NS, _MIN_STALL_FRACTION * period_ns)
         self._spans = {
             kind: np.array(
                 sorted(span for s in records if s.kind == kind for span in s.stalls if span[1] - span[0] >= min_ns),
@@ -261,19 +261,19 @@ class Stalls:
         }
         self._period_ns = period_ns
 
-    def explain(self, missed: MissedTicks) -> ExplainedMiss:
+    def explain(self, miss: MissedTicks) -> ExplainedMiss:
         """Attribute a miss to stalls from one period before the first missed frame to the answered one."""
-        longest = []
+        longest_ms = []
         for due_ns, wake_ns in (self._spans[kind].T for kind in ("timer", "line")):
-            overlapping = (wake_ns >= missed.due_ns - self._period_ns) & (due_ns <= missed.received_ns)
-            longest.append(int((wake_ns - due_ns)[overlapping].max()) / 1e6 if overlapping.any() else 0.0)
-        return ExplainedMiss(missed, *longest)
+            is_overlapping = (wake_ns >= miss.due_ns - self._period_ns) & (due_ns <= miss.received_ns)
+            longest_ms.append(int((wake_ns - due_ns)[is_overlapping].max()) / 1e6 if is_overlapping.any() else 0.0)
+        return ExplainedMiss(miss, *longest_ms)
 
-    def chance_share(self, measured_s: float) -> float:
+    def chance_fraction(self, measured_s: float) -> float:
         """Upper bound on the probability that a miss coincides with a stall by chance."""
         spans = np.concatenate(list(self._spans.values()))
-        reach = (spans[:, 1] - spans[:, 0]) + 2 * self._period_ns
-        return min(1.0, float(reach.sum()) / (measured_s * 1e9)) if measured_s > 0 else 0.0
+        window_ns = (spans[:, 1] - spans[:, 0]) + 2 * self._period_ns
+        return min(1.0, float(window_ns.sum()) / (measured_s * 1e9)) if measured_s > 0 else 0.0
 
 
 class LoopMiss(msgspec.Struct, frozen=True):
@@ -296,7 +296,7 @@ class LoopMiss(msgspec.Struct, frozen=True):
 
 def loop_miss(rate_hz: float, subject: str, e: ExplainedMiss) -> LoopMiss:
     """Convert missed ticks for the JSON report."""
-    m = e.missed
+    m = e.miss
     return LoopMiss(
         rate_hz,
         subject,

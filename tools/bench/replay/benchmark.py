@@ -99,7 +99,7 @@ class Session:
         self._packages: Final = tuple(packages)
         self._progress: Final = progress
         self._process_group: Final = ProcessGroup(progress, _SUBJECT)
-        self.unavailable: Final = self._process_group.unavailable
+        self.unavailable_reasons: Final = self._process_group.unavailable_reasons
         self.verdicts: Final[list[tuple[str, Verdict]]] = []
         self.figures: Final[Figures] = {}
         self.sizes: Final[MemorySizes] = {}
@@ -134,9 +134,11 @@ class Session:
                     worker, kind, "measure_size", kind, shape, n, _SEED, returns=MeasuredSize
                 )
                 if size is not None:
-                    resident = None if size.resident is None else size.resident / n
-                    arrays = None if size.arrays is None else size.arrays / n
-                    self.sizes[FigureKey(memory.name, shape, n, worker.subject)] = MemorySize(resident, arrays)
+                    resident_bytes = None if size.resident is None else size.resident / n
+                    array_bytes = None if size.arrays is None else size.arrays / n
+                    self.sizes[FigureKey(memory.name, shape, n, worker.subject)] = MemorySize(
+                        resident_bytes, array_bytes
+                    )
             self._progress.finish_step(self._plan.estimate_sizes_s())
 
     def _test_draws(self, worker: Worker) -> None:
@@ -172,8 +174,8 @@ class Session:
                 stall_timings += self._time_round(worker, case, with_stalls=True)
         for package, timings in rounds.items():
             if timings:
-                tails = stall_timings if package == "onrig" else []
-                self.figures[FigureKey(case.name, shape, capacity, package)] = summarize_rounds(timings, tails)
+                tail_timings = stall_timings if package == "onrig" else []
+                self.figures[FigureKey(case.name, shape, capacity, package)] = summarize_rounds(timings, tail_timings)
         self.spans.extend(ns for t in stall_timings for ns in t.spans)
 
     def _time_round(self, worker: Worker, case: Case, *, with_stalls: bool = False) -> list[Timings]:
@@ -207,23 +209,25 @@ def benchmark(capacities: Sequence[int], json: Path | None, *, quick: bool) -> i
     if problem := file_problem("json", json):
         return complain(_VERB, problem)
     versions = {package: installed_version(package) for package in ("onrig", *PEERS)}
-    installed = {package: version or "" for package, version in versions.items() if version or package == "onrig"}
-    for package in (package for package in versions if package not in installed):
+    installed_versions = {
+        package: version or "" for package, version in versions.items() if version or package == "onrig"
+    }
+    for package in (package for package in versions if package not in installed_versions):
         print(f"{package}: not installed, skipped (pip install 'onrig[bench]')")
-    progress = progress_for(plan.estimate_s(tuple(installed)))
+    progress = progress_for(plan.estimate_s(tuple(installed_versions)))
     try:
-        session = Session(plan, tuple(installed), progress)
+        session = Session(plan, tuple(installed_versions), progress)
         session.run()
     finally:
         progress.close()
-    report = build_report(session, installed)
-    conclude(report, describe(session, plan, tuple(installed), report), json)
+    report = build_report(session, installed_versions)
+    conclude(report, describe(session, plan, tuple(installed_versions), report), json)
     return 0
 
 
 def build_report(session: Session, versions: dict[str, str]) -> Report:
     """Build rows and checks from a session."""
-    machine, floor = describe_subjects(versions, session.spans, session.unavailable)
+    machine, floor_us = describe_subjects(versions, session.spans, session.unavailable_reasons)
     rows = []
     for key, f in session.figures.items():
         name, q = case_title(key.case, key.shape, key.capacity), f.calls
@@ -236,17 +240,17 @@ def build_report(session: Session, versions: dict[str, str]) -> Report:
     checks = verdict_checks(session.verdicts)
     for shape in dict.fromkeys(key.shape for key in session.figures):
         checks += speed_checks(session.figures, shape)
-    return Report(machine, floor, rows, checks + memory_checks(session.sizes))
+    return Report(machine, floor_us, rows, checks + memory_checks(session.sizes))
 
 
 def describe(session: Session, plan: Plan, packages: Sequence[str], report: Report) -> list[str]:
     """Return the tables, with notes on missing and marked results."""
-    peers = [package for package in packages if package != "onrig" and (package, "") not in session.unavailable]
+    peers = [package for package in packages if package != "onrig" and (package, "") not in session.unavailable_reasons]
     failed_draws = {(package, v.kind) for package, v in session.verdicts if not v.passed}
     parts = [times_table(session.figures, s, n, peers, failed_draws) for s in plan.shapes for n in plan.capacities]
     parts.append(memory_table(session.sizes, plan.shapes, ["onrig", *peers]))
     parts.append(checks_table(report.checks))
-    notes = skipped_lines(session.unavailable)
+    notes = skipped_lines(session.unavailable_reasons)
     notes += [
         f"{package} {kind}: FAILED the test of its draws; times are marked with '!'" for package, kind in failed_draws
     ]
@@ -254,8 +258,8 @@ def describe(session: Session, plan: Plan, packages: Sequence[str], report: Repo
         q = quantiles_us(session.spans)._asdict()
         stalls = ", ".join(f"{name} {format_number(value)}" for name, value in q.items())
         notes.append(f"stalls of the machine, us (spans of clock reads between inserts): {stalls}")
-    n_holding = sum(c.holds for c in report.checks)
-    notes.append(f"{n_holding} of {len(report.checks)} checks hold")
+    n_passed = sum(c.holds for c in report.checks)
+    notes.append(f"{n_passed} of {len(report.checks)} checks hold")
     return [*parts, "\n".join(notes)]
 
 
@@ -271,11 +275,11 @@ def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[s
     head = [f"{shape}, {capacity:_}: us", "onrig p50", "p99", "p99.9", "max", *peers]
     rows = [head]
     for case in CASES:
-        ours = figures.get(FigureKey(case.name, shape, capacity, "onrig"))
-        if ours is None:
+        figure = figures.get(FigureKey(case.name, shape, capacity, "onrig"))
+        if figure is None:
             continue
         mark = "!" if ("onrig", case.onrig) in failed_draws else ""
-        q = ours.calls
+        q = figure.calls
         row = [
             case.name,
             format_number(q.p50) + mark,
@@ -288,14 +292,14 @@ def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[s
 
 
 def _peer_cell(
-    figures: Figures, case: Case, shape: Shape, capacity: int, peer: str, ours: float, failed_draws: FailedDraws
+    figures: Figures, case: Case, shape: Shape, capacity: int, peer: str, onrig_p50: float, failed_draws: FailedDraws
 ) -> str:
-    theirs = figures.get(FigureKey(case.compared_with or case.name, shape, capacity, peer))
-    if theirs is None:
+    peer_figure = figures.get(FigureKey(case.compared_with or case.name, shape, capacity, peer))
+    if peer_figure is None:
         return ""
     kind = next(c.peer for c in CASES if c.name == (case.compared_with or case.name))
     mark = "!" if (peer, kind) in failed_draws else ""
-    return f"{format_number(theirs.calls.p50)}{mark} ({theirs.calls.p50 / ours:.1f}x)"
+    return f"{format_number(peer_figure.calls.p50)}{mark} ({peer_figure.calls.p50 / onrig_p50:.1f}x)"
 
 
 def memory_table(sizes: MemorySizes, shapes: Iterable[Shape], packages: Sequence[str]) -> str:
@@ -303,13 +307,17 @@ def memory_table(sizes: MemorySizes, shapes: Iterable[Shape], packages: Sequence
     rows = [["bytes per transition", "raw", "arrays", *packages]]
     for shape in shapes:
         for memory in MEMORIES:
-            by_package = {p.package: w for p, w in sizes.items() if (p.case, p.shape) == (memory.name, shape)}
-            if "onrig" not in by_package:
+            size_by_package = {p.package: w for p, w in sizes.items() if (p.case, p.shape) == (memory.name, shape)}
+            if "onrig" not in size_by_package:
                 continue
-            arrays = by_package["onrig"].arrays
+            array_bytes = size_by_package["onrig"].arrays
             cells = [
-                "" if p not in by_package or (resident := by_package[p].resident) is None else f"{resident:.1f}"
+                ""
+                if p not in size_by_package or (resident_bytes := size_by_package[p].resident) is None
+                else f"{resident_bytes:.1f}"
                 for p in packages
             ]
-            rows.append([f"{memory.name}, {shape}", str(shape.raw_bytes), f"{arrays:.1f}" if arrays else "", *cells])
+            rows.append(
+                [f"{memory.name}, {shape}", str(shape.raw_bytes), f"{array_bytes:.1f}" if array_bytes else "", *cells]
+            )
     return align(rows)

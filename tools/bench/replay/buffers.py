@@ -39,9 +39,9 @@ class Transitions(NamedTuple):
     exploration: Floats
     """(n,)"""
 
-    def select(self, first: int, n: int) -> Transitions:
-        """Return up to ``n`` transitions from index ``first``."""
-        selection = slice(first, first + n)
+    def select(self, start: int, n: int) -> Transitions:
+        """Return up to ``n`` transitions from index ``start``."""
+        selection = slice(start, start + n)
         return Transitions(
             self.observation[selection],
             self.action[selection],

@@ -32,9 +32,9 @@ class Figure(NamedTuple):
 
     calls: Quantiles
     """Percentiles of the calls of all rounds."""
-    wall: Tail | None
+    wall_tail: Tail | None
     """Wall-clock tails of the quietest round, to exclude other load; None without spans."""
-    busy: Tail | None
+    cpu_tail: Tail | None
     """Processor-time tails, over all rounds."""
 
 
@@ -56,12 +56,12 @@ def summarize_rounds(rounds: Sequence[Timings], stall_rounds: Sequence[Timings])
     calls = quantiles_us(_concatenate(t.calls for t in rounds))
     if not stall_rounds:
         return Figure(calls, None, None)
-    wall = Tail(_lowest_p9999(t.calls for t in stall_rounds), _lowest_p9999(t.spans for t in stall_rounds))
+    wall_tail = Tail(_lowest_p9999(t.calls for t in stall_rounds), _lowest_p9999(t.spans for t in stall_rounds))
     busy_calls, busy_spans = (
         quantiles_us(_concatenate(durations))
         for durations in ((t.busy_calls for t in stall_rounds), (t.busy_spans for t in stall_rounds))
     )
-    return Figure(calls, wall, Tail(busy_calls.p9999, busy_spans.p9999))
+    return Figure(calls, wall_tail, Tail(busy_calls.p9999, busy_spans.p9999))
 
 
 def _lowest_p9999(rounds: Iterable[Sequence[int]]) -> float:
@@ -113,32 +113,32 @@ def speed_checks(figures: Figures, shape: Shape) -> list[Check]:
     """Return the bounds on time for one shape."""
 
     def median_us(case: str, capacity: int, package: str = "onrig") -> float | None:
-        found = figures.get(FigureKey(case, shape, capacity, package))
-        return None if found is None else found.calls.p50
+        figure = figures.get(FigureKey(case, shape, capacity, package))
+        return None if figure is None else figure.calls.p50
 
     checks = []
     for (case, capacity), bound in _MAX_MEDIAN_US.items():
-        ours = median_us(case, capacity)
-        if ours is not None:
-            checks.append(check_at_most(f"{case}, {shape}, {capacity}: p50 us at most", ours, bound))
-    for case, theirs, ratio in _FASTER_THAN_CPPRB:
-        ours, cpprb = median_us(case, _SMALL_CAPACITY), median_us(theirs, _SMALL_CAPACITY, "cpprb")
-        if ours and cpprb:
+        onrig_us = median_us(case, capacity)
+        if onrig_us is not None:
+            checks.append(check_at_most(f"{case}, {shape}, {capacity}: p50 us at most", onrig_us, bound))
+    for case, peer_case, ratio in _FASTER_THAN_CPPRB:
+        onrig_us, cpprb_us = median_us(case, _SMALL_CAPACITY), median_us(peer_case, _SMALL_CAPACITY, "cpprb")
+        if onrig_us and cpprb_us:
             checks.append(
                 check_at_least(
-                    f"{case}, {shape}, {_SMALL_CAPACITY}: times faster than cpprb at least", cpprb / ours, ratio
+                    f"{case}, {shape}, {_SMALL_CAPACITY}: times faster than cpprb at least", cpprb_us / onrig_us, ratio
                 )
             )
-    for case, theirs in _CYCLE_CASES:
-        ours = median_us(case, _SMALL_CAPACITY)
+    for case, peer_case in _CYCLE_CASES:
+        onrig_us = median_us(case, _SMALL_CAPACITY)
         peers = [
             f.calls.p50
             for key, f in figures.items()
-            if key[:3] == (theirs, shape, _SMALL_CAPACITY) and key.package != "onrig"
+            if key[:3] == (peer_case, shape, _SMALL_CAPACITY) and key.package != "onrig"
         ]
-        if ours and peers:
+        if onrig_us and peers:
             name = f"{case}, {shape}, {_SMALL_CAPACITY}: times faster than the fastest peer at least"
-            checks.append(check_at_least(name, min(peers) / ours, 1.0))
+            checks.append(check_at_least(name, min(peers) / onrig_us, 1.0))
     return checks + _tail_checks(figures, shape)
 
 
@@ -147,7 +147,7 @@ def _tail_checks(figures: Figures, shape: Shape) -> list[Check]:
     for key, f in figures.items():
         if key.package != "onrig" or key.shape != shape or key.case not in _INSERT_CASES:
             continue
-        for clock, tail in (("", f.wall), (" of processor time", f.busy)):
+        for clock, tail in (("", f.wall_tail), (" of processor time", f.cpu_tail)):
             if tail is not None:
                 name = f"{key.case}, {shape}, {key.capacity}: p99.99 us{clock} at most the stall floor's plus 50"
                 checks.append(check_at_most(name, tail.calls, tail.spans + _STALL_MARGIN_US))

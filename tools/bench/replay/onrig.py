@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Setting, sampler_for
+from onrig.learner.samplers import SamplerContext, sampler_for
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import GENERATION_SHIFT, POLICY_SHIFT, Batch, Flag, Layout
 from onrig.runtime.memory.storage import Storage
@@ -46,7 +46,7 @@ class _Onrig(Buffer):
         self._keeper = build_keeper(strategy, capacity, np.random.default_rng([seed, 3]))
         self._storage = Storage(capacity, Layout(n_obs, n_act), cyclic=self._keeper.cyclic)
         self._sampler = sampler_for(
-            strategy, np.random.default_rng([seed, 4]), Setting(capacity, BATCH_SIZE, _EPISODES)
+            strategy, np.random.default_rng([seed, 4]), SamplerContext(capacity, BATCH_SIZE, _EPISODES)
         )
         self._capacity = capacity
         self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
@@ -66,23 +66,23 @@ class _Onrig(Buffer):
         self._is_reservoir = strategy.retention == "Resv"
 
     def extend(self, t: Transitions) -> None:
-        stored = self._storage.stored
+        n_stored = self._storage.stored
         n = len(t.reward)
-        if stored + n > self._capacity:
+        if n_stored + n > self._capacity:
             for row in _rows(t):
                 self._insert(row)
             return
-        slots = np.arange(stored, stored + n)
+        slots = np.arange(n_stored, n_stored + n)
         self._storage.write_rows(_export_rows(self._storage.layout, slots, self._storage.inserted, t))
         for step, exploration in enumerate(t.exploration.tolist()):
-            self._on_write(self._place(), exploration, (stored + step) // INSERTS_PER_CYCLE)
+            self._on_write(self._place(), exploration, (n_stored + step) // INSERTS_PER_CYCLE)
         self._sampler.on_write(slots)
-        if self._is_reservoir and stored + n == self._capacity:
+        if self._is_reservoir and n_stored + n == self._capacity:
             self._first_state = self._keeper.state()
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
-        for first in range(0, len(slots), _CHUNK):
-            chunk, errors = slots[first : first + _CHUNK], td[first : first + _CHUNK]
+        for start in range(0, len(slots), _CHUNK):
+            chunk, errors = slots[start : start + _CHUNK], td[start : start + _CHUNK]
             self._sampler.on_update(chunk, Signals(errors))
             self._keeper.on_feedback(Signal.TD_ERROR, chunk, errors)
 
@@ -169,11 +169,11 @@ def _rows(t: Transitions) -> list[_Row]:
     return [(o, a, r, n, f, 1, e, step // INSERTS_PER_CYCLE, step) for step, (o, a, r, n, f, e) in enumerate(rows)]
 
 
-def _export_rows(layout: Layout, slots: NDArray[np.int64], written: int, t: Transitions) -> NDArray[np.uint32]:
+def _export_rows(layout: Layout, slots: NDArray[np.int64], n_written: int, t: Transitions) -> NDArray[np.uint32]:
     """Convert transitions to the rows that a mirror applies (``Storage.write_rows``)."""
     rows = np.zeros((len(slots), 3 + layout.width), np.uint32)
     rows[:, 0] = slots
-    rows[:, 1] = np.arange(written + 1, written + 1 + len(slots))
+    rows[:, 1] = np.arange(n_written + 1, n_written + 1 + len(slots))
     words = rows[:, 3:]
     fields = (t.observation, t.action, t.next_observation)
     for columns, field in zip((layout.observation, layout.action, layout.next_observation), fields, strict=True):

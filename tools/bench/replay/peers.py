@@ -34,7 +34,7 @@ class _Peer(Buffer):
     """Constant that the library adds to a priority."""
 
     def __init__(self, kind: str, capacity: int) -> None:
-        self._prioritised = kind == "PER"
+        self._is_prioritised = kind == "PER"
         self._capacity = capacity
         self._arguments: list[Any] = []
         self._slots: list[Any] = []
@@ -42,13 +42,13 @@ class _Peer(Buffer):
         self._apply_errors: ErrorSink = lambda slots, td: None
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
-        if self._prioritised:
+        if self._is_prioritised:
             self._apply_errors(slots, td)
 
     def probabilities(self, td: Floats) -> NDArray[np.float64]:
         return (
             proportional_probabilities(td, self._EPSILON)
-            if self._prioritised
+            if self._is_prioritised
             else uniform_probabilities(self._capacity)
         )
 
@@ -73,7 +73,7 @@ class _Cpprb(_Peer):
 
         super().__init__(kind, capacity)
         fields = {"obs": {"shape": n_obs}, "act": {"shape": n_act}, "rew": {}, "next_obs": {"shape": n_obs}, "done": {}}
-        if self._prioritised:
+        if self._is_prioritised:
             self._memory = cpprb.PrioritizedReplayBuffer(capacity, fields, alpha=ALPHA, eps=self._EPSILON)
             self._apply_errors = self._memory.update_priorities
         else:
@@ -100,12 +100,12 @@ class _Cpprb(_Peer):
 
     def _draw(self, size: int) -> dict[str, NDArray[np.float32]]:
         sample: dict[str, NDArray[np.float32]]
-        sample = self._memory.sample(size, BETA) if self._prioritised else self._memory.sample(size)
+        sample = self._memory.sample(size, BETA) if self._is_prioritised else self._memory.sample(size)
         return sample
 
     def learn(self, i: int) -> None:
         sample = self._draw(BATCH_SIZE)
-        if self._prioritised:
+        if self._is_prioritised:
             self._apply_errors(sample["indexes"], self._td[i])
 
 
@@ -166,7 +166,7 @@ class _Tianshou(_Peer):
         super().__init__(kind, capacity)
         _one_torch_thread()
         np.random.seed(seed)
-        if self._prioritised:
+        if self._is_prioritised:
             self._memory = PrioritizedReplayBuffer(capacity, alpha=ALPHA, beta=BETA, random_seed=seed)
             self._apply_errors = self._memory.update_weight
         else:
@@ -206,7 +206,7 @@ class _Tianshou(_Peer):
 
     def learn(self, i: int) -> None:
         _, slots = self._memory.sample(BATCH_SIZE)
-        if self._prioritised:
+        if self._is_prioritised:
             self._apply_errors(slots, self._td[i])
 
 
@@ -239,7 +239,7 @@ class _Torchrl(_Peer):
             np.zeros(0, np.float32),
         )
         sampler = RandomSampler()
-        if self._prioritised:
+        if self._is_prioritised:
             try:
                 sampler = PrioritizedSampler(capacity, alpha=ALPHA, beta=BETA, eps=self._EPSILON)
             except RuntimeError as error:
@@ -250,7 +250,7 @@ class _Torchrl(_Peer):
         # A storage built from tensors treats them as stored transitions, which inserts overwrite in order.
         self._memory = ReplayBuffer(storage=TensorStorage(self._to_tensordict(zeros, capacity)), sampler=sampler)
         self._add = self._memory.add
-        if self._prioritised:
+        if self._is_prioritised:
             self._apply_errors = self._memory.update_priority
 
     def _to_tensordict(self, t: Transitions, n: int) -> Any:
@@ -261,7 +261,7 @@ class _Torchrl(_Peer):
         self._memory.extend(self._to_tensordict(t, len(t.reward)))
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
-        if self._prioritised:
+        if self._is_prioritised:
             self._apply_errors(self._torch.from_numpy(slots), self._torch.from_numpy(td))
 
     def columns(self) -> Columns:
@@ -282,7 +282,7 @@ class _Torchrl(_Peer):
         return self._memory.sample(size)
 
     def learn(self, i: int) -> None:
-        if not self._prioritised:
+        if not self._is_prioritised:
             self._memory.sample(BATCH_SIZE)
             return
         _, info = self._memory.sample(BATCH_SIZE, return_info=True)

@@ -36,7 +36,7 @@ TESTED_CAPACITY: Final = 1000
 N_OBS: Final = 2
 N_ACT: Final = 1
 BOUND_SIGMAS: Final = 5.0
-_MIN_EXPECTED: Final = 10.0
+_MIN_EXPECTED_COUNT: Final = 10.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -61,19 +61,19 @@ def chi_square_deviation(counts: NDArray[np.int64], probabilities: NDArray[np.fl
     ones, by at most strata / sqrt(2 cells) sigmas. Raises ValueError if there are too few draws.
     """
     pools: list[tuple[float, float]] = []
-    n_counted = expected = 0.0
+    n_counted = n_expected = 0.0
     order = np.argsort(probabilities)
-    for count, expected_here in zip(
+    for count, cell_expected in zip(
         counts[order].tolist(), (probabilities[order] * counts.sum()).tolist(), strict=True
     ):
-        n_counted, expected = n_counted + count, expected + expected_here
-        if expected >= _MIN_EXPECTED:
-            pools.append((n_counted, expected))
-            n_counted = expected = 0.0
+        n_counted, n_expected = n_counted + count, n_expected + cell_expected
+        if n_expected >= _MIN_EXPECTED_COUNT:
+            pools.append((n_counted, n_expected))
+            n_counted = n_expected = 0.0
     degrees_of_freedom = len(pools) - 1
     if degrees_of_freedom < 1:
         raise ValueError(f"{counts.sum()} draws are too few for a test")
-    pools[-1] = (pools[-1][0] + n_counted, pools[-1][1] + expected)
+    pools[-1] = (pools[-1][0] + n_counted, pools[-1][1] + n_expected)
     statistic = sum((h - e) ** 2 / e for h, e in pools)
     return (statistic - degrees_of_freedom) / math.sqrt(2 * degrees_of_freedom)
 
@@ -82,10 +82,10 @@ def check_draws(kind: str, buffer: Buffer, seed: int, *, capacity: int = TESTED_
     """Fill ``buffer`` beyond its capacity one by one, assign an error to each slot, and test the draws."""
     n = capacity + capacity // 2
     source = random_transitions(n, N_OBS, N_ACT, seed)
-    for first in range(0, n, POOL_SIZE):
-        part = source.select(first, POOL_SIZE)
-        buffer.prepare(part, random_errors(1, capacity, seed))
-        for i in range(len(part.reward)):
+    for start in range(0, n, POOL_SIZE):
+        chunk = source.select(start, POOL_SIZE)
+        buffer.prepare(chunk, random_errors(1, capacity, seed))
+        for i in range(len(chunk.reward)):
             buffer.insert_drawable(i)
     td = random_td_errors(capacity, seed)
     buffer.assign(np.arange(capacity), td)
@@ -94,8 +94,8 @@ def check_draws(kind: str, buffer: Buffer, seed: int, *, capacity: int = TESTED_
     for _ in range(-(-draws // BATCH_SIZE)):
         c = buffer.columns()
         indices = c.reward.astype(np.int64)
-        in_range = bool(((indices >= n - capacity) & (indices < n)).all())
-        columns_match = columns_match and in_range and _columns_match(c.observation, source.observation, indices)
+        is_in_range = bool(((indices >= n - capacity) & (indices < n)).all())
+        columns_match = columns_match and is_in_range and _columns_match(c.observation, source.observation, indices)
         columns_match = columns_match and _columns_match(c.action, source.action, indices)
         columns_match = columns_match and _columns_match(c.next_observation, source.next_observation, indices)
         columns_match = columns_match and bool(
@@ -166,8 +166,8 @@ class Memories:
         if with_stalls:
             return measure_with_stalls(_operation(case, buffer), indices, limit_ns)
         # As in the duty cycle: an update may defer work to the next draw.
-        before = buffer.update if case.after_update else None
-        return Timings(measure(_operation(case, buffer), indices, limit_ns, before))
+        untimed_call = buffer.update if case.after_update else None
+        return Timings(measure(_operation(case, buffer), indices, limit_ns, untimed_call))
 
     def drop(self) -> None:
         """Release all memories."""

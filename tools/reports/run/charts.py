@@ -17,7 +17,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import RunFiles, Values, count_by_episode, episode_columns, read_episodes, to_number
 from onrig.runtime.view.sentences import Event
-from onrig.tools.quantity import duration
+from onrig.tools.quantity import format_duration
 from onrig.tools.reports.style import (
     ORANGE,
     PALETTE,
@@ -98,15 +98,15 @@ def episodes_chart(m: RunFiles) -> Plot | None:
         _draw_stacked_bars(axes, counts, colours, m.train["episode"])
         set_title(axes, name)
     _share_episode_axis(panels, m, (2.4, *(1 for _ in panels[1:])))
-    normalised = "Normalised reward: 0 for random actions, 1 for the reference controller"
+    measure_note = "Normalised reward: 0 for random actions, 1 for the reference controller"
     if m.config.task.may_terminate:
-        normalised += ", steps cut off by an early end counted as random or as the terminal reward"
+        measure_note += ", steps cut off by an early end counted as random or as the terminal reward"
     if m.config.task.normalization is None:
-        normalised = "Return: sum of an episode's rewards in raw units; the task has no references"
-    absent = [name for name, counts in (("interventions", rules), ("missed ticks", causes)) if not counts]
-    note = f" There were no {' and no '.join(absent)}." if absent else ""
+        measure_note = "Return: sum of an episode's rewards in raw units; the task has no references"
+    absent_names = [name for name, counts in (("interventions", rules), ("missed ticks", causes)) if not counts]
+    note = f" There were no {' and no '.join(absent_names)}." if absent_names else ""
     caption = (
-        f"{normalised}; lines are means of the last {_SMOOTHING_WINDOW} episodes.{note} Evaluation episodes run "
+        f"{measure_note}; lines are means of the last {_SMOOTHING_WINDOW} episodes.{note} Evaluation episodes run "
         "without exploration after a training episode and are not used for learning. Exploration is the mean distance "
         "of the explored action from the policy's, in normalised units."
     )
@@ -142,22 +142,22 @@ def _draw_performance(axes: Axes, m: RunFiles) -> None:
     set_title(axes, measure.title if is_normalized else f"{measure.title} ({measure.scale})")
     if is_normalized:
         draw_reference_lines(axes)
-    shown = []
+    curves = []
     for columns, role, name in ((m.train, "accent", "training"), (m.evaluation, "second", "evaluation, no noise")):
         colour = page_colour(role)
-        finite = np.isfinite(columns[measure.column])
-        x, y = columns["episode"][finite], columns[measure.column][finite]
+        is_finite = np.isfinite(columns[measure.column])
+        x, y = columns["episode"][is_finite], columns[measure.column][is_finite]
         if len(x):
-            shown.append((x, y, colour))
+            curves.append((x, y, colour))
             axes.plot(x, smooth(y), "-", color=colour, lw=1.6, label=name)
     low, high = -np.inf, np.inf
     if is_normalized:
-        means = np.concatenate([[0.0], *(smooth(y) for _, y, _ in shown)])
-        lows, highs = ([float(of(y)) for _, y, _ in shown] for of in (np.min, np.max))
+        means = np.concatenate([[0.0], *(smooth(y) for _, y, _ in curves)])
+        lows, highs = ([float(reduce(y)) for _, y, _ in curves] for reduce in (np.min, np.max))
         low = min(-0.1, max(min(lows, default=0.0), _MIN_SHOWN), float(means.min())) - 0.05
         high = max(1.08, min(max(highs, default=1.0), _MAX_SHOWN) + 0.05, float(means.max()) + 0.05)
         axes.set_ylim(low, high)
-    for x, y, colour in shown:
+    for x, y, colour in curves:
         axes.plot(x, np.clip(y, low, high), ".", ms=2.5, color=colour, alpha=0.4, clip_on=False)
 
 
@@ -173,27 +173,27 @@ def _draw_exploration(axes: Axes, m: RunFiles) -> None:
         steps = np.cumsum(m.train["steps"])
         positions = {"episodes": x, "steps": steps, "seconds": steps * m.config.period_us * 1e-6}[exploration.over]
         names = [a.name for a in m.config.rig.actuators]
-        planned = [max(amplitudes(exploration, names, value)) for value in positions.tolist()]
-        axes.plot(x, planned, "-", color="0.45", lw=1.2, label="amplitude as scheduled")
+        planned_amplitudes = [max(amplitudes(exploration, names, value)) for value in positions.tolist()]
+        axes.plot(x, planned_amplitudes, "-", color="0.45", lw=1.2, label="amplitude as scheduled")
     axes.set_ylim(bottom=0.0)
 
 
 def _draw_stacked_bars(
-    axes: Axes, counts_by_word: Mapping[str, Counter[int]], colours: Mapping[str, str], episodes: Values
+    axes: Axes, counts_by_label: Mapping[str, Counter[int]], colours: Mapping[str, str], episodes: Values
 ) -> None:
-    """Stack bars by word; in long runs, a bar is the mean of several episodes."""
+    """Stack bars by label; in long runs, a bar is the mean of several episodes."""
     first, last = int(episodes[0]), int(episodes[-1])
     width = max(1, (last - first + 1) // 250)
     edges = np.arange(first, last + width + 1, width)
     centres = edges[:-1] + 0.5 * (width - 1)
     base = np.zeros(len(centres))
     spare_colours = iter(PALETTE)
-    for word in sorted(counts_by_word, key=lambda w: -sum(counts_by_word[w].values())):
-        counts = np.array(sorted(counts_by_word[word].items()), np.float64).reshape(-1, 2)
+    for label in sorted(counts_by_label, key=lambda w: -sum(counts_by_label[w].values())):
+        counts = np.array(sorted(counts_by_label[label].items()), np.float64).reshape(-1, 2)
         total, _ = np.histogram(counts[:, 0], edges, weights=counts[:, 1])
-        colour = colours.get(word) or next(spare_colours)
-        label = f"{word} ({int(counts[:, 1].sum())})"
-        axes.bar(centres, total / width, width, bottom=base, color=colour, label=label, linewidth=0)
+        colour = colours.get(label) or next(spare_colours)
+        legend_label = f"{label} ({int(counts[:, 1].sum())})"
+        axes.bar(centres, total / width, width, bottom=base, color=colour, label=legend_label, linewidth=0)
         base += total / width
     if width == 1:
         use_integer_ticks(axes)
@@ -210,17 +210,17 @@ def policies_chart(m: RunFiles) -> Plot | None:
     unit, scale = ("h", 3600.0) if span > 7200 else ("min", 60.0) if span > 180 else ("s", 1.0)
     figure, [[axes]] = new_figure(1, 1, 2.5)
     set_title(axes, "policy id")
-    for kind, (word, colour, mark, size) in VERDICT_STYLES.items():
-        of_kind = [e for e in events if e.kind == kind]
-        if of_kind:
-            x = [(e.t_unix_s - start) / scale for e in of_kind]
+    for kind, (label, colour, marker, size) in VERDICT_STYLES.items():
+        kind_events = [e for e in events if e.kind == kind]
+        if kind_events:
+            x = [(e.t_unix_s - start) / scale for e in kind_events]
             axes.plot(
                 x,
-                [_policy_id(e) for e in of_kind],
-                mark,
+                [_policy_id(e) for e in kind_events],
+                marker,
                 color=page_colour(colour),
                 ms=size,
-                label=f"{word} ({len(of_kind)})",
+                label=f"{label} ({len(kind_events)})",
             )
     axes.set_xlabel(f"time since the start ({unit})", fontsize=9.5)
     use_integer_ticks(axes)
@@ -255,9 +255,10 @@ def timing_chart(m: RunFiles) -> Plot | None:
         axes.stairs(row + 0.85 * height, bins_us, baseline=row, fill=True, color=colour, alpha=0.35)
         axes.stairs(row + 0.85 * height, bins_us, baseline=row, color=colour, lw=0.8)
         p50, p99 = histogram.percentile_us(50) or 0.0, histogram.percentile_us(99) or 0.0
-        for value, dash in ((p50, "-"), (p99, (0, (2, 1)))):
-            axes.plot((value, value), (row, row + 0.85), color="0.1", lw=1.0, ls=dash)
-        text = f"p50 {duration(p50 * 1e-6)}, p99 {duration(p99 * 1e-6)}, max {duration(float(bins_us[-1]) * 1e-6)}"
+        for value, line_style in ((p50, "-"), (p99, (0, (2, 1)))):
+            axes.plot((value, value), (row, row + 0.85), color="0.1", lw=1.0, ls=line_style)
+        values_us = {"p50": p50, "p99": p99, "max": float(bins_us[-1])}
+        text = ", ".join(f"{key} {format_duration(value * 1e-6)}" for key, value in values_us.items())
         axes.text(1.01, row + 0.3, text, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center")
     period_us = m.config.wall_period_ns / 1e3
     if not m.config.lockstep:

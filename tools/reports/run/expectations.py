@@ -44,31 +44,33 @@ def warn_of_unexpected_scores(m: RunFiles) -> Iterator[str]:
 
 def pretraining_sheet(m: RunFiles) -> Sheet | None:
     """Score expected from pretraining, and the first one on the rig; None without pretraining."""
-    expected = _pretraining_expectation(m)
-    if expected is None:
+    expectation = _pretraining_expectation(m)
+    if expectation is None:
         return None
     measure, scores = measure_of(m.config.task), _evaluation_scores(m)
-    first = f"{scores[0]:.4g}, {_first_verdict(scores[0], expected)}" if scores else "no evaluation yet"
-    low, high, median = (f"{to_number(expected[name]):.4g}" for name in ("low", "high", "median"))
+    first = f"{scores[0]:.4g}, {_first_verdict(scores[0], expectation)}" if scores else "no evaluation yet"
+    low, high, median = (f"{to_number(expectation[name]):.4g}" for name in ("low", "high", "median"))
     rows = (("expected", f"{low} to {high}, median {median}"), ("first evaluation on the rig", first))
-    plants = f"{to_number(expected['plants']):.0f} plants drawn from the identification and not used for pretraining"
+    plants = f"{to_number(expectation['plants']):.0f} plants drawn from the identification and not used for pretraining"
     note = (
         f"Range over {plants}: it contains the rig's score with a probability of 95 % if the rig's plant resembles "
-        f"them. A score up to {to_number(expected['tolerance']):.2g} outside it is attributed to learning during the "
-        "run."
+        f"them. A score up to {to_number(expectation['tolerance']):.2g} outside it is attributed to learning during "
+        "the run."
     )
     return Sheet("Pretraining", 2, ("", measure.title), rows, (note,))
 
 
 def identification_sheet(m: RunFiles) -> Sheet | None:
     """Widths of the plant's parameters at the run's start, and after sharpening; None for a run without it."""
-    successful = [fitting for fitting in read_fittings(m.folder) if fitting.widths]
-    if not successful:
+    fittings = [fitting for fitting in read_fittings(m.folder) if fitting.widths]
+    if not fittings:
         return None
-    rows = tuple((name, f"±{before:.2%}", f"±{now:.2%}") for name, (before, now) in successful[-1].widths.items())
+    rows = tuple(
+        (name, f"±{previous:.2%}", f"±{current:.2%}") for name, (previous, current) in fittings[-1].widths.items()
+    )
     note = (
-        f"Half-widths of the 95 % intervals as shares of the values, after {successful[-1].ticks} ticks and "
-        f"{len(successful)} fits. The next run uses them with `identified: {m.folder / 'identification' / FILE_NAME}`."
+        f"Half-widths of the 95 % intervals as shares of the values, after {fittings[-1].ticks} ticks and "
+        f"{len(fittings)} fits. The next run uses them with `identified: {m.folder / 'identification' / FILE_NAME}`."
     )
     return Sheet("Plant", 1, ("parameter", "at the start", "sharpened"), rows, (note,))
 
@@ -84,8 +86,8 @@ def _evaluation_scores(m: RunFiles) -> list[float]:
     return [float(score) for score in m.evaluation[measure_of(m.config.task).column]]
 
 
-def _first_verdict(score: float, expected: dict[str, object]) -> str:
-    low, high, tolerance = (to_number(expected[name]) for name in ("low", "high", "tolerance"))
+def _first_verdict(score: float, expectation: dict[str, object]) -> str:
+    low, high, tolerance = (to_number(expectation[name]) for name in ("low", "high", "tolerance"))
     return _verdict(score, low - tolerance, high + tolerance)
 
 

@@ -127,13 +127,13 @@ def _read_records(path: Path) -> tuple[dict[str, Values], dict[str, list[str]]]:
         header = next(reader, [])
         rows = [row for row in reader if len(row) == len(header)]
     text_columns, columns = {}, {}
-    for i, head in enumerate(header):
+    for i, name in enumerate(header):
         cells = [row[i] for row in rows]
-        if head in _TEXT_COLUMNS:
-            text_columns[head] = cells
+        if name in _TEXT_COLUMNS:
+            text_columns[name] = cells
         else:
             with contextlib.suppress(ValueError):
-                columns[head] = np.array(cells, np.float64)
+                columns[name] = np.array(cells, np.float64)
     return columns, text_columns
 
 
@@ -178,7 +178,7 @@ def draw_post_mortem(moments: LastMoments, config: RunConfig, path: Path) -> Pat
     column = [row[0] for row in panels]
     for axes, signal in zip(column, signals, strict=False):
         _draw_target(axes, moments, targets.get(signal.name))
-        _draw_signal(axes, moments, signal.name, signal.unit, wraps=signal.high - signal.low)
+        _draw_signal(axes, moments, signal.name, signal.unit, wrap_period=signal.high - signal.low)
     for axes, actuator in zip(column[len(signals) :], rig.actuators if has_records else (), strict=False):
         _draw_commands(axes, moments, actuator.name, actuator.unit, (actuator.low, actuator.high))
     if has_records:
@@ -211,13 +211,15 @@ def _draw_target(axes: Axes, moments: LastMoments, name: str | None) -> None:
         axes.step(moments.record_times_s(), values, where="post", color=page_colour("faint"), lw=1.2)
 
 
-def _draw_signal(axes: Axes, moments: LastMoments, name: str, unit: str, wraps: float) -> None:
+def _draw_signal(axes: Axes, moments: LastMoments, name: str, unit: str, wrap_period: float) -> None:
     values = moments.columns.get(f"observation.{name}")
     set_title(axes, axis_label(name, unit))
     if values is None:
         return
     t = moments.record_times_s()
-    axes.plot(*_split_at_jumps(t, values, wraps, moments.episode_starts()), "-", color=page_colour("accent"), lw=1.2)
+    axes.plot(
+        *_split_at_jumps(t, values, wrap_period, moments.episode_starts()), "-", color=page_colour("accent"), lw=1.2
+    )
     axes.plot(t, values, ".", color=page_colour("accent"), ms=2.5)
 
 
@@ -256,17 +258,17 @@ def _draw_timing(axes: Axes, moments: LastMoments) -> None:
     set_title(axes, "ticks (ms, logarithmic)")
     t = moments.record_times_s()
     tick = moments.columns.get("tick_ns")
-    late = moments.columns.get("lateness_ns")
+    lateness_ns = moments.columns.get("lateness_ns")
     if tick is not None:
         axes.plot(t, np.maximum(tick, 1e3) / 1e6, ".", color=BLUE, ms=3, label="tick duration")
-    if late is not None and not moments.is_virtual_time:
-        axes.plot(t, np.maximum(late, 1e3) / 1e6, ".", color=ORANGE, ms=3, label="sample to receipt")
-    missed = moments.columns.get("missed")
-    if missed is not None and np.any(missed > 0):
+    if lateness_ns is not None and not moments.is_virtual_time:
+        axes.plot(t, np.maximum(lateness_ns, 1e3) / 1e6, ".", color=ORANGE, ms=3, label="sample to receipt")
+    n_missed = moments.columns.get("missed")
+    if n_missed is not None and np.any(n_missed > 0):
         causes = np.array(moments.text_columns.get("miss", [""] * len(t)))
-        for index in np.flatnonzero(missed > 0):
+        for index in np.flatnonzero(n_missed > 0):
             axes.axvline(t[index], color=RED, lw=1.0, alpha=0.5)
-        label = f"missed: {int(missed.sum())} ({', '.join(sorted(set(causes[missed > 0].tolist())))})"
+        label = f"missed: {int(n_missed.sum())} ({', '.join(sorted(set(causes[n_missed > 0].tolist())))})"
         axes.plot([], [], color=RED, lw=1.0, alpha=0.5, label=label)
     axes.set_yscale("log")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=8, frameon=False)
@@ -286,12 +288,19 @@ def _draw_link(axes: Axes, moments: LastMoments, period_ms: float) -> None:
     axes.plot(t[1:], gaps, "-", color="0.75", lw=0.8)
     axes.plot(t[1:], gaps, ".", color=BLUE, ms=3, label=f"state frames ({len(states)})")
     step = np.diff(number)
-    for label, selected, mark in (
+    for label, is_selected, marker in (
         ("numbers missing before", step > 1, "x"),
         ("number does not increase", step <= 0, "+"),
     ):
-        if np.any(selected):
-            axes.plot(t[1:][selected], gaps[selected], mark, color=RED, ms=7, label=f"{label}: {int(np.sum(selected))}")
+        if np.any(is_selected):
+            axes.plot(
+                t[1:][is_selected],
+                gaps[is_selected],
+                marker,
+                color=RED,
+                ms=7,
+                label=f"{label}: {int(np.sum(is_selected))}",
+            )
     _draw_status_strip(axes, t, states)
     top = max(2.0 * period_ms, 1.15 * float(np.max(gaps, initial=0.0)))
     axes.set_ylim(-0.22 * top, top)
@@ -301,23 +310,23 @@ def _draw_link(axes: Axes, moments: LastMoments, period_ms: float) -> None:
 def _draw_status_strip(axes: Axes, t: Values, states: Sequence[Frame]) -> None:
     """Draw a strip at the bottom with the status of the last frame: armed, safe output, fault."""
     statuses = [next((w for w in reversed(_STATUS_STYLES) if (f.status or 0) & w[0]), None) for f in states]
-    labelled: set[str] = set()
+    labelled_statuses: set[str] = set()
     for i, status in enumerate(statuses):
         if status is None:
             continue
         end = t[i + 1] if i + 1 < len(t) else t[i]
-        label = None if status[1] in labelled else status[1]
-        labelled.add(status[1])
+        label = None if status[1] in labelled_statuses else status[1]
+        labelled_statuses.add(status[1])
         axes.axvspan(t[i], end, 0.0, 0.08, color=status[2], lw=0, label=label)
 
 
 def _share_time_axis(column: Sequence[Axes], moments: LastMoments) -> None:
     """Give all panels a common time axis, with the fault and earlier changes of state."""
     spans = [axes.dataLim.intervalx for axes in column if np.isfinite(axes.dataLim.intervalx).all()]
-    low, last = min((float(a) for a, _ in spans), default=-1.0), max((float(b) for _, b in spans), default=0.0)
+    low, last_s = min((float(a) for a, _ in spans), default=-1.0), max((float(b) for _, b in spans), default=0.0)
     # A fault long after the last record would compress the records on the axis.
-    is_far = -last > _MAX_FAULT_DELAY_SPANS * max(last - low, 0.1)
-    high = last if is_far else max(last, 0.0)
+    is_far = -last_s > _MAX_FAULT_DELAY_SPANS * max(last_s - low, 0.1)
+    high = last_s if is_far else max(last_s, 0.0)
     margin = 0.02 * max(high - low, 0.05)
     changes = [(t, state) for t, state in _state_changes(moments) if low < t < min(high, 0.0)]
     for axes in column:
@@ -334,7 +343,7 @@ def _share_time_axis(column: Sequence[Axes], moments: LastMoments) -> None:
         if next_t - t >= min_width:
             column[0].text(t, 0.99, f" {state}", transform=top, va="top", fontsize=8, color="0.35")
     if is_far:
-        column[0].text(high, 1.02, f"fault {-last:.3g} s later", transform=top, color=RED, ha="right", fontsize=9)
+        column[0].text(high, 1.02, f"fault {-last_s:.3g} s later", transform=top, color=RED, ha="right", fontsize=9)
     else:
         column[0].text(0.0, 1.02, "fault", transform=top, color=RED, ha="center", fontsize=9)
     label = "virtual seconds before the last record" if moments.is_virtual_time else "seconds before (after) the fault"

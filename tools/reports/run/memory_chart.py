@@ -53,20 +53,20 @@ class Surface(NamedTuple):
     y: NDArray[np.float64]
     action: Floats
     """(m, len(y), len(x)), SI units."""
-    held: tuple[tuple[str, float], ...]
+    fixed_signals: tuple[tuple[str, float], ...]
     """Names and values of the other observations."""
 
 
 def shown_axes(config: RunConfig) -> tuple[int, int] | None:
-    """Indices of the two observations shown, the policy's first two inputs; None if it has only one."""
-    return (0, 1) if len(config.signals) >= 2 else None
+    """Indices of the two observations shown, the policy's first two inputs; None if it has only one, or sees images."""
+    return (0, 1) if len(config.signals) >= 2 and not config.cameras else None
 
 
 def read_memory_sample(folder: Path, config: RunConfig) -> MemorySample | str:
     """Restore the memory from the last checkpoint; returns a reason if there is nothing to show."""
     axes = shown_axes(config)
     if axes is None:
-        return "the policy has a single input"
+        return "the policy sees images" if config.cameras else "the policy has a single input"
     memory = RunView(folder, config).memory()
     if isinstance(memory, str):
         return memory
@@ -89,8 +89,8 @@ def read_memory_sample(folder: Path, config: RunConfig) -> MemorySample | str:
 
 def _to_si(normalized: Floats, observation: Observation) -> Floats:
     """Convert from the memory's normalised units, where [low, high] is [-1, 1]."""
-    half = 0.5 * (observation.high - observation.low)
-    return np.asarray(observation.low + half * (1.0 + normalized), np.float32)
+    half_range = 0.5 * (observation.high - observation.low)
+    return np.asarray(observation.low + half_range * (1.0 + normalized), np.float32)
 
 
 def _covered_fraction(points: Floats, x: Observation, y: Observation) -> float:
@@ -107,17 +107,19 @@ def read_surface(folder: Path, config: RunConfig, active: int | None) -> Surface
     if axes is None or policy_id is None:
         return None
     signals = config.signals
-    held = np.array([_held_value(config, o) for o in signals], np.float32)
+    fixed_values = np.array([_fixed_value(config, o) for o in signals], np.float32)
     x, y = (np.linspace(signals[i].low, signals[i].high, _GRID_POINTS) for i in axes)
     path = folder / "policies" / f"{policy_id}.onnx"
-    action = surface_actions(path, config, axes, x.tolist(), y.tolist(), held.tolist())
+    action = surface_actions(path, config, axes, x.tolist(), y.tolist(), fixed_values.tolist())
     if action is None:
         return None
-    others = tuple((o.name, float(v)) for k, (o, v) in enumerate(zip(signals, held, strict=True)) if k not in axes)
-    return Surface(policy_id, x, y, action, others)
+    fixed_signals = tuple(
+        (o.name, float(v)) for k, (o, v) in enumerate(zip(signals, fixed_values, strict=True)) if k not in axes
+    )
+    return Surface(policy_id, x, y, action, fixed_signals)
 
 
-def _held_value(config: RunConfig, observation: Observation) -> float:
+def _fixed_value(config: RunConfig, observation: Observation) -> float:
     """Value of an observation that is not shown: its target, or the middle of its range."""
     return config.task.reward.target.get(observation.name, 0.5 * (observation.low + observation.high))
 
@@ -160,7 +162,7 @@ def coverage_chart(config: RunConfig, sample: MemorySample, surface: Surface | N
     )
     if has_one_action and surface is not None:
         caption += (
-            f" Background: the action of policy {surface.policy_id} ({_range_text(config, 0)}){_held_text(surface)}."
+            f" Background: the action of policy {surface.policy_id} ({_range_text(config, 0)}){_fixed_text(surface)}."
         )
     return inline_plot(figure, "Contents of the memory", caption, "experiences in the state space")
 
@@ -174,7 +176,7 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Plot:
         set_title(axes, axis_label(config.rig.actuators[i].name, config.rig.actuators[i].unit))
         axes.set_xlabel(config.signals[0].name, fontsize=9.5)
     panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
-    caption = f"Action of policy {surface.policy_id} before exploration and shield{_held_text(surface)}."
+    caption = f"Action of policy {surface.policy_id} before exploration and shield{_fixed_text(surface)}."
     return inline_plot(figure, "The policy", caption, "policy surface")
 
 
@@ -206,6 +208,6 @@ def _is_one_sided(actuator: Actuator) -> bool:
     return actuator.low >= 0.0 or actuator.high <= 0.0
 
 
-def _held_text(surface: Surface) -> str:
-    held = ", ".join(f"{name} at {value:g}" for name, value in surface.held)
-    return f", with {held}" if held else ""
+def _fixed_text(surface: Surface) -> str:
+    fixed_signals = ", ".join(f"{name} at {value:g}" for name, value in surface.fixed_signals)
+    return f", with {fixed_signals}" if fixed_signals else ""

@@ -11,8 +11,8 @@ from typing import Final
 
 from onrig.runtime.scoring import FORMAT
 from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
-from onrig.runtime.view.sentences import Event, format_fields, sentence
-from onrig.tools.quantity import count, duration
+from onrig.runtime.view.sentences import Event, event_text, format_fields
+from onrig.tools.quantity import format_count, format_duration
 from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICT_STYLES
 from onrig.tools.reports.run.expectations import warn_of_unexpected_scores
@@ -34,36 +34,36 @@ _MAX_MISSED_SHARE: Final = 1e-3
 def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
     """Headline figures."""
     title, words = facts.measure.title, facts.words()
-    shown = []
-    last = f"{title}, last {min(N_AVERAGED_EPISODES, len(m.train['episode']))} episodes"
-    for value, label in ((facts.score, last), (facts.evaluated, "evaluated without noise")):
+    headline_tiles = []
+    score_label = f"{title}, last {min(N_AVERAGED_EPISODES, len(m.train['episode']))} episodes"
+    for value, label in ((facts.score, score_label), (facts.evaluated, "evaluated without noise")):
         if value is not None:
-            shown.append(Tile(facts.score_of(value), label))
-    shown.append(Tile(f"{len(m.train['episode'])} of {facts.episodes}", "training episodes"))
+            headline_tiles.append(Tile(facts.score_of(value), label))
+    headline_tiles.append(Tile(f"{len(m.train['episode'])} of {facts.episodes}", "training episodes"))
     if facts.missed is not None and facts.ticks is not None:
-        missed = f"{count(facts.missed)} of {count(facts.ticks)}"
-        shown.append(Tile(missed, "ticks missed", facts.missed > _MAX_MISSED_SHARE * facts.ticks))
+        missed_text = f"{format_count(facts.missed)} of {format_count(facts.ticks)}"
+        headline_tiles.append(Tile(missed_text, "ticks missed", facts.missed > _MAX_MISSED_SHARE * facts.ticks))
     for times, label in ((facts.lateness, "lateness p99"), (facts.tick, "tick p99")):
         if "p99" in times:
-            shown.append(Tile(duration(times["p99"] * 1e-6), label))
+            headline_tiles.append(Tile(format_duration(times["p99"] * 1e-6), label))
     if facts.acted is not None:
-        shown.append(Tile(count(facts.acted), "ticks in which the shield acted"))
+        headline_tiles.append(Tile(format_count(facts.acted), "ticks in which the shield acted"))
     if m.summary:
-        faults = len(_fault_events(m))
-        shown.append(Tile(str(faults), "faults", faults > 0))
+        n_faults = len(_fault_events(m))
+        headline_tiles.append(Tile(str(n_faults), "faults", n_faults > 0))
     if facts.stored is not None:
-        shown.append(Tile(facts.memory_fill, "experiences in the memory"))
+        headline_tiles.append(Tile(facts.memory_fill, "experiences in the memory"))
     if facts.offered is not None:
-        refused = count(facts.refused + facts.rolled_back)
-        shown.append(
+        refused_text = format_count(facts.refused + facts.rolled_back)
+        headline_tiles.append(
             Tile(
-                f"{count(facts.admitted)} of {count(facts.offered)}",
-                f"policies admitted, {refused} refused or rolled back",
+                f"{format_count(facts.admitted)} of {format_count(facts.offered)}",
+                f"policies admitted, {refused_text} refused or rolled back",
             )
         )
     if facts.updates is not None:
-        shown.append(Tile(words["learner"].partition(" ")[0], "updates of the learner"))
-    return shown
+        headline_tiles.append(Tile(words["learner"].partition(" ")[0], "updates of the learner"))
+    return headline_tiles
 
 
 def _fault_events(m: RunFiles) -> list[Event]:
@@ -85,7 +85,7 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
     elif not facts.is_completed:
         lines.append(f"The run did not complete: {facts.ended or '?'}.")
     if facts.lost:
-        lines.append(f"{count(facts.lost)} step records were lost before the replay process read them.")
+        lines.append(f"{format_count(facts.lost)} step records were lost before the replay process read them.")
     if to_number(m.summary.get("mirror_mismatches")):
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
@@ -128,8 +128,8 @@ def events_sheet(m: RunFiles) -> Sheet | None:
 
 
 def _event_text(event: Event) -> str:
-    known = sentence(event)
-    text = known.text if known is not None else format_fields(event.fields)
+    message = event_text(event)
+    text = message.text if message is not None else format_fields(event.fields)
     return text if len(text) <= 300 else f"{text[:297]}..."
 
 
@@ -166,13 +166,13 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
     versions = m.meta.get("versions")
     versions_text = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"
     revision = str(m.meta.get("git_revision") or "unknown")
-    dirty = " (with uncommitted changes)" if m.meta.get("git_dirty") else ""
+    dirty_note = " (with uncommitted changes)" if m.meta.get("git_dirty") else ""
     rows = [
         ("started", str(m.meta.get("started", "?"))),
         ("seed", str(m.config.seed)),
         ("shield keeps", describe_bounds(m.config)),
         ("promise", describe_promise(m.config, withdrawn=facts_from_files(m).withdrawn)),
-        ("revision", f"{revision}{dirty}"),
+        ("revision", f"{revision}{dirty_note}"),
         ("versions", versions_text),
         ("board", f"{m.meta.get('board', '?')}, {m.meta.get('cpus', '?')} CPUs"),
         ("kernel", str(m.meta.get("kernel", "?"))),
@@ -191,8 +191,8 @@ def how_to_reproduce(m: RunFiles) -> Iterator[str]:
         words = [Path(str(command[0])).name, *map(str, command[1:])]
         yield "# the original command"
         yield shlex.join(words)
-    repeatable = "the same run, bit for bit"
-    equality = repeatable if m.config.lockstep else "the same configuration, but no real-time run is repeatable"
+    repeatable_text = "the same run, bit for bit"
+    equality = repeatable_text if m.config.lockstep else "the same configuration, but no real-time run is repeatable"
     yield f"# from the resolved configuration: {equality}"
     yield shlex.join(["onrig", "run", str(folder / "config.yaml"), "--run-dir", f"{folder}-again"])
     yield "# replays the recorded ticks and compares the decisions bit for bit"

@@ -63,8 +63,8 @@ def scalars(m: RunFiles) -> Iterator[Scalar]:
             yield from _curve_scalars(f"{kind}/{name}", columns, columns[name], m, start_s)
     yield from _curve_scalars("train/policy", m.train, m.train["policy_id"], m, start_s)
     yield from _update_scalars(m, start_s)
-    for word, tag in (("rule", "interventions"), ("cause", "missed")):
-        for name, counts in count_by_episode(m.events, word, "missed" if word == "cause" else None).items():
+    for field, tag in (("rule", "interventions"), ("cause", "missed")):
+        for name, counts in count_by_episode(m.events, field, "missed" if field == "cause" else None).items():
             for episode, n in sorted(counts.items()):
                 yield Scalar(f"{tag}/{name}", episode, float(n), _episode_end_s(m.train, episode, m, start_s))
 

@@ -34,5 +34,5 @@ def main(options: Options) -> int:
     """Renew the lease; returns the exit code."""
     from onrig.tools.policy_renewal import RenewalOptions, renew_policy
 
-    where = RenewalOptions(options.file, options.config, options.set, options.device)
-    return renew_policy(where, options.duration, options.log)
+    renewal_options = RenewalOptions(options.file, options.config, options.set, options.device)
+    return renew_policy(renewal_options, options.duration, options.log)

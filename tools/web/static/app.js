@@ -7,6 +7,7 @@ import { connectStops, disableStops, showActuators } from "./stop.js";
 import { Stage } from "./stage.js";
 import { drawRig } from "./drawing.js";
 import { Trace } from "./trace.js";
+import { Camera } from "./camera.js";
 import { Coverage } from "./coverage.js";
 import { Learning } from "./learning.js";
 import { Timing, duration } from "./timing.js";
@@ -43,7 +44,7 @@ const handle = {
     page.stage = new Stage();
     page.rig = new CanvasView("rig", paintRig);
     page.trace = new Trace(about, page.stage, { held: hold });
-    page.coverage = new Coverage(about, page.stage);
+    page.coverage = about.cameras.length ? new Camera(about, page.stage) : new Coverage(about, page.stage);
     page.learning = new Learning(about);
     page.timing = new Timing(about);
     page.lists = new Lists(about);
@@ -124,11 +125,11 @@ function showFacts(words) {
 
 /** Shows the basis of the limits in one word, with a sentence that explains it. */
 function showPromise(withdrawn) {
-  const { word, sentence } = page.about.promise, pill = $("promise");
-  pill.textContent = withdrawn ? `${word}: ${withdrawn}` : word;
-  $("promise-means").textContent = `the promise, ${word}: ${sentence}`;
+  const { basis, sentence } = page.about.promise, pill = $("promise");
+  pill.textContent = withdrawn ? `${basis}: ${withdrawn}` : basis;
+  $("promise-means").textContent = `the promise, ${basis}: ${sentence}`;
   $("promise-means").hidden = false;
-  pill.className = `pill ${withdrawn ? "bad" : word === "none" ? "warn" : ""}`;
+  pill.className = `pill ${withdrawn ? "bad" : basis === "none" ? "warn" : ""}`;
   pill.hidden = false;
 }
 

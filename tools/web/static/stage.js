@@ -8,7 +8,7 @@ const KEPT_S = 12;
 const MAX_QUEUED = 60;
 const LOOP_PAUSE_S = 1.5;
 const FIELDS = ["t", "rule", "begins", "reward", "amplitude", "margin"];
-const COLUMNS = ["observation", "input", "policy", "applied"]; // input: only if it differs from the observation
+const COLUMNS = ["observation", "input", "image", "policy", "applied"]; // input: only if it differs from the observation
 
 export class Stage {
   constructor() {
@@ -120,6 +120,7 @@ export class Stage {
     const i = this.indexAt(head);
     const pick = (name) => s[name].map((column) => column[i]);
     return { index: i, t: s.t[i], observation: pick("observation"), policy: pick("policy"), applied: pick("applied"),
+      image: s.image && pick("image"),
       rule: s.rule[i], reward: s.reward[i], amplitude: s.amplitude[i], margin: s.margin[i],
       label: clip ? `${s.kind} episode ${s.episode}, played at real speed` : "" };
   }

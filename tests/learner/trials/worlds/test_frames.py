@@ -26,9 +26,11 @@ SIDE = 10
 class Dot(gymnasium.Env[Any, Any]):
     """A bright dot on a line of pixels, moved left or right; pays for the middle; over after ``end`` steps."""
 
-    def __init__(self, end: int = 6, shape: tuple[int, ...] = (SIDE, SIDE), dtype: Any = np.uint8) -> None:
+    def __init__(
+        self, end: int = 6, shape: tuple[int, ...] = (SIDE, SIDE), dtype: Any = np.uint8, continuous: bool = False
+    ) -> None:
         self.observation_space = Box(0, 255, shape, dtype)
-        self.action_space = Discrete(2)
+        self.action_space = Box(0.0, 1.0, (1,)) if continuous else Discrete(2)
         self._end, self._steps, self._at = end, 0, 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -37,7 +39,8 @@ class Dot(gymnasium.Env[Any, Any]):
         return self._seen(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._steps, self._at = self._steps + 1, int(np.clip(self._at + 2 * action - 1, 0, SIDE - 1))
+        self._steps += 1
+        self._at = int(np.clip(self._at + 2 * np.round(action).sum() - 1, 0, SIDE - 1))
         return self._seen(), float(self._at == SIDE // 2), self._steps == self._end, False, {}
 
     def _seen(self) -> Any:
@@ -57,7 +60,7 @@ def test_a_frame_is_kept_as_long_as_an_experience_or_an_episode_shows_it(
     seed: int, capacity: int, stack: int, ordered: bool
 ) -> None:
     rng, episodes = np.random.default_rng(seed), 2
-    store = FrameStore(8, (capacity + episodes) * (stack + 1), first_sweep=5)
+    store = FrameStore(8, (capacity + episodes) * (stack + 1), first_sweep_size=5)
     last = FrameStack(store, episodes, stack)
     memory, shown = np.zeros((capacity, stack + 1), np.float32), np.zeros((capacity, stack + 1, 8), np.uint8)
     store.references.append(lambda: memory)
@@ -77,7 +80,7 @@ def test_a_frame_is_kept_as_long_as_an_experience_or_an_episode_shows_it(
         np.testing.assert_array_equal(store.read(last.numbers), wanted)
         np.testing.assert_array_equal(store.read(memory), shown)
     used = len(np.unique(np.concatenate((memory.reshape(-1), last.numbers.reshape(-1)))))
-    assert store.stored <= 1.25 * max(used, capacity + stack * episodes + 2) + 8 or not ordered
+    assert store.n_stored <= 1.25 * max(used, capacity + stack * episodes + 2) + 8 or not ordered
 
 
 def test_more_frames_than_numbers_are_refused() -> None:
@@ -124,13 +127,28 @@ def test_a_trial_with_images_is_the_same_alone_and_beside_others(strategy: str) 
     assert together.algorithm.updates == 60
 
 
+@pytest.mark.parametrize("name", ["td3", "sac"])
+def test_trials_with_continuous_actions_learn_from_images(name: str) -> None:
+    images = {"size": [SIDE, SIDE], "frames": 2, "convolutions": [[4, 3, 2]]}
+    learner = {"algorithm": name, name: {"images": images, "hidden": [8], "batch": 4}}
+    run = _run("FIFO[Uniform]", learner=learner, options={"continuous": True})
+    assert not world_problems(run)
+    together, alone = world_trials(run, [5, 6]), world_trials(run, [6])
+    for _ in range(2):
+        scores = together.advance(), alone.advance()
+        assert scores[0].evaluation[1] == scores[1].evaluation[0]
+    assert together.algorithm.updates == 60
+    (blind,) = world_problems(_run(learner={"algorithm": "ddpg"}, options={"continuous": True}))
+    assert "which ddpg does not expect: use redq, sac, td3 with images.size [10, 10]" in blind[1]
+
+
 def test_images_and_algorithms_that_do_not_fit_are_refused() -> None:
     assert not world_problems(_run())
     (wrong,) = world_problems(_run(rainbow={"images": {"size": [SIDE, SIDE + 1]}}))
     assert wrong == ("learner.rainbow.images.size", f"'{TASK}' has images of 10 by 10, expected images of 10 by 11")
     (blind,) = world_problems(_run(rainbow={"images": None}))
     assert blind[0] == "learner.algorithm"
-    assert "set learner.rainbow.images.size to [10, 10]" in blind[1]
+    assert "use rainbow with images.size [10, 10]" in blind[1]
     (vector,) = world_problems(_run(world="gym:CartPole-v1"))
     assert vector == ("learner.rainbow.images.size", "'CartPole-v1' has no images, expected images of 10 by 10")
     wide = {"images": {"size": [SIDE, SIDE], "convolutions": [[4, 3, 2], [6, 5, 1]]}}

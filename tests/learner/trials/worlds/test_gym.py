@@ -162,5 +162,6 @@ def test_twins_are_tasks_too() -> None:
     [("InvertedDoublePendulum-v4", 11, 1, 200), ("LunarLanderContinuous-v3", 8, 2, 1000)],
 )
 def test_tasks_of_the_extra(task: str, n: int, m: int, horizon: int) -> None:
-    pytest.importorskip("mujoco" if task.startswith("Inverted") else "Box2D")
+    for library in ("mujoco", "imageio") if task.startswith("Inverted") else ("Box2D",):
+        pytest.importorskip(library)
     assert _spaces(task, horizon, {}) == Spaces(n, m, None, horizon)

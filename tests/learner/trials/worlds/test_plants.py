@@ -265,13 +265,13 @@ def test_trials_count_trips_and_learn_from_the_applied_action() -> None:
     together, alone = world_trials(run, [5, 6]), world_trials(run, [6])
     scores, same = together.advance(), alone.advance()
     assert scores.evaluation[1] == same.evaluation[0]
-    assert scores.shield is not None
-    assert same.shield is not None
-    interventions, trips = scores.shield.T
+    assert scores.shield_counts is not None
+    assert same.shield_counts is not None
+    interventions, trips = scores.shield_counts.T
     assert (trips > 0).all()
     assert (interventions >= trips).all()
     assert (interventions < 60).all()
-    assert scores.shield[1].tolist() == same.shield[0].tolist()
+    assert scores.shield_counts[1].tolist() == same.shield_counts[0].tolist()
     unguarded = world_trials(msgspec.structs.replace(run, options={"set": {"task.episode_s": 0.4}}), [6])
     unguarded.train(20)
     changed = together.memories.rows[1, :20, 2] != unguarded.memories.rows[0, :20, 2]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from onrig.runtime.memory.keepers.by_chance import ThinnedKeeper
 from onrig.runtime.memory.keepers.keeper import REJECTED, Keeper, Signal
-from onrig.runtime.memory.keepers.ranked import Exploration, RankLaw, TdError
+from onrig.runtime.memory.keepers.ranked import Exploration, RankDistribution, TdError
 from onrig.runtime.memory.order.uniforms import Uniforms
 from onrig.runtime.memory.strategy import build_keeper, parse_strategy
 from tests.runtime.replay.chi_square import follows
@@ -198,7 +198,7 @@ def test_any_stream_evicts_what_a_naive_list_evicts(
 ) -> None:
     keeper = _keeper(f"{kind}({alpha})", capacity, seed)
     # The same numbers drive a plain list, oldest first, sorted by key where it matters.
-    law, uniform = RankLaw(capacity, alpha), Uniforms(np.random.default_rng(seed)).next
+    law, uniform = RankDistribution(capacity, alpha), Uniforms(np.random.default_rng(seed)).next
     memory: list[tuple[float, int]] = []
     pick = np.random.default_rng(seed + 1)
     for i, key in enumerate(keys):

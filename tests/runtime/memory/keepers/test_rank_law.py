@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.runtime.memory.keepers.ranked import RankLaw
+from onrig.runtime.memory.keepers.ranked import RankDistribution
 from onrig.runtime.memory.order.uniforms import Uniforms
 from tests.runtime.replay.chi_square import follows
 
@@ -11,7 +11,7 @@ from tests.runtime.replay.chi_square import follows
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 1.0 + 1e-9, 1.2, 3.0])
 @pytest.mark.parametrize("n", [2, 7, 1000, 10_000])
 def test_ranks_follow_the_law(n: int, alpha: float) -> None:
-    law = RankLaw(n, alpha)
+    law = RankDistribution(n, alpha)
     uniform = Uniforms(np.random.default_rng([n, int(10 * alpha)])).next
     ranks = np.array([law.draw(uniform) for _ in range(20_000)])
     assert ranks.min() >= 1
@@ -24,10 +24,10 @@ def test_the_ends_of_the_unit_interval_give_ranks() -> None:
         for alpha in (0.0, 0.5, 1.0, 2.0, 50.0):
             for u in (0.0, 1.0 - 2.0**-53):
                 # An end that is rejected is followed by the middle.
-                assert 1 <= RankLaw(n, alpha).draw(iter([u] + [0.5] * 50).__next__) <= n
+                assert 1 <= RankDistribution(n, alpha).draw(iter([u] + [0.5] * 50).__next__) <= n
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(0, 1.0), (5, -0.1), (5, float("nan")), (5, float("inf"))])
 def test_no_law_is_refused(n: int, alpha: float) -> None:
     with pytest.raises(ValueError, match="expected at least one rank and a finite exponent"):
-        RankLaw(n, alpha)
+        RankDistribution(n, alpha)

@@ -162,8 +162,8 @@ def test_minibatches_of_several_memories_are_those_of_the_reference(
     starts = np.cumsum(lengths, axis=1) - lengths
     for memory in range(memories):
         slots = rng.permutation(200)[: int(lengths[memory].sum()) + int(rng.integers(50))]
-        ours.per_memory[memory].renew(slots, 0)
-        theirs.per_memory[memory].renew(slots, 0)
+        ours.orders_by_memory[memory].renew(slots, 0)
+        theirs.orders_by_memory[memory].renew(slots, 0)
     for _ in range(4):
         uniforms = rng.random((memories, updates * batch))
         drawn = ours.draw(uniforms, starts, lengths, updates)
@@ -171,7 +171,7 @@ def test_minibatches_of_several_memories_are_those_of_the_reference(
         td = rng.choice([rng.standard_normal(), 1.0, np.nan, np.inf], drawn.shape)
         ours.rank(drawn, td)
         theirs.rank(drawn, td)
-        for one, other in zip(ours.per_memory, theirs.per_memory, strict=True):
+        for one, other in zip(ours.orders_by_memory, theirs.orders_by_memory, strict=True):
             assert np.array_equal(one.keys, other.keys)
 
 
@@ -210,7 +210,7 @@ def test_what_lies_outside_is_refused_untouched() -> None:
 
 def test_a_draw_beyond_the_ranks_is_refused() -> None:
     orders = _orders(9, 1)
-    orders.per_memory[0].renew(np.arange(3), 0)
+    orders.orders_by_memory[0].renew(np.arange(3), 0)
     with pytest.raises(ValueError, match="outside"):
         orders.draw(np.array([[0.9]]), np.array([[0]]), np.array([[4]]), 1)
     with pytest.raises(ValueError, match="outside"):

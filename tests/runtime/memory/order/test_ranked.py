@@ -13,11 +13,11 @@ from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITY_BITS, Ran
 CAPACITY = 60
 
 
-@pytest.fixture(params=[0, ranked.MERGE_SHARE], ids=["one by one", "merged"])
+@pytest.fixture(params=[0, ranked.MERGE_DIVISOR], ids=["one by one", "merged"])
 def small_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
     """So that splits, merges and several blocks happen within a few dozen entries, and both ways of moving them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranked, "MERGE_SHARE", request.param)
+        patch.setattr(ranked, "MERGE_DIVISOR", request.param)
         for module in (ranked, leaves, compiled):
             for name, value in (("LEAF", 8), ("LEAST", 3), ("MERGED", 6), ("BLOCK", 4), ("FLAT", 16)):
                 patch.setattr(module, name, value, raising=False)

@@ -58,7 +58,7 @@ def test_the_figures_count_what_the_records_say(run: LiveRun, view: ViewReader) 
     rows["lateness_ns"][3] = 50_000
     run.push(rows)
     assert view.figures() is None
-    run.telemetry.turn(10.0)
+    run.telemetry.poll(10.0)
     figures = view.figures()
     assert figures is not None
     assert (figures.ticks, figures.missed, figures.faults, figures.late_commands) == (20, (0, 0, 0, 3), 1, 1)
@@ -74,18 +74,18 @@ def test_in_lockstep_nothing_is_late(tmp_path: Path) -> None:
         rows = records(5)
         rows["lateness_ns"] = 1000
         run.push(rows)
-        run.telemetry.turn(1.0)
+        run.telemetry.poll(1.0)
         figures = view.figures()
         assert figures is not None
         assert figures.lateness.percentile_us(99) is None
 
 
 def test_figures_go_out_at_most_four_times_a_second(run: LiveRun, view: ViewReader) -> None:
-    run.telemetry.turn(10.0)
+    run.telemetry.poll(10.0)
     run.push(records(5))
-    run.telemetry.turn(10.2)
+    run.telemetry.poll(10.2)
     before = view.figures()
-    run.telemetry.turn(10.25)
+    run.telemetry.poll(10.25)
     after = view.figures()
     assert before is not None
     assert after is not None
@@ -97,7 +97,7 @@ def test_a_replay_process_that_takes_over_goes_on_counting(run: LiveRun, view: V
     run.telemetry.close()
     run.telemetry = run.a_telemetry()
     run.push(records(4, tick=5))
-    run.telemetry.turn(1e6)
+    run.telemetry.poll(1e6)
     figures = view.figures()
     assert figures is not None
     assert figures.ticks == 9
@@ -106,10 +106,10 @@ def test_a_replay_process_that_takes_over_goes_on_counting(run: LiveRun, view: V
 def test_the_memory_is_sampled_only_while_somebody_watches(run: LiveRun, view: ViewReader) -> None:
     run.keep(50, np.random.default_rng(0))
     now = time.monotonic() + 10.0
-    run.telemetry.turn(now)
+    run.telemetry.poll(now)
     assert view.sample() is None
     view.keep_sampling()
-    run.telemetry.turn(time.monotonic())
+    run.telemetry.poll(time.monotonic())
     sample = view.sample()
     assert sample is not None
     np.testing.assert_array_equal(sample["observation"], run.memory.storage.observation[:50])
@@ -126,7 +126,7 @@ def test_a_sample_tells_td_errors_of_what_still_lies_there(run: LiveRun, view: V
     run.memory.take_feedback(Signal.TD_ERROR, slots, storage.generation(slots), np.array([0.5, 1.0, 2.0], np.float32))
     storage.insert(2, storage.observation[0], storage.action[0], 0.0, storage.observation[0])
     view.keep_sampling()
-    run.telemetry.turn(time.monotonic())
+    run.telemetry.poll(time.monotonic())
     sample = view.sample()
     assert sample is not None
     assert np.isnan(sample["abs_td"][2]), "another experience lies there now"

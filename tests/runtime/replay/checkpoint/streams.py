@@ -10,7 +10,7 @@ from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import Storage
 from onrig.runtime.memory.strategy import build_keeper, parse_strategy
-from onrig.runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
+from onrig.runtime.replay.checkpoint import CheckpointWriter, Identity, RestoredCheckpoint, identity_of
 
 RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)", "MinError")
 SEED: Final = 5
@@ -61,7 +61,7 @@ class Fed:
         assert writer.write(self, {"steps": self.steps})
         writer.wait()
 
-    def taken_up(self, restored: Restored | None) -> Fed:
+    def taken_up(self, restored: RestoredCheckpoint | None) -> Fed:
         """Go on counting from what this one was restored from."""
         assert restored is not None
         self.steps = restored.extra["steps"]

@@ -222,10 +222,10 @@ def test_after_falling_back_writing_goes_on_and_clears_what_was_damaged(
     assert restored is not None
     fed.taken_up(restored)
     writer = CheckpointWriter(tmp_path / "f", fed.identity, restored)
-    assert writer.durable == 2
+    assert writer.durable_number == 2
     fed.resume()
     fed.write(writer)
-    assert writer.durable == 4
+    assert writer.durable_number == 4
     assert sorted(path.name for path in (tmp_path / "f").glob("manifest-*")) == [
         "manifest-00000002.json",
         "manifest-00000004.json",

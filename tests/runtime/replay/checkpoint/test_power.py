@@ -85,14 +85,14 @@ def test_a_power_cut_costs_at_most_what_was_not_on_disk_yet(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
     # Small enough segments that each kind of write happens: first, appended, another segment, another generation.
-    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.FLOOR_ROWS", 60)
-    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.SMALL_BYTES", 100)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.MIN_SEGMENT_ROWS", 60)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.MAX_SMALL_ARRAY_BYTES", 100)
     fed = Fed(retention, 50, per_step=15)
     writer = CheckpointWriter(tmp_path / "buffer", fed.identity)
     digests = {0: fed.storage.digest()}
     bounds: list[tuple[int, int]] = []
     for _ in range(14):
-        sure, first = writer.durable, disk.cuts
+        sure, first = writer.durable_number, disk.cuts
         fed.resume()
         digests[fed.steps] = fed.storage.digest()
         fed.write(writer)

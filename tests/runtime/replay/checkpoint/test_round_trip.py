@@ -65,7 +65,7 @@ def test_it_goes_on_over_many_lives(tmp_path: Path, retention: str) -> None:
 def test_each_checkpoint_of_many_holds_the_whole_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
-    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.FLOOR_ROWS", 10)
+    monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.MIN_SEGMENT_ROWS", 10)
     monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows._MIN_CARRIED", 1)
     fed = Fed(retention, 20, per_step=1)
     writer = CheckpointWriter(tmp_path, fed.identity)

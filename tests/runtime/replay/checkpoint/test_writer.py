@@ -25,10 +25,10 @@ def test_a_slow_disk_is_not_waited_for_and_the_next_checkpoint_covers_what_was_l
     assert writer.write(fed, {"steps": 1})
     fed.resume()
     assert not writer.write(fed, {"steps": 2})
-    assert writer.durable == 0
+    assert writer.durable_number == 0
     ready.set()
     writer.wait()
-    assert writer.durable == 1
+    assert writer.durable_number == 1
     fed.resume()
     fed.write(writer)
     writer.close()
@@ -62,7 +62,7 @@ def test_a_write_that_failed_is_told_and_tried_again(
             writer.wait()
         assert "\n" not in str(raised.value)
     writer.wait()
-    assert (left, writer.durable) == (0, 2)
+    assert (left, writer.durable_number) == (0, 2)
     fed.resume()
     fed.write(writer)
     writer.close()

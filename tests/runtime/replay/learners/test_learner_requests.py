@@ -40,7 +40,7 @@ from onrig.runtime.link.messages import (
     decode_reply,
     encode,
 )
-from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.link.server import Reply, Ticket
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout, Slots
 from onrig.runtime.memory.settings import Selection
@@ -130,7 +130,7 @@ def errors(slots: Sequence[int], generations: Sequence[int], values: Sequence[fl
 
 def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.requests._restored = 40
+    rig.requests._n_restored = 40
     rig.requests.set_lineage(b"third", [Ancestor(b"first", 30), Ancestor(b"second", 50)])
     assert [(one.memory, one.writes) for one in rig.attach().lineage] == [
         (b"first", 30),
@@ -145,7 +145,7 @@ def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
 
 def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
     rig.insert(5)
-    rig.requests.feed.closed = 2
+    rig.requests.feed.last_closed_episode = 2
     attached = rig.attach(who=C)
     what = Attached(
         "run-1", b"rig: x\n", 64, True, 5, 2, 1, True, memory=attached.memory, why=attached.why, run="4a" * 16
@@ -205,7 +205,7 @@ def test_a_mirror_of_another_memory_is_refused(rig: Rig, since: int) -> None:
     rig.insert(3)
     for wait_ms in (0, 1000):
         assert isinstance(rig.request(Pull(since, 0, wait_ms)), Refused)
-    assert rig.requests.feed.take_due_answers() == []
+    assert rig.requests.feed.take_due_replies() == []
 
 
 @pytest.mark.parametrize("max_rows", [0, -5])
@@ -225,25 +225,27 @@ def test_an_answer_fits_into_a_message_however_wide_the_rows(rig: Rig, monkeypat
 def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
     news: tuple[Callable[[], object], ...] = (
         lambda: rig.insert(2),
-        lambda: setattr(rig.requests.feed, "closed", 1),
+        lambda: setattr(rig.requests.feed, "last_closed_episode", 1),
         lambda: setattr(rig.requests.feed, "is_ending", True),
     )
     for happens in news:
         at = rig.memory.storage.inserted
-        assert rig.requests.handle(A, Pull(at, rig.requests.feed.closed, 2000), ()) is None
-        assert rig.requests.feed.take_due_answers() == []
+        assert rig.requests.handle(A, Pull(at, rig.requests.feed.last_closed_episode, 2000), ()) is None
+        assert rig.requests.feed.take_due_replies() == []
         happens()
-        ((ticket, answer),) = rig.requests.feed.take_due_answers()
+        ((ticket, answer),) = rig.requests.feed.take_due_replies()
         assert ticket == A
         storage, requests = rig.memory.storage, rig.requests
-        assert answer.message == Rows(storage.inserted, storage.inserted, requests.feed.closed, requests.feed.is_ending)
-        assert rig.requests.feed.take_due_answers() == [], "once"
+        assert answer.message == Rows(
+            storage.inserted, storage.inserted, requests.feed.last_closed_episode, requests.feed.is_ending
+        )
+        assert rig.requests.feed.take_due_replies() == [], "once"
 
 
 def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
     rig.insert(2)
     assert rig.pull(0, wait_ms=2000)[0].upto == 2
-    rig.requests.feed.closed = 3
+    rig.requests.feed.last_closed_episode = 3
     assert rig.pull(2, closed=2, wait_ms=2000)[0].closed == 3
 
 
@@ -264,11 +266,11 @@ def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_t
     rig.requests.handle(A, Pull(0, 0, 300), ())
     rig.requests.handle(B, Pull(0, 0, 10**9), ())
     now_s += 0.299
-    assert rig.requests.feed.take_due_answers() == []
+    assert rig.requests.feed.take_due_replies() == []
     now_s += 0.002
-    assert [ticket for ticket, _ in rig.requests.feed.take_due_answers()] == [A]
+    assert [ticket for ticket, _ in rig.requests.feed.take_due_replies()] == [A]
     now_s += 1.7
-    assert [ticket for ticket, _ in rig.requests.feed.take_due_answers()] == [B]
+    assert [ticket for ticket, _ in rig.requests.feed.take_due_replies()] == [B]
 
 
 def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
@@ -276,7 +278,7 @@ def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
     for ticket in (A, later, B):
         assert rig.requests.handle(ticket, Pull(0, 0, 2000), ()) is None
     rig.insert(1)
-    assert [ticket for ticket, _ in rig.requests.feed.take_due_answers()] == [later, B]
+    assert [ticket for ticket, _ in rig.requests.feed.take_due_replies()] == [later, B]
 
 
 # -- what became of policies -------------------------------------------------------------------------------------------
@@ -295,11 +297,11 @@ def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) 
 def test_rulings_alone_are_no_news(rig: Rig) -> None:
     assert rig.requests.handle(A, Pull(0, 0, 2000), ()) is None
     rig.requests.add_ruling(4, "passed", "")
-    assert rig.requests.feed.take_due_answers() == [], (
+    assert rig.requests.feed.take_due_replies() == [], (
         "what a learner does in lockstep must not depend on when it hears of them"
     )
     rig.insert(1)
-    ((_, answer),) = rig.requests.feed.take_due_answers()
+    ((_, answer),) = rig.requests.feed.take_due_replies()
     assert isinstance(answer.message, Rows)
     assert [r.policy_id for r in answer.message.rulings] == [4]
 
@@ -435,18 +437,18 @@ def test_a_mirror_is_confirmed_by_its_hash(rig: Rig) -> None:
 
 
 def test_an_episode_is_done_only_once_it_is_closed(rig: Rig) -> None:
-    assert rig.requests.done == -1, "not before a learner has attached and begun"
+    assert rig.requests.last_done_episode == -1, "not before a learner has attached and begun"
     rig.request(Done(0, 0, 0.0))
-    assert rig.requests.done == 0
+    assert rig.requests.last_done_episode == 0
     rig.request(Done(3, 300, 1.0))
-    assert rig.requests.done == 0, "the barrier does not open before its episode is in the memory"
-    rig.requests.feed.closed = 2
+    assert rig.requests.last_done_episode == 0, "the barrier does not open before its episode is in the memory"
+    rig.requests.feed.last_closed_episode = 2
     rig.request(Done(1, 100, 1.0))
-    assert rig.requests.done == 1
+    assert rig.requests.last_done_episode == 1
     rig.request(Done(0, 0, 1.0))
-    assert rig.requests.done == 1, "an old one closes nothing again"
+    assert rig.requests.last_done_episode == 1, "an old one closes nothing again"
     rig.request(Done(2, 200, 55.5))
-    assert (rig.requests.done, rig.requests.updates, rig.requests.updates_per_s) == (2, 200, 55.5)
+    assert (rig.requests.last_done_episode, rig.requests.updates, rig.requests.updates_per_s) == (2, 200, 55.5)
 
 
 def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
@@ -478,7 +480,7 @@ def test_many_watch_and_one_pushes(rig: Rig) -> None:
             answer = rig.request(request, who=who)
             assert isinstance(answer, Refused)
             assert (answer.code, "a:key" in answer.reason) == (LEASE, True)
-    assert rig.requests.done == -1
+    assert rig.requests.last_done_episode == -1
     assert rig.request(Done(0, 0, 0.0)) == Accepted()
 
 
@@ -549,7 +551,7 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
     rig.request(Pull(0, 0))
     rig.requests.handle(B, Pull(0, 0, 2000), ())
     rig.requests.feed.is_ending = True
-    ((ticket, _),) = rig.requests.feed.take_due_answers()
+    ((ticket, _),) = rig.requests.feed.take_due_replies()
     assert ticket == B
     assert rig.requests.peers.has_recent_learner
     rig.gone.add(B.peer)
@@ -588,7 +590,7 @@ def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig
 
 
 def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_checkpoint(rig: Rig) -> None:
-    rig.requests.feed.closed = 1
+    rig.requests.feed.last_closed_episode = 1
     rig.request(Feedback(7), *errors([0], [1], [1.0]))
     rig.request(Done(1, 10, 0.0))
     rig.requests.note_checkpoint(1)
@@ -604,7 +606,7 @@ def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_ch
 def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
     rig: Rig, updates: int, departures: int
 ) -> None:
-    rig.requests.feed.closed = 1
+    rig.requests.feed.last_closed_episode = 1
     rig.request(Done(1, 10, 0.0))
     rig.requests.note_checkpoint(1)
     rig.request(Leave())
@@ -615,7 +617,7 @@ def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
 
 
 def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
-    rig.requests.feed.closed = 2
+    rig.requests.feed.last_closed_episode = 2
     rig.request(Done(1, 10, 0.0, kept=False))
     assert not rig.requests.learner_state_saved
     rig.request(Done(2, 20, 0.0))
@@ -659,6 +661,6 @@ def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
         waits = isinstance(request, Pull) or (
             isinstance(request, Attach) and ranked.requests.succession.is_replacement_requested
         )
-        assert isinstance(answer, Answer) or (answer is None and waits)
-        ranked.requests.feed.take_due_answers()
-        assert ranked.requests.done <= ranked.requests.feed.closed
+        assert isinstance(answer, Reply) or (answer is None and waits)
+        ranked.requests.feed.take_due_replies()
+        assert ranked.requests.last_done_episode <= ranked.requests.feed.last_closed_episode

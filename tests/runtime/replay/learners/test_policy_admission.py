@@ -63,7 +63,7 @@ class Desk(PolicyAdmission):
 
     @property
     def tally(self) -> tuple[int, int, int]:
-        return self.offered, self.admitted, self.refused
+        return self.n_offered, self.n_admitted, self.n_refused
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_junk_leaves_nothing_behind_that_grows(desk: Desk) -> None:
     for n in range(200):
         assert not desk.admit(n.to_bytes(8, "little"), NOTHING).accepted
     assert (desk.next_id, desk.counts()["next_policy"], desk.unsynced, desk.filed) == (1, 1, [], [])
-    assert len(desk._refused) == 64
+    assert len(desk._refusals) == 64
 
 
 def test_a_repeated_offer_is_known_by_its_bytes_however_many_refused_ones_came_between(desk: Desk) -> None:
@@ -182,7 +182,7 @@ def test_what_comes_too_soon_is_neither_judged_nor_remembered(tmp_path: Path, sl
     for _ in range(50):
         verdict = desk.offer(2)
         assert (verdict.accepted, verdict.policy_id, verdict.stage) == (False, 0, RATE)
-    assert (desk.tally, desk.too_soon, desk.events) == ((1, 1, 0), 50, [("policy_admitted", 1)])
+    assert (desk.tally, desk.n_too_soon, desk.events) == ((1, 1, 0), 50, [("policy_admitted", 1)])
     assert desk.offer(1).accepted, "a repeated offer is answered at any time"
     desk.acts(*[1] * round(rate_hz))
     assert desk.offer(2).policy_id == 2
@@ -197,9 +197,9 @@ def test_junk_uses_up_the_allowance_as_well(tmp_path: Path, slot: PolicySlot) ->
 
 def test_in_lockstep_one_is_judged_at_each_barrier(tmp_path: Path, slot: PolicySlot) -> None:
     desk = Desk(tmp_path, slot, PerBarrier(), lockstep=True)
-    verdicts = [desk.admit(model(n), NOTHING, closed=closed) for n, closed in enumerate((0, 0, 1, 1, 1, 3))]
+    verdicts = [desk.admit(model(n), NOTHING, closed_episode=episode) for n, episode in enumerate((0, 0, 1, 1, 1, 3))]
     assert [v.policy_id for v in verdicts] == [1, 0, 2, 0, 0, 3]
-    assert desk.admit(model(0), NOTHING, closed=3) == verdicts[0]
+    assert desk.admit(model(0), NOTHING, closed_episode=3) == verdicts[0]
 
 
 # -- which files stay --------------------------------------------------------------------------------------------------

@@ -101,8 +101,8 @@ def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
 def test_what_a_process_before_this_one_told_is_not_told_again_and_its_end_is_known() -> None:
     told = Told()
     cut = int(np.flatnonzero(NAN["flags"] & R)[0])
-    told.watch.add_earlier_records(NAN[cut - 3 : cut - 2], reported=True, ruled=True)
-    told.watch.add_earlier_records(NAN[cut - 2 :], reported=True, ruled=False)
+    told.watch.add_earlier_records(NAN[cut - 3 : cut - 2], were_reported=True, were_applied=True)
+    told.watch.add_earlier_records(NAN[cut - 2 :], were_reported=True, were_applied=False)
     assert told.events == []
     assert told.verdicts == [(2, "rolled_back", "its output is non-finite")]
     assert told.watch.policy_id == 1

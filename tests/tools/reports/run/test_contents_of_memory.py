@@ -48,7 +48,7 @@ def test_the_policy_is_asked_over_the_whole_range(tmp_path: Path) -> None:
     assert (surface.x[0], surface.x[-1]) == (CONFIG.rig.signals[0].low, CONFIG.rig.signals[0].high)
     assert np.isfinite(surface.action).all()
     assert np.ptp(surface.action) > 0
-    assert surface.held == ()
+    assert surface.fixed_signals == ()
 
 
 @pytest.mark.parametrize("content", [b"no model", b""])

@@ -20,7 +20,7 @@ from onrig.tools.advice.race import MIN_STD, RUNGS, Interval, Standing, State
 from onrig.tools.advised import ADVICE_FILE, Advice
 from onrig.tools.experiments.cost import Cost
 from onrig.tools.experiments.store import Cell, write_atomically
-from onrig.tools.quantity import format_estimate, size
+from onrig.tools.quantity import format_estimate, format_size
 from onrig.tools.reports.page import Claims, Page, Properties, Source
 from onrig.tools.reports.scores import memory_bytes
 from onrig.tools.reports.sheet import Sheet
@@ -37,7 +37,7 @@ _END_REASONS: Final = {
 }
 
 
-class Answer(NamedTuple):
+class RaceResult(NamedTuple):
     """Result after a rung."""
 
     name: str
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     state: State
     table: Sequence[Standing]
     entrants: Mapping[str, Entrant]
-    excluded: Mapping[str, str]
+    exclusion_reasons: Mapping[str, str]
     """Reasons for exclusion, by candidate."""
     double_budget: tuple[int, Sequence[str]]
     """Number of pairs that twice the budget allows, and the candidates that they would eliminate."""
@@ -58,17 +58,17 @@ class Answer(NamedTuple):
     """Total cost of the first rung's trials, by cell id; empty if the budget is a number of trials."""
 
     @property
-    def best(self) -> Entrant:
+    def winner(self) -> Entrant:
         """The leader."""
         return self.entrants[self.state.leader]
 
     @property
     def advice(self) -> Advice:
         """The best candidate, and the expected score of a run that uses it."""
-        config, top, n = self.best.config, self.table[0], len(self.scores)
+        config, leader, n = self.winner.config, self.table[0], len(self.scores)
         spread = max(MIN_STD, float(self.scores.std(ddof=1))) * math.sqrt(1.0 + 1.0 / n)
-        reach, mean = student_quantile(0.5 + 0.5 * COVERAGE, n - 1) * spread, float(self.scores.mean())
-        candidate = self.best.candidate
+        half_width, mean = student_quantile(0.5 + 0.5 * COVERAGE, n - 1) * spread, float(self.scores.mean())
+        candidate = self.winner.candidate
         return Advice(
             self.name,
             config.rig.name,
@@ -79,10 +79,10 @@ class Answer(NamedTuple):
             candidate.name,
             None if candidate.recipe is None else f"{RECIPES}/{candidate.file}",
             n,
-            *top.figure,
-            mean - reach,
-            mean + reach,
-            tuple(self.state.remaining[1:]),
+            *leader.figure,
+            mean - half_width,
+            mean + half_width,
+            tuple(self.state.remaining_names[1:]),
         )
 
     def sheet(self) -> Sheet:
@@ -92,10 +92,10 @@ class Answer(NamedTuple):
             (
                 standing.name,
                 _format_interval(standing.figure),
-                "" if standing.name == self.state.leader else _format_interval(standing.behind, signed=True),
-                str(standing.pairs),
-                size(memory_bytes(Cell("", {}, self.entrants[standing.name].config))),
-                f"{updates_per_s(self.entrants[standing.name].config):.0f}{self._core_share(standing.name)}",
+                "" if standing.name == self.state.leader else _format_interval(standing.deficit, signed=True),
+                str(standing.n_pairs),
+                format_size(memory_bytes(Cell("", {}, self.entrants[standing.name].config))),
+                f"{updates_per_s(self.entrants[standing.name].config):.0f}{self._core_load(standing.name)}",
                 self._verdict(standing),
             )
             for standing in self.table
@@ -108,7 +108,7 @@ class Answer(NamedTuple):
         )
         return Sheet("Candidates", 1, columns, tuple(rows), (note,))
 
-    def _core_share(self, name: str) -> str:
+    def _core_load(self, name: str) -> str:
         cost = self.costs.get(self.entrants[name].cell.id)
         if cost is None:
             return ""
@@ -119,57 +119,59 @@ class Answer(NamedTuple):
             return "best"
         if not standing.may_be_best:
             return "significantly worse"
-        return "undecided" if standing.name in self.state.active else "undecided, paused"
+        return "undecided" if standing.name in self.state.active_names else "undecided, paused"
 
     def findings(self) -> Iterator[str]:
         """Yield the findings that are not in the table."""
-        advice, best = self.advice, self.best.candidate
-        yield f"{best.name}: {best.reason}; {_END_REASONS[self.state.ended]}."
+        advice, candidate = self.advice, self.winner.candidate
+        yield f"{candidate.name}: {candidate.reason}; {_END_REASONS[self.state.end_reason]}."
         yield (
             f"Expected score of a run that uses it: {advice.run_low:.2f} to {advice.run_high:.2f} (95 %, over "
             f"seeds and plants drawn {self.plants})."
         )
-        if undecided := self.state.remaining[1:]:
-            yield f"Undecided: {', '.join(undecided)}."
-            pairs, separated = self.double_budget
-            effect = f"would eliminate {', '.join(separated)}" if separated else "would eliminate none of them"
-            yield f"Twice the budget ({pairs} pairs) {effect} if differences and spreads remain the same."
-        for name, reason in self.excluded.items():
+        if undecided_names := self.state.remaining_names[1:]:
+            yield f"Undecided: {', '.join(undecided_names)}."
+            n_pairs, eliminated_names = self.double_budget
+            effect = (
+                f"would eliminate {', '.join(eliminated_names)}" if eliminated_names else "would eliminate none of them"
+            )
+            yield f"Twice the budget ({n_pairs} pairs) {effect} if differences and spreads remain the same."
+        for name, reason in self.exclusion_reasons.items():
             yield f"Excluded: {name}: {reason}."
 
     def text(self) -> str:
-        """Return the answer as text for a terminal."""
+        """Return the result as text for a terminal."""
         return "\n".join((self.sheet().text(), "", *self.findings()))
 
     def yaml(self) -> str:
         """Return the configuration with the best candidate's settings and the reasons as comments."""
-        config, best = self.best.config, self.best.candidate
-        data, top = to_plain_data(config), self.table[0]
-        first = {key: data.pop(key) for key in ("learner", "selection", "exploration")}
-        head = [
-            f"`onrig advise {self.name}` chose {best.name}: {best.reason}.",
-            f"{OBJECTIVES[self.objective].title}: {_format_interval(top.figure)} over {top.pairs} pairs of a seed "
-            "and a plant;",
+        config, candidate = self.winner.config, self.winner.candidate
+        data, leader = to_plain_data(config), self.table[0]
+        learning_sections = {key: data.pop(key) for key in ("learner", "selection", "exploration")}
+        reasons = [
+            f"`onrig advise {self.name}` chose {candidate.name}: {candidate.reason}.",
+            f"{OBJECTIVES[self.objective].title}: {_format_interval(leader.figure)} over {leader.n_pairs} pairs of a "
+            "seed and a plant;",
             f"plants were drawn {self.plants}.",
         ]
-        behind = [
-            f"  {standing.name}: {_format_interval(standing.behind, signed=True)} ({self._verdict(standing)})"
+        rivals = [
+            f"  {standing.name}: {_format_interval(standing.deficit, signed=True)} ({self._verdict(standing)})"
             for standing in self.table[1:]
         ]
-        lines = [f"# {line}" for line in (*head, *(["Behind it:", *behind] if behind else []))]
-        rest = f"# Rig, task, limits and all other settings are those of {self.name}."
-        return "\n".join((*lines, dump_yaml(first).rstrip(), rest, dump_yaml(data)))
+        lines = [f"# {line}" for line in (*reasons, *(["Behind it:", *rivals] if rivals else []))]
+        last_line = f"# Rig, task, limits and all other settings are those of {self.name}."
+        return "\n".join((*lines, dump_yaml(learning_sections).rstrip(), last_line, dump_yaml(data)))
 
     def page(self) -> Page:
-        """Return the answer as a page."""
-        lead = f"{OBJECTIVES[self.objective].title}; plants drawn {self.plants}."
+        """Return the result as a page."""
+        introduction = f"{OBJECTIVES[self.objective].title}; plants drawn {self.plants}."
         parts = (
             Claims("Advice", {"": list(self.findings())}),
             self.sheet(),
             Properties("Candidates' reasons", [(n, e.candidate.reason) for n, e in self.entrants.items()]),
             Source("The configuration", self.yaml(), CONFIG_FILE),
         )
-        return Page(f"Advice for {self.name}", lead, parts, "Learning curves: `onrig report` on this folder.")
+        return Page(f"Advice for {self.name}", introduction, parts, "Learning curves: `onrig report` on this folder.")
 
 
 def updates_per_s(config: RunConfig) -> float:
@@ -184,8 +186,8 @@ def _format_interval(interval: Interval, *, signed: bool = False) -> str:
     return format_estimate(Bounds(*interval), 3, signed=signed)
 
 
-def write_answer(folder: Path, answer: Answer) -> None:
+def write_result(folder: Path, result: RaceResult) -> None:
     """Write ``advised.yaml``, ``advice.json`` and the page.  Raises OSError."""
-    write_atomically(folder / CONFIG_FILE, answer.yaml().encode())
-    write_atomically(folder / ADVICE_FILE, msgspec.json.format(msgspec.json.encode(answer.advice), indent=1) + b"\n")
-    write_atomically(folder / PAGE, answer.page().html().encode())
+    write_atomically(folder / CONFIG_FILE, result.yaml().encode())
+    write_atomically(folder / ADVICE_FILE, msgspec.json.format(msgspec.json.encode(result.advice), indent=1) + b"\n")
+    write_atomically(folder / PAGE, result.page().html().encode())
