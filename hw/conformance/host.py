@@ -171,8 +171,11 @@ class Host:
         frame.
 
         A command also counts as late if the device accepts it but outputs it only with the next sample (tau = T).
+        After a late command the host skips as many frames as it has tried: a line slower than a command per period
+        would otherwise fill with commands, each later than the last.
         """
-        for _ in range(_MAX_TRIES):
+        deadline_ns = self._now_ns() + _TIMEOUT_NS
+        for n_tries in range(_MAX_TRIES):
             answers_frame = state.frame
             self.session.send_command(answers_frame, values)
             state = self.wait()
@@ -183,7 +186,12 @@ class Host:
                 and applied_state.tau_us < self.period_us
             ):
                 return applied_state
-        raise AssertionError(f"none of {_MAX_TRIES} commands was accepted")
+            if self._now_ns() > deadline_ns:
+                break
+            if not self.lockstep:
+                self.listen(n_tries)
+                state = self.wait()
+        raise AssertionError(f"none of {n_tries + 1} commands was accepted")
 
     def wait_for_reboot(self) -> None:
         """Wait for a HELLO with another boot id; as in a run, request one after each period without a frame."""
