@@ -34,7 +34,7 @@ WITHOUT_LIBRARY := $(addprefix tests/,hw/test_framing.py learner/algorithms/test
 	runtime/memory/keepers runtime/memory/order runtime/memory/test_records.py tools/test_replay.py)
 
 test: lint
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder  # many of them wait for processes that they start
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder  # six take a third longer on two cores
 	ONRIG_NATIVE=off $(BIN)/python -m pytest -n 4 --dist loadfile $(WITHOUT_LIBRARY)
 
 # The core's tests under another interpreter, without torch: make test-core PYTHON=python3.13

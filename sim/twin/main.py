@@ -97,25 +97,22 @@ def serve(
             report(_NAME, "error", str(error))
             return ExitCode.HARDWARE
         resources.callback(line.close)
+        writer = images_in(folder, config.cameras)
+        cameras = None if writer is None else TwinCameras(config.cameras, writer)
+        loop = _prepare_loop(device, line, trace, cameras)
         try:
-            if link is not None:
+            if link is not None:  # whoever reads it may send signals at once
                 resources.enter_context(keep_link_file(link, line.path))
         except OSError as error:
             report(_NAME, "error", f"--link: {error.strerror or error}")
             return ExitCode.CONFIGURATION
-        writer = images_in(folder, config.cameras)
-        cameras = None if writer is None else TwinCameras(config.cameras, writer)
-        return _serve(config, device, line, announce, trace, cameras)
+        return _serve(config, loop, line.path, announce, in_lockstep=device.time_scale == 0)
 
 
-def _serve(
-    config: RunConfig,
-    device: TwinDevice,
-    line: Line | SocketLine,
-    announce: Callable[[str], None] | None,
-    trace: TraceWriter | None,
-    cameras: TwinCameras | None,
-) -> int:
+def _prepare_loop(
+    device: TwinDevice, line: Line | SocketLine, trace: TraceWriter | None, cameras: TwinCameras | None
+) -> TwinLoop:
+    """Return the loop of a twin, which this process's signals end and inject faults into."""
     is_stop_requested = False
 
     def request_stop(signum: int, frame: object) -> None:
@@ -128,11 +125,17 @@ def _serve(
     fault_by_signal = faults_on_demand()
     for signum in fault_by_signal:
         signal.signal(signum, lambda signum, frame: loop.inject(fault_by_signal[signum]))
+    return loop
+
+
+def _serve(
+    config: RunConfig, loop: TwinLoop, address: str, announce: Callable[[str], None] | None, *, in_lockstep: bool
+) -> int:
     if announce is not None:
-        announce(line.path)
+        announce(address)
     else:
-        report(_NAME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
-    if device.time_scale != 0:
+        report(_NAME, "ready", f"twin of '{config.rig.name}' on {address}", path=address)
+    if not in_lockstep:
         enter_realtime_as_device(config.realtime)
     try:
         with np.errstate(all="ignore"):  # a diverging plant is reported by its sensors
