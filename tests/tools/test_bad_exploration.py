@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onrig.runtime.explore.schedule import is_quiet, noisy_episodes
 from onrig.runtime.explore.settings import Quiet
 from onrig.tools.cli import main
-from tests.runtime.spoiled import spoiled
+from tests.runtime.spoiled import replace_and_locate
 
 SOUND = """\
 rig: pendulum
@@ -111,7 +111,7 @@ def test_what_contradicts_itself_is_told_at_its_place_and_nothing_starts(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after, said = CASES[case]
-    text, where = spoiled(SOUND, before, after)
+    text, where = replace_and_locate(SOUND, before, after)
     path, folder = tmp_path / "run.yaml", tmp_path / "run"
     path.write_text(text)
     for arguments in (["check", str(path)], ["run", str(path), "--run-dir", str(folder)]):

@@ -13,7 +13,14 @@ from onrig.runtime.terminations import ExpressionTermination
 from onrig.tools import exercise_task
 from onrig.tools.exercise_task import task_findings
 from tests.runtime.samples import PENDULUM
-from tests.runtime.third_party import Condition, Course, Form, Home, Noise, Term
+from tests.runtime.third_party import (
+    DefectiveNoise,
+    DefectiveReset,
+    DefectiveTarget,
+    DefectiveTerm,
+    DefectiveTermination,
+    DefectiveTransform,
+)
 
 WITHIN = {"angle": 0.1}
 
@@ -33,12 +40,12 @@ def said(config: RunConfig) -> list[str]:
 
 
 def test_sound_pieces_pass() -> None:
-    assert said(bringing(terms={"mine": Term()})) == []
-    assert said(bringing(terminations={"mine": Condition()})) == []
-    assert said(bringing(inputs=(PolicyInput("angle", Form()),))) == []
-    assert said(bringing(reset=Home(within=WITHIN))) == []
-    assert said(bringing(targets={"mine": Course()})) == []
-    assert said(bringing(exploration=Noise())) == []
+    assert said(bringing(terms={"mine": DefectiveTerm()})) == []
+    assert said(bringing(terminations={"mine": DefectiveTermination()})) == []
+    assert said(bringing(inputs=(PolicyInput("angle", DefectiveTransform()),))) == []
+    assert said(bringing(reset=DefectiveReset(within=WITHIN))) == []
+    assert said(bringing(targets={"mine": DefectiveTarget()})) == []
+    assert said(bringing(exploration=DefectiveNoise())) == []
     assert said(PENDULUM) == []
 
 
@@ -53,7 +60,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("defect", "message"),
     [
         BROKEN[0],
         ("infinite", "draws non-finite values"),
@@ -62,41 +69,44 @@ BROKEN = [
         ("beyond", "draws values from 2 to 6, outside its span of -1 to 1"),
     ],
 )
-def test_a_broken_target_is_told_with_what_is_wrong(how: str, message: str) -> None:
-    (finding,) = task_findings(bringing(targets={"mine": Course(how=how)}))
+def test_a_broken_target_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+    (finding,) = task_findings(bringing(targets={"mine": DefectiveTarget(defect=defect)}))
     assert finding[0] == ("task", "targets", "mine")
     assert finding[1].startswith("the target 'mine' ")
     assert re.search(message, finding[1])
 
 
-@pytest.mark.parametrize(("how", "message"), BROKEN)
-def test_a_broken_term_is_told_with_what_is_wrong(how: str, message: str) -> None:
-    (finding,) = task_findings(bringing(terms={"mine": Term(how)}))
+@pytest.mark.parametrize(("defect", "message"), BROKEN)
+def test_a_broken_term_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+    (finding,) = task_findings(bringing(terms={"mine": DefectiveTerm(defect)}))
     assert finding[0] == ("task", "reward", "terms", "mine")
     assert finding[1].startswith("the reward term 'mine' ")
     assert finding[1].endswith(" at task.reward.terms.mine")
     assert re.search(message, finding[1])
 
 
-@pytest.mark.parametrize(("how", "message"), BROKEN)
-def test_a_broken_form_is_told_with_what_is_wrong(how: str, message: str) -> None:
-    (finding,) = task_findings(bringing(inputs=(PolicyInput("angle", Form(how)),)))
+@pytest.mark.parametrize(("defect", "message"), BROKEN)
+def test_a_broken_form_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+    (finding,) = task_findings(bringing(inputs=(PolicyInput("angle", DefectiveTransform(defect)),)))
     assert finding[0] == ("task", "inputs", 0, "form")
     assert re.search(message, finding[1])
 
 
 def test_a_termination_says_true_or_false() -> None:
-    (message,) = said(bringing(terminations={"mine": Condition("infinite")}))
+    (message,) = said(bringing(terminations={"mine": DefectiveTermination("infinite")}))
     assert "returns values of type float64, expected true or false" in message
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (bringing(reset=Home(within=WITHIN, how="infinite")), "returns the action (inf,)"),
-        (bringing(reset=Home(within=WITHIN, how="whole")), "returns the action (0.0, 0.0)"),
-        (bringing(exploration=Noise(how="whole")), "draws a signal of shape (200, 2) for 200 steps and 1 actuators"),
-        (bringing(exploration=Noise(how="random")), "draws different signals from equal generators"),
+        (bringing(reset=DefectiveReset(within=WITHIN, defect="infinite")), "returns the action (inf,)"),
+        (bringing(reset=DefectiveReset(within=WITHIN, defect="whole")), "returns the action (0.0, 0.0)"),
+        (
+            bringing(exploration=DefectiveNoise(defect="whole")),
+            "draws a signal of shape (200, 2) for 200 steps and 1 actuators",
+        ),
+        (bringing(exploration=DefectiveNoise(defect="random")), "draws different signals from equal generators"),
     ],
     ids=["reset infinite", "reset wide", "noise wide", "noise random"],
 )
@@ -107,7 +117,10 @@ def test_resets_and_processes_are_tried(config: RunConfig, message: str) -> None
 
 @pytest.mark.parametrize(
     "config",
-    [bringing(terminations={"mine": Condition()}), bringing(inputs=(PolicyInput("angle", Form()),))],
+    [
+        bringing(terminations={"mine": DefectiveTermination()}),
+        bringing(inputs=(PolicyInput("angle", DefectiveTransform()),)),
+    ],
     ids=["termination", "input"],
 )
 def test_what_runs_in_the_tick_keeps_its_budget(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:

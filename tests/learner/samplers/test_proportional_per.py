@@ -10,7 +10,7 @@ from onrig.learner.samplers.importance import LinearSchedule, Scale
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.memory.strategy import Strategy
-from tests.runtime.replay.chi_square import follows
+from tests.runtime.replay.chi_square import follows_distribution
 
 ONE = LinearSchedule(1.0, 1.0, 1)
 
@@ -39,7 +39,7 @@ def test_draws_follow_the_priorities(stored: int, batch: int, updates: int) -> N
     law = (np.abs(td) + 0.01) ** 0.6
     # One draw per share: the counts vary less than independent ones, most where few slots share much.
     if stored > 100:
-        assert follows(counts, law)
+        assert follows_distribution(counts, law)
     else:
         assert np.abs(counts / counts.sum() - law / law.sum()).max() < 4 / np.sqrt(counts.sum())
 

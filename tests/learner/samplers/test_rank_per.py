@@ -10,7 +10,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Sampler
 from onrig.learner.samplers.importance import LinearSchedule
 from onrig.learner.samplers.rank_per import RankPer, segment_ends
-from tests.runtime.replay.chi_square import follows
+from tests.runtime.replay.chi_square import follows_distribution
 
 
 def _per(stored: int, capacity: int | None = None, seed: int = 0, **options: object) -> RankPer:
@@ -57,7 +57,7 @@ def test_ranks_are_drawn_uniformly_from_each_segment(stored: int, batch: int, up
     ends = segment_ends(_cumulative(stored), stored, batch)
     assert np.array_equal(np.searchsorted(ends, ranks, "right"), np.broadcast_to(np.arange(batch), ranks.shape))
     lengths = np.diff(ends, prepend=0)
-    assert follows(np.bincount(ranks.ravel(), minlength=stored), np.repeat(1 / (batch * lengths), lengths))
+    assert follows_distribution(np.bincount(ranks.ravel(), minlength=stored), np.repeat(1 / (batch * lengths), lengths))
 
 
 def test_the_rank_law_is_met_up_to_the_segments() -> None:

@@ -420,7 +420,7 @@ def test_a_run_whose_cable_was_pulled_replays_to_the_same_decisions(
 
     monkeypatch.setattr(arming, "report", person)
     run.run()
-    assert cables[0].pulls == 1
+    assert cables[0].n_pulls == 1
     cut_off = [n for n, record in enumerate(run.records) if record["flags"] & Flag.CUT_OFF]
     assert len(cut_off) == 1
     verification = verified(run)

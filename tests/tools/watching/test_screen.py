@@ -46,7 +46,7 @@ class Watched:
         rows["miss"][50], rows["missed"][50] = Miss.HOST, 2
         rows["commanded"] = 1.5
         self.live.push(rows)
-        self.live.keep(60, np.random.default_rng(0))
+        self.live.insert_random(60, np.random.default_rng(0))
         board = self.live.board
         board[Word.STATE], board[Word.EPISODE], board[Word.TICK], board[Word.POLICY] = State.RUNNING, 3, 200, 7
         self.live.telemetry.poll(1e9)

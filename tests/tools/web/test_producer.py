@@ -17,7 +17,7 @@ from onrig.runtime.view import run_view as module
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.tools.web.connections import Message
 from onrig.tools.web.producer import Producer
-from tests.runtime.log.test_mcap_log import sealed
+from tests.runtime.log.test_mcap_log import seal
 from tests.runtime.samples import PENDULUM, episode, records
 from tests.runtime.view.live import LiveRun
 
@@ -81,7 +81,7 @@ def test_the_memory_is_shown_once_it_was_sampled_for_us(live: LiveRun) -> None:
     import time
 
     producer = Producer(REALTIME, live.folder)
-    live.keep(30, np.random.default_rng(0))
+    live.insert_random(30, np.random.default_rng(0))
     live.telemetry.poll(time.monotonic())
     list(producer.updates(0.0))
     live.telemetry.poll(time.monotonic() + 0.5)
@@ -97,7 +97,7 @@ def test_no_more_is_shown_than_is_said_to_be_kept_where_the_sample_is_newer_than
     import time
 
     producer = Producer(REALTIME, live.folder)
-    live.keep(30, np.random.default_rng(0))
+    live.insert_random(30, np.random.default_rng(0))
     live.telemetry.poll(time.monotonic())
     list(producer.updates(0.0))
     live.telemetry.poll(time.monotonic() + 0.5)
@@ -161,9 +161,9 @@ def test_a_run_that_is_over_plays_the_last_episode_of_its_log(tmp_path: Path, ri
     (tmp_path / "config.yaml").write_text("rig: pendulum\n")
     log = McapLog(PENDULUM, tmp_path, "s", lambda kind, **fields: None, lambda: None, lambda: 0.0)
     for number, n in ((1, 20), (2, 30)):
-        rows = sealed(episode(n, episode=number, tick=100 * number))
+        rows = seal(episode(n, episode=number, tick=100 * number))
         log.add(rows)
-    log.add(sealed(records(5, episode=3, tick=300)))
+    log.add(seal(records(5, episode=3, tick=300)))
     log.close()
     producer = Producer(PENDULUM, tmp_path)
     told = by_kind(producer.updates(0.0))

@@ -95,7 +95,7 @@ def test_figures_go_out_at_most_four_times_a_second(run: LiveRun, view: ViewRead
 def test_a_replay_process_that_takes_over_goes_on_counting(run: LiveRun, view: ViewReader) -> None:
     run.push(records(5))
     run.telemetry.close()
-    run.telemetry = run.a_telemetry()
+    run.telemetry = run.make_telemetry()
     run.push(records(4, tick=5))
     run.telemetry.poll(1e6)
     figures = view.figures()
@@ -104,7 +104,7 @@ def test_a_replay_process_that_takes_over_goes_on_counting(run: LiveRun, view: V
 
 
 def test_the_memory_is_sampled_only_while_somebody_watches(run: LiveRun, view: ViewReader) -> None:
-    run.keep(50, np.random.default_rng(0))
+    run.insert_random(50, np.random.default_rng(0))
     now = time.monotonic() + 10.0
     run.telemetry.poll(now)
     assert view.sample() is None
@@ -120,7 +120,7 @@ def test_the_memory_is_sampled_only_while_somebody_watches(run: LiveRun, view: V
 
 
 def test_a_sample_tells_td_errors_of_what_still_lies_there(run: LiveRun, view: ViewReader) -> None:
-    run.keep(10, np.random.default_rng(0))
+    run.insert_random(10, np.random.default_rng(0))
     storage = run.memory.storage
     slots = np.array([2, 3, 3])
     run.memory.take_feedback(Signal.TD_ERROR, slots, storage.generation(slots), np.array([0.5, 1.0, 2.0], np.float32))
