@@ -21,7 +21,7 @@ from onrig.sim.twin.options import TwinOptions
 from tests.runtime.control.test_loop import Bench
 from tests.runtime.control.test_tick import policy
 from tests.tools.replaying.runs import LoggedRun
-from tests.tools.replaying.test_verification import assert_equal, verified
+from tests.tools.replaying.test_verification import assert_equal, verify
 
 
 def plant_in(config: RunConfig) -> Plant:
@@ -132,13 +132,13 @@ def test_a_reset_that_drives_the_wrong_way_ends_long_before_its_time_out(
 
 def test_the_fault_is_found_again_from_the_records(tmp_path: Path) -> None:
     settings = ("task.episode_s=8", "supervision.resume_timeout_s=0", "episodes=1")
-    run = LoggedRun(tmp_path / "run", "pendulum", *settings, at={2: lambda run: invert_actuator(run.device)})
-    run.put(1, float("nan"))
+    run = LoggedRun(tmp_path / "run", "pendulum", *settings, actions_at={2: lambda run: invert_actuator(run.device)})
+    run.admit_policy(1, float("nan"))
     run.at_start = lambda loop: setattr(run.device, "_start_state", (0.5, 3.0))
     with pytest.raises(Halted):
         run.run()
-    run._drain()
+    run._log_pending()
     run.log.close()
     run.events.close()
     run.rows.close()
-    assert_equal(verified(run), len(run.records))
+    assert_equal(verify(run), len(run.records))
