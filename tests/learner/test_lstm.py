@@ -50,7 +50,7 @@ class CellNets:
         tape = Tape(self.state, record)
         window_field = tape.read(x)
         steps = [window_field.columns(step_index * n, (step_index + 1) * n) for step_index in range(W)]
-        outputs = self.lstm.run_window(steps, tape.read(presence_field), tape.read(start))
+        outputs = self.lstm.over_window(steps, tape.read(presence_field), tape.read(start))
         tape.output(y, outputs)
         tape.output(gradient, tape.gradient(square(outputs).sum(), [self.lstm.group])[0])
         executor = executor_for(np.float64)

@@ -24,8 +24,8 @@ def insert(storage: Storage, count: int, rng: np.random.Generator) -> None:
         storage.insert(slot, x[:N], x[N : N + M], x[-1], x[N + M : -2], flag, storage.inserted, abs(x[-2]))
 
 
-def payload(storage: Storage, since: int, limit: int | None = None) -> tuple[bytes, int]:
-    slots = storage.changed_since(since, limit)
+def payload(storage: Storage, since_number: int, limit: int | None = None) -> tuple[bytes, int]:
+    slots = storage.changed_since(since_number, limit)
     newest = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
     return storage.rows(slots).astype("<u4").tobytes(), newest
 

@@ -86,7 +86,7 @@ class Rig:
         slot = number if number < CAPACITY else int(self._rng.integers(CAPACITY))
         self.memory.insert(slot, x[:2], x[2:3], x[5], x[3:5])
 
-    def original_ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
+    def ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
         if isinstance(request, Offer):
             self.offers.append(request)
             return Verdict(1, True)
@@ -439,14 +439,14 @@ def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
 ) -> None:
     monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)
     rig = PolicyRig([WRITES_PER_EPISODE, WRITES_PER_EPISODE], lockstep=False)
-    original_ask, has_failed = rig.original_ask, [True]
+    original_ask, has_failed = rig.ask, [True]
 
     def fail_once(request: RequestMessage, *payloads: bytes) -> ReplyMessage:
         if isinstance(request, Done) and request.updates == 3 and has_failed.pop():
             raise LeaseLost("another learner has it")
         return original_ask(request, *payloads)
 
-    rig.original_ask = fail_once  # type: ignore[method-assign]
+    rig.ask = fail_once  # type: ignore[method-assign]
     process = run_on_policy(rig, tmp_path)
     process.close()
     assert not has_failed

@@ -94,7 +94,7 @@ class DefectiveDrive:
 
 
 class DefectiveReset(Reset, frozen=True, kw_only=True, tag="home"):
-    home = ":Drive"
+    home = ":DefectiveDrive"
     defect: str = ""
 
 
@@ -108,5 +108,5 @@ def draw_steps(noise: DefectiveNoise, rng: np.random.Generator, steps: int, dime
 
 class DefectiveNoise(ActionNoise, frozen=True, kw_only=True, tag="noise"):
     title = "noise from outside"
-    home = ":steps_of"
+    home = ":draw_steps"
     defect: str = ""

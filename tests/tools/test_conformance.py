@@ -83,7 +83,7 @@ class TwinConformance(PacedConformance):
 
 
 def tally(kind: type[TwinDevice], *rule_numbers: str, range_fraction: float = 1.0) -> Tally:
-    subject = type("One", (TwinConformance,), {"kind": kind, "share": range_fraction})()
+    subject = type("One", (TwinConformance,), {"kind": kind, "range_fraction": range_fraction})()
     new_tally = Tally()
     new_tally.outcomes = [run(subject, check) for check in checks_of(PacedConformance, rule_numbers)]
     return new_tally

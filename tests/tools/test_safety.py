@@ -45,13 +45,13 @@ def test_no_policy_breaks_the_promise_on_any_plant_with_a_dead_band_that_is_cove
         assert sum(t.rules[Rule.PREDICTED] for t in campaign.values()) > 0
 
 
-@pytest.mark.parametrize("make_output", ["driven", "released"])
-def test_no_policy_breaks_the_promise_on_a_plant_that_acts_late(make_output: str) -> None:
+@pytest.mark.parametrize("output", ["driven", "released"])
+def test_no_policy_breaks_the_promise_on_a_plant_that_acts_late(output: str) -> None:
     """The last command of a dead host acts for the plant's delay after the device's safe output."""
     late_settings = [
         "limits.predicted.late_us=31000",
         "limits.predicted.plant_delay_us=30000",
-        f"rig.safe_output={make_output}",
+        f"rig.safe_output={output}",
     ]
     config = load_run("pendulum", late_settings)
     for campaign in (run_core(config, 120, seed=11), run_stack(config, 12, seed=3)):
@@ -99,10 +99,10 @@ def test_the_promise_holds_through_twin_protocol_and_session(run: str) -> None:
     assert 12 < sum(t.ticks for t in campaign.values()) < 12 * 200, "each host dies on the way"
 
 
-@pytest.mark.parametrize("make_output", ["driven", "released"])
+@pytest.mark.parametrize("output", ["driven", "released"])
 @pytest.mark.parametrize("run", ["pendulum", "pendulum-hardware"])
-def test_a_host_that_dies_breaks_no_promise_whatever_the_safe_output_does(run: str, make_output: str) -> None:
-    config = load_run(run, [f"rig.safe_output={make_output}"])
+def test_a_host_that_dies_breaks_no_promise_whatever_the_safe_output_does(run: str, output: str) -> None:
+    config = load_run(run, [f"rig.safe_output={output}"])
     for campaign in (run_core(config, 120, seed=12), run_stack(config, 24, seed=4)):
         assert sum(t.breaches for t in campaign.values()) == 0
 

@@ -92,9 +92,9 @@ def test_the_share_of_far_experiences_is_that_of_the_stored_bits_at_any_time() -
         _is_near(refer, slots.tolist(), *ratios)
         is_far[slots] = (ratios <= 1.0 / bound) | (ratios >= bound)
         if k % 3 == 0:
-            written = rng.integers(0, CAPACITY, 4)
-            notes.on_write(0, written)
-            is_far[written] = False
+            written_slots = rng.integers(0, CAPACITY, 4)
+            notes.on_write(0, written_slots)
+            is_far[written_slots] = False
         assert refer.far_fraction[0] == np.count_nonzero(is_far) / CAPACITY
     assert 0.0 < refer.far_fraction[0] < 1.0
 

@@ -73,7 +73,7 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
     )
     reward, is_terminal = rng.standard_normal((1, 2, 5)), rng.random((1, 2, 5)) < 0.5
 
-    def signals(terminated: NDArray[np.bool_]) -> Signals:
+    def learn_once(terminated: NDArray[np.bool_]) -> Signals:
         streams = [np.random.default_rng(seed) for seed in (3, 4)]
         algorithm, notes = algorithm_for(settings, 2, 1, streams), Notes(2, 5)
         batches = Minibatches(observation, np.tanh(action), reward, next_observation, terminated)
@@ -84,11 +84,11 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
             )
             behaviour = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
             batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=behaviour)
-        signals = algorithm.update(batches)
-        assert settings.algorithm_config.provides_targets is (signals.target is not None)
-        return signals
+        learned = algorithm.update(batches)
+        assert settings.algorithm_config.provides_targets is (learned.target is not None)
+        return learned
 
-    continued_signals, terminated_signals = signals(is_terminal), signals(np.ones_like(is_terminal))
+    continued_signals, terminated_signals = learn_once(is_terminal), learn_once(np.ones_like(is_terminal))
     assert continued_signals.target is not None
     assert terminated_signals.target is not None
     scaled_reward = (settings.algorithm_config.reward_scale * reward).astype(np.float32)

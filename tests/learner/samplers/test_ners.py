@@ -301,7 +301,7 @@ def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
         slots = draw_and_learn(ners, 1, 3, seed=9)
         ners.on_episode_end(np.array([8.0]), np.ones(1, np.bool_))
         ners.on_write([np.arange(5)])
-        return [slots[0].tolist() for slots in slots + draw_and_learn(ners, 1, 5, seed=20)]
+        return [update_slots[0].tolist() for update_slots in slots + draw_and_learn(ners, 1, 5, seed=20)]
 
     original, restored = sampler(), sampler()
     original.on_write([np.arange(CAPACITY)])

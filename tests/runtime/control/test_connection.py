@@ -37,8 +37,8 @@ def cable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Cable:
     return make_cable(bench, monkeypatch)
 
 
-def make_cable(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, looks: int = 3, limit_s: float = LIMIT_S) -> Cable:
-    return Cable(bench.loop, bench.device, bench.clock, monkeypatch, n_polls=looks, limit_s=limit_s)
+def make_cable(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, n_polls: int = 3, limit_s: float = LIMIT_S) -> Cable:
+    return Cable(bench.loop, bench.device, bench.clock, monkeypatch, n_polls=n_polls, limit_s=limit_s)
 
 
 def resume_by_hand(bench: Bench) -> None:
@@ -130,7 +130,7 @@ def test_a_cable_pulled_as_the_run_expires_is_not_waited_for(tmp_path: Path, mon
 
 
 def test_a_device_that_does_not_come_back_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    cable = make_cable(bench, monkeypatch, looks=1000)
+    cable = make_cable(bench, monkeypatch, n_polls=1000)
     pull_at_record(bench, cable, 10)
     with pytest.raises(LinkError, match=r"no such port; waited 10 s \(device.reconnect_s\)"):
         bench.loop.run()
@@ -150,7 +150,7 @@ def test_a_run_that_is_not_to_wait_ends_as_soon_as_the_line_closes(
 
 
 def test_a_stop_is_obeyed_while_the_device_is_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    cable = make_cable(bench, monkeypatch, looks=1000)
+    cable = make_cable(bench, monkeypatch, n_polls=1000)
 
     def sleep(seconds: float) -> None:
         cable.now_s += seconds

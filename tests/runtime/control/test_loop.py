@@ -476,24 +476,24 @@ def test_a_bounded_pause_takes_no_time_in_lockstep(bench: Bench) -> None:
 
 def test_a_stop_in_a_pause_does_not_shorten_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
-    first_row = Bench(tmp_path / "first", monkeypatch, hourly_budget, lockstep=False)
-    state_store = first_row.loop._position.store = loop_state_in(first_row.segment)
-    first_row.wait_virtually(monkeypatch)
-    first_row.on_warning = lambda: first_row.board.__setitem__(Word.STOP, 1)
+    first_run = Bench(tmp_path / "first", monkeypatch, hourly_budget, lockstep=False)
+    state_store = first_run.loop._position.store = loop_state_in(first_run.segment)
+    first_run.wait_virtually(monkeypatch)
+    first_run.on_warning = lambda: first_run.board.__setitem__(Word.STOP, 1)
     with pytest.raises(Stopped):
-        first_row.loop.run()
-    assert first_row.transitions == ["connected:ready", *EPISODE * 2, "pause:paused", "stop:disconnected"]
+        first_run.loop.run()
+    assert first_run.transitions == ["connected:ready", *EPISODE * 2, "pause:paused", "stop:disconnected"]
     stopped_state = decode_state(state_store.take())
     assert stopped_state.episode == 2
 
-    second = Bench(tmp_path / "second", monkeypatch, hourly_budget, lockstep=False)
-    state_store = second.loop._position.store = loop_state_in(second.segment)
-    second.wait_virtually(monkeypatch)
+    second_run = Bench(tmp_path / "second", monkeypatch, hourly_budget, lockstep=False)
+    state_store = second_run.loop._position.store = loop_state_in(second_run.segment)
+    second_run.wait_virtually(monkeypatch)
     states: list[LoopState] = []
-    second.ring.at_push = lambda n: states.append(decode_state(state_store.take()))
-    second.loop.run(stopped_state)
-    assert second.transitions[:4] == ["connected:ready", "pause:paused", "resume:ready", "episode:resetting"]
-    assert second.reports[0][1].startswith("paused for 12")
+    second_run.ring.at_push = lambda n: states.append(decode_state(state_store.take()))
+    second_run.loop.run(stopped_state)
+    assert second_run.transitions[:4] == ["connected:ready", "pause:paused", "resume:ready", "episode:resetting"]
+    assert second_run.reports[0][1].startswith("paused for 12")
     assert (states[0].episode, states[0].tick) == (stopped_state.episode, stopped_state.tick)
     assert states[0].explorer.get("budget.hour.driven_s") == 0.0
 
@@ -540,23 +540,23 @@ def test_a_stop_in_the_pause_after_a_reset_does_not_forget_what_the_reset_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
-    first_row = Bench(tmp_path / "first", monkeypatch, hourly_budget, lockstep=False, reset=False)
-    state_store = first_row.loop._position.store = loop_state_in(first_row.segment)
-    first_row.wait_virtually(monkeypatch)
-    first_row.on_warning = lambda: first_row.board.__setitem__(Word.STOP, 1)
+    first_run = Bench(tmp_path / "first", monkeypatch, hourly_budget, lockstep=False, reset=False)
+    state_store = first_run.loop._position.store = loop_state_in(first_run.segment)
+    first_run.wait_virtually(monkeypatch)
+    first_run.on_warning = lambda: first_run.board.__setitem__(Word.STOP, 1)
     with pytest.raises(Stopped):
-        first_row.loop.run()
-    assert first_row.transitions == ["connected:ready", "episode:resetting", "pause:paused", "stop:disconnected"]
+        first_run.loop.run()
+    assert first_run.transitions == ["connected:ready", "episode:resetting", "pause:paused", "stop:disconnected"]
     stopped_state = decode_state(state_store.take())
-    assert (stopped_state.episode, stopped_state.tick) == (0, first_row.ring.n_pushed)
+    assert (stopped_state.episode, stopped_state.tick) == (0, first_run.ring.n_pushed)
     assert stopped_state.explorer["budget.hour.driven_s"] >= 1.7
 
-    second = Bench(tmp_path / "second", monkeypatch, hourly_budget, lockstep=False, reset=False)
-    second.wait_virtually(monkeypatch)
-    second.on_warning = lambda: second.board.__setitem__(Word.STOP, 1)
+    second_run = Bench(tmp_path / "second", monkeypatch, hourly_budget, lockstep=False, reset=False)
+    second_run.wait_virtually(monkeypatch)
+    second_run.on_warning = lambda: second_run.board.__setitem__(Word.STOP, 1)
     with pytest.raises(Stopped):
-        second.loop.run(stopped_state)
-    assert second.transitions == ["connected:ready", "pause:paused", "stop:disconnected"]
+        second_run.loop.run(stopped_state)
+    assert second_run.transitions == ["connected:ready", "pause:paused", "stop:disconnected"]
 
 
 def test_a_run_ends_where_resets_alone_spend_a_budget_again_and_again(
@@ -714,14 +714,14 @@ def test_a_stop_within_an_episode_does_not_forget_what_it_has_used(
 
 def test_a_resumed_run_whose_pause_comes_first_keeps_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 0.8}}}"
-    first_row = Bench(tmp_path / "first", monkeypatch, hourly_budget, "episodes=1")
-    state_store = first_row.loop._position.store = loop_state_in(first_row.segment)
-    first_row.loop.run()
+    first_run = Bench(tmp_path / "first", monkeypatch, hourly_budget, "episodes=1")
+    state_store = first_run.loop._position.store = loop_state_in(first_run.segment)
+    first_run.loop.run()
     final_state = decode_state(state_store.take())
-    second = Bench(tmp_path / "second", monkeypatch, hourly_budget, "episodes=2")
-    state_store = second.loop._position.store = loop_state_in(second.segment)
+    second_run = Bench(tmp_path / "second", monkeypatch, hourly_budget, "episodes=2")
+    state_store = second_run.loop._position.store = loop_state_in(second_run.segment)
     stored_states: list[bytes] = []
     monkeypatch.setattr(state_store, "put", stored_states.append)
-    second.loop.run(final_state)
+    second_run.loop.run(final_state)
     assert [decode_state(state).device_us for state in stored_states[:2]] == [final_state.device_us] * 2
     assert final_state.device_us > 0

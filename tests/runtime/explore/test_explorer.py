@@ -108,12 +108,14 @@ def test_a_restored_explorer_goes_on_as_the_one_that_was_saved(
     run([original, restored], after, len(before) + 1)
 
 
-@pytest.mark.parametrize(("over", "amplitude"), [("steps", ((0, 1.0), (10, 0.0))), ("seconds", ((0, 1.0), (0.2, 0.0)))])
+@pytest.mark.parametrize(
+    ("schedule_unit", "amplitude"), [("steps", ((0, 1.0), (10, 0.0))), ("seconds", ((0, 1.0), (0.2, 0.0)))]
+)
 def test_a_schedule_over_steps_advances_in_training_and_never_in_evaluation_or_quiet_episodes(
-    over: str, amplitude: tuple[tuple[float, float], ...]
+    schedule_unit: str, amplitude: tuple[tuple[float, float], ...]
 ) -> None:
     process = OrnsteinUhlenbeck(quiet=Quiet(every=2), amplitude=amplitude)
-    e = explorer(msgspec.structs.replace(process, over=over))
+    e = explorer(msgspec.structs.replace(process, over=schedule_unit))
     amplitudes = []
     for episode, kind in ((1, Kind.TRAIN), (1, Kind.EVAL), (2, Kind.TRAIN), (3, Kind.TRAIN)):
         e.begin_episode(kind, episode)

@@ -31,9 +31,9 @@ N_EPISODES = 100
 """Episodes of the run."""
 
 
-def make_ring(*queued: tuple[int, Kind], dropped: int = 0, tail: int = 0, taken: int = 0) -> Any:
+def make_ring(*queued: tuple[int, Kind], dropped: int = 0, tail: int = 0, n_taken: int = 0) -> Any:
     records = np.array([(e, k) for e, k in queued], [("episode", "u4"), ("kind", "u1")])
-    ring_stub = SimpleNamespace(n_dropped=dropped, tail=tail, n_taken=taken, n_waiting=len(queued), n_damaged=0)
+    ring_stub = SimpleNamespace(n_dropped=dropped, tail=tail, n_taken=n_taken, n_waiting=len(queued), n_damaged=0)
     ring_stub.peek = lambda n: records[:n]
     ring_stub.retained = lambda: list(range(ring_stub.tail, ring_stub.n_taken))
     ring_stub.take = lambda n: setattr(ring_stub, "n_taken", ring_stub.n_taken + n)
@@ -355,12 +355,12 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(t
     ("lockstep", "overrides", "is_expected"),
     [
         (True, {}, True),
-        (True, {"whole": False}, False),
-        (True, {"done": 3}, False),
-        (True, {"closed": 5}, False),
-        (True, {"last": "eval"}, False),
-        (True, {"kept": False}, False),
-        (False, {"whole": False, "done": 3, "last": "eval"}, True),
+        (True, {"is_complete": False}, False),
+        (True, {"done_episode": 3}, False),
+        (True, {"closed_episode": 5}, False),
+        (True, {"last_kind": "eval"}, False),
+        (True, {"learner_state_saved": False}, False),
+        (False, {"is_complete": False, "done_episode": 3, "last_kind": "eval"}, True),
     ],
 )
 def test_the_last_checkpoint_is_one_that_can_be_gone_on_from(
@@ -385,25 +385,25 @@ def test_after_the_last_episode_the_checkpoint_does_not_wait_for_the_learner_s_s
 @pytest.mark.parametrize(
     ("lockstep", "episode", "overrides", "on_disk", "is_covered"),
     [
-        (True, 4, {"kept": False}, 0, True),
-        (True, 4, {"whole": False}, 0, True),
+        (True, 4, {"learner_state_saved": False}, 0, True),
+        (True, 4, {"is_complete": False}, 0, True),
         (True, 4, {}, 0, False),
         (True, 4, {}, 50, True),
-        (True, N_EPISODES, {"kept": False}, 0, False),
-        (True, N_EPISODES, {"kept": False}, 49, False),
-        (True, N_EPISODES, {"kept": False}, 50, True),
-        (True, N_EPISODES, {"whole": False}, 49, False),
-        (True, N_EPISODES, {"done": N_EPISODES - 1}, 49, False),
-        (False, 4, {"whole": False}, 0, False),
-        (False, 4, {"whole": False}, 49, False),
-        (False, 4, {"whole": False}, 50, True),
+        (True, N_EPISODES, {"learner_state_saved": False}, 0, False),
+        (True, N_EPISODES, {"learner_state_saved": False}, 49, False),
+        (True, N_EPISODES, {"learner_state_saved": False}, 50, True),
+        (True, N_EPISODES, {"is_complete": False}, 49, False),
+        (True, N_EPISODES, {"done_episode": N_EPISODES - 1}, 49, False),
+        (False, 4, {"is_complete": False}, 0, False),
+        (False, 4, {"is_complete": False}, 49, False),
+        (False, 4, {"is_complete": False}, 50, True),
     ],
 )
 def test_what_was_taken_in_is_covered_by_the_checkpoint_or_by_episodes_that_are_made_again(
     tmp_path: Path, lockstep: bool, episode: int, overrides: dict[str, Any], on_disk: int, is_covered: bool
 ) -> None:
     """In lockstep a run that has not come to its last episode makes again what is not on disk."""
-    stubs = make_parts(LoopState(episode), **{"done": episode, "closed": episode, **overrides})
+    stubs = make_parts(LoopState(episode), **{"done_episode": episode, "closed_episode": episode, **overrides})
     stubs.ring.n_taken = 50
     continuity, _, _ = make_continuity(
         tmp_path, stubs, UpkeepStub({**COUNTS, "taken": on_disk} if on_disk else None), lockstep=lockstep
@@ -534,13 +534,13 @@ def test_at_each_barrier_policies_are_settled_whether_a_checkpoint_is_due_or_not
     assert stubs.policies.n_prunes == 3
 
 
-@pytest.mark.parametrize(("life", "n_offered"), [(LIFE_NUMBER - 1, 1001 + 7000), (LIFE_NUMBER, 1001 + 6000)])
+@pytest.mark.parametrize(("life_number", "n_offered"), [(LIFE_NUMBER - 1, 1001 + 7000), (LIFE_NUMBER, 1001 + 6000)])
 def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
-    tmp_path: Path, life: int, n_offered: int
+    tmp_path: Path, life_number: int, n_offered: int
 ) -> None:
     stubs = make_parts()
     stubs.accounts.n_deviations = stubs.requests.succession.n_deviations = ()
-    counts = {**COUNTS, "life": life, "unlogged": 4801, "given": 7000, "given_before": 6000}
+    counts = {**COUNTS, "life": life_number, "unlogged": 4801, "given": 7000, "given_before": 6000}
     continuity, upkeep, _ = make_continuity(tmp_path, stubs, UpkeepStub(counts), lockstep=False)
     log: Any = SimpleNamespace(account=lambda: LogAccount(1001, 0))
     continuity._log = log

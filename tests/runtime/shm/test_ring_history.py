@@ -25,7 +25,7 @@ def push(writer: RingWriter, tick: int) -> bool:
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=10), st.integers(0, 20), st.integers(0, 8))
 def test_it_sees_the_last_records_whether_they_were_taken_or_not(
-    tmp_path: Path, turns: list[tuple[int, int]], since: int, limit: int
+    tmp_path: Path, turns: list[tuple[int, int]], since_tick: int, limit: int
 ) -> None:
     writer, reader, history = make_ring(tmp_path / "ring")
     ticks: list[int] = []
@@ -38,7 +38,9 @@ def test_it_sees_the_last_records_whether_they_were_taken_or_not(
     assert history.n_written == len(ticks)
     assert history.records_since(0)["tick"].tolist() == ticks[-CAPACITY:]
     newest_ticks = ticks[len(ticks) - limit :] if limit and limit <= len(ticks) else ticks[-limit:] if limit else []
-    assert history.records_since(since, limit)["tick"].tolist() == [t for t in newest_ticks[-CAPACITY:] if t >= since]
+    assert history.records_since(since_tick, limit)["tick"].tolist() == [
+        t for t in newest_ticks[-CAPACITY:] if t >= since_tick
+    ]
 
 
 def test_looking_takes_nothing_away(tmp_path: Path) -> None:

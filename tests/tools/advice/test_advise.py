@@ -24,7 +24,7 @@ BUDGET = "40"
 
 
 class InProcessWorkers:
-    """Workers in this process, which fail after ``max_units`` units."""
+    """Workers in this process, which fail after ``max_units``."""
 
     slots = 2
 

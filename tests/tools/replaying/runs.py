@@ -151,7 +151,7 @@ class LoggedRun:
         """Admit a policy."""
         model = serialized(recurrent()) if self._recurrent else make_policy(self.config, policy_id, scale)
         (self.folder / "policies" / f"{policy_id}.onnx").write_bytes(model)
-        self.slot.admit_policy(policy_id, model, is_native=self.native)
+        self.slot.put(policy_id, model, is_native=self.native)
 
     def run(self) -> LoggedRun:
         """Run to the end, or until it is stopped."""

@@ -12,8 +12,8 @@ from tests.tools.reports.synthetic import cell, constant_trials, raw, write_expe
 
 
 def single_result(folder: Path, make_trial: object, trials: int = 3, episodes: int = 200) -> Result:
-    one = cell(strategy="FIFO[Uniform]", episodes=episodes)
-    [result] = read_experiment(write_experiment(folder, [one], trials, make_trial=make_trial)).results  # type: ignore[arg-type]
+    trial_cell = cell(strategy="FIFO[Uniform]", episodes=episodes)
+    [result] = read_experiment(write_experiment(folder, [trial_cell], trials, make_trial=make_trial)).results  # type: ignore[arg-type]
     return result
 
 
@@ -32,7 +32,9 @@ def test_episodes_that_were_not_evaluated_are_left_out_with_their_numbers_kept(t
 
 def test_without_evaluation_training_counts(tmp_path: Path) -> None:
     no_evaluation = np.full(200, np.nan)
-    result = single_result(tmp_path, lambda one, seed: Trial(raw(one, np.full(200, 0.3)), no_evaluation, None))
+    result = single_result(
+        tmp_path, lambda trial_cell, seed: Trial(raw(trial_cell, np.full(200, 0.3)), no_evaluation, None)
+    )
     assert not result.is_evaluated
     assert result.final == pytest.approx([0.3] * 3)
 
@@ -56,8 +58,8 @@ def test_a_cell_all_of_whose_trials_diverge_is_lost_and_not_cut_short(tmp_path: 
         trial.evaluation[30 * (seed + 1) :] = np.nan
         return trial
 
-    one = cell()
-    write_experiment(tmp_path, [one], 3, make_trial=make_trial)
+    diverging_cell = cell()
+    write_experiment(tmp_path, [diverging_cell], 3, make_trial=make_trial)
     experiment = read_experiment(tmp_path)
     assert experiment.results == []
     (unusable_cell,) = experiment.unusable
@@ -66,16 +68,18 @@ def test_a_cell_all_of_whose_trials_diverge_is_lost_and_not_cut_short(tmp_path: 
 
 def test_cells_without_finished_trials_are_no_results_but_count(tmp_path: Path) -> None:
     cells = [cell(strategy=s) for s in ("FIFO[Uniform]", "FULL[Uniform]")]
-    write_experiment(tmp_path, cells, 3, is_done=lambda one, seed: one is cells[1] and seed < 2)
+    write_experiment(tmp_path, cells, 3, is_done=lambda trial_cell, seed: trial_cell is cells[1] and seed < 2)
     experiment = read_experiment(tmp_path)
     assert (experiment.n_cells, experiment.n_trials, experiment.is_finished) == (2, 2, False)
     assert [r.setting.strategy for r in experiment.results] == ["FULL[Uniform]"]
 
 
 def test_without_references_rewards_are_raw_and_no_trial_is_said_to_have_risen(tmp_path: Path) -> None:
-    one = cell("pendulum", "task.normalization=null", strategy="FIFO[Uniform]", episodes=200)
+    trial_cell = cell("pendulum", "task.normalization=null", strategy="FIFO[Uniform]", episodes=200)
     rewards = np.linspace(-160.0, 40.0, 200)
-    folder = write_experiment(tmp_path, [one], 3, make_trial=lambda one, seed: Trial(rewards, rewards, None))
+    folder = write_experiment(
+        tmp_path, [trial_cell], 3, make_trial=lambda trial_cell, seed: Trial(rewards, rewards, None)
+    )
     [result] = read_experiment(folder).results
     assert result.mu.tolist() == [rewards.tolist()] * 3
     assert result.rise.n_never_risen == 3

@@ -80,7 +80,7 @@ def test_sizes_are_compared_where_nothing_else_differs(tmp_path: Path) -> None:
     assert len(draw_capacities(tmp_path, [world_result(20), world_result(40), world_result(80)])) == 1
     assert (
         draw_capacities(
-            tmp_path, [world_result(20, label="PPO"), world_result(40, label="NAF"), world_result(80, label="SAC")]
+            tmp_path, [world_result(20, called="PPO"), world_result(40, called="NAF"), world_result(80, called="SAC")]
         )
         == []
     )

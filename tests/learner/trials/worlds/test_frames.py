@@ -159,8 +159,8 @@ def test_images_and_algorithms_that_do_not_fit_are_refused() -> None:
     (vector,) = world_problems(_run(world="gym:CartPole-v1"))
     assert vector == ("learner.rainbow.images.size", "'CartPole-v1' has no images, expected images of 10 by 10")
     wide_images = {"images": {"size": [SIDE, SIDE], "convolutions": [[4, 3, 2], [6, 5, 1]]}}
-    (size_problem,) = [p for p in step_problems(_run(rainbow=wide_images)) if "convolutions" in p[0]]
-    assert size_problem == (
+    (convolution_problem,) = [p for p in step_problems(_run(rainbow=wide_images)) if "convolutions" in p[0]]
+    assert convolution_problem == (
         "learner.rainbow.images.convolutions.1",
         "a filter of 5 pixels exceeds its inputs of 4 by 4",
     )

@@ -99,8 +99,8 @@ class Rig:
         assert answer is not None, "it waits"
         return answer.message
 
-    def pull(self, since: int, closed: int = 0, **options: int) -> tuple[Rows, bytes]:
-        answer = self.requests.handle(A, Pull(since, closed, **options), ())
+    def pull(self, since_number: int, closed: int = 0, **options: int) -> tuple[Rows, bytes]:
+        answer = self.requests.handle(A, Pull(since_number, closed, **options), ())
         assert answer is not None
         assert isinstance(answer.message, Rows)
         (payload,) = answer.payloads
@@ -200,11 +200,11 @@ def test_nothing_new_is_an_empty_answer(rig: Rig) -> None:
     assert rig.pull(3) == (Rows(upto=3, inserted=3, closed=0), b"")
 
 
-@pytest.mark.parametrize("since", [-1, 4, 2**40])
-def test_a_mirror_of_another_memory_is_refused(rig: Rig, since: int) -> None:
+@pytest.mark.parametrize("since_number", [-1, 4, 2**40])
+def test_a_mirror_of_another_memory_is_refused(rig: Rig, since_number: int) -> None:
     rig.insert(3)
     for wait_ms in (0, 1000):
-        assert isinstance(rig.request(Pull(since, 0, wait_ms)), Refused)
+        assert isinstance(rig.request(Pull(since_number, 0, wait_ms)), Refused)
     assert rig.requests.feed.take_due_replies() == []
 
 

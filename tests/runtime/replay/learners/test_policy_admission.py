@@ -47,7 +47,7 @@ class RecordingAdmission(PolicyAdmission):
         if kind != "policy_warning":  # of latency: a matter of this machine's load
             self.events.append((kind, fields["policy"]))
 
-    def policy(self, policy_id: int, **options: float) -> Verdict:
+    def offer(self, policy_id: int, **options: float) -> Verdict:
         """Offer a policy that calls itself by this id."""
         return self.admit(model(policy_id, **options), NO_STATES)  # type: ignore[arg-type]
 
@@ -125,19 +125,19 @@ def test_an_offer_that_is_repeated_gets_the_same_answer_and_changes_nothing(
 
 
 def test_ids_count_up_by_one_for_the_admitted_alone(admission: RecordingAdmission) -> None:
-    ids = [admission.policy(n, scale=30.0 if n % 2 else 3.0).policy_id for n in (8, 9, 10, 11, 12)]
+    ids = [admission.offer(n, scale=30.0 if n % 2 else 3.0).policy_id for n in (8, 9, 10, 11, 12)]
     assert ids == [1, 0, 2, 0, 3]
     assert admission.next_id == 4
 
 
 @pytest.mark.parametrize("claimed_id", UNTRUSTED_IDS)
 def test_the_rig_gives_the_id_whatever_a_policy_calls_itself(admission: RecordingAdmission, claimed_id: int) -> None:
-    assert admission.policy(claimed_id, scale=30.0).policy_id == 0
+    assert admission.offer(claimed_id, scale=30.0).policy_id == 0
     assert admission.next_id == 1
-    verdict = admission.policy(claimed_id)
+    verdict = admission.offer(claimed_id)
     assert (verdict.accepted, verdict.policy_id) == (True, 1)
     assert summarise(admission.slot.take()) == (1, 1, model(claimed_id))
-    assert admission.policy(1).policy_id == 2, "nobody is locked out"
+    assert admission.offer(1).policy_id == 2, "nobody is locked out"
 
 
 @pytest.mark.parametrize("claimed_id", UNTRUSTED_IDS)
@@ -148,13 +148,13 @@ def test_a_file_is_given_its_id_by_the_rig_too(admission: RecordingAdmission, cl
 
 
 def test_an_id_beyond_64_bits_is_malformed(admission: RecordingAdmission) -> None:
-    assert (admission.policy(1 << 63).stage, admission.policy(1 << 200).stage) == ("contract", "contract")
+    assert (admission.offer(1 << 63).stage, admission.offer(1 << 200).stage) == ("contract", "contract")
 
 
 def test_when_ids_have_run_out_nothing_more_is_admitted(admission: RecordingAdmission) -> None:
     admission.reserve_ids(MAX_POLICY_ID - 1)
-    assert admission.policy(1).policy_id == MAX_POLICY_ID
-    verdict = admission.policy(2)
+    assert admission.offer(1).policy_id == MAX_POLICY_ID
+    verdict = admission.offer(2)
     assert (verdict.accepted, verdict.stage, admission.slot.version) == (False, "ids", 1)
 
 
@@ -173,10 +173,10 @@ def test_junk_leaves_nothing_behind_that_grows(admission: RecordingAdmission) ->
 def test_a_repeated_offer_is_known_by_its_bytes_however_many_refused_ones_came_between(
     admission: RecordingAdmission,
 ) -> None:
-    first_verdict = admission.policy(1)
+    first_verdict = admission.offer(1)
     for n in range(100):
         admission.admit(b"junk %d" % n, NO_STATES)
-    assert admission.policy(1) == first_verdict
+    assert admission.offer(1) == first_verdict
     assert admission.slot.version == 1
 
 
@@ -187,14 +187,14 @@ def test_what_comes_too_soon_is_neither_judged_nor_remembered(tmp_path: Path, sl
     rate_hz = PENDULUM.rate_hz
     admission = RecordingAdmission(tmp_path, slot, PerSecond(1.0, rate_hz, lambda: 0.0))
     admission.record_actions(0)
-    assert admission.policy(1).accepted
+    assert admission.offer(1).accepted
     for _ in range(50):
-        verdict = admission.policy(2)
+        verdict = admission.offer(2)
         assert (verdict.accepted, verdict.policy_id, verdict.stage) == (False, 0, RATE)
     assert (admission.tally, admission.n_too_soon, admission.events) == ((1, 1, 0), 50, [("policy_admitted", 1)])
-    assert admission.policy(1).accepted, "a repeated offer is answered at any time"
+    assert admission.offer(1).accepted, "a repeated offer is answered at any time"
     admission.record_actions(*[1] * round(rate_hz))
-    assert admission.policy(2).policy_id == 2
+    assert admission.offer(2).policy_id == 2
     assert admission.counts()["too_soon_policies"] == 50
 
 
@@ -219,35 +219,35 @@ def test_in_lockstep_one_is_judged_at_each_barrier(tmp_path: Path, slot: PolicyS
 def test_what_never_acted_goes_once_a_later_one_acts(admission: RecordingAdmission) -> None:
     for n in range(1, 6):
         admission.slot.take()  # the loop takes each of them
-        admission.policy(n)
+        admission.offer(n)
     assert admission.filed_ids == [1, 2, 3, 4, 5], "any of them may yet act"
     admission.record_actions(1, 1, 0, 4, 4)
     assert admission.filed_ids == [1, 4, 5]
-    admission.policy(6)
+    admission.offer(6)
     admission.record_actions(4, 1, 6)
     assert admission.filed_ids == [1, 4, 6], "5 has been superseded; 1 acted, and acts again"
 
 
 def test_what_the_loop_never_takes_goes_at_once(admission: RecordingAdmission) -> None:
-    admission.policy(1)
+    admission.offer(1)
     admission.slot.take()
     for n in range(2, 200):
-        admission.policy(n)
+        admission.offer(n)
     assert admission.filed_ids == [1, 199]
     admission.slot.take()
-    admission.policy(200)
+    admission.offer(200)
     assert admission.filed_ids == [1, 199, 200], "199 may be under preparation"
 
 
 def test_what_may_have_acted_in_records_that_were_lost_stays(admission: RecordingAdmission) -> None:
     for n in range(1, 5):
         admission.slot.take()
-        admission.policy(n)
+        admission.offer(n)
     admission.record_actions(1, 4, dropped=7)
     assert admission.filed_ids == [1, 2, 3, 4]
     for n in range(5, 8):
         admission.slot.take()
-        admission.policy(n)
+        admission.offer(n)
     admission.record_actions(4, 7, dropped=7)
     assert admission.filed_ids == [1, 2, 3, 4, 7]
 
@@ -255,7 +255,7 @@ def test_what_may_have_acted_in_records_that_were_lost_stays(admission: Recordin
 def test_in_lockstep_files_go_at_barriers_and_by_the_records_alone(tmp_path: Path, slot: PolicySlot) -> None:
     admission = RecordingAdmission(tmp_path, slot, lockstep=True)
     for n in range(1, 5):
-        admission.policy(n)
+        admission.offer(n)
     assert admission.filed_ids == [1, 2, 3, 4]
     admission.record_actions(3)
     assert admission.filed_ids == [1, 2, 3, 4]
@@ -267,8 +267,8 @@ def test_a_run_in_lockstep_ends_with_the_same_files_however_often_it_goes_back(
     tmp_path: Path, slot: PolicySlot
 ) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
-    original.policy(1)
-    original.policy(2)
+    original.offer(1)
+    original.offer(2)
     counts = original.counts()
     original.record_actions(2)
     repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
@@ -277,7 +277,7 @@ def test_a_run_in_lockstep_ends_with_the_same_files_however_often_it_goes_back(
     repeated.prune()
     assert repeated.filed_ids == [2]
     counts = repeated.counts()
-    repeated.policy(3)
+    repeated.offer(3)
     third = RecordingAdmission(tmp_path, slot, lockstep=True)
     third.resume(counts)
     third.record_actions(3)
@@ -289,14 +289,14 @@ def test_a_new_process_keeps_what_may_have_acted_under_the_one_before(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     for n in range(1, 4):
-        admission.policy(n)
+        admission.offer(n)
         admission.slot.take()
     admission.record_actions(1)
     successor = RecordingAdmission(tmp_path, admission.slot)
     successor.record_actions(3)
     assert successor.filed_ids == [1, 2, 3]
     for n in range(4, 50):
-        successor.policy(n)
+        successor.offer(n)
     assert successor.filed_ids == [1, 2, 3, 49]
 
 
@@ -304,7 +304,7 @@ def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     for n in range(1, 5):
-        admission.policy(n)
+        admission.offer(n)
         admission.slot.take()
         admission.record_actions(n)
     admission.note_rollback(4, "no number")
@@ -315,7 +315,7 @@ def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(
     assert successor.next_id == 5
     successor.record_actions(3)
     for n in range(5, 9):
-        successor.policy(n)
+        successor.offer(n)
         slot.take()
     successor.record_actions(3, 8)
     assert successor.filed_ids == [1, 2, 3, 4, 8]
@@ -328,7 +328,7 @@ def test_a_full_disk_keeps_a_policy_from_its_file_but_not_from_the_loop(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail_replace)
-    assert admission.policy(1).accepted
+    assert admission.offer(1).accepted
     assert (admission.slot.version, [*admission.folder.glob("*.onnx")], admission.unfiled) == (1, [], 1)
     assert admission.events == [("policy_not_filed", 1), ("policy_admitted", 1)]
     monkeypatch.undo()
@@ -343,7 +343,7 @@ def test_a_file_that_is_not_the_policy_that_was_filed_is_not_taken_for_it(
     damaged_bytes: str, admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     for policy_id in (1, 2):
-        admission.policy(policy_id)
+        admission.offer(policy_id)
     if damaged_bytes == "altered":
         content = bytearray(model(2))
         content[-40] ^= 1
@@ -359,17 +359,17 @@ def test_a_file_that_is_not_the_policy_that_was_filed_is_not_taken_for_it(
 def test_a_process_that_was_killed_before_it_had_filed_a_policy_leaves_its_id_to_nobody(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
-    admission.policy(1)
+    admission.offer(1)
     (admission.folder / "1.onnx").unlink()
     successor = RecordingAdmission(tmp_path, admission.slot)
     assert (successor.next_id, successor.filed_ids) == (2, [1])
-    assert successor.policy(1).policy_id == 1
+    assert successor.offer(1).policy_id == 1
 
 
 def test_what_was_filed_by_a_process_that_was_killed_before_handing_it_over_reaches_the_loop(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
-    admission.policy(1)
+    admission.offer(1)
     slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
     successor = RecordingAdmission(tmp_path, slot)
     successor.submit_filed()
@@ -378,7 +378,7 @@ def test_what_was_filed_by_a_process_that_was_killed_before_handing_it_over_reac
     assert (passed_policy.policy_id, passed_policy.model, successor.active_id) == (1, model(1), 1)
     successor.submit_filed()
     assert slot.version == 1, "once"
-    successor.policy(2)
+    successor.offer(2)
     successor.note_rollback(2, "no number")
     restored_slot = PolicySlot(Segment.create(tmp_path / "third", SLOT_BYTES, SLOT_SCHEMA))
     third = RecordingAdmission(tmp_path, restored_slot)
@@ -390,7 +390,7 @@ def test_no_file_is_read_before_somebody_asks_for_it(
     admission: RecordingAdmission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(1, 40):
-        admission.policy(n)
+        admission.offer(n)
         admission.record_actions(n)
     paths_read: list[Path] = []
     read_bytes = Path.read_bytes
@@ -402,8 +402,8 @@ def test_no_file_is_read_before_somebody_asks_for_it(
     monkeypatch.setattr(Path, "read_bytes", record_and_read)
     successor = RecordingAdmission(tmp_path, admission.slot)
     assert [path for path in paths_read if path.suffix == ".onnx"] == []
-    assert successor.policy(30).policy_id == 30
-    assert successor.policy(39).policy_id == 39
+    assert successor.offer(30).policy_id == 30
+    assert successor.offer(39).policy_id == 39
     assert len([path for path in paths_read if path.suffix == ".onnx"]) <= 16
 
 
@@ -435,8 +435,8 @@ def test_a_desk_that_takes_over_knows_the_ids_that_were_used(admission: Recordin
         admission.admit(model(policy_id), NO_STATES)
     successor = RecordingAdmission(tmp_path, admission.slot)
     assert successor.next_id == 3
-    assert successor.policy(2).policy_id == 2, "the very policy, offered again because the answer was lost"
-    assert successor.policy(2, hidden=5).policy_id == 3
+    assert successor.offer(2).policy_id == 2, "the very policy, offered again because the answer was lost"
+    assert successor.offer(2, hidden=5).policy_id == 3
 
 
 def test_a_policy_from_a_file_that_is_refused_reaches_no_slot(admission: RecordingAdmission) -> None:
@@ -462,22 +462,22 @@ def test_what_happens_once_more_gets_the_same_ids_and_does_not_reach_the_loop_ag
     tmp_path: Path, slot: PolicySlot
 ) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
-    original.policy(1)
+    original.offer(1)
     counts = original.counts()
-    original.policy(2)
-    original.policy(3)
+    original.offer(2)
+    original.offer(3)
     version = slot.version
     repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
     repeated.resume(counts)
     repeated.repeat_after(1)
-    assert [repeated.policy(n).policy_id for n in (2, 3)] == [2, 3]
+    assert [repeated.offer(n).policy_id for n in (2, 3)] == [2, 3]
     assert slot.version == version, "the loop is not sent back to policy 2"
     assert summarise(slot.peek()) == (version, 3, model(3))
     assert (repeated.tally, repeated.events) == (original.tally, original.events[1:]), (
         "each is judged and told of once more"
     )
     assert repeated.filed_ids == [1, 2, 3]
-    assert repeated.policy(4).policy_id == 4
+    assert repeated.offer(4).policy_id == 4
     assert summarise(slot.peek()) == (version + 1, 4, model(4))
 
 
@@ -485,24 +485,24 @@ def test_one_that_was_filed_and_not_handed_over_reaches_the_loop_when_it_comes_a
     tmp_path: Path, slot: PolicySlot
 ) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
-    original.policy(1)
+    original.offer(1)
     counts = original.counts()
-    original.policy(2)
+    original.offer(2)
     (original.folder / "3.onnx").write_bytes(model(3))  # the process was killed here
     repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
     repeated.resume(counts)
     repeated.repeat_after(1)
-    assert [repeated.policy(n).policy_id for n in (2, 3)] == [2, 3]
+    assert [repeated.offer(n).policy_id for n in (2, 3)] == [2, 3]
     assert summarise(slot.peek()) == (3, 3, model(3))
 
 
 def test_what_comes_otherwise_than_before_gets_an_id_that_nobody_had(tmp_path: Path, slot: PolicySlot) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
-    original.policy(1)
-    original.policy(2)
+    original.offer(1)
+    original.offer(2)
     repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
     repeated.repeat_after(0)
-    assert [repeated.policy(n, hidden=5).policy_id for n in (1, 2)] == [3, 4]
+    assert [repeated.offer(n, hidden=5).policy_id for n in (1, 2)] == [3, 4]
     assert summarise(slot.peek()) == (4, 4, model(2, hidden=5))
 
 
@@ -511,7 +511,7 @@ def test_the_policy_a_run_starts_with_does_not_come_back_when_all_happens_once_m
 ) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
     original.adopt(model(1))
-    original.policy(2)
+    original.offer(2)
     repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
     repeated.repeat_after(0)
     assert repeated.adopt(model(1)) == Verdict(1, accepted=True)
