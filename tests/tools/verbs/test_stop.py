@@ -34,7 +34,9 @@ def older_supervisor(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
         process.kill()
 
 
-@pytest.mark.parametrize(("older_supervisor", "options"), [("SIGTERM", []), ("SIGQUIT", ["--now"])], indirect=["older"])
+@pytest.mark.parametrize(
+    ("older_supervisor", "options"), [("SIGTERM", []), ("SIGQUIT", ["--now"])], indirect=["older_supervisor"]
+)
 def test_it_is_stopped_by_a_signal_and_what_nobody_confirms_is_told(
     older_supervisor: subprocess.Popen[bytes],
     options: list[str],

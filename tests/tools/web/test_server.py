@@ -253,9 +253,9 @@ def test_where_everybody_watches_the_next_is_told_so(page_server: ServedPage, mo
         assert page_server.request("GET", "/")[0] == 503
 
 
-@pytest.mark.parametrize("request", sorted(bad_requests(0)))
-def test_whatever_is_no_request_gets_an_answer(page_server: ServedPage, request: str) -> None:
-    status = answer(page_server.port, bad_requests(page_server.port)[request]).partition(b"\r\n")[0].split()
+@pytest.mark.parametrize("raw_request", sorted(bad_requests(0)))
+def test_whatever_is_no_request_gets_an_answer(page_server: ServedPage, raw_request: str) -> None:
+    status = answer(page_server.port, bad_requests(page_server.port)[raw_request]).partition(b"\r\n")[0].split()
     assert status[0] == b"HTTP/1.0"
     assert 400 <= int(status[1]) < 600
     assert page_server.stop_levels == []
