@@ -14,7 +14,7 @@ def one_torch_thread() -> Iterator[None]:
         return
     import torch
 
-    before = torch.get_num_threads()
+    n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(n_threads)

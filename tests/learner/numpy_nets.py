@@ -20,7 +20,7 @@ Vector = NDArray[np.float64]
 State = dict[str, Vector]
 
 
-class Pass(NamedTuple):
+class ForwardPass(NamedTuple):
     """Inputs of each layer, and the output of the last."""
 
     inputs: list[Vector]
@@ -39,21 +39,21 @@ class Mlp:
             start += block.size
         assert start == len(vector)
 
-    def forward(self, x: Vector) -> Pass:
+    def forward(self, x: Vector) -> ForwardPass:
         inputs = []
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             inputs.append(x if i == 0 else np.maximum(x, 0.0))
             x = inputs[-1] @ weight + bias
-        return Pass(inputs, x)
+        return ForwardPass(inputs, x)
 
-    def backward(self, done: Pass, d: Vector) -> tuple[Vector, Vector]:
+    def backward(self, forward_pass: ForwardPass, d: Vector) -> tuple[Vector, Vector]:
         """Gradients by parameters, as a plain vector, and by inputs, of a loss with gradient ``d`` by the output."""
         parts = []
         for i in reversed(range(len(self.weights))):
-            parts.append(np.concatenate((done.inputs[i].T @ d, d.sum(axis=0, keepdims=True))).reshape(-1))
+            parts.append(np.concatenate((forward_pass.inputs[i].T @ d, d.sum(axis=0, keepdims=True))).reshape(-1))
             d = d @ self.weights[i].T
             if i:
-                d = d * (done.inputs[i] > 0.0)
+                d = d * (forward_pass.inputs[i] > 0.0)
         return np.concatenate(parts[::-1]), d
 
 
@@ -65,31 +65,31 @@ def adam_step(state: State, name: str, gradient: Vector, lr: float) -> None:
     state[f"online_{name}"] = state[f"online_{name}"] - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
 
 
-def follow(state: State, name: str, tau: float) -> None:
+def polyak_update(state: State, name: str, tau: float) -> None:
     state[f"target_{name}"] = (1 - tau) * state[f"target_{name}"] + tau * state[f"online_{name}"]
 
 
 def trial_state(state: Mapping[str, NDArray[np.generic]], trial: int) -> State:
     """One trial's state in float64 as plain vectors: ``online_X``, ``target_X`` and Adam's ``adam_mean_X`` and so on,
     (copies, P), where numbered networks (``critic1``, ``critic2``) are copies of one."""
-    found: dict[str, list[Vector]] = {}
+    copies_by_name: dict[str, list[Vector]] = {}
     vectors: dict[str, list[Vector]] = {}
     for key, values in state.items():
         if key in ("streams", "updates"):
             continue
-        of_trial = np.asarray(values[trial], np.float64).reshape(-1)
+        trial_values = np.asarray(values[trial], np.float64).reshape(-1)
         group, _, field = key.rpartition("/")
         if group == "adam":
-            size, name = len(of_trial) // 2, field.rstrip("12")
-            parts = {"mean": of_trial[:size], "square": of_trial[size:-1], "step": of_trial[-1:]}
+            size, name = len(trial_values) // 2, field.rstrip("12")
+            parts = {"mean": trial_values[:size], "square": trial_values[size:-1], "step": trial_values[-1:]}
             for part, vector in parts.items():
-                found.setdefault(f"adam_{part}_{name}", []).append(vector)
+                copies_by_name.setdefault(f"adam_{part}_{name}", []).append(vector)
         else:
-            vectors.setdefault(group, []).append(of_trial)
-    for group, parts_of in vectors.items():
+            vectors.setdefault(group, []).append(trial_values)
+    for group, group_vectors in vectors.items():
         kind, name = ("target", group.removeprefix("target_")) if group.startswith("target") else ("online", group)
-        found.setdefault(f"{kind}_{name.rstrip('12')}", []).append(np.concatenate(parts_of))
-    stacked = {key: np.array(copies) for key, copies in found.items()}
+        copies_by_name.setdefault(f"{kind}_{name.rstrip('12')}", []).append(np.concatenate(group_vectors))
+    stacked = {key: np.array(copies) for key, copies in copies_by_name.items()}
     return {key: copies[0, 0] if "_step_" in key else copies for key, copies in stacked.items()} | {
         "updates": np.asarray(state["updates"], np.float64)
     }
@@ -106,26 +106,26 @@ class Data(NamedTuple):
     w: Vector
 
 
-def data_of(batches: Minibatches, k: int, trial: int) -> Data:
-    at = k, trial
+def minibatch_data(batches: Minibatches, k: int, trial: int) -> Data:
+    index = k, trial
     fields = batches.observation, batches.action, batches.reward, batches.next_observation
     weights = np.ones_like(batches.reward) if batches.weights is None else batches.weights
-    return Data(*(np.asarray(f[at], np.float64) for f in (*fields, ~batches.terminated, weights)))
+    return Data(*(np.asarray(f[index], np.float64) for f in (*fields, ~batches.terminated, weights)))
 
 
-def critic_step(state: State, widths: Sequence[int], data: Data, y: Vector, lr: float) -> Vector:
+def critic_step(state: State, widths: Sequence[int], data: Data, targets: Vector, lr: float) -> Vector:
     """One step of both critics down the sum of mean w (Q - y)^2; returns y - Q before it, (2, B)."""
     x, gradients, errors = np.concatenate((data.s, data.a), axis=1), [], []
     for vector in state["online_critic"]:
         critic = Mlp(vector, widths)
-        done = critic.forward(x)
-        errors.append(y - done.output[:, 0])
-        gradients.append(critic.backward(done, (-2.0 * data.w * errors[-1] / len(y))[:, None])[0])
+        forward_pass = critic.forward(x)
+        errors.append(targets - forward_pass.output[:, 0])
+        gradients.append(critic.backward(forward_pass, (-2.0 * data.w * errors[-1] / len(targets))[:, None])[0])
     adam_step(state, "critic", np.stack(gradients), lr)
     return np.stack(errors)
 
 
-def q_of(vector: Vector, widths: Sequence[int], s: Vector, a: Vector) -> Vector:
+def evaluate_critic(vector: Vector, widths: Sequence[int], s: Vector, a: Vector) -> Vector:
     return Mlp(vector, widths).forward(np.concatenate((s, a), axis=1)).output[:, 0]
 
 
@@ -134,22 +134,26 @@ def td3_update(state: State, config: Td3Config, data: Data, normal: Vector) -> V
     (B, n), m = data.s.shape, data.a.shape[1]
     actor_widths, widths = (n, *config.hidden, m), (n + m, *config.hidden, 1)
     noise = np.clip(config.target_noise * normal, -config.noise_clip, config.noise_clip)
-    a_next = np.clip(np.tanh(Mlp(state["target_actor"][0], actor_widths).forward(data.s_next).output) + noise, -1, 1)
-    q_next = np.min([q_of(vector, widths, data.s_next, a_next) for vector in state["target_critic"]], axis=0)
-    y = config.reward_scale * data.r + config.gamma * data.alive * q_next
-    errors = critic_step(state, widths, data, y, config.lr)
+    next_action = np.clip(
+        np.tanh(Mlp(state["target_actor"][0], actor_widths).forward(data.s_next).output) + noise, -1, 1
+    )
+    q_next = np.min(
+        [evaluate_critic(vector, widths, data.s_next, next_action) for vector in state["target_critic"]], axis=0
+    )
+    targets = config.reward_scale * data.r + config.gamma * data.alive * q_next
+    errors = critic_step(state, widths, data, targets, config.lr)
     state["updates"] = state["updates"] + 1
-    delayed = state["updates"] % config.delay == 0
-    if delayed:
+    updates_actor = state["updates"] % config.delay == 0
+    if updates_actor:
         actor, critic = Mlp(state["online_actor"][0], actor_widths), Mlp(state["online_critic"][0], widths)
-        acted = actor.forward(data.s)
-        a = np.tanh(acted.output)
-        valued = critic.forward(np.concatenate((data.s, a), axis=1))
-        by_action = critic.backward(valued, np.full((B, 1), -1.0 / B))[1][:, n:]
-        adam_step(state, "actor", actor.backward(acted, by_action * (1 - a**2))[0][None], config.lr)
-    if delayed or config.targets == "every":
-        follow(state, "actor", config.tau)
-        follow(state, "critic", config.tau)
+        actor_pass = actor.forward(data.s)
+        a = np.tanh(actor_pass.output)
+        critic_pass = critic.forward(np.concatenate((data.s, a), axis=1))
+        action_gradient = critic.backward(critic_pass, np.full((B, 1), -1.0 / B))[1][:, n:]
+        adam_step(state, "actor", actor.backward(actor_pass, action_gradient * (1 - a**2))[0][None], config.lr)
+    if updates_actor or config.targets == "every":
+        polyak_update(state, "actor", config.tau)
+        polyak_update(state, "critic", config.tau)
     return errors
 
 
@@ -158,7 +162,7 @@ class BehaviourSample(NamedTuple):
 
     action: Vector
     log_pi: Vector
-    done: Pass
+    forward_pass: ForwardPass
     units: Vector
     log_std: Vector
 
@@ -168,27 +172,29 @@ class GaussianActor:
 
     def __init__(self, vector: Vector, n: int, m: int, config: SacConfig) -> None:
         size, self._bounds = (config.hidden[-1] + 1) * 2 * m, config.log_std
-        self._torso = Mlp(vector[:-size], (n, *config.hidden))
+        self._hidden_layers = Mlp(vector[:-size], (n, *config.hidden))
         self._mean, self._log_std = np.split(vector[-size:].reshape(-1, 2 * m), 2, axis=1)
 
     def act(self, s: Vector, eps: Vector) -> BehaviourSample:
-        done = self._torso.forward(s)
-        units = np.concatenate((np.maximum(done.output, 0.0), np.ones((len(s), 1))), axis=1)
+        forward_pass = self._hidden_layers.forward(s)
+        units = np.concatenate((np.maximum(forward_pass.output, 0.0), np.ones((len(s), 1))), axis=1)
         log_std = np.clip(units @ self._log_std, *self._bounds)
         u = units @ self._mean + np.exp(log_std) * eps
         action = np.tanh(u)
         density = -0.5 * eps**2 - log_std - 0.5 * np.log(2 * np.pi) - np.log(1 - action**2 + 1e-6)
-        return BehaviourSample(action, density.sum(axis=1), done, units, log_std)
+        return BehaviourSample(action, density.sum(axis=1), forward_pass, units, log_std)
 
-    def backward(self, acted: BehaviourSample, eps: Vector, d_action: Vector, d_log_pi: float) -> Vector:
+    def backward(self, sample: BehaviourSample, eps: Vector, d_action: Vector, d_log_pi: float) -> Vector:
         """Gradient of a loss with these gradients by each action and by each log-probability."""
-        squashed = 1 - acted.action**2
-        d_u = (d_action + d_log_pi * 2 * acted.action / (squashed + 1e-6)) * squashed
-        inside = (acted.log_std > self._bounds[0]) & (acted.log_std < self._bounds[1])
-        d_log_std = (d_u * np.exp(acted.log_std) * eps - d_log_pi) * inside
-        d_units = (d_u @ self._mean.T + d_log_std @ self._log_std.T)[:, :-1] * (acted.done.output > 0.0)
-        heads = acted.units.T @ np.concatenate((d_u, d_log_std), axis=1)
-        return np.concatenate((self._torso.backward(acted.done, d_units)[0], heads.reshape(-1)))
+        squash_slope = 1 - sample.action**2
+        d_u = (d_action + d_log_pi * 2 * sample.action / (squash_slope + 1e-6)) * squash_slope
+        is_inside = (sample.log_std > self._bounds[0]) & (sample.log_std < self._bounds[1])
+        d_log_std = (d_u * np.exp(sample.log_std) * eps - d_log_pi) * is_inside
+        d_units = (d_u @ self._mean.T + d_log_std @ self._log_std.T)[:, :-1] * (sample.forward_pass.output > 0.0)
+        head_gradients = sample.units.T @ np.concatenate((d_u, d_log_std), axis=1)
+        return np.concatenate(
+            (self._hidden_layers.backward(sample.forward_pass, d_units)[0], head_gradients.reshape(-1))
+        )
 
 
 def sac_update(state: State, config: SacConfig, data: Data, normal: Vector) -> Vector:
@@ -196,23 +202,25 @@ def sac_update(state: State, config: SacConfig, data: Data, normal: Vector) -> V
     (B, n), m = data.s.shape, data.a.shape[1]
     widths = (n + m, *config.hidden, 1)
     alpha = float(np.exp(state["online_temperature"][0, 0]))
-    after = GaussianActor(state["online_actor"][0], n, m, config).act(data.s_next, normal[0])
-    q_next = np.min([q_of(vector, widths, data.s_next, after.action) for vector in state["target_critic"]], axis=0)
-    y = config.reward_scale * data.r + config.gamma * data.alive * (q_next - alpha * after.log_pi)
-    errors = critic_step(state, widths, data, y, config.lr)
+    next_sample = GaussianActor(state["online_actor"][0], n, m, config).act(data.s_next, normal[0])
+    q_next = np.min(
+        [evaluate_critic(vector, widths, data.s_next, next_sample.action) for vector in state["target_critic"]], axis=0
+    )
+    targets = config.reward_scale * data.r + config.gamma * data.alive * (q_next - alpha * next_sample.log_pi)
+    errors = critic_step(state, widths, data, targets, config.lr)
 
     actor = GaussianActor(state["online_actor"][0], n, m, config)
-    acted = actor.act(data.s, normal[1])
-    pair = np.concatenate((data.s, acted.action), axis=1)
+    sample = actor.act(data.s, normal[1])
+    pair = np.concatenate((data.s, sample.action), axis=1)
     critics = [Mlp(vector, widths) for vector in state["online_critic"]]
-    passes = [critic.forward(pair) for critic in critics]
-    first = passes[0].output < passes[1].output
-    d_action = np.zeros_like(acted.action)
-    for critic, done, least in zip(critics, passes, (first, ~first), strict=True):
-        d_action += critic.backward(done, -1.0 * least / B)[1][:, n:]
-    adam_step(state, "actor", actor.backward(acted, normal[1], d_action, alpha / B)[None], config.lr)
+    forward_passes = [critic.forward(pair) for critic in critics]
+    first_is_least = forward_passes[0].output < forward_passes[1].output
+    d_action = np.zeros_like(sample.action)
+    for critic, forward_pass, is_least in zip(critics, forward_passes, (first_is_least, ~first_is_least), strict=True):
+        d_action += critic.backward(forward_pass, -1.0 * is_least / B)[1][:, n:]
+    adam_step(state, "actor", actor.backward(sample, normal[1], d_action, alpha / B)[None], config.lr)
 
-    adam_step(state, "temperature", np.full((1, 1), m - acted.log_pi.mean()), config.lr)
-    follow(state, "critic", config.tau)
+    adam_step(state, "temperature", np.full((1, 1), m - sample.log_pi.mean()), config.lr)
+    polyak_update(state, "critic", config.tau)
     state["updates"] = state["updates"] + 1
     return errors

@@ -18,7 +18,7 @@ from onrig.learner.algorithms.dqn import Dqn
 Vector = NDArray[np.floating]
 
 
-class Reference(NamedTuple):
+class ReferenceUpdate(NamedTuple):
     """What one minibatch gives for one trial."""
 
     td: Vector
@@ -63,12 +63,12 @@ def _part(batches: Minibatches, index: tuple[slice, ...]) -> Minibatches:
     )
 
 
-def trial_of(batches: Minibatches, trial: int) -> Minibatches:
+def select_trial(batches: Minibatches, trial: int) -> Minibatches:
     """The same minibatches for one trial alone."""
     return _part(batches, (slice(None), slice(trial, trial + 1)))
 
 
-def minibatch_of(batches: Minibatches, k: int) -> Minibatches:
+def select_minibatch(batches: Minibatches, k: int) -> Minibatches:
     """The k-th minibatch alone, for all trials."""
     return _part(batches, (slice(k, k + 1),))
 
@@ -79,30 +79,30 @@ def vectors(state: Mapping[str, NDArray[np.generic]], group: str) -> Vector:
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
-def with_vectors(state: State, group: str, vector: Vector) -> State:
+def replace_vectors(state: State, group: str, vector: Vector) -> State:
     """The same state with other parameters (S, P) of a network."""
-    changed, start = dict(state), 0
+    new_state, start = dict(state), 0
     for name, values in state.items():
         if name.rpartition("/")[0] == group:
-            stop = start + values[0].size
-            changed[name] = vector[:, start:stop].reshape(values.shape)
-            start = stop
-    return changed
+            end = start + values[0].size
+            new_state[name] = vector[:, start:end].reshape(values.shape)
+            start = end
+    return new_state
 
 
 def gradients(algorithm: Ddpg | Dqn, batches: Minibatches) -> dict[str, Vector]:
     """Gradients (S, P) by network that one minibatch (K = 1) gives, from what they move Adam's means by."""
-    before = algorithm.state()
+    state_before = algorithm.state()
     algorithm.update(batches)
-    after = algorithm.state()
-    algorithm.restore(before)
-    found: dict[str, Vector] = {}
-    for name in (name for name in before if name.startswith("adam/")):
-        size = before[name].shape[-1] // 2
-        means = (np.asarray(state[name][:, 0, :size], np.float64) for state in (before, after))
-        first, second = means
-        found[name.removeprefix("adam/")] = (second - 0.9 * first) / (1.0 - 0.9)
-    return found
+    state_after = algorithm.state()
+    algorithm.restore(state_before)
+    gradient_by_name: dict[str, Vector] = {}
+    for name in (name for name in state_before if name.startswith("adam/")):
+        size = state_before[name].shape[-1] // 2
+        moment_means = (np.asarray(state[name][:, 0, :size], np.float64) for state in (state_before, state_after))
+        means_before, means_after = moment_means
+        gradient_by_name[name.removeprefix("adam/")] = (means_after - 0.9 * means_before) / (1.0 - 0.9)
+    return gradient_by_name
 
 
 def _network(sizes: Sizes, vector: torch.Tensor, x: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
@@ -119,7 +119,9 @@ def _network(sizes: Sizes, vector: torch.Tensor, x: torch.Tensor, action: torch.
     return x
 
 
-def reference_update(ddpg: Ddpg, config: DdpgConfig, n: int, m: int, batches: Minibatches, trial: int) -> Reference:
+def reference_update(
+    ddpg: Ddpg, config: DdpgConfig, n: int, m: int, batches: Minibatches, trial: int
+) -> ReferenceUpdate:
     """TD errors and gradients of one trial on one minibatch (K = 1) by autograd in float64."""
     actor, critic = layouts(config, n, m)
     state = {
@@ -127,41 +129,41 @@ def reference_update(ddpg: Ddpg, config: DdpgConfig, n: int, m: int, batches: Mi
         for name in ("actor", "critic", "target_actor", "target_critic")
     }
     policy, value = state["actor"].requires_grad_(), state["critic"].requires_grad_()
-    s, a, r, s2 = (
+    s, a, r, next_state = (
         torch.tensor(np.asarray(x[0, trial], dtype=np.float64))
         for x in (batches.observation, batches.action, batches.reward, batches.next_observation)
     )
     alive = torch.tensor(1.0 - batches.terminated[0, trial].astype(np.float64))
     weights = torch.ones_like(r) if batches.weights is None else torch.tensor(batches.weights[0, trial])
     with torch.no_grad():
-        a2 = torch.tanh(_network(actor, state["target_actor"], s2, None))
-        q2 = _network(critic, state["target_critic"], s2, a2)[:, 0]
-        y = config.reward_scale * r + config.gamma * alive * q2
+        next_action = torch.tanh(_network(actor, state["target_actor"], next_state, None))
+        next_value = _network(critic, state["target_critic"], next_state, next_action)[:, 0]
+        y = config.reward_scale * r + config.gamma * alive * next_value
     delta = y - _network(critic, value, s, a)[:, 0]
     (critic_gradient,) = torch.autograd.grad((weights * delta**2).mean(), value)
     q = _network(critic, value, s, torch.tanh(_network(actor, policy, s, None)))
     (actor_gradient,) = torch.autograd.grad(-q.mean(), policy)
-    return Reference(delta.detach().numpy(), actor_gradient.numpy(), critic_gradient.numpy())
+    return ReferenceUpdate(delta.detach().numpy(), actor_gradient.numpy(), critic_gradient.numpy())
 
 
 def reference_dqn_update(dqn: Dqn, n: int, batches: Minibatches, trial: int) -> tuple[Vector, Vector]:
     """TD errors and gradient of one trial on one minibatch (K = 1) by autograd in float64."""
     config = dqn.config
     layout = list(itertools.pairwise((n, *NETWORK_SIZES[config.network].critic, config.levels)))
-    online, target = (torch.tensor(vectors(dqn.state(), k)[trial]) for k in ("network", "target_network"))
-    online.requires_grad_()
-    s, a, r, s2 = (
+    online_vector, target = (torch.tensor(vectors(dqn.state(), k)[trial]) for k in ("network", "target_network"))
+    online_vector.requires_grad_()
+    s, a, r, next_state = (
         torch.tensor(np.asarray(x[0, trial], dtype=np.float64))
         for x in (batches.observation, batches.action, batches.reward, batches.next_observation)
     )
     alive = torch.tensor(1.0 - batches.terminated[0, trial].astype(np.float64))
     weights = torch.ones_like(r) if batches.weights is None else torch.tensor(batches.weights[0, trial])
-    taken = torch.argmin((a - torch.linspace(-1, 1, config.levels, dtype=torch.float64)).abs(), dim=1)
+    action_indices = torch.argmin((a - torch.linspace(-1, 1, config.levels, dtype=torch.float64)).abs(), dim=1)
     with torch.no_grad():
-        best = _network(layout, target, s2, None).max(dim=1).values
-    q = _network(layout, online, s, None)[torch.arange(len(r)), taken]
+        best = _network(layout, target, next_state, None).max(dim=1).values
+    q = _network(layout, online_vector, s, None)[torch.arange(len(r)), action_indices]
     delta = config.reward_scale * r + config.gamma * alive * best - q
-    (gradient,) = torch.autograd.grad((weights * delta**2).mean(), online)
+    (gradient,) = torch.autograd.grad((weights * delta**2).mean(), online_vector)
     return delta.detach().numpy(), gradient.numpy()
 
 

@@ -30,31 +30,31 @@ RUN = load_run("pendulum")
 CAPACITY = 64
 
 
-def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, stored: int = CAPACITY) -> Agent:
+def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, n_stored: int = CAPACITY) -> Agent:
     """An agent on a memory of made-up experiences."""
     config = msgspec.structs.replace(RUN, seed=seed, episodes=10, selection=Selection(strategy, CAPACITY))
     mirror = Mirror(CAPACITY, Layout(2, 1), cyclic=strategy.startswith("FIFO"))
     ners = NersSettings(hidden=(8, 6), score=(5,))
-    made = Agent(config, LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100, ners=ners), mirror)
+    new_agent = Agent(config, LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100, ners=ners), mirror)
     rng = np.random.default_rng(1)
-    for slot in range(stored):
+    for slot in range(n_stored):
         x = rng.uniform(-1, 1, 6).tolist()
         mirror.storage.insert(slot, x[:2], x[2:3], -100 * x[5], x[3:5])
-    made.on_write(np.arange(stored))
-    return made
+    new_agent.on_write(np.arange(n_stored))
+    return new_agent
 
 
-def learned(agent: Agent, updates: int) -> tuple[list[int], list[int], list[float]]:
+def learn_and_collect(agent: Agent, updates: int) -> tuple[list[int], list[int], list[float]]:
     """What was replayed: slots, generations and |TD errors| in order."""
-    pieces = list(agent.learn(updates))
-    slots, generations = (np.concatenate(column).tolist() for column in list(zip(*pieces, strict=True))[:2])
-    ((td),) = np.concatenate([piece.values for piece in pieces], axis=1).tolist()
+    batches = list(agent.learn(updates))
+    slots, generations = (np.concatenate(column).tolist() for column in list(zip(*batches, strict=True))[:2])
+    ((td),) = np.concatenate([batch.values for batch in batches], axis=1).tolist()
     return slots, generations, td
 
 
 def test_it_does_as_many_updates_as_it_is_told_and_says_what_it_replayed() -> None:
     a = agent()
-    slots, generations, td = learned(a, 130)
+    slots, generations, td = learn_and_collect(a, 130)
     assert a.updates == 130
     assert len(slots) == len(generations) == len(td) == 130 * 16
     assert set(slots) == set(range(CAPACITY))
@@ -65,15 +65,15 @@ def test_it_does_as_many_updates_as_it_is_told_and_says_what_it_replayed() -> No
 
 
 def test_what_is_replayed_at_once_is_bounded_and_how_it_is_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, cut = agent(), agent()
-    expected = learned(whole, 10)
+    at_once, in_parts = agent(), agent()
+    expected = learn_and_collect(at_once, 10)
     monkeypatch.setattr("onrig.learner.agent.MAX_CHUNK_EXPERIENCES", 3 * 16 + 1)
-    pieces = list(cut.learn(7))
-    assert [len(piece.slots) for piece in pieces] == [48, 48, 16]
-    assert np.concatenate([piece.slots for piece in pieces]).tolist() == expected[0][: 7 * 16]
+    batches = list(in_parts.learn(7))
+    assert [len(batch.slots) for batch in batches] == [48, 48, 16]
+    assert np.concatenate([batch.slots for batch in batches]).tolist() == expected[0][: 7 * 16]
     monkeypatch.setattr("onrig.learner.agent.MAX_CHUNK_EXPERIENCES", 1)
-    assert [len(piece.slots) for piece in cut.learn(3)] == [16, 16, 16]
-    assert cut.export("run") == whole.export("run")
+    assert [len(batch.slots) for batch in in_parts.learn(3)] == [16, 16, 16]
+    assert in_parts.export("run") == at_once.export("run")
 
 
 def test_the_rig_is_told_what_its_retention_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,33 +81,33 @@ def test_the_rig_is_told_what_its_retention_looks_at(monkeypatch: pytest.MonkeyP
     a = agent("MaxKLDiv[Uniform]")
     assert list(a.feedback) == ["td", "kl"]
     with pytest.raises(ValueError, match="does not provide KL divergence"):
-        learned(a, 1)
+        learn_and_collect(a, 1)
     update = a._algorithm.update
 
     def with_kl(batches: Minibatches) -> Signals:
         return update(batches)._replace(kl=batches.reward)
 
     monkeypatch.setattr(a._algorithm, "update", with_kl)
-    (piece,) = a.learn(3)
-    assert piece.values.shape == (2, 48)
-    assert piece.values[1].tolist() == a._mirror.storage.reward[piece.slots].tolist()
+    (batch,) = a.learn(3)
+    assert batch.values.shape == (2, 48)
+    assert batch.values[1].tolist() == a._mirror.storage.reward[batch.slots].tolist()
 
 
 def test_it_is_ready_once_the_memory_holds_a_minibatch() -> None:
-    assert not agent(stored=15).has_minibatch
-    assert agent(stored=16).has_minibatch
+    assert not agent(n_stored=15).has_minibatch
+    assert agent(n_stored=16).has_minibatch
 
 
 def test_the_same_seed_learns_the_same_and_another_does_not() -> None:
-    first, second, other = agent(seed=1), agent(seed=1), agent(seed=2)
-    assert learned(first, 50) == learned(second, 50)
-    assert first.export("run") == second.export("run")
-    assert learned(other, 50) != learned(agent(seed=1), 50)
+    original, second, other = agent(seed=1), agent(seed=1), agent(seed=2)
+    assert learn_and_collect(original, 50) == learn_and_collect(second, 50)
+    assert original.export("run") == second.export("run")
+    assert learn_and_collect(other, 50) != learn_and_collect(agent(seed=1), 50)
 
 
 def test_policies_call_themselves_by_the_id_that_comes_next_and_bear_the_contract_of_the_rig() -> None:
     a = agent()
-    learned(a, 5)
+    learn_and_collect(a, 5)
     for policy_id in (1, 2):
         model = a.export("run-7")
         metadata = {p.key: p.value for p in onnx.load_from_string(model).metadata_props}
@@ -122,8 +122,10 @@ def test_policies_of_the_hidden_pendulum_fit_it_and_no_other(name: str) -> None:
     config = load_run("pendulum-hidden")
     if name == "sac":
         config = msgspec.structs.replace(config, exploration=OwnNoise())
-    small = {"td3": {"hidden": [8, 8], "batch": 16}, "sac": {"hidden": [8], "batch": 16}, "ddpg": {}}
-    settings = msgspec.convert({"algorithm": name, name: small[name], "updates_per_episode": 1}, LearnerSettings)
+    small_settings = {"td3": {"hidden": [8, 8], "batch": 16}, "sac": {"hidden": [8], "batch": 16}, "ddpg": {}}
+    settings = msgspec.convert(
+        {"algorithm": name, name: small_settings[name], "updates_per_episode": 1}, LearnerSettings
+    )
     mirror = Mirror(CAPACITY, layout_of(config), cyclic=True)
     rng = np.random.default_rng(0)
     for slot in range(CAPACITY):
@@ -131,11 +133,11 @@ def test_policies_of_the_hidden_pendulum_fit_it_and_no_other(name: str) -> None:
         mirror.storage.insert(slot, x[:4], x[4:5], -1.0, x[5:], behaviour=np.ones(mirror.storage.layout.n_behaviour))
     a = Agent(config, settings, mirror)
     a.on_write(np.arange(CAPACITY))
-    assert all(np.isfinite(piece.values).all() for piece in a.learn(2))
+    assert all(np.isfinite(batch.values).all() for batch in a.learn(2))
     assert isinstance(admission_verdict(a.export("run"), config), Admitted)
-    told = admission_verdict(a.export("run"), msgspec.structs.replace(config, task=RUN.task))
-    assert isinstance(told, Refused)
-    assert "observations are ['cos_angle', 'sin_angle', 'cos_angle-1', 'sin_angle-1']" in told.reason
+    verdict = admission_verdict(a.export("run"), msgspec.structs.replace(config, task=RUN.task))
+    assert isinstance(verdict, Refused)
+    assert "observations are ['cos_angle', 'sin_angle', 'cos_angle-1', 'sin_angle-1']" in verdict.reason
 
 
 def test_a_stochastic_algorithm_exports_its_draw_to_rigs_that_explore_by_it() -> None:
@@ -153,38 +155,47 @@ def test_a_stochastic_algorithm_exports_its_draw_to_rigs_that_explore_by_it() ->
     "strategy", ["FIFO[Uniform]", "FIFO[PER]", "TDE(1.0)[PER+IS]", "FULL[Uniform+FIS]", "FIFO[NERS]", "Resv[ERO]"]
 )
 def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str, tmp_path: Path) -> None:
-    first = agent(strategy)
-    first.begin_episode(1, -3.0)
-    learned(first, 20)
-    first.newest_policy_id, first.last_completed_episode = 1, 3
-    first.save(tmp_path / "learner.npz")
-    again = agent(strategy)
-    learned(again, 7)
-    assert again.restore(tmp_path / "learner.npz")
-    again.catch_up()
-    assert (again.updates, again.newest_policy_id, again.last_completed_episode) == (20, 1, 3)
-    for one in (first, again):
-        one.begin_episode(2, 4.0)
-    assert learned(again, 20) == learned(first, 20)
-    assert again.export("run") == first.export("run")
+    original = agent(strategy)
+    original.begin_episode(1, -3.0)
+    learn_and_collect(original, 20)
+    original.newest_policy_id, original.last_completed_episode = 1, 3
+    original.save(tmp_path / "learner.npz")
+    resumed = agent(strategy)
+    learn_and_collect(resumed, 7)
+    assert resumed.restore(tmp_path / "learner.npz")
+    resumed.catch_up()
+    assert (resumed.updates, resumed.newest_policy_id, resumed.last_completed_episode) == (20, 1, 3)
+    for either in (original, resumed):
+        either.begin_episode(2, 4.0)
+    assert learn_and_collect(resumed, 20) == learn_and_collect(original, 20)
+    assert resumed.export("run") == original.export("run")
 
 
 def test_without_a_saved_state_it_stays_as_it_is(tmp_path: Path) -> None:
     a = agent()
     assert not a.restore(tmp_path / "learner.npz")
-    assert learned(a, 10) == learned(agent(), 10)
+    assert learn_and_collect(a, 10) == learn_and_collect(agent(), 10)
 
 
 def test_a_saved_state_that_is_damaged_or_foreign_is_not_taken(tmp_path: Path) -> None:
-    good, path = tmp_path / "good.npz", tmp_path / "learner.npz"
-    agent().save(good)
-    raw = good.read_bytes()
-    with zipfile.ZipFile(good) as archive:
-        largest = max(archive.infolist(), key=lambda info: info.file_size)
-    middle = largest.header_offset + largest.file_size // 2  # within its data
-    damaged = raw[:middle] + bytes([raw[middle] ^ 0xFF]) + raw[middle + 1 :]
-    for bad in (b"", raw[:10], raw[:middle], raw[:-30], damaged, b"PK\x03\x04" + bytes(50), b"\x80\x04N.", b"text"):
-        path.write_bytes(bad)
+    good_path, path = tmp_path / "good.npz", tmp_path / "learner.npz"
+    agent().save(good_path)
+    raw = good_path.read_bytes()
+    with zipfile.ZipFile(good_path) as archive:
+        largest_entry = max(archive.infolist(), key=lambda info: info.file_size)
+    middle_offset = largest_entry.header_offset + largest_entry.file_size // 2  # within its data
+    damaged_bytes = raw[:middle_offset] + bytes([raw[middle_offset] ^ 0xFF]) + raw[middle_offset + 1 :]
+    for data in (
+        b"",
+        raw[:10],
+        raw[:middle_offset],
+        raw[:-30],
+        damaged_bytes,
+        b"PK\x03\x04" + bytes(50),
+        b"\x80\x04N.",
+        b"text",
+    ):
+        path.write_bytes(data)
         assert not agent().restore(path)
     np.savez(path, policies=np.array(1))
     assert not agent().restore(path)
@@ -192,11 +203,11 @@ def test_a_saved_state_that_is_damaged_or_foreign_is_not_taken(tmp_path: Path) -
 
 def test_a_state_that_fits_in_part_changes_nothing(tmp_path: Path) -> None:
     path, other = tmp_path / "learner.npz", agent()
-    learned(other, 10)
+    learn_and_collect(other, 10)
     other.save(path)
-    with np.load(path) as saved:
-        some = {name: saved[name] for name in saved.files if not name.endswith("adam/critic")}
-    np.savez(path, **some)
+    with np.load(path) as state_archive:
+        partial_state = {name: state_archive[name] for name in state_archive.files if not name.endswith("adam/critic")}
+    np.savez(path, **partial_state)
     a = agent()
     assert not a.restore(path)
     assert (a.updates, a.export("run")) == (0, agent().export("run"))
@@ -206,44 +217,45 @@ def test_saving_replaces_the_state_before_it_at_once(tmp_path: Path) -> None:
     path = tmp_path / "learner.npz"
     a = agent()
     a.save(path)
-    learned(a, 3)
+    learn_and_collect(a, 3)
     a.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["learner.npz"]
-    again = agent()
-    assert again.restore(path)
-    assert again.updates == 3
+    resumed = agent()
+    assert resumed.restore(path)
+    assert resumed.updates == 3
 
 
 def test_a_memory_that_has_grown_leaves_the_networks_and_begins_the_sampler_anew(tmp_path: Path) -> None:
-    first = agent("FULL[PER]")
-    learned(first, 20)
-    first.save(tmp_path / "learner.npz")
+    original = agent("FULL[PER]")
+    learn_and_collect(original, 20)
+    original.save(tmp_path / "learner.npz")
     config = msgspec.structs.replace(RUN, seed=0, episodes=10, selection=Selection("FULL[PER]", 2 * CAPACITY))
     settings = LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100)
-    grown = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
-    assert grown.restore(tmp_path / "learner.npz")
-    assert grown.sampler_was_reset
-    assert grown.updates == 20
-    assert grown.export("run") == first.export("run")
+    larger_agent = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
+    assert larger_agent.restore(tmp_path / "learner.npz")
+    assert larger_agent.sampler_was_reset
+    assert larger_agent.updates == 20
+    assert larger_agent.export("run") == original.export("run")
 
 
 @pytest.mark.parametrize(
-    ("restored", "of", "kept"), [(CAPACITY, b"one", True), (CAPACITY - 1, b"one", False), (CAPACITY, b"two", False)]
+    ("n_restored", "identity", "is_kept"),
+    [(CAPACITY, b"one", True), (CAPACITY - 1, b"one", False), (CAPACITY, b"two", False)],
 )
 def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
-    tmp_path: Path, restored: int, of: bytes, kept: bool
+    tmp_path: Path, n_restored: int, identity: bytes, is_kept: bool
 ) -> None:
-    first = agent()
-    first.attach_memory(b"one", {})
-    first.catch_up()
-    learned(first, 20)
-    first.save(tmp_path / "learner.npz")
-    again = agent()
-    assert again.restore(tmp_path / "learner.npz")
-    again.attach_memory(b"another", {of: restored})
-    again.catch_up()
-    assert again.sampler_was_reset is not kept
-    assert (learned(again, 5)[0] == learned(first, 5)[0]) is kept
+    original = agent()
+    original.attach_memory(b"one", {})
+    original.catch_up()
+    learn_and_collect(original, 20)
+    original.save(tmp_path / "learner.npz")
+    resumed = agent()
+    assert resumed.restore(tmp_path / "learner.npz")
+    resumed.attach_memory(b"another", {identity: n_restored})
+    resumed.catch_up()
+    assert resumed.sampler_was_reset is not is_kept
+    assert (learn_and_collect(resumed, 5)[0] == learn_and_collect(original, 5)[0]) is is_kept
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[NERS]", "FIFO[ERO]"])
@@ -253,31 +265,35 @@ def test_what_a_sampler_has_learned_is_kept_where_it_starts_over(strategy: str) 
     a.catch_up()
     for episode in range(1, 4):
         a.begin_episode(episode, float(episode))
-        learned(a, 20)
-    before, fresh = a._sampler.learned_state(), agent(strategy)._sampler.learned_state()
-    assert any((before[name] != fresh[name]).any() for name in before)
+        learn_and_collect(a, 20)
+    state_before, fresh_state = a._sampler.learned_state(), agent(strategy)._sampler.learned_state()
+    assert any((state_before[name] != fresh_state[name]).any() for name in state_before)
     a.attach_memory(b"another", {b"one": CAPACITY - 1})
     assert a.sampler_was_reset
-    after = a._sampler.learned_state()
-    assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
+    state_after = a._sampler.learned_state()
+    assert {name: value.tolist() for name, value in state_after.items()} == {
+        n: v.tolist() for n, v in state_before.items()
+    }
     a.catch_up()
-    learned(a, 5)
+    learn_and_collect(a, 5)
 
 
 def test_networks_of_a_state_that_does_not_fit_a_memory_that_has_grown_are_kept(tmp_path: Path) -> None:
-    first = agent("FULL[NERS]")
+    original = agent("FULL[NERS]")
     for episode in range(1, 4):
-        first.begin_episode(episode, float(episode))
-        learned(first, 20)
-    first.save(tmp_path / "learner.npz")
+        original.begin_episode(episode, float(episode))
+        learn_and_collect(original, 20)
+    original.save(tmp_path / "learner.npz")
     config = msgspec.structs.replace(RUN, seed=0, episodes=10, selection=Selection("FULL[NERS]", 2 * CAPACITY))
     ners = NersSettings(hidden=(8, 6), score=(5,))
     settings = LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100, ners=ners)
-    grown = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
-    assert grown.restore(tmp_path / "learner.npz")
-    assert grown.sampler_was_reset
-    before, after = first._sampler.learned_state(), grown._sampler.learned_state()
-    assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
+    larger_agent = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
+    assert larger_agent.restore(tmp_path / "learner.npz")
+    assert larger_agent.sampler_was_reset
+    state_before, state_after = original._sampler.learned_state(), larger_agent._sampler.learned_state()
+    assert {name: value.tolist() for name, value in state_after.items()} == {
+        n: v.tolist() for n, v in state_before.items()
+    }
 
 
 def test_batches_of_a_memory_that_is_nobody_s_are_not_learned_from_again() -> None:
@@ -298,32 +314,32 @@ def test_batches_of_a_memory_that_is_nobody_s_are_not_learned_from_again() -> No
     assert a.batches.n_learned == 1
 
 
-def _referring(seed: int) -> tuple[Agent, Mirror]:
+def _refer_agent(seed: int) -> tuple[Agent, Mirror]:
     """An agent under ReF-ER on a memory that tells of the policies that acted."""
     config = msgspec.structs.replace(
         RUN, seed=seed, episodes=10, exploration=OwnNoise(), selection=Selection(capacity=64)
     )
     mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
-    made = Agent(config, LearnerSettings(updates_per_episode=1, refer=ReferSettings()), mirror)
+    new_agent = Agent(config, LearnerSettings(updates_per_episode=1, refer=ReferSettings()), mirror)
     rng = np.random.default_rng(1)
     for slot in range(CAPACITY):
         x = rng.uniform(-1, 1, 7).tolist()
-        acted = (x[6], 0.2, x[2])
-        mirror.storage.insert(slot, x[:2], x[2:3], -100 * x[5], x[3:5], behaviour=acted)
-    return made, mirror
+        behaviour = (x[6], 0.2, x[2])
+        mirror.storage.insert(slot, x[:2], x[2:3], -100 * x[5], x[3:5], behaviour=behaviour)
+    return new_agent, mirror
 
 
 def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart(tmp_path: Path) -> None:
-    (first, _), (second, mirror) = _referring(1), _referring(2)
-    first.catch_up()
-    learned(first, 30)
-    assert first._notes is not None
-    assert (first._notes.stored_column(0, "rho") != 1.0).mean() > 0.5
-    first.save(tmp_path / "state.npz")
+    (original, _), (second, mirror) = _refer_agent(1), _refer_agent(2)
+    original.catch_up()
+    learn_and_collect(original, 30)
+    assert original._notes is not None
+    assert (original._notes.stored_column(0, "rho") != 1.0).mean() > 0.5
+    original.save(tmp_path / "state.npz")
     assert second.restore(tmp_path / "state.npz")
     assert not second.sampler_was_reset
     second.catch_up()  # nothing is new
-    assert learned(first, 20) == learned(second, 20)
+    assert learn_and_collect(original, 20) == learn_and_collect(second, 20)
     verdict = admission_verdict(second.export("run"), msgspec.structs.replace(RUN, exploration=OwnNoise()))
     assert isinstance(verdict, Admitted)
     assert verdict.contract.behaviour == GAUSSIAN
@@ -338,49 +354,55 @@ def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() 
     settings = msgspec.convert({"algorithm": "ppo", "ppo": {"hidden": [8], "steps": 24, "batch": 8}}, LearnerSettings)
     mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
     agent = Agent(config, settings, mirror)
-    before = agent._algorithm.state()
+    state_before = agent._algorithm.state()
     for step, x in enumerate(np.random.default_rng(1).uniform(-1, 1, (24, 7)).tolist()):
-        acted = (x[6], 0.2, x[2])
-        mirror.storage.insert(step, x[:2], x[2:3], x[5], x[3:5], 0, 1, behaviour=acted, episode=3, step=step)
+        behaviour = (x[6], 0.2, x[2])
+        mirror.storage.insert(step, x[:2], x[2:3], x[5], x[3:5], 0, 1, behaviour=behaviour, episode=3, step=step)
     agent.attach_memory(b"one", {})
     agent.learn_from_batches(lambda: None)
     assert agent.updates == 30
-    after = agent._algorithm.state()
-    assert all((after[name] == values).all() for name, values in before.items() if name.startswith(("policy", "value")))
+    state_after = agent._algorithm.state()
+    assert all(
+        (state_after[name] == values).all()
+        for name, values in state_before.items()
+        if name.startswith(("policy", "value"))
+    )
 
 
 def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:
     config = msgspec.structs.replace(RUN, episodes=10, exploration=OwnNoise(), selection=Selection(capacity=CAPACITY))
     section = {"hidden": [8], "steps": 24, "batch": 8, "depth": 2, "draw": "uniform"}
     settings = msgspec.convert({"algorithm": "ppo", "ppo": section}, LearnerSettings)
-    drawn = np.random.default_rng(1).uniform(-1, 1, (90, 7)).tolist()
+    samples = np.random.default_rng(1).uniform(-1, 1, (90, 7)).tolist()
 
-    def agent_with(upto: int) -> tuple[Agent, Mirror]:
+    def agent_with(n_gathered: int) -> tuple[Agent, Mirror]:
         mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
-        gather(mirror, upto)
+        gather(mirror, n_gathered)
         return Agent(config, settings, mirror), mirror
 
-    def gather(mirror: Mirror, upto: int) -> None:
-        for number in range(mirror.storage.inserted, upto):
-            x, at = drawn[number], {"episode": 1 + number // 20, "step": number % 20}
-            acted = (x[6], 0.2, x[2])
+    def gather(mirror: Mirror, n_gathered: int) -> None:
+        for number in range(mirror.storage.inserted, n_gathered):
+            x, origin = samples[number], {"episode": 1 + number // 20, "step": number % 20}
+            behaviour = (x[6], 0.2, x[2])
             flag = Flag.DEVIATES * (number % 7 == 0)
-            mirror.storage.insert(number % CAPACITY, x[:2], x[2:3], x[5], x[3:5], flag, 1, behaviour=acted, **at)
+            mirror.storage.insert(
+                number % CAPACITY, x[:2], x[2:3], x[5], x[3:5], flag, 1, behaviour=behaviour, **origin
+            )
 
-    first, mirror = agent_with(62)
-    first.attach_memory(b"one", {})
-    first.learn_from_batches(lambda: None)
-    assert first.batches.n_learned == 2
-    first.save(tmp_path / "learner.npz")
-    again, its_mirror = agent_with(62)
-    assert again.restore(tmp_path / "learner.npz")
-    again.attach_memory(b"another", {b"one": 62})
-    beats: list[int] = []
-    for one, of in ((first, mirror), (again, its_mirror)):
-        gather(of, 90)
-        one.learn_from_batches(lambda: beats.append(1))
-    assert len(beats) == 2 * 10
-    assert again.updates == first.updates
-    assert again.export("run") == first.export("run")
-    assert {k: v.tolist() for k, v in again.batches.state().items()} == {"position": [72, 3, 0, 11, 4, 11]}
-    assert (again._algorithm.state()["replayed_advantage"] == first._algorithm.state()["replayed_advantage"]).all()
+    original, mirror = agent_with(62)
+    original.attach_memory(b"one", {})
+    original.learn_from_batches(lambda: None)
+    assert original.batches.n_learned == 2
+    original.save(tmp_path / "learner.npz")
+    resumed, resumed_mirror = agent_with(62)
+    assert resumed.restore(tmp_path / "learner.npz")
+    resumed.attach_memory(b"another", {b"one": 62})
+    heartbeats: list[int] = []
+    for either, mirror_of in ((original, mirror), (resumed, resumed_mirror)):
+        gather(mirror_of, 90)
+        either.learn_from_batches(lambda: heartbeats.append(1))
+    assert len(heartbeats) == 2 * 10
+    assert resumed.updates == original.updates
+    assert resumed.export("run") == original.export("run")
+    assert {k: v.tolist() for k, v in resumed.batches.state().items()} == {"position": [72, 3, 0, 11, 4, 11]}
+    assert (resumed._algorithm.state()["replayed_advantage"] == original._algorithm.state()["replayed_advantage"]).all()

@@ -25,7 +25,7 @@ from onrig.tools.key_folder import make_keys
 from tests.runtime.samples import PENDULUM
 
 PATIENCE_S = 60.0
-SMALL = with_memory(PENDULUM, "FIFO[Uniform]", 500)
+SMALL_RUN = with_memory(PENDULUM, "FIFO[Uniform]", 500)
 
 
 class Rig:
@@ -36,10 +36,10 @@ class Rig:
         self.threads: list[threading.Thread] = []
         self.failures: list[BaseException] = []
 
-    def learner(self, work: Callable[[], object]) -> None:
+    def learner(self, action: Callable[[], object]) -> None:
         def run() -> None:
             try:
-                work()
+                action()
             except BaseException as error:
                 self.failures.append(error)
 
@@ -48,82 +48,82 @@ class Rig:
         thread.start()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return not any(thread.is_alive() for thread in self.threads)
 
-    def serve_until_idle(self, each: Callable[[], object] = lambda: None) -> None:
-        while not self.idle:
-            each()
+    def serve_until_idle(self, on_poll: Callable[[], object] = lambda: None) -> None:
+        while not self.is_idle:
+            on_poll()
             self.end.serve_once()
         assert self.failures == []
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    with RigEnd(SMALL, tmp_path) as end:
+    with RigEnd(SMALL_RUN, tmp_path) as end:
         yield Rig(end)
 
 
-def client_of(endpoint: str, keys: object = None) -> LinkClient:
+def make_client(endpoint: str, keys: object = None) -> LinkClient:
     return LinkClient(endpoint, lambda: False, keys, patience_s=PATIENCE_S)  # type: ignore[arg-type]
 
 
-def attachment(endpoint: str, role: Role = "push") -> Attachment:
-    return Attachment(SMALL, client_of(endpoint), role)
+def make_attachment(endpoint: str, role: Role = "push") -> Attachment:
+    return Attachment(SMALL_RUN, make_client(endpoint), role)
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[Uniform]"])
 def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
-    total, cuts = 6000, 3
+    n_total, n_cuts = 6000, 3
     monkeypatch.setattr(client_module, "_RECONNECT_INTERVAL_MS", 5)
     monkeypatch.setattr(client_module, "_MAX_RECONNECT_INTERVAL_MS", 20)
     make_keys(tmp_path / "keys")
     keys = load_learner_keys(tmp_path / "keys")
     config = with_memory(PENDULUM, strategy, 2000)
-    notes: list[str] = []
-    written: list[int] = []
+    messages: list[str] = []
+    writes_seen: list[int] = []
     with (
         RigEnd(config, tmp_path, load_rig_keys(tmp_path / "keys")) as end,
         LossyLink(parse_tcp(end.endpoints[1]).port, delay_s=0.001, loss=0.02, stall_s=0.01) as wire,
     ):
         rig = Rig(end)
-        client = client_of(wire.endpoint, keys)
-        link = Attachment(config, client, "push", notes.append)
+        client = make_client(wire.endpoint, keys)
+        link = Attachment(config, client, "push", messages.append)
 
         def mirror() -> None:
             link.attach()
             rows, slots = link.pull(0, 200)
             while not rows.ending or rows.upto < rows.inserted:
-                written.append(0 if slots is None else len(slots))
+                writes_seen.append(0 if slots is None else len(slots))
                 rows, slots = link.pull(rows.closed, 200)
 
         end.fill(1000)
         rig.learner(mirror)
         wire.cut_after(20_000)
-        made = 1000
+        n_made = 1000
 
-        def each() -> None:
-            nonlocal made
+        def on_poll() -> None:
+            nonlocal n_made
             if wire.is_cut and wire.n_rejected >= 2:
                 wire.restore()
                 wire.n_rejected = 0
-                if wire.n_cuts < cuts:
+                if wire.n_cuts < n_cuts:
                     wire.cut_after(20_000)
-            if made < total:
+            if n_made < n_total:
                 end.fill(10)
-                made += 10
-            end.desk.feed.is_ending = made >= total and wire.n_cuts >= cuts and not wire.is_cut
+                n_made += 10
+            end.desk.feed.is_ending = n_made >= n_total and wire.n_cuts >= n_cuts and not wire.is_cut
 
-        rig.serve_until_idle(each)
-        assert wire.n_cuts >= cuts
+        rig.serve_until_idle(on_poll)
+        assert wire.n_cuts >= n_cuts
         assert link.mirror is not None
         assert link.mirror.storage.inserted == end.memory.storage.inserted
         assert link.mirror.storage.digest() == end.memory.storage.digest()
-        assert len(notes) >= cuts
-        assert all("continuing from write" in note for note in notes)
-        assert sum(written) <= end.memory.storage.inserted, "nothing was mirrored twice"
+        assert len(messages) >= n_cuts
+        assert all("continuing from write" in note for note in messages)
+        assert sum(writes_seen) <= end.memory.storage.inserted, "nothing was mirrored twice"
         client.close()
 
 
@@ -132,35 +132,35 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
 ) -> None:
     monkeypatch.setattr(client_module, "_RECONNECT_INTERVAL_MS", 5)
     monkeypatch.setattr(client_module, "RETRY_INTERVAL_MS", 20)
-    taken: list[float] = []
+    values_taken: list[float] = []
     monkeypatch.setattr(
-        rig.end.memory, "take_feedback", lambda signal, slots, generations, values: taken.extend(values.tolist())
+        rig.end.memory, "take_feedback", lambda signal, slots, generations, values: values_taken.extend(values.tolist())
     )
     rig.end.fill(100)
     with LossyLink(parse_tcp(rig.end.endpoints[1]).port) as wire:
-        link = attachment(wire.endpoint)
+        link = make_attachment(wire.endpoint)
 
         def push() -> None:
             link.attach()
             for n in range(1, 121):
-                slot, generation = np.zeros(1, "<i8").tobytes(), np.ones(1, "<u4").tobytes()
-                assert link.ask(Feedback(n), slot, generation, np.full(1, n, "<f4").tobytes()) == Accepted()
+                slot, generation_bytes = np.zeros(1, "<i8").tobytes(), np.ones(1, "<u4").tobytes()
+                assert link.ask(Feedback(n), slot, generation_bytes, np.full(1, n, "<f4").tobytes()) == Accepted()
 
         rig.learner(push)
-        seen = 0
+        n_seen = 0
 
-        def each() -> None:
-            nonlocal seen
-            if len(taken) >= seen + 10 and not wire.is_cut:
-                seen += 10
+        def on_poll() -> None:
+            nonlocal n_seen
+            if len(values_taken) >= n_seen + 10 and not wire.is_cut:
+                n_seen += 10
                 wire.cut()
             if wire.is_cut and wire.n_rejected:
                 wire.restore()
                 wire.n_rejected = 0
 
-        rig.serve_until_idle(each)
+        rig.serve_until_idle(on_poll)
         assert wire.n_cuts >= 3
-        assert taken == [float(n) for n in range(1, 121)]
+        assert values_taken == [float(n) for n in range(1, 121)]
         link._client.close()
 
 
@@ -170,7 +170,7 @@ def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
     monkeypatch.setattr(client_module, "RETRY_INTERVAL_MS", 5)
     rig.end.fill(300)
     with LossyLink(parse_tcp(rig.end.endpoints[1]).port) as wire:
-        link = attachment(wire.endpoint)
+        link = make_attachment(wire.endpoint)
         rig.learner(link.attach)
         rig.serve_until_idle()
         wire.freeze()
@@ -183,7 +183,7 @@ def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
 
 def test_a_slow_learner_skips_what_has_been_overwritten_and_is_exact_again(rig: Rig) -> None:
     """What is not fetched is not queued: the buffer itself is what the mirror catches up from."""
-    link = attachment(rig.end.endpoints[0])
+    link = make_attachment(rig.end.endpoints[0])
     rig.learner(link.attach)
     rig.serve_until_idle()
     rig.end.fill(5000)
@@ -197,22 +197,22 @@ def test_a_slow_learner_skips_what_has_been_overwritten_and_is_exact_again(rig: 
 
 def test_the_second_learner_mirrors_and_takes_over_when_the_first_leaves(rig: Rig) -> None:
     rig.end.fill(50)
-    first, second = attachment(rig.end.endpoints[0]), attachment(rig.end.endpoints[0])
-    said: list[object] = []
+    first, second = make_attachment(rig.end.endpoints[0]), make_attachment(rig.end.endpoints[0])
+    outcomes: list[object] = []
 
-    def take_turns() -> None:
-        said.append(first.attach().pushes)
+    def attach_in_turn() -> None:
+        outcomes.append(first.attach().pushes)
         attached = second.attach()
-        said.append((attached.pushes, attached.why.split("(")[0]))
+        outcomes.append((attached.pushes, attached.why.split("(")[0]))
         second.pull(0, 0)
         with pytest.raises(LeaseLost, match="another learner pushes"):
             second.ask(Feedback(1), b"", b"", b"")
         first.ask(Leave())
-        said.append(second.attach().pushes)
+        outcomes.append(second.attach().pushes)
 
-    rig.learner(take_turns)
+    rig.learner(attach_in_turn)
     rig.serve_until_idle()
-    assert said == [True, (False, "another learner pushes "), True]
+    assert outcomes == [True, (False, "another learner pushes "), True]
     assert second.mirror is not None
     assert second.mirror.storage.digest() == rig.end.memory.storage.digest()
     for link in (first, second):
@@ -220,14 +220,14 @@ def test_the_second_learner_mirrors_and_takes_over_when_the_first_leaves(rig: Ri
 
 
 def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
-    link = attachment(rig.end.endpoints[0])
+    link = make_attachment(rig.end.endpoints[0])
     rig.learner(link.attach)
     rig.serve_until_idle()
-    old = rig.end.desk
+    old_desk = rig.end.desk
     rig.end.desk = LearnerRequests(
         rig.end.memory,
-        old._policies,
-        old._identity,
+        old_desk._policies,
+        old_desk._identity,
         FromCheckpoint(),
         lambda kind, **w: None,
     )
@@ -242,13 +242,13 @@ def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
 
 
 def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = msgspec.structs.replace(SMALL, rig=msgspec.structs.replace(SMALL.rig, name="another"))
+    other = msgspec.structs.replace(SMALL_RUN, rig=msgspec.structs.replace(SMALL_RUN.rig, name="another"))
     inputs = (PolicyInput("angle"),)
-    blind = msgspec.structs.replace(SMALL, task=msgspec.structs.replace(SMALL.task, inputs=inputs))
-    links = [attachment(rig.end.endpoints[0])]
-    links += [Attachment(config, client_of(rig.end.endpoints[0]), "push") for config in (other, blind)]
+    other_inputs = msgspec.structs.replace(SMALL_RUN, task=msgspec.structs.replace(SMALL_RUN.task, inputs=inputs))
+    links = [make_attachment(rig.end.endpoints[0])]
+    links += [Attachment(config, make_client(rig.end.endpoints[0]), "push") for config in (other, other_inputs)]
 
-    def fail() -> None:
+    def fail_to_attach() -> None:
         with pytest.raises(LearnerMismatchError, match=r"have other inputs \(task.inputs\)"):
             links[2].attach()
         with pytest.raises(LearnerMismatchError, match="connected rig, 'pendulum', differs from this"):
@@ -259,31 +259,31 @@ def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: p
         ):
             links[0].attach()
 
-    rig.learner(fail)
+    rig.learner(fail_to_attach)
     rig.serve_until_idle()
     for link in links:
         link._client.close()
 
 
 def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Rig) -> None:
-    heard: list[Ruling] = []
-    link = Attachment(SMALL, client_of(rig.end.endpoints[0]), "push", on_ruling=heard.append)
+    rulings: list[Ruling] = []
+    link = Attachment(SMALL_RUN, make_client(rig.end.endpoints[0]), "push", on_ruling=rulings.append)
     desk = rig.end.desk
     for policy_id in range(1, 31):
         desk.add_ruling(policy_id, "passed", "")
     desk.add_ruling(31, "rolled_back", "its output is non-finite")
 
-    def listen() -> None:
+    def poll_rulings() -> None:
         link.attach()
         for _ in range(4):
             link.pull(0, 0)
         desk.add_ruling(32, "failed", "it was slow")
         link.pull(0, 0)
 
-    rig.learner(listen)
+    rig.learner(poll_rulings)
     rig.serve_until_idle()
-    assert [r.number for r in heard] == list(range(1, 33))
-    assert [(r.policy_id, r.verdict, r.reason) for r in heard[-2:]] == [
+    assert [r.number for r in rulings] == list(range(1, 33))
+    assert [(r.policy_id, r.verdict, r.reason) for r in rulings[-2:]] == [
         (31, "rolled_back", "its output is non-finite"),
         (32, "failed", "it was slow"),
     ]
@@ -291,18 +291,18 @@ def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Ri
 
 
 def test_the_returns_of_closed_episodes_are_heard_and_the_latest_remembered(rig: Rig) -> None:
-    link = attachment(rig.end.endpoints[0])
+    link = make_attachment(rig.end.endpoints[0])
     for episode in range(1, 61):
         rig.end.desk.feed.close(episode, -float(episode))
 
-    def listen() -> None:
+    def poll_episodes() -> None:
         link.attach()
         link.pull(0, 0)
         for episode in range(61, 91):
             rig.end.desk.feed.close(episode, -float(episode))
         link.pull(60, 0)
 
-    rig.learner(listen)
+    rig.learner(poll_episodes)
     rig.serve_until_idle()
     assert [link.episode_return(episode) for episode in (27, 60, 90)] == [-27.0, -60.0, -90.0]
     assert np.isnan([link.episode_return(episode) for episode in (0, 26, 91)]).all()
@@ -310,10 +310,10 @@ def test_the_returns_of_closed_episodes_are_heard_and_the_latest_remembered(rig:
 
 
 def test_schedules_are_over_the_episodes_of_the_rig_s_run(rig: Rig) -> None:
-    shorter = msgspec.structs.replace(SMALL, episodes=7)
-    link = Attachment(shorter, client_of(rig.end.endpoints[0]), "push")
+    shorter_run = msgspec.structs.replace(SMALL_RUN, episodes=7)
+    link = Attachment(shorter_run, make_client(rig.end.endpoints[0]), "push")
     rig.learner(link.attach)
     rig.serve_until_idle()
-    assert link.config == SMALL
-    assert SMALL.episodes > 7
+    assert link.config == SMALL_RUN
+    assert SMALL_RUN.episodes > 7
     link._client.close()

@@ -38,7 +38,7 @@ from onrig.runtime.run_loading import load_run
 GAMMA: Final = 0.9
 P: Final = 0.1
 """Probability of a termination in a step."""
-LIMIT: Final = 6
+TIME_LIMIT: Final = 6
 """Steps until time terminates."""
 TRUNCATED: Final = 12
 STD: Final = 0.45
@@ -46,17 +46,17 @@ STD: Final = 0.45
 CASES: Final = ("truncated", "by time", "at random")
 LENGTHS: Final = np.ceil(np.log(1.0 - (np.arange(20) + 0.5) / 20) / math.log(1.0 - P)).astype(int)
 """Quantiles of the geometric distribution: any 20 episodes of them have its mean, in any order."""
-MEMORY: Final = 2 * int(LENGTHS.sum())
+CAPACITY: Final = 2 * int(LENGTHS.sum())
 """Experiences from which the learning begins."""
 EXPECTED: Final = {
     "truncated": [1.0 / (1.0 - GAMMA)],
-    "by time": [(1.0 - GAMMA ** (LIMIT - k)) / (1.0 - GAMMA) for k in range(LIMIT)],
+    "by time": [(1.0 - GAMMA ** (TIME_LIMIT - k)) / (1.0 - GAMMA) for k in range(TIME_LIMIT)],
     "at random": [1.0 / (1.0 - GAMMA * (1.0 - 1.0 / float(LENGTHS.mean())))],
 }
 """Values of the states that tell a difference."""
 
 
-class Case(NamedTuple):
+class AlgorithmCase(NamedTuple):
     """An algorithm with settings under which it converges in a few updates."""
 
     section: dict[str, Any]
@@ -71,46 +71,58 @@ class Case(NamedTuple):
     """The key, where there is one of several."""
 
 
-FAST: Final[dict[str, Any]] = {"gamma": GAMMA, "reward_scale": 1.0}
-SMALL: Final[dict[str, Any]] = FAST | {"hidden": [16, 16], "lr": 1e-2}
-DDPG: Final[dict[str, Any]] = FAST | {"critic_lr": 1e-2, "critic_decay": 0.0, "tau": 0.2}
-ACER: Final[dict[str, Any]] = SMALL | {"batch": 6, "lr": 2e-2, "std": STD, "samples": 1}
-ON_POLICY: Final[dict[str, Any]] = FAST | {"hidden": [16, 16], "steps": 128, "batch": 32, "filter": False}
-PPO: Final[dict[str, Any]] = ON_POLICY | {"lr": 1e-2, "anneal": False}
-PLAIN: Final[dict[str, Any]] = {"rules": "none", "standardise": False}
-UNDER_TEST: Final[dict[str, Case]] = {
-    "ddpg": Case(DDPG),
-    "ddpg, ReF-ER": Case(DDPG, refer=PLAIN, algorithm="ddpg"),
-    "dqn": Case(FAST | {"batch": 256, "lr": 5e-3, "weight_decay": 0.0, "target_every": 5, "levels": 2}),
-    "td3": Case(SMALL | {"batch": 64, "tau": 0.2, "targets": "every"}),
-    "sac": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6}),
-    "redq": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "critics": 3, "delay": 1}),
-    "droq": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "dropout": 0.001}),
-    # Without targets, values rise as fast as they are learned.
-    "crossq": Case(SMALL | {"batch": 128, "lr": 2e-2, "beta1": 0.9, "critics": 1, "subset": 1, "temperature": 1e-6}),
-    "rlpd": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "critics": 3, "delay": 1}),
-    "rainbow": Case(
-        SMALL | {"batch": 32, "levels": 2, "n_steps": 3, "target_every": 5, "returns": [0.0, 12.0]}, updates=200
+FAST_SETTINGS: Final[dict[str, Any]] = {"gamma": GAMMA, "reward_scale": 1.0}
+SMALL_NETWORK: Final[dict[str, Any]] = FAST_SETTINGS | {"hidden": [16, 16], "lr": 1e-2}
+DDPG: Final[dict[str, Any]] = FAST_SETTINGS | {"critic_lr": 1e-2, "critic_decay": 0.0, "tau": 0.2}
+ACER: Final[dict[str, Any]] = SMALL_NETWORK | {"batch": 6, "lr": 2e-2, "std": STD, "samples": 1}
+ON_POLICY_SETTINGS: Final[dict[str, Any]] = FAST_SETTINGS | {
+    "hidden": [16, 16],
+    "steps": 128,
+    "batch": 32,
+    "filter": False,
+}
+PPO: Final[dict[str, Any]] = ON_POLICY_SETTINGS | {"lr": 1e-2, "anneal": False}
+NO_REFER_RULES: Final[dict[str, Any]] = {"rules": "none", "standardise": False}
+UNDER_TEST: Final[dict[str, AlgorithmCase]] = {
+    "ddpg": AlgorithmCase(DDPG),
+    "ddpg, ReF-ER": AlgorithmCase(DDPG, refer=NO_REFER_RULES, algorithm="ddpg"),
+    "dqn": AlgorithmCase(
+        FAST_SETTINGS | {"batch": 256, "lr": 5e-3, "weight_decay": 0.0, "target_every": 5, "levels": 2}
     ),
-    "naf": Case(SMALL | {"batch": 16, "tau": 0.2}, refer=PLAIN),
-    "vracer": Case(SMALL | {"batch": 32, "std": STD, "retrace_every": 1}, refer={"standardise": False}),
-    "vracer, recurrent": Case(
-        FAST | {"lr": 4e-2, "batch": 32, "std": STD, "retrace_every": 1, "recurrent": {"units": [8], "window": 3}},
+    "td3": AlgorithmCase(SMALL_NETWORK | {"batch": 64, "tau": 0.2, "targets": "every"}),
+    "sac": AlgorithmCase(SMALL_NETWORK | {"batch": 32, "tau": 0.2, "temperature": 1e-6}),
+    "redq": AlgorithmCase(SMALL_NETWORK | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "critics": 3, "delay": 1}),
+    "droq": AlgorithmCase(SMALL_NETWORK | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "dropout": 0.001}),
+    # Without targets, values rise as fast as they are learned.
+    "crossq": AlgorithmCase(
+        SMALL_NETWORK | {"batch": 128, "lr": 2e-2, "beta1": 0.9, "critics": 1, "subset": 1, "temperature": 1e-6}
+    ),
+    "rlpd": AlgorithmCase(SMALL_NETWORK | {"batch": 32, "tau": 0.2, "temperature": 1e-6, "critics": 3, "delay": 1}),
+    "rainbow": AlgorithmCase(
+        SMALL_NETWORK | {"batch": 32, "levels": 2, "n_steps": 3, "target_every": 5, "returns": [0.0, 12.0]}, updates=200
+    ),
+    "naf": AlgorithmCase(SMALL_NETWORK | {"batch": 16, "tau": 0.2}, refer=NO_REFER_RULES),
+    "vracer": AlgorithmCase(
+        SMALL_NETWORK | {"batch": 32, "std": STD, "retrace_every": 1}, refer={"standardise": False}
+    ),
+    "vracer, recurrent": AlgorithmCase(
+        FAST_SETTINGS
+        | {"lr": 4e-2, "batch": 32, "std": STD, "retrace_every": 1, "recurrent": {"units": [8], "window": 3}},
         updates=200,
         refer={"standardise": False},
         algorithm="vracer",
     ),
-    "acer": Case(ACER | {"segment": 100}, updates=200, refer=PLAIN),
-    "acer, cut segments": Case(
-        ACER | {"segment": 4, "batch": 12, "lr": 1e-2}, updates=200, refer=PLAIN, algorithm="acer"
+    "acer": AlgorithmCase(ACER | {"segment": 100}, updates=200, refer=NO_REFER_RULES),
+    "acer, cut segments": AlgorithmCase(
+        ACER | {"segment": 4, "batch": 12, "lr": 1e-2}, updates=200, refer=NO_REFER_RULES, algorithm="acer"
     ),
-    "ppo": Case(PPO | {"epochs": 5}, updates=16),
-    "ppo-er": Case(PPO | {"epochs": 3, "depth": 2, "draw": "uniform"}, updates=16, algorithm="ppo"),
-    "trpo": Case(ON_POLICY | {"value_lr": 1e-2}, updates=16),
+    "ppo": AlgorithmCase(PPO | {"epochs": 5}, updates=16),
+    "ppo-er": AlgorithmCase(PPO | {"epochs": 3, "depth": 2, "draw": "uniform"}, updates=16, algorithm="ppo"),
+    "trpo": AlgorithmCase(ON_POLICY_SETTINGS | {"value_lr": 1e-2}, updates=16),
 }
 
 
-class Episodes:
+class EpisodeGenerator:
     """Lengths of the episodes of a case, and what is seen in them."""
 
     def __init__(self, case: str) -> None:
@@ -122,66 +134,68 @@ class Episodes:
     def length(self) -> int:
         """The next episode's."""
         if self._case != "at random":
-            return LIMIT if self.terminates else TRUNCATED
+            return TIME_LIMIT if self.terminates else TRUNCATED
         self._lengths = self._lengths or self._rng.permutation(LENGTHS).tolist()
         return self._lengths.pop()
 
-    def seen(self, step: int) -> tuple[float, float]:
+    def observe(self, step: int) -> tuple[float, float]:
         """Observation at a step: the time where it terminates, or else nothing that tells one state from another."""
-        return (1.0 - 2.0 * step / LIMIT if self._case == "by time" else 0.5), 0.0
+        return (1.0 - 2.0 * step / TIME_LIMIT if self._case == "by time" else 0.5), 0.0
 
-    def applied(self, *, last: bool) -> float:
+    def recorded_action(self, *, is_last: bool) -> float:
         """Action that a step is recorded with, whatever was asked for: each ends as many episodes as the others, or the
         best one, which ended fewer by chance, would be worth more."""
-        return next(self._actions[last])
+        return next(self._actions[is_last])
 
 
-def probes_of(case: str) -> NDArray[np.float32]:
+def probe_states_of(case: str) -> NDArray[np.float32]:
     """States whose values are in ``EXPECTED``, repeated to as many in every case: (LIMIT, 2)."""
-    seen = Episodes(case).seen
-    return np.array([seen(k % len(EXPECTED[case])) for k in range(LIMIT)], np.float32)
+    observe = EpisodeGenerator(case).observe
+    return np.array([observe(k % len(EXPECTED[case])) for k in range(TIME_LIMIT)], np.float32)
 
 
-class Readings:
+class ValueRecorder:
     """Values that an algorithm of S trials gives to ``probes`` (S, LIMIT, 2) while it learns."""
 
     def __init__(self, algorithm: Any, probes: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
         self._algorithm, self._probes = algorithm, probes
-        self._found: list[NDArray[np.float64]] = []
+        self._recorded: list[NDArray[np.float64]] = []
         """Of each update sums of values, and how many they are: (2, S, LIMIT)."""
         name = "learn" if isinstance(algorithm, ActorCritic) else "update"
-        learns = getattr(algorithm, name)
+        original_learn = getattr(algorithm, name)
 
-        def listened(batch: Any, *more: Any) -> Any:
-            told = learns(batch, *more)
-            has_values = isinstance(algorithm, ActorCritic | Acer)
-            self._found += [self._of_states()] if has_values else self._of_replayed(batch, told)
-            return told
+        def learn_and_record(batch: Any, *args: Any) -> Any:
+            signals = original_learn(batch, *args)
+            has_state_values = isinstance(algorithm, ActorCritic | Acer)
+            self._recorded += [self._state_values()] if has_state_values else self._replayed_values(batch, signals)
+            return signals
 
-        monkeypatch.setattr(algorithm, name, listened)
+        monkeypatch.setattr(algorithm, name, learn_and_record)
 
-    def _of_states(self) -> NDArray[np.float64]:
-        made = self._algorithm
+    def _state_values(self) -> NDArray[np.float64]:
+        algorithm = self._algorithm
         values = (
-            made._values(made._inputs(self._probes)) if isinstance(made, ActorCritic) else made._values(self._probes)
+            algorithm._values(algorithm._inputs(self._probes))
+            if isinstance(algorithm, ActorCritic)
+            else algorithm._values(self._probes)
         )[..., 0].astype(np.float64)
         return np.stack((values, np.ones_like(values)))
 
-    def _of_replayed(self, batches: Minibatches, told: Signals) -> list[NDArray[np.float64]]:
+    def _replayed_values(self, batches: Minibatches, signals: Signals) -> list[NDArray[np.float64]]:
         """Values of the states that were replayed, or of the actions: what is left of the target without the error."""
-        made = self._algorithm
-        if isinstance(made, Vracer):
+        algorithm = self._algorithm
+        if isinstance(algorithm, Vracer):
             assert batches.slots is not None
-            value = made._value[np.arange(made.trials)[:, None], batches.slots]
+            value = algorithm._value[np.arange(algorithm.trials)[:, None], batches.slots]
         else:
-            assert told.target is not None
-            value = told.target - told.td
-        at = np.abs(batches.observation[:, :, :, None, 0] - self._probes[None, :, None, :, 0]) < 1e-3
-        return list(np.stack((np.where(at, value[..., None], 0.0).sum(axis=2), at.sum(axis=2)), axis=1))
+            assert signals.target is not None
+            value = signals.target - signals.td
+        matches = np.abs(batches.observation[:, :, :, None, 0] - self._probes[None, :, None, :, 0]) < 1e-3
+        return list(np.stack((np.where(matches, value[..., None], 0.0).sum(axis=2), matches.sum(axis=2)), axis=1))
 
     def check(self, case: str, tolerance: float, trial: int = 0) -> None:
         """Compare means over the last half of the updates with what is expected."""
-        total, count = np.sum(self._found[len(self._found) // 2 :], axis=0)[:, trial, : len(EXPECTED[case])]
+        total, count = np.sum(self._recorded[len(self._recorded) // 2 :], axis=0)[:, trial, : len(EXPECTED[case])]
         np.testing.assert_allclose(total / count, EXPECTED[case], rtol=0.0, atol=tolerance, err_msg=case)
 
 
@@ -190,34 +204,36 @@ class ConstantWorld:
 
     def __init__(self, actors: int) -> None:
         self.spaces: Final = Spaces(2, 1, None, 10_000)
-        self._episodes = [[Episodes(case) for _ in range(actors)] for case in CASES]
+        self._episodes = [[EpisodeGenerator(case) for _ in range(actors)] for case in CASES]
         self._terminates = np.array([[episodes.terminates for episodes in row] for row in self._episodes])
         self._left, self._step = (np.zeros(self._terminates.shape, np.int64) for _ in range(2))
 
-    def begin(self, which: Bools) -> Values:
+    def begin(self, mask: Bools) -> Values:
         """Begin episodes."""
-        for s, e in np.argwhere(which).tolist():
+        for s, e in np.argwhere(mask).tolist():
             self._left[s, e], self._step[s, e] = self._episodes[s][e].length(), 0
-        return self._seen()
+        return self._observe()
 
-    def step(self, action: NDArray[np.floating], which: Bools) -> StepResult:
+    def step(self, action: NDArray[np.floating], mask: Bools) -> StepResult:
         """Take a step with every actor."""
         self._step += 1
-        ended, nothing = self._step >= self._left, np.zeros(self._left.shape, np.bool_)
-        over, late = ended & self._terminates, ended & ~self._terminates
-        applied = np.empty((*ended.shape, 1))
-        for (s, e), last in np.ndenumerate(ended):
-            applied[s, e] = self._episodes[s][e].applied(last=bool(last))
-        return StepResult(self._seen(), np.ones(ended.shape), over, late, applied, nothing, nothing)
+        has_ended, no_flags = self._step >= self._left, np.zeros(self._left.shape, np.bool_)
+        is_terminated, is_truncated = has_ended & self._terminates, has_ended & ~self._terminates
+        recorded_action = np.empty((*has_ended.shape, 1))
+        for (s, e), is_last in np.ndenumerate(has_ended):
+            recorded_action[s, e] = self._episodes[s][e].recorded_action(is_last=bool(is_last))
+        return StepResult(
+            self._observe(), np.ones(has_ended.shape), is_terminated, is_truncated, recorded_action, no_flags, no_flags
+        )
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _seen(self) -> Values:
-        seen = np.empty((*self._step.shape, 2), np.float32)
+    def _observe(self) -> Values:
+        observation = np.empty((*self._step.shape, 2), np.float32)
         for (s, e), k in np.ndenumerate(self._step):
-            seen[s, e] = self._episodes[s][e].seen(int(k))
-        return seen
+            observation[s, e] = self._episodes[s][e].observe(int(k))
+        return observation
 
 
 def settings_of(name: str) -> LearnerSettings:
@@ -235,19 +251,19 @@ def test_every_algorithm_is_under_test() -> None:
 def test_values_in_trials(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, (_, updates, tolerance, *_) = settings_of(name), UNDER_TEST[name]
     batch_steps = settings.algorithm_config.batch_steps
-    steps, first = (updates * batch_steps, 0) if batch_steps else (MEMORY + updates, MEMORY)
+    steps, first = (updates * batch_steps, 0) if batch_steps else (CAPACITY + updates, CAPACITY)
     run = StepRun("gym:Constant-v0", steps, Evaluation(steps), random_steps=first, learner=settings)
     trials = world_trials(run, [0, 1, 2], lambda roles: ConstantWorld(len(roles)))
-    readings = Readings(trials.algorithm, np.stack([probes_of(case) for case in CASES]), monkeypatch)
+    recorder = ValueRecorder(trials.algorithm, np.stack([probe_states_of(case) for case in CASES]), monkeypatch)
     trials.train(steps)
     for trial, case in enumerate(CASES):
-        readings.check(case, tolerance, trial)
+        recorder.check(case, tolerance, trial)
 
 
-def recorded(case: str, steps: int, config: RunConfig, rng: np.random.Generator) -> NDArray[np.void]:
+def record_episodes(case: str, steps: int, config: RunConfig, rng: np.random.Generator) -> NDArray[np.void]:
     """Step records of whole episodes with ``steps`` transitions at least, as the loop writes them."""
-    episodes, layout = Episodes(case), RecordLayout.for_rig(config.rig, behaviour=config.stochastic)
-    last = Flag.NO_ACTION | (Flag.TERMINATED if episodes.terminates else Flag.TRUNCATED)
+    episodes, layout = EpisodeGenerator(case), RecordLayout.for_rig(config.rig, behaviour=config.stochastic)
+    closing_flags = Flag.NO_ACTION | (Flag.TERMINATED if episodes.terminates else Flag.TRUNCATED)
     parts: list[NDArray[np.void]] = []
     tick = 0
     while tick < steps + len(parts):
@@ -257,14 +273,14 @@ def recorded(case: str, steps: int, config: RunConfig, rng: np.random.Generator)
         rows["tick"] = rows["frame"] = np.arange(tick, tick + n)
         tick += n
         half_range = [signal.high for signal in config.signals]
-        rows["observation"] = np.array([episodes.seen(k) for k in range(n)]) * half_range
-        applied = [[episodes.applied(last=k == n - 2)] for k in range(n)]
-        rows["applied"] = np.array(applied) * config.rig.actuators[0].high
+        rows["observation"] = np.array([episodes.observe(k) for k in range(n)]) * half_range
+        recorded_action = [[episodes.recorded_action(is_last=k == n - 2)] for k in range(n)]
+        rows["applied"] = np.array(recorded_action) * config.rig.actuators[0].high
         if config.stochastic:
             rows["drawn"], rows["std"] = STD * rng.standard_normal((n, 1)), STD
             rows["explored"] = rows["applied"]  # no other action than the policy's
         rows["reward"], rows["policy_id"] = 1.0, 1
-        rows["flags"][-1] = last
+        rows["flags"][-1] = closing_flags
         parts.append(rows)
     return np.concatenate(parts)
 
@@ -273,8 +289,8 @@ def recorded(case: str, steps: int, config: RunConfig, rng: np.random.Generator)
 @pytest.mark.parametrize("name", [name for name in UNDER_TEST if not rig_problems(settings_of(name), 1)])
 def test_values_on_a_rig(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, (_, updates, tolerance, *_) = settings_of(name), UNDER_TEST[name]
-    selected = settings.algorithm_config
-    steps = updates * selected.batch_steps or MEMORY
+    algorithm_config = settings.algorithm_config
+    steps = updates * algorithm_config.batch_steps or CAPACITY
     config = msgspec.structs.replace(
         load_run("pendulum"),
         selection=Selection("FIFO[Uniform]", steps + 100),
@@ -286,17 +302,17 @@ def test_values_on_a_rig(name: str, case: str, monkeypatch: pytest.MonkeyPatch) 
         storage.capacity,
         layout_of(config),
         cyclic=True,
-        successors=selected.successors,
-        window=selected.window,
-        needs_episodes=selected.needs_episodes,
+        successors=algorithm_config.successors,
+        window=algorithm_config.window,
+        needs_episodes=algorithm_config.needs_episodes,
     )
     agent = Agent(config, settings, mirror)
-    readings = Readings(agent._algorithm, probes_of(case)[None], monkeypatch)
-    memory.insert(builder.add(recorded(case, steps, config, np.random.default_rng(0))))
+    recorder = ValueRecorder(agent._algorithm, probe_states_of(case)[None], monkeypatch)
+    memory.insert(builder.add(record_episodes(case, steps, config, np.random.default_rng(0))))
     rows = storage.rows(storage.changed_since(0)).astype("<u4").tobytes()
     agent.on_write(mirror.apply(rows, storage.inserted))
-    if selected.batch_steps:
+    if algorithm_config.batch_steps:
         agent.learn_from_batches(lambda: None)
     else:
-        assert sum(len(piece.slots) for piece in agent.learn(updates)) == updates * settings.batch
-    readings.check(case, tolerance)
+        assert sum(len(batch.slots) for batch in agent.learn(updates)) == updates * settings.batch
+    recorder.check(case, tolerance)

@@ -25,7 +25,7 @@ from onrig.runtime.memory.strategy import Strategy, keeper_class, parse_strategy
 from onrig.runtime.run_loading import load_run
 
 
-def settings_of(algorithm: str, **section: object) -> LearnerSettings:
+def settings_for(algorithm: str, **section: object) -> LearnerSettings:
     return msgspec.convert({"algorithm": algorithm, algorithm: section, "updates_per_episode": 1}, LearnerSettings)
 
 
@@ -37,13 +37,13 @@ def test_our_retentions_do_what_is_asked_of_others(name: str) -> None:
 
 @pytest.mark.parametrize("sampling", sampling_names())
 def test_our_samplings_do_what_is_asked_of_others(sampling: str) -> None:
-    settings, config = settings_of("td3", batch=8), load_run("pendulum")
+    settings, config = settings_for("td3", batch=8), load_run("pendulum")
     assert [*sampler_problems(parse_strategy(f"FIFO[{sampling}]"), config, settings)] == []
 
 
 @pytest.mark.parametrize("name", algorithm_names())
 def test_our_algorithms_do_what_is_asked_of_others(name: str) -> None:
-    config, settings = load_run("pendulum"), settings_of(name, batch=8)
+    config, settings = load_run("pendulum"), settings_for(name, batch=8)
     if settings.stochastic:
         config = msgspec.structs.replace(config, exploration=load_run("pendulum", ["recipe=pendulum-sac"]).exploration)
     assert [*algorithm_problems(config, settings)] == []
@@ -51,39 +51,39 @@ def test_our_algorithms_do_what_is_asked_of_others(name: str) -> None:
         assert untrained_policy(config, settings)
 
 
-class Stuck(Fifo):
+class StuckKeeper(Fifo):
     name = "Stuck"
 
     def place(self) -> int:
         return self.capacity
 
 
-class Forgetful(Reservoir):
+class ForgetfulKeeper(Reservoir):
     name = "Forgetful"
 
     def restore(self, state: Arrays) -> None:
         return
 
 
-class Generous(Reservoir):
+class GrowingKeeper(Reservoir):
     name = "Generous"
 
     def state(self) -> Arrays:
-        self._given = getattr(self, "_given", np.zeros(1))
-        return super().state() | {"given": self._given}
+        self._n_given = getattr(self, "_n_given", np.zeros(1))
+        return super().state() | {"given": self._n_given}
 
     def place(self) -> int:
-        if hasattr(self, "_given"):
-            self._given += 1
+        if hasattr(self, "_n_given"):
+            self._n_given += 1
         return super().place()
 
 
 @pytest.mark.parametrize(
     ("keeper", "message"),
     [
-        (Stuck, "puts offer 1 in slot 24, expected 0 to 0 or REJECTED"),
-        (Forgetful, "decides differently after its state is restored"),
-        (Generous, "keeps using the arrays that state() returned: return copies"),
+        (StuckKeeper, "puts offer 1 in slot 24, expected 0 to 0 or REJECTED"),
+        (ForgetfulKeeper, "decides differently after its state is restored"),
+        (GrowingKeeper, "keeps using the arrays that state() returned: return copies"),
     ],
 )
 def test_a_bad_keeper_is_told_so(keeper: type[Keeper], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,17 +91,17 @@ def test_a_bad_keeper_is_told_so(keeper: type[Keeper], message: str, monkeypatch
     assert message in [*keeper_problems(parse_strategy("FIFO[Uniform]"))]
 
 
-class Beyond(Uniform):
+class OutOfRangeSampler(Uniform):
     def draw(self, batch: int, updates: int = 1) -> Draw:
         return super().draw(batch, updates)._replace(slots=np.full((updates, batch), 999))
 
 
-class Infinite(Uniform):
+class InfiniteWeightSampler(Uniform):
     def draw(self, batch: int, updates: int = 1) -> Draw:
         return Draw(super().draw(batch, updates).slots, np.full((updates, batch), np.inf, np.float32))
 
 
-class Amnesiac(Uniform):
+class AmnesiacSampler(Uniform):
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self._n_stored = int(state["stored"])
 
@@ -109,38 +109,40 @@ class Amnesiac(Uniform):
 @pytest.mark.parametrize(
     ("sampler", "message"),
     [
-        (Beyond, r"draws slots 999 to 999, but only 0 to 19 are written"),
-        (Infinite, r"draws weights of shape \(1, 8\), or n[a-z-]*"),
-        (Amnesiac, r"draws differently after its state is restored"),
+        (OutOfRangeSampler, r"draws slots 999 to 999, but only 0 to 19 are written"),
+        (InfiniteWeightSampler, r"draws weights of shape \(1, 8\), or n[a-z-]*"),
+        (AmnesiacSampler, r"draws differently after its state is restored"),
     ],
 )
 def test_a_bad_sampler_is_told_so(sampler: type[Uniform], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.learner.samplers.sampler_class", lambda name: sampler)
-    problems = sampler_problems(parse_strategy("FIFO[Uniform]"), load_run("pendulum"), settings_of("td3", batch=8))
+    problems = sampler_problems(parse_strategy("FIFO[Uniform]"), load_run("pendulum"), settings_for("td3", batch=8))
     assert re.search(message, next(problems))
 
 
-def _restless(algorithm: Algorithm, observation: NDArray[np.floating]) -> NDArray[np.floating]:
+def _random_policy(algorithm: Algorithm, observation: NDArray[np.floating]) -> NDArray[np.floating]:
     calls = algorithm.__dict__["calls"] = algorithm.__dict__.get("calls", 0) + 1
     return np.full((*observation.shape[:-1], 1), 0.1 * calls)
 
 
-def _mixing(algorithm: Algorithm, batches: Minibatches) -> Signals:
+def _mix_trials(algorithm: Algorithm, batches: Minibatches) -> Signals:
     td = batches.reward - batches.reward.mean(axis=1, keepdims=True)
     return Signals(td, target=td)
 
 
 @pytest.mark.parametrize(
-    ("member", "wrong", "message"),
+    ("member", "replacement", "message"),
     [
         ("policy", lambda self, observation: observation, r"returns actions of shape \(2, 5, 2\)"),
-        ("policy", _restless, "returns two different actions for the same state"),
+        ("policy", _random_policy, "returns two different actions for the same state"),
         ("update", lambda self, batches: Signals(np.zeros(3)), r"returns signals 'td' of shape \(3,\)"),
-        ("update", _mixing, "results of a trial alone and among other trials differ"),
+        ("update", _mix_trials, "results of a trial alone and among other trials differ"),
         ("restore", lambda self, state: None, "learns differently after its state is restored"),
     ],
 )
-def test_a_bad_algorithm_is_told_so(member: str, wrong: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"onrig.learner.algorithms.ddpg.Ddpg.{member}", wrong)
-    problems = [*algorithm_problems(load_run("pendulum"), settings_of("ddpg", batch=8))]
+def test_a_bad_algorithm_is_told_so(
+    member: str, replacement: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"onrig.learner.algorithms.ddpg.Ddpg.{member}", replacement)
+    problems = [*algorithm_problems(load_run("pendulum"), settings_for("ddpg", batch=8))]
     assert any(re.match(message, problem) for problem in problems), problems

@@ -20,7 +20,7 @@ from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.reference import minibatches, numpy_policy, vectors, with_vectors
+from tests.learner.reference import minibatches, numpy_policy, replace_vectors, vectors
 
 Layers = list[tuple[NDArray[np.floating], NDArray[np.floating]]]
 
@@ -43,18 +43,18 @@ def _contract(rig: Rig) -> PolicyContract:
     return contract_for(rig, 50.0, policy_id=7, parent_run="run-3", training_step=1200)
 
 
-def _saturate(algorithm: Ddpg | Dqn, name: str) -> None:
+def _scale_last_layer(algorithm: Ddpg | Dqn, name: str) -> None:
     """Let the last layer's weights of a network be as large as after training."""
     state = algorithm.state()
-    last = max(field for field in state if field.startswith(f"{name}/weight"))
-    algorithm.restore({**state, last: np.asarray(state[last], np.float32) * 1000.0})
+    last_layer = max(field for field in state if field.startswith(f"{name}/weight"))
+    algorithm.restore({**state, last_layer: np.asarray(state[last_layer], np.float32) * 1000.0})
 
 
 def _ddpg(rig: Rig) -> Ddpg:
     """An actor as it might be after training: outputs over the whole range, some of them saturated."""
     n, m = len(rig.observations), len(rig.actuators)
     ddpg = Ddpg(DdpgConfig(), n, m, [np.random.default_rng(1)])
-    _saturate(ddpg, "actor")
+    _scale_last_layer(ddpg, "actor")
     return ddpg
 
 
@@ -72,13 +72,13 @@ def test_the_model_equals_the_torch_actor(rig: Rig) -> None:
     # Beyond the range too: normalised observations are not clipped.
     observations = np.random.default_rng(2).uniform(1.5 * low - 0.5 * high, 1.5 * high - 0.5 * low, (400, len(low)))
     observations = observations.astype(np.float32).astype(np.float64)
-    normalised = (observations - 0.5 * (low + high)) / (0.5 * (high - low))
-    centre, half = (np.array([getattr(a, x) for a in rig.actuators]) for x in ("centre", "half_range"))
-    torch_actions = np.concatenate([ddpg.policy(row[None, None])[0] for row in normalised])
-    assert np.ptp(torch_actions) > 0.5
-    actions = (_run(model, observations).astype(np.float64) - centre) / half
-    assert np.abs(actions - torch_actions).max() < 1e-6
-    assert np.abs(actions - numpy_policy(ddpg.actor_layers(0), normalised)).max() < 1e-6
+    normalised_states = (observations - 0.5 * (low + high)) / (0.5 * (high - low))
+    centre, half_range = (np.array([getattr(a, x) for a in rig.actuators]) for x in ("centre", "half_range"))
+    expected = np.concatenate([ddpg.policy(row[None, None])[0] for row in normalised_states])
+    assert np.ptp(expected) > 0.5
+    actions = (_run(model, observations).astype(np.float64) - centre) / half_range
+    assert np.abs(actions - expected).max() < 1e-6
+    assert np.abs(actions - numpy_policy(ddpg.actor_layers(0), normalised_states)).max() < 1e-6
 
 
 def test_the_contract_travels_in_the_metadata() -> None:
@@ -99,13 +99,13 @@ def test_shapes_names_and_versions_are_those_an_old_runtime_takes() -> None:
 
 
 def test_ranges_that_need_no_kernel_get_none() -> None:
-    def operators(rig: Rig) -> list[str]:
+    def operator_types(rig: Rig) -> list[str]:
         model = onnx.load_from_string(export_policy(_ddpg(rig).actor_layers(0), _contract(rig)))
         return [n.op_type for n in model.graph.node]
 
-    assert operators(UNIT)[-1:] == ["Tanh"]
-    assert operators(PENDULUM)[-2:] == ["Tanh", "Mul"]
-    assert operators(MAGMAN)[-3:] == ["Tanh", "Mul", "Add"]
+    assert operator_types(UNIT)[-1:] == ["Tanh"]
+    assert operator_types(PENDULUM)[-2:] == ["Tanh", "Mul"]
+    assert operator_types(MAGMAN)[-3:] == ["Tanh", "Mul", "Add"]
 
 
 def test_the_same_policy_gives_the_same_bytes() -> None:
@@ -122,9 +122,9 @@ def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: 
     contract = contract_for(rig, 50.0, policy_id=7, parent_run="", training_step=0, behaviour=SQUASHED_GAUSSIAN)
     model = sac.policy_graph(0, contract)
     rng = np.random.default_rng(2)
-    normalised = rng.uniform(-1.5, 1.5, (200, n))
+    normalised_states = rng.uniform(-1.5, 1.5, (200, n))
     low, high = (np.array([getattr(o, end) for o in rig.observations]) for end in ("low", "high"))
-    observations = (0.5 * (low + high) + 0.5 * (high - low) * normalised).astype(np.float32)
+    observations = (0.5 * (low + high) + 0.5 * (high - low) * normalised_states).astype(np.float32)
     noise = np.clip(rng.standard_normal((200, m)), -3, 3).astype(np.float32)
     noise[:50] = 0.0
     session = PolicySession(model)
@@ -134,10 +134,14 @@ def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: 
         session.observation[0], session.noise[0] = observations[k], noise[k]
         session.run()
         actions[k] = session.action[0]
-    centre, half = (np.array([getattr(a, x) for a in rig.actuators]) for x in ("centre", "half_range"))
-    normalised = (observations - 0.5 * (low + high)) / (0.5 * (high - low))
-    np.testing.assert_allclose((actions - centre) / half, sac.sample(normalised[None], noise[None])[0], atol=1e-5)
-    np.testing.assert_allclose((actions[:50] - centre) / half, sac.policy(normalised[None, :50])[0], atol=1e-5)
+    centre, half_range = (np.array([getattr(a, x) for a in rig.actuators]) for x in ("centre", "half_range"))
+    normalised_states = (observations - 0.5 * (low + high)) / (0.5 * (high - low))
+    np.testing.assert_allclose(
+        (actions - centre) / half_range, sac.sample(normalised_states[None], noise[None])[0], atol=1e-5
+    )
+    np.testing.assert_allclose(
+        (actions[:50] - centre) / half_range, sac.policy(normalised_states[None, :50])[0], atol=1e-5
+    )
     probes = probe_states(contract, 64, seed=0)
     assert isinstance(admit(model, contract, probes, AdmissionLimits(latency_is_advisory=True)), Admitted)
 
@@ -150,40 +154,42 @@ def test_a_spread_needs_a_contract_that_tells_of_it() -> None:
 
 def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
     layers = Ddpg(DdpgConfig(), 2, 1, [np.random.default_rng(0)]).actor_layers(0)
-    for wrong, rig in ((layers, MAGMAN), (layers, UNIT), (layers[::-1], PENDULUM), ([], PENDULUM)):
+    for bad_layers, rig in ((layers, MAGMAN), (layers, UNIT), (layers[::-1], PENDULUM), ([], PENDULUM)):
         with pytest.raises(ValueError, match="do not lead from"):
-            export_policy(wrong, _contract(rig))
+            export_policy(bad_layers, _contract(rig))
 
 
 def _dqn(levels: int = 15) -> Dqn:
     dqn = Dqn(DqnConfig(levels=levels), 2, 1, [np.random.default_rng(0)])
-    _saturate(dqn, "network")
+    _scale_last_layer(dqn, "network")
     return dqn
 
 
 def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
     dqn = _dqn()
     model = dqn.policy_graph(0, _contract(PENDULUM))
-    normalised = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
-    actions = _run(model, normalised * [np.pi, 30.0])
-    wanted = 3.0 * dqn.policy(normalised[None])[0]
-    assert len(np.unique(wanted)) > 2
+    normalised_states = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
+    actions = _run(model, normalised_states * [np.pi, 30.0])
+    expected = 3.0 * dqn.policy(normalised_states[None])[0]
+    assert len(np.unique(expected)) > 2
     # In another precision two values may be equal.
-    assert (np.abs(actions - wanted) < 1e-6).mean() > 0.99
+    assert (np.abs(actions - expected) < 1e-6).mean() > 0.99
     assert set(np.unique(actions)) <= set((3.0 * level_values(15)).astype(np.float32))
-    judged = admit(model, _contract(PENDULUM), normalised.astype(np.float32), AdmissionLimits(latency_is_advisory=True))
-    assert isinstance(judged, Admitted)
+    verdict = admit(
+        model, _contract(PENDULUM), normalised_states.astype(np.float32), AdmissionLimits(latency_is_advisory=True)
+    )
+    assert isinstance(verdict, Admitted)
 
 
 @pytest.mark.parametrize("scale", [3.0, 30.0])
 def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes(scale: float) -> None:
     rainbow = Rainbow(RainbowConfig(hidden=(20, 9), levels=5, lr=0.5), 2, 1, [np.random.default_rng(0)])
-    rainbow.restore(with_vectors(rainbow.state(), "network", vectors(rainbow.state(), "network") * scale))
+    rainbow.restore(replace_vectors(rainbow.state(), "network", vectors(rainbow.state(), "network") * scale))
     model = rainbow.policy_graph(0, _contract(PENDULUM))
-    normalised = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
-    wanted = 3.0 * rainbow.policy(normalised[None])[0]
-    assert len(np.unique(wanted)) > 2
-    assert (np.abs(_run(model, normalised * [np.pi, 30.0]) - wanted) < 1e-6).mean() > 0.99
+    normalised_states = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
+    expected = 3.0 * rainbow.policy(normalised_states[None])[0]
+    assert len(np.unique(expected)) > 2
+    assert (np.abs(_run(model, normalised_states * [np.pi, 30.0]) - expected) < 1e-6).mean() > 0.99
 
 
 def test_a_discrete_policy_that_has_diverged_has_no_action() -> None:

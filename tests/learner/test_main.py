@@ -16,35 +16,35 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 
 
-class Process:
+class LearnerProcessStub:
     """One that ends as told, and notes what is asked of it."""
 
-    ends: list[tuple[Exception | None, bool]]
-    asked: list[str]
+    outcomes: list[tuple[Exception | None, bool]]
+    calls: list[str]
     folders: ClassVar[list[Path]] = []
 
     def __init__(
-        self, config: RunConfig, connection: Connection, state: Path, stop: list[bool], start: Path | None
+        self, config: RunConfig, connection: Connection, state: Path, stop_flag: list[bool], start: Path | None
     ) -> None:
-        self._stop, self.result_accepted = stop, False
+        self._stop, self.result_accepted = stop_flag, False
         self.folders.append(state)
 
     def run(self) -> None:
-        how, self.result_accepted = self.ends.pop(0)
-        self.asked.append("run")
-        if how is not None:
-            self._stop[0] = "stop" in str(how)
-            raise how
+        error, self.result_accepted = self.outcomes.pop(0)
+        self.calls.append("run")
+        if error is not None:
+            self._stop[0] = "stop" in str(error)
+            raise error
 
     def save(self) -> None:
-        self.asked.append("save")
+        self.calls.append("save")
 
     def close(self) -> None:
-        self.asked.append("close")
+        self.calls.append("close")
 
 
 @pytest.mark.parametrize(
-    ("ends", "code", "asked"),
+    ("outcomes", "code", "calls"),
     [
         ([(LinkClosed("asked to stop"), True)], ExitCode.OK, ["run", "save", "close"]),
         ([(LinkClosed("silent"), True)], ExitCode.HARDWARE, ["run", "save", "close"]),
@@ -58,23 +58,27 @@ class Process:
     ],
 )
 def test_what_was_learned_is_saved_before_it_ends(
-    ends: list[tuple[Exception | None, bool]],
+    outcomes: list[tuple[Exception | None, bool]],
     code: ExitCode,
-    asked: list[str],
+    calls: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(main, "LearnerProcess", Process)
+    monkeypatch.setattr(main, "LearnerProcess", LearnerProcessStub)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
-    Process.ends, Process.asked = list(ends), []
+    LearnerProcessStub.outcomes, LearnerProcessStub.calls = list(outcomes), []
     assert main.learn(load_run("pendulum"), Connection("ipc://nobody"), tmp_path / "state") == code
-    assert Process.asked == asked
+    assert LearnerProcessStub.calls == calls
 
 
 def test_without_a_folder_of_its_own_it_takes_another_one_for_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "LearnerProcess", Process)
+    monkeypatch.setattr(main, "LearnerProcess", LearnerProcessStub)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
-    Process.ends, Process.asked, Process.folders = [(StatesConflictError("another"), True), (None, True)], [], []
+    LearnerProcessStub.outcomes, LearnerProcessStub.calls, LearnerProcessStub.folders = (
+        [(StatesConflictError("another"), True), (None, True)],
+        [],
+        [],
+    )
     assert main.learn(load_run("pendulum"), Connection("ipc://nobody"), None) == ExitCode.OK
-    first, second = Process.folders
-    assert first != second
+    first_folder, second_folder = LearnerProcessStub.folders
+    assert first_folder != second_folder

@@ -24,21 +24,21 @@ def insert(storage: Storage, count: int, rng: np.random.Generator) -> None:
         storage.insert(slot, x[:N], x[N : N + M], x[-1], x[N + M : -2], flag, storage.inserted, abs(x[-2]))
 
 
-def payload(storage: Storage, since: int, limit: int | None = None) -> tuple[bytes, int]:
-    slots = storage.changed_since(since, limit)
-    up_to = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
-    return storage.rows(slots).astype("<u4").tobytes(), up_to
+def payload(storage: Storage, since_number: int, limit: int | None = None) -> tuple[bytes, int]:
+    slots = storage.changed_since(since_number, limit)
+    newest = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
+    return storage.rows(slots).astype("<u4").tobytes(), newest
 
 
 @pytest.mark.parametrize("cyclic", [True, False])
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=5), st.integers(0, 99))
 def test_it_becomes_the_rig_s_memory_however_far_it_is_behind(
-    cyclic: bool, turns: list[tuple[int, int]], seed: int
+    cyclic: bool, steps: list[tuple[int, int]], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     rig, mirror = Storage(CAPACITY, Layout(N, M), cyclic=cyclic), Mirror(CAPACITY, Layout(N, M), cyclic=cyclic)
-    for count, limit in turns:
+    for count, limit in steps:
         insert(rig, count, rng)
         while mirror.storage.inserted < rig.inserted:
             mirror.apply(*payload(rig, mirror.storage.inserted, limit))
@@ -55,13 +55,13 @@ def test_the_slots_written_are_told_in_order() -> None:
 def test_what_is_no_continuation_is_refused_and_changes_nothing() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 5, np.random.default_rng(0))
-    rows, up_to = payload(rig, 0)
-    mirror.apply(rows, up_to)
-    before = mirror.storage.digest()
-    for bad in (rows, rows[:-4], rows[:-3], rows + rows):
+    rows, newest = payload(rig, 0)
+    mirror.apply(rows, newest)
+    digest_before = mirror.storage.digest()
+    for bad_rows in (rows, rows[:-4], rows[:-3], rows + rows):
         with pytest.raises(ValueError, match=r"continue|multiple of the row width|buffer size"):
-            mirror.apply(bad, up_to)
-        assert mirror.storage.digest() == before
+            mirror.apply(bad_rows, newest)
+        assert mirror.storage.digest() == digest_before
 
 
 def test_rows_that_do_not_lead_where_the_rig_says_are_refused() -> None:
@@ -75,10 +75,10 @@ def test_a_look_at_as_many_leaves_the_minibatches_that_are_learned_from() -> Non
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, CAPACITY, np.random.default_rng(0))
     mirror.apply(*payload(rig, 0))
-    drawn, _ = mirror.gather(Draw(np.arange(6).reshape(2, 3), None))
-    before = drawn.observation.copy()
+    minibatches, _ = mirror.gather(Draw(np.arange(6).reshape(2, 3), None))
+    observation_before = minibatches.observation.copy()
     mirror.gather(Draw(np.arange(6, 12).reshape(1, 6), None), for_view=True)
-    assert np.array_equal(drawn.observation, before)
+    assert np.array_equal(minibatches.observation, observation_before)
 
 
 def test_a_look_shows_the_next_observation_whatever_the_length_of_returns() -> None:
@@ -89,9 +89,9 @@ def test_a_look_shows_the_next_observation_whatever_the_length_of_returns() -> N
     mirror.apply(*payload(rig, 0))
     draw = Draw(np.array([[0, 2]]), None)
     assert mirror.gather(draw)[0].next_observation.ravel().tolist() == [3, 5]
-    looked, _ = mirror.gather(draw, for_view=True)
-    assert looked.next_observation.ravel().tolist() == [1, 3]
-    assert looked.rewards is None
+    view_minibatches, _ = mirror.gather(draw, for_view=True)
+    assert view_minibatches.next_observation.ravel().tolist() == [1, 3]
+    assert view_minibatches.rewards is None
 
 
 def test_minibatches_hold_the_drawn_experiences_and_the_generations_of_their_slots() -> None:
@@ -146,22 +146,22 @@ def test_windows_are_of_successive_experiences_and_end_where_one_is_missing() ->
     flags = {3: Flag.TERMINATED, 5: Flag.SYNTHETIC}
     for slot, step in enumerate((0, 1, 2, 3, 0, 1, 2)):
         episode = 1 if slot < 4 else 2
-        at = 10.0 * episode + step
-        rig.insert(slot, [at], [0.0], at, [at + 1], flags.get(slot, Flag(0)), 1, 0.0, episode, step)
+        value = 10.0 * episode + step
+        rig.insert(slot, [value], [0.0], value, [value + 1], flags.get(slot, Flag(0)), 1, 0.0, episode, step)
     mirror.apply(*payload(rig, 0))
     slots = np.array([[0, 2, 3], [4, 5, 6]])
-    remembering = Mirror(8, Layout(1, 1), cyclic=True, window=3)
-    remembering.apply(*payload(rig, 0))
-    window = remembering.gather(Draw(slots, None))[0].window
+    mirror_with_window = Mirror(8, Layout(1, 1), cyclic=True, window=3)
+    mirror_with_window.apply(*payload(rig, 0))
+    window = mirror_with_window.gather(Draw(slots, None))[0].window
     assert window is not None
     assert window.observation[0, 0, ..., 0].tolist() == [[10, 10, 10], [12, 11, 10], [13, 12, 11]]
     assert window.is_present[0, 0].sum(axis=-1).tolist() == [1, 3, 3]
     assert window.is_present[1, 0].sum(axis=-1).tolist() == [1, 1, 1]
-    found, _ = mirror.gather(Draw(slots, None))
-    assert found.rewards is not None
-    assert found.lengths is not None
-    assert found.rewards[0, 0].tolist() == [[10, 11, 12], [12, 13, 0], [13, 0, 0]]
-    assert found.rewards[1, 0].tolist() == [[20, 0, 0], [21, 0, 0], [22, 0, 0]]
-    assert found.lengths[:, 0].tolist() == [[3, 2, 1], [1, 1, 1]]
-    assert found.next_observation[:, 0, :, 0].tolist() == [[13, 14, 14], [21, 22, 23]]
-    assert found.terminated[:, 0].tolist() == [[False, True, True], [False] * 3]
+    minibatches, _ = mirror.gather(Draw(slots, None))
+    assert minibatches.rewards is not None
+    assert minibatches.lengths is not None
+    assert minibatches.rewards[0, 0].tolist() == [[10, 11, 12], [12, 13, 0], [13, 0, 0]]
+    assert minibatches.rewards[1, 0].tolist() == [[20, 0, 0], [21, 0, 0], [22, 0, 0]]
+    assert minibatches.lengths[:, 0].tolist() == [[3, 2, 1], [1, 1, 1]]
+    assert minibatches.next_observation[:, 0, :, 0].tolist() == [[13, 14, 14], [21, 22, 23]]
+    assert minibatches.terminated[:, 0].tolist() == [[False, True, True], [False] * 3]

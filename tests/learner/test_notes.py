@@ -8,14 +8,14 @@ from onrig.learner.notes import Notes
 
 def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
     notes = Notes(2, 6)
-    ratio, far = notes.add_column("ratio", 1.0), notes.add_column("far", False, np.bool_)
-    wide = notes.add_column("wide", 0.5, shape=(3,))
+    ratio, is_far = notes.add_column("ratio", 1.0), notes.add_column("far", False, np.bool_)
+    wide_column = notes.add_column("wide", 0.5, shape=(3,))
     notes.on_write(0, np.array([0, 1, 2]))
-    ratio[:], far[:], wide[:] = 3.0, True, 3.0
+    ratio[:], is_far[:], wide_column[:] = 3.0, True, 3.0
     notes.on_write(0, np.array([1, 3, 1]))
     assert ratio.tolist() == [[3, 1, 3, 1, 3, 3], [3] * 6]
-    assert far[0].tolist() == [True, False, True, False, True, True]
-    assert wide.sum(axis=2).tolist() == [[9, 1.5, 9, 1.5, 9, 9], [9] * 6]
+    assert is_far[0].tolist() == [True, False, True, False, True, True]
+    assert wide_column.sum(axis=2).tolist() == [[9, 1.5, 9, 1.5, 9, 9], [9] * 6]
     assert notes.stored.tolist() == [4, 0]
     notes.clear()
     assert ratio.tolist() == [[1] * 6] * 2

@@ -12,77 +12,77 @@ from onrig.learner.attachment import LearnerMismatchError, PolicyOffers
 from onrig.runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Ruling, Verdict
 
 
-class Link:
+class LinkStub:
     """Answers offers as it is told."""
 
     def __init__(self, *answers: ReplyMessage) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[object, bytes]] = []
+        self.requests: list[tuple[object, bytes]] = []
 
     def ask(self, request: object, model: bytes) -> ReplyMessage:
-        self.asked.append((request, model))
+        self.requests.append((request, model))
         return self.answers.pop(0)
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def report_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    monkeypatch.setattr(offering, "report", lambda who, what, line, **more: lines.append(line))
+    monkeypatch.setattr(offering, "report", lambda source, kind, line, **kwargs: lines.append(line))
     return lines
 
 
-def made(*answers: ReplyMessage) -> tuple[Any, Any, Any]:
-    link: Any = Link(*answers)
+def make_offering(*answers: ReplyMessage) -> tuple[Any, Any, Any]:
+    link: Any = LinkStub(*answers)
     clock = SimpleNamespace(now_s=0.0)
     agent: Any = SimpleNamespace(newest_policy_id=4, updates=600, export=lambda run_id: f"{run_id}'s".encode())
     return PolicyOffers(link, "learner", lambda: clock.now_s), agent, clock
 
 
-def test_the_rig_says_under_which_id_it_took_a_policy(said: list[str]) -> None:
-    offers, agent, _ = made(Verdict(9, accepted=True))
+def test_the_rig_says_under_which_id_it_took_a_policy(report_lines: list[str]) -> None:
+    offers, agent, _ = make_offering(Verdict(9, accepted=True))
     offers.offer(agent, "run", retries=False)
-    assert offers._link.asked == [(Offer(600), b"run's")]
-    assert (agent.newest_policy_id, offers.is_due, said) == (9, False, [])
+    assert offers._link.requests == [(Offer(600), b"run's")]
+    assert (agent.newest_policy_id, offers.is_due, report_lines) == (9, False, [])
 
 
-def test_one_that_was_refused_changes_no_number_and_is_told_of(said: list[str]) -> None:
-    offers, agent, _ = made(Verdict(0, accepted=False, stage="bounds", reason="too much"))
+def test_one_that_was_refused_changes_no_number_and_is_told_of(report_lines: list[str]) -> None:
+    offers, agent, _ = make_offering(Verdict(0, accepted=False, stage="bounds", reason="too much"))
     offers.offer(agent, "run", retries=True)
     assert (agent.newest_policy_id, offers.is_due) == (4, False)
-    assert said == ["policy after 600 updates was refused at bounds: too much"]
+    assert report_lines == ["policy after 600 updates was refused at bounds: too much"]
 
 
-def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(said: list[str]) -> None:
-    offers, agent, clock = made(Verdict(0, accepted=False, stage=RATE), Verdict(5, accepted=True))
+def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(report_lines: list[str]) -> None:
+    offers, agent, clock = make_offering(Verdict(0, accepted=False, stage=RATE), Verdict(5, accepted=True))
     offers.offer(agent, "run", retries=True)
-    assert (agent.newest_policy_id, offers.is_due, said) == (4, False, [])
+    assert (agent.newest_policy_id, offers.is_due, report_lines) == (4, False, [])
     clock.now_s = 1.0
     assert offers.is_due
     offers.offer(agent, "run", retries=True)
     assert (agent.newest_policy_id, offers.is_due) == (5, False)
     offers.report_totals()
-    assert said == ["policies rejected by the rig's rate limit: 1"]
+    assert report_lines == ["policies rejected by the rig's rate limit: 1"]
 
 
 def test_in_lockstep_no_clock_makes_it_offer_again() -> None:
-    offers, agent, clock = made(Verdict(0, accepted=False, stage=RATE))
+    offers, agent, clock = make_offering(Verdict(0, accepted=False, stage=RATE))
     offers.offer(agent, "run", retries=False)
     clock.now_s = 1000.0
     assert not offers.is_due
 
 
 def test_an_answer_that_is_no_verdict_is_no_rig_s() -> None:
-    offers, agent, _ = made(Accepted())
+    offers, agent, _ = make_offering(Accepted())
     with pytest.raises(LearnerMismatchError):
         offers.offer(agent, "run", retries=False)
 
 
-def test_rulings_are_counted_and_the_bad_ones_told_of(said: list[str]) -> None:
-    offers, _, _ = made()
+def test_rulings_are_counted_and_the_bad_ones_told_of(report_lines: list[str]) -> None:
+    offers, _, _ = make_offering()
     for n, verdict in enumerate(("passed", "passed", "rolled_back", "failed"), 1):
         offers.record(Ruling(n, n, verdict, "slow"))  # type: ignore[arg-type]
     offers.report_totals()
-    assert said == [
+    assert report_lines == [
         "policy 3 was rolled back by the rig: slow",
         "policy 4 failed its probation: slow",
         "policies on probation: 1 failed, 2 passed, 1 rolled back",

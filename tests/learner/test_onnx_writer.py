@@ -70,15 +70,15 @@ def test_the_onnx_library_finds_a_valid_model_and_writes_the_same_bytes(name: st
     model = onnx.load_model_from_string(data)
     onnx.checker.check_model(model, full_check=True)
     assert model.SerializeToString(deterministic=True) == data
-    read = read_model(data)
-    assert [node.op_type for node in read.nodes] == [node.op_type for node in model.graph.node]
-    assert [p.key for p in model.metadata_props] == list(read.metadata)
+    parsed = read_model(data)
+    assert [node.op_type for node in parsed.nodes] == [node.op_type for node in model.graph.node]
+    assert [p.key for p in model.metadata_props] == list(parsed.metadata)
 
 
 @pytest.mark.parametrize("array", [np.array(1.5), np.zeros((0, 3)), np.arange(300), np.full((130, 2), -1.0)])
 def test_constants_are_those_that_the_library_reads(array: np.ndarray) -> None:
     proto = onnx.TensorProto.FromString(tensor("name", array))
-    read = onnx.numpy_helper.to_array(proto)
-    assert read.dtype == (np.float32 if array.dtype.kind == "f" else np.int64)
-    np.testing.assert_array_equal(read, array)
+    array_read = onnx.numpy_helper.to_array(proto)
+    assert array_read.dtype == (np.float32 if array.dtype.kind == "f" else np.int64)
+    np.testing.assert_array_equal(array_read, array)
     assert proto.SerializeToString(deterministic=True) == tensor("name", array)

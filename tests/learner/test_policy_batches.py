@@ -34,7 +34,7 @@ def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dic
 
 
 @pytest.mark.parametrize(
-    ("policies", "found"),
+    ("policies", "expected"),
     [
         ([], NextBatch(0, False)),
         ([1, 1], NextBatch(0, False)),
@@ -44,8 +44,8 @@ def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dic
         ([2, 1, 1, 2, 2], NextBatch(3, False)),  # one that was rolled back, and its predecessor
     ],
 )
-def test_a_batch_is_of_one_policy_that_gathered_enough(policies: list[int], found: NextBatch) -> None:
-    assert find_next_batch(np.array(policies, np.uint32), 3) == found
+def test_a_batch_is_of_one_policy_that_gathered_enough(policies: list[int], expected: NextBatch) -> None:
+    assert find_next_batch(np.array(policies, np.uint32), 3) == expected
 
 
 def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_another_takes_over() -> None:
@@ -54,8 +54,8 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     gather(storage, 1, 1, range(3))
     assert list(batches.take_complete()) == []
     gather(storage, 1, 1, range(3, 6))
-    ((batch, first),) = batches.take_complete()
-    assert first == 0
+    ((batch, first_id),) = batches.take_complete()
+    assert first_id == 0
     assert batch.observation[0, 0, :, 1].tolist() == [0, 1, 2, 3]
     assert batches.n_dropped == 0
     gather(storage, 1, 2, range(2))  # still the same policy: with the two before they are four
@@ -63,8 +63,8 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     assert batch.observation[0, 0].tolist() == [[1, 4], [1, 5], [2, 0], [2, 1]]
     gather(storage, 1, 2, range(2, 4))
     gather(storage, 2, 2, range(4, 8))
-    ((batch, first),) = batches.take_complete()
-    assert (batch.observation[0, 0, :, 1].tolist(), first) == ([4, 5, 6, 7], 10)
+    ((batch, first_id),) = batches.take_complete()
+    assert (batch.observation[0, 0, :, 1].tolist(), first_id) == ([4, 5, 6, 7], 10)
     assert (batches.n_learned, batches.n_dropped) == (3, 2)
 
 
@@ -91,8 +91,8 @@ def test_actions_have_the_density_that_was_recorded_and_those_of_others_are_mark
     ((batch, _),) = batches.take_complete()
     assert batch.drawn[0, 0, :, 0].tolist() == [0, 1, 2, 3]
     assert batch.log_pi is not None
-    at_mean = -math.log(2.0 * math.sqrt(2.0 * math.pi))
-    np.testing.assert_allclose(batch.log_pi[0, 0, :2], [at_mean, at_mean - 0.125])
+    log_density_at_mean = -math.log(2.0 * math.sqrt(2.0 * math.pi))
+    np.testing.assert_allclose(batch.log_pi[0, 0, :2], [log_density_at_mean, log_density_at_mean - 0.125])
     assert batch.deviates[0, 0].tolist() == [False, False, True, True]
     assert batches.n_deviating == 2
 
@@ -106,36 +106,36 @@ def test_what_the_memory_has_lost_is_left_out() -> None:
     ((batch, _),) = batches.take_complete()
     assert batch.observation[0, 0, :, 1].tolist() == [2, 3, 4, 5]
     assert batches.n_dropped == 2
-    for bad in (memory(3), memory(cyclic=False)):
+    for unsuitable in (memory(3), memory(cyclic=False)):
         with pytest.raises(ValueError, match="cannot hold 4 in insertion order"):
-            PolicyBatches(bad, 4)
+            PolicyBatches(unsuitable, 4)
 
 
 def test_it_goes_on_where_it_was_and_takes_nothing_twice_from_a_memory_that_is_an_older_one() -> None:
     storage = memory()
-    first = PolicyBatches(storage, 4)
+    original = PolicyBatches(storage, 4)
     gather(storage, 1, 1, range(6))
-    assert len(list(first.take_complete())) == 1
-    again, returned, anew = (PolicyBatches(storage, 4) for _ in range(3))
-    for one in (again, returned):
-        one.restore(first.state())
-    anew.skip_stored()
-    returned.rewind(3)
+    assert len(list(original.take_complete())) == 1
+    resumed, returned_batches, restarted = (PolicyBatches(storage, 4) for _ in range(3))
+    for either in (resumed, returned_batches):
+        either.restore(original.state())
+    restarted.skip_stored()
+    returned_batches.rewind(3)
     gather(storage, 1, 1, range(6, 8))
-    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in again.take_complete()] == [[4, 5, 6, 7]]
-    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in returned.take_complete()] == [[4, 5, 6, 7]]
-    assert list(anew.take_complete()) == []
-    assert again.state() == {"position": pytest.approx([8, 2, 0, 0, 1, 7])}
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in resumed.take_complete()] == [[4, 5, 6, 7]]
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in returned_batches.take_complete()] == [[4, 5, 6, 7]]
+    assert list(restarted.take_complete()) == []
+    assert resumed.state() == {"position": pytest.approx([8, 2, 0, 0, 1, 7])}
 
 
 def test_another_run_s_episodes_are_not_taken_for_some_that_were_in_a_batch() -> None:
     storage = memory()
-    first = PolicyBatches(storage, 4)
+    original = PolicyBatches(storage, 4)
     gather(storage, 1, 500, range(6))
-    assert len(list(first.take_complete())) == 1
+    assert len(list(original.take_complete())) == 1
     other = memory()
     batches = PolicyBatches(other, 4)
-    batches.restore(first.state())
+    batches.restore(original.state())
     batches.skip_stored()
     gather(other, 1, 1, range(5))
     assert len(list(batches.take_complete())) == 1

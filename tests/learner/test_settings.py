@@ -23,11 +23,11 @@ from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploratio
 from onrig.runtime.images import image_signals
 from onrig.runtime.memory.keepers.keeper import Signal
 
-SOUND = LearnerSettings(updates_per_episode=100)
+VALID_SETTINGS = LearnerSettings(updates_per_episode=100)
 
 
 @pytest.mark.parametrize(
-    ("changes", "places"),
+    ("changes", "paths"),
     [
         ({}, []),
         ({"updates_per_episode": None}, [""]),
@@ -41,29 +41,29 @@ SOUND = LearnerSettings(updates_per_episode=100)
         ({"sac": SacConfig(log_std=(2.0, -5.0))}, ["sac.log_std"]),
     ],
 )
-def test_what_does_not_fit_together_is_told_at_its_place(changes: dict[str, object], places: list[str]) -> None:
-    problems = settings_problems(msgspec.structs.replace(SOUND, **changes))
-    assert [at for at, _ in problems] == places
+def test_what_does_not_fit_together_is_told_at_its_place(changes: dict[str, object], paths: list[str]) -> None:
+    problems = settings_problems(msgspec.structs.replace(VALID_SETTINGS, **changes))
+    assert [path for path, _ in problems] == paths
 
 
 def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rig_problems(SOUND, 4) == []
-    dqn = msgspec.structs.replace(SOUND, algorithm="dqn")
+    assert rig_problems(VALID_SETTINGS, 4) == []
+    dqn = msgspec.structs.replace(VALID_SETTINGS, algorithm="dqn")
     assert rig_problems(dqn, 1) == []
-    ignored = msgspec.structs.replace(dqn, dqn=DqnConfig(epsilon=((1.0, 0.5),)))
-    assert [at for at, _ in rig_problems(ignored, 1)] == ["dqn.epsilon"]
-    ((at, message),) = rig_problems(dqn, 4)
-    assert at == "algorithm"
+    trial_settings = msgspec.structs.replace(dqn, dqn=DqnConfig(epsilon=((1.0, 0.5),)))
+    assert [path for path, _ in rig_problems(trial_settings, 1)] == ["dqn.epsilon"]
+    ((path, message),) = rig_problems(dqn, 4)
+    assert path == "algorithm"
     assert message.startswith("dqn supports one actuator, but this rig has 4: use acer, crossq, ddpg, droq, naf,")
     monkeypatch.setattr(DqnConfig, "on_rig", False)
-    ((at, message),) = rig_problems(dqn, 1)
-    assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn: use it with `onrig experiment`")
+    ((path, message),) = rig_problems(dqn, 1)
+    assert (path, message) == ("algorithm", "a rig cannot run the policies of dqn: use it with `onrig experiment`")
 
 
 def test_images_and_the_pixels_among_the_inputs_of_a_rig_belong_together() -> None:
     pixels, angle = image_signals(Camera("eye", 10, 7)), Observation("angle", "rad", -1.0, 1.0)
     images = Td3Config(images=Image((10, 7), 2))
-    td3 = msgspec.structs.replace(SOUND, algorithm="td3", td3=images)
+    td3 = msgspec.structs.replace(VALID_SETTINGS, algorithm="td3", td3=images)
 
     def problems(
         settings: LearnerSettings,
@@ -74,15 +74,15 @@ def test_images_and_the_pixels_among_the_inputs_of_a_rig_belong_together() -> No
         return [": ".join(problem) for problem in image_problems(settings, cameras, signals, strategy)]
 
     assert problems(td3, *pixels, *pixels) == []
-    assert problems(SOUND, angle) == []
-    assert problems(SOUND, Observation("marker", "px", 0.0, 640.0)) == [], "a sensor that measures in pixels"
+    assert problems(VALID_SETTINGS, angle) == []
+    assert problems(VALID_SETTINGS, Observation("marker", "px", 0.0, 640.0)) == [], "a sensor that measures in pixels"
     assert problems(td3, *pixels, *pixels, cameras=(Camera("eye", 10, 7),)) == []
     (problem,) = problems(td3, *pixels, *pixels, cameras=(Camera("eye", 10, 7), Camera("ear", 7, 10)))
     assert problem == (
         "learner.td3.images.size: expected images of 10 by 7 pixels, but those of camera 'ear' have 7 by 10: change "
         "one of the two"
     )
-    for signals, found in (
+    for signals, expected in (
         (pixels, "24 inputs of pixels and 0 others"),
         ((*pixels, *pixels, angle), "48 inputs of pixels and 1 others"),
         ((angle,), "0 inputs of pixels and 1 others"),
@@ -91,8 +91,8 @@ def test_images_and_the_pixels_among_the_inputs_of_a_rig_belong_together() -> No
         assert problem.startswith(
             "learner.td3.images: images of 10 by 7 pixels in 2 frames are 48 inputs, but the task"
         )
-        assert found in problem
-    (problem,) = problems(SOUND, angle, *pixels)
+        assert expected in problem
+    (problem,) = problems(VALID_SETTINGS, angle, *pixels)
     assert problem == (
         "task.inputs: 24 inputs are pixels of a camera, which ddpg without images cannot learn from: select an "
         "algorithm with images (rainbow, redq, sac, td3), or remove the camera from the inputs"
@@ -118,53 +118,53 @@ def test_images_and_the_pixels_among_the_inputs_of_a_rig_belong_together() -> No
 
 
 def test_a_rig_explores_as_its_policies_do() -> None:
-    sac = msgspec.structs.replace(SOUND, algorithm="sac", sac=SacConfig())
-    assert process_problem(SOUND, Gaussian()) is None
+    sac = msgspec.structs.replace(VALID_SETTINGS, algorithm="sac", sac=SacConfig())
+    assert process_problem(VALID_SETTINGS, Gaussian()) is None
     assert process_problem(sac, OwnNoise()) is None
-    dqn = msgspec.structs.replace(SOUND, algorithm="dqn")
+    dqn = msgspec.structs.replace(VALID_SETTINGS, algorithm="dqn")
     assert process_problem(dqn, EpsilonGreedy()) is process_problem(dqn, NoExploration()) is None
-    for settings, exploration, told in (
+    for settings, exploration, expected in (
         (sac, Gaussian(), "the policies of sac sample their actions: expected 'own', got 'gaussian'"),
         (sac, NoExploration(), "expected 'own', got 'none'"),
-        (SOUND, OwnNoise(), "the policies of ddpg have no noise of their own: expected 'ou'"),
-        (SOUND, EpsilonGreedy(), "the policies of ddpg have no discrete actions: expected 'ou'"),
+        (VALID_SETTINGS, OwnNoise(), "the policies of ddpg have no noise of their own: expected 'ou'"),
+        (VALID_SETTINGS, EpsilonGreedy(), "the policies of ddpg have no discrete actions: expected 'ou'"),
         (dqn, Gaussian(), "the actions of dqn are discrete: expected 'epsilon_greedy' or 'none', got 'gaussian'"),
         (dqn, EpsilonGreedy(levels=9), "dqn acts on 15 levels: expected 15, got 9"),
     ):
-        assert told in (process_problem(settings, exploration) or ("", ""))[1]
+        assert expected in (process_problem(settings, exploration) or ("", ""))[1]
 
 
 def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density() -> None:
-    on = msgspec.convert({"refer": {}, "updates_per_episode": 1}, LearnerSettings)
-    assert SOUND.effective_refer is None
-    assert on.effective_refer == ReferSettings()
-    assert (SOUND.stochastic, on.stochastic) == (False, True)
-    assert settings_problems(on) == []
-    ((at, message),) = settings_problems(msgspec.structs.replace(on, algorithm="dqn"))
-    assert (at, message) == ("refer", "ReF-ER does not support dqn: remove this section, or use ddpg, naf, vracer")
-    assert "expected 'own'" in (process_problem(on, Gaussian()) or ("", ""))[1]
+    with_refer = msgspec.convert({"refer": {}, "updates_per_episode": 1}, LearnerSettings)
+    assert VALID_SETTINGS.effective_refer is None
+    assert with_refer.effective_refer == ReferSettings()
+    assert (VALID_SETTINGS.stochastic, with_refer.stochastic) == (False, True)
+    assert settings_problems(with_refer) == []
+    ((path, message),) = settings_problems(msgspec.structs.replace(with_refer, algorithm="dqn"))
+    assert (path, message) == ("refer", "ReF-ER does not support dqn: remove this section, or use ddpg, naf, vracer")
+    assert "expected 'own'" in (process_problem(with_refer, Gaussian()) or ("", ""))[1]
 
 
 def test_an_algorithm_that_bounds_its_steps_itself_lets_refer_measure_alone() -> None:
     acer = msgspec.convert({"algorithm": "acer", "refer": {"rules": "none"}, "updates_per_episode": 1}, LearnerSettings)
     assert settings_problems(acer) == []
     assert acer.provided_signals >= {Signal.FAR, Signal.KL}
-    ruled = msgspec.structs.replace(acer, refer=ReferSettings(rules=1))
-    assert settings_problems(ruled) == [("refer.rules", "acer limits its own steps: expected 'none'")]
+    refer_settings = msgspec.structs.replace(acer, refer=ReferSettings(rules=1))
+    assert settings_problems(refer_settings) == [("refer.rules", "acer limits its own steps: expected 'none'")]
 
 
 def test_the_batch_is_that_of_the_algorithm() -> None:
-    both = LearnerSettings(ddpg=DdpgConfig(batch=7), dqn=DqnConfig(batch=9))
-    assert (both.batch, msgspec.structs.replace(both, algorithm="dqn").batch) == (7, 9)
+    two_algorithms = LearnerSettings(ddpg=DdpgConfig(batch=7), dqn=DqnConfig(batch=9))
+    assert (two_algorithms.batch, msgspec.structs.replace(two_algorithms, algorithm="dqn").batch) == (7, 9)
 
 
 def test_sections_of_newer_algorithms_are_written_where_they_are_selected_or_given() -> None:
-    def written(section: dict[str, object]) -> set[str]:
+    def sections_written(section: dict[str, object]) -> set[str]:
         return set(msgspec.to_builtins(msgspec.convert(section, LearnerSettings))) & set(algorithm_names())
 
-    assert written({}) == {"ddpg", "dqn"}
-    assert written({"algorithm": "sac"}) == {"ddpg", "dqn", "sac"}
-    assert written({"td3": {}}) == {"ddpg", "dqn", "td3"}
+    assert sections_written({}) == {"ddpg", "dqn"}
+    assert sections_written({"algorithm": "sac"}) == {"ddpg", "dqn", "sac"}
+    assert sections_written({"td3": {}}) == {"ddpg", "dqn", "td3"}
 
 
 @pytest.mark.parametrize("name", algorithm_names())

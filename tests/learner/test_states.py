@@ -7,27 +7,27 @@ import pytest
 
 from onrig.hw.native import executor, executor_of
 from onrig.learner.states import MAX_STATES, States, StatesConflictError, state_fault
-from tests.learner.test_agent import agent, learned
+from tests.learner.test_agent import agent, learn_and_collect
 
 
-def saved(folder: Path, *episodes: int) -> States:
+def save_states(folder: Path, *episodes: int) -> States:
     states = States(folder, pytest.fail)
     a = agent()
     for episode in episodes:
-        learned(a, 3)
+        learn_and_collect(a, 3)
         a.last_completed_episode = episode
         states.save(a)
     return states
 
 
 def test_the_last_few_states_are_kept(tmp_path: Path) -> None:
-    states = saved(tmp_path, 0, 5, 10, 15, 20)
+    states = save_states(tmp_path, 0, 5, 10, 15, 20)
     assert states.episodes() == [20, 15, 10][:MAX_STATES]
     assert len(list(tmp_path.iterdir())) == MAX_STATES
 
 
 def test_the_newest_one_not_after_an_episode_is_taken_and_later_ones_are_forgotten(tmp_path: Path) -> None:
-    states = saved(tmp_path, 5, 10, 15)
+    states = save_states(tmp_path, 5, 10, 15)
     a = agent()
     assert states.restore(a, last_episode=12)
     assert (a.last_completed_episode, a.updates) == (10, 6)
@@ -35,7 +35,7 @@ def test_the_newest_one_not_after_an_episode_is_taken_and_later_ones_are_forgott
 
 
 def test_without_a_bound_it_is_the_newest(tmp_path: Path) -> None:
-    states = saved(tmp_path, 5, 10)
+    states = save_states(tmp_path, 5, 10)
     a = agent()
     assert states.restore(a, last_episode=None)
     assert a.last_completed_episode == 10
@@ -43,7 +43,7 @@ def test_without_a_bound_it_is_the_newest(tmp_path: Path) -> None:
 
 
 def test_those_whose_end_the_run_has_lost_give_way(tmp_path: Path) -> None:
-    states = saved(tmp_path, 498, 499, 500)
+    states = save_states(tmp_path, 498, 499, 500)
     a = agent()
     assert states.restore(a, last_episode=None)
     for episode in (51, 52):
@@ -53,22 +53,22 @@ def test_those_whose_end_the_run_has_lost_give_way(tmp_path: Path) -> None:
 
 
 def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
-    states = saved(tmp_path, 5, 10)
+    states = save_states(tmp_path, 5, 10)
     states.path(10).write_bytes(states.path(10).read_bytes()[:-40])
-    a, told = agent(), list[str]()
-    assert States(tmp_path, told.append).restore(a, last_episode=10)
+    a, warnings = agent(), list[str]()
+    assert States(tmp_path, warnings.append).restore(a, last_episode=10)
     assert a.last_completed_episode == 5
-    assert told == [f"{states.path(10)} is damaged; it is skipped"]
+    assert warnings == [f"{states.path(10)} is damaged; it is skipped"]
 
 
 def test_every_bit_of_a_state_counts(tmp_path: Path) -> None:
-    states = saved(tmp_path, 5)
+    states = save_states(tmp_path, 5)
     data = states.path(5).read_bytes()
     assert state_fault(states.path(5), "") is None
-    for at in range(200, len(data), len(data) // 25):
-        flipped = bytearray(data)
-        flipped[at] ^= 0x10
-        states.path(5).write_bytes(flipped)
+    for position in range(200, len(data), len(data) // 25):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x10
+        states.path(5).write_bytes(damaged)
         if state_fault(states.path(5), "") is None:  # an attribute of the archive: the state is the same
             a, b = agent(), agent()
             assert a.restore(states.path(5))
@@ -80,24 +80,24 @@ def test_every_bit_of_a_state_counts(tmp_path: Path) -> None:
 
 
 def content(path: Path) -> dict[str, bytes]:
-    with np.load(path) as saved:
-        return {name: saved[name].tobytes() for name in saved.files}
+    with np.load(path) as archive:
+        return {name: archive[name].tobytes() for name in archive.files}
 
 
 def test_one_that_was_copied_to_another_episode_is_passed_over(tmp_path: Path) -> None:
-    states = saved(tmp_path, 5)
+    states = save_states(tmp_path, 5)
     states.path(9).write_bytes(states.path(5).read_bytes())
-    a, told = agent(), list[str]()
-    assert States(tmp_path, told.append).restore(a, last_episode=None)
+    a, warnings = agent(), list[str]()
+    assert States(tmp_path, warnings.append).restore(a, last_episode=None)
     assert a.last_completed_episode == 5
-    assert "is the state after episode 5" in told[0]
+    assert "is the state after episode 5" in warnings[0]
 
 
-@pytest.mark.parametrize("theirs", ["another", ""], ids=["another run", "an earlier version"])
-def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, theirs: str) -> None:
-    before = States(tmp_path, pytest.fail)
-    before.claim(theirs)
-    before.save(agent())
+@pytest.mark.parametrize("other_identity", ["another", ""], ids=["another run", "an earlier version"])
+def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, other_identity: str) -> None:
+    states_before = States(tmp_path, pytest.fail)
+    states_before.claim(other_identity)
+    states_before.save(agent())
     left = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
         StatesConflictError, match=r"learner-00000000\.npz belongs to another run; choose another folder"
@@ -126,39 +126,39 @@ def test_where_there_is_none_nothing_is_taken(tmp_path: Path, folder: str) -> No
 
 
 def test_a_full_disk_is_told_of_once_until_there_is_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    states, a = States(tmp_path, told.append), agent()
+    warnings: list[str] = []
+    states, a = States(tmp_path, warnings.append), agent()
 
-    def full(*arguments: object, **more: object) -> None:
+    def raise_no_space(*arguments: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
     for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr("onrig.learner.agent.replace_own_file", full)
+            patch.setattr("onrig.learner.agent.replace_own_file", raise_no_space)
             states.save(a)
             states.save(a)
         assert (states.has_save_failed, states.episodes()) == (True, [])
         states.save(a)
         assert not states.has_save_failed
         states.path(a.last_completed_episode).unlink()
-    assert told == ["cannot save the learner's state: No space left on device; will retry"] * 2
+    assert warnings == ["cannot save the learner's state: No space left on device; will retry"] * 2
 
 
 def test_states_that_something_else_computed_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as there:
-        there.setattr("onrig.learner.agent.executor", lambda: executor_of("riscv64"))
-        states = saved(tmp_path, 5)
-    before = states.path(5).read_bytes()
-    said = (
+    with monkeypatch.context() as patch:
+        patch.setattr("onrig.learner.agent.executor", lambda: executor_of("riscv64"))
+        states = save_states(tmp_path, 5)
+    content_before = states.path(5).read_bytes()
+    expected = (
         r"learner-00000005.npz: computed by the C library \(riscv64\); here .*; or choose another folder with --state"
     )
-    with pytest.raises(StatesConflictError, match=said):
+    with pytest.raises(StatesConflictError, match=expected):
         states.claim("")
-    assert states.path(5).read_bytes() == before
+    assert states.path(5).read_bytes() == content_before
 
 
 def test_states_name_what_computed_them(tmp_path: Path) -> None:
-    states = saved(tmp_path, 5, 10)
+    states = save_states(tmp_path, 5, 10)
     assert states.executor() == executor()
     states.claim("")
     states.path(10).write_bytes(b"damaged")

@@ -18,7 +18,7 @@ CAPACITY = 11
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.0)")
 
 
-class Filled:
+class FilledMemory:
     """A memory of one trial that is fed episodes, its trajectories, and what is stored, by search."""
 
     def __init__(self, retention: str, seed: int) -> None:
@@ -27,12 +27,12 @@ class Filled:
         self.storage = Storage(CAPACITY, Layout(1, 1), cyclic=self._keeper.cyclic)
         self.trajectories = Trajectories(1, CAPACITY, self._continues)
 
-    def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
-        ends: NDArray[np.float32] = self.storage.next_observation[first, 0]
-        same: NDArray[np.bool_] = ends == self.storage.observation[second, 0]
-        return same
+    def _continues(self, trial: int, segment_start: Slots, second: Slots) -> NDArray[np.bool_]:
+        next_observations: NDArray[np.float32] = self.storage.next_observation[segment_start, 0]
+        is_same: NDArray[np.bool_] = next_observations == self.storage.observation[second, 0]
+        return is_same
 
-    def add(self, episode: int, steps: list[int], at_once: int, attempt: int = 0, *, late: bool = False) -> None:
+    def add(self, episode: int, steps: list[int], batch_size: int, attempt: int = 0, *, is_late: bool = False) -> None:
         """Offer these steps of an episode; trajectories hear of so many at once, or late and in any order."""
         slots: list[int] = []
         for n, step in enumerate(steps):
@@ -42,40 +42,42 @@ class Filled:
                 self.storage.insert(slot, [state], [0.0], 0.0, [state + 1], episode=episode, step=step)
                 self._keeper.on_write(slot, float(self._rng.random()), episode)
                 slots.append(slot)
-            if n % at_once == at_once - 1 and not late:
-                self._tell(slots)
+            if n % batch_size == batch_size - 1 and not is_late:
+                self._report_errors(slots)
                 slots = []
-        if late:
+        if is_late:
             self._rng.shuffle(slots)
-        for first in range(0, len(slots), at_once):
-            self._tell(slots[first : first + at_once])
-        stored = self.storage.stored
-        if stored:
-            self._keeper.on_feedback(Signal.TD_ERROR, np.arange(stored), self._rng.random(stored, np.float32))
+        for batch_start in range(0, len(slots), batch_size):
+            self._report_errors(slots[batch_start : batch_start + batch_size])
+        n_stored = self.storage.stored
+        if n_stored:
+            self._keeper.on_feedback(Signal.TD_ERROR, np.arange(n_stored), self._rng.random(n_stored, np.float32))
 
-    def _tell(self, slots: list[int]) -> None:
-        at = np.array(slots, np.int64)
-        self.trajectories.on_write(0, at, experience_keys(self.storage.episode[at], self.storage.step[at]))
+    def _report_errors(self, slots: list[int]) -> None:
+        slot_array = np.array(slots, np.int64)
+        self.trajectories.on_write(
+            0, slot_array, experience_keys(self.storage.episode[slot_array], self.storage.step[slot_array])
+        )
 
-    def searched(self, slot: int, n: int, ahead: int = 1) -> list[int]:
+    def search_chain(self, slot: int, n: int, direction: int = 1) -> list[int]:
         """The chain from a slot on, found by looking through everything."""
-        found = [slot]
+        chain = [slot]
         s = self.storage
-        while len(found) < n:
-            here = found[-1]
-            near = [
+        while len(chain) < n:
+            slot_reached = chain[-1]
+            candidates = [
                 other
                 for other in range(s.stored)
-                if s.episode[other] == s.episode[here]
-                and int(s.step[other]) == int(s.step[here]) + ahead
-                and (s.next_observation[here] == s.observation[other] or ahead < 0)
-                and (s.next_observation[other] == s.observation[here] or ahead > 0)
+                if s.episode[other] == s.episode[slot_reached]
+                and int(s.step[other]) == int(s.step[slot_reached]) + direction
+                and (s.next_observation[slot_reached] == s.observation[other] or direction < 0)
+                and (s.next_observation[other] == s.observation[slot_reached] or direction > 0)
             ]
-            if not near:
+            if not candidates:
                 break
-            (one,) = near
-            found.append(one)
-        return found
+            (next_slot,) = candidates
+            chain.append(next_slot)
+        return chain
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
@@ -87,27 +89,30 @@ class Filled:
     st.integers(0, 2**32),
 )
 def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
-    retention: str, episodes: list[tuple[int, int]], at_once: int, late: bool, seed: int
+    retention: str, episodes: list[tuple[int, int]], batch_size: int, is_late: bool, seed: int
 ) -> None:
-    filled = Filled(retention, seed)
-    for episode, (length, lost) in enumerate(episodes, 1):
-        filled.add(episode, [step for step in range(length) if step != lost], at_once, late=late)
-        slots = np.arange(filled.storage.stored)[None]
-        after, before = filled.trajectories.with_successors(slots, 4), filled.trajectories.with_predecessors(slots, 3)
+    memory = FilledMemory(retention, seed)
+    for episode, (length, n_lost) in enumerate(episodes, 1):
+        memory.add(episode, [step for step in range(length) if step != n_lost], batch_size, is_late=is_late)
+        slots = np.arange(memory.storage.stored)[None]
+        successors, predecessors = (
+            memory.trajectories.with_successors(slots, 4),
+            memory.trajectories.with_predecessors(slots, 3),
+        )
         for slot in slots[0].tolist():
-            for chain, n, ahead in ((after, 4, 1), (before, 3, -1)):
-                wanted = filled.searched(slot, n, ahead)
-                assert chain.slots[0, slot][chain.is_present[0, slot]].tolist() == wanted
-                assert chain.last_slots[0, slot] == wanted[-1]
-            whole = filled.searched(filled.searched(slot, 99, -1)[-1], 99)
-            segment = filled.trajectories.segments_around(slots, 3)
-            cut = segment.slots[0, slot][segment.is_present[0, slot]].tolist()
-            first = whole.index(slot) // 3 * 3
-            assert cut == whole[first : first + 3]
+            for chain, n, direction in ((successors, 4, 1), (predecessors, 3, -1)):
+                expected = memory.search_chain(slot, n, direction)
+                assert chain.slots[0, slot][chain.is_present[0, slot]].tolist() == expected
+                assert chain.last_slots[0, slot] == expected[-1]
+            complete_chain = memory.search_chain(memory.search_chain(slot, 99, -1)[-1], 99)
+            segment = memory.trajectories.segments_around(slots, 3)
+            segment_slots = segment.slots[0, slot][segment.is_present[0, slot]].tolist()
+            segment_start = complete_chain.index(slot) // 3 * 3
+            assert segment_slots == complete_chain[segment_start : segment_start + 3]
 
 
 def test_segments_of_a_long_episode_follow_one_another_from_its_start() -> None:
-    trajectories = Trajectories(1, 12, lambda trial, first, second: first >= 0)
+    trajectories = Trajectories(1, 12, lambda trial, segment_start, second: segment_start >= 0)
     trajectories.on_write(0, np.arange(12), np.arange(12))
     segments = trajectories.segments_around(np.arange(12)[None], 5)
     assert segments.slots[0, :, 0].tolist() == [0] * 5 + [5] * 5 + [10] * 2
@@ -115,11 +120,13 @@ def test_segments_of_a_long_episode_follow_one_another_from_its_start() -> None:
 
 
 def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt() -> None:
-    filled = Filled("FIFO", 0)
-    filled.add(1, [0, 1, 2, 3], 9)
-    filled.add(1, [0, 1], 9, attempt=1)
-    chains = filled.trajectories.with_successors(np.arange(6)[None], 4)
-    assert [row[there].tolist() for row, there in zip(chains.slots[0], chains.is_present[0], strict=True)] == [
+    memory = FilledMemory("FIFO", 0)
+    memory.add(1, [0, 1, 2, 3], 9)
+    memory.add(1, [0, 1], 9, attempt=1)
+    chains = memory.trajectories.with_successors(np.arange(6)[None], 4)
+    assert [
+        row[is_present].tolist() for row, is_present in zip(chains.slots[0], chains.is_present[0], strict=True)
+    ] == [
         [0, 1, 2, 3],
         [1, 2, 3],
         [2, 3],
@@ -130,7 +137,7 @@ def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt()
 
 
 def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
-    trajectories = Trajectories(2, 4, lambda trial, first, second: np.ones(len(first), np.bool_))
+    trajectories = Trajectories(2, 4, lambda trial, segment_start, second: np.ones(len(segment_start), np.bool_))
     trajectories.on_write(0, np.array([2, 0, 1]), np.array([5, 6, -1]))
     trajectories.on_write(1, np.array([2, 3]), np.array([6, 7]))
     chains = trajectories.with_successors(np.array([[[2, 0], [2, 1]]]), 2)
@@ -141,8 +148,8 @@ def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
 def test_they_stay_within_the_bytes_that_they_state() -> None:
     capacity = 22_000  # of those, about the worst: the table of the slots has just grown
     tracemalloc.start()
-    trajectories = Trajectories(1, capacity, lambda trial, first, second: np.ones(len(first), np.bool_))
+    trajectories = Trajectories(1, capacity, lambda trial, segment_start, second: np.ones(len(segment_start), np.bool_))
     trajectories.on_write(0, np.arange(capacity), experience_keys(np.full(capacity, 7), np.arange(capacity)))
-    held = tracemalloc.get_traced_memory()[0]
+    peak_bytes = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert 0.5 * BYTES_PER_SLOT * capacity < held <= BYTES_PER_SLOT * capacity
+    assert 0.5 * BYTES_PER_SLOT * capacity < peak_bytes <= BYTES_PER_SLOT * capacity

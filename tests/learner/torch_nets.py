@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 Tensors = dict[str, torch.Tensor]
 
 
-def leaves(state: Mapping[str, NDArray[np.generic]], trial: int, nets: Iterable[str]) -> Tensors:
+def trial_parameters(state: Mapping[str, NDArray[np.generic]], trial: int, nets: Iterable[str]) -> Tensors:
     """One trial's parameters of these groups, by their names in the state, with gradients."""
     names = [name for name in state if name.partition("/")[0] in nets]
     return {name: torch.tensor(np.asarray(state[name][trial], np.float64), requires_grad=True) for name in names}
 
 
-def of_net(parameters: Tensors, net: str) -> list[torch.Tensor]:
+def net_parameters(parameters: Tensors, net: str) -> list[torch.Tensor]:
     """Parameters of one group."""
     return [value for name, value in parameters.items() if name.partition("/")[0] == net]
 
@@ -26,10 +26,10 @@ def mlp(
     parameters: Tensors, net: str, x: torch.Tensor, units: Callable[[torch.Tensor], torch.Tensor] = torch.tanh
 ) -> torch.Tensor:
     """Linear outputs behind hidden layers."""
-    *hidden, last = range(len(of_net(parameters, net)) // 2)
+    *hidden, last_layer = range(len(net_parameters(parameters, net)) // 2)
     for layer in hidden:
         x = units(x @ parameters[f"{net}/weight{layer}"] + parameters[f"{net}/bias{layer}"])
-    return x @ parameters[f"{net}/weight{last}"] + parameters[f"{net}/bias{last}"]
+    return x @ parameters[f"{net}/weight{last_layer}"] + parameters[f"{net}/bias{last_layer}"]
 
 
 def assert_state_close(

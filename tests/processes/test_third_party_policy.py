@@ -6,12 +6,12 @@ from pathlib import Path
 
 from onrig.runtime.exit_codes import ExitCode
 from tests.lab.rig.run import UNHURRIED, Run
-from tests.tools.examples.test_export_sb3 import CONFIG, ddpg_like, exported
+from tests.tools.examples.test_export_sb3 import CONFIG, ddpg_layers, export_network
 
 
 def test_it_drives_the_rig(tmp_path: Path) -> None:
     path = tmp_path / "third.onnx"
-    path.write_bytes(exported(CONFIG, ddpg_like(2, 1), policy_id=5))
+    path.write_bytes(export_network(CONFIG, ddpg_layers(2, 1), policy_id=5))
     settings = ("device.pace={scaled: 5}", "task.episode_s=1", "episodes=3", "local_learner=false")
     with Run(tmp_path / "run", "pendulum", *UNHURRIED, *settings, f"policy={path}") as run:
         assert run.ended() == ExitCode.OK

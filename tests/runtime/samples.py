@@ -29,13 +29,13 @@ def state(
     fault: int = 0,
 ) -> State:
     """A state frame of the pendulum; it reports that the frame before it was answered."""
-    at = frame - 1 if answers is None else answers
-    return State(frame, frame * PENDULUM.period_us, status, fault, 5, at, tau_us, sensors, u_start, u_end)
+    answered_frame = frame - 1 if answers is None else answers
+    return State(frame, frame * PENDULUM.period_us, status, fault, 5, answered_frame, tau_us, sensors, u_start, u_end)
 
 
 def step(tick: int, state: State) -> Step:
     """A step of the pendulum's first episode in which nothing was decided."""
-    zeros, counts = (0.0,), state.u_end
+    no_action, counts = (0.0,), state.u_end
     return Step(
         tick=tick,
         episode=1,
@@ -47,14 +47,14 @@ def step(tick: int, state: State) -> Step:
         answers=state.answers,
         sensors=state.sensors,
         observation=(0.0, 0.0),
-        policy=zeros,
-        amplitude=zeros,
-        explored=zeros,
-        commanded=zeros,
+        policy=no_action,
+        amplitude=no_action,
+        explored=no_action,
+        commanded=no_action,
         command=counts,
         u_start=counts,
         u_end=counts,
-        applied=zeros,
+        applied=no_action,
     )
 
 
@@ -72,10 +72,10 @@ def records(n: int, *, tick: int = 0, frame: int = 1, episode: int = 1, kind: Ki
     return rows
 
 
-def episode(steps: int, *, end: Flag = Flag.TRUNCATED, **where: int) -> Records:
+def episode(steps: int, *, end: Flag = Flag.TRUNCATED, **options: int) -> Records:
     """The ``steps + 1`` records of a whole episode."""
-    kind = Kind(where.pop("kind", Kind.TRAIN))
-    rows = records(steps + 1, kind=kind, **where)
+    kind = Kind(options.pop("kind", Kind.TRAIN))
+    rows = records(steps + 1, kind=kind, **options)
     rows["flags"][0] |= Flag.FIRST
     rows["flags"][-1] |= Flag.NO_ACTION | end
     return rows

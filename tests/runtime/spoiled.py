@@ -8,19 +8,19 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_run
 
 
-def spoiled(sound: str, before: str, after: str) -> tuple[str, str]:
-    """``sound`` with ``after`` in place of ``before``, and where the culprit, which stands after a «, is: LINE:COL.
+def replace_and_locate(text: str, old: str, new: str) -> tuple[str, str]:
+    """``text`` with ``new`` in place of ``old``, and where the culprit, which stands after a «, is: LINE:COL.
 
     A » may end it.
     """
-    assert sound.count(before) == 1
-    marked = sound.replace(before, after)
-    at = marked.index("«")
-    where = f"{marked.count(chr(10), 0, at) + 1}:{at - marked.rfind(chr(10), 0, at)}"
-    return marked.replace("«", "").replace("»", ""), where
+    assert text.count(old) == 1
+    marked_text = text.replace(old, new)
+    offset = marked_text.index("«")
+    location = f"{marked_text.count(chr(10), 0, offset) + 1}:{offset - marked_text.rfind(chr(10), 0, offset)}"
+    return marked_text.replace("«", "").replace("»", ""), location
 
 
-def told(run: str, *overrides: str) -> list[str]:
+def collect_problems(run: str, *overrides: str) -> list[str]:
     """The problems, a line each, with which a run is refused."""
     with pytest.raises(ConfigError) as error:
         load_run(run, overrides)

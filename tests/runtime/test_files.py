@@ -35,8 +35,8 @@ def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -
 def test_a_name_that_somebody_foresaw_is_not_written_through(tmp_path: Path) -> None:
     """As it was while the file beside bore the number of this process."""
     (tmp_path / "precious").write_text("precious")
-    for guess in (f"link.{os.getpid()}", "link.tmp", ".link.tmp"):
-        (tmp_path / guess).symlink_to(tmp_path / "precious")
+    for name in (f"link.{os.getpid()}", "link.tmp", ".link.tmp"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
     replace_file(tmp_path / "link", b"/dev/pts/1\n")
     assert (tmp_path / "precious").read_text() == "precious"
 
@@ -100,10 +100,10 @@ def test_a_full_disk_leaves_a_file_of_ours_as_it_was_and_nothing_beside_it(
     path = tmp_path / "summary.json"
     replace_own_file(path, b"old", durable=durable)
 
-    def full(self: Path, target: Path) -> None:
+    def raise_no_space(self: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", raise_no_space)
     with pytest.raises(OSError, match="No space left"):
         replace_own_file(path, b"new", durable=durable)
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("summary.json", b"old")]
@@ -118,17 +118,17 @@ def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
 
 
 @settings(max_examples=30)
-@given(pieces=st.lists(st.binary(max_size=12), max_size=8))
-def test_lines_come_whole_once_and_in_order_however_they_are_written(tmp_path: Path, pieces: list[bytes]) -> None:
+@given(chunks=st.lists(st.binary(max_size=12), max_size=8))
+def test_lines_come_whole_once_and_in_order_however_they_are_written(tmp_path: Path, chunks: list[bytes]) -> None:
     path = tmp_path / "growing"
     path.write_bytes(b"")
     tail = LineTail(path)
-    seen: list[bytes] = []
-    for piece in pieces:
+    lines: list[bytes] = []
+    for chunk in chunks:
         with path.open("ab") as file:
-            file.write(piece)
-        seen += tail.lines()
-    assert seen == b"".join(pieces).split(b"\n")[:-1]
+            file.write(chunk)
+        lines += tail.lines()
+    assert lines == b"".join(chunks).split(b"\n")[:-1]
 
 
 def test_a_file_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
                 open_file(path, None)
 
 
-_OPENED_OTHERWISE: Final = {
+_ALLOWED_OPENERS: Final = {
     "hw/can_bus.py": "a bus, not a file",
     "hw/conformance/page.py": "our own page",
     "hw/native/build.py": "libraries that it has just built",
@@ -243,17 +243,19 @@ _OPENED_OTHERWISE: Final = {
     "tools/web/live_view.py": "a file that it appends to, in a folder that was checked",
     "tools/web/server.py": "our own page",
 }
-_OPENS: Final = re.compile(r"(?<!def )(?<![\w.])open\(|\w\.open\(\"|\)\.open\(|path\.open\(|\.read_(bytes|text)\(")
+_OPEN_CALL: Final = re.compile(r"(?<!def )(?<![\w.])open\(|\w\.open\(\"|\)\.open\(|path\.open\(|\.read_(bytes|text)\(")
 
 
 def test_whatever_else_opens_a_file_knows_what_it_is() -> None:
     """A file that a user or a foreign folder names is opened by `open_file`; the others are listed above."""
     root = Path(__file__).parents[2]
-    files = [f for room in ("runtime", "hw", "sim", "learner", "tools") for f in (root / room).rglob("*.py")]
-    found = {str(f.relative_to(root)) for f in files if _OPENS.search(f.read_text())}
-    homes = {name: [known for known in _OPENED_OTHERWISE if Path(name).is_relative_to(known)] for name in found}
-    assert [name for name, known in homes.items() if not known] == []
-    assert set(_OPENED_OTHERWISE) - {known[0] for known in homes.values()} == set()
+    files = [f for package in ("runtime", "hw", "sim", "learner", "tools") for f in (root / package).rglob("*.py")]
+    opening_files = {str(f.relative_to(root)) for f in files if _OPEN_CALL.search(f.read_text())}
+    allowed_by_file = {
+        name: [allowed for allowed in _ALLOWED_OPENERS if Path(name).is_relative_to(allowed)] for name in opening_files
+    }
+    assert [name for name, allowed in allowed_by_file.items() if not allowed] == []
+    assert set(_ALLOWED_OPENERS) - {allowed[0] for allowed in allowed_by_file.values()} == set()
 
 
 def test_a_name_that_no_file_can_have_is_an_ordinary_error() -> None:

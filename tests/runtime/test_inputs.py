@@ -11,7 +11,7 @@ from onrig.runtime.inputs import InputComposition, PolicyInput, build_compositio
 from tests.runtime.samples import PENDULUM
 
 RIG = PENDULUM.rig
-LAST_TWO = tuple(PolicyInput("angle", form, lag) for lag in (0, 1) for form in ("cos", "sin"))
+LAST_TWO = tuple(PolicyInput("angle", angle_form, lag) for lag in (0, 1) for angle_form in ("cos", "sin"))
 
 
 def test_left_out_they_are_the_observations_of_the_rig() -> None:
@@ -33,24 +33,24 @@ def test_the_first_frame_of_an_episode_stands_for_those_before_it() -> None:
     )
     assert compose.history == 3
     frames = [(0.1 * k, float(k)) for k in range(6)]
-    seen: list[tuple[float, ...]] = []
-    shown = []
+    history: list[tuple[float, ...]] = []
+    composed = []
     for frame in frames:
-        seen = [frame, *seen[: compose.history]]
-        shown.append(compose(seen))
+        history = [frame, *history[: compose.history]]
+        composed.append(compose(history))
     angles = [0.0, 0.0, 0.0, 0.0, 0.1, 0.2]
-    assert shown == [(float(k), float(max(k - 1, 0)), angles[k]) for k in range(6)]
+    assert composed == [(float(k), float(max(k - 1, 0)), angles[k]) for k in range(6)]
 
 
 def test_one_and_many_are_composed_alike() -> None:
     compose = InputComposition((*LAST_TWO, PolicyInput("velocity")), RIG)
     frames = np.random.default_rng(0).uniform(-3, 3, (2, 5, 4, 2))
-    many = compose.batch(frames)
-    assert many.shape == (5, 4, 5)
-    for at in np.ndindex(5, 4):
-        one = compose([tuple(frames[lag][at].tolist()) for lag in (0, 1)])
-        np.testing.assert_allclose(many[at], one, rtol=1e-15)
-        assert one[0] == math.cos(frames[0][at][0])
+    batched = compose.batch(frames)
+    assert batched.shape == (5, 4, 5)
+    for index in np.ndindex(5, 4):
+        single = compose([tuple(frames[lag][index].tolist()) for lag in (0, 1)])
+        np.testing.assert_allclose(batched[index], single, rtol=1e-15)
+        assert single[0] == math.cos(frames[0][index][0])
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def test_one_and_many_are_composed_alike() -> None:
 def test_what_cannot_be_composed_is_refused_where_it_stands(
     inputs: tuple[PolicyInput, ...], path: str, message: str
 ) -> None:
-    [(at, told)] = input_problems(inputs, RIG)
-    assert at == path
-    assert message in told
+    [(problem_path, problem)] = input_problems(inputs, RIG)
+    assert problem_path == path
+    assert message in problem

@@ -24,12 +24,12 @@ class Bench(PythonDevice, frozen=True, kw_only=True, tag="bench"):
 CONFIG = load("pendulum", ["limits.predicted=null", "device.pace=realtime"])  # 50 Hz, a lease of 5 periods
 
 
-def driven(watchdog_s: float | None = 0.1, **changes: Any) -> RunConfig:
+def load_with_driver(watchdog_s: float | None = 0.1, **changes: Any) -> RunConfig:
     device = {"twin": None, "driver": Bench(watchdog_s=watchdog_s), **changes}
     return msgspec.structs.replace(CONFIG, device=msgspec.structs.replace(CONFIG.device, **device))
 
 
-def found(config: RunConfig) -> Mapping[str, str]:
+def problems_by_path(config: RunConfig) -> Mapping[str, str]:
     return {".".join(map(str, path)): message for path, message in driver_findings(config)}
 
 
@@ -39,12 +39,12 @@ def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -
         == "safe within 0.12 s of the last command: the device enforces this, even if this machine fails"
     )
     assert longest_hold_ns(CONFIG) == 120_000_000
-    assert not found(CONFIG)
+    assert not problems_by_path(CONFIG)
 
 
 def test_of_a_driver_its_controllers_watchdog_counts_after_the_lease() -> None:
-    config = driven()
-    assert not found(config)
+    config = load_with_driver()
+    assert not problems_by_path(config)
     assert describe_lease(config).endswith(
         "while the driver runs; once it has stopped, within 0.1 s by the controller's watchdog"
     )
@@ -52,51 +52,51 @@ def test_of_a_driver_its_controllers_watchdog_counts_after_the_lease() -> None:
 
 
 def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
-    alone = found(driven(None))
-    assert "this rig does not become safe once the driver has stopped" in alone["device.driver.watchdog_s"]
-    assert "device.attended: true" in alone["device.driver.watchdog_s"]
-    assert found(driven(None, attended=False)) == alone
-    attended = driven(None, attended=True)
-    assert not found(attended)
-    assert "no watchdog: the rig does not become safe once the driver has stopped" in describe_lease(attended)
+    problems = problems_by_path(load_with_driver(None))
+    assert "this rig does not become safe once the driver has stopped" in problems["device.driver.watchdog_s"]
+    assert "device.attended: true" in problems["device.driver.watchdog_s"]
+    assert problems_by_path(load_with_driver(None, attended=False)) == problems
+    attended_config = load_with_driver(None, attended=True)
+    assert not problems_by_path(attended_config)
+    assert "no watchdog: the rig does not become safe once the driver has stopped" in describe_lease(attended_config)
 
 
 def test_nobody_attends_a_service() -> None:
     with pytest.raises(NotInstallable, match=r"a service runs unattended, but this rig is safe within 0.12 s"):
-        describe_service(driven(None, attended=True), "pendulum", (), None, "root", False, False, Machine())
+        describe_service(load_with_driver(None, attended=True), "pendulum", (), None, "root", False, False, Machine())
 
 
 @pytest.mark.parametrize(
-    ("config", "path", "said"),
+    ("config", "path", "message"),
     [
-        (driven(attended=True), "device.attended", "but this driver has one"),
+        (load_with_driver(attended=True), "device.attended", "but this driver has one"),
         (
             msgspec.structs.replace(CONFIG, device=msgspec.structs.replace(CONFIG.device, attended=True)),
             "device.attended",
             "only a driver without a watchdog needs this",
         ),
-        (driven(3600.0), "device.driver.watchdog_s", "hold the last command for 3600 s; the maximum is 10 s"),
-        (driven(0.03), "device.driver.watchdog_s", "0.03 s is less than 2 periods of 0.02 s"),
-        (driven(pace="lockstep"), "device.pace", "a driver controls hardware: expected real time"),
+        (load_with_driver(3600.0), "device.driver.watchdog_s", "hold the last command for 3600 s; the maximum is 10 s"),
+        (load_with_driver(0.03), "device.driver.watchdog_s", "0.03 s is less than 2 periods of 0.02 s"),
+        (load_with_driver(pace="lockstep"), "device.pace", "a driver controls hardware: expected real time"),
         (
-            driven(driver=Bench(watchdog_s=1.0, period_min_us=50_000)),
+            load_with_driver(driver=Bench(watchdog_s=1.0, period_min_us=50_000)),
             "rate_hz",
             "the driver supports 50000 to 1000000 us",
         ),
         (
-            msgspec.structs.replace(driven(), limits=load("pendulum").limits),
+            msgspec.structs.replace(load_with_driver(), limits=load("pendulum").limits),
             "limits.predicted",
             "a device that enforces its own lease, which a driver does not",
         ),
     ],
 )
-def test_what_does_not_fit_a_driver_is_named(config: RunConfig, path: str, said: str) -> None:
-    assert said in found(config)[path]
+def test_what_does_not_fit_a_driver_is_named(config: RunConfig, path: str, message: str) -> None:
+    assert message in problems_by_path(config)[path]
 
 
 def test_a_line_says_where_the_device_is_and_a_driver_its_name() -> None:
-    on_a_port = msgspec.structs.replace(CONFIG.device, twin=None, transport=Serial("/dev/ttyACM0"))
-    assert (on_a_port.address, driven().device.address, CONFIG.device.address) == (
+    serial_device = msgspec.structs.replace(CONFIG.device, twin=None, transport=Serial("/dev/ttyACM0"))
+    assert (serial_device.address, load_with_driver().device.address, CONFIG.device.address) == (
         "/dev/ttyACM0",
         "driver 'bench'",
         "a twin",

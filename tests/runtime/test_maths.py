@@ -12,50 +12,79 @@ from hypothesis import strategies as st
 
 from onrig.runtime.maths import BATCHED, SCALAR, Array, maths_for
 
-ONE = ("sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "sqrt", "sinh", "cosh", "tanh", "abs", "sign")
-TWO = ("atan2", "hypot", "minimum", "maximum")
-SPECIAL = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 5e-324, 1e308, -1e308, 710.0, math.pi, -math.pi / 2)
-numbers = st.floats() | st.floats(-10.0, 10.0) | st.sampled_from(SPECIAL)
+UNARY_FUNCTIONS = (
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "exp",
+    "log",
+    "sqrt",
+    "sinh",
+    "cosh",
+    "tanh",
+    "abs",
+    "sign",
+)
+BINARY_FUNCTIONS = ("atan2", "hypot", "minimum", "maximum")
+SPECIAL_VALUES = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    5e-324,
+    1e308,
+    -1e308,
+    710.0,
+    math.pi,
+    -math.pi / 2,
+)
+numbers = st.floats() | st.floats(-10.0, 10.0) | st.sampled_from(SPECIAL_VALUES)
 batches = st.lists(numbers, min_size=1, max_size=70)
 """Lengths around all widths of vector instructions."""
 
 
-def bits(values: Sequence[float] | Array) -> list[int]:
+def bit_patterns(values: Sequence[float] | Array) -> list[int]:
     """Bits of float64 values; all NaN are alike."""
     array = np.array(values, np.float64)
     array[np.isnan(array)] = math.nan
-    found: list[int] = array.view(np.int64).tolist()
-    return found
+    patterns: list[int] = array.view(np.int64).tolist()
+    return patterns
 
 
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("name", UNARY_FUNCTIONS)
 @given(batch=batches)
 def test_functions_of_one_value_agree(name: str, batch: list[float]) -> None:
     with np.errstate(all="ignore"):
-        together = getattr(BATCHED, name)(np.array(batch))
+        batched = getattr(BATCHED, name)(np.array(batch))
         strided = getattr(BATCHED, name)(np.repeat(np.array(batch), 3)[::3])
-        alone = [getattr(SCALAR, name)(x) for x in batch]
-    assert bits(together) == bits(strided) == bits(alone)
-    assert {type(x) for x in alone} == {float}
+        individual = [getattr(SCALAR, name)(x) for x in batch]
+    assert bit_patterns(batched) == bit_patterns(strided) == bit_patterns(individual)
+    assert {type(x) for x in individual} == {float}
 
 
-@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize("name", BINARY_FUNCTIONS)
 @given(pairs=st.lists(st.tuples(numbers, numbers), min_size=1, max_size=70))
 def test_functions_of_two_values_agree(name: str, pairs: list[tuple[float, float]]) -> None:
     first, second = (np.array(column) for column in zip(*pairs, strict=True))
     with np.errstate(all="ignore"):
-        together = getattr(BATCHED, name)(first, second)
+        batched = getattr(BATCHED, name)(first, second)
         with_number = getattr(BATCHED, name)(first, pairs[0][1])
-        assert bits(together) == bits([getattr(SCALAR, name)(a, b) for a, b in pairs])
-        assert bits(with_number) == bits([getattr(SCALAR, name)(a, pairs[0][1]) for a, _ in pairs])
+        assert bit_patterns(batched) == bit_patterns([getattr(SCALAR, name)(a, b) for a, b in pairs])
+        assert bit_patterns(with_number) == bit_patterns([getattr(SCALAR, name)(a, pairs[0][1]) for a, _ in pairs])
 
 
 @given(batches, numbers, numbers)
 def test_clip_and_where_agree(batch: list[float], low: float, high: float) -> None:
     array = np.array(batch)
-    assert bits(BATCHED.clip(array, low, high)) == bits([SCALAR.clip(x, low, high) for x in batch])
-    chosen = BATCHED.where(array > low, array, high)
-    assert bits(chosen) == bits([SCALAR.where(x > low, x, high) for x in batch])
+    assert bit_patterns(BATCHED.clip(array, low, high)) == bit_patterns([SCALAR.clip(x, low, high) for x in batch])
+    selected = BATCHED.where(array > low, array, high)
+    assert bit_patterns(selected) == bit_patterns([SCALAR.where(x > low, x, high) for x in batch])
 
 
 def test_they_are_what_they_are_called() -> None:

@@ -22,16 +22,16 @@ def test_the_ends_of_a_range_are_plus_and_minus_one() -> None:
 
 
 def test_values_outside_are_not_clipped_and_float32_is_widened() -> None:
-    found = Normalisation.from_signals(SIGNALS).normalise(np.array([55.0, -1.5], np.float32))
-    assert found.tolist() == [2.0, -2.0]
-    assert found.dtype == np.float64
+    normalised = Normalisation.from_signals(SIGNALS).normalise(np.array([55.0, -1.5], np.float32))
+    assert normalised.tolist() == [2.0, -2.0]
+    assert normalised.dtype == np.float64
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.floats(-5.0, 5.0))
 def test_there_and_back(low: float, width: float, value: float) -> None:
     units = Normalisation.from_signals([Observation("x", "m", low, low + width)])
-    back = units.normalise(units.to_si(np.array([value])))
-    assert abs(back[0] - value) <= 1e-9 * (1.0 + abs(low) / width)
+    round_trip = units.normalise(units.to_si(np.array([value])))
+    assert abs(round_trip[0] - value) <= 1e-9 * (1.0 + abs(low) / width)
 
 
 def test_no_signals_give_no_units() -> None:

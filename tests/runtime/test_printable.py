@@ -10,7 +10,7 @@ from onrig.runtime.printable import printable, printable_lines
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("\x1b[31mred", "\\x1b[31mred"),
         ("a\nb", "a\\nb"),
@@ -20,15 +20,15 @@ from onrig.runtime.printable import printable, printable_lines
         ("[/x] 20 °C, µm, é, 日本", "[/x] 20 °C, µm, é, 日本"),
     ],
 )
-def test_what_a_terminal_obeys_is_shown_as_an_escape(text: str, shown: str) -> None:
-    assert printable(text) == shown
+def test_what_a_terminal_obeys_is_shown_as_an_escape(text: str, expected: str) -> None:
+    assert printable(text) == expected
 
 
 @given(st.text(st.characters()), st.integers(1, 50))
-def test_whatever_it_is_it_is_printable_and_bounded(text: str, longest: int) -> None:
-    shown = printable(text, longest)
-    assert shown.isprintable()
-    assert len(shown) <= 10 * longest
+def test_whatever_it_is_it_is_printable_and_bounded(text: str, max_length: int) -> None:
+    escaped = printable(text, max_length)
+    assert escaped.isprintable()
+    assert len(escaped) <= 10 * max_length
     assert all(c.isprintable() or c in "\n\t" for c in printable_lines(text))
 
 

@@ -15,17 +15,17 @@ def test_the_log_is_on_where_it_can_be_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    ("override", "message"),
     [
         ("log.decimation=0", "expected at least 1, got 0 at log.decimation"),
         ("log.max_bytes=0", "expected at least 1, got 0 at log.max_bytes"),
         ("log.keep_free_bytes=-1", "expected 0 or more, got -1 at log.keep_free_bytes"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(override: str, says: str) -> None:
+def test_what_makes_no_sense_is_refused_with_its_place(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", [override])
-    assert str(error.value) == f"--set {override}:1:1: {says}"
+    assert str(error.value) == f"--set {override}:1:1: {message}"
 
 
 def test_a_sound_section_is_taken() -> None:

@@ -13,8 +13,8 @@ def test_a_stream_is_the_same_whenever_it_is_made() -> None:
 
 def test_seed_role_and_episode_each_make_another_stream() -> None:
     keys = list(itertools.product((0, 1, 2**40), Role, (0, 1, 2, 500)))
-    first = {stream(*key).integers(1 << 62).item() for key in keys}
-    assert len(first) == len(keys)
+    first_numbers = {stream(*key).integers(1 << 62).item() for key in keys}
+    assert len(first_numbers) == len(keys)
 
 
 def test_device_seeds_differ_between_training_and_evaluation_and_from_episode_to_episode() -> None:
@@ -37,8 +37,8 @@ def test_recorded_runs_find_their_streams_again() -> None:
         "PROBES": 7,
     }.items()
     assert device_seed(0, Role.PLANT_TRAIN, 1) == PINNED_DEVICE_SEED
-    assert stream(5, Role.KEEPER).integers(1 << 62) == PINNED_DRAW
+    assert stream(5, Role.KEEPER).integers(1 << 62) == PINNED_SAMPLE
 
 
 PINNED_DEVICE_SEED = 10236345654442229010
-PINNED_DRAW = 3562946928196766480
+PINNED_SAMPLE = 3562946928196766480

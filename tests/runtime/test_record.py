@@ -12,7 +12,7 @@ RANGES = {"u1": (0, 256), "u2": (0, 1 << 16), "u4": (0, 1 << 32), "u8": (0, 1 <<
 ENUMS = {"kind": Kind, "rule": Rule, "miss": Miss}
 
 
-def a_step(layout: RecordLayout, rng: np.random.Generator) -> Step:
+def random_step(layout: RecordLayout, rng: np.random.Generator) -> Step:
     """Any values that the fields hold."""
     values: dict[str, object] = {}
     for field in layout.fields[1:-1]:
@@ -34,13 +34,13 @@ def test_numpy_reads_what_struct_wrote(
     n_sensors: int, n_observations: int, n_actions: int, behaviour: bool, n_inputs: int, seed: int
 ) -> None:
     layout = RecordLayout(n_sensors, n_observations, n_actions, behaviour=behaviour, n_inputs=n_inputs)
-    step = a_step(layout, np.random.default_rng(seed))
+    step = random_step(layout, np.random.default_rng(seed))
     values = (seed, *layout.values(step))
     raw = memoryview(bytearray(2 * layout.size))
     layout.pack_into(raw, layout.size, seed, values[1:])
     record = np.frombuffer(raw, layout.dtype)[1]
-    read = [x for name in layout.dtype.names or () if name != "crc" for x in np.ravel(record[name]).tolist()]
-    assert read == list(values)
+    values_read = [x for name in layout.dtype.names or () if name != "crc" for x in np.ravel(record[name]).tolist()]
+    assert values_read == list(values)
     for field in layout.fields[1:-1]:
         assert np.ravel(record[field.name]).tolist() == np.ravel(getattr(step, field.name)).tolist()
     assert layout.values(layout.step(record)) == layout.values(step)
@@ -53,7 +53,7 @@ def test_numpy_reads_what_struct_wrote(
 def test_one_changed_bit_breaks_the_seal(data: st.DataObject) -> None:
     layout = RecordLayout(2, 2, 1)
     raw = bytearray(layout.size)
-    layout.pack_into(memoryview(raw), 0, 3, layout.values(a_step(layout, np.random.default_rng(1))))
+    layout.pack_into(memoryview(raw), 0, 3, layout.values(random_step(layout, np.random.default_rng(1))))
     bit = data.draw(st.integers(0, 8 * layout.size - 1))
     raw[bit // 8] ^= 1 << bit % 8
     assert not layout.has_valid_crc(memoryview(raw))
@@ -61,11 +61,11 @@ def test_one_changed_bit_breaks_the_seal(data: st.DataObject) -> None:
 
 def test_a_process_that_was_suspended_for_minutes_can_still_write_its_record() -> None:
     layout = RecordLayout(1, 1, 1)
-    step = a_step(layout, np.random.default_rng(0))
-    minutes_ns = 600 * 10**9
-    step.tick_ns, step.stage_ns = minutes_ns, (minutes_ns,) * 7
+    step = random_step(layout, np.random.default_rng(0))
+    ten_minutes_ns = 600 * 10**9
+    step.tick_ns, step.stage_ns = ten_minutes_ns, (ten_minutes_ns,) * 7
     record = layout.pack([step])[0]
-    assert record["stage_ns"][0] == record["tick_ns"] == minutes_ns
+    assert record["stage_ns"][0] == record["tick_ns"] == ten_minutes_ns
 
 
 @pytest.mark.parametrize("other", [(2, 1, 1), (1, 2, 1), (1, 1, 2)])
@@ -75,17 +75,17 @@ def test_the_schema_tells_layouts_apart(other: tuple[int, int, int]) -> None:
 
 
 def test_only_a_stochastic_policy_s_records_have_its_distribution() -> None:
-    plain, stochastic = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, behaviour=True)
-    added = set(stochastic.dtype.names or ()) - set(plain.dtype.names or ())
-    assert added == {"drawn", "mean", "std"}
-    assert plain.schema != stochastic.schema
+    base_layout, stochastic_layout = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, behaviour=True)
+    added_fields = set(stochastic_layout.dtype.names or ()) - set(base_layout.dtype.names or ())
+    assert added_fields == {"drawn", "mean", "std"}
+    assert base_layout.schema != stochastic_layout.schema
 
 
 def test_only_records_of_policies_with_inputs_of_their_own_have_them() -> None:
-    plain, composed = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, n_inputs=4)
-    assert set(composed.dtype.names or ()) - set(plain.dtype.names or ()) == {"input"}
-    assert composed.dtype["input"].shape == (4,)
-    assert (plain.n_policy_inputs, composed.n_policy_inputs) == (2, 4)
+    base_layout, with_inputs = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, n_inputs=4)
+    assert set(with_inputs.dtype.names or ()) - set(base_layout.dtype.names or ()) == {"input"}
+    assert with_inputs.dtype["input"].shape == (4,)
+    assert (base_layout.n_policy_inputs, with_inputs.n_policy_inputs) == (2, 4)
 
 
 def test_no_two_fields_share_a_number_in_the_log() -> None:

@@ -19,11 +19,11 @@ from onrig.runtime.memory.strategy import parse_strategy
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of distributions, alone on the path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    cached = (registry._entry_points, registry._entries, registry._load_cached)
-    for function in cached:
+    saved = (registry._entry_points, registry._entries, registry._load_cached)
+    for function in saved:
         function.cache_clear()
     yield tmp_path
-    for function in cached:
+    for function in saved:
         function.cache_clear()
 
 
@@ -47,19 +47,19 @@ def test_names_are_known_without_an_import(site: Path) -> None:
 def test_a_packages_metadata_is_parsed_once_though_it_holds_a_readme(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[str] = []
-    before = PathDistribution.read_text
+    names_read: list[str] = []
+    original_read_text = PathDistribution.read_text
 
-    def counted(self: PathDistribution, name: str | os.PathLike[str]) -> str | None:
-        read.append(str(name))
-        return before(self, name)
+    def record_and_read(self: PathDistribution, name: str | os.PathLike[str]) -> str | None:
+        names_read.append(str(name))
+        return original_read_text(self, name)
 
-    monkeypatch.setattr(PathDistribution, "read_text", counted)
+    monkeypatch.setattr(PathDistribution, "read_text", record_and_read)
     points = [f"{kind} = nowhere:At\n" for kind in ("PER", "FIS", "ERO")]
     distribution(site, "onrig", *points, "[onrig.algorithms]", "sac = nowhere:At")
     assert registry.names(registry.SAMPLERS) == ("PER", "FIS", "ERO")
     assert registry.names(registry.ALGORITHMS) == ("sac",)
-    assert read.count("METADATA") == 1
+    assert names_read.count("METADATA") == 1
 
 
 def test_two_packages_with_one_name_are_refused(site: Path) -> None:

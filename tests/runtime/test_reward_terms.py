@@ -23,7 +23,7 @@ from onrig.runtime.terminations import ExpressionTermination, Outside
 from tests.runtime.samples import PENDULUM
 
 RIG, TASK = PENDULUM.rig, PENDULUM.task
-Plain = Callable[[float, float, float, float], float]
+Formula = Callable[[float, float, float, float], float]
 """Reward of angle, velocity, voltage and the voltage before."""
 
 
@@ -31,12 +31,12 @@ def huber(e: float, delta: float) -> float:
     return 0.5 * e * e if abs(e) <= delta else delta * (abs(e) - 0.5 * delta)
 
 
-def outside(x: float, low: float, high: float, margin: float) -> float:
+def distance_outside(x: float, low: float, high: float, margin: float) -> float:
     """Distance from the bounds in margins; 0 within them."""
     return max(low - x, x - high, 0.0) / margin
 
 
-PLAIN: dict[str, tuple[RewardTerm, Plain]] = {
+TERM_FORMULAS: dict[str, tuple[RewardTerm, Formula]] = {
     "distance": (Distance("angle", 2.0, 0.5), lambda x, v, u, b: -2.0 * abs(wrap_angle(x - 0.5))),
     "squared": (Distance("velocity", 0.1, 1.0, shape="squared"), lambda x, v, u, b: -0.1 * (v - 1.0) ** 2),
     "huber": (Distance("angle", 3.0, shape="huber", delta=0.7), lambda x, v, u, b: -3.0 * huber(x, 0.7)),
@@ -57,7 +57,9 @@ PLAIN: dict[str, tuple[RewardTerm, Plain]] = {
     "step": (Tolerance("angle", (-1.0, 2.0), weight=3.0), lambda x, v, u, b: 3.0 if -1.0 <= x <= 2.0 else 0.0),
     "gaussian": (
         Tolerance("angle", (-1.0, 2.0), margin=0.5),
-        lambda x, v, u, b: math.exp(-0.5 * (outside(x, -1.0, 2.0, 0.5) * math.sqrt(-2.0 * math.log(0.1))) ** 2),
+        lambda x, v, u, b: math.exp(
+            -0.5 * (distance_outside(x, -1.0, 2.0, 0.5) * math.sqrt(-2.0 * math.log(0.1))) ** 2
+        ),
     ),
     "linear": (
         Tolerance("angle", (0.0, 0.0), margin=2.0, shape="linear", value_at_margin=0.2),
@@ -65,11 +67,11 @@ PLAIN: dict[str, tuple[RewardTerm, Plain]] = {
     ),
     "quadratic": (
         Tolerance("angle", (-1.0, 1.0), margin=2.0, shape="quadratic", value_at_margin=0.0, folded=True),
-        lambda x, v, u, b: max(0.0, 1.0 - outside(abs(x), -1.0, 1.0, 2.0) ** 2),
+        lambda x, v, u, b: max(0.0, 1.0 - distance_outside(abs(x), -1.0, 1.0, 2.0) ** 2),
     ),
     "cosine": (
         Tolerance("velocity", (-1.0, 1.0), margin=5.0, shape="cosine"),
-        lambda x, v, u, b: cosine(outside(v, -1.0, 1.0, 5.0)),
+        lambda x, v, u, b: cosine_distance(distance_outside(v, -1.0, 1.0, 5.0)),
     ),
     "expression": (
         ExpressionTerm("cos(angle) - 0.01 * velocity**2 - 0.001 * voltage**2 - 0.1 * abs(voltage - previous_voltage)"),
@@ -78,12 +80,12 @@ PLAIN: dict[str, tuple[RewardTerm, Plain]] = {
 }
 
 
-def cosine(d: float) -> float:
+def cosine_distance(d: float) -> float:
     scaled = d * math.acos(2 * 0.1 - 1.0) / math.pi
     return 0.5 * (1.0 + math.cos(math.pi * scaled)) if scaled < 1.0 else 0.0
 
 
-def task_of(terms: dict[str, RewardTerm]) -> Task:
+def task_with_terms(terms: dict[str, RewardTerm]) -> Task:
     return msgspec.structs.replace(
         TASK, reward=Reward(terms=terms), terminations={"fast": Outside("velocity", -8.0, 8.0)}
     )
@@ -92,21 +94,21 @@ def task_of(terms: dict[str, RewardTerm]) -> Task:
 numbers = hnp.arrays(np.float64, (5, 4), elements=st.floats(-10.0, 10.0) | st.sampled_from([-2.0, -1.5, 0.0, 1.0, 2.0]))
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", TERM_FORMULAS)
 @settings(max_examples=30)
 @given(rows=numbers)
 def test_a_term_is_its_formula(name: str, rows: np.ndarray) -> None:
-    term, plain = PLAIN[name]
-    task = task_of({"mine": term})
+    term, formula = TERM_FORMULAS[name]
+    task = task_with_terms({"mine": term})
     assert task_problems(task, RIG) == []
-    many = batched_reward(task, RIG)(rows[:, :2], rows[:, 2:3], rows[:, 3:])
-    np.testing.assert_allclose(many, [plain(*row) for row in rows.tolist()], rtol=1e-12, atol=1e-12)
+    batched = batched_reward(task, RIG)(rows[:, :2], rows[:, 2:3], rows[:, 3:])
+    np.testing.assert_allclose(batched, [formula(*row) for row in rows.tolist()], rtol=1e-12, atol=1e-12)
 
 
-EVERYTHING = msgspec.structs.replace(
+ALL_TERMS = msgspec.structs.replace(
     TASK,
     reward=msgspec.structs.replace(
-        TASK.reward, alive=3.0, terminal=-20.0, terms={name: term for name, (term, _) in PLAIN.items()}
+        TASK.reward, alive=3.0, terminal=-20.0, terms={name: term for name, (term, _) in TERM_FORMULAS.items()}
     ),
     terminate={"angle": (-9.0, 9.0)},
     terminations={
@@ -120,18 +122,26 @@ EVERYTHING = msgspec.structs.replace(
 @settings(max_examples=60)
 @given(rows=numbers)
 def test_one_transition_and_many_have_the_same_bits(rows: np.ndarray) -> None:
-    x, a, before = rows[:, :2], rows[:, 2:3], rows[:, 3:]
-    many, over = batched_reward(EVERYTHING, RIG)(x, a, before), batched_termination(EVERYTHING, RIG)(x)
-    one, ends = compile_reward(EVERYTHING, RIG), compile_termination(EVERYTHING, RIG)
-    assert over.tolist() == [ends(row) for row in x.tolist()]
-    for k, (seen, acted, was) in enumerate(zip(x.tolist(), a.tolist(), before.tolist(), strict=True)):
-        assert one(seen, acted, None, was) == one(seen, acted, bool(over[k]), was) == many[k]
-    grid = batched_reward(EVERYTHING, RIG)(np.stack([x, x]), np.stack([a, a]), np.stack([before, before]))
-    assert grid.tolist() == [many.tolist()] * 2
+    x, a, previous_actions = rows[:, :2], rows[:, 2:3], rows[:, 3:]
+    batched, is_over = batched_reward(ALL_TERMS, RIG)(x, a, previous_actions), batched_termination(ALL_TERMS, RIG)(x)
+    reward, is_terminal = compile_reward(ALL_TERMS, RIG), compile_termination(ALL_TERMS, RIG)
+    assert is_over.tolist() == [is_terminal(row) for row in x.tolist()]
+    for k, (state, action, previous_action) in enumerate(
+        zip(x.tolist(), a.tolist(), previous_actions.tolist(), strict=True)
+    ):
+        assert (
+            reward(state, action, None, previous_action)
+            == reward(state, action, bool(is_over[k]), previous_action)
+            == batched[k]
+        )
+    grid = batched_reward(ALL_TERMS, RIG)(
+        np.stack([x, x]), np.stack([a, a]), np.stack([previous_actions, previous_actions])
+    )
+    assert grid.tolist() == [batched.tolist()] * 2
 
 
 def test_before_the_first_action_the_safe_output_counts() -> None:
-    task = task_of({"change": ActionChange("voltage", 1.0)})
+    task = task_with_terms({"change": ActionChange("voltage", 1.0)})
     safe = RIG.actuators[0].safe
     assert batched_reward(task, RIG)(np.zeros((1, 2)), np.full((1, 1), 2.0)).tolist() == [-abs(2.0 - safe)]
     assert compile_reward(task, RIG)((0.0, 0.0), (2.0,)) == -abs(2.0 - safe)
@@ -154,25 +164,25 @@ def test_each_end_that_comes_pays_its_own_and_what_every_end_pays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("observation", "ends"),
+    ("observation", "expected"),
     [((0.3, 0.0), False), ((0.0, 1.0), True), ((math.nan, 1.0), True), ((0.01, 1.0), True)],
 )
-def test_an_end_compares_what_is_finite_or_comes(observation: Sequence[float], ends: bool) -> None:
+def test_an_end_compares_what_is_finite_or_comes(observation: Sequence[float], expected: bool) -> None:
     task = msgspec.structs.replace(TASK, terminations={"steep": ExpressionTermination("velocity / angle > 50")})
-    assert compile_termination(task, RIG)(observation) is ends
-    assert batched_termination(task, RIG)(np.array([observation])).tolist() == [ends]
+    assert compile_termination(task, RIG)(observation) is expected
+    assert batched_termination(task, RIG)(np.array([observation])).tolist() == [expected]
 
 
 def test_a_reward_whose_comparison_has_no_answer_is_nan() -> None:
-    add = build_term_reward({"mine": ExpressionTerm("where(1 / angle > 1, 1, 0)")}, RIG)
-    assert add is not None
+    add_terms = build_term_reward({"mine": ExpressionTerm("where(1 / angle > 1, 1, 0)")}, RIG)
+    assert add_terms is not None
     transitions = Transitions(
         np.array([[0.0, 1.0], [0.5, 1.0]]), np.zeros((2, 1)), np.zeros((2, 1)), np.zeros(2, np.bool_)
     )
-    assert np.isnan(add(transitions, np.zeros(2))).tolist() == [True, False]
+    assert np.isnan(add_terms(transitions, np.zeros(2))).tolist() == [True, False]
 
 
-WRONG: list[tuple[RewardTerm, str, str]] = [
+INVALID_TERMS: list[tuple[RewardTerm, str, str]] = [
     (Distance("angle", 1.0, shape="huber"), "shape", "huber needs delta"),
     (Distance("angle", 1.0, delta=1.0), "delta", "only huber uses it; the shape is"),
     (Tolerance("angel", (0.0, 1.0)), "observation", "angel"),
@@ -186,19 +196,19 @@ WRONG: list[tuple[RewardTerm, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("term", "at", "said"), WRONG)
-def test_problems_are_told_where_they_are(term: RewardTerm, at: str, said: str) -> None:
-    found = task_problems(task_of({"mine": term}), RIG)
-    assert [path for path, _ in found] == [f"reward.terms.mine.{at}".rstrip(".")]
-    assert said in found[0][1]
+@pytest.mark.parametrize(("term", "path_suffix", "message"), INVALID_TERMS)
+def test_problems_are_told_where_they_are(term: RewardTerm, path_suffix: str, message: str) -> None:
+    problems = task_problems(task_with_terms({"mine": term}), RIG)
+    assert [path for path, _ in problems] == [f"reward.terms.mine.{path_suffix}".rstrip(".")]
+    assert message in problems[0][1]
 
 
 def test_an_end_of_an_expression_needs_a_condition_of_observations() -> None:
-    for text, said in (("angle", "expected a condition"), ("voltage > 1", "unknown name 'voltage'")):
+    for text, message in (("angle", "expected a condition"), ("voltage > 1", "unknown name 'voltage'")):
         task = msgspec.structs.replace(TASK, terminations={"mine": ExpressionTermination(text)})
         (problem,) = task_problems(task, RIG)
         assert problem[0] == "terminations.mine.value"
-        assert said in problem[1]
+        assert message in problem[1]
 
 
 def test_a_terminal_term_needs_an_end() -> None:
@@ -207,15 +217,15 @@ def test_a_terminal_term_needs_an_end() -> None:
 
 
 def test_synthetic_experiences_have_no_previous_action() -> None:
-    for term, uses in (
+    for term, expected in (
         (ActionChange("voltage", 1.0), True),
         (ExpressionTerm("voltage - previous_voltage"), True),
         (ExpressionTerm("voltage"), False),
         (ExpressionTerm("?"), False),
         (Effort("voltage", 1.0), False),
     ):
-        assert uses_previous_action({"mine": term}, RIG) is uses
+        assert uses_previous_action({"mine": term}, RIG) is expected
     selection = msgspec.structs.replace(PENDULUM.selection, synthetic=Synthetic(states=0.1))
-    task = task_of({"change": ActionChange("voltage", 1.0)})
-    said = [m for _, m in findings(msgspec.structs.replace(PENDULUM, task=task, selection=selection))]
-    assert any("have no previous action" in message for message in said)
+    task = task_with_terms({"change": ActionChange("voltage", 1.0)})
+    messages = [m for _, m in findings(msgspec.structs.replace(PENDULUM, task=task, selection=selection))]
+    assert any("have no previous action" in message for message in messages)

@@ -12,17 +12,17 @@ from onrig.runtime.scoring import early_end
 from onrig.runtime.task import Reward, Task, batched_reward, compile_base_reward, compile_reward
 from onrig.runtime.task_checks import task_problems
 from tests.runtime.samples import PENDULUM
-from tests.runtime.third_party import Term
+from tests.runtime.third_party import DefectiveTerm
 
 RIG, TASK = PENDULUM.rig, PENDULUM.task
 
 
-def with_terms(**terms: RewardTerm) -> Task:
+def task_with_terms(**terms: RewardTerm) -> Task:
     reward = msgspec.structs.replace(TASK.reward, terms=terms)
     return msgspec.structs.replace(TASK, reward=reward)
 
 
-BOTH = with_terms(sine=Term(), far=Distance("velocity", 0.1, 3.0), push=Effort("voltage", 0.01))
+FORM_AND_TERMS = task_with_terms(sine=DefectiveTerm(), far=Distance("velocity", 0.1, 3.0), push=Effort("voltage", 0.01))
 
 
 @settings(max_examples=50)
@@ -30,13 +30,17 @@ BOTH = with_terms(sine=Term(), far=Distance("velocity", 0.1, 3.0), push=Effort("
 def test_a_reward_is_the_form_and_its_terms_in_order_bit_for_bit_alone_and_among_many(data: st.DataObject) -> None:
     x = data.draw(hnp.arrays(np.float64, (3, 2), elements=st.floats(-10.0, 10.0)))
     a = data.draw(hnp.arrays(np.float64, (3, 1), elements=st.floats(-3.0, 3.0)))
-    many, one, form = batched_reward(BOTH, RIG)(x, a), compile_reward(BOTH, RIG), compile_base_reward(BOTH, RIG)
+    batched, scalar_reward, base_reward = (
+        batched_reward(FORM_AND_TERMS, RIG)(x, a),
+        compile_reward(FORM_AND_TERMS, RIG),
+        compile_base_reward(FORM_AND_TERMS, RIG),
+    )
     for k in range(3):
-        alone = one(x[k].tolist(), a[k].tolist())
-        assert alone == many[k]
-        expected = form(x[k].tolist(), a[k].tolist()) + np.sin(x[k, 0])
+        scalar = scalar_reward(x[k].tolist(), a[k].tolist())
+        assert scalar == batched[k]
+        expected = base_reward(x[k].tolist(), a[k].tolist()) + np.sin(x[k, 0])
         expected = expected - 0.1 * abs(x[k, 1] - 3.0)
-        assert alone == expected - 0.01 * abs(a[k, 0])
+        assert scalar == expected - 0.01 * abs(a[k, 0])
 
 
 def test_the_form_needs_no_weights_and_the_terms_of_the_form_are_the_form() -> None:
@@ -45,10 +49,10 @@ def test_the_form_needs_no_weights_and_the_terms_of_the_form_are_the_form() -> N
         "velocity": Distance("velocity", 1.0),
         "voltage": Effort("voltage", 10.0),
     }
-    by_terms = msgspec.structs.replace(TASK, reward=Reward(terms=terms))
+    terms_only = msgspec.structs.replace(TASK, reward=Reward(terms=terms))
     transitions = probe_points(RIG)
-    mine, papers = (batched_reward(task, RIG)(*transitions[:3]) for task in (by_terms, TASK))
-    np.testing.assert_allclose(mine, papers, rtol=1e-15)
+    from_terms, from_form = (batched_reward(task, RIG)(*transitions[:3]) for task in (terms_only, TASK))
+    np.testing.assert_allclose(from_terms, from_form, rtol=1e-15)
 
 
 def test_without_terms_the_reward_is_the_form_itself() -> None:
@@ -56,25 +60,25 @@ def test_without_terms_the_reward_is_the_form_itself() -> None:
     assert compile_reward(TASK, RIG)((1.0, 2.0), (0.5,)) == compile_base_reward(TASK, RIG)((1.0, 2.0), (0.5,))
 
 
-@pytest.mark.parametrize(("how", "said"), [("raises", "KeyError: 'table'"), ("whole", "ValueError")])
-def test_a_term_that_fails_is_named_with_its_line(how: str, said: str) -> None:
-    with pytest.raises(TermFailed, match=rf"the reward term 'mine' raises {said}.*, line \d+\)"):
-        batched_reward(with_terms(mine=Term(how)), RIG)(*probe_points(RIG)[:3])
+@pytest.mark.parametrize(("defect", "message"), [("raises", "KeyError: 'table'"), ("whole", "ValueError")])
+def test_a_term_that_fails_is_named_with_its_line(defect: str, message: str) -> None:
+    with pytest.raises(TermFailed, match=rf"the reward term 'mine' raises {message}.*, line \d+\)"):
+        batched_reward(task_with_terms(mine=DefectiveTerm(defect)), RIG)(*probe_points(RIG)[:3])
 
 
 def test_problems_of_terms_are_told_where_they_are() -> None:
-    wrong = with_terms(far=Distance("speed", 1.0), push=Effort("current", 1.0))
-    assert [at for at, _ in task_problems(wrong, RIG)] == [
+    invalid_task = task_with_terms(far=Distance("speed", 1.0), push=Effort("current", 1.0))
+    assert [problem_path for problem_path, _ in task_problems(invalid_task, RIG)] == [
         "reward.terms.far.observation",
         "reward.terms.push.actuator",
     ]
 
 
 def test_an_early_end_is_weighed_with_the_terms() -> None:
-    task = msgspec.structs.replace(with_terms(far=Distance("velocity", 2.0, 5.0)), normalization=None)
-    plain = msgspec.structs.replace(TASK, normalization=None)
-    typical, without = (early_end(t, RIG, 10, 0.5).typical_return for t in (task, plain))
-    assert typical == pytest.approx(without - 10.0 * (1 - 0.5**10) / 0.5)
+    task = msgspec.structs.replace(task_with_terms(far=Distance("velocity", 2.0, 5.0)), normalization=None)
+    unnormalised = msgspec.structs.replace(TASK, normalization=None)
+    with_terms_return, base_return = (early_end(t, RIG, 10, 0.5).typical_return for t in (task, unnormalised))
+    assert with_terms_return == pytest.approx(base_return - 10.0 * (1 - 0.5**10) / 0.5)
 
 
 def test_what_terms_see_can_grow() -> None:

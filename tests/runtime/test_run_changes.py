@@ -7,18 +7,20 @@ import pytest
 from onrig.runtime.run_changes import compare_configs
 from onrig.tools.load import load
 
-RUN = load("pendulum")
+BASE = load("pendulum")
 
 
-def difference(*overrides: str, reverse: bool = False) -> tuple[list[str], list[str]]:
+def changed_paths(*overrides: str, reversed_order: bool = False) -> tuple[list[str], list[str]]:
     """Paths refused and permitted between the shipped pendulum and the same with ``overrides``."""
-    changed = load("pendulum", overrides)
-    found = compare_configs(*((changed, RUN) if reverse else (RUN, changed)))
-    return [".".join(map(str, d.path)) for d in found.refused], [".".join(map(str, d.path)) for d in found.permitted]
+    changed_config = load("pendulum", overrides)
+    changes = compare_configs(*((changed_config, BASE) if reversed_order else (BASE, changed_config)))
+    return [".".join(map(str, d.path)) for d in changes.refused], [
+        ".".join(map(str, d.path)) for d in changes.permitted
+    ]
 
 
 def test_the_same_configuration_has_no_difference() -> None:
-    assert difference() == ([], [])
+    assert changed_paths() == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -37,18 +39,18 @@ def test_the_same_configuration_has_no_difference() -> None:
     ],
 )
 def test_how_long_how_watched_and_how_durable_may_change_both_ways(setting: str) -> None:
-    for reverse in (False, True):
-        assert difference(setting, reverse=reverse) == ([], [setting.split("=")[0]])
+    for reversed_order in (False, True):
+        assert changed_paths(setting, reversed_order=reversed_order) == ([], [setting.split("=")[0]])
 
 
 def test_where_it_listens_may_change() -> None:
-    refused, permitted = difference("link={listen: 'tcp://127.0.0.1:5555', allow_plain_loopback: true}")
+    refused, permitted = changed_paths("link={listen: 'tcp://127.0.0.1:5555', allow_plain_loopback: true}")
     assert refused == []
     assert set(permitted) == {"link.listen", "link.allow_plain_loopback"}
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("seed=1", "seed is 0 in the run and 1 here"),
         ("rate_hz=40", "rate_hz is 50.0 in the run and 40.0 here"),
@@ -58,19 +60,19 @@ def test_where_it_listens_may_change() -> None:
         ("exploration.amplitude=[[1, 0.5]]", "exploration.amplitude is [[1.0,1.0],[500.0,0.1]] in the run"),
     ],
 )
-def test_what_is_learned_and_how_may_not(setting: str, said: str) -> None:
-    (found,) = compare_configs(RUN, load("pendulum", [setting])).refused
-    assert said in str(found)
+def test_what_is_learned_and_how_may_not(setting: str, message: str) -> None:
+    (refusal,) = compare_configs(BASE, load("pendulum", [setting])).refused
+    assert message in str(refusal)
 
 
 def test_a_twin_is_no_port_and_another_port_is_as_good() -> None:
     ports = [load("pendulum", [f"device={{port: {{path: /dev/tty{n}}}, pace: realtime}}"]) for n in (1, 2)]
     assert compare_configs(*ports).refused == []
-    assert {d.path for d in compare_configs(RUN, ports[0]).refused} >= {("device", "port"), ("device", "twin")}
+    assert {d.path for d in compare_configs(BASE, ports[0]).refused} >= {("device", "port"), ("device", "twin")}
 
 
 def test_every_difference_is_named() -> None:
-    assert {"rig", "task", "limits"} <= {d.path[0] for d in compare_configs(RUN, load("magman")).refused}
+    assert {"rig", "task", "limits"} <= {d.path[0] for d in compare_configs(BASE, load("magman")).refused}
 
 
 @pytest.mark.parametrize(
@@ -84,19 +86,19 @@ def test_every_difference_is_named() -> None:
     ],
 )
 def test_limits_may_only_become_stricter(setting: str, path: str) -> None:
-    setting = setting.replace("motor", RUN.rig.actuators[0].name)
-    path = path.replace("motor", RUN.rig.actuators[0].name)
-    alone = "limits.predicted=null"  # which would have to be recomputed
-    stricter, base = load("pendulum", [setting, alone]), load("pendulum", [alone])
-    forth, back = compare_configs(base, stricter), compare_configs(stricter, base)
-    assert [".".join(map(str, d.path)) for d in forth.permitted] == [path]
-    assert forth.refused == []
-    assert [".".join(map(str, d.path)) for d in back.refused] == [path]
-    assert "may only become stricter" in str(back.refused[0])
+    setting = setting.replace("motor", BASE.rig.actuators[0].name)
+    path = path.replace("motor", BASE.rig.actuators[0].name)
+    no_prediction = "limits.predicted=null"  # which would have to be recomputed
+    stricter, base = load("pendulum", [setting, no_prediction]), load("pendulum", [no_prediction])
+    tightening, loosening = compare_configs(base, stricter), compare_configs(stricter, base)
+    assert [".".join(map(str, d.path)) for d in tightening.permitted] == [path]
+    assert tightening.refused == []
+    assert [".".join(map(str, d.path)) for d in loosening.refused] == [path]
+    assert "may only become stricter" in str(loosening.refused[0])
 
 
 def test_a_prediction_may_be_added_but_neither_changed_nor_removed() -> None:
-    refused, permitted = difference("limits.predicted=null", reverse=True)
+    refused, permitted = changed_paths("limits.predicted=null", reversed_order=True)
     assert (refused, permitted) == ([], ["limits.predicted"])
-    refused, permitted = difference("limits.predicted=null")
+    refused, permitted = changed_paths("limits.predicted=null")
     assert (refused, permitted) == (["limits.predicted"], [])

@@ -15,7 +15,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.limits import Limits
 from tests.runtime.samples import MAGMAN, PENDULUM
-from tests.runtime.spoiled import spoiled, told
+from tests.runtime.spoiled import collect_problems, replace_and_locate
 
 RUN = """\
 rig:
@@ -269,37 +269,39 @@ CASES = {
 }
 
 
-def written(folder: Path, text: str) -> str:
+def write_run(folder: Path, text: str) -> str:
     (folder / "run.yaml").write_text(text)
     return str(folder / "run.yaml")
 
 
 def test_the_run_these_cases_spoil_is_sound(tmp_path: Path) -> None:
-    assert load_run(written(tmp_path, RUN)).episodes == 500
+    assert load_run(write_run(tmp_path, RUN)).episodes == 500
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_does_not_fit_is_told_at_its_line_and_column(tmp_path: Path, case: str) -> None:
-    before, after, says = CASES[case]
-    text, where = spoiled(RUN, before, after)
-    path = written(tmp_path, text)
-    problems = told(path)
-    at_fault = [p for p in problems if p.startswith(f"{path}:{where}: ")]
-    assert any(says in p for p in at_fault), f"nothing at {where} but {problems}"
+    old, new, message = CASES[case]
+    text, location = replace_and_locate(RUN, old, new)
+    path = write_run(tmp_path, text)
+    problems = collect_problems(path)
+    matching = [p for p in problems if p.startswith(f"{path}:{location}: ")]
+    assert any(message in p for p in matching), f"nothing at {location} but {problems}"
 
 
 def test_a_device_on_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
     text = RUN.replace("twin: {anything: here}", "port: {path: /dev/ttyACM0}")
-    path = written(tmp_path, text.replace('"FULL[Uniform]"', '"FULL[Uniform]"\n  synthetic: {actions: 0.1}'))
-    (problem,) = told(path)
+    path = write_run(tmp_path, text.replace('"FULL[Uniform]"', '"FULL[Uniform]"\n  synthetic: {actions: 0.1}'))
+    (problem,) = collect_problems(path)
     assert problem.startswith(f"{path}:25:14: ")
     assert "this device is on /dev/ttyACM0 at selection.synthetic" in problem
 
 
 def test_noise_that_depends_on_the_policy_cannot_be_drawn_anew(tmp_path: Path) -> None:
     text = RUN.replace('"FULL[Uniform]"', '"FULL[Uniform]"\n  synthetic: {actions: 0.1}')
-    before = text[text.index("exploration:") : text.index("limits:")]
-    (problem,) = told(written(tmp_path, text.replace(before, "exploration: {process: parameter}\n")))
+    exploration_section = text[text.index("exploration:") : text.index("limits:")]
+    (problem,) = collect_problems(
+        write_run(tmp_path, text.replace(exploration_section, "exploration: {process: parameter}\n"))
+    )
     assert "expected" not in problem
     assert "need noise that does not depend on the policy" in problem
 
@@ -307,10 +309,10 @@ def test_noise_that_depends_on_the_policy_cannot_be_drawn_anew(tmp_path: Path) -
 def test_everything_that_is_wrong_is_told_at_once_from_top_to_bottom(tmp_path: Path) -> None:
     text = RUN
     for name in ("lease", "short episode", "strategy", "range", "dwell"):
-        before, after, _ = CASES[name]
-        text, _ = spoiled(text, before, after)
+        old, new, _ = CASES[name]
+        text, _ = replace_and_locate(text, old, new)
     with pytest.raises(ConfigError) as error:
-        load_run(written(tmp_path, text))
+        load_run(write_run(tmp_path, text))
     lines = [problem.mark.line for problem in error.value.problems]
     assert lines == sorted(lines)
     assert len(lines) == 5
@@ -320,7 +322,7 @@ def test_everything_that_is_wrong_is_told_at_once_from_top_to_bottom(tmp_path: P
 def test_no_name_in_a_task_makes_the_checks_themselves_fail(tmp_path: Path, name: str) -> None:
     text = RUN.replace("start: {angle: 0.0", f'start: {{"{name}": 0.0')
     with pytest.raises(ConfigError) as error:
-        load_run(written(tmp_path, text))
+        load_run(write_run(tmp_path, text))
     (problem,) = error.value.problems
     assert f"no observation '{name}'" in problem.message
     assert problem.mark.line == 15
@@ -336,28 +338,31 @@ def test_what_is_shipped_has_no_findings(config: RunConfig) -> None:
     assert list(findings(config)) == []
 
 
-def _told(config: RunConfig) -> list[str]:
+def _exploration_problems(config: RunConfig) -> list[str]:
     return [message for _, message in findings(config)]
 
 
 def test_nothing_is_near_an_envelope_that_is_not_there() -> None:
-    near = OrnsteinUhlenbeck(near_envelope=NearEnvelope())
-    assert _told(msgspec.structs.replace(PENDULUM, exploration=near)) == []
-    (message,) = _told(msgspec.structs.replace(PENDULUM, exploration=near, limits=Limits()))
+    near_envelope = OrnsteinUhlenbeck(near_envelope=NearEnvelope())
+    assert _exploration_problems(msgspec.structs.replace(PENDULUM, exploration=near_envelope)) == []
+    (message,) = _exploration_problems(msgspec.structs.replace(PENDULUM, exploration=near_envelope, limits=Limits()))
     assert message == "limits.envelope is required as well, at exploration.near_envelope"
 
 
 def test_a_schedule_over_steps_speaks_of_steps() -> None:
-    back = OrnsteinUhlenbeck(over="steps", amplitude=((5, 1.0), (4, 0.5)))
-    (message,) = _told(msgspec.structs.replace(PENDULUM, exploration=back))
+    decreasing_amplitude = OrnsteinUhlenbeck(over="steps", amplitude=((5, 1.0), (4, 0.5)))
+    (message,) = _exploration_problems(msgspec.structs.replace(PENDULUM, exploration=decreasing_amplitude))
     assert message == "steps must increase, got 4 at exploration.amplitude[1]"
 
 
 def test_synthetic_states_need_noise_that_can_be_drawn_again() -> None:
     synthetic = Selection(strategy="FIFO[Uniform]", synthetic=Synthetic(states=0.1))
-    gated = OrnsteinUhlenbeck(back_off=BackOff())
-    assert _told(msgspec.structs.replace(PENDULUM, selection=synthetic)) == []
-    (message,) = _told(msgspec.structs.replace(PENDULUM, selection=synthetic, exploration=gated))
+    gated_noise = OrnsteinUhlenbeck(back_off=BackOff())
+    assert _exploration_problems(msgspec.structs.replace(PENDULUM, selection=synthetic)) == []
+    (message,) = _exploration_problems(msgspec.structs.replace(PENDULUM, selection=synthetic, exploration=gated_noise))
     assert message.endswith("without gates and budgets, at exploration")
-    only_actions = Selection(strategy="FIFO[Uniform]", synthetic=Synthetic(actions=0.1))
-    assert _told(msgspec.structs.replace(PENDULUM, selection=only_actions, exploration=gated)) == []
+    synthetic_actions = Selection(strategy="FIFO[Uniform]", synthetic=Synthetic(actions=0.1))
+    assert (
+        _exploration_problems(msgspec.structs.replace(PENDULUM, selection=synthetic_actions, exploration=gated_noise))
+        == []
+    )

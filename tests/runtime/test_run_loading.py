@@ -24,14 +24,14 @@ episodes: 3
 """
 
 
-def refusal(name: str, *overrides: str) -> list[str]:
+def collect_problems(name: str, *overrides: str) -> list[str]:
     with pytest.raises(ConfigError) as error:
         load_run(name, overrides)
     return [str(problem) for problem in error.value.problems]
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Path:
+def local_run(tmp_path: Path) -> Path:
     """A run with rigs and tasks of its own beside it."""
     (tmp_path / "rigs").mkdir()
     (tmp_path / "tasks").mkdir()
@@ -55,76 +55,78 @@ def test_shipped_runs_rigs_and_tasks_are_found_by_name() -> None:
 
 
 def test_an_unknown_run_gives_the_known_ones() -> None:
-    (told,) = refusal("pendulun")
-    said = "pendulun:1:1: no 'pendulun' (did you mean 'pendulum'?)"
-    assert told == f"{said}; shipped with Onrig: {', '.join(shipped_names())}"
+    (problem,) = collect_problems("pendulun")
+    expected = "pendulun:1:1: no 'pendulun' (did you mean 'pendulum'?)"
+    assert problem == f"{expected}; shipped with Onrig: {', '.join(shipped_names())}"
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "folder/pendulum", "./x.yaml", ""])
 def test_a_path_that_leads_nowhere_is_refused(name: str) -> None:
-    (problem,) = refusal(name)
+    (problem,) = collect_problems(name)
     assert ("no file" if name else "the name of the file is empty") in problem
 
 
 @pytest.mark.parametrize("key", ["rig", "task"])
-def test_an_unknown_rig_or_task_is_told_where_it_is_named_with_the_known_ones(local: Path, key: str) -> None:
+def test_an_unknown_rig_or_task_is_told_where_it_is_named_with_the_known_ones(local_run: Path, key: str) -> None:
     names = {"rig": "mine", "task": "mine"} | {key: "yours"}
-    local.write_text(RUN.format(**names))
+    local_run.write_text(RUN.format(**names))
     line = 1 if key == "rig" else 2
-    known = ", ".join(shipped_names(f"{key}s"))
+    known_names = ", ".join(shipped_names(f"{key}s"))
     column = len(key) + 3
-    assert refusal(str(local)) == [f"{local}:{line}:{column}: no 'yours'; shipped with Onrig: {known} at {key}"]
+    assert collect_problems(str(local_run)) == [
+        f"{local_run}:{line}:{column}: no 'yours'; shipped with Onrig: {known_names} at {key}"
+    ]
 
 
-def test_rigs_and_tasks_beside_the_run_come_before_shipped_ones(local: Path) -> None:
-    assert load_run(str(local)).rig.name == "mine"
-    (local.parent / "rigs" / "pendulum.yaml").write_text((local.parent / "rigs" / "mine.yaml").read_text())
-    local.write_text(RUN.format(rig="pendulum", task="swingup"))
-    assert load_run(str(local)).rig.name == "mine"
+def test_rigs_and_tasks_beside_the_run_come_before_shipped_ones(local_run: Path) -> None:
+    assert load_run(str(local_run)).rig.name == "mine"
+    (local_run.parent / "rigs" / "pendulum.yaml").write_text((local_run.parent / "rigs" / "mine.yaml").read_text())
+    local_run.write_text(RUN.format(rig="pendulum", task="swingup"))
+    assert load_run(str(local_run)).rig.name == "mine"
 
 
-def test_a_rig_may_be_named_by_its_path_from_the_run_on(local: Path) -> None:
-    local.write_text(RUN.format(rig="rigs/mine.yaml", task="mine"))
-    assert load_run(str(local)).rig.name == "mine"
+def test_a_rig_may_be_named_by_its_path_from_the_run_on(local_run: Path) -> None:
+    local_run.write_text(RUN.format(rig="rigs/mine.yaml", task="mine"))
+    assert load_run(str(local_run)).rig.name == "mine"
 
 
-def test_a_rig_may_stand_in_the_run_itself(local: Path) -> None:
-    config = load_run(str(local))
-    save_resolved(config, local)
-    assert load_run(str(local)) == config
+def test_a_rig_may_stand_in_the_run_itself(local_run: Path) -> None:
+    config = load_run(str(local_run))
+    save_resolved(config, local_run)
+    assert load_run(str(local_run)) == config
 
 
 # -- problems in their own files ---------------------------------------------------------------------------------------
 
 
-def test_a_wrong_type_in_a_named_rig_is_told_in_the_rig_s_file(local: Path) -> None:
-    rig = local.parent / "rigs" / "mine.yaml"
+def test_a_wrong_type_in_a_named_rig_is_told_in_the_rig_s_file(local_run: Path) -> None:
+    rig = local_run.parent / "rigs" / "mine.yaml"
     rig.write_text(rig.read_text().replace("lease_periods: 5", "lease_periods: five"))
-    (problem,) = refusal(str(local))
+    (problem,) = collect_problems(str(local_run))
     line = rig.read_text().splitlines().index("lease_periods: five") + 1
     assert problem.startswith(f"{rig}:{line}:16: ")
     assert "expected a whole number, such as 10, got 'five'" in problem
 
 
-def test_a_task_that_does_not_fit_the_rig_is_told_in_the_task_s_file(local: Path) -> None:
-    task = local.parent / "tasks" / "mine.yaml"
+def test_a_task_that_does_not_fit_the_rig_is_told_in_the_task_s_file(local_run: Path) -> None:
+    task = local_run.parent / "tasks" / "mine.yaml"
     task.write_text(task.read_text().replace("folded: [angle]", "folded: [angel]"))
-    (problem,) = refusal(str(local))
+    (problem,) = collect_problems(str(local_run))
     text = task.read_text().splitlines()
     line = next(n for n, row in enumerate(text, 1) if "angel" in row)
     assert problem.startswith(f"{task}:{line}:{text[line - 1].index('angel') + 1}: ")
     assert "task.reward.folded[0]" in problem
 
 
-def test_the_problems_of_all_files_and_sections_are_told_together(local: Path) -> None:
-    rig, task = local.parent / "rigs" / "mine.yaml", local.parent / "tasks" / "mine.yaml"
+def test_the_problems_of_all_files_and_sections_are_told_together(local_run: Path) -> None:
+    rig, task = local_run.parent / "rigs" / "mine.yaml", local_run.parent / "tasks" / "mine.yaml"
     rig.write_text(rig.read_text().replace("lease_periods: 5", "lease: 5"))
     task.write_text(task.read_text().replace("episode_s: 4.0", "episode_s: true"))
-    local.write_text(local.read_text().replace("episodes: 3", "episodes: many\nsed: 1"))
-    told = refusal(str(local))
-    assert [problem.split(":")[0] for problem in told] == [str(rig), str(task), str(local), str(local)]
-    assert "unknown key 'lease'" in told[0]
-    assert "unknown key 'sed' (did you mean 'seed'?)" in told[3]
+    local_run.write_text(local_run.read_text().replace("episodes: 3", "episodes: many\nsed: 1"))
+    problems = collect_problems(str(local_run))
+    assert [problem.split(":")[0] for problem in problems] == [str(rig), str(task), str(local_run), str(local_run)]
+    assert "unknown key 'lease'" in problems[0]
+    assert "unknown key 'sed' (did you mean 'seed'?)" in problems[3]
 
 
 # -- overrides ---------------------------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ def test_a_section_can_be_replaced_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    ("override", "message"),
     [
         ("rate_hz=fast", "expected a number, such as 0.5, got 'fast' at rate_hz"),
         ("rate_hz=0", "expected 0.1 to 10000, got 0 at rate_hz"),
@@ -168,9 +170,9 @@ def test_a_section_can_be_replaced_as_a_whole() -> None:
         ("ratehz=3", "unknown key 'ratehz' (did you mean 'rate_hz'?)"),
     ],
 )
-def test_a_problem_with_an_override_is_told_at_the_override(override: str, says: str) -> None:
-    told = refusal("pendulum", override)
-    assert any(t.startswith(f"--set {override}:1:1: ") and says in t for t in told), told
+def test_a_problem_with_an_override_is_told_at_the_override(override: str, message: str) -> None:
+    problems = collect_problems("pendulum", override)
+    assert any(t.startswith(f"--set {override}:1:1: ") and message in t for t in problems), problems
 
 
 # -- resolved ----------------------------------------------------------------------------------------------------------
@@ -180,9 +182,9 @@ def test_a_problem_with_an_override_is_told_at_the_override(override: str, says:
 def test_a_resolved_run_loads_back_equal(name: str, tmp_path: Path) -> None:
     config = load_run(name)
     save_resolved(config, tmp_path / "config.yaml")
-    again = load_resolved(tmp_path / "config.yaml")
-    assert again == config
-    save_resolved(again, tmp_path / "again.yaml")
+    reloaded = load_resolved(tmp_path / "config.yaml")
+    assert reloaded == config
+    save_resolved(reloaded, tmp_path / "again.yaml")
     assert (tmp_path / "again.yaml").read_bytes() == (tmp_path / "config.yaml").read_bytes()
 
 
@@ -222,5 +224,5 @@ def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy:
     selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
     capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
     parsed = parse_strategy(strategy)
-    held = required_bytes(parsed, capacity, Layout(2, 1), is_thinned=write_probability < 1)
-    assert 1_000_000 - 100 < held <= 1_000_000
+    required = required_bytes(parsed, capacity, Layout(2, 1), is_thinned=write_probability < 1)
+    assert 1_000_000 - 100 < required <= 1_000_000

@@ -12,7 +12,7 @@ from onrig.tools.cli import VERBS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "runtime" / "SAFETY.md").read_text(encoding="utf-8")
-TESTS = sorted(set(re.findall(r"`((?:\w+/)*test_\w+\.py)`", PAGE)))
+NAMED_TESTS = sorted(set(re.findall(r"`((?:\w+/)*test_\w+\.py)`", PAGE)))
 
 
 def test_there_is_evidence_in_every_line_of_the_hazards() -> None:
@@ -23,15 +23,15 @@ def test_there_is_evidence_in_every_line_of_the_hazards() -> None:
         assert "`" in row.split("|")[4], row
 
 
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("name", NAMED_TESTS)
 def test_a_test_that_is_named_is_there(name: str) -> None:
     assert list((ROOT / "tests").glob(f"**/{name.removeprefix('tests/')}")), name
 
 
 def test_a_single_test_that_is_named_is_there() -> None:
-    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     for name in set(re.findall(r"`(test_\w+)`", PAGE)):
-        assert f"def {name}(" in written, name
+        assert f"def {name}(" in sources, name
 
 
 def test_every_state_is_told_of() -> None:

@@ -16,33 +16,33 @@ from tests.runtime.samples import PENDULUM
 
 RIG, TASK = PENDULUM.rig, PENDULUM.task
 GAMMA, STEPS = 0.95, 200
-FALLS = msgspec.structs.replace(TASK, terminate={"velocity": (-15.0, 15.0)})
+TERMINATING = msgspec.structs.replace(TASK, terminate={"velocity": (-15.0, 15.0)})
 
 
 def test_normalized_performance_is_0_for_random_and_1_for_the_reference() -> None:
     assert normalized(TASK, -163.51, 1) == 0.0
     assert normalized(TASK, 4 * -43.1, 4) == 1.0
     assert normalized(TASK, 0.5 * (-163.51 - 43.1), 1) == pytest.approx(0.5)
-    nothing = normalized(TASK, 0.0, 0)
-    assert nothing is not None
-    assert math.isnan(nothing)
+    score = normalized(TASK, 0.0, 0)
+    assert score is not None
+    assert math.isnan(score)
 
 
 def test_falling_early_is_never_better_than_living_on_as_the_random_controller_does() -> None:
-    lived = normalized(FALLS, 10 * -43.1 + 190 * -163.51, 200)
-    each = compile_cut_off_reward(FALLS, RIG)((0.0, 15.1))
-    assert each == -163.51
+    survival_score = normalized(TERMINATING, 10 * -43.1 + 190 * -163.51, 200)
+    cut_off_reward = compile_cut_off_reward(TERMINATING, RIG)((0.0, 15.1))
+    assert cut_off_reward == -163.51
     assert (
-        normalized(FALLS, 10 * -43.1, 10, cut_off_steps=190, cut_off_reward=each)
-        == pytest.approx(lived)
+        normalized(TERMINATING, 10 * -43.1, 10, cut_off_steps=190, cut_off_reward=cut_off_reward)
+        == pytest.approx(survival_score)
         == pytest.approx(0.05)
     )
 
 
-def with_ends(*terms: float, **ends: Outside) -> Task:
+def task_with_terminations(*terms: float, **ends: Outside) -> Task:
     """The pendulum with what terms pay at every end, and named ends."""
-    terminals: dict[str, RewardTerm] = {f"end{i}": Terminal(reward) for i, reward in enumerate(terms)}
-    reward = msgspec.structs.replace(TASK.reward, terms=terminals or UNSET)
+    terminal_terms: dict[str, RewardTerm] = {f"end{i}": Terminal(reward) for i, reward in enumerate(terms)}
+    reward = msgspec.structs.replace(TASK.reward, terms=terminal_terms or UNSET)
     return msgspec.structs.replace(TASK, reward=reward, terminations=ends)
 
 
@@ -52,15 +52,15 @@ def test_a_step_not_lived_counts_as_the_end_that_came_paid_if_that_is_less_than_
         "arrived": Outside("angle", -3.0, 3.0, reward=50.0),
         "lost": Outside("velocity", -30.0, 30.0),
     }
-    each = compile_cut_off_reward(with_ends(**ends), RIG)
-    assert each((0.0, 16.0)) == -500.0
-    assert each((3.1, 0.0)) == -163.51, "an end that pays more than living on as random is none to be feared"
-    assert each((3.1, 16.0)) == -450.0
-    assert compile_cut_off_reward(with_ends(lost=ends["lost"]), RIG)((0.0, 31.0)) == -163.51
-    both = compile_cut_off_reward(with_ends(-100.0, -150.0, **ends), RIG)
-    assert both((0.0, 16.0)) == -750.0
-    assert both((3.1, 0.0)) == -200.0
-    assert each((0.0, 15.0)) == -500.0, "where rounding hides which end it was, it is the worst"
+    cut_off_reward = compile_cut_off_reward(task_with_terminations(**ends), RIG)
+    assert cut_off_reward((0.0, 16.0)) == -500.0
+    assert cut_off_reward((3.1, 0.0)) == -163.51, "an end that pays more than living on as random is none to be feared"
+    assert cut_off_reward((3.1, 16.0)) == -450.0
+    assert compile_cut_off_reward(task_with_terminations(lost=ends["lost"]), RIG)((0.0, 31.0)) == -163.51
+    combined_reward = compile_cut_off_reward(task_with_terminations(-100.0, -150.0, **ends), RIG)
+    assert combined_reward((0.0, 16.0)) == -750.0
+    assert combined_reward((3.1, 0.0)) == -200.0
+    assert cut_off_reward((0.0, 15.0)) == -500.0, "where rounding hides which end it was, it is the worst"
 
 
 def test_an_early_end_is_weighed_by_what_the_best_end_pays() -> None:
@@ -68,10 +68,12 @@ def test_an_early_end_is_weighed_by_what_the_best_end_pays() -> None:
         "fallen": Outside("velocity", -15.0, 15.0, reward=-500.0),
         "arrived": Outside("angle", -3.0, 3.0, reward=50.0),
     }
-    assert early_end(with_ends(-10.0, **ends), RIG, STEPS, GAMMA).ending_reward == 40.0
-    assert early_end(with_ends(fallen=ends["fallen"]), RIG, STEPS, GAMMA).ending_reward == -500.0
-    bounded = msgspec.structs.replace(with_ends(fallen=ends["fallen"]), terminate={"angle": (-3.0, 3.0)})
-    assert early_end(bounded, RIG, STEPS, GAMMA).ending_reward == 0.0
+    assert early_end(task_with_terminations(-10.0, **ends), RIG, STEPS, GAMMA).ending_reward == 40.0
+    assert early_end(task_with_terminations(fallen=ends["fallen"]), RIG, STEPS, GAMMA).ending_reward == -500.0
+    bounded_task = msgspec.structs.replace(
+        task_with_terminations(fallen=ends["fallen"]), terminate={"angle": (-3.0, 3.0)}
+    )
+    assert early_end(bounded_task, RIG, STEPS, GAMMA).ending_reward == 0.0
 
 
 def test_without_references_an_episode_is_measured_by_its_return() -> None:
@@ -81,28 +83,32 @@ def test_without_references_an_episode_is_measured_by_its_return() -> None:
 
 
 def test_under_costs_alone_an_early_end_pays() -> None:
-    end = early_end(FALLS, RIG, STEPS, GAMMA)
+    end = early_end(TERMINATING, RIG, STEPS, GAMMA)
     weight = (1 - GAMMA**STEPS) / (1 - GAMMA)
     assert end.ending_reward == 0.0
     assert end.typical_return == pytest.approx(-163.51 * weight)
-    worst = compile_reward(FALLS, RIG)((0.0, 15.0), (3.0,))  # upside down, as fast as the task lets it, at full voltage
-    assert end.worst_return == pytest.approx(worst * weight)
+    worst_reward = compile_reward(TERMINATING, RIG)(
+        (0.0, 15.0), (3.0,)
+    )  # upside down, as fast as the task lets it, at full voltage
+    assert end.worst_return == pytest.approx(worst_reward * weight)
     assert end.is_profitable
 
 
 @pytest.mark.parametrize(
-    ("alive", "terminal", "pays"),
+    ("alive", "terminal", "is_profitable"),
     [(UNSET, -4000.0, False), (UNSET, -3000.0, True), (200.0, UNSET, True), (200.0, -3000.0, True)],
 )
 def test_an_end_pays_unless_its_reward_is_below_that_of_living_on(
-    alive: float | msgspec.UnsetType, terminal: float | msgspec.UnsetType, pays: bool
+    alive: float | msgspec.UnsetType, terminal: float | msgspec.UnsetType, is_profitable: bool
 ) -> None:
     reward = msgspec.structs.replace(TASK.reward, alive=alive, terminal=terminal)
-    assert early_end(msgspec.structs.replace(FALLS, reward=reward), RIG, STEPS, GAMMA).is_profitable is pays
+    assert (
+        early_end(msgspec.structs.replace(TERMINATING, reward=reward), RIG, STEPS, GAMMA).is_profitable is is_profitable
+    )
 
 
 def test_without_references_living_on_is_as_the_start_is() -> None:
-    raw = msgspec.structs.replace(FALLS, normalization=None)
+    raw = msgspec.structs.replace(TERMINATING, normalization=None)
     reward = compile_reward(raw, RIG)([middle_start(raw.start)["angle"], middle_start(raw.start)["velocity"]], (0.0,))
     end = early_end(raw, RIG, STEPS, GAMMA)
     assert end.typical_return == pytest.approx(reward * (1 - GAMMA**STEPS) / (1 - GAMMA))
@@ -110,5 +116,5 @@ def test_without_references_living_on_is_as_the_start_is() -> None:
 
 def test_being_alive_counts_for_living_on() -> None:
     reward = msgspec.structs.replace(TASK.reward, alive=200.0)
-    raw = msgspec.structs.replace(FALLS, normalization=None, reward=reward)
+    raw = msgspec.structs.replace(TERMINATING, normalization=None, reward=reward)
     assert not early_end(raw, RIG, STEPS, GAMMA).is_profitable

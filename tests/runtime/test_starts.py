@@ -17,7 +17,7 @@ from onrig.sim.twin.options import TwinOptions
 from tests.runtime.samples import PENDULUM
 
 INTERVAL: Start = {"angle": (-0.2, 0.2), "velocity": 0.0}
-ROWS: tuple[Start, ...] = ({"angle": 0.0, "velocity": 0.0}, {"angle": (1.0, 2.0), "velocity": -1.0})
+START_ROWS: tuple[Start, ...] = ({"angle": 0.0, "velocity": 0.0}, {"angle": (1.0, 2.0), "velocity": -1.0})
 
 
 @given(seed=st.integers(0, 2**64 - 1))
@@ -26,14 +26,14 @@ def test_a_start_is_drawn_from_its_interval_by_the_reset_s_seed(seed: int) -> No
     assert start == draw_start(INTERVAL, seed)
     assert -0.2 <= start["angle"] <= 0.2
     assert start["velocity"] == 0.0
-    listed = draw_start(ROWS, seed)
-    assert listed == ROWS[0] or (1.0 <= listed["angle"] <= 2.0 and listed["velocity"] == -1.0)
+    listed_start = draw_start(START_ROWS, seed)
+    assert listed_start == START_ROWS[0] or (1.0 <= listed_start["angle"] <= 2.0 and listed_start["velocity"] == -1.0)
 
 
 def test_episodes_differ_and_those_of_evaluations_have_a_stream_of_their_own() -> None:
     seeds = [device_seed(3, role, e) for role in (Role.PLANT_TRAIN, Role.PLANT_EVAL) for e in range(1, 21)]
     assert len({draw_start(INTERVAL, seed)["angle"] for seed in seeds}) == 40
-    assert {draw_start(ROWS, seed)["velocity"] for seed in seeds} == {0.0, -1.0}
+    assert {draw_start(START_ROWS, seed)["velocity"] for seed in seeds} == {0.0, -1.0}
 
 
 def test_numbers_stay_numbers() -> None:
@@ -48,7 +48,7 @@ def test_numbers_stay_numbers() -> None:
     ]
 
 
-WRONG = {
+INVALID_STARTS = {
     "crossed": (["task.start={angle: [1, -1], velocity: 0}"], "needs low < high, got 1.0 and -1.0 at task.start.angle"),
     "three ends": (
         ["task.start={angle: [1, 2, 3], velocity: 0}"],
@@ -77,12 +77,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", INVALID_STARTS)
 def test_a_start_that_cannot_be_is_refused_with_its_place(name: str) -> None:
-    overrides, said = WRONG[name]
-    with pytest.raises(ConfigError) as refused:
+    overrides, message = INVALID_STARTS[name]
+    with pytest.raises(ConfigError) as error:
         load_run("pendulum", overrides)
-    assert said in str(refused.value)
+    assert message in str(error.value)
 
 
 def test_the_twin_starts_where_the_seed_of_its_reset_says() -> None:
@@ -103,8 +103,8 @@ def test_the_ends_of_every_interval_are_among_the_corners_however_many_there_are
 
 
 def test_a_reset_that_only_lets_the_rig_settle_is_refused_for_drawn_starts() -> None:
-    settles = ["task.start={angle: [-0.2, 0.2], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
-    (found,) = [said for at, said in guard_findings(load_run("pendulum", settles)) if at[0] == "task"]
-    assert "'settle' drives to the rig's rest position, not to a random start" in found
+    overrides = ["task.start={angle: [-0.2, 0.2], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
+    (message,) = [problem for path, problem in guard_findings(load_run("pendulum", overrides)) if path[0] == "task"]
+    assert "'settle' drives to the rig's rest position, not to a random start" in message
     draws = ["task.start={position: [0, 0.02], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
-    assert not [said for at, said in guard_findings(load_run("magman", draws)) if at[0] == "task"]
+    assert not [problem for path, problem in guard_findings(load_run("magman", draws)) if path[0] == "task"]

@@ -36,9 +36,9 @@ PERIOD_S = 0.02
 
 
 def values(target: Target, seed: int = 0, steps: int = 50) -> list[float]:
-    drawn = draw_values([target], steps, PERIOD_S, lambda i: np.random.default_rng([seed, i]))
-    assert drawn.shape == (steps + 1, 1)
-    return [float(value) for value in drawn[:, 0]]
+    drawn_values = draw_values([target], steps, PERIOD_S, lambda i: np.random.default_rng([seed, i]))
+    assert drawn_values.shape == (steps + 1, 1)
+    return [float(value) for value in drawn_values[:, 0]]
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -47,11 +47,11 @@ def test_values_lie_in_the_span_and_are_those_of_the_generator(name: str, seed: 
     target = TARGETS[name]
     assert list(target.problems()) == []
     low, high = target.span()
-    found = values(target, seed)
-    assert found == values(target, seed)
-    assert low - 1e-12 <= min(found) <= max(found) <= high + 1e-12
-    longer = values(target, seed, steps=75)
-    assert longer[:51] == found, "the values of a step do not depend on the episode's length"
+    drawn_values = values(target, seed)
+    assert drawn_values == values(target, seed)
+    assert low - 1e-12 <= min(drawn_values) <= max(drawn_values) <= high + 1e-12
+    longer_values = values(target, seed, steps=75)
+    assert longer_values[:51] == drawn_values, "the values of a step do not depend on the episode's length"
 
 
 def test_a_drawn_value_and_a_choice_hold_for_the_episode_and_differ_between_episodes() -> None:
@@ -63,21 +63,23 @@ def test_a_drawn_value_and_a_choice_hold_for_the_episode_and_differ_between_epis
 
 def test_levels_change_at_the_samples_of_their_times() -> None:
     assert values(TARGETS["levels"], steps=12) == [1.0] * 3 + [-1.0] * 7 + [0.25] * 3
-    found = values(TARGETS["random levels"], steps=20)
-    assert [k for k in range(1, 21) if found[k] != found[k - 1]] == [5, 10, 15, 20], "0.1 s are five periods"
+    drawn_values = values(TARGETS["random levels"], steps=20)
+    assert [k for k in range(1, 21) if drawn_values[k] != drawn_values[k - 1]] == [5, 10, 15, 20], (
+        "0.1 s are five periods"
+    )
 
 
 def test_a_sine_and_a_table_are_their_formulas() -> None:
-    still = Sine(amplitude=2.0, frequency_hz=1.5, offset=0.5, phase_rad=0.3)
+    sine = Sine(amplitude=2.0, frequency_hz=1.5, offset=0.5, phase_rad=0.3)
     expected = [0.5 + 2.0 * math.sin(2.0 * math.pi * 1.5 * k * PERIOD_S + 0.3) for k in range(51)]
-    np.testing.assert_allclose(values(still), expected, rtol=1e-12)
+    np.testing.assert_allclose(values(sine), expected, rtol=1e-12)
     assert values(TARGETS["linear table"], steps=30) == pytest.approx(
         np.interp(np.arange(31) * PERIOD_S, [0.0, 0.1, 0.4], [1.5, -0.5, 2.0])
     )
     assert values(TARGETS["held table"], steps=21) == [1.5] * 5 + [-0.5] * 15 + [2.0] * 2
 
 
-WRONG: dict[str, tuple[object, str]] = {
+INVALID_TARGETS: dict[str, tuple[object, str]] = {
     "no span": ({"kind": "drawn", "low": 1, "high": 1}, "low < high at task.targets.ref"),
     "one choice": ({"kind": "choice", "values": [2]}, "values from 2 to 2: expected low < high"),
     "both forms": ({"kind": "steps", "levels": [[0, 1], [1, 2]], "every_s": 1}, "expected either levels"),
@@ -94,21 +96,23 @@ WRONG: dict[str, tuple[object, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", INVALID_TARGETS)
 def test_a_target_that_gives_no_values_is_refused_with_its_place(name: str) -> None:
-    target, said = WRONG[name]
-    named = {"voltage": {"kind": "drawn", "low": 0, "high": 1}} if not target else {"ref": target}
-    with pytest.raises(ConfigError) as refused:
-        load_run("pendulum", [f"task.targets={msgspec.json.encode(named).decode()}"])
-    assert said in str(refused.value)
+    target, message = INVALID_TARGETS[name]
+    targets = {"voltage": {"kind": "drawn", "low": 0, "high": 1}} if not target else {"ref": target}
+    with pytest.raises(ConfigError) as error:
+        load_run("pendulum", [f"task.targets={msgspec.json.encode(targets).decode()}"])
+    assert message in str(error.value)
 
 
-REF = "task.targets={angle_ref: {kind: drawn, low: -3, high: 3}}"
-NEAR = "task.reward.terms={near: {kind: distance, observation: angle, weight: 1, target: angle_ref}}"
+TARGET_OVERRIDE = "task.targets={angle_ref: {kind: drawn, low: -3, high: 3}}"
+REWARD_OVERRIDE = "task.reward.terms={near: {kind: distance, observation: angle, weight: 1, target: angle_ref}}"
 
 
 def test_targets_are_signals_after_the_rig_s_own_and_no_file_has_them_twice(tmp_path: Path) -> None:
-    config = load_run("pendulum", [REF, NEAR, "rig.previous_command=true", "limits.predicted=null"])
+    config = load_run(
+        "pendulum", [TARGET_OVERRIDE, REWARD_OVERRIDE, "rig.previous_command=true", "limits.predicted=null"]
+    )
     assert [s.name for s in config.rig.signals] == ["angle", "velocity", "previous_voltage", "angle_ref"]
     assert config.signals == config.rig.signals
     (target,) = targets_of(config.rig)
@@ -121,18 +125,20 @@ def test_targets_are_signals_after_the_rig_s_own_and_no_file_has_them_twice(tmp_
 
 
 def test_the_signals_are_those_of_the_task_that_a_configuration_has() -> None:
-    config = load_run("pendulum", [REF])
+    config = load_run("pendulum", [TARGET_OVERRIDE])
     other = {"speed_ref": Sine(amplitude=1.0, frequency_hz=1.0, observation="velocity")}
-    replaced = msgspec.structs.replace(config, task=msgspec.structs.replace(config.task, targets=other))
-    assert [(s.name, s.unit) for s in targets_of(replaced.rig)] == [("speed_ref", "rad/s")]
-    without = msgspec.structs.replace(config, task=PENDULUM.task)
-    assert type(without.rig) is Rig
+    with_other_targets = msgspec.structs.replace(config, task=msgspec.structs.replace(config.task, targets=other))
+    assert [(s.name, s.unit) for s in targets_of(with_other_targets.rig)] == [("speed_ref", "rad/s")]
+    without_targets = msgspec.structs.replace(config, task=PENDULUM.task)
+    assert type(without_targets.rig) is Rig
     assert isinstance(config.rig, TrackingRig)
-    assert without.rig == PENDULUM.rig
+    assert without_targets.rig == PENDULUM.rig
 
 
 def test_a_task_s_inputs_may_leave_a_target_out() -> None:
-    config = load_run("pendulum", [REF, "task.inputs=[{observation: angle}, {observation: angle_ref, lag: 1}]"])
+    config = load_run(
+        "pendulum", [TARGET_OVERRIDE, "task.inputs=[{observation: angle}, {observation: angle_ref, lag: 1}]"]
+    )
     assert [s.name for s in config.signals] == ["angle", "angle_ref-1"]
 
 
@@ -152,9 +158,9 @@ def test_a_table_is_read_from_next_to_the_task_and_is_then_part_of_the_run(tmp_p
     assert (config.rig.signals[-1].low, config.rig.signals[-1].high) == (-0.5, 2.0)
     save_resolved(config, tmp_path / "config.yaml")
     (folder / "table.csv").unlink()
-    again = load_resolved(tmp_path / "config.yaml")
-    assert again == config
-    (target,) = (again.task.targets or {}).values()
+    reloaded = load_resolved(tmp_path / "config.yaml")
+    assert reloaded == config
+    (target,) = (reloaded.task.targets or {}).values()
     assert isinstance(target, Csv)
     assert (target.content, target.sha256) == (TABLE, hash_of(TABLE))
     (tmp_path / "config.yaml").write_text((tmp_path / "config.yaml").read_text().replace("1.5", "1.4"))
@@ -163,7 +169,7 @@ def test_a_table_is_read_from_next_to_the_task_and_is_then_part_of_the_run(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected_message"),
     [
         ("a,b\n1,2\n", "expected a first line with the columns t and value"),
         ("t,value\n", "has no rows"),
@@ -173,56 +179,68 @@ def test_a_table_is_read_from_next_to_the_task_and_is_then_part_of_the_run(tmp_p
         ("t,value\n0\n", "line 2: expected two numbers"),
     ],
 )
-def test_a_table_that_cannot_be_read_names_its_line(content: str, said: str) -> None:
+def test_a_table_that_cannot_be_read_names_its_line(content: str, expected_message: str) -> None:
     ((path, message),) = Csv(file="table.csv", content=content).problems()
-    assert (path, message) == ("file", f"table.csv: {said}")
+    assert (path, message) == ("file", f"table.csv: {expected_message}")
 
 
-def targets_in(config: RunConfig) -> EpisodeTargets:
+def episode_targets_of(config: RunConfig) -> EpisodeTargets:
     return EpisodeTargets(config.task, config.rig, config.period_us, steps=50)
 
 
 def test_each_target_of_each_episode_has_a_stream_of_its_own() -> None:
-    two = load_run("pendulum", ["task.targets={a: {kind: drawn, low: 0, high: 1}, b: {kind: drawn, low: 0, high: 1}}"])
-    of = targets_in(two)
-    firsts = [float(v) for e in (1, 2) for kind in (Kind.TRAIN, Kind.EVAL) for v in of.values_for_kind(7, kind, e)[0]]
-    assert len(set(firsts)) == 8
-    assert firsts[:2] == [stream(7, Role.TARGETS_TRAIN, 1, i).uniform(0.0, 1.0) for i in (0, 1)]
-    assert firsts[2:4] == [stream(7, Role.TARGETS_EVAL, 1, i).uniform(0.0, 1.0) for i in (0, 1)]
-    assert of.values_for_kind(7, Kind.EVAL, 1).tobytes() == of.values_for_role(7, Role.PLANT_EVAL, 1).tobytes()
-    assert of.values_for_kind(7, Kind.RESET, 1).tolist() == [[0.5, 0.5]], "nothing is drawn for the way to a start"
+    config = load_run(
+        "pendulum", ["task.targets={a: {kind: drawn, low: 0, high: 1}, b: {kind: drawn, low: 0, high: 1}}"]
+    )
+    episode_targets = episode_targets_of(config)
+    first_values = [
+        float(v)
+        for e in (1, 2)
+        for kind in (Kind.TRAIN, Kind.EVAL)
+        for v in episode_targets.values_for_kind(7, kind, e)[0]
+    ]
+    assert len(set(first_values)) == 8
+    assert first_values[:2] == [stream(7, Role.TARGETS_TRAIN, 1, i).uniform(0.0, 1.0) for i in (0, 1)]
+    assert first_values[2:4] == [stream(7, Role.TARGETS_EVAL, 1, i).uniform(0.0, 1.0) for i in (0, 1)]
+    assert (
+        episode_targets.values_for_kind(7, Kind.EVAL, 1).tobytes()
+        == episode_targets.values_for_role(7, Role.PLANT_EVAL, 1).tobytes()
+    )
+    assert episode_targets.values_for_kind(7, Kind.RESET, 1).tolist() == [[0.5, 0.5]], (
+        "nothing is drawn for the way to a start"
+    )
 
 
 @given(x=st.floats(-math.pi, math.pi, exclude_max=True), target=st.floats(-3.0, 3.0))
 def test_the_distance_of_an_angle_is_the_shorter_way_round(x: float, target: float) -> None:
-    config = load_run("pendulum", [REF])
-    turned = math.remainder(x - target, 2.0 * math.pi)
-    none = np.zeros((1, 1))
-    seen = np.array([[x, 0.0, target]])
-    for to in ("angle_ref", target or "angle_ref"):
-        term = Distance("angle", 2.0, to).build(config.rig)
-        paid = term(Transitions(seen, none, none, np.zeros(1, np.bool_)))
-        assert paid[0] == pytest.approx(-2.0 * abs(turned), abs=1e-9)
+    config = load_run("pendulum", [TARGET_OVERRIDE])
+    wrapped_error = math.remainder(x - target, 2.0 * math.pi)
+    unused = np.zeros((1, 1))
+    observations = np.array([[x, 0.0, target]])
+    for target_setting in ("angle_ref", target or "angle_ref"):
+        term = Distance("angle", 2.0, target_setting).build(config.rig)
+        reward = term(Transitions(observations, unused, unused, np.zeros(1, np.bool_)))
+        assert reward[0] == pytest.approx(-2.0 * abs(wrapped_error), abs=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("term", "said"),
+    ("term", "message"),
     [
         ({"target": "angel_ref"}, "has no target 'angel_ref' (did you mean 'angle_ref'?)"),
         ({"target": "angle"}, "'angle' would be compared with itself"),
         ({"target": "velocity"}, "'velocity' is in 'rad/s', but 'angle' is in 'rad'"),
     ],
 )
-def test_a_distance_names_a_target_of_its_unit(term: dict[str, object], said: str) -> None:
-    near = {"near": {"kind": "distance", "observation": "angle", "weight": 1, **term}}
-    with pytest.raises(ConfigError) as refused:
-        load_run("pendulum", [REF, f"task.reward.terms={msgspec.json.encode(near).decode()}"])
-    assert f"{said} at task.reward.terms.near.target" in str(refused.value)
+def test_a_distance_names_a_target_of_its_unit(term: dict[str, object], message: str) -> None:
+    reward_terms = {"near": {"kind": "distance", "observation": "angle", "weight": 1, **term}}
+    with pytest.raises(ConfigError) as error:
+        load_run("pendulum", [TARGET_OVERRIDE, f"task.reward.terms={msgspec.json.encode(reward_terms).decode()}"])
+    assert f"{message} at task.reward.terms.near.target" in str(error.value)
 
 
 def test_synthetic_experiences_of_a_task_with_targets_are_refused() -> None:
     with pytest.raises(ConfigError, match="synthetic experiences have no next target"):
-        load_run("pendulum", [REF, "selection.synthetic={states: 0.1}"])
+        load_run("pendulum", [TARGET_OVERRIDE, "selection.synthetic={states: 0.1}"])
 
 
 class Broken(Target, frozen=True, tag="broken"):
@@ -234,9 +252,9 @@ class Broken(Target, frozen=True, tag="broken"):
         return np.full(len(times), self.value)
 
 
-@pytest.mark.parametrize(("value", "said"), [(math.nan, "non-finite"), (math.inf, "no such level")])
-def test_a_target_that_gives_no_numbers_is_named(value: float, said: str) -> None:
-    with pytest.raises(TargetFailed, match=f"of kind 'broken' .*{said}"):
+@pytest.mark.parametrize(("value", "message"), [(math.nan, "non-finite"), (math.inf, "no such level")])
+def test_a_target_that_gives_no_numbers_is_named(value: float, message: str) -> None:
+    with pytest.raises(TargetFailed, match=f"of kind 'broken' .*{message}"):
         values(Broken(value=value))
 
 

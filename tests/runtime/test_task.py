@@ -31,20 +31,20 @@ FOLDER = Path(configs.__file__).parent
 PAIRS = [("pendulum", "swingup"), ("pendulum-hardware", "swingup-hardware"), ("magman", "positioning")]
 
 
-def shipped(rig: str, task: str) -> tuple[Rig, Task]:
+def load_shipped(rig: str, task: str) -> tuple[Rig, Task]:
     return (
         convert(load_document(FOLDER / "rigs" / f"{rig}.yaml"), (), Rig),
         convert(load_document(FOLDER / "tasks" / f"{task}.yaml"), (), Task),
     )
 
 
-PENDULUM, SWINGUP = shipped(*PAIRS[0])
-MAGMAN, POSITIONING = shipped(*PAIRS[2])
+PENDULUM, SWINGUP = load_shipped(*PAIRS[0])
+MAGMAN, POSITIONING = load_shipped(*PAIRS[2])
 
 
 @pytest.mark.parametrize(("rig_name", "task_name"), PAIRS)
 def test_shipped_rigs_and_tasks_have_no_problems(rig_name: str, task_name: str) -> None:
-    rig, task = shipped(rig_name, task_name)
+    rig, task = load_shipped(rig_name, task_name)
     assert rig_problems(rig) == []
     assert task_problems(task, rig) == []
 
@@ -103,7 +103,7 @@ def test_leaving_the_bounds_terminates(velocity: float, expected: bool) -> None:
     assert compile_termination(task, PENDULUM)((0.0, velocity)) is expected
 
 
-FALLS = msgspec.structs.replace(
+TERMINATING = msgspec.structs.replace(
     SWINGUP,
     terminate={"velocity": (-15.0, 15.0)},
     reward=msgspec.structs.replace(SWINGUP.reward, alive=200.0, terminal=-5000.0),
@@ -111,17 +111,17 @@ FALLS = msgspec.structs.replace(
 
 
 def test_being_alive_is_rewarded_in_every_step_and_an_end_once() -> None:
-    plain, whole = compile_reward(SWINGUP, PENDULUM), compile_reward(FALLS, PENDULUM)
-    inside, outside, action = (3.0, -14.9), (3.0, -15.1), (1.5,)
-    assert whole(inside, action) == plain(inside, action) + 200.0
-    assert whole(outside, action) == plain(outside, action) + 200.0 - 5000.0
-    batch = batched_reward(FALLS, PENDULUM)(np.array([inside, outside]), np.array([action, action]))
-    assert batch.tolist() == [whole(inside, action), whole(outside, action)]
+    base_reward, terminating_reward = compile_reward(SWINGUP, PENDULUM), compile_reward(TERMINATING, PENDULUM)
+    inside_state, outside_state, action = (3.0, -14.9), (3.0, -15.1), (1.5,)
+    assert terminating_reward(inside_state, action) == base_reward(inside_state, action) + 200.0
+    assert terminating_reward(outside_state, action) == base_reward(outside_state, action) + 200.0 - 5000.0
+    batch = batched_reward(TERMINATING, PENDULUM)(np.array([inside_state, outside_state]), np.array([action, action]))
+    assert batch.tolist() == [terminating_reward(inside_state, action), terminating_reward(outside_state, action)]
 
 
 def test_without_them_the_reward_in_the_tick_is_the_same_function() -> None:
     assert compile_base_reward(SWINGUP, PENDULUM).__name__ == "distance"
-    assert compile_base_reward(FALLS, PENDULUM).__name__ == "reward"
+    assert compile_base_reward(TERMINATING, PENDULUM).__name__ == "reward"
 
 
 def test_a_task_needs_no_references() -> None:
@@ -133,80 +133,80 @@ def test_an_episode_has_exactly_duration_times_rate_steps(rate_hz: float) -> Non
     assert episode_steps(SWINGUP, rate_hz) == 4 * rate_hz
 
 
-def changed(**changes: Any) -> Task:
+def changed_task(**changes: Any) -> Task:
     return msgspec.structs.replace(SWINGUP, **changes)
 
 
-def reward_with(**changes: Any) -> Task:
-    return changed(reward=msgspec.structs.replace(SWINGUP.reward, **changes))
+def task_with_reward(**changes: Any) -> Task:
+    return changed_task(reward=msgspec.structs.replace(SWINGUP.reward, **changes))
 
 
-WALL = POSITIONING.reward.wall
-assert WALL is not None
+REWARD_WALL = POSITIONING.reward.wall
+assert REWARD_WALL is not None
 
-BAD = {
-    "empty name": (changed(name=""), "name"),
-    "endless episode": (changed(episode_s=math.inf), "episode_s"),
-    "unknown start": (changed(start={"angel": 0.0}), "start.angel"),
-    "start not finite": (changed(start={"angle": math.nan}), "start.angle"),
-    "unknown target": (reward_with(target={**SWINGUP.reward.target, "x": 1.0}), "reward.target.x"),
-    "target not finite": (reward_with(target={"angle": math.inf, "velocity": 0.0}), "reward.target.angle"),
+INVALID_TASKS = {
+    "empty name": (changed_task(name=""), "name"),
+    "endless episode": (changed_task(episode_s=math.inf), "episode_s"),
+    "unknown start": (changed_task(start={"angel": 0.0}), "start.angel"),
+    "start not finite": (changed_task(start={"angle": math.nan}), "start.angle"),
+    "unknown target": (task_with_reward(target={**SWINGUP.reward.target, "x": 1.0}), "reward.target.x"),
+    "target not finite": (task_with_reward(target={"angle": math.inf, "velocity": 0.0}), "reward.target.angle"),
     "unknown weight": (
-        reward_with(weights={"x": 1.0}, target={"x": 1.0}, folded=()),
+        task_with_reward(weights={"x": 1.0}, target={"x": 1.0}, folded=()),
         "reward.weights.x",
     ),
-    "weight without target": (reward_with(target={"angle": 1.0}), "reward.weights.velocity"),
-    "folded without weight": (reward_with(folded=("torque",)), "reward.folded[0]"),
-    "unknown actuator": (reward_with(action_weights={"torque": 1.0}), "reward.action_weights.torque"),
-    "wall of nothing": (reward_with(wall=WALL), "reward.wall.observation"),
+    "weight without target": (task_with_reward(target={"angle": 1.0}), "reward.weights.velocity"),
+    "folded without weight": (task_with_reward(folded=("torque",)), "reward.folded[0]"),
+    "unknown actuator": (task_with_reward(action_weights={"torque": 1.0}), "reward.action_weights.torque"),
+    "wall of nothing": (task_with_reward(wall=REWARD_WALL), "reward.wall.observation"),
     "walls crossed": (
-        reward_with(wall=msgspec.structs.replace(WALL, observation="angle", low=1.0, high=0.0)),
+        task_with_reward(wall=msgspec.structs.replace(REWARD_WALL, observation="angle", low=1.0, high=0.0)),
         "reward.wall",
     ),
     "margins overlap": (
-        reward_with(wall=msgspec.structs.replace(WALL, observation="angle", margin=1.0)),
+        task_with_reward(wall=msgspec.structs.replace(REWARD_WALL, observation="angle", margin=1.0)),
         "reward.wall.margin",
     ),
-    "unknown bound": (changed(terminate={"x": (0.0, 1.0)}), "terminate.x"),
-    "bounds crossed": (changed(terminate={"velocity": (1.0, -1.0)}), "terminate.velocity"),
-    "bound is nan": (changed(terminate={"velocity": (math.nan, 1.0)}), "terminate.velocity"),
-    "starts outside": (changed(terminate={"angle": (1.0, 2.0)}), "terminate.angle"),
-    "never ends": (reward_with(terminal=-1.0), "reward.terminal"),
-    "alive is nan": (reward_with(alive=math.nan), "reward.alive"),
+    "unknown bound": (changed_task(terminate={"x": (0.0, 1.0)}), "terminate.x"),
+    "bounds crossed": (changed_task(terminate={"velocity": (1.0, -1.0)}), "terminate.velocity"),
+    "bound is nan": (changed_task(terminate={"velocity": (math.nan, 1.0)}), "terminate.velocity"),
+    "starts outside": (changed_task(terminate={"angle": (1.0, 2.0)}), "terminate.angle"),
+    "never ends": (task_with_reward(terminal=-1.0), "reward.terminal"),
+    "alive is nan": (task_with_reward(alive=math.nan), "reward.alive"),
     "yardsticks reversed": (
-        changed(normalization=Normalization(random_reward=0.0, reference_reward=-43.1)),
+        changed_task(normalization=Normalization(random_reward=0.0, reference_reward=-43.1)),
         "normalization",
     ),
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", INVALID_TASKS)
 def test_each_semantic_error_is_named_at_its_path(case: str) -> None:
-    task, path = BAD[case]
+    task, path = INVALID_TASKS[case]
     assert path in [p for p, _ in task_problems(task, PENDULUM)]
 
 
 def test_all_problems_are_listed_at_once() -> None:
-    task = changed(name="", start={"x": 0.0}, terminate={"y": (0.0, 1.0)}, reset=None)
+    task = changed_task(name="", start={"x": 0.0}, terminate={"y": (0.0, 1.0)}, reset=None)
     assert len(task_problems(task, PENDULUM)) == 3
 
 
 @pytest.mark.parametrize(
-    "bad", [{"episode_s": 0.0}, {"colour": "red"}, {"reward": {"target": {}, "weights": {"angle": -1.0}}}]
+    "invalid_fields", [{"episode_s": 0.0}, {"colour": "red"}, {"reward": {"target": {}, "weights": {"angle": -1.0}}}]
 )
-def test_structural_errors_are_refused_on_conversion(bad: dict[str, object]) -> None:
+def test_structural_errors_are_refused_on_conversion(invalid_fields: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({**msgspec.to_builtins(SWINGUP), **bad}, Task)
+        msgspec.convert({**msgspec.to_builtins(SWINGUP), **invalid_fields}, Task)
 
 
 @given(st.lists(st.tuples(*[st.floats(-50, 50) | st.just(math.nan)] * 2), min_size=1, max_size=9))
 def test_the_batched_end_of_an_episode_is_the_ticks(observations: list[tuple[float, float]]) -> None:
-    for task in (SWINGUP, changed(terminate={"velocity": (-20.0, 20.0), "angle": (-1.0, 9.0)})):
-        one, many = compile_termination(task, PENDULUM), batched_termination(task, PENDULUM)
-        assert many(np.array(observations)).tolist() == [one(o) for o in observations]
+    for task in (SWINGUP, changed_task(terminate={"velocity": (-20.0, 20.0), "angle": (-1.0, 9.0)})):
+        is_terminal, are_terminal = compile_termination(task, PENDULUM), batched_termination(task, PENDULUM)
+        assert are_terminal(np.array(observations)).tolist() == [is_terminal(o) for o in observations]
 
 
 def test_folding_follows_the_rigs_order_of_observations() -> None:
-    swapped = msgspec.structs.replace(PENDULUM, observations=PENDULUM.observations[::-1])
-    assert isinstance(swapped.observations[0], Observation)
-    assert compile_reward(SWINGUP, swapped)((-2.0, -math.pi), (0.0,)) == pytest.approx(-2.0)
+    reordered = msgspec.structs.replace(PENDULUM, observations=PENDULUM.observations[::-1])
+    assert isinstance(reordered.observations[0], Observation)
+    assert compile_reward(SWINGUP, reordered)((-2.0, -math.pi), (0.0,)) == pytest.approx(-2.0)

@@ -19,9 +19,9 @@ from onrig.runtime.targets import Target
 from onrig.runtime.terminations import BatchedTest, Termination
 
 
-def broken(how: str, values: Values) -> Any:
+def apply_defect(defect: str, values: Values) -> Any:
     """A result for (..., n) values, or an exception."""
-    match how:
+    match defect:
         case "raises":
             return dict[str, Any]()["table"]
         case "infinite":
@@ -37,54 +37,54 @@ def broken(how: str, values: Values) -> Any:
     return np.sin(values[..., 0])
 
 
-class Term(RewardTerm, frozen=True, tag="term"):
-    how: str = ""
+class DefectiveTerm(RewardTerm, frozen=True, tag="term"):
+    defect: str = ""
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
-        return lambda moves: broken(self.how, moves.observation)
+        return lambda transitions: apply_defect(self.defect, transitions.observation)
 
 
-class Course(Target, frozen=True, tag="course"):
-    how: str = ""
+class DefectiveTarget(Target, frozen=True, tag="course"):
+    defect: str = ""
 
     def span(self) -> tuple[float, float]:
         return -1.0, 1.0
 
     def draw(self, times: Values, rng: np.random.Generator) -> Values:
-        if self.how == "shape":
+        if self.defect == "shape":
             return times[1:]
-        if self.how == "beyond":
+        if self.defect == "beyond":
             return times + 2.0
-        found: Values = broken(self.how, times[:, None])
-        return found
+        values: Values = apply_defect(self.defect, times[:, None])
+        return values
 
 
-class Condition(Termination, frozen=True, tag="condition"):
-    how: str = ""
+class DefectiveTermination(Termination, frozen=True, tag="condition"):
+    defect: str = ""
 
     def build(self, rig: Rig) -> BatchedTest:
-        if self.how:
-            return lambda observations: broken(self.how, observations)
+        if self.defect:
+            return lambda observations: apply_defect(self.defect, observations)
         return lambda observations: observations[..., 0] > 2.0
 
 
-class Form(InputTransform, frozen=True, tag="form"):
-    how: str = ""
+class DefectiveTransform(InputTransform, frozen=True, tag="form"):
+    defect: str = ""
 
     def signal(self, observation: Observation) -> Observation:
         return Observation(f"form_{observation.name}", observation.unit, -1.0, 1.0)
 
     def build(self, index: int, rig: Rig) -> BatchFunction:
-        return lambda observations: broken(self.how, observations)
+        return lambda observations: apply_defect(self.defect, observations)
 
 
-class Drive:
-    """Brings the action of ``how`` to every observation."""
+class DefectiveDrive:
+    """Brings the action of ``defect`` to every observation."""
 
     opposed: float | None = None
 
-    def __init__(self, reset: Home, start: Mapping[str, float], rig: Rig) -> None:
-        self._how = reset.how
+    def __init__(self, reset: DefectiveReset, start: Mapping[str, float], rig: Rig) -> None:
+        self._how = reset.defect
 
     def begin(self, attempt: int) -> None:
         pass
@@ -93,18 +93,20 @@ class Drive:
         return {"": (0.5,), "infinite": (math.inf,), "whole": (0.0, 0.0)}[self._how]
 
 
-class Home(Reset, frozen=True, kw_only=True, tag="home"):
-    home = ":Drive"
-    how: str = ""
+class DefectiveReset(Reset, frozen=True, kw_only=True, tag="home"):
+    home = ":DefectiveDrive"
+    defect: str = ""
 
 
-def steps_of(noise: Noise, rng: np.random.Generator, steps: int, dimensions: int) -> npt.NDArray[np.float64]:
-    if noise.how == "random":
+def draw_steps(noise: DefectiveNoise, rng: np.random.Generator, steps: int, dimensions: int) -> npt.NDArray[np.float64]:
+    if noise.defect == "random":
         return np.random.default_rng().random((steps, dimensions))
-    return np.zeros((steps, dimensions + (noise.how == "whole"))) if noise.how else rng.random((steps, dimensions))
+    return (
+        np.zeros((steps, dimensions + (noise.defect == "whole"))) if noise.defect else rng.random((steps, dimensions))
+    )
 
 
-class Noise(ActionNoise, frozen=True, kw_only=True, tag="noise"):
+class DefectiveNoise(ActionNoise, frozen=True, kw_only=True, tag="noise"):
     title = "noise from outside"
-    home = ":steps_of"
-    how: str = ""
+    home = ":draw_steps"
+    defect: str = ""

@@ -15,7 +15,7 @@ from onrig.learner.agent import read_networks
 from onrig.learner.states import States
 from onrig.runtime.replay.seeds import digest
 from onrig.tools.pretrained import read_pretraining
-from tests.tools.pretraining.posterior import write_pendulum
+from tests.tools.pretraining.posterior import write_pendulum_result
 
 pytestmark = pytest.mark.study
 
@@ -29,7 +29,7 @@ def command(*words: str) -> list[str]:
 
 
 def test_it_ends_with_the_same_networks_and_scores(tmp_path: Path) -> None:
-    file = write_pendulum(tmp_path)
+    file = write_pendulum_result(tmp_path)
     settings = [word for s in (f"identified={file}", *SETTINGS) for word in ("--set", s)]
     start = command("pendulum", *settings, "--episodes", str(EPISODES), "--minutes", "1000", "--out")
     whole, killed = tmp_path / "whole", tmp_path / "killed"

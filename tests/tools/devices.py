@@ -22,7 +22,7 @@ class PtyDevice:
         self._line = Line.pty()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve)
-        self.armed_ever = False
+        self.was_armed = False
 
     @property
     def port(self) -> str:
@@ -51,4 +51,4 @@ class PtyDevice:
                     self._line.write(encode_frame(answer))
                 if self._device.time_scale == 0 and self._device.sample_due:
                     self._line.write(encode_frame(self._device.sample()))
-                self.armed_ever = self.armed_ever or self._device.armed
+                self.was_armed = self.was_armed or self._device.armed

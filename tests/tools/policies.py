@@ -20,17 +20,17 @@ def contract(policy_id: int = 7, config: str = "pendulum") -> PolicyContract:
     return contract_for(run.rig, run.rate_hz, policy_id=policy_id, parent_run="earlier", training_step=100)
 
 
-def sound() -> bytes:
+def sound_policy() -> bytes:
     return serialized(policy(contract=contract()))
 
 
-def wrong_shapes() -> bytes:
+def policy_with_wrong_shapes() -> bytes:
     model = policy(contract=contract())
     model.graph.input[0].CopyFrom(helper.make_tensor_value_info("observation", 1, [1, 3]))
     return serialized(model)
 
 
-def nan_outputs() -> bytes:
+def policy_with_nan_outputs() -> bytes:
     """The square root of a state: not a number wherever that is negative."""
     nodes = [
         node("MatMul", ["observation", "w"], ["h"]),
@@ -40,7 +40,7 @@ def nan_outputs() -> bytes:
     return serialized(proto(nodes, {"w": np.full((2, 1), 0.1, np.float32)}, contract=contract()))
 
 
-def external_data() -> bytes:
+def policy_with_external_data() -> bytes:
     model = policy(contract=contract())
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
@@ -49,24 +49,24 @@ def external_data() -> bytes:
     return serialized(model)
 
 
-def another_rig() -> bytes:
+def policy_for_another_rig() -> bytes:
     return serialized(policy(contract=contract(config="magman")))
 
 
-BAD: Final[dict[str, tuple[Callable[[], bytes], str, str]]] = {
-    "wrong shapes": (wrong_shapes, "shapes", "[1, 3]"),
-    "NaN outputs": (nan_outputs, "finite", "action 'voltage' is nan at angle"),
-    "external data": (external_data, "format", "external data"),
+BAD_POLICIES: Final[dict[str, tuple[Callable[[], bytes], str, str]]] = {
+    "wrong shapes": (policy_with_wrong_shapes, "shapes", "[1, 3]"),
+    "NaN outputs": (policy_with_nan_outputs, "finite", "action 'voltage' is nan at angle"),
+    "external data": (policy_with_external_data, "format", "external data"),
     "100 MB": (lambda: b"", "size", "104857600 bytes, at most 4194304"),
-    "another rig": (another_rig, "contract", "rig is 'magman'; the rig has 'pendulum'"),
+    "another rig": (policy_for_another_rig, "contract", "rig is 'magman'; the rig has 'pendulum'"),
     "garbage": (lambda: b"no policy at all", "format", ""),
 }
 """Name to (bytes, stage that refuses, part of the reason)."""
 
 
-def write_bad(name: str, folder: Path) -> Path:
+def write_bad_policy(name: str, folder: Path) -> Path:
     path = folder / "policy.onnx"
-    path.write_bytes(BAD[name][0]())
+    path.write_bytes(BAD_POLICIES[name][0]())
     if name == "100 MB":
         with path.open("r+b") as file:
             file.truncate(100 << 20)  # a hole: takes no room on the disk

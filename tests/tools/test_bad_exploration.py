@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from onrig.runtime.explore.schedule import is_quiet, noisy_episodes
 from onrig.runtime.explore.settings import Quiet
 from onrig.tools.cli import main
-from tests.runtime.spoiled import spoiled
+from tests.runtime.spoiled import replace_and_locate
 
-SOUND = """\
+VALID_RUN = """\
 rig: pendulum
 task: swingup
 device:
@@ -102,7 +102,7 @@ CASES = {
 
 
 def test_the_run_these_cases_spoil_is_sound(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text(SOUND)
+    (tmp_path / "run.yaml").write_text(VALID_RUN)
     assert main(["check", str(tmp_path / "run.yaml")]) == 0
 
 
@@ -110,17 +110,17 @@ def test_the_run_these_cases_spoil_is_sound(tmp_path: Path) -> None:
 def test_what_contradicts_itself_is_told_at_its_place_and_nothing_starts(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before, after, said = CASES[case]
-    text, where = spoiled(SOUND, before, after)
+    old, new, message = CASES[case]
+    text, location = replace_and_locate(VALID_RUN, old, new)
     path, folder = tmp_path / "run.yaml", tmp_path / "run"
     path.write_text(text)
     for arguments in (["check", str(path)], ["run", str(path), "--run-dir", str(folder)]):
         assert main(arguments) == 2
-        told = capsys.readouterr()
-        (line,) = told.err.splitlines()
-        assert line.startswith(f"{path}:{where}: ")
-        assert said in line
-        assert told.out == ""
+        captured = capsys.readouterr()
+        (line,) = captured.err.splitlines()
+        assert line.startswith(f"{path}:{location}: ")
+        assert message in line
+        assert captured.out == ""
     assert not folder.exists()
 
 
@@ -131,23 +131,25 @@ def test_what_contradicts_itself_is_told_at_its_place_and_nothing_starts(
 )
 @settings(max_examples=25)
 def test_wherever_a_schedule_goes_backwards_the_first_such_point_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], xs: list[int], data: st.DataObject, over: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], xs: list[int], data: st.DataObject, schedule_unit: str
 ) -> None:
     xs = data.draw(st.permutations(xs))
-    back = [i for i, (a, b) in enumerate(itertools.pairwise(xs), 1) if b <= a]
+    backward_indices = [i for i, (a, b) in enumerate(itertools.pairwise(xs), 1) if b <= a]
     points = "".join(f"\n    - [{x}, 0.5]" for x in xs)
-    text = SOUND.replace("over: episodes\n  amplitude: [[1, 1.0], [500, 0.1]]", f"over: {over}\n  amplitude:{points}")
+    text = VALID_RUN.replace(
+        "over: episodes\n  amplitude: [[1, 1.0], [500, 0.1]]", f"over: {schedule_unit}\n  amplitude:{points}"
+    )
     path = tmp_path / "run.yaml"
     path.write_text(text)
-    assert main(["check", str(path)]) == (2 if back else 0)
+    assert main(["check", str(path)]) == (2 if backward_indices else 0)
     lines = capsys.readouterr().err.splitlines()
-    first = SOUND[: SOUND.index("  amplitude")].count("\n") + 2
-    assert [line.split(": ")[0] for line in lines] == [f"{path}:{first + i}:7" for i in back]
+    first_line = VALID_RUN[: VALID_RUN.index("  amplitude")].count("\n") + 2
+    assert [line.split(": ")[0] for line in lines] == [f"{path}:{first_line + i}:7" for i in backward_indices]
 
 
 @given(st.integers(2, 12), st.data(), st.integers(0, 200))
 @settings(max_examples=50)
-def test_noisy_episodes_are_those_that_are_not_quiet(every: int, data: st.DataObject, episodes: int) -> None:
-    quiet = Quiet(every, data.draw(st.integers(1, every - 1)))
+def test_noisy_episodes_are_those_that_are_not_quiet(quiet_every: int, data: st.DataObject, episodes: int) -> None:
+    quiet = Quiet(quiet_every, data.draw(st.integers(1, quiet_every - 1)))
     assert noisy_episodes(quiet, episodes) == sum(not is_quiet(quiet, e) for e in range(1, episodes + 1))
     assert noisy_episodes(None, episodes) == episodes

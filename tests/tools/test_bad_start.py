@@ -24,37 +24,37 @@ from onrig.tools.ports import list_ports
 from tests.tools import policies
 from tests.tools.devices import PtyDevice
 
-MARK = "ONRIG_TEST_MARK"
+MARK_VARIABLE = "ONRIG_TEST_MARK"
 WITHOUT_LEARNER = ("--set", "local_learner=false")
 """It plays no part in these and takes two seconds of a processor to come up."""
 
 
-class Failed(NamedTuple):
+class FailedStart(NamedTuple):
     code: int
     line: str
     """All that stands on stderr."""
 
 
-def start(folder: Path, *arguments: str, interrupt_at: str | None = None) -> Failed:
+def start(folder: Path, *arguments: str, interrupt_at_output: str | None = None) -> FailedStart:
     """Try ``onrig run`` in an empty folder; see that it fails in one line and leaves nothing behind.
 
-    Ctrl-C comes where its output has a line that begins with ``interrupt_at``.
+    Ctrl-C comes where its output has a line that begins with ``interrupt_at_output``.
     """
-    mark = uuid.uuid4().hex
-    place = folder / "place"
-    place.mkdir()
+    run_mark = uuid.uuid4().hex
+    run_place = folder / "place"
+    run_place.mkdir()
     process = subprocess.Popen(
         [sys.executable, "-m", "onrig.tools.cli", "run", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=place,
-        env={**os.environ, MARK: mark},
+        cwd=run_place,
+        env={**os.environ, MARK_VARIABLE: run_mark},
     )
     try:
-        if interrupt_at is not None and process.stdout is not None:
-            assert any(line.startswith(interrupt_at) for line in process.stdout), "it ended before"
+        if interrupt_at_output is not None and process.stdout is not None:
+            assert any(line.startswith(interrupt_at_output) for line in process.stdout), "it ended before"
             process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     finally:
@@ -63,36 +63,36 @@ def start(folder: Path, *arguments: str, interrupt_at: str | None = None) -> Fai
     lines = [line for line in err.splitlines() if not line.endswith("at device.pace") or "warning" not in line]
     assert len(lines) == 1, err
     # No process, then no pty either: a twin's pty is gone with the last process that holds it.
-    assert processes_with(mark) == []
+    assert processes_with(run_mark) == []
     assert list(Path("/dev/shm").glob(f"onrig-{process.pid}-*")) == []
-    assert list(place.iterdir()) == [], "a run that never started leaves a folder"
-    return Failed(process.returncode, lines[0])
+    assert list(run_place.iterdir()) == [], "a run that never started leaves a folder"
+    return FailedStart(process.returncode, lines[0])
 
 
-def processes_with(mark: str) -> list[str]:
+def processes_with(run_mark: str) -> list[str]:
     """Command lines of the processes that bear a run's mark: it, and all that inherited its environment."""
-    found = []
+    command_lines = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "cmdline").read_text())
+            if f"{MARK_VARIABLE}={run_mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                command_lines.append((folder / "cmdline").read_text())
         except OSError:
             continue  # gone, or not ours
-    return found
+    return command_lines
 
 
 def test_a_mark_finds_the_process_that_bears_it() -> None:
-    mark = uuid.uuid4().hex
-    pipe, environment = subprocess.PIPE, {**os.environ, MARK: mark}
+    run_mark = uuid.uuid4().hex
+    pipe, environment = subprocess.PIPE, {**os.environ, MARK_VARIABLE: run_mark}
     with subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"there\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"there\n"  # its environment shows only once it runs
-        assert processes_with(mark) == ["cat\0"]
+        assert processes_with(run_mark) == ["cat\0"]
         process.stdin.close()
-    assert processes_with(mark) == []
+    assert processes_with(run_mark) == []
 
 
 # -- configurations --------------------------------------------------------------------------------------------------
@@ -112,12 +112,14 @@ def test_a_mark_finds_the_process_that_bears_it() -> None:
     ids=["unknown key", "wrong type", "duplicate key", "limits wider than the rig's"],
 )
 def test_an_unsound_configuration_does_not_start(text: str, message: str, tmp_path: Path) -> None:
-    head = "rig: pendulum\ntask: swingup\ndevice:\n  twin: {plant: {kind: pendulum}}\n  pace: lockstep\nrate_hz: 50\n"
+    run_head = (
+        "rig: pendulum\ntask: swingup\ndevice:\n  twin: {plant: {kind: pendulum}}\n  pace: lockstep\nrate_hz: 50\n"
+    )
     path = tmp_path / "mine.yaml"
-    path.write_text(f"{head}learner: {{updates_per_episode: 10}}\n{text}")
-    failed = start(tmp_path, str(path))
-    assert failed.code == ExitCode.CONFIGURATION
-    assert failed.line.startswith(message.format(path))
+    path.write_text(f"{run_head}learner: {{updates_per_episode: 10}}\n{text}")
+    failed_start = start(tmp_path, str(path))
+    assert failed_start.code == ExitCode.CONFIGURATION
+    assert failed_start.line.startswith(message.format(path))
 
 
 def test_a_configuration_that_is_not_there_does_not_start(tmp_path: Path) -> None:
@@ -128,8 +130,8 @@ def test_a_configuration_that_is_not_there_does_not_start(tmp_path: Path) -> Non
 
 
 def test_a_policy_file_that_is_not_there_does_not_start(tmp_path: Path) -> None:
-    failed = start(tmp_path, "pendulum", "--set", "policy=none.onnx")
-    assert failed == (ExitCode.CONFIGURATION, "--set policy=none.onnx:1:1: no file 'none.onnx' at policy")
+    failed_start = start(tmp_path, "pendulum", "--set", "policy=none.onnx")
+    assert failed_start == (ExitCode.CONFIGURATION, "--set policy=none.onnx:1:1: no file 'none.onnx' at policy")
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +149,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err == f"onrig run: --run-dir: '{tmp_path / 'file'}' is not a folder\n"
 
 
-KEYED = ("link.allow_plain_loopback=false", 'link.listen="tcp://127.0.0.1:5599"')
+KEYED_LINK = ("link.allow_plain_loopback=false", 'link.listen="tcp://127.0.0.1:5599"')
 
 
 @pytest.fixture
@@ -159,10 +161,10 @@ def keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 
 
 def exchange(keys: Path) -> None:
-    mine, theirs = (keys / name / "secret.key" for name in ("rig", "learner"))
-    content = mine.read_bytes(), theirs.read_bytes()
-    theirs.write_bytes(content[0])
-    mine.write_bytes(content[1])
+    rig_key, learner_key = (keys / name / "secret.key" for name in ("rig", "learner"))
+    content = rig_key.read_bytes(), learner_key.read_bytes()
+    learner_key.write_bytes(content[0])
+    rig_key.write_bytes(content[1])
 
 
 def fifo(path: Path) -> None:
@@ -187,15 +189,15 @@ BAD_KEYS: Final[dict[str, Callable[[Path], object]]] = {
 }
 
 
-@pytest.mark.parametrize("dry", [["--dry-run"], []])
+@pytest.mark.parametrize("dry_run_arguments", [["--dry-run"], []])
 @pytest.mark.parametrize("case", BAD_KEYS)
 def test_keys_that_keep_learners_out_are_refused_by_the_dry_run_as_by_the_run(
-    case: str, dry: list[str], keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: str, dry_run_arguments: list[str], keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     BAD_KEYS[case](keys)
-    settings = [word for s in (*KEYED, f"link.keys={keys / 'rig'}") for word in ("--set", s)]
+    settings = [word for s in (*KEYED_LINK, f"link.keys={keys / 'rig'}") for word in ("--set", s)]
     run = tmp_path / "run"
-    assert main(["run", "pendulum", "--run-dir", str(run), *settings, *dry]) == ExitCode.PREFLIGHT
+    assert main(["run", "pendulum", "--run-dir", str(run), *settings, *dry_run_arguments]) == ExitCode.PREFLIGHT
     captured = capsys.readouterr()
     assert captured.out == ""
     [line] = captured.err.splitlines()
@@ -204,7 +206,7 @@ def test_keys_that_keep_learners_out_are_refused_by_the_dry_run_as_by_the_run(
 
 
 def test_sound_keys_pass_the_dry_run(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = [word for s in (*KEYED, f"link.keys={keys / 'rig'}") for word in ("--set", s)]
+    settings = [word for s in (*KEYED_LINK, f"link.keys={keys / 'rig'}") for word in ("--set", s)]
     assert main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), *settings, "--dry-run"]) == ExitCode.OK
 
 
@@ -240,49 +242,49 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     master, slave = os.openpty()
     try:
         port = os.ttyname(slave)
-        holder = open_port(port)
+        held_port = open_port(port)
         try:
-            failed = start(tmp_path, "pendulum", "--device", port)
+            failed_start = start(tmp_path, "pendulum", "--device", port)
         finally:
-            holder.close()
+            held_port.close()
     finally:
         os.close(master)
         os.close(slave)
-    assert failed.code == ExitCode.HARDWARE
-    assert failed.line == f"control: {port}: the port is in use by another process; stop that one first"
+    assert failed_start.code == ExitCode.HARDWARE
+    assert failed_start.line == f"control: {port}: the port is in use by another process; stop that one first"
 
 
 def test_a_link_file_is_no_port_but_names_one(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.write_text("/dev/pts/7\n")
-    failed = start(tmp_path, "pendulum", "--device", str(link))
-    assert failed.code == ExitCode.CONFIGURATION
-    assert f"{link}: not a serial port, but a file that names one: use --device /dev/pts/7" in failed.line
+    failed_start = start(tmp_path, "pendulum", "--device", str(link))
+    assert failed_start.code == ExitCode.CONFIGURATION
+    assert f"{link}: not a serial port, but a file that names one: use --device /dev/pts/7" in failed_start.line
 
 
 def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
-    failed = start(tmp_path, "pendulum", "--set", "selection.synthetic={states: 0.1}", "--device", "/dev/ttyACM0")
-    assert failed.code == ExitCode.CONFIGURATION
-    assert "need a twin" in failed.line
+    failed_start = start(tmp_path, "pendulum", "--set", "selection.synthetic={states: 0.1}", "--device", "/dev/ttyACM0")
+    assert failed_start.code == ExitCode.CONFIGURATION
+    assert "need a twin" in failed_start.line
 
 
 def test_another_character_device_is_no_port(tmp_path: Path) -> None:
-    failed = start(tmp_path, "pendulum", "--device", "/dev/null", *WITHOUT_LEARNER)
-    assert failed.code == ExitCode.HARDWARE
-    assert failed.line == "control: /dev/null: not a serial port; name another port"
+    failed_start = start(tmp_path, "pendulum", "--device", "/dev/null", *WITHOUT_LEARNER)
+    assert failed_start.code == ExitCode.HARDWARE
+    assert failed_start.line == "control: /dev/null: not a serial port; name another port"
 
 
-def on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> Failed:
+def start_on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> FailedStart:
     """Start a run of ``config`` on a device that is not its own."""
     with device:
-        failed = start(folder, config, "--device", device.port, *WITHOUT_LEARNER)
-    assert not device.armed_ever
-    assert failed.line.startswith(f"control: {device.port}: ")
-    return Failed(failed.code, failed.line.removeprefix(f"control: {device.port}: "))
+        failed_start = start(folder, config, "--device", device.port, *WITHOUT_LEARNER)
+    assert not device.was_armed
+    assert failed_start.line.startswith(f"control: {device.port}: ")
+    return FailedStart(failed_start.code, failed_start.line.removeprefix(f"control: {device.port}: "))
 
 
 def test_the_device_of_another_rig(tmp_path: Path) -> None:
-    assert on_device(tmp_path, PtyDevice(load("magman"))) == (
+    assert start_on_device(tmp_path, PtyDevice(load("magman"))) == (
         ExitCode.HARDWARE,
         "rig name: the device has magman, the configuration pendulum; connect the configured rig, or run the "
         "configuration of this one",
@@ -290,21 +292,21 @@ def test_the_device_of_another_rig(tmp_path: Path) -> None:
 
 
 def test_a_device_of_another_protocol_version(tmp_path: Path) -> None:
-    assert on_device(tmp_path, PtyDevice(load("pendulum"), protocol=2)) == (
+    assert start_on_device(tmp_path, PtyDevice(load("pendulum"), protocol=2)) == (
         ExitCode.HARDWARE,
         "protocol version: the device has 2, the configuration 1; update the device's firmware, or Onrig",
     )
 
 
 def test_a_device_at_another_pace(tmp_path: Path) -> None:
-    assert on_device(tmp_path, PtyDevice(load("pendulum"), time_scale=1.0)) == (
+    assert start_on_device(tmp_path, PtyDevice(load("pendulum"), time_scale=1.0)) == (
         ExitCode.HARDWARE,
         "pace: the device has real time, the configuration lockstep; set device.pace to the device's",
     )
 
 
 def test_a_device_that_cannot_be_reset(tmp_path: Path) -> None:
-    assert on_device(tmp_path, PtyDevice(load("pendulum"), capabilities=0)) == (
+    assert start_on_device(tmp_path, PtyDevice(load("pendulum"), capabilities=0)) == (
         ExitCode.HARDWARE,
         "reset: the device has none, the configuration needs one at the start of every episode; give the task a "
         "`reset` section (lockstep requires a device with RESET)",
@@ -314,8 +316,8 @@ def test_a_device_that_cannot_be_reset(tmp_path: Path) -> None:
 def test_limits_wider_than_the_devices(tmp_path: Path) -> None:
     config = load("pendulum")
     (voltage,) = config.rig.actuators
-    tighter = msgspec.structs.replace(config.rig, actuators=(msgspec.structs.replace(voltage, low=-2.0),))
-    assert on_device(tmp_path, PtyDevice(msgspec.structs.replace(config, rig=tighter))) == (
+    tighter_rig = msgspec.structs.replace(config.rig, actuators=(msgspec.structs.replace(voltage, low=-2.0),))
+    assert start_on_device(tmp_path, PtyDevice(msgspec.structs.replace(config, rig=tighter_rig))) == (
         ExitCode.CONFIGURATION,
         "low limit of actuator 'voltage': the device has -2 V, the configuration -3 V; tighten the configuration's "
         "limits to the device's",
@@ -326,11 +328,11 @@ def test_an_interrupt_while_waiting_for_a_device_that_says_nothing(tmp_path: Pat
     master, slave = os.openpty()
     try:
         arguments = ("pendulum", "--device", os.ttyname(slave), *WITHOUT_LEARNER)
-        failed = start(tmp_path, *arguments, interrupt_at="replay: ready")
+        failed_start = start(tmp_path, *arguments, interrupt_at_output="replay: ready")
     finally:
         os.close(master)
         os.close(slave)
-    assert failed == (ExitCode.INTERRUPTED, "onrig run: interrupted")
+    assert failed_start == (ExitCode.INTERRUPTED, "onrig run: interrupted")
 
 
 # -- policies --------------------------------------------------------------------------------------------------------
@@ -338,19 +340,19 @@ def test_an_interrupt_while_waiting_for_a_device_that_says_nothing(tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["NaN outputs", "100 MB"])  # all of them: test_config_findings.py, test_policy.py
 def test_a_bad_policy_to_start_with(name: str, tmp_path: Path) -> None:
-    path = policies.write_bad(name, tmp_path)
-    _, stage, reason = policies.BAD[name]
-    failed = start(tmp_path, "pendulum", "--set", f"policy={path}", *WITHOUT_LEARNER)
-    assert failed.code == ExitCode.CONFIGURATION
-    assert failed.line.startswith(f"--set policy={path}:1:1: '{path}' is refused at {stage}: ")
-    assert reason in failed.line
+    path = policies.write_bad_policy(name, tmp_path)
+    _, stage, reason = policies.BAD_POLICIES[name]
+    failed_start = start(tmp_path, "pendulum", "--set", f"policy={path}", *WITHOUT_LEARNER)
+    assert failed_start.code == ExitCode.CONFIGURATION
+    assert failed_start.line.startswith(f"--set policy={path}:1:1: '{path}' is refused at {stage}: ")
+    assert reason in failed_start.line
 
 
 # -- twin and learner alone ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def unspoken(monkeypatch: pytest.MonkeyPatch) -> None:
+def restore_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verbs that talk to a person stop doing so after the test."""
     monkeypatch.setattr(report, "_uses_plain_output", False)
 
@@ -390,7 +392,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
 }
 
 
-@pytest.mark.usefixtures("unspoken")
+@pytest.mark.usefixtures("restore_prompts")
 @pytest.mark.parametrize("case", VERBS)
 def test_the_other_verbs_refuse_in_one_line_too(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, code, line = VERBS[case]

@@ -11,16 +11,16 @@ from onrig.sim.baselines.fuzzy_q_iteration import Grid
 from onrig.sim.baselines.sampling import Effort
 from onrig.tools.cli import main
 
-TINY = (Grid((8, 9), 3), Grid((12, 13), 3))
-HORIZON = (Grid((8, 9), 3),)
+TINY_GRIDS = (Grid((8, 9), 3), Grid((12, 13), 3))
+HORIZON_GRIDS = (Grid((8, 9), 3),)
 EFFORTS = (Effort(8, 4, 1), Effort(12, 5, 1))
 
 
 @pytest.fixture(autouse=True)
-def _small_and_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _use_small_grids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("onrig.tools.baseline.grids_for", lambda model, fineness: TINY)
-    monkeypatch.setattr("onrig.tools.baseline.horizon_grids_for", lambda model, fineness: HORIZON)
+    monkeypatch.setattr("onrig.tools.baseline.grids_for", lambda model, fineness: TINY_GRIDS)
+    monkeypatch.setattr("onrig.tools.baseline.horizon_grids_for", lambda model, fineness: HORIZON_GRIDS)
     monkeypatch.setattr("onrig.tools.baseline.efforts_for", lambda model, fineness: EFFORTS)
     monkeypatch.setattr("onrig.sim.baselines.corridor.polish", lambda model, trajectory: trajectory)
 
@@ -34,12 +34,12 @@ def test_it_shows_the_task_s_yardsticks_beside_its_own_and_again_from_the_cache(
     lines = out.splitlines()
     assert [line.split()[-1] for line in lines[1:3]] == ["0.0000", "1.0000"]
     assert "standard error" in lines[3]
-    assert len(lines) == 4 + 2 * len(TINY) + 3 * len(HORIZON) + len(EFFORTS)
-    kept = sorted(tmp_path.rglob("*.npz"))
-    assert len(kept) == 1 + len(TINY) + len(HORIZON) + len(EFFORTS)
+    assert len(lines) == 4 + 2 * len(TINY_GRIDS) + 3 * len(HORIZON_GRIDS) + len(EFFORTS)
+    cached_tables = sorted(tmp_path.rglob("*.npz"))
+    assert len(cached_tables) == 1 + len(TINY_GRIDS) + len(HORIZON_GRIDS) + len(EFFORTS)
     assert main(["baseline", config]) == 0
     assert capsys.readouterr().out == out
-    assert sorted(tmp_path.rglob("*.npz")) == kept
+    assert sorted(tmp_path.rglob("*.npz")) == cached_tables
 
 
 def test_a_task_whose_episodes_differ_has_a_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,17 +76,17 @@ def test_a_rig_on_a_port_has_no_baseline(tmp_path: Path, capsys: pytest.CaptureF
 def test_of_a_task_that_terminates_it_prints_what_the_sampling_controller_earns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sets = ["--set", "task.terminate={velocity: [-20, 20]}", "--set", "task.normalization=null"]
-    assert main(["baseline", "pendulum", *sets]) == 0
-    *_, second, absent, normalization = capsys.readouterr().out.splitlines()
-    assert "sampling MPC, 12 samples, 0.1 s" in second
-    assert "100% of episodes reach the end" in second
-    assert absent == "  fuzzy Q-iteration and the finite-horizon optimum were skipped: the task terminates"
-    found = re.fullmatch(
-        r"normalization: {random_reward: (\S+), reference_reward: (\S+)}  # for the task", normalization
+    set_arguments = ["--set", "task.terminate={velocity: [-20, 20]}", "--set", "task.normalization=null"]
+    assert main(["baseline", "pendulum", *set_arguments]) == 0
+    *_, second_line, absent_line, normalization_line = capsys.readouterr().out.splitlines()
+    assert "sampling MPC, 12 samples, 0.1 s" in second_line
+    assert "100% of episodes reach the end" in second_line
+    assert absent_line == "  fuzzy Q-iteration and the finite-horizon optimum were skipped: the task terminates"
+    match = re.fullmatch(
+        r"normalization: {random_reward: (\S+), reference_reward: (\S+)}  # for the task", normalization_line
     )
-    assert found is not None
-    assert float(found[1]) < float(found[2])
+    assert match is not None
+    assert float(match[1]) < float(match[2])
 
 
 def test_a_configuration_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

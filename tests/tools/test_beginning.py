@@ -39,10 +39,10 @@ from tests.tools.api.whole_runs import SETTINGS
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> RunData:
-    return onrig.open_run(whole_runs.finished(tmp_path_factory.mktemp("runs") / "source"))
+    return onrig.open_run(whole_runs.make_finished_run(tmp_path_factory.mktemp("runs") / "source"))
 
 
-def check(*settings: str, config: str = "pendulum") -> int:
+def run_check(*settings: str, config: str = "pendulum") -> int:
     return cli.main(["check", config, *(word for s in (*SETTINGS, *settings) for word in ("--set", s))])
 
 
@@ -62,7 +62,7 @@ def check(*settings: str, config: str = "pendulum") -> int:
 def test_a_foreign_rate_plant_or_reward_is_refused_with_both_values(
     source: RunData, setting: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check(f"selection.seed_from={source.folder}", setting) == ExitCode.CONFIGURATION
+    assert run_check(f"selection.seed_from={source.folder}", setting) == ExitCode.CONFIGURATION
     [error] = [line for line in capsys.readouterr().err.splitlines() if "does not fit" in line]
     assert f"'{source.folder}' does not fit: {message}" in error
     assert error.endswith(" at selection.seed_from")
@@ -73,39 +73,39 @@ def test_a_reward_of_another_version_of_its_package_is_refused(
 ) -> None:
     shutil.copytree(source.folder, tmp_path / "run")
     meta = json.loads((tmp_path / "run/meta.json").read_text())
-    old = [Plugin(group, "mine", "lab", "1.0", "a" * 64) for group in ("onrig.rewards", "onrig.samplers")]
-    (tmp_path / "run/meta.json").write_text(json.dumps({**meta, **plugin_records(old)}))
+    old_plugins = [Plugin(group, "mine", "lab", "1.0", "a" * 64) for group in ("onrig.rewards", "onrig.samplers")]
+    (tmp_path / "run/meta.json").write_text(json.dumps({**meta, **plugin_records(old_plugins)}))
     settings = [*SETTINGS, f"selection.seed_from={tmp_path / 'run'}"]
-    new = [msgspec.structs.replace(plugin, version="1.1", sha256="b" * 64) for plugin in old]
-    monkeypatch.setattr("onrig.tools.beginning.third_party_plugins", lambda config: new)
+    new_plugins = [msgspec.structs.replace(plugin, version="1.1", sha256="b" * 64) for plugin in old_plugins]
+    monkeypatch.setattr("onrig.tools.beginning.third_party_plugins", lambda config: new_plugins)
     with pytest.raises(ConfigError, match=r"'mine' of rewards was lab 1\.0 \(sha256 a+\) and is lab 1\.1"):
         load_for_rig("pendulum", settings)
-    monkeypatch.setattr("onrig.tools.beginning.third_party_plugins", lambda config: [old[0], new[1]])
+    monkeypatch.setattr("onrig.tools.beginning.third_party_plugins", lambda config: [old_plugins[0], new_plugins[1]])
     load_for_rig("pendulum", settings)
 
 
 def test_foreign_units_ranges_and_orders_are_refused_with_both_values(source: RunData) -> None:
-    def of(*observations: Observation) -> RunConfig:
+    def with_observations(*observations: Observation) -> RunConfig:
         rig = msgspec.structs.replace(source.config.rig, observations=observations)
         return msgspec.structs.replace(source.config, rig=rig)
 
     angle, velocity = source.config.rig.observations
     degrees = msgspec.structs.replace(velocity, unit="deg/s")
-    wider = msgspec.structs.replace(velocity, high=40.0)
-    for theirs, message in (
+    wider_velocity = msgspec.structs.replace(velocity, high=40.0)
+    for foreign_config, message in (
         ((angle, degrees), "observations 'velocity' is [-30.0, 30.0] deg/s; this run has [-30.0, 30.0] rad/s"),
-        ((angle, wider), "observations 'velocity' is [-30.0, 40.0] rad/s; this run has [-30.0, 30.0] rad/s"),
+        ((angle, wider_velocity), "observations 'velocity' is [-30.0, 40.0] rad/s; this run has [-30.0, 30.0] rad/s"),
         ((velocity, angle), "observations are ['velocity', 'angle']; this run has ['angle', 'velocity']"),
     ):
-        assert mismatch(of(*theirs), source.config, takes_experiences=True) == message
-        assert mismatch(of(*theirs), source.config, takes_experiences=False) == message
+        assert mismatch(with_observations(*foreign_config), source.config, takes_experiences=True) == message
+        assert mismatch(with_observations(*foreign_config), source.config, takes_experiences=False) == message
     assert mismatch(source.config, source.config, takes_experiences=True) is None
 
 
 def test_a_twin_may_seed_its_rig(source: RunData) -> None:
-    bench = replace_device(source.config, "/dev/ttyACM0")
-    assert mismatch(source.config, bench, takes_experiences=True) is None
-    assert mismatch(source.config, bench, takes_experiences=False) is None
+    port_config = replace_device(source.config, "/dev/ttyACM0")
+    assert mismatch(source.config, port_config, takes_experiences=True) is None
+    assert mismatch(source.config, port_config, takes_experiences=False) is None
 
 
 def test_another_rig_and_another_algorithm_are_refused(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +113,7 @@ def test_another_rig_and_another_algorithm_are_refused(source: RunData, capsys: 
     assert cli.main(words) == ExitCode.CONFIGURATION
     assert "rig is 'pendulum'; this run has 'magman'" in capsys.readouterr().err
     assert (
-        check(f"learner.start_from={source.folder}", "learner.algorithm=td3", "learner.td3.batch=16")
+        run_check(f"learner.start_from={source.folder}", "learner.algorithm=td3", "learner.td3.batch=16")
         == ExitCode.CONFIGURATION
     )
     assert "algorithm is ddpg; this run has td3" in capsys.readouterr().err
@@ -121,50 +121,50 @@ def test_another_rig_and_another_algorithm_are_refused(source: RunData, capsys: 
 
 def test_seeds_are_the_newest_experiences_in_episodes_of_their_own(source: RunData) -> None:
     config = load_for_rig("pendulum", [*SETTINGS, "selection.strategy=FIFO[Uniform]"])
-    most = 50
-    seeded = SeedFrom(str(source.folder), most)
-    config = _with_seeds(config, seeded)
+    max_experiences = 50
+    seed_settings = SeedFrom(str(source.folder), max_experiences)
+    config = _config_with_seeds(config, seed_settings)
     beginning = read_beginning(config)
-    found = source.experiences
-    again = _seeds_in(beginning.files, source.folder.parent)
-    assert np.array_equal(again.observation, found["observation"][-most:])
-    assert np.array_equal(again.reward, found["reward"][-most:])
-    assert (again.episode >= FIRST_EPISODE).all()
-    assert (again.policy_id == 0).all()
-    assert beginning.config.selection.seeds == SeedFrom(str(source.folder), most, digest(again._asdict()))
-    other = SeedFrom(str(source.folder), most - 1, digest(again._asdict()))
+    experiences = source.experiences
+    seeds = _read_seeds(beginning.files, source.folder.parent)
+    assert np.array_equal(seeds.observation, experiences["observation"][-max_experiences:])
+    assert np.array_equal(seeds.reward, experiences["reward"][-max_experiences:])
+    assert (seeds.episode >= FIRST_EPISODE).all()
+    assert (seeds.policy_id == 0).all()
+    assert beginning.config.selection.seeds == SeedFrom(str(source.folder), max_experiences, digest(seeds._asdict()))
+    other = SeedFrom(str(source.folder), max_experiences - 1, digest(seeds._asdict()))
     with pytest.raises(CannotBegin, match=r"has changed: its content has the SHA-256 \w{64}, expected \w{64}"):
-        read_beginning(_with_seeds(config, other))
+        read_beginning(_config_with_seeds(config, other))
 
 
-@pytest.mark.parametrize(("form", "library"), [("parquet", "pyarrow"), ("minari", "minari")])
-def test_an_export_seeds_as_its_run_does(source: RunData, tmp_path: Path, form: Format, library: str) -> None:
+@pytest.mark.parametrize(("export_format", "library"), [("parquet", "pyarrow"), ("minari", "minari")])
+def test_an_export_seeds_as_its_run_does(source: RunData, tmp_path: Path, export_format: Format, library: str) -> None:
     pytest.importorskip(library)
-    export(source, form, tmp_path / "out")
-    assert check(f"selection.seed_from={tmp_path / 'out'}", "rate_hz=100") == ExitCode.CONFIGURATION
+    export(source, export_format, tmp_path / "out")
+    assert run_check(f"selection.seed_from={tmp_path / 'out'}", "rate_hz=100") == ExitCode.CONFIGURATION
     config = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={source.folder}"])
-    of_export = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={tmp_path / 'out'}"])
-    (run, run_facts), (exported, export_facts) = (
-        (b.config.selection.seeds, b.facts["start"]) for b in map(read_beginning, (config, of_export))
+    config_of_export = load_for_rig("pendulum", [*SETTINGS, f"selection.seed_from={tmp_path / 'out'}"])
+    (run_seeds, run_facts), (exported_seeds, export_facts) = (
+        (b.config.selection.seeds, b.facts["start"]) for b in map(read_beginning, (config, config_of_export))
     )
-    assert run is not None
-    assert exported is not None
-    assert run.sha256 == exported.sha256
+    assert run_seeds is not None
+    assert exported_seeds is not None
+    assert run_seeds.sha256 == exported_seeds.sha256
     assert run_facts["experiences"]["run"] == export_facts["experiences"]["run"]  # type: ignore[index]
 
 
 def test_a_run_begins_with_them_twice_alike_and_a_resumed_one_too(source: RunData, tmp_path: Path) -> None:
     settings = (f"selection.seed_from={source.folder}", f"learner.start_from={source.folder}", "checkpoint_s=3600")
-    whole = onrig.open_run(whole_runs.finished(tmp_path / "whole", *settings))
+    complete_run = onrig.open_run(whole_runs.make_finished_run(tmp_path / "whole", *settings))
     n = source.experiences.rows
     for name in ("observation", "action", "reward", "next_observation", "step", "terminated", "exploration"):
-        assert np.array_equal(whole.experiences[name][:n], source.experiences[name]), name
-    assert whole.experiences.rows == 2 * n
-    assert whole.summary["transitions"] == n
-    assert whole.summary["whole"]["reproducible"] is True
-    assert whole.meta["start"]["experiences"]["experiences"] == n
-    assert whole.meta["start"]["networks"]["episode"] == whole_runs.EPISODES
-    assert cli.main(["replay", str(whole.folder)]) == ExitCode.OK
+        assert np.array_equal(complete_run.experiences[name][:n], source.experiences[name]), name
+    assert complete_run.experiences.rows == 2 * n
+    assert complete_run.summary["transitions"] == n
+    assert complete_run.summary["whole"]["reproducible"] is True
+    assert complete_run.meta["start"]["experiences"]["experiences"] == n
+    assert complete_run.meta["start"]["networks"]["episode"] == whole_runs.EPISODES
+    assert cli.main(["replay", str(complete_run.folder)]) == ExitCode.OK
 
     folder = tmp_path / "killed"
     with whole_runs.start(folder, *settings) as process:
@@ -172,42 +172,42 @@ def test_a_run_begins_with_them_twice_alike_and_a_resumed_one_too(source: RunDat
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-    resume = [sys.executable, "-m", "onrig.tools.cli", "run", "--resume", str(folder)]
-    done = subprocess.run(resume, capture_output=True, text=True, check=False)
-    assert done.returncode in (ExitCode.OK, ExitCode.INCOMPLETE), done.stderr
+    resume_command = [sys.executable, "-m", "onrig.tools.cli", "run", "--resume", str(folder)]
+    completed_process = subprocess.run(resume_command, capture_output=True, text=True, check=False)
+    assert completed_process.returncode in (ExitCode.OK, ExitCode.INCOMPLETE), completed_process.stderr
     rows = [
         [line.rsplit(",", 1)[0] for line in (f / "episodes.csv").read_text().splitlines()]
-        for f in (whole.folder, folder)
+        for f in (complete_run.folder, folder)
     ]
     assert rows[0] == rows[1]
-    assert json.loads((folder / "meta.json").read_text())["start"] == whole.meta["start"]
+    assert json.loads((folder / "meta.json").read_text())["start"] == complete_run.meta["start"]
 
 
 def test_symmetric_sampling_needs_seeds_and_keeps_them(
     source: RunData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     strategy, capacity = "selection.strategy=FIFO[Prior(0.5)[PER]]", 160
-    assert check(strategy) == ExitCode.CONFIGURATION
+    assert run_check(strategy) == ExitCode.CONFIGURATION
     assert (
         capsys.readouterr()
         .err.strip()
         .endswith("samples experiences of an earlier run: set selection.seed_from at selection.strategy")
     )
     settings = (strategy, f"selection.seed_from={source.folder}", f"selection.capacity={capacity}")
-    run = onrig.open_run(whole_runs.finished(tmp_path / "run", *settings))
-    seeds, n = run.config.selection.seeds, source.experiences.rows
+    run_seeds = onrig.open_run(whole_runs.make_finished_run(tmp_path / "run", *settings))
+    seeds, n = run_seeds.config.selection.seeds, source.experiences.rows
     assert seeds is not None
     assert seeds.most == capacity // 2 < n < capacity, "half of the memory remains for the run, which fills it"
-    observation = run.experiences["observation"]
+    observation = run_seeds.experiences["observation"]
     assert np.array_equal(observation[: seeds.most], source.experiences["observation"][-seeds.most :])
     assert len(observation) == capacity
-    assert (run.experiences["episode"][seeds.most :] < FIRST_EPISODE).all()
-    assert run.summary["whole"]["reproducible"] is True
+    assert (run_seeds.experiences["episode"][seeds.most :] < FIRST_EPISODE).all()
+    assert run_seeds.summary["whole"]["reproducible"] is True
 
 
 def test_new_networks_learn_from_the_seeds_before_their_first_policy(source: RunData, tmp_path: Path) -> None:
     settings = (f"selection.seed_from={source.folder}", "episodes=1")
-    runs = [onrig.open_run(whole_runs.finished(tmp_path / name, *settings)) for name in "ab"]
+    runs = [onrig.open_run(whole_runs.make_finished_run(tmp_path / name, *settings)) for name in "ab"]
     contract = decode_contract(read_model(runs[0].policy(1)).metadata[METADATA_KEY])
     assert contract.training_step == 5 * whole_runs.EPISODES
     assert runs[0].summary["learner"]["updates"] == 5, "those of its own episode"
@@ -218,30 +218,30 @@ def test_new_networks_learn_from_the_seeds_before_their_first_policy(source: Run
 def test_a_run_resumes_under_the_configuration_that_it_was_started_with(source: RunData) -> None:
     words = [*SETTINGS, f"selection.seed_from={source.folder}", f"learner.start_from={source.folder}"]
     config = load_for_rig("pendulum", words)
-    run = read_beginning(config).config
-    assert compare_configs(run, with_resolved_origins(config, run)) == ([], [])
-    assert compare_configs(run, with_resolved_origins(run, run)) == ([], [])
+    run_seeds = read_beginning(config).config
+    assert compare_configs(run_seeds, with_resolved_origins(config, run_seeds)) == ([], [])
+    assert compare_configs(run_seeds, with_resolved_origins(run_seeds, run_seeds)) == ([], [])
     other = load_for_rig("pendulum", [*words, f"selection.seed_from={{path: {source.folder}, most: 9}}"])
-    [refused] = [
+    [refusal_message] = [
         d
-        for d in compare_configs(run, with_resolved_origins(other, run)).refused
+        for d in compare_configs(run_seeds, with_resolved_origins(other, run_seeds)).refused
         if d.path[:2] == ("selection", "seed_from")
     ][:1]
-    assert "selection.seed_from" in str(refused)
+    assert "selection.seed_from" in str(refusal_message)
 
 
 def test_a_learner_elsewhere_begins_with_nothing(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(f"learner.start_from={source.folder}", "local_learner=false") == ExitCode.CONFIGURATION
+    assert run_check(f"learner.start_from={source.folder}", "local_learner=false") == ExitCode.CONFIGURATION
     assert "only a local learner can start from networks" in capsys.readouterr().err
     with pytest.raises(onrig.ConfigError, match="only a local learner"):
         load_for_learner("pendulum", [*SETTINGS, f"learner.start_from={source.folder}"])
 
 
-def _with_seeds(config: RunConfig, seeds: SeedFrom) -> RunConfig:
+def _config_with_seeds(config: RunConfig, seeds: SeedFrom) -> RunConfig:
     return msgspec.structs.replace(config, selection=msgspec.structs.replace(config.selection, seed_from=seeds))
 
 
-def _seeds_in(files: Mapping[str, bytes], folder: Path) -> Transitions:
+def _read_seeds(files: Mapping[str, bytes], folder: Path) -> Transitions:
     for name, data in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)

@@ -20,7 +20,7 @@ from onrig.tools.load import load
 from onrig.tools.terminal import Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
-SOUND = """\
+VALID_RUN = """\
 rig: pendulum
 task: swingup
 device:
@@ -33,7 +33,7 @@ learner:
 """
 
 
-def written(folder: Path, text: str) -> str:
+def write_run(folder: Path, text: str) -> str:
     path = folder / "mine.yaml"
     path.write_text(text)
     return str(path)
@@ -74,7 +74,7 @@ def test_the_line_says_what_is_driven(overrides: list[str], words: str, capsys: 
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "where", "message"),
+    ("old", "new", "location", "message"),
     [
         ("episodes: 500", "episodes: 500\nepisods: 3", "8:1", "unknown key 'episods'"),
         ("rate_hz: 50", "rate_hz: fast", "6:10", "expected a number, such as 0.5, got 'fast' at rate_hz"),
@@ -87,25 +87,25 @@ def test_the_line_says_what_is_driven(overrides: list[str], words: str, capsys: 
     ids=["unknown key", "wrong type", "bool for int", "duplicate key", "wide limits", "unknown task", "missing key"],
 )
 def test_each_fault_is_told_at_its_place(
-    before: str, after: str, where: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    old: str, new: str, location: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = written(tmp_path, SOUND.replace(before, after))
+    path = write_run(tmp_path, VALID_RUN.replace(old, new))
     assert main(["check", path]) == 2
     (line,) = problems(capsys)
-    assert line.startswith(f"{path}:{where}: ")
+    assert line.startswith(f"{path}:{location}: ")
     assert message in line
 
 
 def test_the_faults_of_all_sections_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = SOUND.replace("rate_hz: 50", "rate_hz: fast").replace("updates_per_episode", "updates_per_epsiode")
-    path = written(tmp_path, f"{text}colour: red\n")
+    text = VALID_RUN.replace("rate_hz: 50", "rate_hz: fast").replace("updates_per_episode", "updates_per_epsiode")
+    path = write_run(tmp_path, f"{text}colour: red\n")
     assert main(["check", path]) == 2
     lines = problems(capsys)
     assert [line.split(": ")[0] for line in lines] == [f"{path}:6:10", f"{path}:10:1", f"{path}:9:3"]
 
 
 def test_a_number_in_scientific_notation_is_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path, SOUND.replace("learner:", "learner:\n  ddpg: {actor_lr: 1e-3}"))
+    path = write_run(tmp_path, VALID_RUN.replace("learner:", "learner:\n  ddpg: {actor_lr: 1e-3}"))
     assert main(["check", path]) == 0
     assert "error" not in capsys.readouterr().err
     assert load(path).learner["ddpg"]["actor_lr"] == 1e-3  # type: ignore[index]
@@ -160,10 +160,10 @@ def test_in_lockstep_no_time_on_the_wall_clock_is_promised() -> None:
 def test_the_plot_is_written_to_the_given_path_whatever_it_shows(
     overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plot = tmp_path / "plot.png"
-    assert main(["check", "magman", "--plot", str(plot), *(f"--set={o}" for o in overrides)]) == 0
-    assert plot.read_bytes().startswith(PNG)
-    assert f"see {plot}" in capsys.readouterr().out
+    plot_path = tmp_path / "plot.png"
+    assert main(["check", "magman", "--plot", str(plot_path), *(f"--set={o}" for o in overrides)]) == 0
+    assert plot_path.read_bytes().startswith(PNG)
+    assert f"see {plot_path}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("file", ["nowhere/plot.png", "plot.xyz"])
@@ -216,9 +216,9 @@ def test_the_tables_tell_what_is_dropped_altered_and_held() -> None:
     assert re.search(r"50\.0% +of them are kept", text)
 
 
-@pytest.mark.parametrize(("every", "evaluation_s"), [(1, 2000.0), (3, 664.0), (0, 0.0)])
-def test_device_time_counts_whole_episodes(every: int, evaluation_s: float) -> None:
-    assert device_seconds(load("pendulum", [f"evaluate_every={every}"])) == (2000.0, evaluation_s)
+@pytest.mark.parametrize(("evaluate_every", "evaluation_s"), [(1, 2000.0), (3, 664.0), (0, 0.0)])
+def test_device_time_counts_whole_episodes(evaluate_every: int, evaluation_s: float) -> None:
+    assert device_seconds(load("pendulum", [f"evaluate_every={evaluate_every}"])) == (2000.0, evaluation_s)
 
 
 def test_the_fallback_lets_go_within_the_middle_of_the_envelope() -> None:

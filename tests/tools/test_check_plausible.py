@@ -15,26 +15,30 @@ from onrig.tools.load import load_for_rig
 
 PORT = "device={port: {path: /dev/ttyACM77}}"
 DERIVED = "rig.observations[1]={{name: velocity, unit: rad/s, low: -30, high: 30, derivative_of: angle, cutoff_hz: {}}}"
-ERROR = "limits.predicted.sensor_error={{velocity: {}}}"
-PLAIN = "limits.predicted=null"
+SENSOR_ERROR = "limits.predicted.sensor_error={{velocity: {}}}"
+NO_PREDICTION = "limits.predicted=null"
 FIFO = "selection.strategy='FIFO[Uniform]'"
-FOUR = "{{current_1: {0}, current_2: {1}, current_3: {2}, current_4: {3}}}"
-IN_MM = FOUR.format(25, 50, 75, 100)
-ONE = "{current_1: 0.025}"
+FOUR_COILS = "{{current_1: {0}, current_2: {1}, current_3: {2}, current_4: {3}}}"
+COILS_IN_MM = FOUR_COILS.format(25, 50, 75, 100)
+ONE_COIL = "{current_1: 0.025}"
 
 REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "one coil of four": (
         "magman",
-        [f"limits.predicted.magnets={ONE}", f"limits.fallback.magnets={ONE}"],
+        [f"limits.predicted.magnets={ONE_COIL}", f"limits.fallback.magnets={ONE_COIL}"],
         "'current_3' drives the plant as 'current_1' does, but the prediction omits it",
     ),
     "magnets in mm": (
         "magman",
-        [f"limits.predicted.magnets={IN_MM}", f"limits.fallback.magnets={IN_MM}"],
+        [f"limits.predicted.magnets={COILS_IN_MM}", f"limits.fallback.magnets={COILS_IN_MM}"],
         "25 lies far from the track of 'position', -0.035 to 0.105 m: give it in m at limits.predicted.magnets",
     ),
-    "hold in mm": ("magman", [PLAIN, f"limits.fallback.magnets={IN_MM}"], "at limits.fallback.magnets.current_1"),
-    "reset in mm": ("magman", [f"task.reset.coils={IN_MM}"], "at task.reset.coils.current_4"),
+    "hold in mm": (
+        "magman",
+        [NO_PREDICTION, f"limits.fallback.magnets={COILS_IN_MM}"],
+        "at limits.fallback.magnets.current_1",
+    ),
+    "reset in mm": ("magman", [f"task.reset.coils={COILS_IN_MM}"], "at task.reset.coils.current_4"),
     "reset elsewhere": (
         "magman",
         ["task.reset.coils.current_1=0.02"],
@@ -73,24 +77,28 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "filtered measurement": ("pendulum", ["rig.observations[1].cutoff_hz=0.001"], "only an estimate"),
     "filtered away": (
         "pendulum",
-        [DERIVED.format(0.001), ERROR.format(500)],
+        [DERIVED.format(0.001), SENSOR_ERROR.format(500)],
         "a low-pass filter of 0.001 Hz delays by 159 s: at most 1 s is allowed at rig.observations[1].cutoff_hz",
     ),
-    "filtered away without a prediction": ("pendulum", [DERIVED.format(0.001), PLAIN], "a low-pass filter of 0.001 Hz"),
+    "filtered away without a prediction": (
+        "pendulum",
+        [DERIVED.format(0.001), NO_PREDICTION],
+        "a low-pass filter of 0.001 Hz",
+    ),
     "an estimate's error": (
         "pendulum",
-        [DERIVED.format(10), ERROR.format(0.5)],
+        [DERIVED.format(10), SENSOR_ERROR.format(0.5)],
         "while frames are lost: these plants change it by up to 3.08 rad/s meanwhile, more than 0.5",
     ),
     "an estimate's sign": (
         "pendulum",
-        [DERIVED.format(0), ERROR.format(3), "rig.lease_periods=11"],
+        [DERIVED.format(0), SENSOR_ERROR.format(3), "rig.lease_periods=11"],
         "a lease of 0.22 s, whose frames may be lost, so that the estimate has the wrong sign",
     ),
     "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s; the maximum is 10 s"),
     "lease without a prediction": (
         "pendulum",
-        ["rig.lease_periods=255", "rate_hz=1", PLAIN],
+        ["rig.lease_periods=255", "rate_hz=1", NO_PREDICTION],
         "for 255 s; the maximum is 10 s",
     ),
     "boundless": (
@@ -98,7 +106,11 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         ["limits.envelope.velocity={low: -1e9, high: 1e9}"],
         "wider than the readings of 'velocity'",
     ),
-    "wide": ("pendulum", [PLAIN, "limits.envelope.velocity={low: -31, high: 31}"], "[-30, 30], so it never acts"),
+    "wide": (
+        "pendulum",
+        [NO_PREDICTION, "limits.envelope.velocity={low: -31, high: 31}"],
+        "[-30, 30], so it never acts",
+    ),
     "beyond the sensor": (
         "magman",
         ["limits.envelope.velocity={low: -2.1, high: 2.1}"],
@@ -107,14 +119,18 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "start outside": ("pendulum", ["limits.envelope.angle={low: 1, high: 3}"], "at task.start.angle"),
     "start too fast": ("pendulum", ["task.start.velocity=14.9"], "even the safe output may leave the envelope"),
     "reset too loose": ("magman", ["task.reset.within.velocity=1"], "at task.reset.within.velocity"),
-    "damp the angle": ("pendulum", [PLAIN, "limits.fallback.observation=angle"], "expected a velocity, but 'angle' is"),
-    "full at 100": ("pendulum", [PLAIN, "limits.fallback.full_at=100"], "'velocity' reads at most 30 rad/s"),
+    "damp the angle": (
+        "pendulum",
+        [NO_PREDICTION, "limits.fallback.observation=angle"],
+        "expected a velocity, but 'angle' is",
+    ),
+    "full at 100": ("pendulum", [NO_PREDICTION, "limits.fallback.full_at=100"], "'velocity' reads at most 30 rad/s"),
     "hold exchanged": (
         "magman",
-        [PLAIN, "limits.fallback.position=velocity", "limits.fallback.velocity=position"],
+        [NO_PREDICTION, "limits.fallback.position=velocity", "limits.fallback.velocity=position"],
         "expected the velocity of 'velocity'",
     ),
-    "hold in mm/s": ("magman", [PLAIN, "limits.fallback.brake_below=200"], "at limits.fallback.brake_below"),
+    "hold in mm/s": ("magman", [NO_PREDICTION, "limits.fallback.brake_below=200"], "at limits.fallback.brake_below"),
     "settle the angle": ("pendulum", ["task.reset.velocity=angle"], "expected a velocity, but 'angle' is in 'rad'"),
     "settle at 100": (
         "pendulum",
@@ -131,11 +147,11 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
 WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
     "brake at the edge": (
         "pendulum",
-        [PLAIN, "limits.fallback.full_at=20"],
+        [NO_PREDICTION, "limits.fallback.full_at=20"],
         "the fallback brakes with 75% of its effort",
     ),
-    "brake on noise": ("pendulum", [PLAIN, "limits.fallback.full_at=0.002"], "where a count is 0.001 rad/s"),
-    "slow filter": ("pendulum", [DERIVED.format(1), PLAIN], "longer than the lease of 0.1 s: filter less"),
+    "brake on noise": ("pendulum", [NO_PREDICTION, "limits.fallback.full_at=0.002"], "where a count is 0.001 rad/s"),
+    "slow filter": ("pendulum", [DERIVED.format(1), NO_PREDICTION], "longer than the lease of 0.1 s: filter less"),
     "long lease": ("magman", ["rig.lease_periods=100"], "holds the last command of a dead host for 2 s"),
     "start in degrees": ("pendulum", ["task.start.angle=180"], "180 rad lies outside the readings of 'angle'"),
     "target in degrees": ("pendulum", ["task.reward.target.angle=180"], "check its unit, at task.reward.target.angle"),
@@ -158,44 +174,47 @@ WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
 }
 
 
-def verdict(run: str, overrides: Sequence[str], *, on_port: bool = False) -> tuple[list[str], list[str]]:
+def verdict(run: str, overrides: Sequence[str], *, is_on_port: bool = False) -> tuple[list[str], list[str]]:
     """Problems and warnings."""
-    told: list[str] = []
+    warnings: list[str] = []
     try:
         load_for_rig(
-            run, [*overrides, *([PORT] if on_port else [])], on_warning=lambda problem: told.append(str(problem))
+            run, [*overrides, *([PORT] if is_on_port else [])], on_warning=lambda problem: warnings.append(str(problem))
         )
     except ConfigError as error:
-        return [str(problem) for problem in error.problems], told
-    return [], told
+        return [str(problem) for problem in error.problems], warnings
+    return [], warnings
 
 
-@pytest.mark.parametrize("on_port", [False, True], ids=["twin", "port"])
+@pytest.mark.parametrize("is_on_port", [False, True], ids=["twin", "port"])
 @pytest.mark.parametrize("case", REFUSED)
-def test_limits_that_guard_nothing_are_refused_on_twin_and_port(case: str, on_port: bool) -> None:
-    run, overrides, says = REFUSED[case]
-    problems, _ = verdict(run, overrides, on_port=on_port)
-    assert any(says in p for p in problems), problems
+def test_limits_that_guard_nothing_are_refused_on_twin_and_port(case: str, is_on_port: bool) -> None:
+    run, overrides, message = REFUSED[case]
+    problems, _ = verdict(run, overrides, is_on_port=is_on_port)
+    assert any(message in p for p in problems), problems
 
 
 @pytest.mark.parametrize("case", WARNED)
 def test_what_is_possible_and_unlikely_is_advised_against(case: str) -> None:
-    run, overrides, says = WARNED[case]
-    problems, warnings = verdict(run, overrides, on_port=True)
+    run, overrides, message = WARNED[case]
+    problems, warnings = verdict(run, overrides, is_on_port=True)
     assert problems == []
-    assert any(says in w for w in warnings), warnings
+    assert any(message in w for w in warnings), warnings
 
 
 TWINS: Final[dict[str, tuple[list[str], str]]] = {
     "two periods late": (
-        [PLAIN, "device.twin.latency_us=40000", "rig.previous_command=true"],
+        [NO_PREDICTION, "device.twin.latency_us=40000", "rig.previous_command=true"],
         "a command acts at the next sample at the latest, 20000 us: set longer delays in the plant (plant.delay_s)",
     ),
     "unseen delay": (
-        [PLAIN, "device.twin.plant.delay_s=0.015"],
+        [NO_PREDICTION, "device.twin.plant.delay_s=0.015"],
         "the command in force is not a policy input: set rig.previous_command: true",
     ),
-    "dead band beyond the range": ([PLAIN, "device.twin.plant.dead_band=3"], "no command moves this plant, since"),
+    "dead band beyond the range": (
+        [NO_PREDICTION, "device.twin.plant.dead_band=3"],
+        "no command moves this plant, since",
+    ),
     "hardly ever written": (
         ["selection.write_probability=0.00001"],
         "stores about 1 experiences, fewer than a batch of 16",
@@ -213,31 +232,31 @@ TWINS: Final[dict[str, tuple[list[str], str]]] = {
 
 @pytest.mark.parametrize("case", TWINS)
 def test_a_twin_from_which_nothing_is_learned_comes_with_advice(case: str) -> None:
-    overrides, says = TWINS[case]
+    overrides, message = TWINS[case]
     problems, warnings = verdict("pendulum", overrides)
     assert problems == []
-    assert any(says in w for w in warnings), warnings
+    assert any(message in w for w in warnings), warnings
 
 
 def test_a_policy_that_sees_the_command_in_force_knows_of_the_delay() -> None:
-    seen = [PLAIN, "device.twin.plant.delay_s=0.015", "rig.previous_command=true"]
-    assert not any("is not a policy input" in w for w in verdict("pendulum", seen)[1])
-    without = "task.inputs=[{observation: angle, form: cos}, {observation: angle, form: sin}]"
-    assert any("is not a policy input" in w for w in verdict("pendulum", [*seen, without])[1])
+    delayed_pendulum = [NO_PREDICTION, "device.twin.plant.delay_s=0.015", "rig.previous_command=true"]
+    assert not any("is not a policy input" in w for w in verdict("pendulum", delayed_pendulum)[1])
+    angle_inputs = "task.inputs=[{observation: angle, form: cos}, {observation: angle, form: sin}]"
+    assert any("is not a policy input" in w for w in verdict("pendulum", [*delayed_pendulum, angle_inputs])[1])
 
 
 def test_a_twin_is_as_late_as_its_device_and_its_plant_together() -> None:
     assert verdict("pendulum", ["device.twin.latency_us=1000"]) == ([], [])
-    together = ["device.twin.latency_us=800", "device.twin.plant.delay_s=0.0004", "limits.predicted.plant_delay_us=400"]
-    for overrides in (["device.twin.latency_us=1200"], together):
+    delays = ["device.twin.latency_us=800", "device.twin.plant.delay_s=0.0004", "limits.predicted.plant_delay_us=400"]
+    for overrides in (["device.twin.latency_us=1200"], delays):
         (problem,) = verdict("pendulum", overrides)[0]
         assert "the twin acts 1200 us late, the shield covers 1000 us (late_us) at limits.predicted" in problem
 
 
-@pytest.mark.parametrize(("path", "warned"), [("/dev/ttyUSB0", True), ("/dev/ttyACM0", False)])
-def test_a_slow_line_makes_commands_late(path: str, warned: bool) -> None:
+@pytest.mark.parametrize(("path", "is_warned"), [("/dev/ttyUSB0", True), ("/dev/ttyACM0", False)])
+def test_a_slow_line_makes_commands_late(path: str, is_warned: bool) -> None:
     _, warnings = verdict("pendulum", [f"device={{port: {{path: {path}, baud: 115200}}}}"])
-    assert any("take 5556 us on this connection, the shield covers 1000 us" in w for w in warnings) == warned
+    assert any("take 5556 us on this connection, the shield covers 1000 us" in w for w in warnings) == is_warned
     assert verdict("pendulum", [f"device={{port: {{path: {path}}}}}"]) == ([], [])
 
 
@@ -248,9 +267,9 @@ def test_a_port_on_the_command_line_is_refused_what_the_twin_beside_it_is() -> N
 
 
 @pytest.mark.parametrize("run", ["pendulum", "pendulum-hardware", "pendulum-hidden", "pendulum-overnight", "magman"])
-@pytest.mark.parametrize("on_port", [False, True], ids=["twin", "port"])
-def test_what_is_shipped_needs_no_advice(run: str, on_port: bool) -> None:
-    assert verdict(run, ["device.pace=realtime"], on_port=on_port) == ([], [])
+@pytest.mark.parametrize("is_on_port", [False, True], ids=["twin", "port"])
+def test_what_is_shipped_needs_no_advice(run: str, is_on_port: bool) -> None:
+    assert verdict(run, ["device.pace=realtime"], is_on_port=is_on_port) == ([], [])
 
 
 UNITS: Final[dict[str, list[str]]] = {
@@ -261,65 +280,65 @@ UNITS: Final[dict[str, list[str]]] = {
     "m/s": ["mm/s", "m", "m/s^2"],
     "A^2": ["A", "mA^2"],
 }
-KEPT: Final = ("resolution", "release", "fallback_dwell_s", "slow")
+UNCHANGED_KEYS: Final = ("resolution", "release", "fallback_dwell_s", "slow")
 """Magnitudes on which no promise rests: the device's own, compared with its hello, and those that delay a release."""
-UNCHECKED: Final = ("damping_per_s", "friction_per_s")
+UNCHECKED_KEYS: Final = ("damping_per_s", "friction_per_s")
 """Parameters of plants that nothing else states: compared with a twin, which a port does not have."""
 
 
-def built(run: str) -> dict[str, Any]:
+def load_builtins(run: str) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(load_for_rig(run))
     return data
 
 
-def leaves(tree: object, at: str) -> Iterator[tuple[str, object]]:
+def leaves(tree: object, path: str) -> Iterator[tuple[str, object]]:
     if isinstance(tree, Mapping):
         for key, value in tree.items():
-            yield from leaves(value, f"{at}.{key}")
+            yield from leaves(value, f"{path}.{key}")
     elif isinstance(tree, list | tuple):
         for i, value in enumerate(tree):
-            yield from leaves(value, f"{at}[{i}]")
+            yield from leaves(value, f"{path}[{i}]")
     else:
-        yield at, tree
+        yield path, tree
 
 
-def swaps(run: str) -> Iterator[list[str]]:
+def swap_overrides(run: str) -> Iterator[list[str]]:
     """Each unit of the rig replaced by another, and each observation's name in limits and reset by the other one."""
-    data = built(run)
+    data = load_builtins(run)
     names = [o["name"] for o in data["rig"]["observations"]]
-    for at, value in leaves(data["rig"], "rig"):
-        if at.endswith(".unit"):
-            yield from ([f"{at}={other}"] for other in UNITS[str(value)])
+    for path, value in leaves(data["rig"], "rig"):
+        if path.endswith(".unit"):
+            yield from ([f"{path}={other}"] for other in UNITS[str(value)])
     for section in (data["limits"], data["task"]["reset"]):
-        for at, value in leaves(section, "limits" if section is data["limits"] else "task.reset"):
+        for path, value in leaves(section, "limits" if section is data["limits"] else "task.reset"):
             if value in names:
-                yield [f"{at}={names[1 - names.index(str(value))]}"]
+                yield [f"{path}={names[1 - names.index(str(value))]}"]
 
 
-def magnitudes(run: str) -> Iterator[list[str]]:
+def magnitude_overrides(run: str) -> Iterator[list[str]]:
     """Each limit and parameter of the shield a thousand times as large, and ranges of observations on both sides."""
-    for at, value in leaves(built(run)["limits"], "limits"):
-        if isinstance(value, float) and value and at.rpartition(".")[2] not in KEPT:
-            yield [f"{at}={1e3 * value!r}"]
-    for i, o in enumerate(built(run)["rig"]["observations"]):
+    for path, value in leaves(load_builtins(run)["limits"], "limits"):
+        if isinstance(value, float) and value and path.rpartition(".")[2] not in UNCHANGED_KEYS:
+            yield [f"{path}={1e3 * value!r}"]
+    for i, o in enumerate(load_builtins(run)["rig"]["observations"]):
         yield [f"rig.observations[{i}].{side}={1e3 * o[side]!r}" for side in ("low", "high")]
 
 
-SWAPPED = [(run, overrides) for run in ("pendulum", "magman") for overrides in swaps(run)]
-ENLARGED = [(run, overrides) for run in ("pendulum", "magman") for overrides in magnitudes(run)]
+SWAP_CASES = [(run, overrides) for run in ("pendulum", "magman") for overrides in swap_overrides(run)]
+MAGNITUDE_CASES = [(run, overrides) for run in ("pendulum", "magman") for overrides in magnitude_overrides(run)]
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(SWAPPED), st.booleans())
-def test_no_unit_and_no_name_is_exchanged_unnoticed(mutant: tuple[str, list[str]], on_port: bool) -> None:
-    problems, _ = verdict(*mutant, on_port=on_port)
-    assert problems, mutant
+@given(st.sampled_from(SWAP_CASES), st.booleans())
+def test_no_unit_and_no_name_is_exchanged_unnoticed(altered_run: tuple[str, list[str]], is_on_port: bool) -> None:
+    problems, _ = verdict(*altered_run, is_on_port=is_on_port)
+    assert problems, altered_run
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(ENLARGED), st.booleans())
-def test_no_magnitude_is_a_thousandfold_unnoticed(mutant: tuple[str, list[str]], on_port: bool) -> None:
-    if on_port and any(name in mutant[1][0] for name in UNCHECKED):
+@given(st.sampled_from(MAGNITUDE_CASES), st.booleans())
+def test_no_magnitude_is_a_thousandfold_unnoticed(altered_run: tuple[str, list[str]], is_on_port: bool) -> None:
+    if is_on_port and any(name in altered_run[1][0] for name in UNCHECKED_KEYS):
         return
-    problems, warnings = verdict(*mutant, on_port=on_port)
-    assert problems or warnings, mutant
+    problems, warnings = verdict(*altered_run, is_on_port=is_on_port)
+    assert problems or warnings, altered_run

@@ -13,8 +13,20 @@ import pytest
 
 from onrig.tools.cli import VERBS, entry, main
 
-HEAVY = {"numpy", "torch", "msgspec", "yaml", "onnxruntime", "zmq", "serial", "matplotlib", "rich", "onnx", "gymnasium"}
-OURS = {"runtime", "hw", "sim", "learner", "configs"}
+HEAVY_PACKAGES = {
+    "numpy",
+    "torch",
+    "msgspec",
+    "yaml",
+    "onnxruntime",
+    "zmq",
+    "serial",
+    "matplotlib",
+    "rich",
+    "onnx",
+    "gymnasium",
+}
+OWN_PACKAGES = {"runtime", "hw", "sim", "learner", "configs"}
 
 
 def packages_after(arguments: list[str]) -> set[str]:
@@ -24,27 +36,27 @@ def packages_after(arguments: list[str]) -> set[str]:
         f"code = main({arguments!r})\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\nsys.exit(code)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return set(done.stderr.split())
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 0, process.stderr
+    return set(process.stderr.split())
 
 
 def test_help_imports_nothing_but_the_standard_library() -> None:
-    assert packages_after(["--help"]) & (HEAVY | OURS) == set()
+    assert packages_after(["--help"]) & (HEAVY_PACKAGES | OWN_PACKAGES) == set()
 
 
 def test_check_imports_neither_torch_nor_what_a_running_rig_needs() -> None:
-    there = packages_after(["check", "pendulum"])
-    assert there & {"torch", "onnxruntime", "zmq", "serial", "matplotlib", "onnx", "gymnasium"} == set()
-    assert "numpy" in there, "the list of modules is not what it should be"
+    imported = packages_after(["check", "pendulum"])
+    assert imported & {"torch", "onnxruntime", "zmq", "serial", "matplotlib", "onnx", "gymnasium"} == set()
+    assert "numpy" in imported, "the list of modules is not what it should be"
 
 
 def test_a_missing_back_end_does_not_prevent_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a notebook sets it for the commands that it starts."""
     monkeypatch.setenv("MPLBACKEND", "module://onrig_nowhere.backend")
-    plot = tmp_path / "plot.png"
-    assert "matplotlib" in packages_after(["check", "pendulum", "--plot", str(plot)])
-    assert plot.read_bytes().startswith(b"\x89PNG")
+    plot_path = tmp_path / "plot.png"
+    assert "matplotlib" in packages_after(["check", "pendulum", "--plot", str(plot_path)])
+    assert plot_path.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -76,9 +88,9 @@ def test_of_a_misspelled_verb_the_likeliest_is_told(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(entry(verb))
-    with pytest.raises(SystemExit) as leaving:
+    with pytest.raises(SystemExit) as error:
         main([verb, "--help"])
-    assert leaving.value.code == 0
+    assert error.value.code == 0
     assert f"usage: onrig {verb}" in capsys.readouterr().out
 
 
@@ -91,9 +103,9 @@ def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytes
     ],
 )
 def test_a_verb_without_its_arguments_is_a_usage_error(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as leaving:
+    with pytest.raises(SystemExit) as error:
         main([verb])
-    assert leaving.value.code == 2
+    assert error.value.code == 2
     assert "required" in capsys.readouterr().err
 
 
@@ -105,51 +117,51 @@ def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) ->
 def test_a_defect_of_our_own_exits_with_70_and_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(options: object) -> int:
+    def raise_defect(options: object) -> int:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("onrig.tools.verbs.check.main", broken)
+    monkeypatch.setattr("onrig.tools.verbs.check.main", raise_defect)
     assert main(["check", "pendulum"]) == 70
     assert "ZeroDivisionError: a defect" in capsys.readouterr().err
 
 
 def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(options: object) -> int:
+    def raise_interrupt(options: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("onrig.tools.verbs.check.main", interrupted)
+    monkeypatch.setattr("onrig.tools.verbs.check.main", raise_interrupt)
     assert main(["check", "pendulum"]) == 130
 
 
 def test_once_the_command_is_over_an_interrupt_does_not_hide_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[object] = []
+    handlers_seen: list[object] = []
 
-    def incomplete(options: object) -> int:
-        heard.append(signal.getsignal(signal.SIGINT))
+    def return_incomplete(options: object) -> int:
+        handlers_seen.append(signal.getsignal(signal.SIGINT))
         return 6
 
-    monkeypatch.setattr("onrig.tools.verbs.check.main", incomplete)
+    monkeypatch.setattr("onrig.tools.verbs.check.main", return_incomplete)
     monkeypatch.setattr(sys, "argv", ["onrig", "check", "pendulum"])
-    before = signal.getsignal(signal.SIGINT)
+    handler_before = signal.getsignal(signal.SIGINT)
     try:
         assert main() == 6
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, before)
-    assert heard == [before], "until then it is heard"
+        signal.signal(signal.SIGINT, handler_before)
+    assert handlers_seen == [handler_before], "until then it is heard"
 
 
-CHECK = [sys.executable, "-m", "onrig.tools.cli", "check", "pendulum"]
+CHECK_COMMAND = [sys.executable, "-m", "onrig.tools.cli", "check", "pendulum"]
 
 
 def test_an_output_that_is_closed_takes_nothing_and_one_that_is_full_is_named() -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(CHECK, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
-    told = b"onrig check: standard output cannot be written: No space left on device\n"
-    assert (done.returncode, done.stderr) == (3, told)
-    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *CHECK]
-    done = subprocess.run(closed, stderr=subprocess.PIPE, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+    with open("/dev/full", "w") as full_device:
+        process = subprocess.run(CHECK_COMMAND, stdout=full_device, stderr=subprocess.PIPE, timeout=60, check=False)
+    expected = b"onrig check: standard output cannot be written: No space left on device\n"
+    assert (process.returncode, process.stderr) == (3, expected)
+    closed_output_command = ["sh", "-c", 'exec "$@" >&-', "sh", *CHECK_COMMAND]
+    process = subprocess.run(closed_output_command, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (process.returncode, process.stderr) == (0, b"")
 
 
 def test_a_name_that_is_too_long_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +169,7 @@ def test_a_name_that_is_too_long_is_told_in_one_line(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == f"onrig report: '{'a' * 59}...: File name too long\n"
 
 
-_BARE = """
+_BARE_PROGRAM = """
 import sys
 for name in ("torch", "onnx", "gymnasium"):
     sys.modules[name] = None
@@ -166,7 +178,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-_LEARNING = """
+_LEARNING_PROGRAM = """
 import sys
 for name in ("torch", "onnx", "gymnasium"):
     sys.modules[name] = None
@@ -181,7 +193,7 @@ for name in algorithm_names():
 
 
 def test_a_board_learns_without_torch_and_onnx() -> None:
-    subprocess.run([sys.executable, "-c", _LEARNING], check=True)
+    subprocess.run([sys.executable, "-c", _LEARNING_PROGRAM], check=True)
 
 
 @pytest.mark.parametrize(
@@ -197,30 +209,30 @@ def test_what_only_a_checkout_has_says_how_it_is_run_there(command: str, capsys:
 def test_a_verb_that_lacks_the_packages_of_the_learner_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def missing(options: object) -> int:
+    def import_missing(options: object) -> int:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("onrig.tools.verbs.check.main", missing)
+    monkeypatch.setattr("onrig.tools.verbs.check.main", import_missing)
     assert main(["check", "pendulum"]) == 3
     assert capsys.readouterr().err == "onrig check: torch is not installed: pip install 'onrig[learner]'\n"
 
 
 def test_a_board_without_the_packages_of_the_learner_can_ask_for_a_benchmark_of_the_loop() -> None:
-    command = [sys.executable, "-c", _BARE, "bench", "loop", "--help"]
+    command = [sys.executable, "-c", _BARE_PROGRAM, "bench", "loop", "--help"]
     assert "cyclictest" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_an_interrupt_while_the_verb_is_imported_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(verb: str) -> None:
+    def raise_interrupt(verb: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("onrig.tools.cli.entry", interrupted)
+    monkeypatch.setattr("onrig.tools.cli.entry", raise_interrupt)
     assert main(["check", "pendulum"]) == 130
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     with subprocess.Popen(
-        CHECK,
+        CHECK_COMMAND,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
@@ -230,11 +242,11 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     assert (process.returncode, err) == (0, b"")
 
 
-@pytest.mark.parametrize(("given", "wanted"), [(0o000, 0o022), (0o002, 0o022), (0o077, 0o077)])
-def test_what_a_verb_writes_is_writable_by_its_user_alone(tmp_path: Path, given: int, wanted: int) -> None:
-    before = os.umask(given)
+@pytest.mark.parametrize(("umask", "expected"), [(0o000, 0o022), (0o002, 0o022), (0o077, 0o077)])
+def test_what_a_verb_writes_is_writable_by_its_user_alone(tmp_path: Path, umask: int, expected: int) -> None:
+    umask_before = os.umask(umask)
     try:
         assert main(["init", str(tmp_path / "mine")]) == 0
     finally:
-        assert os.umask(before) == wanted
-    assert all(path.stat().st_mode & wanted == 0 for path in (tmp_path / "mine").rglob("*"))
+        assert os.umask(umask_before) == expected
+    assert all(path.stat().st_mode & expected == 0 for path in (tmp_path / "mine").rglob("*"))

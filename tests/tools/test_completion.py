@@ -14,26 +14,26 @@ from onrig.tools.cli import VERBS, all_verbs, main, members
 from onrig.tools.completion import script
 from onrig.tools.options import arguments_of, verb_module
 
-_ASK = """
+_COMPLETION_PROGRAM = """
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _onrig
 for word in "${COMPREPLY[@]}"; do echo "$word"; done
 """
 SCRIPT = script("bash", {verb: members(verb) for verb in VERBS}, all_verbs())
 
 
-def completed(folder: Path, *words: str) -> list[str]:
+def complete_words(folder: Path, *words: str) -> list[str]:
     """What bash offers for the last of the words."""
-    command = ["bash", "--noprofile", "--norc", "-c", SCRIPT + _ASK, "bash", "onrig", *words]
+    command = ["bash", "--noprofile", "--norc", "-c", SCRIPT + _COMPLETION_PROGRAM, "bash", "onrig", *words]
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True
     )  # fmt: skip
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    assert process.stderr == ""
+    return process.stdout.splitlines()
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Path:
+def working_folder(tmp_path: Path) -> Path:
     """A folder with two runs, a configuration and a folder of results."""
     for name in ("runs/first", "runs/second one", "results"):
         (tmp_path / name).mkdir(parents=True)
@@ -45,7 +45,7 @@ def there(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("words", "expected"),
     [
         ("ru", ["run"]),
         ("policy ", ["check", "eval", "renew", "stamp", "to-c"]),
@@ -71,14 +71,14 @@ def there(tmp_path: Path) -> Path:
         ("ports ", ["--json", "--help"]),
     ],
 )
-def test_bash_offers(words: str, offered: list[str], there: Path) -> None:
-    assert completed(there, *words.split(" ")) == offered
+def test_bash_offers(words: str, expected: list[str], working_folder: Path) -> None:
+    assert complete_words(working_folder, *words.split(" ")) == expected
 
 
 @pytest.mark.parametrize("verb", all_verbs())
 def test_every_option_of_a_verb_is_offered(verb: str, tmp_path: Path) -> None:
     flags = {a.flag for a in arguments_of(verb_module(verb).Options) if not a.positional}
-    assert set(completed(tmp_path, *verb.split(), "--")) == flags | {"--help"}
+    assert set(complete_words(tmp_path, *verb.split(), "--")) == flags | {"--help"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

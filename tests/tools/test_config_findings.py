@@ -12,7 +12,7 @@ from onrig.tools.load import load_for_learner, load_for_rig
 from tests.tools import policies
 
 
-def problem(capsys: pytest.CaptureFixture[str], *overrides: str, config: str = "pendulum") -> str:
+def check_message(capsys: pytest.CaptureFixture[str], *overrides: str, config: str = "pendulum") -> str:
     assert main(["check", config, *(f"--set={o}" for o in overrides)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -21,8 +21,8 @@ def problem(capsys: pytest.CaptureFixture[str], *overrides: str, config: str = "
 
 
 def test_an_algorithm_that_cannot_explore_as_the_rig_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
-    told = problem(capsys, "learner.algorithm=dqn")
-    assert "the actions of dqn are discrete: expected 'epsilon_greedy' or 'none', got 'ou'" in told
+    message = check_message(capsys, "learner.algorithm=dqn")
+    assert "the actions of dqn are discrete: expected 'epsilon_greedy' or 'none', got 'ou'" in message
 
 
 def test_a_plant_that_the_shield_does_not_answer_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,8 +33,8 @@ def test_a_plant_that_the_shield_does_not_answer_for(capsys: pytest.CaptureFixtu
 
 
 def test_a_sensor_that_is_further_off_than_the_shield_answers_for(capsys: pytest.CaptureFixture[str]) -> None:
-    told = problem(capsys, "device.twin.sensor_zero={angle: 0.05}")
-    assert "the twin's angle is up to 0.0502 rad off, which sensor_error does not cover at limits.predicted" in told
+    message = check_message(capsys, "device.twin.sensor_zero={angle: 0.05}")
+    assert "the twin's angle is up to 0.0502 rad off, which sensor_error does not cover at limits.predicted" in message
     assert (
         main(
             [
@@ -50,9 +50,9 @@ def test_a_sensor_that_is_further_off_than_the_shield_answers_for(capsys: pytest
 
 @pytest.mark.parametrize("name", ["wrong shapes", "NaN outputs"])
 def test_a_first_policy_that_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = policies.write_bad(name, tmp_path)
-    _, stage, reason = policies.BAD[name]
-    line = problem(capsys, f"policy={path}")
+    path = policies.write_bad_policy(name, tmp_path)
+    _, stage, reason = policies.BAD_POLICIES[name]
+    line = check_message(capsys, f"policy={path}")
     assert f"'{path}' is refused at {stage}: " in line
     assert reason in line
 
@@ -61,26 +61,26 @@ def test_a_memory_that_this_machine_cannot_hold(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.sysconf", lambda name: 1000)  # pages of as many bytes: a megabyte
-    line = problem(capsys, "selection={strategy: 'FIFO[Uniform]', capacity: 100000}")
+    line = check_message(capsys, "selection={strategy: 'FIFO[Uniform]', capacity: 100000}")
     assert "100000 experiences need 0.004 GB, this machine has 0.001 GB" in line
 
 
 def test_a_port_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "port").write_text("")
-    line = problem(capsys, f"device={{port: {{path: {tmp_path / 'port'}}}}}")
+    line = check_message(capsys, f"device={{port: {{path: {tmp_path / 'port'}}}}}")
     assert line.rstrip().endswith("at device.port.path")
     assert "not a serial port; " in line
 
 
-@pytest.mark.parametrize("bound", ["1.7976931348623157e308", "1e10"])
-def test_an_envelope_beyond_all_reason(bound: str, capsys: pytest.CaptureFixture[str]) -> None:
-    line = problem(capsys, f"limits.envelope.velocity={{low: -{bound}, high: 15}}")
+@pytest.mark.parametrize("bound_text", ["1.7976931348623157e308", "1e10"])
+def test_an_envelope_beyond_all_reason(bound_text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = check_message(capsys, f"limits.envelope.velocity={{low: -{bound_text}, high: 15}}")
     assert "expected at least -1e+09" in line
     assert "at limits.envelope.velocity.low" in line
 
 
 def test_names_that_are_no_words(capsys: pytest.CaptureFixture[str]) -> None:
-    line = problem(capsys, "rig.name='[/x]'")
+    line = check_message(capsys, "rig.name='[/x]'")
     assert "expected a plain word of letters, digits and _ . + -, got '[/x]' at rig.name" in line
 
 
@@ -89,5 +89,5 @@ def test_without_a_learner_of_its_own_a_rig_need_not_say_how_one_learns(capsys: 
     assert load_for_rig("pendulum", overrides).local_learner is False
     with pytest.raises(ConfigError, match="expected exactly one of 'updates_per_episode'"):
         load_for_learner("pendulum", overrides)
-    assert "exactly one of" in problem(capsys, "learner={}")
-    assert "expected at least 1" in problem(capsys, "local_learner=false", "learner={updates_per_episode: 0}")
+    assert "exactly one of" in check_message(capsys, "learner={}")
+    assert "expected at least 1" in check_message(capsys, "local_learner=false", "learner={updates_per_episode: 0}")

@@ -31,14 +31,14 @@ from tests.tools.devices import PtyDevice
 CONFIG = load("pendulum", [])
 
 
-class Unclamped(TwinDevice):
+class UnclampedTwin(TwinDevice):
     def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:
         result = super()._configure(offset_us, period_us, lease_periods)
         self._output.limits = [(-(2**31), 2**31 - 1)] * len(self._output.limits)
         return result
 
 
-class Patient(TwinDevice):
+class PatientTwin(TwinDevice):
     """Holds its output for a period too long."""
 
     def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:
@@ -47,7 +47,7 @@ class Patient(TwinDevice):
         return result
 
 
-class Obliging(TwinDevice):
+class LateCommandTwin(TwinDevice):
     """Takes commands that are too late."""
 
     def _handle_command(self, body: bytes, offset_us: int) -> None:
@@ -56,7 +56,7 @@ class Obliging(TwinDevice):
             super()._handle_command(self._command_layout.encode(self.frame, command.values), offset_us)
 
 
-class Forgetful(TwinDevice):
+class ForgetfulTwin(TwinDevice):
     """Carries a repeated request out again."""
 
     def _handle_request(self, body: bytes, offset_us: int) -> list[bytes]:
@@ -64,7 +64,7 @@ class Forgetful(TwinDevice):
         return super()._handle_request(body, offset_us)
 
 
-class Loose(TwinDevice):
+class LooseTwin(TwinDevice):
     """Arms although a fault is latched."""
 
     def _arm(self) -> Result:
@@ -72,60 +72,62 @@ class Loose(TwinDevice):
         return super()._arm()
 
 
-class Subject(PacedConformance):
+class TwinConformance(PacedConformance):
     kind: ClassVar[type[TwinDevice]] = TwinDevice
-    share: ClassVar[float] = 1.0
+    range_fraction: ClassVar[float] = 1.0
 
     def connect(self) -> Host:
         clock = VirtualClock()
         device = self.kind(CONFIG.rig, twin_options(CONFIG), CONFIG.task.start)
-        return Host(LoopbackDevice(device, clock).transport, CONFIG.rig, clock, self.share)
+        return Host(LoopbackDevice(device, clock).transport, CONFIG.rig, clock, self.range_fraction)
 
 
-def tally(kind: type[TwinDevice], *only: str, share: float = 1.0) -> Tally:
-    subject = type("One", (Subject,), {"kind": kind, "share": share})()
-    found = Tally()
-    found.outcomes = [run(subject, check) for check in checks_of(PacedConformance, only)]
-    return found
+def tally(kind: type[TwinDevice], *rule_numbers: str, range_fraction: float = 1.0) -> Tally:
+    subject = type("One", (TwinConformance,), {"kind": kind, "range_fraction": range_fraction})()
+    new_tally = Tally()
+    new_tally.outcomes = [run(subject, check) for check in checks_of(PacedConformance, rule_numbers)]
+    return new_tally
 
 
 @pytest.mark.parametrize(
-    ("kind", "broken", "kept"),
+    ("kind", "rule_broken", "rule_kept"),
     [
-        (Unclamped, "P407", "P405"),
-        (Patient, "P412", "P404"),
-        (Obliging, "P404", "P405"),
-        (Forgetful, "P270", "P274"),
-        (Loose, "P306", "P282"),
+        (UnclampedTwin, "P407", "P405"),
+        (PatientTwin, "P412", "P404"),
+        (LateCommandTwin, "P404", "P405"),
+        (ForgetfulTwin, "P270", "P274"),
+        (LooseTwin, "P306", "P282"),
     ],
 )
-def test_a_device_that_breaks_a_rule_is_named_by_its_number(kind: type[TwinDevice], broken: str, kept: str) -> None:
-    found = tally(kind, broken, kept)
-    assert found.verdict(broken) == "failed"
-    assert found.verdict(kept) == "holds"
-    why = next(o.reason for o in found.outcomes if o.verdict == "failed" and broken in o.check.rules)
-    assert ".py:" in why, "the condition, and where it is"
+def test_a_device_that_breaks_a_rule_is_named_by_its_number(
+    kind: type[TwinDevice], rule_broken: str, rule_kept: str
+) -> None:
+    result = tally(kind, rule_broken, rule_kept)
+    assert result.verdict(rule_broken) == "failed"
+    assert result.verdict(rule_kept) == "holds"
+    reason = next(o.reason for o in result.outcomes if o.verdict == "failed" and rule_broken in o.check.rules)
+    assert ".py:" in reason, "the condition, and where it is"
 
 
-@pytest.mark.parametrize("share", [0.02, 1.0])
-def test_a_sound_device_keeps_all_rules_that_need_no_hands_with_any_share_of_its_range(share: float) -> None:
-    found = tally(TwinDevice, share=share)
+@pytest.mark.parametrize("range_fraction", [0.02, 1.0])
+def test_a_sound_device_keeps_all_rules_that_need_no_hands_with_any_share_of_its_range(range_fraction: float) -> None:
+    result = tally(TwinDevice, range_fraction=range_fraction)
     device = [number for number in rules() if number.startswith("P")]
-    assert found.rules_with("failed", device) == []
-    assert len(found.rules_with("holds", device)) > 120
+    assert result.rules_with("failed", device) == []
+    assert len(result.rules_with("holds", device)) > 120
     for number in ("P220", "P313", "P601"):
-        assert found.verdict(number) == "not run"
+        assert result.verdict(number) == "not run"
 
 
 def test_commands_stay_within_their_share() -> None:
     commanded: list[int] = []
 
-    class Watched(TwinDevice):
+    class WatchedTwin(TwinDevice):
         def sample(self) -> bytes:
             commanded.extend(self._output.end.counts)
             return super().sample()
 
-    tally(Watched, "P4", share=0.05)
+    tally(WatchedTwin, "P4", range_fraction=0.05)
     (actuator,) = CONFIG.rig.actuators
     assert 0 < max(map(abs, commanded)) <= round(0.05 * actuator.high / actuator.resolution)
 
@@ -144,7 +146,7 @@ def test_an_output_whose_safe_value_is_off_centre_stays_within_its_share_on_both
     assert (host.setpoint(2)[0] - 20_000) * (host.opposite_setpoint(2)[0] - 20_000) < 0
 
 
-class Babbling(TwinDevice):
+class UnknownResultTwin(TwinDevice):
     """Answers with a result that does not exist."""
 
     def _arm(self) -> Result:
@@ -152,19 +154,19 @@ class Babbling(TwinDevice):
 
 
 def test_an_answer_that_cannot_be_decoded_fails_its_rule_and_the_others_are_tried() -> None:
-    found = tally(Babbling, "P404", "P101")
-    assert found.verdict("P404") == "failed"
-    assert found.verdict("P101") == "holds"
+    result = tally(UnknownResultTwin, "P404", "P101")
+    assert result.verdict("P404") == "failed"
+    assert result.verdict("P101") == "holds"
 
 
 def test_the_verdicts_are_told_with_the_rules_own_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    found = tally(Patient, "P414", "P601")
-    wanted = {number: rule_texts()[number] for number in ("P414", "P601")}
-    assert print_verdicts(found, wanted) == ExitCode.HARDWARE
-    said = capsys.readouterr().out
-    assert f"P414 FAILED: {rule_texts()['P414']}" in said
-    assert "P601 not run (the sensors' cable must be unplugged by hand): Sensor limits" in said
-    assert "2 rules: 0 hold, 1 failed, 1 not run" in said
+    result = tally(PatientTwin, "P414", "P601")
+    expected = {number: rule_texts()[number] for number in ("P414", "P601")}
+    assert print_verdicts(result, expected) == ExitCode.HARDWARE
+    output = capsys.readouterr().out
+    assert f"P414 FAILED: {rule_texts()['P414']}" in output
+    assert "P601 not run (the sensors' cable must be unplugged by hand): Sensor limits" in output
+    assert "2 rules: 0 hold, 1 failed, 1 not run" in output
 
 
 def test_every_rule_has_a_sentence() -> None:
@@ -185,15 +187,15 @@ def test_nothing_is_driven_that_a_person_does_not_confirm(
     with PtyDevice(CONFIG) as device:
         line = Serial(device.port)
         code = examine(line, None, Selection(("P4",), 0.2), lambda rig: confirm_motion(0.2, line.address, rig))
-        assert not device.armed_ever
+        assert not device.was_armed
     assert code == ExitCode.PREFLIGHT
-    told = capsys.readouterr()
-    assert "voltage: -0.6 to 0.6 V (safe: 0)" in told.out
-    assert "not confirmed; nothing was moved" in told.err
+    captured = capsys.readouterr()
+    assert "voltage: -0.6 to 0.6 V (safe: 0)" in captured.out
+    assert "not confirmed; nothing was moved" in captured.err
 
 
 @pytest.fixture
-def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def skip_manual_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A person who skips everything."""
     read, write = os.pipe()
     os.write(write, b"s\n" * 100)
@@ -202,13 +204,13 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("hands")
+@pytest.mark.usefixtures("skip_manual_steps")
 def test_hands_are_asked_for_and_may_be_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with PtyDevice(CONFIG) as device:
         assert examine(Serial(device.port), None, Selection(("P252",), has_operator=True), None) == ExitCode.OK
-    said = capsys.readouterr().out
-    assert "unplug a sensor, then Enter (s: skip)" in said
-    assert "P252 not run (skipped)" in said
+    output = capsys.readouterr().out
+    assert "unplug a sensor, then Enter (s: skip)" in output
+    assert "P252 not run (skipped)" in output
 
 
 def test_a_port_without_a_device_and_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,9 +224,9 @@ def test_a_port_without_a_device_and_wrong_arguments_are_told(capsys: pytest.Cap
 
 def test_the_list_names_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "--list", "--only", "P50"]) == ExitCode.OK
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in said] == ["P501", "P502", "P503", "P504", "P505", "P506"]
-    assert said[3].endswith(rule_texts()["P504"])
+    output = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in output] == ["P501", "P502", "P503", "P504", "P505", "P506"]
+    assert output[3].endswith(rule_texts()["P504"])
 
 
 def test_a_configurations_twin_is_started_for_it(capsys: pytest.CaptureFixture[str]) -> None:

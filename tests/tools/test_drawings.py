@@ -30,21 +30,21 @@ KINDS: list[tuple[RunConfig, Settings]] = [
 ]
 
 
-def drawing_of(settings: Settings) -> Drawing:
-    found: Drawing = build_registered(registry.DRAWINGS, settings)
-    return found
+def build_drawing(settings: Settings) -> Drawing:
+    drawing: Drawing = build_registered(registry.DRAWINGS, settings)
+    return drawing
 
 
-def mark(config: RunConfig, settings: Settings, *observation: float) -> tuple[float, float]:
+def marker_position(config: RunConfig, settings: Settings, *observation: float) -> tuple[float, float]:
     """Where the part is that moves."""
-    sketch = msgspec.convert(drawing_of(settings).page_data(config), Sketch)
-    scene = drawing_of(settings).scene(config)
-    [at] = [
+    sketch = msgspec.convert(build_drawing(settings).page_data(config), Sketch)
+    scene = build_drawing(settings).scene(config)
+    [positions] = [
         i
         for i, shape in enumerate(scene.shapes)
         if shape.colour == "accent" and (shape.slid_by or shape.moved_by or shape.turned_by)
     ]
-    part: Part = sketch.shapes[at]
+    part: Part = sketch.shapes[positions]
     return transform_point(part.points[0], part, state(config, *observation))
 
 
@@ -54,10 +54,10 @@ def state(config: RunConfig, *observation: float) -> LastStep:
 
 @pytest.mark.parametrize(("config", "settings"), KINDS, ids=[str(s["kind"]) for _, s in KINDS])
 def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(config: RunConfig, settings: Settings) -> None:
-    data = drawing_of(settings).page_data(config)
+    data = build_drawing(settings).page_data(config)
     assert data["kind"] == settings["kind"]
     assert msgspec.json.decode(msgspec.json.encode(data))["shapes"]
-    scene = drawing_of(settings).scene(config)
+    scene = build_drawing(settings).scene(config)
     for shape in scene.shapes:
         if shape.form == "text" or shape.slid_by or shape.moved_by:  # a word may stand at the side
             continue
@@ -69,71 +69,75 @@ def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(config: RunConf
 
 
 def test_a_pole_leans_to_the_side_that_its_angle_says() -> None:
-    x, y = mark(PENDULUM, POLE, 0.0, 3.0)
+    x, y = marker_position(PENDULUM, POLE, 0.0, 3.0)
     assert (x, y) == pytest.approx((3.0, 2.0 + 0.06 * 60.0))
-    assert mark(PENDULUM, POLE, 0.5, 0.0)[0] > 0.5, "clockwise"
-    assert mark(PENDULUM, {**POLE, "clockwise": False}, 0.5, 0.0)[0] < -0.5
-    assert mark(PENDULUM, {**POLE, "upright": math.pi}, math.pi, 0.0) == pytest.approx((0.0, y))
-    assert mark(PENDULUM, {**POLE, "upright": math.pi}, 0.0, 0.0)[1] < 2.0, "it hangs"
+    assert marker_position(PENDULUM, POLE, 0.5, 0.0)[0] > 0.5, "clockwise"
+    assert marker_position(PENDULUM, {**POLE, "clockwise": False}, 0.5, 0.0)[0] < -0.5
+    assert marker_position(PENDULUM, {**POLE, "upright": math.pi}, math.pi, 0.0) == pytest.approx((0.0, y))
+    assert marker_position(PENDULUM, {**POLE, "upright": math.pi}, 0.0, 0.0)[1] < 2.0, "it hangs"
 
 
 def test_a_ball_goes_along_with_its_beam() -> None:
-    middle = 0.5 * (MAGMAN.rig.signals[0].low + MAGMAN.rig.signals[0].high)
-    level = mark(MAGMAN, BEAM, middle + 0.03, 0.0)
-    assert level[0] == pytest.approx(middle + 0.03)
-    assert mark(MAGMAN, BEAM, middle + 0.03, 0.2)[1] > level[1]
-    assert mark(MAGMAN, {**BEAM, "clockwise": True}, middle + 0.03, 0.2)[1] < level[1]
+    mid_angle = 0.5 * (MAGMAN.rig.signals[0].low + MAGMAN.rig.signals[0].high)
+    level = marker_position(MAGMAN, BEAM, mid_angle + 0.03, 0.0)
+    assert level[0] == pytest.approx(mid_angle + 0.03)
+    assert marker_position(MAGMAN, BEAM, mid_angle + 0.03, 0.2)[1] > level[1]
+    assert marker_position(MAGMAN, {**BEAM, "clockwise": True}, mid_angle + 0.03, 0.2)[1] < level[1]
 
 
 def test_a_phase_plane_is_as_wide_as_the_ranges() -> None:
     o = PENDULUM.rig.signals
-    assert mark(PENDULUM, PHASE, o[0].high, o[1].high) == pytest.approx((1.7, 1.0))
-    assert mark(PENDULUM, PHASE, o[0].low, 0.0) == pytest.approx((-1.7, 0.0))
+    assert marker_position(PENDULUM, PHASE, o[0].high, o[1].high) == pytest.approx((1.7, 1.0))
+    assert marker_position(PENDULUM, PHASE, o[0].low, 0.0) == pytest.approx((-1.7, 0.0))
 
 
 def test_a_wheel_in_degrees_turns_as_far_as_one_in_radians() -> None:
-    angle, *others = PENDULUM.rig.observations
-    rig = msgspec.structs.replace(PENDULUM.rig, observations=(msgspec.structs.replace(angle, unit="deg"), *others))
+    angle, *other_observations = PENDULUM.rig.observations
+    rig = msgspec.structs.replace(
+        PENDULUM.rig, observations=(msgspec.structs.replace(angle, unit="deg"), *other_observations)
+    )
     config = msgspec.structs.replace(PENDULUM, rig=rig)
     wheel: Settings = {"kind": "wheel", "angle": "angle"}
-    assert mark(config, wheel, 90.0, 0.0) == pytest.approx(mark(PENDULUM, wheel, math.pi / 2, 0.0))
+    assert marker_position(config, wheel, 90.0, 0.0) == pytest.approx(
+        marker_position(PENDULUM, wheel, math.pi / 2, 0.0)
+    )
 
 
 def test_a_signal_that_the_rig_does_not_have_is_named() -> None:
     for settings in (SLIDER, {**POLE, "angle": "tilt"}, {**PHASE, "y": "speed"}):
         with pytest.raises(ValueError, match=r"has no signal '(position|tilt|speed)' to draw"):
-            drawing_of(settings).page_data(PENDULUM)
+            build_drawing(settings).page_data(PENDULUM)
 
 
 def test_a_target_that_episodes_draw_moves_with_its_signal() -> None:
     targets = {"targets": {"place": {"kind": "drawn", "low": 0.0, "high": 0.1, "observation": "position"}}}
     task = msgspec.convert({**msgspec.to_builtins(MAGMAN.task), **targets}, type(MAGMAN.task))
     config = msgspec.structs.replace(MAGMAN, task=task)
-    plane: Settings = {"kind": "phase", "x": "position", "y": "velocity"}
-    for settings in (BEAM, SLIDER, plane):
-        shapes = drawing_of(settings).scene(config).shapes
-        aims = [shape for shape in shapes if shape.colour == "good" and shape.form != "text"]
-        assert len(aims) == 1
-        assert "place" in {motion.by for motion in aims[0].every_motion}
+    phase_plane: Settings = {"kind": "phase", "x": "position", "y": "velocity"}
+    for settings in (BEAM, SLIDER, phase_plane):
+        shapes = build_drawing(settings).scene(config).shapes
+        target_shapes = [shape for shape in shapes if shape.colour == "good" and shape.form != "text"]
+        assert len(target_shapes) == 1
+        assert "place" in {motion.by for motion in target_shapes[0].every_motion}
 
 
 def test_a_target_of_a_distance_is_drawn() -> None:
     term = {"kind": "distance", "observation": "position", "target": 0.03, "weight": 1.0}
     task = {**msgspec.to_builtins(MAGMAN.task), "reward": {"terms": {"near": term}}}
     config = msgspec.structs.replace(MAGMAN, task=msgspec.convert(task, type(MAGMAN.task)))
-    (aim, _) = [shape for shape in drawing_of(SLIDER).scene(config).shapes if shape.colour == "good"]
-    assert aim.points[0] == (0.03, 0.0)
+    (target_shape, _) = [shape for shape in build_drawing(SLIDER).scene(config).shapes if shape.colour == "good"]
+    assert target_shape.points[0] == (0.03, 0.0)
 
 
 def test_shapes_of_its_own_are_all_in_the_drawing() -> None:
-    arm = {
+    arm_settings = {
         "form": "line",
         "points": [[0.0, 0.0], [1.0, 0.0]],
         "motions": [{"by": "angle", "turn": 1.0, "about": [0.0, 0.0]}],
     }
-    scene = drawing_of({"kind": "shapes", "shapes": [arm]}).scene(PENDULUM)
+    scene = build_drawing({"kind": "shapes", "shapes": [arm_settings]}).scene(PENDULUM)
     assert scene.low == pytest.approx((-1.15, -1.15), abs=0.02)
     assert scene.high == pytest.approx((1.15, 1.15), abs=0.02)
-    arm["motions"] = [{"by": "tilt", "turn": 1.0}]
+    arm_settings["motions"] = [{"by": "tilt", "turn": 1.0}]
     with pytest.raises(ValueError, match="has no signal 'tilt' to draw"):
-        drawing_of({"kind": "shapes", "shapes": [arm]}).page_data(PENDULUM)
+        build_drawing({"kind": "shapes", "shapes": [arm_settings]}).page_data(PENDULUM)

@@ -13,36 +13,43 @@ from onrig.runtime.terminations import ExpressionTermination
 from onrig.tools import exercise_task
 from onrig.tools.exercise_task import task_findings
 from tests.runtime.samples import PENDULUM
-from tests.runtime.third_party import Condition, Course, Form, Home, Noise, Term
+from tests.runtime.third_party import (
+    DefectiveNoise,
+    DefectiveReset,
+    DefectiveTarget,
+    DefectiveTerm,
+    DefectiveTermination,
+    DefectiveTransform,
+)
 
 WITHIN = {"angle": 0.1}
 
 
-def bringing(**pieces: Any) -> RunConfig:
+def config_with(**additions: Any) -> RunConfig:
     """The pendulum's run with a piece in its task, or another exploration."""
     task = PENDULUM.task
-    if "exploration" in pieces:
-        return msgspec.structs.replace(PENDULUM, **pieces)
-    if "terms" in pieces:
-        pieces = {"reward": msgspec.structs.replace(task.reward, **pieces)}
-    return msgspec.structs.replace(PENDULUM, task=msgspec.structs.replace(task, **pieces))
+    if "exploration" in additions:
+        return msgspec.structs.replace(PENDULUM, **additions)
+    if "terms" in additions:
+        additions = {"reward": msgspec.structs.replace(task.reward, **additions)}
+    return msgspec.structs.replace(PENDULUM, task=msgspec.structs.replace(task, **additions))
 
 
-def said(config: RunConfig) -> list[str]:
+def finding_messages(config: RunConfig) -> list[str]:
     return [message for _, message in task_findings(config)]
 
 
 def test_sound_pieces_pass() -> None:
-    assert said(bringing(terms={"mine": Term()})) == []
-    assert said(bringing(terminations={"mine": Condition()})) == []
-    assert said(bringing(inputs=(PolicyInput("angle", Form()),))) == []
-    assert said(bringing(reset=Home(within=WITHIN))) == []
-    assert said(bringing(targets={"mine": Course()})) == []
-    assert said(bringing(exploration=Noise())) == []
-    assert said(PENDULUM) == []
+    assert finding_messages(config_with(terms={"mine": DefectiveTerm()})) == []
+    assert finding_messages(config_with(terminations={"mine": DefectiveTermination()})) == []
+    assert finding_messages(config_with(inputs=(PolicyInput("angle", DefectiveTransform()),))) == []
+    assert finding_messages(config_with(reset=DefectiveReset(within=WITHIN))) == []
+    assert finding_messages(config_with(targets={"mine": DefectiveTarget()})) == []
+    assert finding_messages(config_with(exploration=DefectiveNoise())) == []
+    assert finding_messages(PENDULUM) == []
 
 
-BROKEN = [
+DEFECTS = [
     ("raises", r"raises KeyError: 'table' \(.*third_party\.py, line \d+\)"),
     ("infinite", "gives inf at the observation "),
     ("random", "returns different results for the same input"),
@@ -53,66 +60,72 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("defect", "message"),
     [
-        BROKEN[0],
+        DEFECTS[0],
         ("infinite", "draws non-finite values"),
         ("random", "draws different values from equal generators"),
         ("shape", r"draws values of shape \(200,\) for 201 times"),
         ("beyond", "draws values from 2 to 6, outside its span of -1 to 1"),
     ],
 )
-def test_a_broken_target_is_told_with_what_is_wrong(how: str, message: str) -> None:
-    (finding,) = task_findings(bringing(targets={"mine": Course(how=how)}))
+def test_a_broken_target_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+    (finding,) = task_findings(config_with(targets={"mine": DefectiveTarget(defect=defect)}))
     assert finding[0] == ("task", "targets", "mine")
     assert finding[1].startswith("the target 'mine' ")
     assert re.search(message, finding[1])
 
 
-@pytest.mark.parametrize(("how", "message"), BROKEN)
-def test_a_broken_term_is_told_with_what_is_wrong(how: str, message: str) -> None:
-    (finding,) = task_findings(bringing(terms={"mine": Term(how)}))
+@pytest.mark.parametrize(("defect", "message"), DEFECTS)
+def test_a_broken_term_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+    (finding,) = task_findings(config_with(terms={"mine": DefectiveTerm(defect)}))
     assert finding[0] == ("task", "reward", "terms", "mine")
     assert finding[1].startswith("the reward term 'mine' ")
     assert finding[1].endswith(" at task.reward.terms.mine")
     assert re.search(message, finding[1])
 
 
-@pytest.mark.parametrize(("how", "message"), BROKEN)
-def test_a_broken_form_is_told_with_what_is_wrong(how: str, message: str) -> None:
-    (finding,) = task_findings(bringing(inputs=(PolicyInput("angle", Form(how)),)))
+@pytest.mark.parametrize(("defect", "message"), DEFECTS)
+def test_a_broken_form_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+    (finding,) = task_findings(config_with(inputs=(PolicyInput("angle", DefectiveTransform(defect)),)))
     assert finding[0] == ("task", "inputs", 0, "form")
     assert re.search(message, finding[1])
 
 
 def test_a_termination_says_true_or_false() -> None:
-    (message,) = said(bringing(terminations={"mine": Condition("infinite")}))
+    (message,) = finding_messages(config_with(terminations={"mine": DefectiveTermination("infinite")}))
     assert "returns values of type float64, expected true or false" in message
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (bringing(reset=Home(within=WITHIN, how="infinite")), "returns the action (inf,)"),
-        (bringing(reset=Home(within=WITHIN, how="whole")), "returns the action (0.0, 0.0)"),
-        (bringing(exploration=Noise(how="whole")), "draws a signal of shape (200, 2) for 200 steps and 1 actuators"),
-        (bringing(exploration=Noise(how="random")), "draws different signals from equal generators"),
+        (config_with(reset=DefectiveReset(within=WITHIN, defect="infinite")), "returns the action (inf,)"),
+        (config_with(reset=DefectiveReset(within=WITHIN, defect="whole")), "returns the action (0.0, 0.0)"),
+        (
+            config_with(exploration=DefectiveNoise(defect="whole")),
+            "draws a signal of shape (200, 2) for 200 steps and 1 actuators",
+        ),
+        (config_with(exploration=DefectiveNoise(defect="random")), "draws different signals from equal generators"),
     ],
     ids=["reset infinite", "reset wide", "noise wide", "noise random"],
 )
 def test_resets_and_processes_are_tried(config: RunConfig, message: str) -> None:
-    (found,) = said(config)
-    assert message in found
+    (problem_message,) = finding_messages(config)
+    assert message in problem_message
 
 
 @pytest.mark.parametrize(
     "config",
-    [bringing(terminations={"mine": Condition()}), bringing(inputs=(PolicyInput("angle", Form()),))],
+    [
+        config_with(terminations={"mine": DefectiveTermination()}),
+        config_with(inputs=(PolicyInput("angle", DefectiveTransform()),)),
+    ],
     ids=["termination", "input"],
 )
 def test_what_runs_in_the_tick_keeps_its_budget(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exercise_task, "measure_ns", lambda call: 2_500_000)
-    (message,) = said(config)
+    monkeypatch.setattr(exercise_task, "measure_ns", lambda function: 2_500_000)
+    (message,) = finding_messages(config)
     assert "takes 2500 us (99 of 100 calls), but its budget in the tick is 2000 us" in message
 
 
@@ -123,14 +136,19 @@ EXPRESSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("where", "piece", "message"), EXPRESSIONS)
-def test_an_expression_is_evaluated_on_the_corners_of_the_ranges(where: str, piece: Any, message: str) -> None:
-    (finding,) = said(bringing(**{where: {"mine": piece}}))
+@pytest.mark.parametrize(("section", "piece", "message"), EXPRESSIONS)
+def test_an_expression_is_evaluated_on_the_corners_of_the_ranges(section: str, piece: Any, message: str) -> None:
+    (finding,) = finding_messages(config_with(**{section: {"mine": piece}}))
     assert message in finding
-    assert finding.endswith(f"{where}.mine")
+    assert finding.endswith(f"{section}.mine")
 
 
 def test_expressions_that_are_finite_pass() -> None:
     value = "cos(angle) - 0.01 * velocity**2 - 0.1 * abs(voltage - previous_voltage)"
-    assert said(bringing(terms={"mine": ExpressionTerm(value)})) == []
-    assert said(bringing(terminations={"mine": ExpressionTermination("abs(velocity) > 20 or cos(angle) < -2")})) == []
+    assert finding_messages(config_with(terms={"mine": ExpressionTerm(value)})) == []
+    assert (
+        finding_messages(
+            config_with(terminations={"mine": ExpressionTermination("abs(velocity) > 20 or cos(angle) < -2")})
+        )
+        == []
+    )

@@ -24,17 +24,20 @@ def text(name: str, *overrides: str) -> str:
 
 
 def test_schedules_of_several_actuators_are_told_one_by_one_and_in_their_units() -> None:
-    told = text("magman", f"exploration={GATED}")
-    assert " step 0 1, 1, 0.5, 0 0.3 A^2 (current_1, current_2); 0.15 A^2 (current_3); 0 A^2 (current_4)\n" in told
-    assert " step 50000 0.5, 0.5, 0.5, 0 " in told
+    explanation = text("magman", f"exploration={GATED}")
     assert (
-        " u = 0.5 N(0,1), clipped to [-1, 1], then times the amplitude; u has std 0.5, 5 % of it is clipped\n" in told
+        " step 0 1, 1, 0.5, 0 0.3 A^2 (current_1, current_2); 0.15 A^2 (current_3); 0 A^2 (current_4)\n" in explanation
     )
-    assert " the last 1 of every 4 training episodes have no noise" in told
+    assert " step 50000 0.5, 0.5, 0.5, 0 " in explanation
+    assert (
+        " u = 0.5 N(0,1), clipped to [-1, 1], then times the amplitude; u has std 0.5, 5 % of it is clipped\n"
+        in explanation
+    )
+    assert " the last 1 of every 4 training episodes have no noise" in explanation
 
 
 def test_gates_and_budgets_have_tables_where_there_are_any() -> None:
-    told = text("magman", f"exploration={GATED}")
+    explanation = text("magman", f"exploration={GATED}")
     for line in (
         " near envelope 1 .. 0.1 from margin 0.4 down to 0, linear",
         " back-off 0.5, 0.25, 0.125, 0.1 after the first trip, the second, ...",
@@ -45,22 +48,22 @@ def test_gates_and_budgets_have_tables_where_there_are_any() -> None:
         " amplitude falls from 70 % from 70 % from 70 %",
         " once spent the episode ends pause until the budget allows pause until resumed by an operator",
     ):
-        assert f"{line}\n" in f"{told}\n"
-    plain = text("magman")
-    assert "gate" not in plain
-    assert "budget" not in plain
+        assert f"{line}\n" in f"{explanation}\n"
+    plain_explanation = text("magman")
+    assert "gate" not in plain_explanation
+    assert "budget" not in plain_explanation
 
 
 def test_budgets_hold_without_exploration_too_and_heat_is_among_them() -> None:
     temperature = "{sensor: angle, warn: 1, limit: 2, cool_s: 30}"
-    told = text("pendulum", f"exploration={{process: none, budgets: {{temperature: {temperature}}}}}")
-    assert " none the policy's action, unchanged" in told
-    assert " temperature 'angle' 1 .. 2 rad 1 .. 2 rad 1 .. 2 rad at the limit: pause for 30 s" in told
+    explanation = text("pendulum", f"exploration={{process: none, budgets: {{temperature: {temperature}}}}}")
+    assert " none the policy's action, unchanged" in explanation
+    assert " temperature 'angle' 1 .. 2 rad 1 .. 2 rad 1 .. 2 rad at the limit: pause for 30 s" in explanation
 
 
 def test_parameter_noise_is_told_by_its_distance_in_action_space() -> None:
-    told = text("pendulum", "exploration={process: parameter}")
-    assert "scaled so that the action deviates by 0.2 (rms, normalised): adapted by 1.01 every 50 steps" in told
+    explanation = text("pendulum", "exploration={process: parameter}")
+    assert "scaled so that the action deviates by 0.2 (rms, normalised): adapted by 1.01 every 50 steps" in explanation
 
 
 def test_a_schedule_over_seconds_is_shown_over_the_training_time_of_the_run() -> None:

@@ -11,25 +11,27 @@ def text(*overrides: str) -> str:
 
 
 def test_the_defaults_are_told_in_ticks_and_in_lockstep_time_does_not_count() -> None:
-    told = text()
-    assert " probation 100 ticks for a new policy; " in told
-    assert " too slow - not checked in lockstep\n" in told
-    assert " fallback 50 ticks more in the fallback than under the predecessor, 50 %\n" in told
-    assert " silent learner - in lockstep the loop waits for the learner\n" in told
+    explanation = text()
+    assert " probation 100 ticks for a new policy; " in explanation
+    assert " too slow - not checked in lockstep\n" in explanation
+    assert " fallback 50 ticks more in the fallback than under the predecessor, 50 %\n" in explanation
+    assert " silent learner - in lockstep the loop waits for the learner\n" in explanation
 
 
 def test_in_real_time_slow_is_told_in_microseconds_of_the_wall_clock() -> None:
-    told = text("device.pace={scaled: 10}", "probation={duration_s: 0.5, slow_share: 0.25, slow_ticks: 4}")
-    assert " probation 25 ticks " in told
-    assert " too slow 4 ticks in a row of 500 us, 25 % of the period\n" in told
-    assert " silent learner 60 s the run continues with its last policy and warns\n" in told
+    explanation = text("device.pace={scaled: 10}", "probation={duration_s: 0.5, slow_share: 0.25, slow_ticks: 4}")
+    assert " probation 25 ticks " in explanation
+    assert " too slow 4 ticks in a row of 500 us, 25 % of the period\n" in explanation
+    assert " silent learner 60 s the run continues with its last policy and warns\n" in explanation
 
 
 def test_what_silence_comes_to_is_told() -> None:
-    lower = text("device.pace=realtime", "staleness={then: lower, factor: 0.2, after_s: 5}")
-    assert " silent learner 5 s exploration is scaled by 0.2 from the next episode on\n" in lower
-    safe = text("device.pace=realtime", "staleness={then: fall_back}", "supervision.resume_timeout_s=30")
-    assert "between episodes, the run waits disarmed until the learner answers, at most 30 s\n" in safe
+    lower_explanation = text("device.pace=realtime", "staleness={then: lower, factor: 0.2, after_s: 5}")
+    assert " silent learner 5 s exploration is scaled by 0.2 from the next episode on\n" in lower_explanation
+    fall_back_explanation = text(
+        "device.pace=realtime", "staleness={then: fall_back}", "supervision.resume_timeout_s=30"
+    )
+    assert "between episodes, the run waits disarmed until the learner answers, at most 30 s\n" in fall_back_explanation
     assert " silent learner - no learner is expected\n" in text("device.pace=realtime", "local_learner=false")
 
 

@@ -15,10 +15,10 @@ from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools.load import load, load_for_rig
 from onrig.tools.resumption import CannotResume, prepare_resumption
 
-FILE = str(find_config("pendulum"))
+PENDULUM_FILE = str(find_config("pendulum"))
 
 
-def refusal(*overrides: str) -> list[str]:
+def collect_problems(*overrides: str) -> list[str]:
     with pytest.raises(ConfigError) as error:
         load("pendulum", overrides)
     return [str(problem) for problem in error.value.problems]
@@ -52,7 +52,7 @@ def test_overrides_reach_into_the_sections() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    ("override", "message"),
     [
         ("learner.ddpg.tua=0.5", "unknown field 'tua' at learner.ddpg (did you mean 'tau'?)"),
         ("learner.ddpg.tau=0", "at learner.ddpg.tau"),
@@ -63,17 +63,17 @@ def test_overrides_reach_into_the_sections() -> None:
         ("device.twin.lease_max=4", ""),
     ],
 )
-def test_a_problem_in_a_section_is_told_at_its_place(override: str, says: str) -> None:
-    told = refusal(override)
-    if says:
-        assert any(t.startswith(f"--set {override}:1:1: ") and says in t for t in told), told
+def test_a_problem_in_a_section_is_told_at_its_place(override: str, message: str) -> None:
+    problems = collect_problems(override)
+    if message:
+        assert any(t.startswith(f"--set {override}:1:1: ") and message in t for t in problems), problems
     else:
-        assert any("the twin's longest lease is 4 at rig.lease_periods" in t for t in told), told
+        assert any("the twin's longest lease is 4 at rig.lease_periods" in t for t in problems), problems
 
 
 def test_two_ways_of_scheduling_updates_exclude_each_other() -> None:
-    told = refusal("learner.updates_per_transition=1.0")
-    assert any("exactly one of 'updates_per_episode' and 'updates_per_transition' at learner" in t for t in told)
+    problems = collect_problems("learner.updates_per_transition=1.0")
+    assert any("exactly one of 'updates_per_episode' and 'updates_per_transition' at learner" in t for t in problems)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_two_ways_of_scheduling_updates_exclude_each_other() -> None:
     ],
 )
 def test_a_memory_that_holds_no_batch_is_refused(overrides: list[str]) -> None:
-    assert any("is smaller than a batch of" in t for t in refusal(*overrides))
+    assert any("is smaller than a batch of" in t for t in collect_problems(*overrides))
 
 
 def test_a_memory_of_just_one_batch_will_do() -> None:
@@ -93,15 +93,15 @@ def test_a_memory_of_just_one_batch_will_do() -> None:
 
 
 def test_a_period_that_the_twin_does_not_do_is_told_with_its_bounds() -> None:
-    told = refusal("device.twin.period_min_us=30000")
-    assert any("50 Hz is a period of 20000 us, the twin supports 30000 to 1000000 us at rate_hz" in t for t in told), (
-        told
-    )
+    problems = collect_problems("device.twin.period_min_us=30000")
+    assert any(
+        "50 Hz is a period of 20000 us, the twin supports 30000 to 1000000 us at rate_hz" in t for t in problems
+    ), problems
 
 
 @pytest.mark.parametrize("override", ["rate_hz=0", "rate_hz=1e-310", "rate_hz=-5", "task.episode_s=1e308"])
 def test_a_rate_or_length_that_is_absurd_is_told_once(override: str) -> None:
-    (problem,) = refusal(override)
+    (problem,) = collect_problems(override)
     assert problem.startswith(f"--set {override}:1:1: ")
 
 
@@ -109,86 +109,90 @@ def test_synthetic_experiences_need_a_rig_that_sees_the_plants_whole_state() -> 
     estimate = "rig.observations=[{name: angle, unit: rad, low: -3, high: 3}, " + (
         "{name: velocity, unit: rad/s, low: -30, high: 30, derivative_of: angle}]"
     )
-    bound = "limits.predicted.sensor_error={velocity: 3.2}"
-    assert load("pendulum", [estimate, bound]).rig.observations[1].derivative_of == "angle"
-    told = refusal(estimate, bound, "selection.synthetic={states: 0.1}")
-    assert any("'velocity' is an estimate from 'angle'" in t and t.endswith("at selection.synthetic") for t in told)
+    sensor_error = "limits.predicted.sensor_error={velocity: 3.2}"
+    assert load("pendulum", [estimate, sensor_error]).rig.observations[1].derivative_of == "angle"
+    problems = collect_problems(estimate, sensor_error, "selection.synthetic={states: 0.1}")
+    assert any("'velocity' is an estimate from 'angle'" in t and t.endswith("at selection.synthetic") for t in problems)
 
 
 def test_what_is_wrong_in_every_section_is_told_at_once() -> None:
-    told = refusal("learner.backlog=0", "device.twin.period_min_us=30000", "limits.fallback_dwell_s=-1", "episodes=0")
-    assert len(told) >= 4
+    problems = collect_problems(
+        "learner.backlog=0", "device.twin.period_min_us=30000", "limits.fallback_dwell_s=-1", "episodes=0"
+    )
+    assert len(problems) >= 4
 
 
 def test_a_rig_explores_as_its_policies_do() -> None:
-    sac, own = "learner.algorithm=sac", "exploration.process=own"
+    sac, own_noise = "learner.algorithm=sac", "exploration.process=own"
     assert load("pendulum", [sac]).learner["algorithm"] == "sac", "trials explore by the policy's noise in any case"
     with pytest.raises(ConfigError) as error:
         load_for_rig("pendulum", [sac])
     (problem,) = map(str, error.value.problems)
     assert "pendulum.yaml:14:12: the policies of sac sample their actions: expected 'own', got 'ou'" in problem
     with pytest.raises(ConfigError) as error:
-        load_for_rig("pendulum", [own])
+        load_for_rig("pendulum", [own_noise])
     (problem,) = map(str, error.value.problems)
-    assert problem.startswith(f"--set {own}:1:1: the policies of ddpg have no noise of their own")
-    assert load_for_rig("pendulum", [sac, own]).stochastic
-    assert load_for_rig("pendulum", [own, "local_learner=false", "device.pace=realtime"]).stochastic
+    assert problem.startswith(f"--set {own_noise}:1:1: the policies of ddpg have no noise of their own")
+    assert load_for_rig("pendulum", [sac, own_noise]).stochastic
+    assert load_for_rig("pendulum", [own_noise, "local_learner=false", "device.pace=realtime"]).stochastic
     assert load_for_rig("pendulum") == load("pendulum")
 
 
 def test_a_memory_must_hold_a_batch_of_the_algorithm_that_learns() -> None:
-    changes = ["selection={strategy: 'FIFO[Uniform]', capacity: 100}", "learner.dqn.batch=101"]
-    load("pendulum", changes)
-    (told,) = refusal(*changes, "learner.algorithm=dqn")
-    assert "a memory of 100 experiences is smaller than a batch of 101 at learner.dqn.batch" in told
+    overrides = ["selection={strategy: 'FIFO[Uniform]', capacity: 100}", "learner.dqn.batch=101"]
+    load("pendulum", overrides)
+    (problem,) = collect_problems(*overrides, "learner.algorithm=dqn")
+    assert "a memory of 100 experiences is smaller than a batch of 101 at learner.dqn.batch" in problem
 
 
 def test_klper_needs_batches_with_a_spread() -> None:
-    changes = ["selection.strategy=FIFO[KLPER(4)]", "learner.ddpg.batch=1"]
-    (told,) = refusal(*changes)
-    assert told.endswith("expected at least 2, got 1 at learner.ddpg.batch")
-    load("pendulum", [changes[0], "learner.ddpg.batch=2"])
-    load("pendulum", changes[1:])
+    overrides = ["selection.strategy=FIFO[KLPER(4)]", "learner.ddpg.batch=1"]
+    (problem,) = collect_problems(*overrides)
+    assert problem.endswith("expected at least 2, got 1 at learner.ddpg.batch")
+    load("pendulum", [overrides[0], "learner.ddpg.batch=2"])
+    load("pendulum", overrides[1:])
 
 
 def test_a_recurrent_policy_is_refused_what_asks_it_at_single_observations() -> None:
     recurrent = ["learner.algorithm=vracer", "learner.vracer.recurrent={units: [32, 32]}", "exploration={process: own}"]
     load_for_rig("pendulum-hidden", recurrent)
-    (told,) = refusal(*recurrent, "selection.strategy=FIFO[KLPER(4)]")
-    assert told.endswith("but a recurrent one needs the episode: choose another strategy at selection.strategy")
-    (told_of_units,) = refusal(*recurrent, "learner.vracer.recurrent.units=[32, 30]")
-    assert told_of_units.endswith("at learner.vracer.recurrent.units[1]")
+    (problem,) = collect_problems(*recurrent, "selection.strategy=FIFO[KLPER(4)]")
+    assert problem.endswith("but a recurrent one needs the episode: choose another strategy at selection.strategy")
+    (units_problem,) = collect_problems(*recurrent, "learner.vracer.recurrent.units=[32, 30]")
+    assert units_problem.endswith("at learner.vracer.recurrent.units[1]")
 
 
 def test_synthetic_experiences_and_inputs_of_a_policy_exclude_each_other() -> None:
-    (told,) = refusal("task.inputs=[{observation: angle}]", "selection.synthetic={states: 0.1}")
-    assert told.endswith("remove one of the two, at selection.synthetic")
-    (told,) = refusal("task.inputs=[{observation: speed}]")
-    assert "rig 'pendulum' has no observation 'speed' (it has angle, velocity) at task.inputs[0].observation" in told
+    (problem,) = collect_problems("task.inputs=[{observation: angle}]", "selection.synthetic={states: 0.1}")
+    assert problem.endswith("remove one of the two, at selection.synthetic")
+    (problem,) = collect_problems("task.inputs=[{observation: speed}]")
+    assert "rig 'pendulum' has no observation 'speed' (it has angle, velocity) at task.inputs[0].observation" in problem
 
 
 def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = ["selection.strategy=FIFO[NERS]", "learner.ners={hidden: [64, 64, 32], score: [64, 32]}"]
-    load("pendulum", changes)
+    overrides = ["selection.strategy=FIFO[NERS]", "learner.ners={hidden: [64, 64, 32], score: [64, 32]}"]
+    load("pendulum", overrides)
     monkeypatch.setattr(DdpgConfig, "provides_targets", False)
-    (told,) = refusal(*changes)
-    assert "NERS needs the critic's targets, which ddpg does not provide: use crossq, dqn, droq, naf, rainbow, " in told
-    assert told.endswith("sac, td3 at selection.strategy")
-    (told,) = refusal("selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000")
-    assert "MaxKLDiv needs the KL divergence, which only ReF-ER provides (acer, ddpg, naf, vracer)" in told
-    assert told.endswith("set learner.refer at selection.strategy")
-    own = ["exploration={process: own}", "learner.refer={}"]
-    load("pendulum", ["selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000", *own])
+    (problem,) = collect_problems(*overrides)
+    assert (
+        "NERS needs the critic's targets, which ddpg does not provide: use crossq, dqn, droq, naf, rainbow, " in problem
+    )
+    assert problem.endswith("sac, td3 at selection.strategy")
+    (problem,) = collect_problems("selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000")
+    assert "MaxKLDiv needs the KL divergence, which only ReF-ER provides (acer, ddpg, naf, vracer)" in problem
+    assert problem.endswith("set learner.refer at selection.strategy")
+    own_noise = ["exploration={process: own}", "learner.refer={}"]
+    load("pendulum", ["selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000", *own_noise])
     load("pendulum", ["selection.strategy=MinError[Uniform]", "selection.capacity=1000"])
-    (told,) = refusal("selection.strategy=FIFO[NERS+IS]")
-    assert "unknown sampling 'NERS+IS'" in told
+    (problem,) = collect_problems("selection.strategy=FIFO[NERS+IS]")
+    assert "unknown sampling 'NERS+IS'" in problem
 
 
-ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
+ON_POLICY_OVERRIDES = ["learner={algorithm: ppo}", "exploration={process: own}"]
 
 
 @pytest.mark.parametrize(
-    ("override", "says"),
+    ("override", "message"),
     [
         ("learner.updates_per_episode=10", "ppo learns from each batch of its policies: remove this setting"),
         ("learner.learning_starts=10", "ppo learns from each batch of its policies: remove this setting"),
@@ -209,61 +213,61 @@ ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
         ),
     ],
 )
-def test_what_keeps_a_rig_from_gathering_batches_of_a_policy_is_told_at_its_place(override: str, says: str) -> None:
+def test_what_keeps_a_rig_from_gathering_batches_of_a_policy_is_told_at_its_place(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        load_for_rig("pendulum", [*ON_POLICY, override])
+        load_for_rig("pendulum", [*ON_POLICY_OVERRIDES, override])
     (problem,) = error.value.problems
-    assert says in str(problem)
+    assert message in str(problem)
     assert str(problem).startswith(f"--set {override}:1:")
 
 
 def test_a_memory_of_a_batch_and_the_rest_of_an_episode_will_do() -> None:
-    load_for_rig("pendulum", [*ON_POLICY, "selection={strategy: 'FIFO[Uniform]', capacity: 2247}"])
-    load_for_rig("pendulum", [*ON_POLICY, "learner.algorithm=trpo"])
+    load_for_rig("pendulum", [*ON_POLICY_OVERRIDES, "selection={strategy: 'FIFO[Uniform]', capacity: 2247}"])
+    load_for_rig("pendulum", [*ON_POLICY_OVERRIDES, "learner.algorithm=trpo"])
 
 
-SAC = ("learner.algorithm=sac", "exploration.process=own")
+SAC_OVERRIDES = ("learner.algorithm=sac", "exploration.process=own")
 
 
 @pytest.mark.parametrize(
-    ("overrides", "place"),
+    ("overrides", "expected_start"),
     [
-        (SAC, f"{FILE}:15:"),
-        ((*SAC, "exploration.amplitude=[[1, 1.0], [9, 0.5]]"), "--set exploration.amplitude="),
-        ((*SAC, "exploration.amplitude={voltage: [[1, 0.9]]}"), "--set exploration.amplitude="),
-        ((*SAC, "exploration.amplitude=[[1, 1.0]]"), ""),
+        (SAC_OVERRIDES, f"{PENDULUM_FILE}:15:"),
+        ((*SAC_OVERRIDES, "exploration.amplitude=[[1, 1.0], [9, 0.5]]"), "--set exploration.amplitude="),
+        ((*SAC_OVERRIDES, "exploration.amplitude={voltage: [[1, 0.9]]}"), "--set exploration.amplitude="),
+        ((*SAC_OVERRIDES, "exploration.amplitude=[[1, 1.0]]"), ""),
         (("learner.algorithm=sac", "exploration={process: own}"), ""),
         ((), ""),
     ],
 )
-def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...], place: str) -> None:
-    told: list[Problem] = []
-    load_for_rig("pendulum", overrides, on_warning=told.append)
-    assert [str(problem).startswith(place) for problem in told] == [True] * bool(place)
-    assert all(": warning: the policy's own noise is reduced" in str(problem) for problem in told)
-    assert all("remove it" in str(problem) for problem in told)
+def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...], expected_start: str) -> None:
+    warnings: list[Problem] = []
+    load_for_rig("pendulum", overrides, on_warning=warnings.append)
+    assert [str(problem).startswith(expected_start) for problem in warnings] == [True] * bool(expected_start)
+    assert all(": warning: the policy's own noise is reduced" in str(problem) for problem in warnings)
+    assert all("remove it" in str(problem) for problem in warnings)
 
 
-@pytest.mark.parametrize(("episodes", "warned"), [(9, True), (10, False)])
-def test_a_run_that_is_shorter_than_a_batch_is_warned_of(episodes: int, warned: bool) -> None:
-    told: list[Problem] = []
-    load_for_rig("pendulum", ["recipe=pendulum-ppo", f"episodes={episodes}"], on_warning=told.append)
-    said = "the run has 1800 steps, fewer than a batch of 2000: the policy never changes"
-    assert [said in str(problem) for problem in told] == [True] * warned
+@pytest.mark.parametrize(("episodes", "is_warned"), [(9, True), (10, False)])
+def test_a_run_that_is_shorter_than_a_batch_is_warned_of(episodes: int, is_warned: bool) -> None:
+    warnings: list[Problem] = []
+    load_for_rig("pendulum", ["recipe=pendulum-ppo", f"episodes={episodes}"], on_warning=warnings.append)
+    message = "the run has 1800 steps, fewer than a batch of 2000: the policy never changes"
+    assert [message in str(problem) for problem in warnings] == [True] * is_warned
 
 
 def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_now(tmp_path: Path) -> None:
-    there, other = os.openpty()
-    paced = ["device.pace=realtime"]
-    save_resolved(load_for_rig("pendulum-hardware", paced, port="/dev/ttyUSB7"), tmp_path / "config.yaml")
+    port_fd, other_fd = os.openpty()
+    realtime = ["device.pace=realtime"]
+    save_resolved(load_for_rig("pendulum-hardware", realtime, port="/dev/ttyUSB7"), tmp_path / "config.yaml")
     (tmp_path / "meta.json").touch()
-    config = prepare_resumption(tmp_path, "pendulum-hardware", paced, os.ttyname(other)).config
+    config = prepare_resumption(tmp_path, "pendulum-hardware", realtime, os.ttyname(other_fd)).config
     assert config.device.port is not None
-    assert (config.device.port.path, config.device.twin) == (os.ttyname(other), None)
+    assert (config.device.port.path, config.device.twin) == (os.ttyname(other_fd), None)
     with pytest.raises(CannotResume, match="configuration differs from that of the run"):
-        prepare_resumption(tmp_path, "pendulum", paced, os.ttyname(other))
-    os.close(other)
-    os.close(there)
+        prepare_resumption(tmp_path, "pendulum", realtime, os.ttyname(other_fd))
+    os.close(other_fd)
+    os.close(port_fd)
 
 
 def test_a_configuration_without_a_learner_is_the_same_when_it_is_read_back(tmp_path: Path) -> None:
@@ -271,56 +275,56 @@ def test_a_configuration_without_a_learner_is_the_same_when_it_is_read_back(tmp_
     (tmp_path / "mine.yaml").write_text(
         re.sub(r"^learner:.*\n(?:[ #].*\n)*", "local_learner: false\n", text, flags=re.M)
     )
-    first = load_for_rig(str(tmp_path / "mine.yaml"))
-    assert first.learner == {}
-    save_resolved(first, tmp_path / "config.yaml")
-    assert load_for_rig(str(tmp_path / "config.yaml")) == first
+    first_config = load_for_rig(str(tmp_path / "mine.yaml"))
+    assert first_config.learner == {}
+    save_resolved(first_config, tmp_path / "config.yaml")
+    assert load_for_rig(str(tmp_path / "config.yaml")) == first_config
 
 
-FALLS = "task.terminate={velocity: [-6, 6]}"
+TERMINATING = "task.terminate={velocity: [-6, 6]}"
 
 
 @pytest.mark.parametrize(
-    ("overrides", "warned"),
+    ("overrides", "expected"),
     [
-        ([FALLS], "worth 0, but random actions earn -3270 without it (discounted by 0.95)"),
-        ([FALLS, "task.normalization=null"], "worth 0, but the start state earns -3141 without it"),
-        ([FALLS, "task.reward.terminal=-1000"], "worth -1000, but"),
-        ([FALLS, "task.reward.terminal=-4000"], ""),
-        ([FALLS, "task.normalization=null", "task.reward.alive=200"], ""),
+        ([TERMINATING], "worth 0, but random actions earn -3270 without it (discounted by 0.95)"),
+        ([TERMINATING, "task.normalization=null"], "worth 0, but the start state earns -3141 without it"),
+        ([TERMINATING, "task.reward.terminal=-1000"], "worth -1000, but"),
+        ([TERMINATING, "task.reward.terminal=-4000"], ""),
+        ([TERMINATING, "task.normalization=null", "task.reward.alive=200"], ""),
         ([], ""),
     ],
 )
-def test_a_reward_that_teaches_to_fall_is_warned_of(overrides: list[str], warned: str) -> None:
-    told: list[Problem] = []
-    load_for_rig("pendulum", overrides, on_warning=told.append)
-    found = [str(problem) for problem in told if "rewarded for ending" in str(problem)]
-    assert len(found) == bool(warned)
-    assert all(warned in line and "set reward.terminal below -3" in line for line in found)
+def test_a_reward_that_teaches_to_fall_is_warned_of(overrides: list[str], expected: str) -> None:
+    warnings: list[Problem] = []
+    load_for_rig("pendulum", overrides, on_warning=warnings.append)
+    reward_warnings = [str(problem) for problem in warnings if "rewarded for ending" in str(problem)]
+    assert len(reward_warnings) == bool(expected)
+    assert all(expected in line and "set reward.terminal below -3" in line for line in reward_warnings)
 
 
 def test_learning_starts_within_the_memory() -> None:
     memory = "selection={strategy: 'FIFO[Uniform]', capacity: 500}"
     load("pendulum", [memory, "learner.learning_starts=500"])
-    (problem,) = refusal(memory, "learner.learning_starts=501")
+    (problem,) = collect_problems(memory, "learner.learning_starts=501")
     assert "a memory of 500 experiences never holds 501, so no update would follow" in problem
 
 
 def test_a_run_too_short_for_learning_starts_is_warned_of() -> None:
-    told: list[Problem] = []
+    warnings: list[Problem] = []
     memory = "selection={strategy: 'FULL[Uniform]'}"
-    load_for_rig("pendulum", [memory, "learner.learning_starts=1000", "episodes=2"], on_warning=told.append)
-    (warning,) = [str(problem) for problem in told if "the policy never changes" in str(problem)]
+    load_for_rig("pendulum", [memory, "learner.learning_starts=1000", "episodes=2"], on_warning=warnings.append)
+    (warning,) = [str(problem) for problem in warnings if "the policy never changes" in str(problem)]
     assert "the run stores about 400 experiences, fewer than the 1000 of learner.learning_starts" in warning
 
 
 def test_images_whose_policies_a_rig_refuses_are_reported_before_a_run() -> None:
-    def settings(side: int, images: int) -> list[str]:
-        inputs = ", ".join(f"{{observation: front, lag: {lag}}}" for lag in range(images))
+    def settings(image_side: int, n_images: int) -> list[str]:
+        inputs = ", ".join(f"{{observation: front, lag: {lag}}}" for lag in range(n_images))
         return [
-            f"rig.cameras=[{{name: front, rows: {side}, columns: {side}}}]",
+            f"rig.cameras=[{{name: front, rows: {image_side}, columns: {image_side}}}]",
             f"task.inputs=[{inputs}]",
-            f"learner.td3.images={{size: [{side}, {side}], frames: {images}, convolutions: [[8, 8, 4]]}}",
+            f"learner.td3.images={{size: [{image_side}, {image_side}], frames: {n_images}, convolutions: [[8, 8, 4]]}}",
             "selection.capacity=100",
         ]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onrig.runtime.control.realtime import parse_cpu_list
 from onrig.tools.machine import Machine, cpus_as_text, kernel_argument_command
-from tests.tools.doctor.boards import PI_5, board
+from tests.tools.doctor.boards import PI_5, make_board
 
 
 @given(st.sets(st.integers(0, 300), max_size=40))
@@ -35,22 +35,22 @@ def test_what_is_not_there_is_none(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_number_is_none(tmp_path: Path) -> None:
-    assert board(tmp_path, {"sys/kernel/realtime": "yes"}).number("sys/kernel/realtime") is None
+    assert make_board(tmp_path, {"sys/kernel/realtime": "yes"}).number("sys/kernel/realtime") is None
 
 
 def test_the_command_line_is_edited_where_this_system_has_it(tmp_path: Path) -> None:
-    pi = board(tmp_path / "pi", PI_5)
+    pi = make_board(tmp_path / "pi", PI_5)
     assert kernel_argument_command(pi, "isolcpus=3").startswith(
         "sudo sed -i '1s/$/ isolcpus=3/' /boot/firmware/cmdline.txt"
     )
-    grub = board(tmp_path / "pc", {"etc/default/grub": ""})
-    assert "update-grub" in kernel_argument_command(grub, "isolcpus=3")
-    other = board(tmp_path / "other", {"etc/hostname": "x"})
+    grub_machine = make_board(tmp_path / "pc", {"etc/default/grub": ""})
+    assert "update-grub" in kernel_argument_command(grub_machine, "isolcpus=3")
+    other = make_board(tmp_path / "other", {"etc/hostname": "x"})
     assert "boot loader" in kernel_argument_command(other, "isolcpus=3")
 
 
 def test_the_head_of_a_report_names_board_and_system(tmp_path: Path) -> None:
-    pi = board(
+    pi = make_board(
         tmp_path, {**PI_5, "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12"\n', "proc/sys/kernel/osrelease": "6.6"}
     )
     facts = pi.describe()
@@ -106,7 +106,7 @@ def test_the_head_of_a_report_names_board_and_system(tmp_path: Path) -> None:
 def test_a_quota_of_the_control_group_is_read_in_both_versions(
     tmp_path: Path, files: dict[str, str], cpus: float | None
 ) -> None:
-    machine = board(tmp_path, files)
+    machine = make_board(tmp_path, files)
     assert machine.cpu_quota() == cpus
     assert machine.usable_cpu_count() <= len(os.sched_getaffinity(0))
     assert cpus is None or machine.usable_cpu_count() <= cpus

@@ -14,7 +14,7 @@ JARGON = re.compile(r"\b(str|float|int|bool|dict|mapping|mappings|array|object|N
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what a new user may have in it."""
     folder = tmp_path_factory.mktemp("bench")
     assert main(["init", str(folder / "my-rig")]) == 0
@@ -35,8 +35,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(line: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    monkeypatch.chdir(bench)
+def error_output(
+    line: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    monkeypatch.chdir(working_folder)
     try:
         code: str | int | None = main(shlex.split(line))
     except SystemExit as left:
@@ -78,11 +80,11 @@ def said(line: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     ],
 )  # fmt: skip
 def test_it_is_told_what_the_file_is_or_what_to_type(
-    line: str, answer: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, answer: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (told,) = said(line, bench, monkeypatch, capsys).splitlines()
-    assert answer in told
-    assert not JARGON.search(told)
+    (message,) = error_output(line, working_folder, monkeypatch, capsys).splitlines()
+    assert answer in message
+    assert not JARGON.search(message)
 
 
 @pytest.mark.parametrize(
@@ -117,26 +119,26 @@ def test_it_is_told_what_the_file_is_or_what_to_type(
     ],
 )
 def test_a_wrong_value_is_answered_with_a_right_one(
-    setting: str, answer: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    setting: str, answer: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = said(f'check my-rig --set "{setting}"', bench, monkeypatch, capsys)
-    assert answer in told
-    assert not JARGON.search(told)
+    message = error_output(f'check my-rig --set "{setting}"', working_folder, monkeypatch, capsys)
+    assert answer in message
+    assert not JARGON.search(message)
 
 
 def test_parts_in_each_other_s_place_are_named(
-    bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = said("check swapped.yaml", bench, monkeypatch, capsys)
-    assert "'my-rig/task.yaml' is a task, not a rig, at rig" in told
-    assert "'my-rig/rig.yaml' is a rig, not a task, at task" in told
+    message = error_output("check swapped.yaml", working_folder, monkeypatch, capsys)
+    assert "'my-rig/task.yaml' is a task, not a rig, at rig" in message
+    assert "'my-rig/rig.yaml' is a rig, not a task, at task" in message
 
 
 @pytest.mark.parametrize("name", ["my-rig", "my-rig/", "my-rig/run.yaml"])
 def test_the_folder_of_a_rig_stands_for_its_run(
-    name: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(bench)
+    monkeypatch.chdir(working_folder)
     assert main(["check", name]) == 0
     assert main(["run", name, "--dry-run"]) == 0
     assert ": valid" in capsys.readouterr().out

@@ -21,7 +21,7 @@ from onrig.tools.cli import all_verbs, main, summary
 from onrig.tools.first_rig import templates
 from onrig.tools.options import Config, Folder, Json, Overrides, Value, arguments_of, run_verb, verb_module
 from onrig.tools.terminal import _SETTING_NAMES
-from tests.tools.test_cli import HEAVY
+from tests.tools.test_cli import HEAVY_PACKAGES
 
 
 @dataclass(frozen=True)
@@ -44,29 +44,29 @@ class Options:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def options_seen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Options that a made-up verb is run with."""
-    given: list[object] = []
+    received: list[object] = []
 
     def run(options: object) -> int:
-        given.append(options)
+        received.append(options)
         return 7
 
     verb = types.ModuleType("example", "Do an example.\n\nOf ``code`` in a paragraph.")
     verb.__dict__.update(Options=Options, main=run)
     monkeypatch.setattr(module, "verb_module", lambda name: verb)
-    return given
+    return received
 
 
-def test_fields_are_arguments_and_their_defaults_what_is_not_given(seen: list[object]) -> None:
+def test_fields_are_arguments_and_their_defaults_what_is_not_given(options_seen: list[object]) -> None:
     assert run_verb("example", ["pendulum"]) == 7
-    assert seen == [Options("pendulum")]
+    assert options_seen == [Options("pendulum")]
 
 
-def test_every_kind_of_value_is_read(seen: list[object]) -> None:
+def test_every_kind_of_value_is_read(options_seen: list[object]) -> None:
     words = "pendulum a b --kind fine --n 3 --width-mm 1e2 --out x/y --set a.b=c --set d=e --json --dry-run"
     run_verb("example", words.split())
-    assert seen == [
+    assert options_seen == [
         Options(
             "pendulum", ("a", "b"), kind="fine", n=3, width_mm=100.0, out=Path("x/y"), set=("a.b=c", "d=e"), json="-",
             dry_run=True,
@@ -75,7 +75,7 @@ def test_every_kind_of_value_is_read(seen: list[object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("", "required: CONFIG"),
         ("p --n many", "--n: expected a whole number, got 'many'"),
@@ -91,16 +91,16 @@ def test_every_kind_of_value_is_read(seen: list[object]) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_without_jargon(
-    words: str, said: str, seen: list[object], capsys: pytest.CaptureFixture[str]
+    words: str, message: str, options_seen: list[object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
         run_verb("example", words.split())
     assert left.value.code == 2
-    assert capsys.readouterr().err == f"onrig example: {said}; see onrig example --help\n"
-    assert seen == []
+    assert capsys.readouterr().err == f"onrig example: {message}; see onrig example --help\n"
+    assert options_seen == []
 
 
-def test_the_help_is_the_docstrings(seen: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_is_the_docstrings(options_seen: list[object], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run_verb("example", ["--help"])
     text = capsys.readouterr().out
@@ -114,11 +114,11 @@ def test_the_help_is_the_docstrings(seen: list[object], capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("verb", all_verbs())
 def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
-    found = verb_module(verb)
-    assert is_dataclass(vars(found)["Options"])
-    assert callable(found.main)
-    assert summary(verb) == (found.__doc__ or "").strip().split("\n")[0].removesuffix(".")
-    assert all(argument.help for argument in arguments_of(found.Options)), "a field without a docstring"
+    module = verb_module(verb)
+    assert is_dataclass(vars(module)["Options"])
+    assert callable(module.main)
+    assert summary(verb) == (module.__doc__ or "").strip().split("\n")[0].removesuffix(".")
+    assert all(argument.help for argument in arguments_of(module.Options)), "a field without a docstring"
 
 
 def test_the_same_option_has_the_same_form_everywhere() -> None:
@@ -127,8 +127,8 @@ def test_the_same_option_has_the_same_form_everywhere() -> None:
         for a in arguments_of(verb_module(verb).Options):
             if not a.positional:
                 forms.setdefault(a.flag, set()).add((a.value.metavar, a.type, a.is_repeatable, a.value.complete))
-    several = {flag: found for flag, found in forms.items() if len(found) > 1}
-    assert set(several) == {
+    ambiguous = {flag: forms_found for flag, forms_found in forms.items() if len(forms_found) > 1}
+    assert set(ambiguous) == {
         "--only",  # cells of an experiment, rules of the protocol
         "--json",  # a benchmark writes its figures to a file, with its text
         "--out",  # the file of a page, the folder of results
@@ -143,14 +143,14 @@ def test_no_help_imports_what_its_verb_needs(verb: str) -> None:
         f"try:\n    main({[*verb.split(), '--help']!r})\nexcept SystemExit:\n    pass\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert set(done.stderr.split()) & HEAVY == set()
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert set(process.stderr.split()) & HEAVY_PACKAGES == set()
 
 
 def test_defaults_that_are_written_out_are_those_of_the_code() -> None:
-    disarm, keys = verb_module("disarm").Options("port"), verb_module("keys").Options(Path("K"))
-    assert (disarm.baud, disarm.wait) == (PortSettings("").baud, HELLO_TIMEOUT_S)
-    assert keys.learner == LEARNER_FOLDER
+    disarm_options, keys_options = verb_module("disarm").Options("port"), verb_module("keys").Options(Path("K"))
+    assert (disarm_options.baud, disarm_options.wait) == (PortSettings("").baud, HELLO_TIMEOUT_S)
+    assert keys_options.learner == LEARNER_FOLDER
     assert verb_module("init").Options(Path("F")).plant in templates()
     loop = verb_module("bench loop").Options
     assert Request(**vars(loop())) == Request()
@@ -168,8 +168,8 @@ def test_an_option_in_place_of_a_configuration_is_recognised(capsys: pytest.Capt
 
 def test_an_annotation_that_is_no_argument_is_refused() -> None:
     @dataclass
-    class Wrong:
+    class WrongOptions:
         names: dict[str, str]
 
     with pytest.raises((TypeError, ValueError)):
-        arguments_of(Wrong)
+        arguments_of(WrongOptions)

@@ -9,7 +9,7 @@ from onrig.tools.cli import main
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["bench", "loop", "--plot", "x.foo"], "--plot: expected a file that ends in .png, .svg, .pdf, got 'x.foo'"),
         (["identify", "pendulum", "--seed", "-1"], "--seed: expected 0 or more"),
@@ -25,7 +25,7 @@ from onrig.tools.cli import main
     ],
 )
 def test_it_is_refused_in_one_line(
-    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(__file__.rpartition("/tests/")[0])
     try:
@@ -34,4 +34,4 @@ def test_it_is_refused_in_one_line(
         code = left.code
     assert code == ExitCode.CONFIGURATION
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line

@@ -26,13 +26,13 @@ NOISE = ("device.twin.sensor_noise=0.02", "device.twin.actuator_noise=0.02")
 
 
 @pytest.fixture
-def sound(tmp_path: Path) -> Path:
+def sound_policy(tmp_path: Path) -> Path:
     path = tmp_path / "sound.onnx"
-    path.write_bytes(policies.sound())
+    path.write_bytes(policies.sound_policy())
     return path
 
 
-def refusal(capsys: pytest.CaptureFixture[str]) -> str:
+def error_output(capsys: pytest.CaptureFixture[str]) -> str:
     captured = capsys.readouterr()
     assert captured.out == ""
     (line,) = captured.err.splitlines()
@@ -41,13 +41,13 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> str:
 
 def rows_of(overrides: tuple[str, ...] = (), episodes: int = 1, seed: int = 0) -> list[EpisodeRow]:
     config = load("pendulum", overrides)
-    return list(evaluate(config, PolicySession(policies.sound()), 7, episodes, seed))
+    return list(evaluate(config, PolicySession(policies.sound_policy()), 7, episodes, seed))
 
 
-def test_a_sound_policy_is_accepted_with_its_latency(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policy", "check", str(sound), "pendulum"]) == 0
+def test_a_sound_policy_is_accepted_with_its_latency(sound_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", str(sound_policy), "pendulum"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{sound}: accepted: policy 7 of run 'earlier' after 100 training steps; p50 ")
+    assert out.startswith(f"{sound_policy}: accepted: policy 7 of run 'earlier' after 100 training steps; p50 ")
     assert "us, p99 " in out
     assert "us of 200 us; 2752 parameters" in out
 
@@ -62,52 +62,52 @@ def test_a_policy_s_ports_are_known_to_check_and_eval(
     behaviour, model = (kind, stochastic) if settings else (DETERMINISTIC, recurrent)
     contract = msgspec.structs.replace(policies.contract(), behaviour=behaviour, format=2)
     path.write_bytes(serialized(model(contract=contract)))
-    short = [*settings, "--set=task.episode_s=0.2"]
-    assert main(["policy", "check", str(path), "pendulum", *short]) == 0
+    short_arguments = [*settings, "--set=task.episode_s=0.2"]
+    assert main(["policy", "check", str(path), "pendulum", *short_arguments]) == 0
     assert f"accepted: {kind} policy 7 of" in capsys.readouterr().out
-    assert main(["policy", "eval", str(path), "pendulum", *short, "--episodes=1", "--json"]) == 0
+    assert main(["policy", "eval", str(path), "pendulum", *short_arguments, "--episodes=1", "--json"]) == 0
     assert msgspec.json.decode(capsys.readouterr().out)["episodes"][0]["exploration"] == 0.0
 
 
-def test_the_budget_is_a_tenth_of_a_short_period(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fast = [f"--set={o}" for o in ("device.pace={scaled: 20}",)]
-    assert main(["policy", "check", str(sound), "pendulum", *fast]) == 0
+def test_the_budget_is_a_tenth_of_a_short_period(sound_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fast_arguments = [f"--set={o}" for o in ("device.pace={scaled: 20}",)]
+    assert main(["policy", "check", str(sound_policy), "pendulum", *fast_arguments]) == 0
     assert "us of 100 us;" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", ["check", "eval"])
-@pytest.mark.parametrize("name", policies.BAD)
+@pytest.mark.parametrize("name", policies.BAD_POLICIES)
 def test_a_bad_policy_is_refused_with_stage_and_reason(
     name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = policies.write_bad(name, tmp_path)
-    _, stage, reason = policies.BAD[name]
+    path = policies.write_bad_policy(name, tmp_path)
+    _, stage, reason = policies.BAD_POLICIES[name]
     assert main(["policy", verb, str(path), "pendulum"]) == 2
-    line = refusal(capsys)
+    line = error_output(capsys)
     assert line.startswith(f"onrig policy: {path}: refused at {stage}: ")
     assert reason in line
 
 
-def test_a_policy_for_another_rate_is_refused(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policy", "check", str(sound), "pendulum", "--set", "rate_hz=100"]) == 2
-    assert refusal(capsys).endswith("refused at contract: rate is 50.0 Hz; the rig runs at 100.0 Hz")
+def test_a_policy_for_another_rate_is_refused(sound_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", str(sound_policy), "pendulum", "--set", "rate_hz=100"]) == 2
+    assert error_output(capsys).endswith("refused at contract: rate is 50.0 Hz; the rig runs at 100.0 Hz")
 
 
 @pytest.mark.parametrize("verb", ["check", "eval"])
 def test_a_file_that_is_not_there_is_named(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.onnx"
     assert main(["policy", verb, str(path), "pendulum"]) == 2
-    assert refusal(capsys) == f"onrig policy: {path}: cannot be read: No such file or directory"
+    assert error_output(capsys) == f"onrig policy: {path}: cannot be read: No such file or directory"
 
 
 def test_a_folder_is_no_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(tmp_path), "pendulum"]) == 2
-    assert refusal(capsys) == f"onrig policy: {tmp_path}: cannot be read: a directory, not a regular file"
+    assert error_output(capsys) == f"onrig policy: {tmp_path}: cannot be read: a directory, not a regular file"
 
 
 def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(tmp_path / "none.onnx"), "pendulum", "--set", "rate_hz=0"]) == 2
-    assert "at rate_hz" in refusal(capsys)
+    assert "at rate_hz" in error_output(capsys)
 
 
 @pytest.mark.parametrize(
@@ -122,75 +122,79 @@ def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.Cap
     ],
 )
 def test_eval_refuses_what_it_cannot_do(
-    arguments: list[str], message: str, sound: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, sound_policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["policy", "eval", str(sound), "pendulum", *arguments]) == 2
-    assert refusal(capsys) == f"onrig policy: {message}"
+    assert main(["policy", "eval", str(sound_policy), "pendulum", *arguments]) == 2
+    assert error_output(capsys) == f"onrig policy: {message}"
 
 
-def test_eval_prints_equal_episodes_once_and_what_they_come_to(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "2"]) == 0
+def test_eval_prints_equal_episodes_once_and_what_they_come_to(
+    sound_policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "eval", str(sound_policy), "pendulum", "--episodes", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     # A machine that is busy with other tests may earn the policy a warning about its latency.
-    accepted, head, episodes, _, summary, total, *_ = (line for line in lines if not line.startswith("  warning: "))
-    assert "accepted" in accepted
-    assert head.split() == ["episode", "steps", "return", "mean", "reward", "normalized", "interventions"]
+    accepted_line, header_line, episodes, _, summary, total, *_ = (
+        line for line in lines if not line.startswith("  warning: ")
+    )
+    assert "accepted" in accepted_line
+    assert header_line.split() == ["episode", "steps", "return", "mean", "reward", "normalized", "interventions"]
     row, _ = rows_of(episodes=2)
-    measured = [f"{row.reward_sum:.6g}", f"{row.mean_reward:.4g}", f"{row.normalized:.4f}"]
-    assert episodes.split() == ["1", "to", "2,", "identical", "200", *measured, str(row.interventions)]
+    expected = [f"{row.reward_sum:.6g}", f"{row.mean_reward:.4g}", f"{row.normalized:.4f}"]
+    assert episodes.split() == ["1", "to", "2,", "identical", "200", *expected, str(row.interventions)]
     assert summary.split() == ["n", "=", "2", "mean", "spread", "lowest", "highest"]
-    assert total.split() == ["return", measured[0], "0", measured[0], measured[0]]
+    assert total.split() == ["return", expected[0], "0", expected[0], expected[0]]
 
 
-def test_eval_gives_all_digits_as_json(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "2", "--json"]) == 0
-    told = msgspec.json.decode(capsys.readouterr().out)
-    first, second = rows_of(episodes=2)
-    assert [e["return"] for e in told["episodes"]] == [first.reward_sum, second.reward_sum]
-    assert told["episodes"][1]["episode"] == 2
-    assert told["summary"]["normalized"]["mean"] == pytest.approx(first.normalized)
-    assert told["summary"]["reward_sum"]["spread"] == 0.0
+def test_eval_gives_all_digits_as_json(sound_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "eval", str(sound_policy), "pendulum", "--episodes", "2", "--json"]) == 0
+    result = msgspec.json.decode(capsys.readouterr().out)
+    first_row, second_row = rows_of(episodes=2)
+    assert [e["return"] for e in result["episodes"]] == [first_row.reward_sum, second_row.reward_sum]
+    assert result["episodes"][1]["episode"] == 2
+    assert result["summary"]["normalized"]["mean"] == pytest.approx(first_row.normalized)
+    assert result["summary"]["reward_sum"]["spread"] == 0.0
 
 
 def test_episodes_that_differ_have_a_line_each() -> None:
-    one = EpisodeRow(1, "eval", 200, -10.0, -0.05, 0.5, 0.0, 0, 0, 7, 0)
-    text = evaluation_text([one, one._replace(episode=2, reward_sum=-14.0)])
+    row = EpisodeRow(1, "eval", 200, -10.0, -0.05, 0.5, 0.0, 0, 0, 7, 0)
+    text = evaluation_text([row, row._replace(episode=2, reward_sum=-14.0)])
     assert [line.split()[:3] for line in text.splitlines()[1:3]] == [["1", "200", "-10"], ["2", "200", "-14"]]
-    assert column_statistics([one, one._replace(reward_sum=-14.0)], "reward_sum") == pytest.approx(
+    assert column_statistics([row, row._replace(reward_sum=-14.0)], "reward_sum") == pytest.approx(
         (-12.0, 8**0.5, -14.0, -10.0)
     )
 
 
 def test_episodes_differ_by_their_noise_and_repeat_with_their_seed() -> None:
-    once, again, other = rows_of(NOISE, 2, 3), rows_of(NOISE, 2, 3), rows_of(NOISE, 2, 4)
-    assert once == again
-    assert len({row.reward_sum for row in once + other}) == 4
+    first_run, repeated_run, other_seed_run = rows_of(NOISE, 2, 3), rows_of(NOISE, 2, 3), rows_of(NOISE, 2, 4)
+    assert first_run == repeated_run
+    assert len({row.reward_sum for row in first_run + other_seed_run}) == 4
 
 
 @pytest.mark.parametrize("policy_id", [0, -1, 1 << 40])
 def test_a_policy_may_have_any_number(policy_id: int) -> None:
-    (row,) = evaluate(load("pendulum"), PolicySession(policies.sound()), policy_id, 1, 0)
+    (row,) = evaluate(load("pendulum"), PolicySession(policies.sound_policy()), policy_id, 1, 0)
     assert row == rows_of()[0]._replace(policy_id=policy_id)
 
 
 def test_a_limit_that_the_shield_enforces_counts_as_intervention() -> None:
-    free, held = rows_of()[0], rows_of(("limits.rate_per_s.voltage=1",))[0]
-    assert (free.interventions, held.interventions > 100) == (0, True)
-    assert free.reward_sum != held.reward_sum
+    unlimited, limited = rows_of()[0], rows_of(("limits.rate_per_s.voltage=1",))[0]
+    assert (unlimited.interventions, limited.interventions > 100) == (0, True)
+    assert unlimited.reward_sum != limited.reward_sum
 
 
 def test_an_episode_in_which_the_sensor_fails_ends_there_and_the_next_one_runs() -> None:
     """A motor without resistance is too stiff for the step: the plant leaves the numbers, which is a sensor fault."""
-    first, second = rows_of(("device.twin.plant.resistance=1.0e-4",), 2)
-    assert (first.episode, second.episode) == (1, 2)
-    assert first[2:] == second[2:]
-    assert 0 < first.steps < 200
+    first_row, second_row = rows_of(("device.twin.plant.resistance=1.0e-4",), 2)
+    assert (first_row.episode, second_row.episode) == (1, 2)
+    assert first_row[2:] == second_row[2:]
+    assert 0 < first_row.steps < 200
 
 
 def test_eval_reproduces_the_evaluation_episodes_of_a_lockstep_run_bit_for_bit(tmp_path: Path) -> None:
     overrides = (*NOISE, "seed=5", "episodes=2", "task.episode_s=1", "learner.updates_per_episode=5")
     arguments = [word for o in overrides for word in ("--set", o)]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run"), *arguments],
         capture_output=True,
         text=True,
@@ -198,27 +202,36 @@ def test_eval_reproduces_the_evaluation_episodes_of_a_lockstep_run_bit_for_bit(t
         check=False,
         env={**os.environ, "MPLBACKEND": "Agg"},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     with (tmp_path / "run" / "episodes.csv").open() as file:
         expected = [row for row in csv.DictReader(file) if row["kind"] == "eval"]
     assert [row["episode"] for row in expected] == ["1", "2"]
-    config, native = load("pendulum", overrides), library() is not None
+    config, is_native = load("pendulum", overrides), library() is not None
     for row in expected:
         number = int(row["policy_id"])
         model = (tmp_path / "run" / "policies" / f"{number}.onnx").read_bytes()
-        *_, ours = evaluate(config, PolicySession(model, native=native), number, int(row["episode"]), config.seed)
-        for name, value in zip(("return", "mean_reward", "normalized"), ours[3:6], strict=True):
+        *_, computed_row = evaluate(
+            config, PolicySession(model, native=is_native), number, int(row["episode"]), config.seed
+        )
+        for name, value in zip(("return", "mean_reward", "normalized"), computed_row[3:6], strict=True):
             assert repr(value) == row[name], name
-        assert [ours.steps, ours.kind, ours.interventions, ours.policy_id] == [50, "eval", 0, number]
+        assert [computed_row.steps, computed_row.kind, computed_row.interventions, computed_row.policy_id] == [
+            50,
+            "eval",
+            0,
+            number,
+        ]
 
 
-def test_without_references_eval_tells_of_no_normalised_reward(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_references_eval_tells_of_no_normalised_reward(
+    sound_policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     raw = ["--set", "task.normalization=null"]
-    assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "1", *raw]) == 0
+    assert main(["policy", "eval", str(sound_policy), "pendulum", "--episodes", "1", *raw]) == 0
     out = capsys.readouterr().out
     assert "normalized" not in out.replace("task.normalization", "")
     assert "raw units, no task.normalization" in out
-    assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "1", "--json", *raw]) == 0
-    told = msgspec.json.decode(capsys.readouterr().out)
-    assert told["episodes"][0]["normalized"] is None
-    assert set(told["summary"]) == {"reward_sum", "mean_reward"}
+    assert main(["policy", "eval", str(sound_policy), "pendulum", "--episodes", "1", "--json", *raw]) == 0
+    result = msgspec.json.decode(capsys.readouterr().out)
+    assert result["episodes"][0]["normalized"] is None
+    assert set(result["summary"]) == {"reward_sum", "mean_reward"}

@@ -20,16 +20,16 @@ from tests.hw.firmware.build import SWING_UP
 from tests.hw.firmware.loop import FirmwareLoop
 from tests.tools import policies
 
-NAME = policy_name(SWING_UP.read_bytes()).hex()
+POLICY_NAME_HEX = policy_name(SWING_UP.read_bytes()).hex()
 
 
 class Bench:
     """A line to the firmware; ``interrupted`` is the time of a Ctrl-C."""
 
-    def __init__(self, *, policy: bool = True, interrupted_s: float | None = None) -> None:
+    def __init__(self, *, policy: bool = True, interrupt_at_s: float | None = None) -> None:
         self.clock = VirtualClock()
         self.device = FirmwareLoop("pendulum", self.clock, policy=policy)
-        self.interrupted_s = interrupted_s
+        self.interrupt_at_s = interrupt_at_s
         self.name, self.fileno, self.close = "bench", lambda: -1, lambda: None
         self.write = self.device.transport.write
 
@@ -37,21 +37,26 @@ class Bench:
         return self
 
     def read(self, timeout_ns: int) -> bytes:
-        if self.interrupted_s is not None and self.clock.now_ns > self.interrupted_s * 1e9:
-            self.interrupted_s = None
+        if self.interrupt_at_s is not None and self.clock.now_ns > self.interrupt_at_s * 1e9:
+            self.interrupt_at_s = None
             raise KeyboardInterrupt
         return self.device.transport.read(timeout_ns)
 
 
-def driven(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, file: Path = SWING_UP, *, seconds: float | None = 2.0, **more: object
+def drive(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    file: Path = SWING_UP,
+    *,
+    seconds: float | None = 2.0,
+    **kwargs: object,
 ) -> int:
     @contextlib.contextmanager
     def line(config: RunConfig) -> Iterator[Bench]:
         yield bench
 
     monkeypatch.setattr(policy_renewal, "open_device_line", line)
-    log, overrides = more.get("log"), more.get("overrides", ())
+    log, overrides = kwargs.get("log"), kwargs.get("overrides", ())
     assert log is None or isinstance(log, Path)
     assert isinstance(overrides, tuple)
     return renew_policy(RenewalOptions(file, "pendulum", overrides, None), seconds, log, bench.clock)
@@ -61,8 +66,11 @@ def test_it_drives_for_a_time_logs_and_disarms(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench, log = Bench(), tmp_path / "log.csv"
-    assert driven(bench, monkeypatch, log=log) == 0
-    assert capsys.readouterr().out == f"policy {NAME} acted; the device is disarmed, confirmed by a state frame\n"
+    assert drive(bench, monkeypatch, log=log) == 0
+    assert (
+        capsys.readouterr().out
+        == f"policy {POLICY_NAME_HEX} acted; the device is disarmed, confirmed by a state frame\n"
+    )
     assert bench.device.output(1) == (0.0,)
     with log.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -74,8 +82,8 @@ def test_it_drives_for_a_time_logs_and_disarms(
 
 
 def test_ctrl_c_disarms(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    bench = Bench(interrupted_s=1.0)
-    assert driven(bench, monkeypatch, seconds=None) == 130
+    bench = Bench(interrupt_at_s=1.0)
+    assert drive(bench, monkeypatch, seconds=None) == 130
     assert "confirmed by a state frame" in capsys.readouterr().out
     assert bench.device.output(1) == (0.0,)
 
@@ -83,7 +91,7 @@ def test_ctrl_c_disarms(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_limits_of_the_configuration_reach_the_board(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     limit = ("limits.range.voltage=[-1.5, 1.0]",)
-    assert driven(Bench(), monkeypatch, log=log, overrides=limit) == 0
+    assert drive(Bench(), monkeypatch, log=log, overrides=limit) == 0
     with log.open(newline="") as file:
         volts = [float(row["voltage (V)"]) for row in csv.DictReader(file)]
     assert (min(volts), max(volts)) == (-1.5, 1.0)
@@ -93,13 +101,13 @@ def test_what_cannot_be_driven_is_named_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refusal(code: int, bench: Bench, file: Path = SWING_UP, *overrides: str, seconds: float = 1.0) -> str:
-        assert driven(bench, monkeypatch, file, seconds=seconds, overrides=overrides) == code
+        assert drive(bench, monkeypatch, file, seconds=seconds, overrides=overrides) == code
         (line,) = capsys.readouterr().err.splitlines()
         return line.removeprefix("onrig policy: ")
 
     assert "no built-in policy" in refusal(4, Bench(policy=False))
     other = tmp_path / "other.onnx"
-    other.write_bytes(policies.sound())
+    other.write_bytes(policies.sound_policy())
     assert "was built with another" in refusal(5, Bench(), other)
     assert "rate is 50.0 Hz; the rig runs at 100.0 Hz" in refusal(2, Bench(), SWING_UP, "rate_hz=100")
     other.write_bytes(b"nothing")

@@ -18,55 +18,55 @@ from onrig.tools.ports import (
     read_ports,
     wrong_port_problem,
 )
-from tests.tools.doctor.boards import BY_ID, a_rig, board
+from tests.tools.doctor.boards import FTDI_PATH, make_board, make_rig_machine
 
 
-@pytest.mark.parametrize("path", ["/dev/ttyUSB0", BY_ID])
+@pytest.mark.parametrize("path", ["/dev/ttyUSB0", FTDI_PATH])
 def test_the_facts_come_from_dev_sys_and_proc(path: str, tmp_path: Path) -> None:
-    facts = read_port(a_rig(tmp_path), path)
+    facts = read_port(make_rig_machine(tmp_path), path)
     assert facts == PortFacts(
-        path, "/dev/ttyUSB0", BY_ID, False, True, "dialout", 16, ("minicom (pid 42)",), console=True
+        path, "/dev/ttyUSB0", FTDI_PATH, False, True, "dialout", 16, ("minicom (pid 42)",), console=True
     )
 
 
 def test_a_process_that_ends_meanwhile_hides_no_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = a_rig(tmp_path)
+    machine = make_rig_machine(tmp_path)
     (tmp_path / "proc/41/fd").mkdir(parents=True)
-    real = os.listdir
+    original_listdir = os.listdir
 
-    def vanishing(path: Path) -> list[str]:
+    def listdir_and_vanish(path: Path) -> list[str]:
         if "41" in Path(path).parts:
             raise FileNotFoundError(2, "No such file or directory")
-        return real(path)
+        return original_listdir(path)
 
-    monkeypatch.setattr(os, "listdir", vanishing)
+    monkeypatch.setattr(os, "listdir", listdir_and_vanish)
     assert read_port(machine, "/dev/ttyUSB0").holders == ("minicom (pid 42)",)
 
 
 def test_links_that_lead_nowhere_or_round_and_round_are_no_port(tmp_path: Path) -> None:
-    machine = board(tmp_path, {}, {"dev/a": "b", "dev/b": "a", "dev/c": "gone"})
+    machine = make_board(tmp_path, {}, {"dev/a": "b", "dev/b": "a", "dev/c": "gone"})
     assert read_port(machine, "/dev/a").device == ""
     assert read_port(machine, "/dev/c").device == ""
 
 
 def test_the_adapter_is_found_through_sys(tmp_path: Path) -> None:
-    usb = "sys/devices/platform/usb1/1-1"
-    machine = board(
+    usb_path = "sys/devices/platform/usb1/1-1"
+    machine = make_board(
         tmp_path,
         {
             "dev/ttyUSB0": "",
             "dev/ttyAMA0": "",
-            f"{usb}/idVendor": "0403\n",
-            f"{usb}/idProduct": "6001\n",
-            f"{usb}/serial": "A600XYZ\n",
-            f"{usb}/manufacturer": "FTDI\n",
-            f"{usb}/product": "FT232R USB UART\n",
-            f"{usb}/1-1:1.0/ttyUSB0/port_number": "0",
+            f"{usb_path}/idVendor": "0403\n",
+            f"{usb_path}/idProduct": "6001\n",
+            f"{usb_path}/serial": "A600XYZ\n",
+            f"{usb_path}/manufacturer": "FTDI\n",
+            f"{usb_path}/product": "FT232R USB UART\n",
+            f"{usb_path}/1-1:1.0/ttyUSB0/port_number": "0",
             "sys/class/tty/ttyAMA0/device/x": "",
         },
         {"sys/class/tty/ttyUSB0": "../../devices/platform/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"},
     )
-    tty = tmp_path / usb / "1-1:1.0/ttyUSB0/tty/ttyUSB0"
+    tty = tmp_path / usb_path / "1-1:1.0/ttyUSB0/tty/ttyUSB0"
     tty.mkdir(parents=True)
     (tty / "device").symlink_to("../../../ttyUSB0")
     board_port, usb_port = read_ports(machine)
@@ -75,26 +75,30 @@ def test_the_adapter_is_found_through_sys(tmp_path: Path) -> None:
 
 
 def test_ports_of_other_names_are_found_by_their_id(tmp_path: Path) -> None:
-    machine = board(tmp_path, {"dev/ttyXR0": ""}, {"dev/serial/by-id/usb-EXAR": "../../ttyXR0"})
+    machine = make_board(tmp_path, {"dev/ttyXR0": ""}, {"dev/serial/by-id/usb-EXAR": "../../ttyXR0"})
     assert [(p.device, p.name) for p in read_ports(machine)] == [("/dev/ttyXR0", "/dev/serial/by-id/usb-EXAR")]
 
 
 def test_a_wrong_port_is_answered_with_the_ports_that_there_are(tmp_path: Path) -> None:
-    machine = a_rig(tmp_path / "machine")
-    there = f"ports: {BY_ID} (open in minicom (pid 42))"
-    assert missing_port_problem("/dev/ttyNOWHERE7", machine) == f"no such port (No such file or directory); {there}"
-    assert wrong_port_problem(str(tmp_path), machine) == f"not a serial port; {there}"
-    assert missing_port_problem("/dev/\0", machine) == f"no such port (embedded null byte); {there}"
+    machine = make_rig_machine(tmp_path / "machine")
+    ports_text = f"ports: {FTDI_PATH} (open in minicom (pid 42))"
+    assert (
+        missing_port_problem("/dev/ttyNOWHERE7", machine) == f"no such port (No such file or directory); {ports_text}"
+    )
+    assert wrong_port_problem(str(tmp_path), machine) == f"not a serial port; {ports_text}"
+    assert missing_port_problem("/dev/\0", machine) == f"no such port (embedded null byte); {ports_text}"
     assert (missing_port_problem("/dev/null", machine), wrong_port_problem("/dev/null", machine)) == (None, None)
 
 
 def test_a_device_file_is_replaced_by_the_name_that_survives_replugging(tmp_path: Path) -> None:
-    machine = board(
-        tmp_path, {"dev/ttyUSB0": "", "dev/ttyAMA0": ""}, {BY_ID.lstrip("/"): "../../ttyUSB0", "dev/my-rig": "ttyUSB0"}
+    machine = make_board(
+        tmp_path,
+        {"dev/ttyUSB0": "", "dev/ttyAMA0": ""},
+        {FTDI_PATH.lstrip("/"): "../../ttyUSB0", "dev/my-rig": "ttyUSB0"},
     )
-    assert persistent_name("/dev/ttyUSB0", machine) == BY_ID
-    for given in (BY_ID, "/dev/my-rig", "/dev/ttyAMA0", "/dev/gone"):
-        assert persistent_name(given, machine) == given
+    assert persistent_name("/dev/ttyUSB0", machine) == FTDI_PATH
+    for path in (FTDI_PATH, "/dev/my-rig", "/dev/ttyAMA0", "/dev/gone"):
+        assert persistent_name(path, machine) == path
 
 
 def test_a_machine_without_ports_says_so(tmp_path: Path) -> None:

@@ -41,15 +41,15 @@ def test_an_untouched_run_is_equal_and_the_table_says_what_was_compared(
 
 def test_a_difference_ends_with_70_and_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1")
-    encode = StepMessages.encode
+    original_encode = StepMessages.encode
 
-    def lie(messages: StepMessages, records: np.ndarray) -> bytes:
-        changed = records.copy()
-        changed["reward"][records["tick"] == 9] -= 1.0
-        return encode(messages, changed)
+    def encode_altered(messages: StepMessages, records: np.ndarray) -> bytes:
+        altered = records.copy()
+        altered["reward"][records["tick"] == 9] -= 1.0
+        return original_encode(messages, altered)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StepMessages, "encode", lie)
+        patch.setattr(StepMessages, "encode", encode_altered)
         run.run()
     assert cli.main(["replay", str(run.folder)]) == ExitCode.INTERNAL
     captured = capsys.readouterr()
@@ -70,12 +70,12 @@ def test_a_damaged_log_ends_with_70_in_one_line(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_torn_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def tear(run: LoggedRun) -> None:
-        run._drain()
+    def tear_log(run: LoggedRun) -> None:
+        run._log_pending()
         run.log.poll(float("inf"))
         (run.folder / "torn").write_bytes((run.folder / "log.mcap").read_bytes())
 
-    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", at={45: tear}).run()
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", actions_at={45: tear_log}).run()
     (run.folder / "torn").rename(run.folder / "log.mcap")
     assert cli.main(["replay", str(run.folder)]) == ExitCode.INCOMPLETE
     captured = capsys.readouterr()
@@ -84,31 +84,31 @@ def test_a_torn_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest
     assert captured.err == "onrig replay: equal, but 17 of the run's 62 ticks are missing from its log\n"
 
 
-@pytest.mark.parametrize("cut", [*range(1, 9), 20, 40])
+@pytest.mark.parametrize("n_bytes", [*range(1, 9), 20, 40])
 def test_a_log_without_its_last_bytes_has_all_ticks(
-    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], cut: int
+    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], n_bytes: int
 ) -> None:
-    copied = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("shm"))
-    log = copied / "log.mcap"
-    os.truncate(log, log.stat().st_size - cut)
-    assert cli.main(["replay", str(copied)]) == ExitCode.OK
+    copied_folder = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("shm"))
+    log = copied_folder / "log.mcap"
+    os.truncate(log, log.stat().st_size - n_bytes)
+    assert cli.main(["replay", str(copied_folder)]) == ExitCode.OK
     assert "log.mcap is incomplete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "log.mcap", "episodes.csv", "policies/1.onnx", "policies"])
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("make_file", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_is_named_and_waited_for_never(
-    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], name: str, make: Callable[[Path], None]
+    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], name: str, make_file: Callable[[Path], None]
 ) -> None:
-    copied = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("shm"))
-    path = copied / name
+    copied_folder = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("shm"))
+    path = copied_folder / name
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    make(path)
-    code = cli.main(["replay", str(copied)])
+    make_file(path)
+    code = cli.main(["replay", str(copied_folder)])
     captured = capsys.readouterr()
     if name.startswith("policies"):  # the answers of a missing policy are taken from the records
         assert code == ExitCode.OK
-        assert str(copied / "policies" / "1.onnx") in captured.out
+        assert str(copied_folder / "policies" / "1.onnx") in captured.out
     else:
         assert code in (ExitCode.CONFIGURATION, ExitCode.INTERNAL)
         [line] = captured.err.splitlines()
@@ -116,17 +116,17 @@ def test_what_is_no_file_is_named_and_waited_for_never(
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("missing", "message"),
     [("no run", "contains no run (config.yaml)"), ("no log", "contains no log (log.mcap)")],
 )
 def test_where_there_is_nothing_to_replay_one_line_says_so(
-    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], what: str, said: str
+    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], missing: str, message: str
 ) -> None:
-    if what == "no log":
+    if missing == "no log":
         (tmp_path / "config.yaml").write_bytes((run.folder / "config.yaml").read_bytes())
     assert cli.main(["replay", str(tmp_path)]) == ExitCode.CONFIGURATION
     [line] = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
 
 
 def test_a_configuration_that_cannot_be_read_is_named_with_its_line(
@@ -165,7 +165,7 @@ def test_with_a_tolerance_an_untouched_run_is_equal_as_well(run: LoggedRun) -> N
     assert cli.main(["replay", str(run.folder), "--tolerance", "1e-6"]) == ExitCode.OK
 
 
-def rewritten(run: LoggedRun, folder: Path, library: str) -> Path:
+def rewrite_library(run: LoggedRun, folder: Path, library: str) -> Path:
     """A run like this whose log names another variant of the C library."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mcap_log, "variant", lambda: library)
@@ -180,8 +180,8 @@ def test_policies_of_another_variant_end_with_2_and_one_line(
     assert all(row["flags"] & Flag.NATIVE for row in run.records if not row["flags"] & Flag.NO_ACTION)
     assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
     capsys.readouterr()
-    there = rewritten(run, tmp_path / "there", "riscv64")
-    assert cli.main(["replay", str(there)]) == ExitCode.CONFIGURATION
+    rewritten_folder = rewrite_library(run, tmp_path / "there", "riscv64")
+    assert cli.main(["replay", str(rewritten_folder)]) == ExitCode.CONFIGURATION
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
@@ -189,7 +189,7 @@ def test_policies_of_another_variant_end_with_2_and_one_line(
         "which rounds differently: only a machine with the C library (riscv64) gives the same; or accept differences "
         "with --tolerance\n"
     )
-    assert cli.main(["replay", str(there), "--tolerance", "1e-5"]) == ExitCode.OK
+    assert cli.main(["replay", str(rewritten_folder), "--tolerance", "1e-5"]) == ExitCode.OK
 
 
 @needs_library
@@ -210,4 +210,4 @@ def test_native_policies_are_not_replayed_without_the_library(
 
 
 def test_the_library_does_not_matter_where_onnxruntime_evaluated(run: LoggedRun, tmp_path: Path) -> None:
-    assert cli.main(["replay", str(rewritten(run, tmp_path / "there", "riscv64"))]) == ExitCode.OK
+    assert cli.main(["replay", str(rewrite_library(run, tmp_path / "there", "riscv64"))]) == ExitCode.OK

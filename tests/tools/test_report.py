@@ -38,7 +38,9 @@ def write_episodes(folder: Path, normalized: list[float], kinds: tuple[str, ...]
                 writer.writerow([k, kind, 200, -1.0, -0.1, value if kind == "train" else value + 0.05, 0, 2, 0, k, 0])
 
 
-def a_run(folder: Path, normalized: list[float], *overrides: str, kinds: tuple[str, ...] = ("train", "eval")) -> Path:
+def write_run(
+    folder: Path, normalized: list[float], *overrides: str, kinds: tuple[str, ...] = ("train", "eval")
+) -> Path:
     save_resolved(load("pendulum", overrides), folder / "config.yaml")
     (folder / "summary.json").write_bytes(msgspec.json.encode(SUMMARY))
     write_episodes(folder, normalized, kinds)
@@ -50,20 +52,20 @@ def lines(text: str) -> dict[str, str]:
     rows: dict[str, str] = {}
     name = ""
     for line in text.splitlines()[1:]:
-        head, _, value = line.strip().partition("  ")
+        label, _, value = line.strip().partition("  ")
         if line.startswith("    ") or not value:
             rows[name] = f"{rows.get(name, '')}\n{line.strip()}"
         else:
-            name = head
+            name = label
             rows[name] = value.strip()
     return rows
 
 
-RAMP = [min(1.0, k / 50) for k in range(1, 101)]
+RAMP_SCORES = [min(1.0, k / 50) for k in range(1, 101)]
 
 
 def test_a_run_is_told_in_a_table_and_its_curve_drawn_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a_run(tmp_path, RAMP)
+    write_run(tmp_path, RAMP_SCORES)
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     rows = lines(out)
@@ -82,36 +84,38 @@ def test_a_run_is_told_in_a_table_and_its_curve_drawn_anew(tmp_path: Path, capsy
 
 
 def test_the_rule_of_thumb_has_its_line(tmp_path: Path) -> None:
-    a_run(tmp_path, RAMP)
-    rule = lines(str(report_table(tmp_path, load("pendulum"))))["rule of thumb"]
+    write_run(tmp_path, RAMP_SCORES)
+    rule_line = lines(str(report_table(tmp_path, load("pendulum"))))["rule of thumb"]
     # 0.9 of the evaluations' final 1.05 is their 45th (0.945); the mean of ten reaches it with the 50th.
-    assert rule.startswith("a memory of about 10000 experiences (400 kB)")
-    assert "90% of its final performance of 1.050 (de Bruin et al. 2018, §8.5)" in rule
-    assert "but" not in rule
+    assert rule_line.startswith("a memory of about 10000 experiences (400 kB)")
+    assert "90% of its final performance of 1.050 (de Bruin et al. 2018, §8.5)" in rule_line
+    assert "but" not in rule_line
 
 
 def test_a_run_of_another_strategy_and_one_that_still_rises_are_told_as_such(tmp_path: Path) -> None:
-    a_run(tmp_path, [(k / 100) ** 3 for k in range(100)], "selection.strategy='TDE(1.0)[PER]'")
-    rule = lines(str(report_table(tmp_path, load("pendulum", ["selection.strategy='TDE(1.0)[PER]'"]))))["rule of thumb"]
-    assert "applies only to runs with FULL[Uniform]" in rule
-    assert "still rising" in rule
+    write_run(tmp_path, [(k / 100) ** 3 for k in range(100)], "selection.strategy='TDE(1.0)[PER]'")
+    rule_line = lines(str(report_table(tmp_path, load("pendulum", ["selection.strategy='TDE(1.0)[PER]'"]))))[
+        "rule of thumb"
+    ]
+    assert "applies only to runs with FULL[Uniform]" in rule_line
+    assert "still rising" in rule_line
 
 
 def test_a_run_that_learned_nothing_recommends_no_buffer(tmp_path: Path) -> None:
-    a_run(tmp_path, [-0.2] * 30)
+    write_run(tmp_path, [-0.2] * 30)
     rows = lines(str(report_table(tmp_path, load("pendulum"))))
     assert rows["rule of thumb"].startswith("not applicable")
     assert rows["rise time"] == "0.8 was not reached (evaluation)"
 
 
 def test_without_evaluation_episodes_training_is_what_counts(tmp_path: Path) -> None:
-    a_run(tmp_path, RAMP, kinds=("train",))
+    write_run(tmp_path, RAMP_SCORES, kinds=("train",))
     assert lines(str(report_table(tmp_path, load("pendulum"))))["rise time"] == "0.8 first in episode 40 (training)"
 
 
 def test_what_was_kept_and_altered_is_told(tmp_path: Path) -> None:
     overrides = "selection={write_probability: 0.5, synthetic: {states: 0.1, actions: 0.2, refresh: 0.25}}"
-    a_run(tmp_path, RAMP, overrides)
+    write_run(tmp_path, RAMP_SCORES, overrides)
     summary = {**SUMMARY, "buffer": {"capacity": 10, "stored": 9, "bytes": 288, "synthetic": 3}}
     (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary))
     rows = lines(str(report_table(tmp_path, load("pendulum", [overrides]))))
@@ -125,7 +129,7 @@ def test_what_was_kept_and_altered_is_told(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_off_is_told_as_far_as_it_came(
     tmp_path: Path, summary: bytes | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a_run(tmp_path, RAMP[:10])
+    write_run(tmp_path, RAMP_SCORES[:10])
     (tmp_path / "summary.json").unlink()
     if summary is not None:
         (tmp_path / "summary.json").write_bytes(summary)
@@ -138,7 +142,7 @@ def test_a_run_that_was_cut_off_is_told_as_far_as_it_came(
 
 
 def test_figures_that_a_summary_lacks_are_left_out(tmp_path: Path) -> None:
-    a_run(tmp_path, RAMP)
+    write_run(tmp_path, RAMP_SCORES)
     summary = {**SUMMARY, "buffer": {"capacity": 10, "stored": 9, "bytes": "x"}, "tick_us": {"p50": 3.0, "max": 9.0}}
     (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary))
     with (tmp_path / "episodes.csv").open("a") as file:
@@ -149,7 +153,7 @@ def test_figures_that_a_summary_lacks_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_run_without_an_episode_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a_run(tmp_path, [])
+    write_run(tmp_path, [])
     (tmp_path / "episodes.csv").unlink()
     assert main(["report", str(tmp_path)]) == 0
     rows = lines(capsys.readouterr().out)
@@ -168,7 +172,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_run_whose_configuration_was_spoilt_is_told_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a_run(tmp_path, RAMP)
+    write_run(tmp_path, RAMP_SCORES)
     (tmp_path / "config.yaml").write_text("rate_hz: fast\n")
     assert main(["report", str(tmp_path)]) == 2
     assert f"{tmp_path / 'config.yaml'}:1:10: expected a number" in capsys.readouterr().err
@@ -197,19 +201,19 @@ def test_rise_time_is_the_first_episode_at_the_level_and_the_best_stretch_the_hi
     curve = Curve("train", np.arange(1.0, 6.0), np.arange(5.0), values)
     assert rise_time(curve) == 2
     assert rise_time(curve, 0.95) is None
-    for length, mean, first in ((2, 0.9, 4), (20, 0.56, 1)):
+    for length, mean, expected_episode in ((2, 0.9, 4), (20, 0.56, 1)):
         best = best_stretch(curve, length)
         assert best is not None
         assert best[0] == pytest.approx(mean)
-        assert best[1:] == (first, 5)
-    nothing = np.zeros(0)
-    assert best_stretch(Curve("train", nothing, nothing, nothing)) is None
+        assert best[1:] == (expected_episode, 5)
+    empty = np.zeros(0)
+    assert best_stretch(Curve("train", empty, empty, empty)) is None
 
 
 def test_without_references_returns_are_told_and_nothing_is_compared_with_a_level(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a_run(tmp_path, RAMP, "task.normalization=null")
+    write_run(tmp_path, RAMP_SCORES, "task.normalization=null")
     path = tmp_path / "episodes.csv"
     rows = list(csv.reader(path.read_text().splitlines()))
     for k, row in enumerate(rows[1:]):
@@ -217,21 +221,21 @@ def test_without_references_returns_are_told_and_nothing_is_compared_with_a_leve
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     assert main(["report", str(tmp_path)]) == 0
-    told = lines(capsys.readouterr().out)
-    assert told["return, last 20"] == "-2100 (training, raw units, no references in the task)"
-    assert told["rise time"].startswith("unknown")
-    assert told["rule of thumb"].startswith("not applicable")
+    report_lines = lines(capsys.readouterr().out)
+    assert report_lines["return, last 20"] == "-2100 (training, raw units, no references in the task)"
+    assert report_lines["rise time"].startswith("unknown")
+    assert report_lines["rule of thumb"].startswith("not applicable")
     page = (tmp_path / "report.html").read_text()
     assert "return, last 20 episodes" in page
     assert "normalised reward, last" not in page
 
 
 def test_a_run_whose_scores_hid_early_ends_is_told_of(tmp_path: Path) -> None:
-    falls = "task.terminate={velocity: [-6, 6]}"
-    config = load("pendulum", [falls])
-    a_run(tmp_path, RAMP, falls)
-    before = read_run(tmp_path, config)
-    assert any("hides early ends" in line for line in warnings(before, facts_from_files(before), []))
+    termination = "task.terminate={velocity: [-6, 6]}"
+    config = load("pendulum", [termination])
+    write_run(tmp_path, RAMP_SCORES, termination)
+    run_before = read_run(tmp_path, config)
+    assert any("hides early ends" in line for line in warnings(run_before, facts_from_files(run_before), []))
     (tmp_path / "meta.json").write_text('{"score_format": 2}')
-    now = read_run(tmp_path, config)
-    assert not any("hides early ends" in line for line in warnings(now, facts_from_files(now), []))
+    run_after = read_run(tmp_path, config)
+    assert not any("hides early ends" in line for line in warnings(run_after, facts_from_files(run_after), []))

@@ -24,13 +24,13 @@ from onrig.tools.resumption import prepare_resumption
 from tests.learner.test_agent import agent
 from tests.sim.barrier.beam import with_table
 
-RUN = load_for_rig("pendulum", ["episodes=5"])
+CONFIG = load_for_rig("pendulum", ["episodes=5"])
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
-    write_run_folder(folder, RUN)
+    write_run_folder(folder, CONFIG)
     return folder
 
 
@@ -38,7 +38,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refusal_message(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["run", *arguments]) == ExitCode.CONFIGURATION
     out, err = capsys.readouterr()
     assert out == ""
@@ -48,26 +48,26 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for place in (tmp_path, tmp_path / "nowhere"):
-        said = refused(capsys, "--resume", str(place))
-        assert said == f"--resume: '{place}' contains no run: config.yaml is missing"
+    for run_path in (tmp_path, tmp_path / "nowhere"):
+        message = refusal_message(capsys, "--resume", str(run_path))
+        assert message == f"--resume: '{run_path}' contains no run: config.yaml is missing"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_neither_a_configuration_nor_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main(["run"])
-    assert ended.value.code == ExitCode.CONFIGURATION
+    assert error.value.code == ExitCode.CONFIGURATION
     assert "or --resume DIR" in capsys.readouterr().err
 
 
 def test_another_folder_to_go_on_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "--resume", str(folder), "--run-dir", str(folder))
-    assert said == "--run-dir cannot be combined with --resume: a resumed run remains in its folder"
+    message = refusal_message(capsys, "--resume", str(folder), "--run-dir", str(folder))
+    assert message == "--run-dir cannot be combined with --resume: a resumed run remains in its folder"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("pendulum", "--set", "seed=7"), "seed is 0 in the run and 7 here"),
         (("--set", "rate_hz=100", "--set", "seed=7"), "rate_hz is 50.0 in the run and 100.0 here; seed is 0"),
@@ -76,68 +76,70 @@ def test_another_folder_to_go_on_in(folder: Path, capsys: pytest.CaptureFixture[
     ids=["another seed", "two differences", "another rig"],
 )
 def test_another_configuration(
-    folder: Path, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, arguments: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = content(folder)
-    line = refused(capsys, *arguments, "--resume", str(folder))
+    content_before = content(folder)
+    line = refusal_message(capsys, *arguments, "--resume", str(folder))
     assert line.startswith(f"--resume: the configuration differs from that of the run in '{folder}': ")
-    assert said in line
-    assert content(folder) == before
+    assert expected in line
+    assert content(folder) == content_before
 
 
-def computed_by(folder: Path, meta: dict[str, object], variant: str | None) -> None:
+def rewrite_meta(folder: Path, meta: dict[str, object], variant: str | None) -> None:
     """Rewrite a run's ``meta.json`` as a process with this variant of the library had; None: as earlier versions."""
-    told = {} if variant is None else {"executor": executor_of(variant)}
-    (folder / "meta.json").write_bytes(msgspec.json.encode({**meta, **told}))
+    recorded = {} if variant is None else {"executor": executor_of(variant)}
+    (folder / "meta.json").write_bytes(msgspec.json.encode({**meta, **recorded}))
     write_list(folder, {"meta.json": measure(folder / "meta.json")})
 
 
 @pytest.mark.parametrize("variant", ["aarch64", "x86-64-v4", "none"])
-@pytest.mark.parametrize("resumed", [False, True], ids=["begun", "resumed"])
+@pytest.mark.parametrize("is_accepted", [False, True], ids=["begun", "resumed"])
 def test_a_run_that_something_else_computed(
-    folder: Path, variant: str, resumed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, variant: str, is_accepted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(provenance, "library_state", lambda: LibraryState(None, "x86-64-v3"))
     monkeypatch.setattr(provenance, "usable_variants", lambda: ["x86-64-v4", "x86-64-v3"])
     executor = executor_of(variant)
-    computed_by(
-        folder, {"run": "r", "resumes": [{"executor": executor}]} if resumed else {}, None if resumed else variant
+    rewrite_meta(
+        folder,
+        {"run": "r", "resumes": [{"executor": executor}]} if is_accepted else {},
+        None if is_accepted else variant,
     )
-    before = content(folder)
-    said = refused(capsys, "--resume", str(folder))
-    what = describe_difference(executor, executor_of("x86-64-v3"), ["x86-64-v4", "x86-64-v3"])
-    assert said == f"--resume: the run in '{folder}' was {what}"
-    assert content(folder) == before
+    content_before = content(folder)
+    message = refusal_message(capsys, "--resume", str(folder))
+    difference = describe_difference(executor, executor_of("x86-64-v3"), ["x86-64-v4", "x86-64-v3"])
+    assert message == f"--resume: the run in '{folder}' was {difference}"
+    assert content(folder) == content_before
 
 
 def test_a_run_whose_meta_data_do_not_name_it_by_its_learners_state(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    computed_by(folder, {}, None)
+    rewrite_meta(folder, {}, None)
     (folder / "learner").mkdir()
     a = agent()
     a.last_completed_episode = 1
-    with monkeypatch.context() as there:
-        there.setattr("onrig.learner.agent.executor", lambda: executor_of("riscv64"))
+    with monkeypatch.context() as patch:
+        patch.setattr("onrig.learner.agent.executor", lambda: executor_of("riscv64"))
         States(folder / "learner", pytest.fail).save(a)
-    assert "was computed by the C library (riscv64); here" in refused(capsys, "--resume", str(folder))
+    assert "was computed by the C library (riscv64); here" in refusal_message(capsys, "--resume", str(folder))
 
 
 def test_a_run_of_an_earlier_version_goes_on_and_says_with_what(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    computed_by(folder, {}, None)
+    rewrite_meta(folder, {}, None)
     assert main(["run", "--resume", str(folder), "--dry-run"]) == ExitCode.OK
-    said = f"{folder}: meta.json does not name the run's executor; the run continues with {executor()}\n"
-    assert said in capsys.readouterr().err
+    message = f"{folder}: meta.json does not name the run's executor; the run continues with {executor()}\n"
+    assert message in capsys.readouterr().err
 
 
 def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "summary.json").write_text('{"exit_reason": "completed", "episodes": 5}')
-    before = content(folder)
-    said = refused(capsys, "--resume", str(folder))
-    assert said == f"--resume: the run in '{folder}' is complete with 5 episodes; --set episodes=N extends it to N"
-    assert content(folder) == before
+    content_before = content(folder)
+    message = refusal_message(capsys, "--resume", str(folder))
+    assert message == f"--resume: the run in '{folder}' is complete with 5 episodes; --set episodes=N extends it to N"
+    assert content(folder) == content_before
     assert main(["run", "--resume", str(folder), "--set", "episodes=6", "--dry-run"]) == ExitCode.OK
 
 
@@ -145,27 +147,27 @@ def test_a_run_that_is_running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(resumption, "find_running", lambda _: Running(77, folder, folder.resolve()))
-    before = content(folder)
-    assert "is running (process 77)" in refused(capsys, "--resume", str(folder))
-    assert content(folder) == before
+    content_before = content(folder)
+    assert "is running (process 77)" in refusal_message(capsys, "--resume", str(folder))
+    assert content(folder) == content_before
 
 
 def test_a_run_whose_processes_still_write(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(resumption, "_ORPHAN_TIMEOUT_S", 0.0)
-    before = content(folder)
-    held = claim(folder, 0.0)
+    content_before = content(folder)
+    folder_claim = claim(folder, 0.0)
     try:
-        assert "another process still writes to it" in refused(capsys, "--resume", str(folder))
+        assert "another process still writes to it" in refusal_message(capsys, "--resume", str(folder))
     finally:
-        os.close(held)
-    assert content(folder) == before
+        os.close(folder_claim)
+    assert content(folder) == content_before
 
 
 def test_a_port_instead_of_the_runs_own_twin(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "--resume", str(folder), "--device", "/dev/ttyNOWHERE7")
-    assert said == "--device: the run to resume uses a twin; omit --device"
+    message = refusal_message(capsys, "--resume", str(folder), "--device", "/dev/ttyNOWHERE7")
+    assert message == "--device: the run to resume uses a twin; omit --device"
 
 
 def test_the_runs_own_configuration_may_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,8 +182,8 @@ def test_a_barrier_that_was_moved_or_computed_again_is_not_missed(tmp_path: Path
     folder = tmp_path / "run"
     write_run_folder(folder, config, files=read_beginning(config).files)
     table = tmp_path / "beam.barrier"
-    for change in (lambda: table.write_bytes(b"another"), table.unlink):
-        change()
-        resumed = prepare_resumption(folder, None, ["checkpoint_s=7"]).config
-        assert isinstance(resumed.limits.predicted, SampledBox)
-        assert Path(resumed.limits.predicted.table).parent == folder / "start"
+    for damage_table in (lambda: table.write_bytes(b"another"), table.unlink):
+        damage_table()
+        resumed_config = prepare_resumption(folder, None, ["checkpoint_s=7"]).config
+        assert isinstance(resumed_config.limits.predicted, SampledBox)
+        assert Path(resumed_config.limits.predicted.table).parent == folder / "start"

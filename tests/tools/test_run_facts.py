@@ -102,7 +102,9 @@ def test_of_a_run_that_was_killed_the_episodes_are_known(tmp_path: Path) -> None
 
 def test_the_promise_names_what_is_kept_and_by_what() -> None:
     assert describe_bounds(load("pendulum")) == "velocity ±15 rad/s (proved)"
-    measured = load("pendulum", ["limits.predicted=null", "limits.envelope={velocity: {low: -5, high: 6}}"])
-    assert describe_bounds(measured) == "velocity −5 to 6 rad/s (measured)"
-    none = msgspec.structs.replace(measured, limits=msgspec.structs.replace(measured.limits, envelope={}))
-    assert describe_bounds(none) == "nothing"
+    measured_config = load("pendulum", ["limits.predicted=null", "limits.envelope={velocity: {low: -5, high: 6}}"])
+    assert describe_bounds(measured_config) == "velocity −5 to 6 rad/s (measured)"
+    unlimited_config = msgspec.structs.replace(
+        measured_config, limits=msgspec.structs.replace(measured_config.limits, envelope={})
+    )
+    assert describe_bounds(unlimited_config) == "nothing"

@@ -20,14 +20,14 @@ from onrig.tools.safety_case.campaign import State, Tally, advance, draw_paramet
 from onrig.tools.safety_case.episodes import run_core
 from onrig.tools.safety_case.stack import run_stack
 
-CAMPAIGN = {"pendulum": 300, "pendulum-hardware": 120, "magman": 120}
+N_EPISODES = {"pendulum": 300, "pendulum-hardware": 120, "magman": 120}
 """Episodes through the tick's core in the tests; `onrig safety` runs 10^5."""
 
 
-@pytest.mark.parametrize("run", CAMPAIGN)
+@pytest.mark.parametrize("run", N_EPISODES)
 def test_no_policy_breaks_the_promise_on_any_plant_of_the_box(run: str) -> None:
-    campaign = run_core(load_run(run), CAMPAIGN[run], seed=11)
-    assert sum(t.episodes for t in campaign.values()) == CAMPAIGN[run]
+    campaign = run_core(load_run(run), N_EPISODES[run], seed=11)
+    assert sum(t.episodes for t in campaign.values()) == N_EPISODES[run]
     assert {name: t.breaches for name, t in campaign.items()} == dict.fromkeys(campaign, 0)
     assert min(t.worst_margin for t in campaign.values()) >= 0
     assert campaign["pumping"].rules[Rule.PREDICTED] > 0, "the shield was never needed: the adversary is too tame"
@@ -48,8 +48,12 @@ def test_no_policy_breaks_the_promise_on_any_plant_with_a_dead_band_that_is_cove
 @pytest.mark.parametrize("output", ["driven", "released"])
 def test_no_policy_breaks_the_promise_on_a_plant_that_acts_late(output: str) -> None:
     """The last command of a dead host acts for the plant's delay after the device's safe output."""
-    late = ["limits.predicted.late_us=31000", "limits.predicted.plant_delay_us=30000", f"rig.safe_output={output}"]
-    config = load_run("pendulum", late)
+    late_settings = [
+        "limits.predicted.late_us=31000",
+        "limits.predicted.plant_delay_us=30000",
+        f"rig.safe_output={output}",
+    ]
+    config = load_run("pendulum", late_settings)
     for campaign in (run_core(config, 120, seed=11), run_stack(config, 12, seed=3)):
         assert sum(t.breaches for t in campaign.values()) == 0
         assert sum(t.rules[Rule.PREDICTED] for t in campaign.values()) > 0
@@ -61,34 +65,34 @@ def test_outputs_act_late_by_the_plant_s_delay(delay_s: float) -> None:
     period_s = 0.02
     plant = Pendulum().with_lumped({"gravity_per_s2": 1e-12, "damping_per_s": 1e-12, "gain_per_v_s2": 1.0})
 
-    def output(before: float, after: float) -> Output:
-        return Output(np.full((1, 1), before), np.full((1, 1), after), np.full(1, 0.01))
+    def make_output(previous: float, next_output: float) -> Output:
+        return Output(np.full((1, 1), previous), np.full((1, 1), next_output), np.full(1, 0.01))
 
     state: State = (np.zeros(1), np.zeros(1))
-    outputs, speeds = deque([output(0.0, 0.0)] * 3, 3), list[float]()
-    for present in (output(1.0, 0.0), output(0.0, 0.0), output(0.0, 0.0), output(0.0, 0.0)):
-        outputs.append(present)
+    outputs, speeds = deque([make_output(0.0, 0.0)] * 3, 3), list[float]()
+    for step in (make_output(1.0, 0.0), make_output(0.0, 0.0), make_output(0.0, 0.0), make_output(0.0, 0.0)):
+        outputs.append(step)
         state, _ = advance_delayed(plant, state, outputs, np.full(1, delay_s), period_s)
         speeds.append(float(state[-1][0]))
-    ends = period_s * np.arange(1, 5)
-    np.testing.assert_allclose(speeds, np.clip(ends - delay_s, 0.0, 0.01), atol=1e-12)
+    end_times_s = period_s * np.arange(1, 5)
+    np.testing.assert_allclose(speeds, np.clip(end_times_s - delay_s, 0.0, 0.01), atol=1e-12)
 
 
 def test_plants_are_drawn_with_a_dead_band_only_where_one_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[float] = []
+    dead_bands: list[float] = []
 
-    def noted(plant: Pendulum, *rest: object) -> object:
-        drawn.append(0.0 if plant.dead_band is msgspec.UNSET else float(np.max(plant.dead_band)))
-        return advance(plant, *rest)  # type: ignore[arg-type]
+    def record_dead_band(plant: Pendulum, *args: object) -> object:
+        dead_bands.append(0.0 if plant.dead_band is msgspec.UNSET else float(np.max(plant.dead_band)))
+        return advance(plant, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(actuation, "advance", noted)
-    for covered in (0.0, 0.6):
-        drawn.clear()
-        run_core(load_run("pendulum", [f"limits.predicted.dead_band={covered}"]), 12, seed=1)
-        assert max(drawn) == covered
+    monkeypatch.setattr(actuation, "advance", record_dead_band)
+    for covered_dead_band in (0.0, 0.6):
+        dead_bands.clear()
+        run_core(load_run("pendulum", [f"limits.predicted.dead_band={covered_dead_band}"]), 12, seed=1)
+        assert max(dead_bands) == covered_dead_band
 
 
-@pytest.mark.parametrize("run", CAMPAIGN)
+@pytest.mark.parametrize("run", N_EPISODES)
 def test_the_promise_holds_through_twin_protocol_and_session(run: str) -> None:
     campaign = run_stack(load_run(run), 12, seed=3)
     assert sum(t.breaches for t in campaign.values()) == 0
@@ -108,14 +112,14 @@ def test_a_shield_that_counts_on_its_fallback_alone_is_broken_by_a_host_that_die
 ) -> None:
     """The campaign can fail: a safe set whose states only the living host can keep is not enough."""
     monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(phase_plane.N_NODES, case.limit))
-    for cached in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
-        cached.cache_clear()
+    for cached_function in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
+        cached_function.cache_clear()
     config = load_run("pendulum", ["rig.safe_output=released"])
     try:
         campaign = run_core(config, 120, seed=12)
     finally:
-        for cached in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
-            cached.cache_clear()
+        for cached_function in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
+            cached_function.cache_clear()
     assert sum(t.breaches for t in campaign.values()) > 0
 
 
@@ -123,13 +127,13 @@ def test_without_the_prediction_the_same_policies_break_it(monkeypatch: pytest.M
     """The campaign can fail: a shield that only compares the velocity with its limit, then brakes, is not enough."""
     config = load_run("pendulum-hardware")
 
-    class Blind(Tick):
+    class TickWithoutPrediction(Tick):
         def __init__(self, _: object) -> None:
             super().__init__(
                 msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=None))
             )
 
-    monkeypatch.setattr(episodes, "Tick", Blind)
+    monkeypatch.setattr(episodes, "Tick", TickWithoutPrediction)
     campaign = run_core(config, 60, seed=2)
     assert campaign["pumping"].breaches > 0
     assert campaign["pumping"].worst_margin < 0
@@ -147,11 +151,13 @@ def test_the_peak_of_the_speed_is_found_between_samples() -> None:
 
 
 def test_drawn_plants_reach_the_corners_of_the_box_and_never_beyond() -> None:
-    nominal = np.array([24.0, 0.3, 6.0])
-    shares = draw_parameters(nominal, 0.3, 4000, np.random.default_rng(1)) / nominal[:, None]
-    assert shares.min() == pytest.approx(0.7)
-    assert shares.max() == pytest.approx(1.3)
-    corners = {tuple(np.sign(c - 1.0)) for c in shares.T if np.allclose(np.abs(c - 1.0), 0.3)}
+    nominal_parameters = np.array([24.0, 0.3, 6.0])
+    relative_parameters = (
+        draw_parameters(nominal_parameters, 0.3, 4000, np.random.default_rng(1)) / nominal_parameters[:, None]
+    )
+    assert relative_parameters.min() == pytest.approx(0.7)
+    assert relative_parameters.max() == pytest.approx(1.3)
+    corners = {tuple(np.sign(c - 1.0)) for c in relative_parameters.T if np.allclose(np.abs(c - 1.0), 0.3)}
     assert len(corners) == 8
 
 
@@ -176,15 +182,15 @@ def test_the_command_prints_both_campaigns(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    broken = Tally()
-    broken.add(-0.1)
-    monkeypatch.setattr(episodes, "run_core", lambda *_: {"pumping": broken})
+    breached_tally = Tally()
+    breached_tally.add(-0.1)
+    monkeypatch.setattr(episodes, "run_core", lambda *_: {"pumping": breached_tally})
     assert main(["safety", "pendulum", "--lockstep", "0"]) == ExitCode.SAFETY
     assert "1 breaches, worst margin -10.00%" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["pendulum", "--episodes", "-1"], "expected 0 or more"),
         (["pendulum", "--set", "limits.predicted=null"], "limits.predicted is not set"),
@@ -195,11 +201,11 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["safety", *arguments]) == ExitCode.CONFIGURATION
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert len(err.strip().splitlines()) == 1
 
 

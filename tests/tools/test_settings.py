@@ -29,8 +29,8 @@ def sections() -> list[Section]:
 def test_the_page_is_what_the_command_prints() -> None:
     """In a process of its own: here tests may have registered plugins from files."""
     command = [sys.executable, "-m", "onrig.tools.cli", "settings", "--markdown"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert (ROOT / "docs" / "settings.md").read_text() == printed, "onrig settings --markdown > docs/settings.md"
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert (ROOT / "docs" / "settings.md").read_text() == output, "onrig settings --markdown > docs/settings.md"
 
 
 def test_every_section_stands_there_once(sections: list[Section]) -> None:
@@ -40,18 +40,20 @@ def test_every_section_stands_there_once(sections: list[Section]) -> None:
 
 @pytest.mark.parametrize("run", shipped_names())
 def test_all_that_the_shipped_runs_say_is_there(run: str, sections: list[Section]) -> None:
-    def check(data: Data, path: str) -> None:
+    def check_keys(data: Data, path: str) -> None:
         if not isinstance(data, dict):
             return
         for key, value in data.items():
-            at = f"{path}.{key}".removeprefix(".")
-            found = settings.sections_below(sections, at)
-            assert found, at
-            if not any(f.name == key and "{NAME" in f.values for section in found for f in section.fields):
-                check(value, at)
+            key_path = f"{path}.{key}".removeprefix(".")
+            sections_found = settings.sections_below(sections, key_path)
+            assert sections_found, key_path
+            if not any(f.name == key and "{NAME" in f.values for section in sections_found for f in section.fields):
+                check_keys(value, key_path)
 
     document = load_document(ROOT / "configs" / f"{run}.yaml")
-    check({k: v for k, v in document.data.items() if k != "recipe"} if isinstance(document.data, dict) else None, "")
+    check_keys(
+        {k: v for k, v in document.data.items() if k != "recipe"} if isinstance(document.data, dict) else None, ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,14 +85,14 @@ def test_a_setting_is_told_with_values_default_and_meaning(capsys: pytest.Captur
 
 
 def test_what_variants_share_is_told_once_and_their_own_defaults_by_each(sections: list[Section]) -> None:
-    found = {
+    defaults_by_section = {
         section.variant: {f.name: f for f in section.fields} for section in sections if section.path == "exploration"
     }
-    assert "near_envelope" in found[""]
-    assert all("near_envelope" not in fields for variant, fields in found.items() if variant)
-    assert found["process: ou"]["amplitude"].default == "[[1,1.0],[500,0.1]]"
-    assert found["process: gaussian"]["amplitude"].default == "[[1,1.0]]"
-    assert list(found["process: none"]) == ["budgets"]
+    assert "near_envelope" in defaults_by_section[""]
+    assert all("near_envelope" not in fields for variant, fields in defaults_by_section.items() if variant)
+    assert defaults_by_section["process: ou"]["amplitude"].default == "[[1,1.0],[500,0.1]]"
+    assert defaults_by_section["process: gaussian"]["amplitude"].default == "[[1,1.0]]"
+    assert list(defaults_by_section["process: none"]) == ["budgets"]
 
 
 def test_a_section_of_several_names_is_found_by_each(capsys: pytest.CaptureFixture[str]) -> None:

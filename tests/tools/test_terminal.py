@@ -14,24 +14,24 @@ from onrig.tools.display import PlainDisplay, RichDisplay
 from onrig.tools.load import load
 from onrig.tools.terminal import PrintableStream, drawing_stream, printable_streams
 
-EVIL = "[/x] [bold]onrig[log][/] \x1b[2J\u202e"
+MARKUP_AND_ESCAPES = "[/x] [bold]onrig[log][/] \x1b[2J\u202e"
 
 
 def test_within_a_verb_nothing_but_text_gets_through(capsys: pytest.CaptureFixture[str]) -> None:
-    before = sys.stdout, sys.stderr
+    streams_before = sys.stdout, sys.stderr
     with printable_streams():
-        print(EVIL)
+        print(MARKUP_AND_ESCAPES)
         print("a\x07", file=sys.stderr)
         drawing_stream(sys.stdout).write("\rdrawn")
-    assert (sys.stdout, sys.stderr) == before
+    assert (sys.stdout, sys.stderr) == streams_before
     assert capsys.readouterr() == ("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e\n\rdrawn", "a\\x07\n")
 
 
 def test_a_terminal_that_knows_ascii_alone_ends_nothing() -> None:
-    beneath = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    PrintableStream(beneath).write("20 °C")
-    beneath.seek(0)
-    assert beneath.read() == "20 \\xb0C"
+    ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    PrintableStream(ascii_stream).write("20 °C")
+    ascii_stream.seek(0)
+    assert ascii_stream.read() == "20 \\xb0C"
 
 
 def test_the_command_line_goes_through_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,14 +50,14 @@ def test_no_display_reads_markup_in_what_others_say(kind: str, capsys: pytest.Ca
     config = load("pendulum")
     for display in (RichDisplay(config), PlainDisplay(config)):
         with printable_streams():
-            display.show(Report("replay [/]", kind, f"pip install 'onrig[log]' {EVIL}"))
+            display.show(Report("replay [/]", kind, f"pip install 'onrig[log]' {MARKUP_AND_ESCAPES}"))
             display.show(Report("replay", "progress", "", {"policy": "[/x]\x1b", "episode": 1}))
             display.close()
-    said = "".join(capsys.readouterr()).replace("\n", "")
-    assert said.count("pip install 'onrig[log]'") == 2
-    assert said.count("[/x] [bold]onrig[log][/]") == 2
-    assert "\x1b[2J" not in said
-    assert "\u202e" not in said
+    output = "".join(capsys.readouterr()).replace("\n", "")
+    assert output.count("pip install 'onrig[log]'") == 2
+    assert output.count("[/x] [bold]onrig[log][/]") == 2
+    assert "\x1b[2J" not in output
+    assert "\u202e" not in output
 
 
 def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
@@ -66,10 +66,10 @@ def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
     from onrig.tools.watching.snapshot import EventLine
 
     console = rich.Console(file=io.StringIO(), width=120)
-    console.print(_event_lines([EventLine("12:00:00", EVIL, "bad")]))
-    console.print(_panel("rig", [EVIL]))
-    said = console.file.getvalue()
-    assert said.count("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e") == 2
+    console.print(_event_lines([EventLine("12:00:00", MARKUP_AND_ESCAPES, "bad")]))
+    console.print(_panel("rig", [MARKUP_AND_ESCAPES]))
+    output = console.file.getvalue()
+    assert output.count("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e") == 2
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_is_wrong_with_the_arguments_is_said_in_one_line(line: str, capsys:
         code: str | int | None = main(line.split())
     except SystemExit as left:  # by the parser
         code = left.code
-    said = capsys.readouterr()
-    assert (code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert said.err.startswith(f"onrig {line.split()[0]}: ")
-    assert said.err.endswith(f"see onrig {line.split()[0]} --help\n")
+    captured = capsys.readouterr()
+    assert (code, captured.out, captured.err.count("\n")) == (2, "", 1)
+    assert captured.err.startswith(f"onrig {line.split()[0]}: ")
+    assert captured.err.endswith(f"see onrig {line.split()[0]} --help\n")

@@ -45,40 +45,40 @@ def test_a_run_that_ended_in_this_moment_is_told(run: LiveRun, capsys: pytest.Ca
     assert capsys.readouterr().out == f"{run.folder}: was killed before it wrote its summary\n"
 
 
-def stop_word(run: LiveRun) -> int:
+def read_stop_word(run: LiveRun) -> int:
     return run.board.stop_outside
 
 
-def keys_of(run: LiveRun) -> StopKeys:
+def make_stop_keys(run: LiveRun) -> StopKeys:
     return StopKeys(Running(1, run.shm, run.folder))
 
 
 def test_q_leaves_and_the_run_goes_on(run: LiveRun) -> None:
-    assert keys_of(run).take("q") is True
-    assert stop_word(run) == 0
+    assert make_stop_keys(run).take("q") is True
+    assert read_stop_word(run) == 0
 
 
 def test_s_asks_and_only_y_stops(run: LiveRun) -> None:
-    keys = keys_of(run)
-    for no in ("n", "s", " ", "q"):
+    keys = make_stop_keys(run)
+    for refusal_key in ("n", "s", " ", "q"):
         assert keys.take("s") is False
         assert keys.footer.startswith("stop the run?")
-        assert keys.take(no) is False
-        assert stop_word(run) == 0
+        assert keys.take(refusal_key) is False
+        assert read_stop_word(run) == 0
     keys.take("s")
     keys.take("y")
-    assert stop_word(run) == 1
+    assert read_stop_word(run) == 1
 
 
 def test_asked_for_again_it_disarms_now(run: LiveRun) -> None:
-    keys = keys_of(run)
+    keys = make_stop_keys(run)
     keys.take("s")
     keys.take("y")
     assert "disarm now" in keys.footer
     keys.take("s")
-    assert stop_word(run) == 2
+    assert read_stop_word(run) == 2
 
 
 def test_y_alone_does_nothing(run: LiveRun) -> None:
-    assert keys_of(run).take("y") is False
-    assert stop_word(run) == 0
+    assert make_stop_keys(run).take("y") is False
+    assert read_stop_word(run) == 0

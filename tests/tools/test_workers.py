@@ -11,12 +11,12 @@ import pytest
 
 from onrig.tools.workers import Note, Unavailable, Value, WorkerProcess, execute_call
 
-MODULE = "tests.tools.worked"
+WORKER_MODULE = "tests.tools.worked"
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[WorkerProcess]:
-    with WorkerProcess(MODULE) as process:
+    with WorkerProcess(WORKER_MODULE) as process:
         process.wait_for_value()
         yield process
 
@@ -32,13 +32,13 @@ def test_a_call_gives_its_value_after_its_notes(worker: WorkerProcess) -> None:
     assert "a library that is talkative" in worker.stderr_lines
 
 
-@pytest.mark.parametrize(("method", "said"), [("refuse", "not here"), ("fail", "ValueError: not here")])
+@pytest.mark.parametrize(("method", "message"), [("refuse", "not here"), ("fail", "ValueError: not here")])
 def test_a_call_without_a_value_says_why_and_the_worker_continues(
-    method: str, said: str, worker: WorkerProcess
+    method: str, message: str, worker: WorkerProcess
 ) -> None:
-    with pytest.raises(Unavailable) as raised:
+    with pytest.raises(Unavailable) as error:
         worker.ask(method, "not here", returns=type(None))
-    assert str(raised.value) == said
+    assert str(error.value) == message
     assert worker.ask("doubled", [], returns=list[int]) == []
 
 
@@ -48,19 +48,22 @@ def test_a_worker_takes_turns_between_calls(worker: WorkerProcess) -> None:
 
 
 def test_one_that_does_not_come_up_gives_its_reason() -> None:
-    with WorkerProcess(MODULE, "no such library") as process, pytest.raises(Unavailable, match=r"^no such library$"):
+    with (
+        WorkerProcess(WORKER_MODULE, "no such library") as process,
+        pytest.raises(Unavailable, match=r"^no such library$"),
+    ):
         process.wait_for_value()
     assert process.has_ended
 
 
 def test_an_end_is_explained() -> None:
-    with WorkerProcess(MODULE) as process:
+    with WorkerProcess(WORKER_MODULE) as process:
         process.wait_for_value()
         with pytest.raises(Unavailable, match=r"^the worker ended with exit code 5: last line$"):
             process.ask("end", 5, returns=type(None))
         with pytest.raises(Unavailable, match="exit code 5"):  # also later
             process.ask("doubled", [1], returns=list[int])
-    with WorkerProcess(MODULE) as process:
+    with WorkerProcess(WORKER_MODULE) as process:
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(Unavailable, match=r"^the worker was killed \(out of memory\?\)$"):
             process.wait_for_value()
@@ -69,7 +72,7 @@ def test_an_end_is_explained() -> None:
 
 
 def test_arguments_are_decoded_as_annotated() -> None:
-    def scaled(values: list[float], by: int) -> float:
-        return sum(values) * by
+    def scale(values: list[float], factor: int) -> float:
+        return sum(values) * factor
 
-    assert execute_call(scaled, [msgspec.Raw(b"[1, 2]"), msgspec.Raw(b"3")]) == Value(msgspec.Raw(b"9.0"))
+    assert execute_call(scale, [msgspec.Raw(b"[1, 2]"), msgspec.Raw(b"3")]) == Value(msgspec.Raw(b"9.0"))

@@ -8,11 +8,11 @@ import sys
 from onrig.tools.workers import Channel, Unavailable
 
 
-class Subject:
+class WorkerSubject:
     """What it is called for."""
 
     def __init__(self, channel: Channel) -> None:
-        self.turns = 0
+        self.n_turns = 0
         self._channel = channel
 
     def doubled(self, numbers: tuple[int, ...]) -> list[int]:
@@ -32,13 +32,13 @@ class Subject:
         os._exit(code)
 
     def has_turned(self) -> bool:
-        return self.turns > 0
+        return self.n_turns > 0
 
     def turn(self) -> None:
-        self.turns += 1
+        self.n_turns += 1
 
 
-def start_up(subject: Subject) -> Subject:
+def create_subject(subject: WorkerSubject) -> WorkerSubject:
     if sys.argv[1:]:
         raise Unavailable(sys.argv[1])
     return subject
@@ -46,5 +46,5 @@ def start_up(subject: Subject) -> Subject:
 
 if __name__ == "__main__":
     channel = Channel()
-    served = Subject(channel)
-    channel.serve(lambda: start_up(served), served.turn)
+    worker_subject = WorkerSubject(channel)
+    channel.serve(lambda: create_subject(worker_subject), worker_subject.turn)

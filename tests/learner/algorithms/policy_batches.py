@@ -9,7 +9,7 @@ from onrig.learner.algorithms.actor_critic import ActorCritic
 from onrig.learner.algorithms.on_policy import OnPolicy, PolicyBatch
 
 
-def policy_batch(algorithm: OnPolicy, seeds: list[int], n: int, m: int, K: int = 1, T: int = 32) -> PolicyBatch:
+def make_policy_batch(algorithm: OnPolicy, seeds: list[int], n: int, m: int, K: int = 1, T: int = 32) -> PolicyBatch:
     """Let the policies act on random observations; each trial's numbers are its seed's alone."""
 
     def random(*shape: int) -> NDArray[np.float64]:
@@ -17,24 +17,32 @@ def policy_batch(algorithm: OnPolicy, seeds: list[int], n: int, m: int, K: int =
 
     observation = 2.0 * random(K, T, n) + 1.0
     noise = random(K, T, m).reshape(len(seeds), K * T, m)
-    drawn = algorithm.draw(observation.reshape(len(seeds), K * T, n), noise).reshape(len(seeds), K, T, m)
-    ends = random(K, T)
-    over, late = ends > 1.2, ends < -1.2
-    after = np.concatenate((observation[:, :, 1:], random(K, n)[:, :, None]), axis=2)
-    own = np.zeros(over.shape, np.bool_)
-    return PolicyBatch(observation, drawn, drawn[..., 0] - observation[..., 0], after, over, late, own)
+    drawn_action = algorithm.draw(observation.reshape(len(seeds), K * T, n), noise).reshape(len(seeds), K, T, m)
+    end_draws = random(K, T)
+    is_terminated, is_truncated = end_draws > 1.2, end_draws < -1.2
+    next_observation = np.concatenate((observation[:, :, 1:], random(K, n)[:, :, None]), axis=2)
+    no_recording = np.zeros(is_terminated.shape, np.bool_)
+    return PolicyBatch(
+        observation,
+        drawn_action,
+        drawn_action[..., 0] - observation[..., 0],
+        next_observation,
+        is_terminated,
+        is_truncated,
+        no_recording,
+    )
 
 
 def policies(algorithm: ActorCritic) -> NDArray[np.floating]:
     """Parameters of mean and spread, (S, P)."""
-    return _copied(algorithm, "policy/", "spread/")
+    return _copy_parameters(algorithm, "policy/", "spread/")
 
 
-def value_nets(algorithm: ActorCritic) -> NDArray[np.floating]:
+def value_parameters(algorithm: ActorCritic) -> NDArray[np.floating]:
     """Parameters of values, (S, P)."""
-    return _copied(algorithm, "value/")
+    return _copy_parameters(algorithm, "value/")
 
 
-def _copied(algorithm: ActorCritic, *names: str) -> NDArray[np.floating]:
+def _copy_parameters(algorithm: ActorCritic, *names: str) -> NDArray[np.floating]:
     fields = [field for name, field in algorithm.layout.fields.items() if name.startswith(names)]
     return np.concatenate([algorithm.rows[:, field.slice] for field in fields], axis=1)

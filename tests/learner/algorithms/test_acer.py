@@ -16,28 +16,30 @@ from onrig.learner.tape.elementary import concatenate
 from onrig.learner.trajectories import Chain
 from onrig.runtime.memory.order.uniforms import restore_stream
 from onrig.runtime.random_streams import Role, stream
-from tests.learner.algorithms.refer_algorithms import Memory, host
-from tests.learner.tape.evaluation import evaluated
+from tests.learner.algorithms.refer_algorithms import RandomMemory, make_algorithm
+from tests.learner.tape.evaluation import evaluate
 
 Array = NDArray[np.float64]
-GAMMA, C, DELTA, SAMPLES = 0.9, 1.5, 0.01, 3
+GAMMA, TRUNCATION, MAX_DIVERGENCE, SAMPLES = 0.9, 1.5, 0.01, 3
 SECTION: dict[str, Any] = {
     "hidden": [9, 7],
     "batch": 6,
     "segment": 7,
     "gamma": GAMMA,
-    "truncation": C,
-    "divergence": DELTA,
+    "truncation": TRUNCATION,
+    "divergence": MAX_DIVERGENCE,
     "samples": SAMPLES,
     "policy_lr": 1e-3,
     "tau": 0.1,
 }
 
 
-def _acer(memory: Memory, **section: Any) -> Acer:
-    made = host(memory, {"algorithm": "acer", **SECTION, **section}, {"rules": "none", "standardise": False})
-    assert isinstance(made, Acer)
-    return made
+def _acer(memory: RandomMemory, **section: Any) -> Acer:
+    algorithm = make_algorithm(
+        memory, {"algorithm": "acer", **SECTION, **section}, {"rules": "none", "standardise": False}
+    )
+    assert isinstance(algorithm, Acer)
+    return algorithm
 
 
 def _out(layers: list[tuple[Array, Array]], x: Array) -> tuple[Array, Array]:
@@ -51,7 +53,9 @@ def _out(layers: list[tuple[Array, Array]], x: Array) -> tuple[Array, Array]:
 
 def _layers(state: State, name: str) -> list[tuple[Array, Array]]:
     """Weights and biases of a network of the first trial."""
-    values = [np.asarray(of, np.float64)[0] for key, of in state.items() if key.startswith(f"{name}/")]
+    values = [
+        np.asarray(values_of_key, np.float64)[0] for key, values_of_key in state.items() if key.startswith(f"{name}/")
+    ]
     return list(zip(values[::2], values[1::2], strict=True))
 
 
@@ -68,37 +72,37 @@ def _ratio(log_pi: Array, log_mu: Array) -> Array:
     return np.asarray(np.exp(np.clip(log_pi - log_mu, -7.0, 7.0)))
 
 
-def _within(g: Array, k: Array, delta: float) -> Array:
-    beyond = np.maximum(0.0, (k * g).sum(-1, keepdims=True) - delta) / (k**2).sum(-1, keepdims=True)
-    return np.asarray(g - beyond * k)
+def _project_to_trust_region(g: Array, k: Array, delta: float) -> Array:
+    excess = np.maximum(0.0, (k * g).sum(-1, keepdims=True) - delta) / (k**2).sum(-1, keepdims=True)
+    return np.asarray(g - excess * k)
 
 
-def _projected(g: Array, k: Array, delta: float) -> Array:
-    def together(*parts: Any) -> Any:
+def _projected_by_tape(g: Array, k: Array, delta: float) -> Array:
+    def stack(*parts: Any) -> Any:
         return concatenate(*project_step(parts[:1], parts[1:], delta))
 
-    return evaluated(together, g, k)[0]
+    return evaluate(stack, g, k)[0]
 
 
 def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -> None:
     rng = np.random.default_rng(0)
     g, k = rng.standard_normal((2, 500, 4))
-    z = _projected(g, k, 0.3)
-    along = (k * g).sum(-1)
-    assert 0.2 < (along > 0.3).mean() < 0.8
+    z = _projected_by_tape(g, k, 0.3)
+    alignment = (k * g).sum(-1)
+    assert 0.2 < (alignment > 0.3).mean() < 0.8
     assert ((k * z).sum(-1) <= 0.3 + 1e-12).all()
-    assert np.array_equal(z[along <= 0.3], g[along <= 0.3])
+    assert np.array_equal(z[alignment <= 0.3], g[alignment <= 0.3])
     # The nearest of those allowed: no other on the boundary is closer.
-    others = z + 0.1 * rng.standard_normal((500, 4))
-    allowed = ((k * others).sum(-1) <= 0.3) & (along > 0.3)
-    assert (np.linalg.norm(others - g, axis=-1) >= np.linalg.norm(z - g, axis=-1))[allowed].all()
-    assert np.array_equal(_projected(g, np.zeros_like(k), 0.3), g)
+    alternatives = z + 0.1 * rng.standard_normal((500, 4))
+    is_allowed = ((k * alternatives).sum(-1) <= 0.3) & (alignment > 0.3)
+    assert (np.linalg.norm(alternatives - g, axis=-1) >= np.linalg.norm(z - g, axis=-1))[is_allowed].all()
+    assert np.array_equal(_projected_by_tape(g, np.zeros_like(k), 0.3), g)
 
 
 def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whatever_its_length() -> None:
     slots = np.array([[[3, 4, 4], [7, 8, 9]], [[5, 5, 5], [1, 1, 1]]])
-    there = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
-    steps = lay_out(Chain(slots, there), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
+    is_present = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
+    steps = lay_out(Chain(slots, is_present), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
     assert steps.slots.tolist() == [[3, 4, 7, 8, 9, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0, 0]]
     assert steps.is_present.sum(axis=1).tolist() == [5, 2]
     np.testing.assert_allclose(steps.step_weight[0], [1 / 4, 1 / 4, 1 / 3, 1 / 3, 1 / 3, 0, 0, 0])
@@ -109,26 +113,28 @@ def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whateve
 @pytest.mark.parametrize("m", [1, 3])
 def test_every_gradient_is_that_of_the_paper(m: int) -> None:
     """One update, with segments of several lengths, and weights."""
-    memory = Memory(1, m=m)
+    memory = RandomMemory(1, m=m)
     memory.trajectories.on_write(0, np.array([3]), np.array([-1]))  # a gap: a segment of three steps, one of one
     acer = _acer(memory)
     acer.update(memory.draws(12, 6))
     batches = replace(memory.draws(1, 6), weights=np.array([[[0.5, 1.0, 2.0, 1.0, 0.7, 0.3]]]))
     assert batches.slots is not None
     assert batches.weights is not None
-    before = acer.state()
-    told = acer.update(batches)
-    after = acer.state()
+    state_before = acer.state()
+    signals = acer.update(batches)
+    state_after = acer.state()
 
     noise_stream = stream(0, Role.NETWORKS)
-    restore_stream(noise_stream, before["streams"][0])
+    restore_stream(noise_stream, state_before["streams"][0])
     chain = memory.trajectories.segments_around(batches.slots[0], 7)
-    pieces = [of[there] for of, there in zip(chain.slots[0], chain.is_present[0], strict=True)]
-    assert len({len(piece) for piece in pieces}) > 1
-    at, n = np.concatenate(pieces), sum(map(len, pieces))
+    segments = [
+        segment_slots[is_present] for segment_slots, is_present in zip(chain.slots[0], chain.is_present[0], strict=True)
+    ]
+    assert len({len(segment) for segment in segments}) > 1
+    slots, n = np.concatenate(segments), sum(map(len, segments))
     noise = noise_stream.standard_normal((1 + SAMPLES, n, m))
-    s, action, drawn, acted, spread, reward, s_next = (
-        np.asarray(column[0, at], np.float64)
+    s, action, drawn_action, mean_behaviour, std_behaviour, reward, s_next = (
+        np.asarray(column[0, slots], np.float64)
         for column in (
             memory.observation,
             np.clip(memory.drawn, -1.0, 1.0),
@@ -140,91 +146,95 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
         )
     )
 
-    def policy(name: str, spread: str) -> tuple[Array, Array, Array]:
-        mean, units = _out(_layers(before, name), s)
-        output = np.asarray(before[f"{spread}/output"][0], np.float64)
+    def policy(name: str, std_name: str) -> tuple[Array, Array, Array]:
+        mean, units = _out(_layers(state_before, name), s)
+        output = np.asarray(state_before[f"{std_name}/output"][0], np.float64)
         return mean, np.broadcast_to(np.log1p(np.exp(output)), mean.shape), units
 
     def advantage(a: Array) -> tuple[Array, Array]:
-        out, units = _out(_layers(before, "advantage"), np.concatenate((s, np.clip(a, -1.0, 1.0)), axis=-1))
+        out, units = _out(_layers(state_before, "advantage"), np.concatenate((s, np.clip(a, -1.0, 1.0)), axis=-1))
         return out[:, 0], units
 
     (mean, std, policy_units), (average, average_std, _) = policy("policy", "std"), policy("average", "average_std")
-    (value, value_units), (v_next, _) = (_out(_layers(before, "value"), x) for x in (s, s_next))
-    value, v_next = value[:, 0], v_next[:, 0]
-    sampled, *others = mean + std * noise
-    (of_action, units), (of_sampled, _) = advantage(action), advantage(sampled)
-    of_others, units_of_others = zip(*map(advantage, others), strict=True)
-    q = value + of_action - np.mean(of_others, axis=0)
-    rho = _ratio(_log_density(drawn, mean, std), _log_density(drawn, acted, spread))
+    (value, value_units), (next_value, _) = (_out(_layers(state_before, "value"), x) for x in (s, s_next))
+    value, next_value = value[:, 0], next_value[:, 0]
+    sampled, *other_samples = mean + std * noise
+    (advantage_of_action, units), (advantage_of_sampled, _) = advantage(action), advantage(sampled)
+    advantages_of_others, units_of_others = zip(*map(advantage, other_samples), strict=True)
+    q = value + advantage_of_action - np.mean(advantages_of_others, axis=0)
+    rho = _ratio(_log_density(drawn_action, mean, std), _log_density(drawn_action, mean_behaviour, std_behaviour))
     q_ret, q_opc = np.zeros(n), np.zeros(n)
     i = n
-    for piece in reversed(pieces):
-        for back, slot in enumerate(reversed(piece)):
+    for segment in reversed(segments):
+        for steps_back, slot in enumerate(reversed(segment)):
             i -= 1
-            if back == 0:
-                q_ret[i] = q_opc[i] = reward[i] + GAMMA * (0.0 if memory.terminated[0, slot] else v_next[i])
+            if steps_back == 0:
+                q_ret[i] = q_opc[i] = reward[i] + GAMMA * (0.0 if memory.terminated[0, slot] else next_value[i])
                 continue
             trace = min(1.0, rho[i + 1]) ** (1.0 / m)
             q_ret[i] = reward[i] + GAMMA * value[i + 1] + GAMMA * trace * (q_ret[i + 1] - q[i + 1])
             q_opc[i] = reward[i] + GAMMA * value[i + 1] + GAMMA * (q_opc[i + 1] - q[i + 1])
-    first = np.cumsum([0, *map(len, pieces)])
-    places = [
-        start + piece.tolist().index(slot)
-        for start, piece, slot in zip(first, pieces, batches.slots[0, 0].tolist(), strict=False)
+    segment_starts = np.cumsum([0, *map(len, segments)])
+    positions = [
+        start + segment.tolist().index(slot)
+        for start, segment, slot in zip(segment_starts, segments, batches.slots[0, 0].tolist(), strict=False)
     ]
-    np.testing.assert_allclose(told.td[0, 0], (q_ret - q)[places], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(signals.td[0, 0], (q_ret - q)[positions], rtol=1e-4, atol=1e-4)
 
-    rho_sampled = _ratio(_log_density(sampled, mean, std), _log_density(sampled, acted, spread))
-    correction = np.maximum(0.0, 1.0 - C / rho_sampled) * (of_sampled - np.mean(of_others, axis=0))
+    rho_sampled = _ratio(_log_density(sampled, mean, std), _log_density(sampled, mean_behaviour, std_behaviour))
+    correction = np.maximum(0.0, 1.0 - TRUNCATION / rho_sampled) * (
+        advantage_of_sampled - np.mean(advantages_of_others, axis=0)
+    )
     assert 0 < (correction != 0.0).sum() < n
-    g = (np.minimum(C, rho) * (q_opc - value))[:, None] * _score(drawn, mean, std)
+    g = (np.minimum(TRUNCATION, rho) * (q_opc - value))[:, None] * _score(drawn_action, mean, std)
     g = g + correction[:, None] * _score(sampled, mean, std)
-    of_std = 1.0 / std - (average_std**2 + (average - mean) ** 2) / std**3
-    k = np.concatenate(((mean - average) / std**2, of_std), axis=-1)
-    z = _within(g, k, DELTA)
+    std_gradient = 1.0 / std - (average_std**2 + (average - mean) ** 2) / std**3
+    k = np.concatenate(((mean - average) / std**2, std_gradient), axis=-1)
+    z = _project_to_trust_region(g, k, MAX_DIVERGENCE)
     assert 0.0 < (z != g).any(axis=1).mean() < 1.0
 
-    lengths = [len(piece) for piece in pieces]
-    share = np.repeat(batches.weights[0, 0] / (6 * np.array(lengths)), lengths)
-    error = share * (q_ret - q)
-    wanted = {
+    lengths = [len(segment) for segment in segments]
+    sample_weights = np.repeat(batches.weights[0, 0] / (6 * np.array(lengths)), lengths)
+    error = sample_weights * (q_ret - q)
+    expected = {
         "value": -value_units.T @ (error * (1.0 + np.minimum(1.0, rho))),
         "advantage": -(units - np.mean(units_of_others, axis=0)).T @ error,
-        "policy": -(policy_units.T @ (share[:, None] * z[:, :m])),
-        "std": -(1.0 - np.exp(-std[0])) * (share[:, None] * z[:, m:]).sum(axis=0),
+        "policy": -(policy_units.T @ (sample_weights[:, None] * z[:, :m])),
+        "std": -(1.0 - np.exp(-std[0])) * (sample_weights[:, None] * z[:, m:]).sum(axis=0),
     }
-    for name, gradient in wanted.items():
-        end = sum(np.size(of[0]) for key, of in before.items() if key.startswith(f"{name}/"))
-        moments = [np.asarray(state[f"adam/{name}"][0, 0, :end], np.float64) for state in (before, after)]
-        got = ((moments[1] - 0.9 * moments[0]) / 0.1)[-gradient.size :]
+    for name, gradient in expected.items():
+        end = sum(
+            np.size(segment_slots[0]) for key, segment_slots in state_before.items() if key.startswith(f"{name}/")
+        )
+        moments = [np.asarray(state[f"adam/{name}"][0, 0, :end], np.float64) for state in (state_before, state_after)]
+        actual = ((moments[1] - 0.9 * moments[0]) / 0.1)[-gradient.size :]
         scale = np.abs(gradient).max()
-        np.testing.assert_allclose(got / scale, gradient.reshape(-1) / scale, rtol=2e-3, atol=2e-4, err_msg=name)
+        np.testing.assert_allclose(actual / scale, gradient.reshape(-1) / scale, rtol=2e-3, atol=2e-4, err_msg=name)
     for target, net in (("average", "policy"), ("average_std", "std")):
-        for key in (key for key in before if key.startswith(f"{target}/")):
-            moved = 0.9 * np.asarray(before[key], np.float64) + 0.1 * np.asarray(
-                after[key.replace(target, net)], np.float64
+        for key in (key for key in state_before if key.startswith(f"{target}/")):
+            expected_average = 0.9 * np.asarray(state_before[key], np.float64) + 0.1 * np.asarray(
+                state_after[key.replace(target, net)], np.float64
             )
-            np.testing.assert_allclose(np.asarray(after[key], np.float64), moved, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(np.asarray(state_after[key], np.float64), expected_average, rtol=1e-5, atol=1e-7)
 
 
 def test_all_of_a_segment_is_noted() -> None:
-    memory = Memory(1)
+    memory = RandomMemory(1)
     acer = _acer(memory, policy_lr=0.1)
     acer.update(memory.draws(1, 6))
     acer.update(memory.draws(3, 6))
-    rho, drawn = memory.notes.stored_column(0, "rho"), memory.draws(3, 6).slots
-    assert drawn is not None
-    seen = memory.trajectories.segments_around(drawn[2], 7)
-    changed = np.flatnonzero(rho != 1.0)
-    assert set(np.unique(seen.slots[seen.is_present]).tolist()) <= set(changed.tolist())
-    kl, far = acer.divergence()[0]
+    rho, slots_drawn = memory.notes.stored_column(0, "rho"), memory.draws(3, 6).slots
+    assert slots_drawn is not None
+    segments = memory.trajectories.segments_around(slots_drawn[2], 7)
+    changed_slots = np.flatnonzero(rho != 1.0)
+    assert set(np.unique(segments.slots[segments.is_present]).tolist()) <= set(changed_slots.tolist())
+    kl, is_far = acer.divergence()[0]
     assert kl > 0.0
-    assert far == np.mean((rho <= 0.2) | (rho >= 5.0))
+    assert is_far == np.mean((rho <= 0.2) | (rho >= 5.0))
 
 
 def test_it_learns_the_best_action_and_its_value() -> None:
-    memory = Memory(1, m=1)
+    memory = RandomMemory(1, m=1)
     memory.terminated[:] = True
     memory.observation[:] = 0.5
     memory.mean[:], memory.std[:] = 0.0, 0.6

@@ -15,8 +15,8 @@ from onrig.learner.sac_settings import CrossqConfig, DroqConfig, RedqConfig, Sac
 from onrig.learner.tape.operations import N_SEEDS
 from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.algorithms.torch_sac import CriticRandomness, TorchSac
-from tests.learner.numpy_nets import data_of
-from tests.learner.reference import minibatch_of, minibatches, trial_of
+from tests.learner.numpy_nets import minibatch_data
+from tests.learner.reference import minibatches, select_minibatch, select_trial
 
 pytest.importorskip("torch")
 B, N, M = 8, 3, 2
@@ -32,63 +32,63 @@ SECTIONS: dict[str, SacConfig] = {
     "layers without targets": SacConfig(**SMALL, normalization="layer", dropout=0.1, targets="none"),
     "dropout, subset": SacConfig(**SMALL, critics=3, dropout=0.3),
 }
-EACH = pytest.mark.parametrize("name", SECTIONS)
+EACH_SECTION = pytest.mark.parametrize("name", SECTIONS)
 
 
 def _sac(config: SacConfig, seeds: tuple[int, ...] = (3, 4), dtype: type[np.floating] = np.float32) -> Sac:
     return Sac(config, N, M, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
 
 
-def _chance(config: SacConfig, stream: np.random.Generator) -> CriticRandomness:
+def _draw_randomness(config: SacConfig, stream: np.random.Generator) -> CriticRandomness:
     """The next update's random numbers."""
-    noise, of = stream.standard_normal((2, B, M)), config.resolved_options
-    n, m = of.critics, of.subset
+    noise, options = stream.standard_normal((2, B, M)), config.resolved_options
+    n, m = options.critics, options.subset
     subset = np.argsort(stream.random(n))[:m].tolist() if m < n else list(range(n))
-    return CriticRandomness(noise, subset, math.floor(stream.random() * N_SEEDS) if of.dropout else 0.0)
+    return CriticRandomness(noise, subset, math.floor(stream.random() * N_SEEDS) if options.dropout else 0.0)
 
 
-@EACH
+@EACH_SECTION
 def test_updates_equal_those_of_autograd(name: str) -> None:
     config = SECTIONS[name]
     sac = _sac(config, dtype=np.float64)
     # Some steps first, so that targets differ from the critics and moments from 0.
     sac.update(minibatches(np.random.default_rng(5), (20, 2, B), N, M))
-    before = sac.state()
+    state_before = sac.state()
     data = minibatches(np.random.default_rng(6), (3, 2, B), N, M)
-    signals, after = sac.update(data), sac.state()
+    signals, state_after = sac.update(data), sac.state()
     assert signals.target is not None
     for trial in range(2):
-        stream, reference = np.random.default_rng(), TorchSac(before, trial, config)
-        restore_stream(stream, before["streams"][trial])
+        stream, reference = np.random.default_rng(), TorchSac(state_before, trial, config)
+        restore_stream(stream, state_before["streams"][trial])
         for k in range(3):
-            errors, target = reference.update(data_of(data, k, trial), _chance(config, stream))
+            errors, target = reference.update(minibatch_data(data, k, trial), _draw_randomness(config, stream))
             np.testing.assert_allclose(signals.td[k, trial], errors.mean(0), rtol=1e-9, atol=1e-12)
             np.testing.assert_allclose(signals.priority[k, trial], np.abs(errors).max(0), rtol=1e-9, atol=1e-12)
             np.testing.assert_allclose(signals.target[k, trial], target, rtol=1e-9, atol=1e-12)
         for key, values in reference.p.items():
-            np.testing.assert_allclose(after[key][trial], values.detach(), rtol=1e-9, atol=1e-9, err_msg=key)
+            np.testing.assert_allclose(state_after[key][trial], values.detach(), rtol=1e-9, atol=1e-9, err_msg=key)
 
 
-@EACH
+@EACH_SECTION
 def test_a_trial_among_others_one_update_at_a_time_is_what_it_is_alone_and_restored(name: str) -> None:
     config, data = SECTIONS[name], minibatches(np.random.default_rng(0), (7, 3, B), N, M)
-    together, alone = _sac(config, (1, 2, 3)), _sac(config, (2,))
-    td = together.update(data).td
+    joint, single = _sac(config, (1, 2, 3)), _sac(config, (2,))
+    td = joint.update(data).td
     for k in range(7):
         if k == 4:  # another that continues from its state
-            state, alone = alone.state(), _sac(config, (9,))
-            alone.restore(state)
-        assert np.array_equal(alone.update(minibatch_of(trial_of(data, 1), k)).td[0, 0], td[k, 1])
-    for key, values in alone.state().items():
-        pair = (values[0], together.state()[key][1]) if values.ndim else (values, together.state()[key])
+            state, single = single.state(), _sac(config, (9,))
+            single.restore(state)
+        assert np.array_equal(single.update(select_minibatch(select_trial(data, 1), k)).td[0, 0], td[k, 1])
+    for key, values in single.state().items():
+        pair = (values[0], joint.state()[key][1]) if values.ndim else (values, joint.state()[key])
         assert np.array_equal(*pair), key
 
 
 def test_every_subset_of_critics_is_as_likely_and_the_others_are_excluded() -> None:
-    found = exclusion_offsets(np.random.default_rng(0).random((30_000, 4)), 2)
-    assert np.isinf(found).sum(axis=1).tolist() == [2] * 30_000
-    assert set(found[np.isfinite(found)].tolist()) == {0.0}
-    _, counts = np.unique(np.isinf(found), axis=0, return_counts=True)
+    offsets = exclusion_offsets(np.random.default_rng(0).random((30_000, 4)), 2)
+    assert np.isinf(offsets).sum(axis=1).tolist() == [2] * 30_000
+    assert set(offsets[np.isfinite(offsets)].tolist()) == {0.0}
+    _, counts = np.unique(np.isinf(offsets), axis=0, return_counts=True)
     assert len(counts) == 6
     np.testing.assert_allclose(counts, 5000, atol=5 * 65)  # 5 standard deviations
 

@@ -12,11 +12,11 @@ from onrig.learner.algorithms.ddpg import Ddpg
 from tests.learner.reference import (
     gradients,
     layouts,
-    minibatch_of,
     minibatches,
     numpy_policy,
     reference_update,
-    trial_of,
+    select_minibatch,
+    select_trial,
     vectors,
 )
 
@@ -44,13 +44,13 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, m: int, ba
     # Some steps first, so that targets differ from the online networks and outputs are no longer tiny.
     ddpg.update(minibatches(rng, (40, 2, batch), n, m))
     data = minibatches(rng, (1, 2, batch), n, m, weighted=weighted)
-    found = gradients(ddpg, data)
-    actor, critic = found["actor"], found["critic"]
-    wanted = [reference_update(ddpg, config, n, m, data, trial) for trial in range(2)]
-    np.testing.assert_allclose(actor, [w.actor_gradient for w in wanted], rtol=1e-9, atol=1e-13)
-    np.testing.assert_allclose(critic, [w.critic_gradient for w in wanted], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(ddpg.update(data).td[0], [w.td for w in wanted], rtol=1e-9, atol=1e-12)
-    assert all(np.abs(w.actor_gradient).max() > 1e-6 for w in wanted)
+    actual = gradients(ddpg, data)
+    actor, critic = actual["actor"], actual["critic"]
+    expected = [reference_update(ddpg, config, n, m, data, trial) for trial in range(2)]
+    np.testing.assert_allclose(actor, [w.actor_gradient for w in expected], rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(critic, [w.critic_gradient for w in expected], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ddpg.update(data).td[0], [w.td for w in expected], rtol=1e-9, atol=1e-12)
+    assert all(np.abs(w.actor_gradient).max() > 1e-6 for w in expected)
 
 
 @pytest.mark.parametrize("m", [1, 4])
@@ -58,15 +58,15 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, m: int, ba
 def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(m: int, batch: int) -> None:
     config = DdpgConfig(batch=batch)
     data = minibatches(np.random.default_rng(0), (200, 3, batch), 2, m)
-    together = _ddpg(config, 2, m, (10, 11, 12))
+    joint = _ddpg(config, 2, m, (10, 11, 12))
     observation = np.random.default_rng(1).uniform(-1, 1, (3, 2, 2))
-    td, policy = together.update(data).td, together.policy(observation)
+    td, policy = joint.update(data).td, joint.policy(observation)
     for trial, seed in enumerate((10, 11, 12)):
-        alone = _ddpg(config, 2, m, (seed,))
-        assert np.array_equal(alone.update(trial_of(data, trial)).td[:, 0], td[:, trial])
-        assert np.array_equal(alone.policy(observation[trial : trial + 1])[0], policy[trial])
-        for name, values in alone.state().items():
-            expected = together.state()[name]
+        single = _ddpg(config, 2, m, (seed,))
+        assert np.array_equal(single.update(select_trial(data, trial)).td[:, 0], td[:, trial])
+        assert np.array_equal(single.policy(observation[trial : trial + 1])[0], policy[trial])
+        for name, values in single.state().items():
+            expected = joint.state()[name]
             assert np.array_equal(
                 values if values.ndim == 0 else values[0], expected if values.ndim == 0 else expected[trial]
             )
@@ -74,32 +74,40 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(m: int, batc
 
 def test_updates_at_once_equal_updates_one_by_one() -> None:
     data = minibatches(np.random.default_rng(0), (20, 2, 16), 2, 1)
-    at_once, one_by_one = (_ddpg(DdpgConfig(), 2, 1, (1, 2)) for _ in range(2))
-    td = at_once.update(data).td
+    batched, sequential = (_ddpg(DdpgConfig(), 2, 1, (1, 2)) for _ in range(2))
+    td = batched.update(data).td
     for k in range(20):
-        one = minibatch_of(data, k)
-        assert np.array_equal(one_by_one.update(one).td[0], td[k])
-    assert at_once.updates == one_by_one.updates == 20
-    assert np.array_equal(at_once.rows, one_by_one.rows)
+        minibatch = select_minibatch(data, k)
+        assert np.array_equal(sequential.update(minibatch).td[0], td[k])
+    assert batched.updates == sequential.updates == 20
+    assert np.array_equal(batched.rows, sequential.rows)
 
 
 def test_importance_weights_change_the_critic_gradient_only() -> None:
     ddpg = _ddpg(DdpgConfig(), 2, 1)
     data = minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1, weighted=False)
-    once, doubled = gradients(ddpg, data), gradients(ddpg, replace(data, weights=np.full((1, 1, 16), 2.0)))
-    assert np.array_equal(once["actor"], doubled["actor"])
-    assert np.array_equal(2.0 * once["critic"], doubled["critic"])
+    single_gradients, double_gradients = (
+        gradients(ddpg, data),
+        gradients(ddpg, replace(data, weights=np.full((1, 1, 16), 2.0))),
+    )
+    assert np.array_equal(single_gradients["actor"], double_gradients["actor"])
+    assert np.array_equal(2.0 * single_gradients["critic"], double_gradients["critic"])
 
 
 def test_termination_takes_the_bootstrap_away() -> None:
     config = DdpgConfig(reward_scale=1.0)
     ddpg = _ddpg(config, 2, 1)
     data = minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1)
-    ended, running = (replace(data, terminated=np.full((1, 1, 16), end)) for end in (True, False))
-    elsewhere = replace(ended, next_observation=-data.next_observation)
-    bootstrapped = replace(running, next_observation=-data.next_observation)
-    twins = [_ddpg(config, 2, 1) for _ in range(4)]
-    td = [twin.update(x).td for twin, x in zip(twins, (ended, elsewhere, running, bootstrapped), strict=True)]
+    terminated, not_terminated = (replace(data, terminated=np.full((1, 1, 16), end)) for end in (True, False))
+    other_successor = replace(terminated, next_observation=-data.next_observation)
+    bootstrapped_elsewhere = replace(not_terminated, next_observation=-data.next_observation)
+    algorithms = [_ddpg(config, 2, 1) for _ in range(4)]
+    td = [
+        twin.update(x).td
+        for twin, x in zip(
+            algorithms, (terminated, other_successor, not_terminated, bootstrapped_elsewhere), strict=True
+        )
+    ]
     assert np.array_equal(td[0], td[1])
     assert not np.array_equal(td[2], td[3])
     assert ddpg.updates == 0
@@ -107,13 +115,13 @@ def test_termination_takes_the_bootstrap_away() -> None:
 
 def test_targets_follow_by_tau() -> None:
     ddpg = _ddpg(DdpgConfig(tau=0.25), 2, 1, dtype=np.float64)
-    before = ddpg.state()
+    state_before = ddpg.state()
     ddpg.update(minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1))
-    after = ddpg.state()
+    state_after = ddpg.state()
     for net in ("actor", "critic"):
-        blend = 0.75 * vectors(before, f"target_{net}") + 0.25 * vectors(after, net)
-        np.testing.assert_allclose(vectors(after, f"target_{net}"), blend, rtol=1e-12)
-        assert not np.array_equal(vectors(before, net), vectors(after, net))
+        expected_target = 0.75 * vectors(state_before, f"target_{net}") + 0.25 * vectors(state_after, net)
+        np.testing.assert_allclose(vectors(state_after, f"target_{net}"), expected_target, rtol=1e-12)
+        assert not np.array_equal(vectors(state_before, net), vectors(state_after, net))
 
 
 def test_a_restored_learner_goes_on_bit_for_bit() -> None:
@@ -150,8 +158,8 @@ def test_the_policy_is_the_exported_actor() -> None:
     ddpg.update(minibatches(np.random.default_rng(0), (30, 2, 16), 2, 4))
     observation = np.random.default_rng(1).uniform(-2, 2, (2, 3, 2))
     for trial in range(2):
-        wanted = numpy_policy(ddpg.actor_layers(trial), observation[trial])
-        np.testing.assert_allclose(ddpg.policy(observation)[trial], wanted, atol=1e-6)
+        expected = numpy_policy(ddpg.actor_layers(trial), observation[trial])
+        np.testing.assert_allclose(ddpg.policy(observation)[trial], expected, atol=1e-6)
 
 
 def test_actors_and_critics_draw_from_the_stream_of_their_trial_alone() -> None:
@@ -159,8 +167,8 @@ def test_actors_and_critics_draw_from_the_stream_of_their_trial_alone() -> None:
     actor, critic = layouts(DdpgConfig(), 2, 1)
     assert vectors(state, "actor").shape == (2, sum((i + 1) * o for i, o in actor))
     assert vectors(state, "critic").shape == (2, sum((i + 1) * o for i, o in critic))
-    alone = _ddpg(DdpgConfig(), 2, 1, (6,)).state()
-    assert np.array_equal(vectors(alone, "critic")[0], vectors(state, "critic")[1])
+    single = _ddpg(DdpgConfig(), 2, 1, (6,)).state()
+    assert np.array_equal(vectors(single, "critic")[0], vectors(state, "critic")[1])
     assert np.array_equal(vectors(state, "actor"), vectors(state, "target_actor"))
 
 

@@ -9,15 +9,15 @@ import torch
 from tests.learner.torch_densities import importance_ratio, kl_divergence, log_density
 
 
-def _of(*values: float) -> torch.Tensor:
+def _tensor_of(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
 def test_the_density_of_several_actions_integrates_to_one_and_is_that_of_the_normal_law() -> None:
-    at = torch.linspace(-6.0, 6.0, 4001, dtype=torch.float64)
-    density = log_density(at[:, None], _of(0.3), _of(0.7)).exp()
-    assert float(torch.trapezoid(density, at)) == pytest.approx(1.0, abs=1e-12)
-    joint = log_density(_of(0.1, -0.4), _of(0.3, 0.0), _of(0.7, 2.0))
+    grid = torch.linspace(-6.0, 6.0, 4001, dtype=torch.float64)
+    density = log_density(grid[:, None], _tensor_of(0.3), _tensor_of(0.7)).exp()
+    assert float(torch.trapezoid(density, grid)) == pytest.approx(1.0, abs=1e-12)
+    joint = log_density(_tensor_of(0.1, -0.4), _tensor_of(0.3, 0.0), _tensor_of(0.7, 2.0))
     policy_distance = [
         -0.5 * ((a - m) / s) ** 2 - math.log(s * math.sqrt(2 * math.pi)) for a, m, s in ((0.1, 0.3, 0.7), (-0.4, 0, 2))
     ]
@@ -28,12 +28,14 @@ def test_the_density_of_several_actions_integrates_to_one_and_is_that_of_the_nor
 def test_the_divergence_is_that_of_quadrature_in_both_directions(
     p: tuple[float, float], q: tuple[float, float]
 ) -> None:
-    at = torch.linspace(-15.0, 15.0, 60_001, dtype=torch.float64)
+    grid = torch.linspace(-15.0, 15.0, 60_001, dtype=torch.float64)
     for (mean, std), (other_mean, other_std) in ((p, q), (q, p)):
-        first, second = (log_density(at[:, None], _of(m), _of(s)) for m, s in ((mean, std), (other_mean, other_std)))
-        wanted = float(torch.trapezoid(first.exp() * (first - second), at))
-        got = kl_divergence(_of(mean), _of(std), _of(other_mean), _of(other_std))
-        assert float(got) == pytest.approx(wanted, rel=1e-9)
+        log_density_p, log_density_q = (
+            log_density(grid[:, None], _tensor_of(m), _tensor_of(s)) for m, s in ((mean, std), (other_mean, other_std))
+        )
+        expected = float(torch.trapezoid(log_density_p.exp() * (log_density_p - log_density_q), grid))
+        actual = kl_divergence(_tensor_of(mean), _tensor_of(std), _tensor_of(other_mean), _tensor_of(other_std))
+        assert float(actual) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("m", [1, 6, 17])
@@ -43,16 +45,16 @@ def test_between_the_ends_of_a_tanh_it_is_fifty_per_action(m: int) -> None:
 
 
 def test_ratios_are_one_on_the_policys_own_data_and_bounded() -> None:
-    drawn = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3)))
-    same = log_density(drawn, drawn * 0.5, torch.ones(3))
-    assert importance_ratio(same, same).tolist() == [1.0] * 5
-    far = importance_ratio(_of(1e4, -1e4), _of(0.0, 0.0))
-    assert far.tolist() == pytest.approx([math.exp(7), math.exp(-7)])
+    samples = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3)))
+    density = log_density(samples, samples * 0.5, torch.ones(3))
+    assert importance_ratio(density, density).tolist() == [1.0] * 5
+    extreme_ratio = importance_ratio(_tensor_of(1e4, -1e4), _tensor_of(0.0, 0.0))
+    assert extreme_ratio.tolist() == pytest.approx([math.exp(7), math.exp(-7)])
 
 
 @pytest.mark.parametrize("ln_rho", [-1e4, -0.3, 0.0, 2.0, 1e4])
 def test_the_gradient_of_a_ratio_is_the_bounded_ratio_times_that_of_the_density(ln_rho: float) -> None:
-    log_pi = _of(ln_rho).requires_grad_()
-    rho = importance_ratio(log_pi, _of(0.0), greatest=5.0)
+    log_pi = _tensor_of(ln_rho).requires_grad_()
+    rho = importance_ratio(log_pi, _tensor_of(0.0), max_ratio=5.0)
     (gradient,) = torch.autograd.grad(rho.sum(), log_pi)
     assert rho.item() == gradient.item() == pytest.approx(min(math.exp(max(-7.0, min(ln_rho, 7.0))), 5.0))

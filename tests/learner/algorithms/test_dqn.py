@@ -14,12 +14,12 @@ from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.dqn import Dqn, nearest_level
 from tests.learner.reference import (
     gradients,
-    minibatch_of,
     minibatches,
     reference_dqn_update,
-    trial_of,
+    replace_vectors,
+    select_minibatch,
+    select_trial,
     vectors,
-    with_vectors,
 )
 
 
@@ -48,10 +48,10 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, levels: in
     dqn.update(_minibatches(5, (40, 2, batch), n))
     data = _minibatches(6, (1, 2, batch), n, weighted=weighted)
     gradient = gradients(dqn, data)["network"]
-    wanted = [reference_dqn_update(dqn, n, data, trial) for trial in range(2)]
-    np.testing.assert_allclose(gradient, [g for _, g in wanted], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(dqn.update(data).td[0], [td for td, _ in wanted], rtol=1e-9, atol=1e-12)
-    assert all(np.abs(g).max() > 1e-6 for _, g in wanted)
+    expected = [reference_dqn_update(dqn, n, data, trial) for trial in range(2)]
+    np.testing.assert_allclose(gradient, [g for _, g in expected], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(dqn.update(data).td[0], [td for td, _ in expected], rtol=1e-9, atol=1e-12)
+    assert all(np.abs(g).max() > 1e-6 for _, g in expected)
 
 
 @pytest.mark.parametrize(("network", "updates"), [("small", 250), ("ddpg_original", 15)])
@@ -59,16 +59,16 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, levels: in
 def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(network: str, updates: int, batch: int) -> None:
     config = msgspec.convert({"network": network, "batch": batch}, DqnConfig)
     data = _minibatches(0, (updates, 3, batch))
-    together = _dqn(config, seeds=(10, 11, 12))
-    observation, many = (np.random.default_rng(1).uniform(-1, 1, (3, states, 2)) for states in (2, 201))
-    td, policy, policies = together.update(data).td, together.policy(observation), together.policy(many)
+    joint = _dqn(config, seeds=(10, 11, 12))
+    observation, observations = (np.random.default_rng(1).uniform(-1, 1, (3, states, 2)) for states in (2, 201))
+    td, policy, policies = joint.update(data).td, joint.policy(observation), joint.policy(observations)
     for trial, seed in enumerate((10, 11, 12)):
-        alone = _dqn(config, seeds=(seed,))
-        assert np.array_equal(alone.update(trial_of(data, trial)).td[:, 0], td[:, trial])
-        assert np.array_equal(alone.policy(observation[trial : trial + 1])[0], policy[trial])
-        assert np.array_equal(alone.policy(many[trial : trial + 1])[0], policies[trial])
-        for name, values in alone.state().items():
-            expected = together.state()[name]
+        single = _dqn(config, seeds=(seed,))
+        assert np.array_equal(single.update(select_trial(data, trial)).td[:, 0], td[:, trial])
+        assert np.array_equal(single.policy(observation[trial : trial + 1])[0], policy[trial])
+        assert np.array_equal(single.policy(observations[trial : trial + 1])[0], policies[trial])
+        for name, values in single.state().items():
+            expected = joint.state()[name]
             assert np.array_equal(
                 values if values.ndim == 0 else values[0], expected if values.ndim == 0 else expected[trial]
             )
@@ -76,42 +76,44 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(network: str
 
 def test_updates_at_once_equal_updates_one_by_one() -> None:
     data = _minibatches(0, (20, 2, 16))
-    at_once, one_by_one = (_dqn(DqnConfig(target_every=7), seeds=(1, 2)) for _ in range(2))
-    td = at_once.update(data).td
+    batched, sequential = (_dqn(DqnConfig(target_every=7), seeds=(1, 2)) for _ in range(2))
+    td = batched.update(data).td
     for k in range(20):
-        assert np.array_equal(one_by_one.update(minibatch_of(data, k)).td[0], td[k])
-    assert at_once.updates == one_by_one.updates == 20
-    assert np.array_equal(at_once.rows, one_by_one.rows)
+        assert np.array_equal(sequential.update(select_minibatch(data, k)).td[0], td[k])
+    assert batched.updates == sequential.updates == 20
+    assert np.array_equal(batched.rows, sequential.rows)
 
 
 def test_importance_weights_scale_the_gradient() -> None:
     dqn = _dqn(DqnConfig())
     data = _minibatches(0, (1, 1, 16), weighted=False)
-    doubled = gradients(dqn, replace(data, weights=np.full((1, 1, 16), 2.0)))
-    assert np.array_equal(2.0 * gradients(dqn, data)["network"], doubled["network"])
+    double_gradients = gradients(dqn, replace(data, weights=np.full((1, 1, 16), 2.0)))
+    assert np.array_equal(2.0 * gradients(dqn, data)["network"], double_gradients["network"])
 
 
 def test_termination_takes_the_bootstrap_away() -> None:
     config = DqnConfig(reward_scale=1.0)
     data = _minibatches(0, (1, 1, 16))
-    ended, running = (replace(data, terminated=np.full((1, 1, 16), end)) for end in (True, False))
-    elsewhere, bootstrapped = (replace(x, next_observation=-data.next_observation) for x in (ended, running))
-    td = [_dqn(config).update(x).td for x in (ended, elsewhere, running, bootstrapped)]
+    terminated, not_terminated = (replace(data, terminated=np.full((1, 1, 16), end)) for end in (True, False))
+    other_successor, bootstrapped_elsewhere = (
+        replace(x, next_observation=-data.next_observation) for x in (terminated, not_terminated)
+    )
+    td = [_dqn(config).update(x).td for x in (terminated, other_successor, not_terminated, bootstrapped_elsewhere)]
     assert np.array_equal(td[0], td[1])
     assert not np.array_equal(td[2], td[3])
 
 
 def test_targets_stand_still_until_they_are_copied() -> None:
     dqn = _dqn(DqnConfig(target_every=20))
-    first = vectors(dqn.state(), "network")
+    initial_vectors = vectors(dqn.state(), "network")
     dqn.update(_minibatches(0, (19, 1, 16)))
-    assert np.array_equal(vectors(dqn.state(), "target_network"), first)
-    assert not np.array_equal(vectors(dqn.state(), "network"), first)
+    assert np.array_equal(vectors(dqn.state(), "target_network"), initial_vectors)
+    assert not np.array_equal(vectors(dqn.state(), "network"), initial_vectors)
     dqn.update(_minibatches(1, (1, 1, 16)))
-    copied = vectors(dqn.state(), "target_network")
-    assert np.array_equal(copied, vectors(dqn.state(), "network"))
+    target_vectors = vectors(dqn.state(), "target_network")
+    assert np.array_equal(target_vectors, vectors(dqn.state(), "network"))
     dqn.update(_minibatches(2, (19, 1, 16)))
-    assert np.array_equal(vectors(dqn.state(), "target_network"), copied)
+    assert np.array_equal(vectors(dqn.state(), "target_network"), target_vectors)
 
 
 def test_decoupled_decay_shrinks_weights_that_get_no_gradient() -> None:
@@ -120,11 +122,11 @@ def test_decoupled_decay_shrinks_weights_that_get_no_gradient() -> None:
     state = dqn.state()
     vector = np.zeros_like(vectors(state, "network"))
     vector[0, 0] = 1.0
-    dqn.restore(with_vectors(with_vectors(state, "network", vector), "target_network", vector))
+    dqn.restore(replace_vectors(replace_vectors(state, "network", vector), "target_network", vector))
     dqn.update(replace(_minibatches(0, (3, 1, 16)), reward=np.zeros((3, 1, 16))))
-    after = vectors(dqn.state(), "network")
-    assert float(after[0, 0]) == pytest.approx(0.95**3)
-    assert np.count_nonzero(after) == 1
+    vectors_after = vectors(dqn.state(), "network")
+    assert float(vectors_after[0, 0]) == pytest.approx(0.95**3)
+    assert np.count_nonzero(vectors_after) == 1
 
 
 def test_a_restored_learner_goes_on_bit_for_bit() -> None:
@@ -165,14 +167,14 @@ def test_the_policy_takes_the_best_level_and_of_equals_the_lowest() -> None:
         vector = np.zeros_like(vectors(state, "network"))
         for level in best:
             vector[0, -5 + level] = 1.0  # the output layer's biases end the vector
-        dqn.restore(with_vectors(state, "network", vector))
+        dqn.restore(replace_vectors(state, "network", vector))
         assert np.array_equal(dqn.policy(np.ones((1, 3, 2))), np.full((1, 3, 1), action))
 
 
 def test_a_diverged_network_has_no_best_level() -> None:
     dqn = _dqn(DqnConfig(levels=5), dtype=np.float64)
     state = dqn.state()
-    dqn.restore(with_vectors(state, "network", np.full_like(vectors(state, "network"), np.nan)))
+    dqn.restore(replace_vectors(state, "network", np.full_like(vectors(state, "network"), np.nan)))
     assert np.isnan(dqn.policy(np.ones((1, 3, 2)))).all()
 
 
@@ -181,7 +183,7 @@ def test_negative_values_of_all_levels_are_compared_as_they_are() -> None:
     state = dqn.state()
     vector = np.zeros_like(vectors(state, "network"))
     vector[0, -5:] = (-4.0, -3.0, -2.0, -3.0, -4.0)
-    dqn.restore(with_vectors(with_vectors(state, "network", vector), "target_network", vector))
+    dqn.restore(replace_vectors(replace_vectors(state, "network", vector), "target_network", vector))
     assert np.array_equal(dqn.policy(np.ones((1, 1, 2))), [[[0.0]]])
     zeros = np.zeros((1, 1, 16))
     data = replace(_minibatches(0, (1, 1, 16)), reward=zeros, action=zeros[..., None], terminated=zeros > 0)
@@ -204,8 +206,8 @@ def test_an_action_half_way_counts_as_the_lower_level() -> None:
 def test_a_trial_draws_from_its_own_stream_alone() -> None:
     state = _dqn(DqnConfig(), seeds=(5, 6)).state()
     assert vectors(state, "network").shape == (2, 4035)
-    alone = _dqn(DqnConfig(), seeds=(6,)).state()
-    assert np.array_equal(vectors(alone, "network")[0], vectors(state, "network")[1])
+    single = _dqn(DqnConfig(), seeds=(6,)).state()
+    assert np.array_equal(vectors(single, "network")[0], vectors(state, "network")[1])
     assert np.array_equal(vectors(state, "network"), vectors(state, "target_network"))
 
 

@@ -15,7 +15,7 @@ from onrig.learner.algorithms.heads import (
 )
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.elementary import concatenate
-from tests.learner.tape.evaluation import evaluated
+from tests.learner.tape.evaluation import evaluate
 
 HEADS = {
     "quadratic": (quadratic, expected_quadratic, quadratic_outputs),
@@ -28,7 +28,7 @@ def test_they_have_as_many_outputs_as_the_paper_says() -> None:
 
 
 def _value(function: object, *inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-    return evaluated(function, *inputs)[0][:, 0]  # type: ignore[arg-type]
+    return evaluate(function, *inputs)[0][:, 0]  # type: ignore[arg-type]
 
 
 def _softplus(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -43,15 +43,15 @@ def test_a_quadratic_is_that_of_its_matrix_and_greatest_at_the_mean(m: int) -> N
     def entries(a: Array) -> Array:
         return concatenate(*(entry for row in lower_triangle(a, m) for entry in row))
 
-    lower = np.zeros((4, m, m))
-    lower[:, *np.tril_indices(m)] = evaluated(entries, outputs)[0]
-    assert (np.diagonal(lower, axis1=1, axis2=2) > 0.0).all()
+    triangular = np.zeros((4, m, m))
+    triangular[:, *np.tril_indices(m)] = evaluate(entries, outputs)[0]
+    assert (np.diagonal(triangular, axis1=1, axis2=2) > 0.0).all()
     rows, columns = np.tril_indices(m)
-    wanted = np.where(rows == columns, _softplus(outputs), outputs)
-    np.testing.assert_allclose(lower[:, rows, columns], wanted, rtol=1e-12)
+    expected_triangle = np.where(rows == columns, _softplus(outputs), outputs)
+    np.testing.assert_allclose(triangular[:, rows, columns], expected_triangle, rtol=1e-12)
     d = action - mean
-    of_matrix = [-0.5 * row @ matrix @ matrix.T @ row for row, matrix in zip(d, lower, strict=True)]
-    np.testing.assert_allclose(_value(quadratic, action, mean, outputs), of_matrix, rtol=1e-12)
+    expected = [-0.5 * row @ matrix @ matrix.T @ row for row, matrix in zip(d, triangular, strict=True)]
+    np.testing.assert_allclose(_value(quadratic, action, mean, outputs), expected, rtol=1e-12)
     assert np.abs(_value(quadratic, mean, mean, outputs)).max() == 0.0
 
 
@@ -59,11 +59,11 @@ def test_an_asymmetric_gaussian_has_a_width_on_each_side() -> None:
     outputs = np.array([[0.5, 0.2, -1.0, 1.5, 0.3]])
     height, *widths = _softplus(outputs)[0].tolist()
     mean = np.array([[0.1, -0.2]])
-    got = _value(gaussian, mean + np.array([0.4, -0.7]), mean, outputs)
-    assert float(got[0]) == pytest.approx(height * np.exp(-0.5 * (0.4**2 / widths[0] + 0.7**2 / widths[3])))
+    actual = _value(gaussian, mean + np.array([0.4, -0.7]), mean, outputs)
+    assert float(actual[0]) == pytest.approx(height * np.exp(-0.5 * (0.4**2 / widths[0] + 0.7**2 / widths[3])))
 
 
-def _within_errors(name: str, draws: int) -> None:
+def _assert_within_errors(name: str, draws: int) -> None:
     f, expected, width = HEADS[name]
     rng = np.random.default_rng(0)
     for m in (1, 2, 4):
@@ -76,10 +76,10 @@ def _within_errors(name: str, draws: int) -> None:
 
 @pytest.mark.parametrize("name", HEADS)
 def test_the_expectation_is_that_of_draws(name: str) -> None:
-    _within_errors(name, 20_000)
+    _assert_within_errors(name, 20_000)
 
 
 @pytest.mark.study
 @pytest.mark.parametrize("name", HEADS)
 def test_the_expectation_is_that_of_many_draws(name: str) -> None:
-    _within_errors(name, 1_000_000)
+    _assert_within_errors(name, 1_000_000)

@@ -68,33 +68,40 @@ def _assert_notes(settings: LearnerSettings) -> None:
 def test_the_target_is_told_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)
     rng = np.random.default_rng(1)
-    observation, action, after = (rng.standard_normal((1, 2, 5, width)).astype(np.float32) for width in (2, 1, 2))
-    reward, ends = rng.standard_normal((1, 2, 5)), rng.random((1, 2, 5)) < 0.5
+    observation, action, next_observation = (
+        rng.standard_normal((1, 2, 5, width)).astype(np.float32) for width in (2, 1, 2)
+    )
+    reward, is_terminal = rng.standard_normal((1, 2, 5)), rng.random((1, 2, 5)) < 0.5
 
-    def signals(terminated: NDArray[np.bool_]) -> Signals:
+    def learn_once(terminated: NDArray[np.bool_]) -> Signals:
         streams = [np.random.default_rng(seed) for seed in (3, 4)]
         algorithm, notes = algorithm_for(settings, 2, 1, streams), Notes(2, 5)
-        batches = Minibatches(observation, np.tanh(action), reward, after, terminated)
-        nowhere = Trajectories(2, 5, lambda trial, first, second: first >= 0)
+        batches = Minibatches(observation, np.tanh(action), reward, next_observation, terminated)
+        no_links = Trajectories(2, 5, lambda trial, first, second: first >= 0)
         if isinstance(algorithm, UsesWholeMemory):
             algorithm.bind_memory(
-                MemoryAccess(notes, lambda slots: batches, nowhere.next_slots, nowhere.segments_around)
+                MemoryAccess(notes, lambda slots: batches, no_links.next_slots, no_links.segments_around)
             )
-            acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
-            batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
-        told = algorithm.update(batches)
-        assert settings.algorithm_config.provides_targets is (told.target is not None)
-        return told
+            behaviour = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
+            batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=behaviour)
+        learned = algorithm.update(batches)
+        assert settings.algorithm_config.provides_targets is (learned.target is not None)
+        return learned
 
-    going, ended = signals(ends), signals(np.ones_like(ends))
-    assert going.target is not None
-    assert ended.target is not None
-    scaled = (settings.algorithm_config.reward_scale * reward).astype(np.float32)
-    np.testing.assert_allclose(ended.target, scaled, rtol=1e-6)
-    np.testing.assert_allclose(going.target[ends], scaled[ends], rtol=1e-6)
-    assert np.abs(going.target - scaled)[~ends].min() > 1e-6
+    continued_signals, terminated_signals = learn_once(is_terminal), learn_once(np.ones_like(is_terminal))
+    assert continued_signals.target is not None
+    assert terminated_signals.target is not None
+    scaled_reward = (settings.algorithm_config.reward_scale * reward).astype(np.float32)
+    np.testing.assert_allclose(terminated_signals.target, scaled_reward, rtol=1e-6)
+    np.testing.assert_allclose(continued_signals.target[is_terminal], scaled_reward[is_terminal], rtol=1e-6)
+    assert np.abs(continued_signals.target - scaled_reward)[~is_terminal].min() > 1e-6
     # What is left is the value of the action, which does not depend on the successor.
-    np.testing.assert_allclose(going.target - going.td, ended.target - ended.td, rtol=1e-4, atol=1e-6)
-    alone = going.of_trial(1).target
-    assert alone is not None
-    assert alone.tolist() == going.target[0, 1].tolist()
+    np.testing.assert_allclose(
+        continued_signals.target - continued_signals.td,
+        terminated_signals.target - terminated_signals.td,
+        rtol=1e-4,
+        atol=1e-6,
+    )
+    single_target = continued_signals.of_trial(1).target
+    assert single_target is not None
+    assert single_target.tolist() == continued_signals.target[0, 1].tolist()

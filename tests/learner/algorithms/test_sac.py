@@ -12,10 +12,10 @@ from onrig.learner.algorithms import Exportable, Stochastic
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.sac_settings import SacConfig
 from onrig.runtime.memory.order.uniforms import restore_stream
-from tests.learner.numpy_nets import GaussianActor, data_of, q_of, sac_update, trial_state
-from tests.learner.reference import minibatch_of, minibatches, trial_of
+from tests.learner.numpy_nets import GaussianActor, evaluate_critic, minibatch_data, sac_update, trial_state
+from tests.learner.reference import minibatches, select_minibatch, select_trial
 
-SMALL = SacConfig(hidden=(24, 17), batch=6, reward_scale=0.1, tau=0.05, lr=1e-3, temperature=0.2)
+SMALL_CONFIG = SacConfig(hidden=(24, 17), batch=6, reward_scale=0.1, tau=0.05, lr=1e-3, temperature=0.2)
 
 
 def _sac(
@@ -28,28 +28,28 @@ def _sac(
     ("changes", "weighted"), [({}, True), ({"log_std": (-0.05, 0.05)}, False), ({"hidden": (9,)}, True)]
 )
 def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
-    config = msgspec.structs.replace(SMALL, **changes)
+    config = msgspec.structs.replace(SMALL_CONFIG, **changes)
     sac = _sac(config, seeds=(3, 4), dtype=np.float64)
     # Some steps first, so that targets differ from the online networks.
     sac.update(minibatches(np.random.default_rng(5), (20, 2, 6), 3, 2))
-    before = sac.state()
+    state_before = sac.state()
     data = minibatches(np.random.default_rng(6), (2, 2, 6), 3, 2, weighted=weighted)
-    signals, after = sac.update(data), sac.state()
+    signals, state_after = sac.update(data), sac.state()
     for trial in range(2):
         stream = np.random.default_rng()
-        restore_stream(stream, before["streams"][trial])
-        wanted = trial_state(before, trial)
+        restore_stream(stream, state_before["streams"][trial])
+        expected = trial_state(state_before, trial)
         noise = stream.standard_normal((2, 2, 6, 2))
-        errors = [sac_update(wanted, config, data_of(data, k, trial), noise[k]) for k in range(2)]
+        errors = [sac_update(expected, config, minibatch_data(data, k, trial), noise[k]) for k in range(2)]
         np.testing.assert_allclose(signals.td[:, trial], np.mean(errors, axis=1), rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(signals.priority[:, trial], np.abs(errors).max(axis=1), rtol=1e-9, atol=1e-12)
-        for key, values in trial_state(after, trial).items():
-            np.testing.assert_allclose(values, wanted[key], rtol=1e-6, atol=1e-10, err_msg=key)
+        for key, values in trial_state(state_after, trial).items():
+            np.testing.assert_allclose(values, expected[key], rtol=1e-6, atol=1e-10, err_msg=key)
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])
 def test_log_probabilities_are_those_of_the_density_of_the_sampled_actions(m: int) -> None:
-    sac = _sac(SMALL, 3, m, dtype=np.float64)
+    sac = _sac(SMALL_CONFIG, 3, m, dtype=np.float64)
     sac.update(minibatches(np.random.default_rng(0), (50, 1, 6), 3, m))
     rng = np.random.default_rng(1)
     s, noise = rng.uniform(-1, 1, (1, 8, 3)), rng.standard_normal((8, m))
@@ -58,18 +58,18 @@ def test_log_probabilities_are_those_of_the_density_of_the_sampled_actions(m: in
     mean = np.arctanh(sac.policy(s)[0])
     std = (np.arctanh(samples) - mean) / noise
 
-    def below(a: np.ndarray) -> np.ndarray:
+    def cumulative_distribution(a: np.ndarray) -> np.ndarray:
         """The distribution function of each component: that of a normal behind the squashing."""
         z = (np.arctanh(a) - mean) / std
         return np.array([[0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in z])
 
     h = 1e-5
-    density = ((below(samples + h) - below(samples - h)) / (2 * h)).prod(axis=1)
+    density = ((cumulative_distribution(samples + h) - cumulative_distribution(samples - h)) / (2 * h)).prod(axis=1)
     np.testing.assert_allclose(np.exp(log_pi[0, :, 0]), density, rtol=1e-3)
 
 
 def test_the_actors_gradient_is_that_of_finite_differences() -> None:
-    config = msgspec.structs.replace(SMALL, hidden=(7,), batch=4, lr=1e-9)
+    config = msgspec.structs.replace(SMALL_CONFIG, hidden=(7,), batch=4, lr=1e-9)
     sac = _sac(config, dtype=np.float64)
     data = minibatches(np.random.default_rng(0), (1, 1, 4), 3, 2)
     state = sac.state()
@@ -78,56 +78,58 @@ def test_the_actors_gradient_is_that_of_finite_differences() -> None:
     stream = np.random.default_rng()
     restore_stream(stream, state["streams"][0])
     eps = stream.standard_normal((2, 4, 2))[1]
-    at = trial_state(state, 0)
+    trial_vectors = trial_state(state, 0)
     s = np.asarray(data.observation[0, 0])
 
     def loss(vector: np.ndarray) -> float:
-        acted = GaussianActor(vector, 3, 2, config).act(s, eps)
-        q = np.min([q_of(critic, (5, 7, 1), s, acted.action) for critic in at["online_critic"]], axis=0)
-        return float((config.temperature * acted.log_pi - q).mean())
+        sample = GaussianActor(vector, 3, 2, config).act(s, eps)
+        q = np.min(
+            [evaluate_critic(critic, (5, 7, 1), s, sample.action) for critic in trial_vectors["online_critic"]], axis=0
+        )
+        return float((config.temperature * sample.log_pi - q).mean())
 
-    actor, step = at["online_actor"][0], 1e-6
+    actor, step = trial_vectors["online_actor"][0], 1e-6
     for i in range(0, len(actor), 3):
-        moved = [loss(actor + sign * step * (np.arange(len(actor)) == i)) for sign in (1, -1)]
-        assert gradient[i] == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-5, abs=1e-8)
+        losses = [loss(actor + sign * step * (np.arange(len(actor)) == i)) for sign in (1, -1)]
+        assert gradient[i] == pytest.approx((losses[0] - losses[1]) / (2 * step), rel=1e-5, abs=1e-8)
     assert np.abs(gradient).max() > 1e-2
 
 
 @pytest.mark.parametrize(("batch", "m"), [(16, 1), (5, 3), (13, 4)])
 def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(batch: int, m: int) -> None:
-    config = msgspec.structs.replace(SMALL, batch=batch)
+    config = msgspec.structs.replace(SMALL_CONFIG, batch=batch)
     data = minibatches(np.random.default_rng(0), (30, 5, batch), 3, m)
-    together = _sac(config, 3, m, (10, 11, 12, 13, 14))
+    joint = _sac(config, 3, m, (10, 11, 12, 13, 14))
     rng = np.random.default_rng(1)
     observation, noise = rng.uniform(-1, 1, (5, 2, 3)), rng.standard_normal((5, 2, m))
-    signals, state = together.update(data), together.state()
-    policy, sample = together.policy(observation), together.sample(observation, noise)
+    signals, state = joint.update(data), joint.state()
+    policy, sample = joint.policy(observation), joint.sample(observation, noise)
     for trial in (0, 3):
-        alone, own = _sac(config, 3, m, (10 + trial,)), slice(trial, trial + 1)
-        assert np.array_equal(alone.update(trial_of(data, trial)).td[:, 0], signals.td[:, trial])
-        assert np.array_equal(alone.policy(observation[own])[0], policy[trial])
-        assert np.array_equal(alone.sample(observation[own], noise[own])[0], sample[trial])
-        for name, values in alone.state().items():
+        single, own_slice = _sac(config, 3, m, (10 + trial,)), slice(trial, trial + 1)
+        assert np.array_equal(single.update(select_trial(data, trial)).td[:, 0], signals.td[:, trial])
+        assert np.array_equal(single.policy(observation[own_slice])[0], policy[trial])
+        assert np.array_equal(single.sample(observation[own_slice], noise[own_slice])[0], sample[trial])
+        for name, values in single.state().items():
             pair = (values[0], state[name][trial]) if values.ndim else (values, state[name])
             assert np.array_equal(*pair), name
 
 
 def test_updates_at_once_equal_updates_one_by_one() -> None:
     data = minibatches(np.random.default_rng(0), (7, 2, 6), 3, 2)
-    at_once, one_by_one = (_sac(SMALL, seeds=(1, 2)) for _ in range(2))
-    td = at_once.update(data).td
+    batched, sequential = (_sac(SMALL_CONFIG, seeds=(1, 2)) for _ in range(2))
+    td = batched.update(data).td
     for k in range(7):
-        assert np.array_equal(one_by_one.update(minibatch_of(data, k)).td[0], td[k])
-    assert all(np.array_equal(value, one_by_one.state()[name]) for name, value in at_once.state().items())
+        assert np.array_equal(sequential.update(select_minibatch(data, k)).td[0], td[k])
+    assert all(np.array_equal(value, sequential.state()[name]) for name, value in batched.state().items())
 
 
 def test_a_restored_learner_goes_on_bit_for_bit_noise_and_temperature_included() -> None:
     data = minibatches(np.random.default_rng(0), (11, 2, 6), 3, 2)
-    sac = _sac(SMALL, seeds=(1, 2))
+    sac = _sac(SMALL_CONFIG, seeds=(1, 2))
     sac.update(data)
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **sac.state())
-    other = _sac(SMALL, seeds=(8, 9))
+    other = _sac(SMALL_CONFIG, seeds=(8, 9))
     file.seek(0)
     with np.load(file, allow_pickle=False) as state:
         other.restore(state)
@@ -138,28 +140,28 @@ def test_a_restored_learner_goes_on_bit_for_bit_noise_and_temperature_included()
 
 def test_what_it_cannot_take_is_refused() -> None:
     with pytest.raises(ValueError, match="expected"):
-        _sac(SMALL).update(minibatches(np.random.default_rng(0), (1, 1, 7), 3, 2))
+        _sac(SMALL_CONFIG).update(minibatches(np.random.default_rng(0), (1, 1, 7), 3, 2))
     with pytest.raises(ValueError, match="of shape"):
-        _sac(SMALL).restore(_sac(SMALL, m=4).state())
+        _sac(SMALL_CONFIG).restore(_sac(SMALL_CONFIG, m=4).state())
 
 
 def test_a_diverged_trial_disturbs_no_other() -> None:
     data = minibatches(np.random.default_rng(0), (5, 3, 6), 3, 2)
-    sound, poisoned = (_sac(SMALL, seeds=(1, 2, 3)) for _ in range(2))
-    state = poisoned.state()
+    undisturbed, diverged = (_sac(SMALL_CONFIG, seeds=(1, 2, 3)) for _ in range(2))
+    state = diverged.state()
     state["actor/weight0"][1] = np.nan
-    poisoned.restore(state)
-    expected, got = sound.update(data).td, poisoned.update(data).td
-    assert np.array_equal(expected[:, [0, 2]], got[:, [0, 2]])
-    assert np.isnan(got[-1, 1]).all()
+    diverged.restore(state)
+    expected, actual = undisturbed.update(data).td, diverged.update(data).td
+    assert np.array_equal(expected[:, [0, 2]], actual[:, [0, 2]])
+    assert np.isnan(actual[-1, 1]).all()
 
 
 def test_without_noise_a_sample_is_the_mean_and_the_spread_stays_within_its_bounds() -> None:
-    sac = _sac(msgspec.structs.replace(SMALL, log_std=(-1.0, -1.0 + 1e-6)), dtype=np.float64)
+    sac = _sac(msgspec.structs.replace(SMALL_CONFIG, log_std=(-1.0, -1.0 + 1e-6)), dtype=np.float64)
     observation = np.random.default_rng(1).uniform(-1, 1, (1, 3, 3))
     np.testing.assert_allclose(sac.sample(observation, np.zeros((1, 3, 2))), sac.policy(observation), rtol=1e-12)
-    spread = np.arctanh(sac.sample(observation, np.ones((1, 3, 2)))) - np.arctanh(sac.policy(observation))
-    np.testing.assert_allclose(spread, math.exp(-1.0), rtol=1e-5)
+    pre_squash_noise = np.arctanh(sac.sample(observation, np.ones((1, 3, 2)))) - np.arctanh(sac.policy(observation))
+    np.testing.assert_allclose(pre_squash_noise, math.exp(-1.0), rtol=1e-5)
 
 
 def test_the_temperature_moves_the_entropy_to_minus_the_number_of_actions() -> None:
@@ -176,7 +178,7 @@ def test_the_temperature_moves_the_entropy_to_minus_the_number_of_actions() -> N
 
 
 def test_it_explores_by_itself_and_a_rig_can_run_it() -> None:
-    sac = _sac(SMALL)
+    sac = _sac(SMALL_CONFIG)
     assert isinstance(sac, Stochastic)
     assert isinstance(sac, Exportable)
 

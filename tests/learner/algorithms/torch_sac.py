@@ -42,90 +42,114 @@ class TorchSac:
         self.moments = {k.removeprefix("adam/"): values.pop(k)[0] for k in list(values) if k.startswith("adam/")}
         self.p: Tensors = values
 
-    def update(self, data: Data, chance: CriticRandomness) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def update(self, data: Data, randomness: CriticRandomness) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """TD errors (N, B) and target (B,) before the update."""
         config, p = self.config, self.p
         s, a, r, s_next, alive, weight = (torch.tensor(field) for field in data)
-        noise = torch.tensor(chance.noise)
+        noise = torch.tensor(randomness.noise)
         self.updates += 1
-        self._seed, self._uses = chance.seed, itertools.count()
+        self._seed, self._dropout_counter = randomness.seed, itertools.count()
         critics = [f"critic{i + 1}" for i in range(config.resolved_options.critics)]
         alpha = p["temperature/log_alpha"].exp()[0, 0]
         with torch.no_grad():
-            a_next, log_pi_next = self._act(s_next, noise[0])
-            pair = torch.cat((s_next, a_next), 1)
+            next_action, next_log_pi = self._act(s_next, noise[0])
+            pair = torch.cat((s_next, next_action), 1)
             if config.resolved_options.targets == "averaged":
-                following = [self._net(f"target_{name}", pair) for name in critics]
+                target_values = [self._net(f"target_{name}", pair) for name in critics]
             else:  # with the present pairs; the second pass, below, has the same masks
-                both, uses = torch.cat((torch.cat((s, a), 1), pair)), copy.copy(self._uses)
-                following = [self._net(name, both, trains=True)[len(s) :] for name in critics]
-                self._uses = uses
-            value = reduce(torch.minimum, [following[i] for i in chance.subset])
-            y = config.reward_scale * r + config.gamma * alive * (value - alpha * log_pi_next)
+                stacked_pairs, dropout_counter = (
+                    torch.cat((torch.cat((s, a), 1), pair)),
+                    copy.copy(self._dropout_counter),
+                )
+                target_values = [self._net(name, stacked_pairs, is_training=True)[len(s) :] for name in critics]
+                self._dropout_counter = dropout_counter
+            value = reduce(torch.minimum, [target_values[i] for i in randomness.subset])
+            y = config.reward_scale * r + config.gamma * alive * (value - alpha * next_log_pi)
         leaves = self._leaves(critics)
         if config.resolved_options.targets == "averaged":
             q = torch.stack([self._net(name, torch.cat((s, a), 1)) for name in critics])
         else:
-            q = torch.stack([self._net(name, both, trains=True, moves=True)[: len(s)] for name in critics])
+            q = torch.stack(
+                [
+                    self._net(name, stacked_pairs, is_training=True, updates_statistics=True)[: len(s)]
+                    for name in critics
+                ]
+            )
         errors = y - q
-        self._descend((weight * errors.square()).mean(1).sum(), leaves)
+        self._adam_step((weight * errors.square()).mean(1).sum(), leaves)
 
         if self.updates % config.resolved_options.delay == 0:
-            self._improve(s, a.shape[1], noise[1], critics, alpha)
+            self._update_actor(s, a.shape[1], noise[1], critics, alpha)
         for name in p:
             if name.startswith("target_"):
                 p[name] = p[name] + config.tau * (p[name.removeprefix("target_")] - p[name])
         return errors.detach().numpy(), y.numpy()
 
-    def _improve(
+    def _update_actor(
         self, s: torch.Tensor, m: int, noise: torch.Tensor, critics: Sequence[str], alpha: torch.Tensor
     ) -> None:
         """Update actor and temperature."""
         leaves = self._leaves(["actor"])
-        pi, log_pi = self._act(s, noise, trains=True)
+        pi, log_pi = self._act(s, noise, is_training=True)
         values = torch.stack([self._net(name, torch.cat((s, pi), 1)) for name in critics])
-        worth = values.mean(0) if self.config.resolved_options.actor_value == "mean" else values.amin(0)
-        self._descend((alpha * log_pi - worth).mean(), leaves)
+        value = values.mean(0) if self.config.resolved_options.actor_value == "mean" else values.amin(0)
+        self._adam_step((alpha * log_pi - value).mean(), leaves)
         leaves = self._leaves(["temperature"])
         log_alpha = self.p["temperature/log_alpha"]
-        self._descend(-(log_alpha * (log_pi.detach() - m)).mean(), leaves)
+        self._adam_step(-(log_alpha * (log_pi.detach() - m)).mean(), leaves)
 
-    def _act(self, s: torch.Tensor, noise: torch.Tensor, *, trains: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        mean, log_std = self._layers("actor", s, trains=trains, moves=trains).chunk(2, 1)
+    def _act(
+        self, s: torch.Tensor, noise: torch.Tensor, *, is_training: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, log_std = self._layers("actor", s, is_training=is_training, updates_statistics=is_training).chunk(2, 1)
         log_std = log_std.clamp(*self.config.log_std)
         a = torch.tanh(mean + log_std.exp() * noise)
         density = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi) - torch.log(1.0 - a**2 + 1e-6)
         return a, density.sum(1)
 
-    def _net(self, net: str, x: torch.Tensor, *, trains: bool = False, moves: bool = False) -> torch.Tensor:
-        return self._layers(net, x, self.config.resolved_options.dropout, trains=trains, moves=moves)[:, 0]
+    def _net(
+        self, net: str, x: torch.Tensor, *, is_training: bool = False, updates_statistics: bool = False
+    ) -> torch.Tensor:
+        return self._layers(
+            net, x, self.config.resolved_options.dropout, is_training=is_training, updates_statistics=updates_statistics
+        )[:, 0]
 
-    def _normalised(self, net: str, at: int, x: torch.Tensor, trains: bool, moves: bool) -> torch.Tensor:
-        """Batch normalisation, which ``moves`` the running statistics."""
-        names = [f"{net}_statistics/{kind}{at}" for kind in ("mean", "variance")]
-        scale, shift = self.p[f"{net}/scale{at}"][0], self.p[f"{net}/shift{at}"][0]
+    def _normalised(
+        self, net: str, layer: int, x: torch.Tensor, is_training: bool, updates_statistics: bool
+    ) -> torch.Tensor:
+        """Batch normalisation, which ``updates_statistics`` the running statistics."""
+        names = [f"{net}_statistics/{kind}{layer}" for kind in ("mean", "variance")]
+        scale, shift = self.p[f"{net}/scale{layer}"][0], self.p[f"{net}/shift{layer}"][0]
         mean, variance = (self.p[name][0] for name in names)
-        if moves:
-            found = x.detach().mean(0), x.detach().var(0, unbiased=False)
-            for name, value in zip(names, found, strict=True):
+        if updates_statistics:
+            batch_moments = x.detach().mean(0), x.detach().var(0, unbiased=False)
+            for name, value in zip(names, batch_moments, strict=True):
                 self.p[name] = 0.99 * self.p[name] + 0.01 * value[None]
-        return batch_norm(x, None if trains else mean, None if trains else variance, scale, shift, trains, eps=1e-3)
+        return batch_norm(
+            x, None if is_training else mean, None if is_training else variance, scale, shift, is_training, eps=1e-3
+        )
 
     def _layers(
-        self, net: str, x: torch.Tensor, dropout: float = 0.0, *, trains: bool = False, moves: bool = False
+        self,
+        net: str,
+        x: torch.Tensor,
+        dropout: float = 0.0,
+        *,
+        is_training: bool = False,
+        updates_statistics: bool = False,
     ) -> torch.Tensor:
-        p, last = self.p, len(self.config.hidden)
+        p, last_layer = self.p, len(self.config.hidden)
         batch = self.config.resolved_options.normalization == "batch"
-        for at in range(last + 1):
-            x = self._normalised(net, at, x, trains, moves) if batch else x
-            x = x @ p[f"{net}/weight{at}"] + p[f"{net}/bias{at}"]
-            if at == last:
+        for layer in range(last_layer + 1):
+            x = self._normalised(net, layer, x, is_training, updates_statistics) if batch else x
+            x = x @ p[f"{net}/weight{layer}"] + p[f"{net}/bias{layer}"]
+            if layer == last_layer:
                 return x
             if dropout:
-                kept = dropout_mask((x.shape[0], x.shape[1]), dropout, next(self._uses), self._seed)
-                x = x * torch.tensor(kept) / (1.0 - dropout)
-            if f"{net}/scale{at}" in p and not batch:
-                x = layer_norm(x, x.shape[1:], p[f"{net}/scale{at}"][0], p[f"{net}/shift{at}"][0])
+                keep_mask = dropout_mask((x.shape[0], x.shape[1]), dropout, next(self._dropout_counter), self._seed)
+                x = x * torch.tensor(keep_mask) / (1.0 - dropout)
+            if f"{net}/scale{layer}" in p and not batch:
+                x = layer_norm(x, x.shape[1:], p[f"{net}/scale{layer}"][0], p[f"{net}/shift{layer}"][0])
             x = torch.relu(x)
         raise AssertionError
 
@@ -135,21 +159,24 @@ class TorchSac:
             self.p[name] = self.p[name].detach().requires_grad_()
         return {name: self.p[name] for name in names}
 
-    def _descend(self, loss: torch.Tensor, leaves: Tensors) -> None:
+    def _adam_step(self, loss: torch.Tensor, leaves: Tensors) -> None:
         """A step of Adam (Kingma and Ba 2015) by each group of the leaves."""
         gradients = torch.autograd.grad(loss, list(leaves.values()))
-        by_net: dict[str, list[tuple[str, torch.Tensor]]] = {}
+        gradients_by_net: dict[str, list[tuple[str, torch.Tensor]]] = {}
         for name, g in zip(leaves, gradients, strict=True):
-            by_net.setdefault(name.partition("/")[0], []).append((name, g))
-        for net, of_net in by_net.items():
-            flat = torch.cat([g.reshape(-1) for _, g in of_net])
-            n, moments = len(flat), self.moments[net]
+            gradients_by_net.setdefault(name.partition("/")[0], []).append((name, g))
+        for net, named_gradients in gradients_by_net.items():
+            flat_gradient = torch.cat([g.reshape(-1) for _, g in named_gradients])
+            n, moments = len(flat_gradient), self.moments[net]
             b1, b2 = self.config.resolved_options.beta1, 0.999
-            first, second = b1 * moments[:n] + (1 - b1) * flat, b2 * moments[n:-1] + (1 - b2) * flat**2
+            first_moment, second_moment = (
+                b1 * moments[:n] + (1 - b1) * flat_gradient,
+                b2 * moments[n:-1] + (1 - b2) * flat_gradient**2,
+            )
             t = moments[-1:] + 1.0
-            self.moments[net] = torch.cat((first, second, t))
-            step = self.config.lr * (first / (1 - b1**t)) / ((second / (1 - b2**t)).sqrt() + 1e-8)
+            self.moments[net] = torch.cat((first_moment, second_moment, t))
+            step = self.config.lr * (first_moment / (1 - b1**t)) / ((second_moment / (1 - b2**t)).sqrt() + 1e-8)
             start = 0
-            for name, g in of_net:
+            for name, g in named_gradients:
                 part, start = step[start : start + g.numel()], start + g.numel()
                 self.p[name] = (self.p[name] - part.reshape(g.shape)).detach()

@@ -9,15 +9,21 @@ from onrig.learner.algorithms import Minibatches
 from onrig.learner.samplers import ReplayView
 
 
-def looking_at(actions: NDArray[np.floating], observations: int = 1) -> ReplayView:
+def random_view(actions: NDArray[np.floating], observations: int = 1) -> ReplayView:
     """Random experiences with these actions (S, slots, m), under a policy that goes by the first observation."""
     S, slots, m = actions.shape
     columns = [np.random.default_rng(slots).standard_normal((slots, observations)) for _ in range(2)]
     rewards = np.random.default_rng(m).standard_normal((slots,))
 
-    def gather(at: NDArray[np.int64]) -> Minibatches:
-        before, after = (column[at] for column in columns)
-        return Minibatches(before, actions[np.arange(S)[:, None], at], rewards[at], after, np.zeros(at.shape, np.bool_))
+    def gather(slots: NDArray[np.int64]) -> Minibatches:
+        observation, next_observation = (column[slots] for column in columns)
+        return Minibatches(
+            observation,
+            actions[np.arange(S)[:, None], slots],
+            rewards[slots],
+            next_observation,
+            np.zeros(slots.shape, np.bool_),
+        )
 
     def policy(observation: NDArray[np.floating]) -> NDArray[np.floating]:
         action: NDArray[np.floating] = np.tanh(observation[..., :1] + np.arange(m))

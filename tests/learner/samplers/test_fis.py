@@ -12,14 +12,16 @@ from onrig.learner.samplers.importance import LinearSchedule
 from onrig.learner.samplers.rank_per import RankPer
 from onrig.learner.samplers.uniform import Uniform
 
-CONSTANT = LinearSchedule(1.0, 1.0, 1)
+FULL_CORRECTION = LinearSchedule(1.0, 1.0, 1)
 
 
-def _fis(stored: int, capacity: int, seed: int = 0, beta: LinearSchedule = CONSTANT, per: bool = False) -> Fis:
+def _fis(
+    n_stored: int, capacity: int, seed: int = 0, beta: LinearSchedule = FULL_CORRECTION, uses_per: bool = False
+) -> Fis:
     stream = np.random.default_rng(seed)
-    within: Sampler = RankPer(capacity, stream) if per else Uniform(stream)
-    sampler = Fis(within, capacity, beta=beta, replays=8.0)
-    sampler.on_write(np.arange(stored))
+    inner_sampler: Sampler = RankPer(capacity, stream) if uses_per else Uniform(stream)
+    sampler = Fis(inner_sampler, capacity, beta=beta, replays=8.0)
+    sampler.on_write(np.arange(n_stored))
     return sampler
 
 
@@ -54,57 +56,60 @@ def test_weights_of_the_expected_replays_add_up_to_their_number() -> None:
     assert draw.weights == pytest.approx(np.full((1, 16), 16 / 200), rel=1e-6)
 
 
-@pytest.mark.parametrize("per", [False, True])
-def test_weights_follow_the_replays_of_each_experience(per: bool) -> None:
-    stored, capacity, batch, updates = 50, 80, 16, 60
-    sampler = _fis(stored, capacity, beta=LinearSchedule(0.5, 1.0, 3), per=per)
+@pytest.mark.parametrize("uses_per", [False, True])
+def test_weights_follow_the_replays_of_each_experience(uses_per: bool) -> None:
+    n_stored, capacity, batch, updates = 50, 80, 16, 60
+    sampler = _fis(n_stored, capacity, beta=LinearSchedule(0.5, 1.0, 3), uses_per=uses_per)
     sampler.begin_episode(2)
     draw = sampler.draw(batch, updates)
     assert draw.weights is not None
-    replays = np.zeros(stored, np.int64)
-    lifetime = capacity * 8 // batch
+    replays = np.zeros(n_stored, np.int64)
+    expected_replays = capacity * 8 // batch
     for update, (slots, weights) in enumerate(zip(draw.slots, draw.weights, strict=True), start=1):
         replays[slots] += 1
-        table = np.append(fis_weights(min(update, lifetime), batch / stored, 0.75), 0.0)
+        table = np.append(fis_weights(min(update, expected_replays), batch / n_stored, 0.75), 0.0)
         assert weights == pytest.approx(table[np.minimum(replays[slots], len(table) - 1)], rel=1e-5, abs=1e-12)
 
 
 def test_a_rewritten_slot_counts_from_the_beginning() -> None:
     sampler = _fis(16, 16)
     for _ in range(40):
-        worn = sampler.draw(16)
+        replayed_draw = sampler.draw(16)
     sampler.on_write(np.array([3]))
-    fresh = sampler.draw(16)
-    assert worn.weights is not None
-    assert fresh.weights is not None
-    assert float(fresh.weights[0][fresh.slots[0] == 3][0]) > 0.9
-    assert float(fresh.weights[0][fresh.slots[0] != 3].max()) == pytest.approx(0.0, abs=1e-6)
+    fresh_draw = sampler.draw(16)
+    assert replayed_draw.weights is not None
+    assert fresh_draw.weights is not None
+    assert float(fresh_draw.weights[0][fresh_draw.slots[0] == 3][0]) > 0.9
+    assert float(fresh_draw.weights[0][fresh_draw.slots[0] != 3].max()) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_slots_are_those_of_the_sampler_within() -> None:
-    plain = Uniform(np.random.default_rng(4))
-    plain.on_write(np.arange(300))
-    assert np.array_equal(_fis(300, 300, seed=4).draw(16, 20).slots, plain.draw(16, 20).slots)
+    uniform_sampler = Uniform(np.random.default_rng(4))
+    uniform_sampler.on_write(np.arange(300))
+    assert np.array_equal(_fis(300, 300, seed=4).draw(16, 20).slots, uniform_sampler.draw(16, 20).slots)
 
 
 def test_feedback_is_that_of_the_sampler_within() -> None:
     assert not _fis(20, 20).required_signals
-    assert _fis(20, 20, per=True).required_signals
+    assert _fis(20, 20, uses_per=True).required_signals
 
 
-@pytest.mark.parametrize("per", [False, True])
-def test_a_restored_sampler_makes_the_same_next_draws(per: bool) -> None:
-    one, other = _fis(400, 500, 1, LinearSchedule(0.5, 1.0, 5), per), _fis(20, 500, 2, LinearSchedule(0.5, 1.0, 5), per)
-    one.begin_episode(3)
-    one.on_update(one.draw(16, 30).slots[0], Signals(np.arange(16.0)))
-    other.restore({name: array.copy() for name, array in one.state().items()})
+@pytest.mark.parametrize("uses_per", [False, True])
+def test_a_restored_sampler_makes_the_same_next_draws(uses_per: bool) -> None:
+    original, restored = (
+        _fis(400, 500, 1, LinearSchedule(0.5, 1.0, 5), uses_per),
+        _fis(20, 500, 2, LinearSchedule(0.5, 1.0, 5), uses_per),
+    )
+    original.begin_episode(3)
+    original.on_update(original.draw(16, 30).slots[0], Signals(np.arange(16.0)))
+    restored.restore({name: array.copy() for name, array in original.state().items()})
     for i in range(200):
-        a, b = one.draw(16), other.draw(16)
+        a, b = original.draw(16), restored.draw(16)
         assert np.array_equal(a.slots, b.slots)
         assert a.weights is not None
         assert b.weights is not None
         assert np.array_equal(a.weights, b.weights)
-        for sampler in (one, other):
+        for sampler in (original, restored):
             sampler.on_update(a.slots[0], Signals(a.slots[0] - 100.0))
             sampler.on_write(np.array([i]))
 

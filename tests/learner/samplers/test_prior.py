@@ -10,33 +10,33 @@ from onrig.learner.samplers import Draw, Sampler, SamplerContext, sampler_for
 from onrig.runtime.memory.strategy import parse_strategy
 
 CAPACITY, RESERVED, BATCH = 100, 30, 16
-INSIDE = ["Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS"]
+INNER_SAMPLINGS = ["Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS"]
 
 
-def _prior(inside: str, share: float = 0.5, seed: int = 0, **changes: Any) -> Sampler:
+def _prior(inner: str, fraction: float = 0.5, seed: int = 0, **changes: Any) -> Sampler:
     context = SamplerContext(CAPACITY, BATCH, 10, reserved=RESERVED, updates=100, steps=1000)._replace(**changes)
-    sampler = sampler_for(parse_strategy(f"FIFO[Prior({share})[{inside}]]"), np.random.default_rng(seed), context)
+    sampler = sampler_for(parse_strategy(f"FIFO[Prior({fraction})[{inner}]]"), np.random.default_rng(seed), context)
     sampler.begin_episode(3)
     sampler.on_write(np.arange(RESERVED))
     return sampler
 
 
-def _prior_share(draw: Draw) -> list[int]:
+def _count_prior(draw: Draw) -> list[int]:
     """Number of prior experiences in each minibatch."""
-    found: list[int] = (draw.slots < RESERVED).sum(axis=1).tolist()
-    return found
+    prior_counts: list[int] = (draw.slots < RESERVED).sum(axis=1).tolist()
+    return prior_counts
 
 
-@pytest.mark.parametrize("inside", INSIDE)
-def test_each_minibatch_holds_its_share_of_prior_experiences(inside: str) -> None:
-    sampler = _prior(inside, 0.25)
+@pytest.mark.parametrize("inner", INNER_SAMPLINGS)
+def test_each_minibatch_holds_its_share_of_prior_experiences(inner: str) -> None:
+    sampler = _prior(inner, 0.25)
     sampler.on_write(np.arange(RESERVED, 70))
     for _ in range(3):
         draw = sampler.draw(BATCH)
-        assert _prior_share(draw) == [4]
+        assert _count_prior(draw) == [4]
         assert draw.slots.shape == (1, BATCH)
         assert draw.slots.max() < 70
-        assert (draw.weights is None) == ("+" not in inside)
+        assert (draw.weights is None) == ("+" not in inner)
         sampler.on_update(draw.slots[0], Signals(np.random.default_rng(1).standard_normal(BATCH)))
 
 
@@ -52,46 +52,49 @@ def test_draws_of_uniform_sampling_are_uniform_within_each_part() -> None:
 
 def test_a_part_that_holds_less_than_its_share_is_filled_up_by_the_other() -> None:
     sampler = _prior("Uniform")
-    assert _prior_share(sampler.draw(BATCH, 2)) == [BATCH, BATCH]
+    assert _count_prior(sampler.draw(BATCH, 2)) == [BATCH, BATCH]
     sampler.on_write(np.arange(RESERVED, RESERVED + 3))
-    assert _prior_share(sampler.draw(BATCH)) == [BATCH - 3]
+    assert _count_prior(sampler.draw(BATCH)) == [BATCH - 3]
     sampler.on_write(np.arange(RESERVED + 3, CAPACITY))
-    assert _prior_share(sampler.draw(BATCH)) == [8]
-    few = sampler_for(
+    assert _count_prior(sampler.draw(BATCH)) == [8]
+    small_sampler = sampler_for(
         parse_strategy("FIFO[Prior(0.5)[Uniform]]"),
         np.random.default_rng(0),
         SamplerContext(CAPACITY, BATCH, 10, reserved=5),
     )
-    few.on_write(np.arange(5))
+    small_sampler.on_write(np.arange(5))
     with pytest.raises(ValueError, match="cannot draw"):
-        few.draw(BATCH)
-    few.on_write(np.arange(5, 50))
-    assert (few.draw(BATCH).slots < 5).sum() == 5
+        small_sampler.draw(BATCH)
+    small_sampler.on_write(np.arange(5, 50))
+    assert (small_sampler.draw(BATCH).slots < 5).sum() == 5
 
 
 def test_priorities_and_importance_weights_are_those_within_a_part() -> None:
-    def alone(capacity: int, written: int, first: int) -> Sampler:
+    def separate_sampler(capacity: int, n_written: int, first_slot: int) -> Sampler:
         """The sampler of a part, as a memory of its own would have it."""
-        stream = np.random.default_rng(0).spawn(2)[first > 0]
+        stream = np.random.default_rng(0).spawn(2)[first_slot > 0]
         context = SamplerContext(capacity, BATCH // 2, 10, updates=100, steps=1000)
         sampler = sampler_for(parse_strategy("FIFO[PropPER+IS]"), stream, context)
         sampler.begin_episode(3)
-        sampler.on_write(np.arange(written))
+        sampler.on_write(np.arange(n_written))
         return sampler
 
     sampler = _prior("PropPER+IS")
     sampler.on_write(np.arange(RESERVED, 90))
-    parts = [(0, alone(RESERVED, RESERVED, 0)), (RESERVED, alone(CAPACITY - RESERVED, 90 - RESERVED, RESERVED))]
+    parts = [
+        (0, separate_sampler(RESERVED, RESERVED, 0)),
+        (RESERVED, separate_sampler(CAPACITY - RESERVED, 90 - RESERVED, RESERVED)),
+    ]
     rng = np.random.default_rng(4)
     for _ in range(5):
         draw, td = sampler.draw(BATCH), rng.standard_normal(BATCH)
         assert draw.weights is not None
-        for (first, part), of in zip(parts, (slice(0, 8), slice(8, 16)), strict=True):
-            own = part.draw(BATCH // 2)
-            assert own.weights is not None
-            assert draw.slots[0, of].tolist() == (first + own.slots[0]).tolist()
-            assert draw.weights[0, of].tolist() == own.weights[0].tolist()
-            part.on_update(own.slots[0], Signals(td[of]))
+        for (first_slot, part), columns in zip(parts, (slice(0, 8), slice(8, 16)), strict=True):
+            part_draw = part.draw(BATCH // 2)
+            assert part_draw.weights is not None
+            assert draw.slots[0, columns].tolist() == (first_slot + part_draw.slots[0]).tolist()
+            assert draw.weights[0, columns].tolist() == part_draw.weights[0].tolist()
+            part.on_update(part_draw.slots[0], Signals(td[columns]))
         sampler.on_update(draw.slots[0], Signals(td))
 
 
@@ -105,22 +108,24 @@ def test_rewritten_slots_of_the_run_stay_its_own() -> None:
     assert (draw[:, 8:] == RESERVED + 7).mean() > 0.9  # a new experience has the largest priority
 
 
-@pytest.mark.parametrize("inside", INSIDE)
-def test_a_restored_sampler_draws_the_same(inside: str) -> None:
-    sampler, other = _prior(inside, seed=1), _prior(inside, seed=2)
+@pytest.mark.parametrize("inner", INNER_SAMPLINGS)
+def test_a_restored_sampler_draws_the_same(inner: str) -> None:
+    sampler, other = _prior(inner, seed=1), _prior(inner, seed=2)
     sampler.on_write(np.arange(RESERVED, 60))
     sampler.on_update(sampler.draw(BATCH).slots[0], Signals(np.arange(16.0)))
     other.restore({name: np.array(value) for name, value in sampler.state().items()})
     for _ in range(3):
-        drawn, again = sampler.draw(BATCH), other.draw(BATCH)
-        assert np.array_equal(drawn.slots, again.slots)
-        assert np.array_equal(drawn.weights, again.weights)  # type: ignore[arg-type]
-        for each in (sampler, other):
-            each.on_update(drawn.slots[0], Signals(np.arange(16.0)))
+        draw, repeated_draw = sampler.draw(BATCH), other.draw(BATCH)
+        assert np.array_equal(draw.slots, repeated_draw.slots)
+        assert np.array_equal(draw.weights, repeated_draw.weights)  # type: ignore[arg-type]
+        for either in (sampler, other):
+            either.on_update(draw.slots[0], Signals(np.arange(16.0)))
 
 
 def test_without_prior_experiences_it_is_the_sampling_within() -> None:
-    bare = sampler_for(parse_strategy("FIFO[Uniform]"), np.random.default_rng(0), SamplerContext(CAPACITY, BATCH, 10))
+    unreserved = sampler_for(
+        parse_strategy("FIFO[Uniform]"), np.random.default_rng(0), SamplerContext(CAPACITY, BATCH, 10)
+    )
     sampler = _prior("Uniform", reserved=0)
-    bare.on_write(np.arange(RESERVED))
-    assert np.array_equal(sampler.draw(BATCH, 3).slots, bare.draw(BATCH, 3).slots)
+    unreserved.on_write(np.arange(RESERVED))
+    assert np.array_equal(sampler.draw(BATCH, 3).slots, unreserved.draw(BATCH, 3).slots)

@@ -10,19 +10,19 @@ from onrig.learner.samplers.importance import LinearSchedule, Scale
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.memory.strategy import Strategy
-from tests.runtime.replay.chi_square import follows
+from tests.runtime.replay.chi_square import follows_distribution
 
-ONE = LinearSchedule(1.0, 1.0, 1)
+FULL_CORRECTION = LinearSchedule(1.0, 1.0, 1)
 
 
-def _per(stored: int, capacity: int | None = None, seed: int = 0, **options: object) -> ProportionalPer:
-    per = ProportionalPer(capacity or stored, np.random.default_rng(seed), **options)  # type: ignore[arg-type]
-    per.on_write(np.arange(stored))
-    return per
+def _make_sampler(n_stored: int, capacity: int | None = None, seed: int = 0, **options: object) -> ProportionalPer:
+    sampler = ProportionalPer(capacity or n_stored, np.random.default_rng(seed), **options)  # type: ignore[arg-type]
+    sampler.on_write(np.arange(n_stored))
+    return sampler
 
 
 def test_it_is_a_sampler_that_wants_feedback() -> None:
-    sampler: Sampler = _per(20)
+    sampler: Sampler = _make_sampler(20)
     assert sampler.required_signals
     draw = sampler.draw(16, 2)
     assert draw.slots.shape == (2, 16)
@@ -30,86 +30,86 @@ def test_it_is_a_sampler_that_wants_feedback() -> None:
     assert draw.weights is None
 
 
-@pytest.mark.parametrize(("stored", "batch", "updates"), [(7, 4, 5000), (1000, 16, 3000), (10_000, 16, 8000)])
-def test_draws_follow_the_priorities(stored: int, batch: int, updates: int) -> None:
-    per = _per(stored, alpha=0.6, epsilon=0.01)
-    td = np.random.default_rng(1).standard_normal(stored)
-    per.on_update(np.arange(stored), Signals(td))
-    counts = np.bincount(per.draw(batch, updates).slots.ravel(), minlength=stored)
-    law = (np.abs(td) + 0.01) ** 0.6
+@pytest.mark.parametrize(("n_stored", "batch", "updates"), [(7, 4, 5000), (1000, 16, 3000), (10_000, 16, 8000)])
+def test_draws_follow_the_priorities(n_stored: int, batch: int, updates: int) -> None:
+    sampler = _make_sampler(n_stored, alpha=0.6, epsilon=0.01)
+    td = np.random.default_rng(1).standard_normal(n_stored)
+    sampler.on_update(np.arange(n_stored), Signals(td))
+    counts = np.bincount(sampler.draw(batch, updates).slots.ravel(), minlength=n_stored)
+    distribution = (np.abs(td) + 0.01) ** 0.6
     # One draw per share: the counts vary less than independent ones, most where few slots share much.
-    if stored > 100:
-        assert follows(counts, law)
+    if n_stored > 100:
+        assert follows_distribution(counts, distribution)
     else:
-        assert np.abs(counts / counts.sum() - law / law.sum()).max() < 4 / np.sqrt(counts.sum())
+        assert np.abs(counts / counts.sum() - distribution / distribution.sum()).max() < 4 / np.sqrt(counts.sum())
 
 
 def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_over_updates() -> None:
     options = LearnerSettings(prop_per=ProportionalSettings("oh2021"))
     context = SamplerContext(50, 10, 4, updates=40, learner=options)
-    per = sampler_for(Strategy("FIFO", "PropPER+IS"), np.random.default_rng(0), context)
-    per.on_write(np.arange(50))
+    sampler = sampler_for(Strategy("FIFO", "PropPER+IS"), np.random.default_rng(0), context)
+    sampler.on_write(np.arange(50))
     td = np.random.default_rng(1).standard_normal(50)
-    per.on_update(np.arange(50), Signals(td))
-    share = np.abs(td) + 1e-6
-    share = share**0.5 / (share**0.5).sum()
+    sampler.on_update(np.arange(50), Signals(td))
+    priorities = np.abs(td) + 1e-6
+    priorities = priorities**0.5 / (priorities**0.5).sum()
     for k in range(40):
         if k == 10:
-            per.begin_episode(3)  # the updates of episode 2 were dropped
-        draw = per.draw(10)
+            sampler.begin_episode(3)  # the updates of episode 2 were dropped
+        draw = sampler.draw(10)
         assert draw.weights is not None
-        done = k if k < 10 else k + 10
-        beta = 0.4 + 0.6 * min(done / 39, 1.0)
-        np.testing.assert_allclose(draw.weights[0], (50 * share[draw.slots[0]]) ** -beta, rtol=1e-5)
-    at_the_end = (50 * share) ** -1.0
-    assert (share * at_the_end).sum() == pytest.approx(1.0, abs=1e-12)
+        n_updates = k if k < 10 else k + 10
+        beta = 0.4 + 0.6 * min(n_updates / 39, 1.0)
+        np.testing.assert_allclose(draw.weights[0], (50 * priorities[draw.slots[0]]) ** -beta, rtol=1e-5)
+    expected_weights = (50 * priorities) ** -1.0
+    assert (priorities * expected_weights).sum() == pytest.approx(1.0, abs=1e-12)
 
 
 def test_options_replace_those_of_the_paper_one_by_one() -> None:
-    law = ProportionalSettings("oh2021", alpha=0.7, over="episodes").resolved_options
-    assert law == (0.7, 0.4, "none", "episodes")
+    resolved = ProportionalSettings("oh2021", alpha=0.7, over="episodes").resolved_options
+    assert resolved == (0.7, 0.4, "none", "episodes")
     assert ProportionalSettings().resolved_options == (0.6, 0.4, "batch_max", "episodes")
 
 
 def test_each_share_of_the_total_gives_one_draw() -> None:
-    per = _per(64)
-    assert np.array_equal(per.draw(16, 50).slots // 4, np.broadcast_to(np.arange(16), (50, 16)))
+    sampler = _make_sampler(64)
+    assert np.array_equal(sampler.draw(16, 50).slots // 4, np.broadcast_to(np.arange(16), (50, 16)))
 
 
 def test_new_experiences_get_the_largest_priority_so_far() -> None:
-    per = _per(4, capacity=6, alpha=1.0, epsilon=0.0)
-    assert per.state()["priorities"].tolist() == [1, 1, 1, 1, 0, 0]
-    per.on_update(np.array([0, 1]), Signals(np.array([-5.0, 0.5])))
-    per.on_write(np.array([4]))
-    per.on_update(np.array([0]), Signals(np.array([0.25])))
-    per.on_write(np.array([1]))
-    assert per.state()["priorities"].tolist() == [0.25, 5, 1, 1, 5, 0]
+    sampler = _make_sampler(4, capacity=6, alpha=1.0, epsilon=0.0)
+    assert sampler.state()["priorities"].tolist() == [1, 1, 1, 1, 0, 0]
+    sampler.on_update(np.array([0, 1]), Signals(np.array([-5.0, 0.5])))
+    sampler.on_write(np.array([4]))
+    sampler.on_update(np.array([0]), Signals(np.array([0.25])))
+    sampler.on_write(np.array([1]))
+    assert sampler.state()["priorities"].tolist() == [0.25, 5, 1, 1, 5, 0]
 
 
 def test_slots_not_written_are_never_drawn() -> None:
-    assert set(_per(5, capacity=1000).draw(5, 400).slots.ravel().tolist()) == set(range(5))
+    assert set(_make_sampler(5, capacity=1000).draw(5, 400).slots.ravel().tolist()) == set(range(5))
 
 
 def test_errors_that_are_not_finite_leave_the_priority() -> None:
-    per = _per(3, alpha=1.0, epsilon=0.0)
-    per.on_update(np.arange(3), Signals(np.array([np.nan, 0.5, np.inf])))
-    assert per.state()["priorities"].tolist() == [1.0, 0.5, 1.0]
+    sampler = _make_sampler(3, alpha=1.0, epsilon=0.0)
+    sampler.on_update(np.arange(3), Signals(np.array([np.nan, 0.5, np.inf])))
+    assert sampler.state()["priorities"].tolist() == [1.0, 0.5, 1.0]
 
 
 def test_too_small_a_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot draw 16 experiences from the 15 stored"):
-        _per(15, capacity=100).draw(16)
+        _make_sampler(15, capacity=100).draw(16)
 
 
 @pytest.mark.parametrize("scale", list(Scale))
 def test_weights_undo_the_law(scale: Scale) -> None:
-    per = _per(1000, capacity=3000, beta=ONE, scale=scale, alpha=1.0, epsilon=0.1)
+    sampler = _make_sampler(1000, capacity=3000, beta=FULL_CORRECTION, scale=scale, alpha=1.0, epsilon=0.1)
     td = np.random.default_rng(2).exponential(size=1000)
-    per.on_update(np.arange(1000), Signals(td))
-    draw = per.draw(16, 5)
+    sampler.on_update(np.arange(1000), Signals(td))
+    draw = sampler.draw(16, 5)
     assert draw.weights is not None
-    law = (td + 0.1) / (td + 0.1).sum()
-    weights = 1 / (1000 * law)
+    distribution = (td + 0.1) / (td + 0.1).sum()
+    weights = 1 / (1000 * distribution)
     expected = weights[draw.slots]
     if scale is Scale.BATCH_MAX:
         expected /= expected.max(axis=1, keepdims=True)
@@ -119,38 +119,41 @@ def test_weights_undo_the_law(scale: Scale) -> None:
 
 
 def test_beta_follows_its_schedule() -> None:
-    per = _per(100, beta=LinearSchedule(0.4, 1.0, 4), scale=Scale.NONE)
-    per.on_update(np.arange(100), Signals(np.arange(100.0)))
-    states = per.state()
-    by_episode = []
+    sampler = _make_sampler(100, beta=LinearSchedule(0.4, 1.0, 4), scale=Scale.NONE)
+    sampler.on_update(np.arange(100), Signals(np.arange(100.0)))
+    states = sampler.state()
+    betas_by_episode = []
     for episode in (1, 4):
-        per.restore(states)
-        per.begin_episode(episode)
-        by_episode.append(per.draw(16).weights)
-    first, last = by_episode
-    assert first is not None
-    assert last is not None
-    assert np.allclose(first, last**0.4, rtol=1e-5)
+        sampler.restore(states)
+        sampler.begin_episode(episode)
+        betas_by_episode.append(sampler.draw(16).weights)
+    first_beta, last_beta = betas_by_episode
+    assert first_beta is not None
+    assert last_beta is not None
+    assert np.allclose(first_beta, last_beta**0.4, rtol=1e-5)
 
 
 def test_a_restored_sampler_makes_the_same_next_thousand_draws() -> None:
-    one, other = _per(700, 1000, 1, beta=ONE), _per(20, 1000, 2, beta=ONE)
+    original, restored = (
+        _make_sampler(700, 1000, 1, beta=FULL_CORRECTION),
+        _make_sampler(20, 1000, 2, beta=FULL_CORRECTION),
+    )
     rng = np.random.default_rng(3)
     for _ in range(50):
-        one.on_update(one.draw(16).slots[0], Signals(5 * rng.standard_normal(16)))
-    other.restore({name: array.copy() for name, array in one.state().items()})
+        original.on_update(original.draw(16).slots[0], Signals(5 * rng.standard_normal(16)))
+    restored.restore({name: array.copy() for name, array in original.state().items()})
     for i in range(1000):
-        a, b = one.draw(16), other.draw(16)
+        a, b = original.draw(16), restored.draw(16)
         assert np.array_equal(a.slots, b.slots)
         assert a.weights is not None
         assert b.weights is not None
         assert np.array_equal(a.weights, b.weights)
         td = rng.standard_normal(16)
-        for sampler in (one, other):
+        for sampler in (original, restored):
             sampler.on_update(a.slots[0], Signals(td))
             sampler.on_write(np.array([i % 1000]))
 
 
 def test_a_state_of_another_capacity_is_refused() -> None:
     with pytest.raises(ValueError, match="10 slots, expected 20"):
-        _per(5, 20).restore(_per(5, 10).state())
+        _make_sampler(5, 20).restore(_make_sampler(5, 10).state())

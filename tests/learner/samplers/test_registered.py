@@ -12,13 +12,13 @@ from onrig.learner.samplers import SamplerContext, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.memory.strategy import Strategy, parse_sampling, sampling_names
 from onrig.runtime.run_loading import load_run
-from tests.learner.samplers.looks import looking_at
+from tests.learner.samplers.looks import random_view
 
 
 def context(capacity: int) -> SamplerContext:
     actions = np.random.default_rng(1).standard_normal((capacity, 2))
     options = LearnerSettings(ners=NersSettings(hidden=(8, 8), score=(8,)))
-    return SamplerContext(capacity, 16, 10, learner=options, view=looking_at(actions[None]))
+    return SamplerContext(capacity, 16, 10, learner=options, view=random_view(actions[None]))
 
 
 @pytest.mark.parametrize("sampling", sampling_names())
@@ -36,24 +36,26 @@ def test_every_known_sampling_draws(sampling: str) -> None:
 
 @pytest.mark.parametrize("sampling", ["PER", "PER+IS", "PER+FIS"])
 def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None:
-    def drawn(per_alpha: float | None = None) -> list[int]:
-        plain = SamplerContext(100, 16, 10)
-        given = plain if per_alpha is None else plain._replace(learner=LearnerSettings(per_alpha=per_alpha))
-        sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), given)
+    def draw_slots(per_alpha: float | None = None) -> list[int]:
+        context = SamplerContext(100, 16, 10)
+        context_with_learner = (
+            context if per_alpha is None else context._replace(learner=LearnerSettings(per_alpha=per_alpha))
+        )
+        sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), context_with_learner)
         sampler.begin_episode(1)
         sampler.on_write(np.arange(100))
         sampler.on_update(np.arange(100), Signals(np.arange(100.0)))
         slots: list[int] = sampler.draw(16, 20).slots.reshape(-1).tolist()
         return slots
 
-    assert drawn() == drawn(per_alpha=0.7)
+    assert draw_slots() == draw_slots(per_alpha=0.7)
     # Rank 1 is slot 99: the larger the exponent, the larger the errors drawn.
-    means = [np.mean(drawn(per_alpha=alpha)) for alpha in (0.0, 0.7, 1.5)]
-    assert means[0] < 55 < 60 < means[1] < means[2]
+    mean_slots = [np.mean(draw_slots(per_alpha=alpha)) for alpha in (0.0, 0.7, 1.5)]
+    assert mean_slots[0] < 55 < 60 < mean_slots[1] < mean_slots[2]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "replays"),
+    ("overrides", "expected_replays"),
     [
         pytest.param([], 8.0, id="the paper's duty"),
         pytest.param(["rate_hz=200"], 2.0, id="four times the rate"),
@@ -66,10 +68,10 @@ def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None
         ),
     ],
 )
-def test_full_importance_sampling_expects_the_replays_of_the_run(overrides: list[str], replays: float) -> None:
+def test_full_importance_sampling_expects_the_replays_of_the_run(overrides: list[str], expected_replays: float) -> None:
     config = load_run("pendulum", overrides)
     options = msgspec.convert(config.learner, LearnerSettings)
-    assert SamplerContext.of_run(config, options, 1000).replays == replays
+    assert SamplerContext.of_run(config, options, 1000).replays == expected_replays
     assert SamplerContext(1000, 16, 10).replays == 8.0
 
 
@@ -90,6 +92,6 @@ def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
         slots = np.arange(first, first + 20_000)
         sampler.on_write(slots)
         sampler.on_update(slots[::40], Signals(rng.random(500), target=rng.random(500)))
-    held = tracemalloc.get_traced_memory()[0]
+    peak_bytes = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert held <= capacity * parse_sampling(name).bytes_per_slot + 1_000_000
+    assert peak_bytes <= capacity * parse_sampling(name).bytes_per_slot + 1_000_000

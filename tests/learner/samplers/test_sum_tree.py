@@ -13,21 +13,21 @@ from onrig.learner.samplers.sum_tree import CompiledSumTree, SumTree
 @given(
     capacity=st.integers(1, 5000),
     root=st.sampled_from([2, 1024]),
-    puts=st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 1e-9, 1.0, 3.7])), min_size=1)),
+    writes=st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 1e-9, 1.0, 3.7])), min_size=1)),
     seed=st.integers(0, 99),
 )
 def test_any_puts_find_what_a_running_sum_finds(
-    capacity: int, root: int, puts: list[list[tuple[int, float]]], seed: int
+    capacity: int, root: int, writes: list[list[tuple[int, float]]], seed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sum_tree, "MAX_ROOT_CHILDREN", root)
         tree = SumTree(capacity)
     values = np.zeros(capacity)
-    for put in puts:
-        slots = np.array([s % capacity for s, _ in put])
-        for slot, (_, value) in zip(slots.tolist(), put, strict=True):
+    for write in writes:
+        slots = np.array([s % capacity for s, _ in write])
+        for slot, (_, value) in zip(slots.tolist(), write, strict=True):
             values[slot] = value
-        tree.put(slots, np.array([v for _, v in put]))
+        tree.put(slots, np.array([v for _, v in write]))
     assert np.array_equal(tree.values, values)
     running = values.cumsum()
     assert tree.total == pytest.approx(running[-1], rel=1e-12, abs=0.0)
@@ -36,13 +36,13 @@ def test_any_puts_find_what_a_running_sum_finds(
             tree.find(np.array([0.0]))
         return
     targets = np.concatenate(([0.0, tree.total, 2 * tree.total], np.random.default_rng(seed).random(50) * tree.total))
-    found = tree.find(targets)
-    assert np.all(values[found] > 0)
+    slots_found = tree.find(targets)
+    assert np.all(values[slots_found] > 0)
     # Sums in another order differ by roundings: the share found ends at or after the target, and begins before it.
-    slack = 1e-9 * tree.total
-    inside = targets <= tree.total
-    assert np.all(running[found] >= targets - slack, where=inside)
-    assert np.all(running[found] - values[found] <= targets + slack)
+    tolerance = 1e-9 * tree.total
+    is_inside = targets <= tree.total
+    assert np.all(running[slots_found] >= targets - tolerance, where=is_inside)
+    assert np.all(running[slots_found] - values[slots_found] <= targets + tolerance)
 
 
 @pytest.mark.parametrize("capacity", [1, 7, 32, 33, 1000, 10_000, 40_000])
@@ -56,14 +56,14 @@ def test_equal_values_split_the_total_exactly(capacity: int) -> None:
 
 def test_sums_depend_on_the_values_and_not_on_the_history() -> None:
     rng = np.random.default_rng(0)
-    tree, fresh = SumTree(3001), SumTree(3001)
+    tree, rebuilt = SumTree(3001), SumTree(3001)
     for _ in range(2000):
         slots = rng.integers(3001, size=16)
         tree.put(slots, rng.exponential(size=16) ** 8)
-    fresh.load(tree.values.copy())
-    assert fresh.total == tree.total
+    rebuilt.load(tree.values.copy())
+    assert rebuilt.total == tree.total
     targets = rng.random(1000) * tree.total
-    assert np.array_equal(fresh.find(targets), tree.find(targets))
+    assert np.array_equal(rebuilt.find(targets), tree.find(targets))
     tree.put(np.arange(3001), np.zeros(3001))
     assert tree.total == 0.0
 
@@ -75,9 +75,9 @@ def test_a_target_just_below_the_end_of_a_node_finds_its_last_value() -> None:
         values = 1.0 + rng.exponential(size=10_000)
         values[31::32] = 0.0
         tree.load(values)
-        ends = values[: 32 * (10_000 // 32)].reshape(-1, 32).cumsum(axis=1)[:, -1].cumsum()
-        found = tree.find(np.nextafter(ends, 0.0))
-        assert np.array_equal(found, 32 * np.arange(len(ends)) + 30)
+        block_ends = values[: 32 * (10_000 // 32)].reshape(-1, 32).cumsum(axis=1)[:, -1].cumsum()
+        slots_found = tree.find(np.nextafter(block_ends, 0.0))
+        assert np.array_equal(slots_found, 32 * np.arange(len(block_ends)) + 30)
 
 
 @pytest.mark.skipif(sum_tree._functions() is None, reason="the C library is not built")
@@ -85,40 +85,45 @@ def test_a_target_just_below_the_end_of_a_node_finds_its_last_value() -> None:
 @given(
     capacity=st.integers(1, 5000),
     root=st.sampled_from([2, 1024]),
-    puts=st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.floats(0.0, 1e9) | st.sampled_from([np.nan, np.inf])))),
+    writes=st.lists(
+        st.lists(st.tuples(st.integers(0, 10**6), st.floats(0.0, 1e9) | st.sampled_from([np.nan, np.inf])))
+    ),
     seed=st.integers(0, 99),
 )
 def test_the_compiled_form_has_the_bits_of_the_reference(
-    capacity: int, root: int, puts: list[list[tuple[int, float]]], seed: int
+    capacity: int, root: int, writes: list[list[tuple[int, float]]], seed: int
 ) -> None:
     functions = sum_tree._functions()
     assert functions is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sum_tree, "MAX_ROOT_CHILDREN", root)
-        ours, theirs = CompiledSumTree(capacity, functions), SumTree(capacity)
+        compiled, reference = CompiledSumTree(capacity, functions), SumTree(capacity)
     uniforms = np.random.default_rng(seed).random(30)
-    for put in puts:
-        slots, values = np.array([s % capacity for s, _ in put], np.int64), np.array([v for _, v in put], np.float64)
-        assert ours.put(slots, values) == theirs.put(slots, values)
-        assert np.array_equal(ours._running_root, theirs._running_root)
-        for one, other in zip(ours._levels, theirs._levels, strict=True):
-            assert np.array_equal(one.values, other.values)
-            assert np.array_equal(one.running_sums, other.running_sums)
-        if not theirs.total:
+    for write in writes:
+        slots, values = (
+            np.array([s % capacity for s, _ in write], np.int64),
+            np.array([v for _, v in write], np.float64),
+        )
+        assert compiled.put(slots, values) == reference.put(slots, values)
+        assert np.array_equal(compiled._running_root, reference._running_root)
+        for compiled_level, reference_level in zip(compiled._levels, reference._levels, strict=True):
+            assert np.array_equal(compiled_level.values, reference_level.values)
+            assert np.array_equal(compiled_level.running_sums, reference_level.running_sums)
+        if not reference.total:
             with pytest.raises(ValueError, match="all values are 0"):
-                ours.draw(uniforms, 3)
+                compiled.draw(uniforms, 3)
             continue
-        targets = np.concatenate(([0.0, theirs.total, 2 * theirs.total], uniforms * theirs.total))
-        assert np.array_equal(ours.find(targets), theirs.find(targets))
-        for got, expected in zip(ours.draw(uniforms, 3), theirs.draw(uniforms, 3), strict=True):
-            assert np.array_equal(got, expected)
+        targets = np.concatenate(([0.0, reference.total, 2 * reference.total], uniforms * reference.total))
+        assert np.array_equal(compiled.find(targets), reference.find(targets))
+        for actual, expected in zip(compiled.draw(uniforms, 3), reference.draw(uniforms, 3), strict=True):
+            assert np.array_equal(actual, expected)
 
 
 @pytest.mark.skipif(sum_tree._functions() is None, reason="the C library is not built")
 def test_slots_outside_and_targets_that_are_no_numbers_are_refused() -> None:
     tree = sum_tree.sum_tree(5)
-    many = np.arange(500) % 5
-    tree.put(many, (many + 1).astype(np.float64))
+    slots = np.arange(500) % 5
+    tree.put(slots, (slots + 1).astype(np.float64))
     assert tree.values.tolist() == [1, 2, 3, 4, 5]
     for slot in (-1, 5):
         with pytest.raises(IndexError, match="expected slots below 5"):

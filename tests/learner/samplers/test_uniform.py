@@ -14,18 +14,18 @@ from onrig.learner.samplers import Sampler, uniform
 from onrig.learner.samplers.uniform import Uniform
 
 
-def _uniform(stored: int, seed: int = 0) -> Uniform:
+def _uniform(n_stored: int, seed: int = 0) -> Uniform:
     sampler = Uniform(np.random.default_rng(seed))
-    sampler.on_write(np.arange(stored))
+    sampler.on_write(np.arange(n_stored))
     return sampler
 
 
-def _chi_square_holds(counts: NDArray[np.int64]) -> bool:
+def _is_uniform(counts: NDArray[np.int64]) -> bool:
     """Within five standard deviations of the statistic's mean, for equal expected counts."""
     expected = counts.sum() / len(counts)
     statistic = float(((counts - expected) ** 2 / expected).sum())
-    freedom = len(counts) - 1
-    return abs(statistic - freedom) < 5 * math.sqrt(2 * freedom)
+    degrees_of_freedom = len(counts) - 1
+    return abs(statistic - degrees_of_freedom) < 5 * math.sqrt(2 * degrees_of_freedom)
 
 
 def test_uniform_is_a_sampler() -> None:
@@ -34,38 +34,44 @@ def test_uniform_is_a_sampler() -> None:
     assert sampler.draw(16).weights is None
 
 
-@pytest.mark.parametrize(("stored", "batch", "updates"), [(7, 4, 4000), (1000, 16, 4000), (10_000, 16, 8000)])
-def test_every_slot_is_drawn_equally_often(stored: int, batch: int, updates: int) -> None:
-    slots = _uniform(stored).draw(batch, updates).slots
+@pytest.mark.parametrize(("n_stored", "batch", "updates"), [(7, 4, 4000), (1000, 16, 4000), (10_000, 16, 8000)])
+def test_every_slot_is_drawn_equally_often(n_stored: int, batch: int, updates: int) -> None:
+    slots = _uniform(n_stored).draw(batch, updates).slots
     # Without replacement the counts vary by (1 - batch / stored) less than a multinomial's.
-    counts = np.bincount(slots.ravel(), minlength=stored).astype(np.float64)
+    counts = np.bincount(slots.ravel(), minlength=n_stored).astype(np.float64)
     expected = counts.mean()
-    statistic = float(((counts - expected) ** 2 / expected).sum()) / (1 - batch / stored)
-    assert abs(statistic - stored) < 5 * np.sqrt(2 * stored)
+    statistic = float(((counts - expected) ** 2 / expected).sum()) / (1 - batch / n_stored)
+    assert abs(statistic - n_stored) < 5 * np.sqrt(2 * n_stored)
 
 
-@pytest.mark.parametrize(("stored", "batch"), [(9, 4), (5, 4)])
-def test_every_distinct_pair_is_drawn_equally_often(stored: int, batch: int) -> None:
-    slots = _uniform(stored).draw(batch, 20_000).slots
+@pytest.mark.parametrize(("n_stored", "batch"), [(9, 4), (5, 4)])
+def test_every_distinct_pair_is_drawn_equally_often(n_stored: int, batch: int) -> None:
+    slots = _uniform(n_stored).draw(batch, 20_000).slots
     # Two fixed places of each row, one row giving one pair: independent trials.
     for i, j in ((0, 1), (0, batch - 1), (batch - 2, batch - 1)):
-        counts = np.bincount(slots[:, i] * stored + slots[:, j], minlength=stored * stored).reshape(stored, stored)
+        counts = np.bincount(slots[:, i] * n_stored + slots[:, j], minlength=n_stored * n_stored).reshape(
+            n_stored, n_stored
+        )
         assert not counts.diagonal().any()
-        assert _chi_square_holds(counts[~np.eye(stored, dtype=bool)])
+        assert _is_uniform(counts[~np.eye(n_stored, dtype=bool)])
 
 
 @settings(max_examples=40)
 @given(
-    stored=st.integers(1, 400), share=st.floats(0.01, 1.0), blocks=st.lists(st.integers(1, 40), min_size=1, max_size=5)
+    n_stored=st.integers(1, 400),
+    fraction=st.floats(0.01, 1.0),
+    block_sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5),
 )
-def test_draws_at_once_equal_single_draws_and_are_distinct(stored: int, share: float, blocks: list[int]) -> None:
-    batch = max(1, int(share * stored))
-    at_once, singly = _uniform(stored), _uniform(stored)
-    for updates in blocks:
-        slots = at_once.draw(batch, updates).slots
-        assert np.array_equal(slots, np.concatenate([singly.draw(batch).slots for _ in range(updates)]))
+def test_draws_at_once_equal_single_draws_and_are_distinct(
+    n_stored: int, fraction: float, block_sizes: list[int]
+) -> None:
+    batch = max(1, int(fraction * n_stored))
+    batched, single_draws = _uniform(n_stored), _uniform(n_stored)
+    for updates in block_sizes:
+        slots = batched.draw(batch, updates).slots
+        assert np.array_equal(slots, np.concatenate([single_draws.draw(batch).slots for _ in range(updates)]))
         assert slots.min() >= 0
-        assert slots.max() < stored
+        assert slots.max() < n_stored
         assert all(len(set(row)) == batch for row in slots.tolist())
 
 
@@ -78,23 +84,23 @@ def test_new_slots_are_drawn_once_written() -> None:
 
 
 def test_td_errors_do_not_matter() -> None:
-    one, other = _uniform(100), _uniform(100)
-    other.on_update(np.array([1, 2]), Signals(np.array([9.0, 9.0])))
-    assert np.array_equal(one.draw(16).slots, other.draw(16).slots)
+    with_errors, without_errors = _uniform(100), _uniform(100)
+    without_errors.on_update(np.array([1, 2]), Signals(np.array([9.0, 9.0])))
+    assert np.array_equal(with_errors.draw(16).slots, without_errors.draw(16).slots)
 
 
-@pytest.mark.parametrize("drawn", [0, 3, 1000])
-def test_a_restored_sampler_makes_the_same_next_thousand_draws(drawn: int) -> None:
+@pytest.mark.parametrize("n_drawn", [0, 3, 1000])
+def test_a_restored_sampler_makes_the_same_next_thousand_draws(n_drawn: int) -> None:
     sampler = _uniform(90, seed=1)
-    for _ in range(drawn):
+    for _ in range(n_drawn):
         sampler.draw(16)
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **sampler.state())
-    other = Uniform(np.random.default_rng(2))
+    without_errors = Uniform(np.random.default_rng(2))
     file.seek(0)
     with np.load(file, allow_pickle=False) as state:
-        other.restore(state)
-    assert np.array_equal(sampler.draw(16, 1000).slots, other.draw(16, 1000).slots)
+        without_errors.restore(state)
+    assert np.array_equal(sampler.draw(16, 1000).slots, without_errors.draw(16, 1000).slots)
 
 
 def test_more_than_there_is_cannot_be_drawn() -> None:
@@ -111,21 +117,21 @@ def test_different_streams_draw_differently() -> None:
 @settings(max_examples=60)
 @given(
     draws=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), min_size=1, max_size=12),
-    stored=st.integers(40, 200),
+    n_stored=st.integers(40, 200),
     seed=st.integers(0, 1000),
 )
 def test_the_library_draws_and_repairs_as_the_reference_does(
-    draws: list[tuple[int, int]], stored: int, seed: int
+    draws: list[tuple[int, int]], n_stored: int, seed: int
 ) -> None:
-    ours = Uniform(np.random.default_rng(seed))
+    compiled = Uniform(np.random.default_rng(seed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uniform, "_native_function", lambda: None)
-        theirs = Uniform(np.random.default_rng(seed))
-    for sampler in (ours, theirs):
-        sampler.on_write(np.arange(stored))
+        reference = Uniform(np.random.default_rng(seed))
+    for sampler in (compiled, reference):
+        sampler.on_write(np.arange(n_stored))
     for i, (batch, updates) in enumerate(draws):
-        assert np.array_equal(ours.draw(batch, updates).slots, theirs.draw(batch, updates).slots)
-        for name, value in ours.state().items():
-            assert np.array_equal(value, theirs.state()[name])
+        assert np.array_equal(compiled.draw(batch, updates).slots, reference.draw(batch, updates).slots)
+        for name, value in compiled.state().items():
+            assert np.array_equal(value, reference.state()[name])
         if i % 3 == 2:
-            ours.restore(theirs.state())
+            compiled.restore(reference.state())

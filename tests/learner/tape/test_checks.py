@@ -70,37 +70,37 @@ def test_operations_inside_their_spaces_are_valid(name: str) -> None:
     assert _problem(_operation(name)) == ""
 
 
-def _with(key: str, i: int, value: int) -> Callable[[np.void], None]:
-    def change(op: np.void) -> None:
+def _set_operand(key: str, i: int, value: int) -> Callable[[np.void], None]:
+    def change_field(op: np.void) -> None:
         op[key][i] = value
 
-    return change
+    return change_field
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "problem"),
+    ("name", "change_field", "problem"),
     [
-        ("multiply", _with("at", 1, 390), "operand 1 from 390 to 413 of 400"),
-        ("multiply", _with("at", 2, -1), "reaches"),
-        ("multiply", _with("by_row", 1, 1 << 30), "reaches"),
-        ("multiply", _with("by_col", 1, 2), "neither adjacent nor repeated"),
-        ("multiply", _with("by_col", 0, 0), "not laid out"),
-        ("multiply", _with("space", 1, 3), "unknown space"),
-        ("multiply", _with("space", 2, -1), "operands"),
-        ("multiply", _with("at", 1, 1), "overwrites"),
-        ("product_nt", _with("by_col", 1, 0), "not laid out"),
-        ("product_tn", _with("by_col", 1, 0), "not laid out"),
-        ("product_tn", _with("at", 2, 3), "overwrites"),
-        ("row_sum", _with("by_col", 1, 0), "not laid out"),
-        ("adam", _with("at", 1, 85), "overwrites"),  # the gradient in the moments, which are written, too
-        ("adam", _with("at", 3, 92), "overwrites"),
+        ("multiply", _set_operand("at", 1, 390), "operand 1 from 390 to 413 of 400"),
+        ("multiply", _set_operand("at", 2, -1), "reaches"),
+        ("multiply", _set_operand("by_row", 1, 1 << 30), "reaches"),
+        ("multiply", _set_operand("by_col", 1, 2), "neither adjacent nor repeated"),
+        ("multiply", _set_operand("by_col", 0, 0), "not laid out"),
+        ("multiply", _set_operand("space", 1, 3), "unknown space"),
+        ("multiply", _set_operand("space", 2, -1), "operands"),
+        ("multiply", _set_operand("at", 1, 1), "overwrites"),
+        ("product_nt", _set_operand("by_col", 1, 0), "not laid out"),
+        ("product_tn", _set_operand("by_col", 1, 0), "not laid out"),
+        ("product_tn", _set_operand("at", 2, 3), "overwrites"),
+        ("row_sum", _set_operand("by_col", 1, 0), "not laid out"),
+        ("adam", _set_operand("at", 1, 85), "overwrites"),  # the gradient in the moments, which are written, too
+        ("adam", _set_operand("at", 3, 92), "overwrites"),
     ],
 )
 def test_operands_that_leave_their_space_or_their_layout_are_refused(
-    name: str, change: Callable[[np.void], None], problem: str
+    name: str, change_field: Callable[[np.void], None], problem: str
 ) -> None:
     op = _operation(name)
-    change(op)
+    change_field(op)
     assert problem in _problem(op)
 
 
@@ -139,9 +139,9 @@ def test_columns_of_the_same_rows_may_lie_side_by_side_but_rows_may_not_overlap(
     assert _problem(op) == ""
     op["at"][1] = 45
     assert "overwrites" in _problem(op)
-    single = _operation("follow", rows=1, cols=4)  # a row whose elements reach beyond its distance to the next
-    single["by_row"][:2], single["at"][:2] = 3, [40, 41]
-    assert "overwrites" in _problem(single)
+    single_row = _operation("follow", rows=1, cols=4)  # a row whose elements reach beyond its distance to the next
+    single_row["by_row"][:2], single_row["at"][:2] = 3, [40, 41]
+    assert "overwrites" in _problem(single_row)
 
 
 def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
@@ -154,18 +154,18 @@ def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
     ]
 
 
-def _run_of(*written: tuple[str, int, int]) -> NDArray[np.void]:
+def _operation_run(*outputs: tuple[str, int, int]) -> NDArray[np.void]:
     """Operations (name, section, place of the output); each reads what lies at 0."""
-    ops = np.zeros(len(written), RECORD)
-    for op, (name, section, at) in zip(ops, written, strict=True):
+    ops = np.zeros(len(outputs), RECORD)
+    for op, (name, section, place) in zip(ops, outputs, strict=True):
         op["code"], op["section"], op["rows"], op["cols"], op["space"] = CODES[name], section, 1, 4, Space.NONE
         for i in range(len(OPERATIONS[CODES[name]].shapes.split())):
-            op["space"][i], op["at"][i], op["by_row"][i], op["by_col"][i] = Space.SCRATCH, 0 if i else at, 4, 1
+            op["space"][i], op["at"][i], op["by_row"][i], op["by_col"][i] = Space.SCRATCH, 0 if i else place, 4, 1
     return ops
 
 
 @pytest.mark.parametrize(
-    ("written", "first"),
+    ("outputs", "first_fault"),
     [
         ([("fill", 0, 0), ("copy", 3, 4)], None),
         ([("fill", 3, 0), ("copy", 3, 4)], None),
@@ -177,22 +177,22 @@ def _run_of(*written: tuple[str, int, int]) -> NDArray[np.void]:
     ],
 )
 def test_what_would_be_read_of_another_trial_or_update_is_found(
-    written: list[tuple[str, int, int]], first: int | None
+    outputs: list[tuple[str, int, int]], first_fault: int | None
 ) -> None:
-    assert first_uninitialised_read(_run_of(*written), 20) == first
+    assert first_uninitialised_read(_operation_run(*outputs), 20) == first_fault
 
 
 def test_an_error_names_the_operation_and_the_line_that_wrote_it() -> None:
     tape = Tape(Layout(), Layout())
     with tape.section(1):
-        seen = tape.filled((2, 2), 1.0)
-    tape.output(tape.record.add("seen", 2, 2), seen)
+        constant = tape.filled((2, 2), 1.0)
+    tape.output(tape.record.add("seen", 2, 2), constant)
     with pytest.raises(
         TapeError, match=r"test_checks\.py:\d+: operation 1: copy reads elements that no operation in its section"
     ):
         finish_program(tape)
-    outside = Array(tape, Space.STATE, 0, (2, 2))
-    tape.emit("copy", (2, 2), [outside])
+    invalid_array = Array(tape, Space.STATE, 0, (2, 2))
+    tape.emit("copy", (2, 2), [invalid_array])
     with pytest.raises(
         TapeError, match=r"test_checks\.py:\d+: operation 2: copy reaches .*: operand 1 from 0 to 3 of 0"
     ):

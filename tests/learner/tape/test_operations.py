@@ -47,12 +47,12 @@ from onrig.learner.tape.trace import Tape
 from onrig.learner.tape.windows import Windows
 from tests.learner.tape.evaluation import executors
 
-Doubles = NDArray[np.float64]
+Floats = NDArray[np.float64]
 Shape = tuple[int, int]
 Function = Callable[..., Array]
 
 
-class Case(NamedTuple):
+class OperationCase(NamedTuple):
     """A function of arrays of these shapes, drawn from [low, high]."""
 
     function: Function
@@ -62,60 +62,60 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "add": Case(lambda a, b: a + b, [(5, 3), (5, 3)]),
-    "add a row": Case(lambda a, b: a + b, [(5, 3), (1, 3)]),
-    "add a column": Case(lambda a, b: b + a, [(5, 3), (5, 1)]),
-    "subtract a scalar": Case(lambda a, b: a - b, [(5, 3), (1, 1)]),
-    "from a number": Case(lambda a: 2.0 - a, [(4, 17)]),
-    "multiply": Case(lambda a, b: a * b, [(7, 9), (7, 9)]),
-    "multiply columns by a row": Case(lambda a, b: a * b, [(6, 1), (1, 5)]),
-    "divide": Case(lambda a, b: a / b, [(5, 4), (5, 4)], 0.5),
-    "divide by a column": Case(lambda a, b: a / b, [(5, 4), (5, 1)], 0.5),
-    "one over": Case(lambda a: 1.0 / a, [(5, 4)], 0.5),
-    "minimum": Case(minimum, [(5, 3), (5, 3)]),
-    "maximum with a column": Case(maximum, [(5, 3), (5, 1)]),
-    "clip": Case(lambda a: clip(a, -0.7, 0.4), [(9, 5)]),
-    "relu": Case(relu, [(9, 5)]),
-    "exp": Case(exp, [(9, 5)]),
-    "log": Case(log, [(9, 5)], 0.2),
-    "sqrt": Case(sqrt, [(9, 5)], 0.2),
-    "square": Case(square, [(9, 5)]),
-    "tanh": Case(tanh, [(9, 5)]),
-    "sigmoid": Case(sigmoid, [(9, 5)], -4.0, 4.0),
-    "softplus": Case(softplus, [(9, 5)], -4.0, 4.0),
-    "softsign": Case(softsign, [(9, 5)]),
-    "softmax": Case(softmax, [(6, 7)]),
-    "log softmax": Case(log_softmax, [(6, 7)]),
-    "sums": Case(lambda a: a.sum() * a.row_sums() + a.column_sums(), [(5, 5)]),
-    "mean": Case(lambda a: a.mean() * a, [(5, 3)]),
-    "columns": Case(lambda a: a.columns(1, 3) * a.columns(0, 2) + a.columns(4, 5), [(5, 6)]),
-    "columns that leave none out": Case(lambda a: a.columns(0, 2).sum() * exp(a.columns(2, 5)), [(4, 5)]),
-    "concatenated": Case(lambda a, b: square(concatenate(a, b, a)), [(5, 2), (5, 3)]),
-    "rows, stacked": Case(
+    "add": OperationCase(lambda a, b: a + b, [(5, 3), (5, 3)]),
+    "add a row": OperationCase(lambda a, b: a + b, [(5, 3), (1, 3)]),
+    "add a column": OperationCase(lambda a, b: b + a, [(5, 3), (5, 1)]),
+    "subtract a scalar": OperationCase(lambda a, b: a - b, [(5, 3), (1, 1)]),
+    "from a number": OperationCase(lambda a: 2.0 - a, [(4, 17)]),
+    "multiply": OperationCase(lambda a, b: a * b, [(7, 9), (7, 9)]),
+    "multiply columns by a row": OperationCase(lambda a, b: a * b, [(6, 1), (1, 5)]),
+    "divide": OperationCase(lambda a, b: a / b, [(5, 4), (5, 4)], 0.5),
+    "divide by a column": OperationCase(lambda a, b: a / b, [(5, 4), (5, 1)], 0.5),
+    "one over": OperationCase(lambda a: 1.0 / a, [(5, 4)], 0.5),
+    "minimum": OperationCase(minimum, [(5, 3), (5, 3)]),
+    "maximum with a column": OperationCase(maximum, [(5, 3), (5, 1)]),
+    "clip": OperationCase(lambda a: clip(a, -0.7, 0.4), [(9, 5)]),
+    "relu": OperationCase(relu, [(9, 5)]),
+    "exp": OperationCase(exp, [(9, 5)]),
+    "log": OperationCase(log, [(9, 5)], 0.2),
+    "sqrt": OperationCase(sqrt, [(9, 5)], 0.2),
+    "square": OperationCase(square, [(9, 5)]),
+    "tanh": OperationCase(tanh, [(9, 5)]),
+    "sigmoid": OperationCase(sigmoid, [(9, 5)], -4.0, 4.0),
+    "softplus": OperationCase(softplus, [(9, 5)], -4.0, 4.0),
+    "softsign": OperationCase(softsign, [(9, 5)]),
+    "softmax": OperationCase(softmax, [(6, 7)]),
+    "log softmax": OperationCase(log_softmax, [(6, 7)]),
+    "sums": OperationCase(lambda a: a.sum() * a.row_sums() + a.column_sums(), [(5, 5)]),
+    "mean": OperationCase(lambda a: a.mean() * a, [(5, 3)]),
+    "columns": OperationCase(lambda a: a.columns(1, 3) * a.columns(0, 2) + a.columns(4, 5), [(5, 6)]),
+    "columns that leave none out": OperationCase(lambda a: a.columns(0, 2).sum() * exp(a.columns(2, 5)), [(4, 5)]),
+    "concatenated": OperationCase(lambda a, b: square(concatenate(a, b, a)), [(5, 2), (5, 3)]),
+    "rows, stacked": OperationCase(
         lambda a, b: square(stack(stack(a, b).rows(1, 4), a)) + stack(b, a).rows(0, 6).row_sums(), [(3, 4), (5, 4)]
     ),
-    "reshaped": Case(lambda a: softmax(a.reshape(10, 3)).reshape(5, 6) * a, [(5, 6)]),
-    "folded": Case(lambda a: square(a.fold(3)), [(4, 12)]),
-    "tiled": Case(lambda a: square(a.tile(3) + a.tile(3).fold(2).row_sums()), [(4, 2)]),
-    "dense": Case(lambda x, w, b: dense(x, w, b), [(9, 5), (5, 4), (1, 4)]),
-    "dense, wide": Case(lambda x, w, b: tanh(dense(x, w, b)), [(11, 21), (21, 37), (1, 37)], -0.5, 0.5),
-    "dense, one row": Case(lambda x, w, b: dense(x, w, b), [(1, 3), (3, 1), (1, 1)]),
-    "layers": Case(
+    "reshaped": OperationCase(lambda a: softmax(a.reshape(10, 3)).reshape(5, 6) * a, [(5, 6)]),
+    "folded": OperationCase(lambda a: square(a.fold(3)), [(4, 12)]),
+    "tiled": OperationCase(lambda a: square(a.tile(3) + a.tile(3).fold(2).row_sums()), [(4, 2)]),
+    "dense": OperationCase(lambda x, w, b: dense(x, w, b), [(9, 5), (5, 4), (1, 4)]),
+    "dense, wide": OperationCase(lambda x, w, b: tanh(dense(x, w, b)), [(11, 21), (21, 37), (1, 37)], -0.5, 0.5),
+    "dense, one row": OperationCase(lambda x, w, b: dense(x, w, b), [(1, 3), (3, 1), (1, 1)]),
+    "layers": OperationCase(
         lambda x, w, b, v, c: dense(dense(x, w, b, relu=True), v, c),
         [(8, 5), (5, 19), (1, 19), (19, 2), (1, 2)],
     ),
-    "units that go two ways": Case(
+    "units that go two ways": OperationCase(
         lambda x, w, b, v, c: (lambda h: dense(h, v, c) + h.columns(0, 2) * h.row_sums())(dense(x, w, b, relu=True)),
         [(8, 5), (5, 19), (1, 19), (19, 2), (1, 2)],
     ),
-    "a layer of columns": Case(lambda x, w, b: dense(x.columns(1, 4), w, b), [(7, 5), (3, 18), (1, 18)]),
-    "standardised rows": Case(lambda a: tanh(standardise(a, 0.01)), [(4, 37)]),
-    "standardised columns": Case(lambda a: tanh(standardise(a, 0.01, columns=True)), [(3, 66)]),
-    "standardised columns of a view": Case(lambda a: square(standardise(a.columns(1, 4), 0.1)), [(5, 6)]),
-    "patches that overlap": Case(lambda a: square(patches(a, Windows(4, 5, 2, 3, 1))), [(3, 40)]),
-    "patches with gaps, and a rest": Case(lambda a: tanh(patches(a, Windows(7, 6, 1, 2, 3))), [(2, 42)]),
-    "patches of a view": Case(lambda a: square(patches(a.columns(1, 13), Windows(3, 4, 1, 2, 1))), [(2, 14)]),
-    "two convolutions": Case(
+    "a layer of columns": OperationCase(lambda x, w, b: dense(x.columns(1, 4), w, b), [(7, 5), (3, 18), (1, 18)]),
+    "standardised rows": OperationCase(lambda a: tanh(standardise(a, 0.01)), [(4, 37)]),
+    "standardised columns": OperationCase(lambda a: tanh(standardise(a, 0.01, columns=True)), [(3, 66)]),
+    "standardised columns of a view": OperationCase(lambda a: square(standardise(a.columns(1, 4), 0.1)), [(5, 6)]),
+    "patches that overlap": OperationCase(lambda a: square(patches(a, Windows(4, 5, 2, 3, 1))), [(3, 40)]),
+    "patches with gaps, and a rest": OperationCase(lambda a: tanh(patches(a, Windows(7, 6, 1, 2, 3))), [(2, 42)]),
+    "patches of a view": OperationCase(lambda a: square(patches(a.columns(1, 13), Windows(3, 4, 1, 2, 1))), [(2, 14)]),
+    "two convolutions": OperationCase(
         lambda x, w, b, v, c: dense(
             patches(dense(patches(x, Windows(6, 6, 1, 2, 2)), w, b, relu=True).reshape(2, 27), Windows(3, 3, 3, 2, 1)),
             v,
@@ -123,21 +123,21 @@ CASES = {
         ),
         [(2, 36), (4, 3), (1, 3), (12, 2), (1, 2)],
     ),
-    "dropout, twice": Case(
+    "dropout, twice": OperationCase(
         lambda a, b: (lambda drop: tanh(drop(a)) * drop(b.columns(0, 3)))(Dropout(0.3, a.tape.filled((1, 1), 12345.0))),
         [(11, 3), (11, 4)],
     ),
-    "layer normalisation": Case(
+    "layer normalisation": OperationCase(
         lambda a: (lambda d: d / sqrt(square(d).row_sums() * 0.2 + 1e-5))(a - a.row_sums() * 0.2), [(6, 5)]
     ),
-    "batch normalisation": Case(
+    "batch normalisation": OperationCase(
         lambda a: (lambda d: d / sqrt(square(d).column_sums() * (1 / 6) + 1e-5))(a - a.column_sums() * (1 / 6)),
         [(6, 5)],
     ),
 }
 
 
-class Built(NamedTuple):
+class BuiltProgram(NamedTuple):
     """A program that reports the value of a function and its gradients by parameters of the state."""
 
     program: Program
@@ -148,7 +148,7 @@ class Built(NamedTuple):
     gradient: Field
 
 
-def _built(case: Case) -> Built:
+def _build(case: OperationCase) -> BuiltProgram:
     state, record = Layout(), Layout()
     group = state.group("x", {str(i): shape for i, shape in enumerate(case.shapes)})
     tape = Tape(state, record)
@@ -158,48 +158,52 @@ def _built(case: Case) -> Built:
     assert weight.size == 0
     tape.output(value, out)
     factors = record.add("factors", *out.shape)
-    (found,) = tape.gradient((out * tape.read(factors)).sum(), [group])
-    tape.output(gradient, found)
-    return Built(finish_program(tape), state, record, group, value, gradient)
+    (gradient_field,) = tape.gradient((out * tape.read(factors)).sum(), [group])
+    tape.output(gradient, gradient_field)
+    return BuiltProgram(finish_program(tape), state, record, group, value, gradient)
 
 
-def _run(built: Built, executor: Executor, x: Doubles, factors: Doubles) -> tuple[Doubles, Doubles]:
-    rows = allocate_rows(1, built.state, executor.dtype)
-    records = allocate_rows(1, built.record, executor.dtype)[:, None]
-    rows[0, built.group.flat_field.slice] = x
-    records[0, 0, built.record.fields["factors"].slice] = factors.reshape(-1)
-    executor.bind(built.program)(rows, records, None)
-    return tuple(records[0, 0, f.slice].astype(np.float64) for f in (built.value, built.gradient))  # type: ignore[return-value]
+def _run(program: BuiltProgram, executor: Executor, x: Floats, factors: Floats) -> tuple[Floats, Floats]:
+    rows = allocate_rows(1, program.state, executor.dtype)
+    records = allocate_rows(1, program.record, executor.dtype)[:, None]
+    rows[0, program.group.flat_field.slice] = x
+    records[0, 0, program.record.fields["factors"].slice] = factors.reshape(-1)
+    executor.bind(program.program)(rows, records, None)
+    return tuple(records[0, 0, f.slice].astype(np.float64) for f in (program.value, program.gradient))  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_finite_differences_in_every_executor(name: str) -> None:
     case = CASES[name]
-    built, rng = _built(case), np.random.default_rng(3)
-    x = rng.uniform(case.low, case.high, built.group.flat_field.size)
-    factors = rng.uniform(0.5, 1.5, built.value.size)
-    wanted = []
+    program, rng = _build(case), np.random.default_rng(3)
+    x = rng.uniform(case.low, case.high, program.group.flat_field.size)
+    factors = rng.uniform(0.5, 1.5, program.value.size)
+    expected = []
     for i in range(len(x)):
         step = 1e-6 * (np.arange(len(x)) == i)
-        up, down = (_run(built, executors(np.float64)[0], x + sign * step, factors)[0] @ factors for sign in (1, -1))
-        wanted.append((up - down) / 2e-6)
-    results = [_run(built, executor, x, factors) for executor in executors(np.float64)]
+        value_above, value_below = (
+            _run(program, executors(np.float64)[0], x + sign * step, factors)[0] @ factors for sign in (1, -1)
+        )
+        expected.append((value_above - value_below) / 2e-6)
+    results = [_run(program, executor, x, factors) for executor in executors(np.float64)]
     for value, gradient in results:
-        np.testing.assert_allclose(gradient, wanted, rtol=2e-6, atol=1e-7)
+        np.testing.assert_allclose(gradient, expected, rtol=2e-6, atol=1e-7)
         np.testing.assert_allclose(value, results[0][0], rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(gradient, results[0][1], rtol=1e-12, atol=1e-12)
-    for value, gradient in (_run(built, executor, x, factors) for executor in executors(np.float32)):
+    for value, gradient in (_run(program, executor, x, factors) for executor in executors(np.float32)):
         np.testing.assert_allclose(value, results[0][0], rtol=2e-5, atol=2e-5)
         np.testing.assert_allclose(gradient, results[0][1], rtol=2e-4, atol=2e-4)
 
 
 def test_all_operations_are_in_these_tests() -> None:
-    used = {OPERATIONS[code].name for case in CASES.values() for code in _built(case).program.operations["code"]}
-    own = {"row_argmax", "equal", "project", "adam", "follow", "sum_of_squares"}  # those below
-    assert used | own == {operation.name for operation in OPERATIONS}
+    operations_used = {
+        OPERATIONS[code].name for case in CASES.values() for code in _build(case).program.operations["code"]
+    }
+    tested_below = {"row_argmax", "equal", "project", "adam", "follow", "sum_of_squares"}  # those below
+    assert operations_used | tested_below == {operation.name for operation in OPERATIONS}
 
 
-def _constant(trace: Callable[[Array], Array], x: Doubles, executor: Executor) -> Doubles:
+def _evaluate(trace: Callable[[Array], Array], x: Floats, executor: Executor) -> Floats:
     """Output of a function of a record's field."""
     record = Layout()
     field = record.add("x", *x.shape)
@@ -217,11 +221,11 @@ def _constant(trace: Callable[[Array], Array], x: Doubles, executor: Executor) -
 def test_the_first_of_the_largest_is_found_and_nan_is_the_largest(dtype: type[np.floating]) -> None:
     x = np.array([[1.0, 3.0, 3.0, 2.0], [-1.0, -1.0, -2.0, -5.0], [0.0, np.nan, 7.0, np.nan]])
     for executor in executors(dtype):
-        assert _constant(lambda a: a.row_argmaxima(), x, executor)[:, 0].tolist() == [1, 0, 1]
-        largest = _constant(lambda a: a.row_maxima(), x, executor)[:, 0]
-        assert largest[:2].tolist() == [3.0, -1.0]
-        assert np.isnan(largest[2])
-        assert _constant(lambda a: equal(a, a.row_maxima()), x, executor)[0].tolist() == [0, 1, 1, 0]
+        assert _evaluate(lambda a: a.row_argmaxima(), x, executor)[:, 0].tolist() == [1, 0, 1]
+        indices = _evaluate(lambda a: a.row_maxima(), x, executor)[:, 0]
+        assert indices[:2].tolist() == [3.0, -1.0]
+        assert np.isnan(indices[2])
+        assert _evaluate(lambda a: equal(a, a.row_maxima()), x, executor)[0].tolist() == [0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -239,8 +243,8 @@ def test_nan_stays_nan_and_infinities_have_their_limits(dtype: type[np.floating]
     }
     for executor in executors(dtype):
         for name, (function, low, high) in limits.items():
-            found = _constant(function, x, executor)[0]
-            np.testing.assert_array_equal(found, [np.nan, low, high], err_msg=f"{name}, {executor.name}")
+            gradient_field = _evaluate(function, x, executor)[0]
+            np.testing.assert_array_equal(gradient_field, [np.nan, low, high], err_msg=f"{name}, {executor.name}")
 
 
 def test_elementary_functions_are_exact_to_a_few_units_in_the_last_place() -> None:
@@ -249,25 +253,25 @@ def test_elementary_functions_are_exact_to_a_few_units_in_the_last_place() -> No
         pytest.skip("the C library is not built")
     executor = NativeExecutor(native, variant(), np.dtype(np.float32))
     rng = np.random.default_rng(0)
-    wide = np.concatenate((rng.uniform(-87.0, 88.0, 20_000), rng.normal(size=20_000), rng.normal(size=20_000) * 1e-3))
-    checks: list[tuple[Callable[[Array], Array], Callable[[Doubles], Doubles], Doubles, float]] = [
-        (exp, np.exp, wide, 2.0),
+    inputs = np.concatenate((rng.uniform(-87.0, 88.0, 20_000), rng.normal(size=20_000), rng.normal(size=20_000) * 1e-3))
+    checks: list[tuple[Callable[[Array], Array], Callable[[Floats], Floats], Floats, float]] = [
+        (exp, np.exp, inputs, 2.0),
         (log, np.log, np.exp(rng.uniform(-86.0, 88.0, 60_000)), 2.0),
-        (tanh, np.tanh, wide, 3.0),
-        (sigmoid, lambda x: 1.0 / (1.0 + np.exp(-x)), wide, 4.0),
-        (softplus, lambda x: np.logaddexp(0.0, x), wide, 4.0),
+        (tanh, np.tanh, inputs, 3.0),
+        (sigmoid, lambda x: 1.0 / (1.0 + np.exp(-x)), inputs, 4.0),
+        (softplus, lambda x: np.logaddexp(0.0, x), inputs, 4.0),
     ]
     for function, exact, x, units in checks:
-        seen = x.astype(np.float32).astype(np.float64)
-        wanted = exact(seen)
-        found = _constant(function, seen[:, None], executor)[:, 0]
-        error = np.abs(found - wanted) / np.spacing(np.abs(wanted).astype(np.float32)).astype(np.float64)
-        assert error.max() <= units, (function, error.max(), seen[error.argmax()])
+        x_float32 = x.astype(np.float32).astype(np.float64)
+        expected = exact(x_float32)
+        gradient_field = _evaluate(function, x_float32[:, None], executor)[:, 0]
+        error = np.abs(gradient_field - expected) / np.spacing(np.abs(expected).astype(np.float32)).astype(np.float64)
+        assert error.max() <= units, (function, error.max(), x_float32[error.argmax()])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("coupled", [True, False])
-def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.floating], coupled: bool) -> None:
+@pytest.mark.parametrize("is_coupled", [True, False])
+def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.floating], is_coupled: bool) -> None:
     state, record = Layout(), Layout()
     group = state.group("net", {"weight": (3, 5), "bias": (1, 5)})
     adam = Adam(
@@ -277,7 +281,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
         betas=(0.8, 0.99),
         eps=1e-3,
         decay=0.3,
-        is_coupled=coupled,
+        is_coupled=is_coupled,
         decayed_fields=group.fields[:1],
     )
     target = state.group("target", {"weight": (3, 5), "bias": (1, 5)})
@@ -290,19 +294,19 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
     polyak_average(tape, target, group, 0.25)
     program, rng = finish_program(tape), np.random.default_rng(0)
     start, inputs = rng.normal(size=20), rng.normal(size=(6, 4, 3))
-    p, mean, square_, behind = start.copy(), np.zeros(20), np.zeros(20), np.zeros(20)
-    for k, seen in enumerate(inputs):
-        out = seen @ p[:15].reshape(3, 5) + p[15:]
-        g = np.concatenate(((seen.T @ out).reshape(-1), out.sum(axis=0))) * 2.0 / out.size
+    p, mean, square_, decayed = start.copy(), np.zeros(20), np.zeros(20), np.zeros(20)
+    for k, x_float32 in enumerate(inputs):
+        out = x_float32 @ p[:15].reshape(3, 5) + p[15:]
+        g = np.concatenate(((x_float32.T @ out).reshape(-1), out.sum(axis=0))) * 2.0 / out.size
         g *= 0.5 / max(float(np.linalg.norm(g)), 0.5)
         lr = 0.1 * (1.0 - 0.1 * k)
-        if coupled:
+        if is_coupled:
             g[:15] += 0.3 * p[:15]
         else:
             p[:15] *= 1.0 - lr * 0.3
         mean, square_ = 0.8 * mean + 0.2 * g, 0.99 * square_ + 0.01 * g * g
         p = p - lr * (mean / (1 - 0.8 ** (k + 1))) / (np.sqrt(square_ / (1 - 0.99 ** (k + 1))) + 1e-3)
-        behind += 0.25 * (p - behind)
+        decayed += 0.25 * (p - decayed)
     for executor in executors(dtype):
         rows, records = allocate_rows(1, state, executor.dtype), allocate_rows(6, record, executor.dtype)[None]
         rows[0, group.flat_field.slice] = start
@@ -311,7 +315,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
         executor.bind(program)(rows, records, None)
         tolerance = 1e-12 if dtype is np.float64 else 2e-5
         np.testing.assert_allclose(rows[0, group.flat_field.slice], p, rtol=tolerance, atol=tolerance)
-        np.testing.assert_allclose(rows[0, target.flat_field.slice], behind, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(rows[0, target.flat_field.slice], decayed, rtol=tolerance, atol=tolerance)
         assert rows[0, adam.moments.slice][-1] == 6.0
 
 
@@ -321,22 +325,22 @@ def test_dropout_keeps_the_same_elements_in_every_executor_at_its_rate_and_indep
 ) -> None:
     ones = np.ones((40, 500))
 
-    def kept(executor: Executor, seed: float, rate: float = 0.1) -> tuple[Doubles, Doubles]:
+    def dropout_masks(executor: Executor, seed: float, rate: float = 0.1) -> tuple[Floats, Floats]:
         """Masks of the first and of the second use."""
 
-        def twice(a: Array) -> Array:
+        def apply_twice(a: Array) -> Array:
             drop = Dropout(rate, a.tape.filled((1, 1), seed))
             return concatenate(drop(a), drop(a))
 
-        first, second = np.split(_constant(twice, ones, executor), 2, axis=1)
-        return first, second
+        first_mask, second_mask = np.split(_evaluate(apply_twice, ones, executor), 2, axis=1)
+        return first_mask, second_mask
 
-    reference, *others = executors(dtype)
-    a, b = kept(reference, 7.0)
-    for executor in others:
-        assert all(np.array_equal(*pair) for pair in zip((a, b), kept(executor, 7.0), strict=True))
-        assert all(np.array_equal(*pair) for pair in zip((a, b), kept(reference, 7.0), strict=True))
-    c, _ = kept(reference, 8.0)
+    reference, *other_executors = executors(dtype)
+    a, b = dropout_masks(reference, 7.0)
+    for executor in other_executors:
+        assert all(np.array_equal(*pair) for pair in zip((a, b), dropout_masks(executor, 7.0), strict=True))
+        assert all(np.array_equal(*pair) for pair in zip((a, b), dropout_masks(reference, 7.0), strict=True))
+    c, _ = dropout_masks(reference, 8.0)
     np.testing.assert_allclose(np.unique(a), [0.0, 1.0 / 0.9], rtol=1e-6)
     assert np.array_equal(a > 0, dropout_mask(a.shape, 0.1, 0, 7.0))
     for mask in (a, b, c):
@@ -344,10 +348,10 @@ def test_dropout_keeps_the_same_elements_in_every_executor_at_its_rate_and_indep
         # Neighbours in a row, and in a column.
         for pair in ((mask[:, 1:], mask[:, :-1]), (mask[1:], mask[:-1])):
             assert abs(np.corrcoef(pair[0].reshape(-1), pair[1].reshape(-1))[0, 1]) < 5 / math.sqrt(mask.size)
-    for one, other in ((a, b), (a, c), (b, c)):
-        assert abs(np.corrcoef(one.reshape(-1), other.reshape(-1))[0, 1]) < 5 / math.sqrt(a.size)
-    assert kept(reference, np.nan)[0].tolist() == kept(reference, 0.0)[0].tolist()
-    assert np.array_equal(kept(reference, 3.0, 0.0)[0], ones)
+    for either, other in ((a, b), (a, c), (b, c)):
+        assert abs(np.corrcoef(either.reshape(-1), other.reshape(-1))[0, 1]) < 5 / math.sqrt(a.size)
+    assert dropout_masks(reference, np.nan)[0].tolist() == dropout_masks(reference, 0.0)[0].tolist()
+    assert np.array_equal(dropout_masks(reference, 3.0, 0.0)[0], ones)
 
 
 def test_projections_of_executors_are_equal() -> None:
@@ -357,10 +361,10 @@ def test_projections_of_executors_are_equal() -> None:
     def trace(a: Array) -> Array:
         return project(a.columns(0, 7), a.columns(7, 8), a.columns(8, 9), -2.0, 3.0)
 
-    found = [_constant(trace, x, executor) for executor in executors(np.float64)]
-    for each in found:
-        np.testing.assert_allclose(each.sum(axis=1), 1.0, rtol=1e-12)
-        np.testing.assert_allclose(each, found[0], atol=1e-14)
+    gradient_field = [_evaluate(trace, x, executor) for executor in executors(np.float64)]
+    for values in gradient_field:
+        np.testing.assert_allclose(values.sum(axis=1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(values, gradient_field[0], atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -412,19 +416,19 @@ def test_the_moments_of_a_unit_without_gradient_do_not_linger_among_the_subnorma
 
 def test_descend_uses_its_optimisers_alone() -> None:
     state, record = Layout(), Layout()
-    one, other = (state.group(name, {"p": (1, 2)}) for name in ("one", "other"))
-    adam = Adam(state, one, lr=0.1)
+    either, other = (state.group(name, {"p": (1, 2)}) for name in ("one", "other"))
+    adam = Adam(state, either, lr=0.1)
     tape = Tape(state, record)
-    descend(tape, (tape.read(one.fields[0]) * tape.read(other.fields[0])).sum(), [adam])
+    descend(tape, (tape.read(either.fields[0]) * tape.read(other.fields[0])).sum(), [adam])
     for executor in executors(np.float64):
         rows = allocate_rows(1, state, executor.dtype)
-        rows[0, one.flat_field.slice], rows[0, other.flat_field.slice] = 1.0, 2.0
+        rows[0, either.flat_field.slice], rows[0, other.flat_field.slice] = 1.0, 2.0
         executor.bind(finish_program(tape))(rows, allocate_rows(1, record, executor.dtype)[:, None], None)
-        assert rows[0, one.flat_field.slice] == pytest.approx([0.9, 0.9])
+        assert rows[0, either.flat_field.slice] == pytest.approx([0.9, 0.9])
         assert rows[0, other.flat_field.slice].tolist() == [2.0, 2.0]
 
 
 def test_the_constants_of_the_softplus_meet() -> None:
     for executor in executors(np.float64):
         x = np.array([[19.999999, 20.0, 20.000001]])
-        assert _constant(softplus, x, executor)[0].tolist() == pytest.approx([math.log1p(math.exp(v)) for v in x[0]])
+        assert _evaluate(softplus, x, executor)[0].tolist() == pytest.approx([math.log1p(math.exp(v)) for v in x[0]])

@@ -37,26 +37,26 @@ def test_intervals_cover_the_true_median_in_93_percent_of_samples_or_more(name: 
 
 
 @pytest.mark.parametrize(
-    ("trials", "below", "weight"),
+    ("trials", "n_below", "weight"),
     # Order statistics up to the lower end, and how far it is from the last of them to the next: the formula of
     # Hettmansperger and Sheather 1986, with the tails of the binomial distribution.
     [(6, 1, 0.357143), (10, 2, 0.657658), (16, 4, 0.762720), (32, 10, 0.998447)],
 )
-def test_the_ends_lie_between_order_statistics(trials: int, below: int, weight: float) -> None:
+def test_the_ends_lie_between_order_statistics(trials: int, n_below: int, weight: float) -> None:
     median, low, high = median_bounds(np.arange(1.0, trials + 1))
     assert median == (trials + 1) / 2
     assert low + high == pytest.approx(trials + 1)
-    assert below <= low < below + 1
-    tails = [2 * sum(math.comb(trials, i) for i in range(k)) / 2**trials for k in (below, below + 1)]
-    assert tails[0] <= 0.05 < tails[1]
-    assert low - below == pytest.approx(weight, abs=1e-6)
+    assert n_below <= low < n_below + 1
+    tail_probabilities = [2 * sum(math.comb(trials, i) for i in range(k)) / 2**trials for k in (n_below, n_below + 1)]
+    assert tail_probabilities[0] <= 0.05 < tail_probabilities[1]
+    assert low - n_below == pytest.approx(weight, abs=1e-6)
 
 
 def test_few_trials_have_no_interval_and_five_the_whole_range() -> None:
     for trials in (1, 2, 3, 4):
-        found = median_bounds(np.arange(float(trials)))
-        assert found.value == (trials - 1) / 2
-        assert np.isnan(found[1:]).all()
+        bounds = median_bounds(np.arange(float(trials)))
+        assert bounds.value == (trials - 1) / 2
+        assert np.isnan(bounds[1:]).all()
     assert median_bounds(np.array([3.0, 1.0, 9.0, 4.0, 5.0])) == (4.0, 1.0, 9.0)
     with pytest.raises(ValueError, match="at least one trial"):
         median_bounds(np.zeros(0))
@@ -74,9 +74,9 @@ def test_bounds_of_a_curve_are_those_of_each_column_and_unknown_where_a_trial_is
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=6, max_size=40))
 def test_an_interval_holds_its_median_and_does_not_depend_on_the_order(values: list[float]) -> None:
-    found = median_bounds(np.array(values))
-    assert found.low <= found.value <= found.high
-    assert median_bounds(np.array(values[::-1])) == found
+    bounds = median_bounds(np.array(values))
+    assert bounds.low <= bounds.value <= bounds.high
+    assert median_bounds(np.array(values[::-1])) == bounds
 
 
 def test_equal_trials_have_bounds_without_width_and_no_difference() -> None:
@@ -93,12 +93,12 @@ def test_pairs_are_found_by_seed() -> None:
 
 
 def test_pairing_finds_a_difference_that_does_not_show_between_the_trials() -> None:
-    common, own = normal(5, 40), 0.1 * normal(6, 2, 40)
-    a, b = common + own[0] + 0.1, common + own[1]
-    found = paired_difference(a, b)
+    shared, individual = normal(5, 40), 0.1 * normal(6, 2, 40)
+    a, b = shared + individual[0] + 0.1, shared + individual[1]
+    difference = paired_difference(a, b)
     policy_distance = [median_bounds(x) for x in (a, b)]
-    assert found.value == np.median(a - b)
-    assert found.is_significant
+    assert difference.value == np.median(a - b)
+    assert difference.is_significant
     assert policy_distance[0].low < policy_distance[1].high
 
 
@@ -125,28 +125,28 @@ def test_what_makes_no_ratio_is_refused(a: list[float], b: list[float], message:
 
 
 @pytest.mark.parametrize(
-    ("more", "less", "same", "p"),
+    ("n_greater", "n_less", "n_equal", "p"),
     [(10, 0, 0, 2 / 1024), (9, 1, 0, 22 / 1024), (1, 9, 0, 22 / 1024), (8, 0, 2, 112 / 1024), (5, 5, 0, 1.0)],
 )
-def test_signs_are_tested_exactly_and_ties_settle_nothing(more: int, less: int, same: int, p: float) -> None:
-    assert sign_test(np.array([0.3] * more + [-2.0] * less + [0.0] * same)) == pytest.approx(p)
+def test_signs_are_tested_exactly_and_ties_settle_nothing(n_greater: int, n_less: int, n_equal: int, p: float) -> None:
+    assert sign_test(np.array([0.3] * n_greater + [-2.0] * n_less + [0.0] * n_equal)) == pytest.approx(p)
 
 
 def test_the_interval_of_differences_that_the_test_settles_excludes_zero() -> None:
     for trials in range(6, 41):
-        for more in range(trials + 1):
-            found = paired_difference(np.arange(float(trials)) - more + 0.5, np.zeros(trials))
-            if found.is_significant:
-                assert found.low > 0 or found.high < 0
+        for n_greater in range(trials + 1):
+            difference = paired_difference(np.arange(float(trials)) - n_greater + 0.5, np.zeros(trials))
+            if difference.is_significant:
+                assert difference.low > 0 or difference.high < 0
 
 
 def test_comparisons_that_are_made_together_are_corrected() -> None:
-    family = [PairedComparison(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
-    assert [one.p for one in holm(family)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
-    assert [one.is_significant for one in holm(family)] == [False, True, False, True]
+    comparisons = [PairedComparison(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
+    assert [comparison.p for comparison in holm(comparisons)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
+    assert [comparison.is_significant for comparison in holm(comparisons)] == [False, True, False, True]
     assert holm([]) == []
-    assert holm([family[0]]) == [family[0]]
-    assert holm([family[0]._replace(p=0.7)] * 2)[0].p == 1.0
+    assert holm([comparisons[0]]) == [comparisons[0]]
+    assert holm([comparisons[0]._replace(p=0.7)] * 2)[0].p == 1.0
 
 
 def test_a_count_stands_for_a_share() -> None:
@@ -159,13 +159,15 @@ def test_a_count_stands_for_a_share() -> None:
         fraction_lower_bound(3, 2)
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 13, 31, 64])
+@pytest.mark.parametrize("degrees_of_freedom", [1, 2, 3, 4, 5, 8, 13, 31, 64])
 @pytest.mark.parametrize("p", [0.5, 0.9, 0.975, 0.999, 1.0 - 1e-6])
-def test_quantiles_of_student_s_t(p: float, freedom: int) -> None:
-    assert student_quantile(p, freedom) == pytest.approx(student.ppf(p, freedom), rel=1e-6, abs=1e-9)
+def test_quantiles_of_student_s_t(p: float, degrees_of_freedom: int) -> None:
+    assert student_quantile(p, degrees_of_freedom) == pytest.approx(
+        student.ppf(p, degrees_of_freedom), rel=1e-6, abs=1e-9
+    )
 
 
-@pytest.mark.parametrize(("p", "freedom"), [(0.4, 3), (1.0, 3), (0.9, 0)])
-def test_no_quantile_of_student_s_t(p: float, freedom: int) -> None:
+@pytest.mark.parametrize(("p", "degrees_of_freedom"), [(0.4, 3), (1.0, 3), (0.9, 0)])
+def test_no_quantile_of_student_s_t(p: float, degrees_of_freedom: int) -> None:
     with pytest.raises(ValueError, match="no quantile"):
-        student_quantile(p, freedom)
+        student_quantile(p, degrees_of_freedom)

@@ -39,18 +39,21 @@ def test_curves_are_normalised_as_the_tasks_are() -> None:
 def test_measures_are_what_a_loop_over_trials_and_episodes_finds(
     mu: NDArray[np.float64], window: int, level: float
 ) -> None:
-    rise = rise_time(mu, level=level)
+    episodes_to_rise = rise_time(mu, level=level)
     for trial, row in enumerate(mu.tolist()):
         tail = row[-window:]
         assert mu_final(mu, window)[trial] == pytest.approx(math.fsum(tail) / len(tail))
         assert mu_max(mu)[trial] == max(row)
-        risen = [e for e, value in enumerate(row, 1) if value >= level]
-        assert (rise.episode[trial], rise.has_risen[trial]) == (risen[0] if risen else len(row), bool(risen))
-    assert rise.n_never_risen == sum(max(row) < level for row in mu.tolist())
-    smooth = moving_average(mu, window)
-    assert smooth.shape == mu.shape
+        episodes_above = [e for e, value in enumerate(row, 1) if value >= level]
+        assert (episodes_to_rise.episode[trial], episodes_to_rise.has_risen[trial]) == (
+            episodes_above[0] if episodes_above else len(row),
+            bool(episodes_above),
+        )
+    assert episodes_to_rise.n_never_risen == sum(max(row) < level for row in mu.tolist())
+    smoothed = moving_average(mu, window)
+    assert smoothed.shape == mu.shape
     for e in range(mu.shape[1]):
-        assert smooth[:, e] == pytest.approx(mu[:, max(0, e + 1 - window) : e + 1].mean(axis=1), abs=1e-12)
+        assert smoothed[:, e] == pytest.approx(mu[:, max(0, e + 1 - window) : e + 1].mean(axis=1), abs=1e-12)
 
 
 def test_mu_final_takes_the_last_hundred_episodes() -> None:
@@ -59,10 +62,10 @@ def test_mu_final_takes_the_last_hundred_episodes() -> None:
 
 
 def test_a_trial_that_never_rises_counts_with_its_last_episode_and_is_told() -> None:
-    rise = rise_time(np.array([[0.1, 0.8, 0.2], [0.1, 0.79, 0.2]]), np.array([10, 20, 30]))
-    assert rise.episode.tolist() == [20, 30]
-    assert rise.has_risen.tolist() == [True, False]
-    assert (rise.n_never_risen, rise.is_censored) == (1, True)
+    episodes_to_rise = rise_time(np.array([[0.1, 0.8, 0.2], [0.1, 0.79, 0.2]]), np.array([10, 20, 30]))
+    assert episodes_to_rise.episode.tolist() == [20, 30]
+    assert episodes_to_rise.has_risen.tolist() == [True, False]
+    assert (episodes_to_rise.n_never_risen, episodes_to_rise.is_censored) == (1, True)
     assert not rise_time(np.array([[0.8], [0.8], [0.1]])).is_censored
 
 

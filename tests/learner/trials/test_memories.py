@@ -26,23 +26,25 @@ STRATEGIES = ("FIFO[Uniform]", "FULL[Uniform]", "Resv[Uniform]", "Expl(1.0)[Unif
 BY_EPISODE = ("FarPolFrac[Uniform]", "MaxKLDiv[Uniform]", "MinError[Uniform]")
 
 
-class _Offered:
+class _ScriptedResynthesis:
     """A resynthesiser that answers with what was prepared for the episode."""
 
-    offer: ResynthesisedBatch
+    batch: ResynthesisedBatch
 
     def __call__(self, measured: Transitions) -> ResynthesisedBatch:
-        return self.offer
+        return self.batch
 
 
 def _transitions(
     rng: np.random.Generator, flags: np.ndarray[tuple[int], np.dtype[np.uint32]], episode: int = 0
 ) -> Transitions:
-    nothing = np.zeros(STEPS, np.uint32)
-    floats = rng.random((STEPS, 7)).astype(np.float32)
-    pairs, none = floats[:, 4:6], floats[:, :0]
-    wholes = flags, nothing, floats[:, 6], nothing + np.uint32(episode), nothing
-    return Transitions(floats[:, 0:2], floats[:, 2:3], floats[:, 3], pairs, *wholes, none)
+    zeros = np.zeros(STEPS, np.uint32)
+    float_words = rng.random((STEPS, 7)).astype(np.float32)
+    pairs, no_behaviour = float_words[:, 4:6], float_words[:, :0]
+    integer_columns = flags, zeros, float_words[:, 6], zeros + np.uint32(episode), zeros
+    return Transitions(
+        float_words[:, 0:2], float_words[:, 2:3], float_words[:, 3], pairs, *integer_columns, no_behaviour
+    )
 
 
 def _rows(t: Transitions) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -59,42 +61,42 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
     config = msgspec.structs.replace(config, selection=selection)
     settings = msgspec.convert(config.learner, LearnerSettings)
     # The trial looked at is the second of two; the first is offered other experiences.
-    ours = Memories(contents_for(config, settings, is_noisy=False), [SEED + 1, SEED])
-    offered = _Offered()
-    theirs = Memory(config, offered if synthetic else None)
+    memories = Memories(contents_for(config, settings, is_noisy=False), [SEED + 1, SEED])
+    resynthesis = _ScriptedResynthesis()
+    reference = Memory(config, resynthesis if synthetic else None)
     rng = np.random.default_rng(0)
     for episode in range(8):
-        none = np.zeros(STEPS, np.uint32)
-        measured, other = _transitions(rng, none, episode), _transitions(rng, none)
-        made = rng.random(STEPS) < 0.4
-        changed = _transitions(rng, made.astype(np.uint32) * np.uint32(Flag.SYNTHETIC), episode)
+        no_flags = np.zeros(STEPS, np.uint32)
+        measured, other = _transitions(rng, no_flags, episode), _transitions(rng, no_flags)
+        is_synthetic = rng.random(STEPS) < 0.4
+        synthetic_transitions = _transitions(rng, is_synthetic.astype(np.uint32) * np.uint32(Flag.SYNTHETIC), episode)
         may_overwrite = rng.random(STEPS) < 0.6
-        offered.offer = ResynthesisedBatch(changed, may_overwrite)
-        theirs.insert(measured)
-        altered = None
+        resynthesis.batch = ResynthesisedBatch(synthetic_transitions, may_overwrite)
+        reference.insert(measured)
+        altered_slots = None
         if synthetic:
-            altered = AlteredEpisode(
-                np.stack([_rows(other), _rows(changed)]),
-                np.stack([made, made]),
+            altered_slots = AlteredEpisode(
+                np.stack([_rows(other), _rows(synthetic_transitions)]),
+                np.stack([is_synthetic, is_synthetic]),
                 np.stack([may_overwrite, may_overwrite]),
             )
-        ours.insert(np.stack([_rows(other), _rows(measured)]), altered)
-        ours.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
-        minibatches, _ = ours.draw(5)
+        memories.insert(np.stack([_rows(other), _rows(measured)]), altered_slots)
+        memories.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
+        minibatches, _ = memories.draw(5)
         td = rng.standard_normal((5, 2, 16)).astype(np.float32)
         signals = Signals(td, far=np.abs(td).round().clip(0, 1), kl=td**2)
-        slots = ours.slots[:, 1].reshape(-1)
-        assert (minibatches.reward[:, 1].reshape(-1) == theirs.storage.reward[slots]).all()
-        ours.on_update(signals)
+        slots = memories.slots[:, 1].reshape(-1)
+        assert (minibatches.reward[:, 1].reshape(-1) == reference.storage.reward[slots]).all()
+        memories.on_update(signals)
         for signal in FEEDBACK.values():
-            theirs.keeper.on_feedback(
+            reference.keeper.on_feedback(
                 signal, slots, signals.feedback_values(signal)[:, 1].reshape(-1).astype(np.float32)
             )
-    stored = theirs.storage.stored
-    floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
-    assert (ours.rows[1, :stored] == floats).all()
-    assert (ours._created_at_step[1, :stored] // STEPS == theirs.storage.episode[:stored]).all()
-    assert stored == (8 * STEPS if strategy.startswith("FULL") else CAPACITY)
+    n_stored = reference.storage.stored
+    float_words = reference.storage.words.view(np.float32)[:n_stored, : reference.storage.layout.episode]
+    assert (memories.rows[1, :n_stored] == float_words).all()
+    assert (memories._created_at_step[1, :n_stored] // STEPS == reference.storage.episode[:n_stored]).all()
+    assert n_stored == (8 * STEPS if strategy.startswith("FULL") else CAPACITY)
 
 
 @pytest.mark.parametrize(("probability", "steps"), [(1.0, 16), (0.25, 416)])
@@ -120,13 +122,13 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
     if recurrent:
         section = {"algorithm": "vracer", "vracer": {"recurrent": {"window": 4}, "batch": 16}}
     settings = msgspec.convert(section, LearnerSettings)
-    ours = Memories(contents_for(config, settings, is_noisy=False), [SEED + 9, SEED])
+    memories = Memories(contents_for(config, settings, is_noisy=False), [SEED + 9, SEED])
     config = msgspec.structs.replace(config, seed=SEED)
-    theirs, rng = Memory(config), np.random.default_rng(1)
+    reference, rng = Memory(config), np.random.default_rng(1)
     mirror = Mirror(
         CAPACITY,
-        theirs.storage.layout,
-        cyclic=theirs.storage.cyclic,
+        reference.storage.layout,
+        cyclic=reference.storage.cyclic,
         successors=1 if recurrent else 4,
         window=4 if recurrent else 1,
     )
@@ -138,25 +140,25 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
             episode=np.full(STEPS, episode, np.uint32),
             step=np.arange(STEPS, dtype=np.uint32),
         )
-        theirs.insert(measured)
-        seen = mirror.storage.inserted
-        rows = theirs.storage.rows(theirs.storage.changed_since(seen))
-        mirror.apply(rows.astype("<u4").tobytes(), theirs.storage.inserted)
-        ours.insert(np.stack([_rows(measured)] * 2), None)
-        ours.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
-    drawn, _ = ours.draw(3)
-    wanted, _ = mirror.gather(Draw(ours.slots[:, 1], None))
+        reference.insert(measured)
+        n_mirrored = mirror.storage.inserted
+        rows = reference.storage.rows(reference.storage.changed_since(n_mirrored))
+        mirror.apply(rows.astype("<u4").tobytes(), reference.storage.inserted)
+        memories.insert(np.stack([_rows(measured)] * 2), None)
+        memories.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
+    minibatches, _ = memories.draw(3)
+    expected, _ = mirror.gather(Draw(memories.slots[:, 1], None))
     if recurrent:
-        assert drawn.window is not None
-        assert wanted.window is not None
-        for ours_of, theirs_of in zip(drawn.window, wanted.window, strict=True):
-            assert np.array_equal(ours_of[:, [1]], theirs_of)
-        assert len(np.unique(drawn.window.is_present.sum(axis=-1))) > 1
+        assert minibatches.window is not None
+        assert expected.window is not None
+        for window_field, expected_field in zip(minibatches.window, expected.window, strict=True):
+            assert np.array_equal(window_field[:, [1]], expected_field)
+        assert len(np.unique(minibatches.window.is_present.sum(axis=-1))) > 1
         return
     for name in ("rewards", "lengths", "next_observation", "terminated"):
-        assert (getattr(drawn, name)[:, [1]] == getattr(wanted, name)).all(), name
-    assert drawn.lengths is not None
-    assert len(np.unique(drawn.lengths)) > 1
+        assert (getattr(minibatches, name)[:, [1]] == getattr(expected, name)).all(), name
+    assert minibatches.lengths is not None
+    assert len(np.unique(minibatches.lengths)) > 1
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Prior(0.5)[Uniform]]", "TDE(1.0)[Prior(0.25)[PropPER]]", "Resv[Uniform]"])
@@ -166,35 +168,35 @@ def test_memories_that_begin_with_prior_experiences_are_as_a_rig_s(strategy: str
     selection = msgspec.structs.replace(config.selection, strategy=strategy, capacity=CAPACITY, seed_from=seeds)
     config = msgspec.structs.replace(config, selection=selection)
     settings = msgspec.convert(config.learner, LearnerSettings)
-    rng, none = np.random.default_rng(0), np.zeros(STEPS, np.uint32)
-    prior = _transitions(rng, none, FIRST_EPISODE)
-    ours = Memories(contents_for(config, settings, is_noisy=False)._replace(prior=prior), [SEED + 1, SEED])
-    theirs = Memory(config)
-    theirs.seed(prior)
-    mirror = Mirror(CAPACITY, theirs.storage.layout, cyclic=theirs.storage.cyclic)
+    rng, no_flags = np.random.default_rng(0), np.zeros(STEPS, np.uint32)
+    prior = _transitions(rng, no_flags, FIRST_EPISODE)
+    memories = Memories(contents_for(config, settings, is_noisy=False)._replace(prior=prior), [SEED + 1, SEED])
+    reference = Memory(config)
+    reference.seed(prior)
+    mirror = Mirror(CAPACITY, reference.storage.layout, cyclic=reference.storage.cyclic)
     agent = Agent(config, settings, mirror)
     for episode in range(4):
-        measured, other = _transitions(rng, none, episode), _transitions(rng, none)
-        theirs.insert(measured)
-        ours.insert(np.stack([_rows(other), _rows(measured)]))
-        ours.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
-        storage = theirs.storage
+        measured, other = _transitions(rng, no_flags, episode), _transitions(rng, no_flags)
+        reference.insert(measured)
+        memories.insert(np.stack([_rows(other), _rows(measured)]))
+        memories.on_episode_end(np.zeros(2), np.ones(2, np.bool_))
+        storage = reference.storage
         rows = storage.rows(storage.changed_since(mirror.storage.inserted)).astype("<u4").tobytes()
         agent.on_write(mirror.apply(rows, storage.inserted))
         stored_slots = np.arange(storage.stored)
-        of_seeds = storage.episode[stored_slots] == FIRST_EPISODE
-        assert (agent._age(stored_slots)[of_seeds] == 0.0).all()
-        assert (ours._age(np.tile(stored_slots, (2, 1)))[1, of_seeds] == 0.0).all()
-        ours.draw(1)
-        drawn, td = agent._sampler.draw(16).slots, rng.standard_normal((1, 2, 16)).astype(np.float32)
-        assert ours.slots[:, 1].tolist() == drawn.tolist()
-        ours.on_update(Signals(td))
-        agent._sampler.on_update(drawn[0], Signals(td[0, 1]))
+        is_seed = storage.episode[stored_slots] == FIRST_EPISODE
+        assert (agent._age(stored_slots)[is_seed] == 0.0).all()
+        assert (memories._age(np.tile(stored_slots, (2, 1)))[1, is_seed] == 0.0).all()
+        memories.draw(1)
+        slots_drawn, td = agent._sampler.draw(16).slots, rng.standard_normal((1, 2, 16)).astype(np.float32)
+        assert memories.slots[:, 1].tolist() == slots_drawn.tolist()
+        memories.on_update(Signals(td))
+        agent._sampler.on_update(slots_drawn[0], Signals(td[0, 1]))
         for signal in FEEDBACK.values():
-            if signal in theirs.strategy.keeper.required_signals:
-                theirs.keeper.on_feedback(signal, drawn[0], np.abs(td[0, 1]))
-    stored = theirs.storage.stored
-    floats = theirs.storage.words.view(np.float32)[:stored, : theirs.storage.layout.episode]
-    assert (ours.rows[1, :stored] == floats).all()
-    assert (theirs.storage.episode[:stored] == FIRST_EPISODE)[:STEPS].all() == strategy.startswith(("FIFO", "TDE"))
-    assert stored == CAPACITY
+            if signal in reference.strategy.keeper.required_signals:
+                reference.keeper.on_feedback(signal, slots_drawn[0], np.abs(td[0, 1]))
+    n_stored = reference.storage.stored
+    float_words = reference.storage.words.view(np.float32)[:n_stored, : reference.storage.layout.episode]
+    assert (memories.rows[1, :n_stored] == float_words).all()
+    assert (reference.storage.episode[:n_stored] == FIRST_EPISODE)[:STEPS].all() == strategy.startswith(("FIFO", "TDE"))
+    assert n_stored == CAPACITY

@@ -19,5 +19,5 @@ def test_scores_of_curves(objective: str, scores: list[float]) -> None:
 
 
 def test_evaluations_of_diverged_networks_count_as_the_worst_or_as_random_actions() -> None:
-    spoilt = np.array([[0.5, np.nan, np.inf], [-0.4, 0.2, np.nan], [np.nan] * 3])
-    assert fill_diverged(spoilt).tolist() == [[0.5, 0.0, 0.0], [-0.4, 0.2, -0.4], [0.0, 0.0, 0.0]]
+    diverged_curves = np.array([[0.5, np.nan, np.inf], [-0.4, 0.2, np.nan], [np.nan] * 3])
+    assert fill_diverged(diverged_curves).tolist() == [[0.5, 0.0, 0.0], [-0.4, 0.2, -0.4], [0.0, 0.0, 0.0]]

@@ -12,7 +12,7 @@ from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.replay_measures import make_score
 from onrig.learner.trials.step_run import REPLAY_MEASURES, StepRun
 
-RUN = {
+BASE_RUN = {
     "world": "gym:Pendulum-v1",
     "steps": 80,
     "horizon": 20,
@@ -23,7 +23,7 @@ RUN = {
 }
 
 
-def _at(name: str) -> int:
+def _measure_index(name: str) -> int:
     return REPLAY_MEASURES.index(name)
 
 
@@ -38,27 +38,29 @@ def test_each_reading_has_its_own_variance() -> None:
 
 
 def test_batches_are_scored_by_their_origin() -> None:
-    trials = world_trials(msgspec.convert(RUN, StepRun), [3, 4])
-    before, after = (np.asarray(trials.advance().replay_measures) for _ in range(2))
-    assert np.isnan(before[:, _at("kl covariance")]).all(), "nothing was replayed"
-    assert np.isnan(before[:, _at("kl covariance old")]).all()
+    trials = world_trials(msgspec.convert(BASE_RUN, StepRun), [3, 4])
+    measures_before, measures_after = (np.asarray(trials.advance().replay_measures) for _ in range(2))
+    assert np.isnan(measures_before[:, _measure_index("kl covariance")]).all(), "nothing was replayed"
+    assert np.isnan(measures_before[:, _measure_index("kl covariance old")]).all()
     # The policy stays as it is, and acts without noise: its own actions do not depart from it at all.
-    own = 0.5 * (math.log(0.1 / 1e-6) - 1.0)
-    assert after[:, _at("kl covariance old")] == pytest.approx(own, abs=1e-3)
-    assert after[:, _at("kl covariance present")] == pytest.approx(own, abs=1e-3)
-    assert (np.abs(after[:, _at("kl covariance random")]) < 2.0).all()
-    assert (after[:, _at("kl std random")] > 5.0).all()
-    mixed = after[:, _at("kl covariance")]
-    assert np.isfinite(mixed).all()
-    assert (mixed < own).all()
+    own_distance = 0.5 * (math.log(0.1 / 1e-6) - 1.0)
+    assert measures_after[:, _measure_index("kl covariance old")] == pytest.approx(own_distance, abs=1e-3)
+    assert measures_after[:, _measure_index("kl covariance present")] == pytest.approx(own_distance, abs=1e-3)
+    assert (np.abs(measures_after[:, _measure_index("kl covariance random")]) < 2.0).all()
+    assert (measures_after[:, _measure_index("kl std random")] > 5.0).all()
+    mixed_measures = measures_after[:, _measure_index("kl covariance")]
+    assert np.isfinite(mixed_measures).all()
+    assert (mixed_measures < own_distance).all()
 
 
 def test_levels_and_diverged_policies_have_no_score() -> None:
     dqn = {"world": "gym:CartPole-v1", "learner": {"algorithm": "dqn", "dqn": {"levels": 2}}}
-    replayed = np.asarray(world_trials(msgspec.convert(RUN | dqn, StepRun), [0]).advance().replay_measures)
-    assert np.isnan(replayed[:, 2:]).all()
-    single = {"learner": {"algorithm": "td3", "td3": {"hidden": [8, 8], "batch": 1}}}
-    replayed = np.asarray(world_trials(msgspec.convert(RUN | single, StepRun), [0]).advance().replay_measures)
-    assert np.isnan(replayed[:, 2:]).all(), "a batch of one has no covariance"
+    measures = np.asarray(world_trials(msgspec.convert(BASE_RUN | dqn, StepRun), [0]).advance().replay_measures)
+    assert np.isnan(measures[:, 2:]).all()
+    single_batch = {"learner": {"algorithm": "td3", "td3": {"hidden": [8, 8], "batch": 1}}}
+    measures = np.asarray(
+        world_trials(msgspec.convert(BASE_RUN | single_batch, StepRun), [0]).advance().replay_measures
+    )
+    assert np.isnan(measures[:, 2:]).all(), "a batch of one has no covariance"
     score = make_score(lambda observation: np.full((1, 8, 2), np.nan), 0.1)
     assert np.isnan(score(np.zeros((1, 8, 3)), np.zeros((1, 8, 2)), 8)).all()

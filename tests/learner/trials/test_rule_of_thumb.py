@@ -18,57 +18,60 @@ SIZES = {"IDP": 318, "Reacher": 28, "Walker": 164, "Cheetah": 264, "Hopper": 644
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
 def test_a_curve_that_gets_to_nine_tenths_at_a_size_of_the_paper_recommends_that_size(size: int) -> None:
-    at = 1000.0 * size
-    curve = 1234.0 * np.minimum(1.0, STEPS * 0.9 / at)
-    found = estimate_buffer_size(STEPS, curve, window=1)
-    assert found is not None
+    steps_to_level = 1000.0 * size
+    curve = 1234.0 * np.minimum(1.0, STEPS * 0.9 / steps_to_level)
+    estimate = estimate_buffer_size(STEPS, curve, window=1)
+    assert estimate is not None
     # The ramp ends at at / 0.9, which for the largest sizes is not long before the last 2e5 steps.
-    assert found.n_experiences == pytest.approx(at, abs=200)
-    assert (found.final_performance, found.has_converged) == (1234.0, True)
+    assert estimate.n_experiences == pytest.approx(steps_to_level, abs=200)
+    assert (estimate.final_performance, estimate.has_converged) == (1234.0, True)
 
 
 def test_a_saturating_exponential_has_its_closed_form() -> None:
     tau = 1e5
-    found = estimate_buffer_size(STEPS, 1.0 - np.exp(-STEPS / tau), window=1)
-    assert found is not None
+    estimate = estimate_buffer_size(STEPS, 1.0 - np.exp(-STEPS / tau), window=1)
+    assert estimate is not None
     final = 1.0 - tau / 2e5 * (math.exp(-8) - math.exp(-10))
-    assert found.final_performance == pytest.approx(final, abs=1e-6)
-    assert found.n_experiences == pytest.approx(-tau * math.log(1.0 - 0.9 * final), abs=200)
+    assert estimate.final_performance == pytest.approx(final, abs=1e-6)
+    assert estimate.n_experiences == pytest.approx(-tau * math.log(1.0 - 0.9 * final), abs=200)
 
 
 def test_noise_is_averaged_out_at_the_price_of_half_a_window() -> None:
-    clean = np.minimum(1.0, STEPS * 0.9 / 2e5)
-    noisy = clean + np.random.default_rng(0).normal(0, 0.3, EPISODES)
-    jumpy, smooth = estimate_buffer_size(STEPS, noisy, window=1), estimate_buffer_size(STEPS, noisy, window=200)
-    assert jumpy is not None
-    assert smooth is not None
-    assert jumpy.n_experiences < 1.5e5, "the first lucky episode"
-    assert smooth.n_experiences == pytest.approx(2e5 + 200 * 100, abs=1e4)
+    clean_curve = np.minimum(1.0, STEPS * 0.9 / 2e5)
+    noisy_curve = clean_curve + np.random.default_rng(0).normal(0, 0.3, EPISODES)
+    unsmoothed_size, smoothed_size = (
+        estimate_buffer_size(STEPS, noisy_curve, window=1),
+        estimate_buffer_size(STEPS, noisy_curve, window=200),
+    )
+    assert unsmoothed_size is not None
+    assert smoothed_size is not None
+    assert unsmoothed_size.n_experiences < 1.5e5, "the first lucky episode"
+    assert smoothed_size.n_experiences == pytest.approx(2e5 + 200 * 100, abs=1e4)
 
 
 def test_trials_are_averaged_before_anything_is_read_off() -> None:
-    fast, slow = np.minimum(1.0, STEPS / 1e5), np.minimum(1.0, STEPS / 4e5)
-    found = estimate_buffer_size(STEPS, np.stack([fast, slow]), window=1)
-    assert found is not None
-    assert found.n_experiences == pytest.approx(3.2e5, abs=200)  # (1 + s / 4e5) / 2 = 0.9
+    fast_curve, slow_curve = np.minimum(1.0, STEPS / 1e5), np.minimum(1.0, STEPS / 4e5)
+    estimate = estimate_buffer_size(STEPS, np.stack([fast_curve, slow_curve]), window=1)
+    assert estimate is not None
+    assert estimate.n_experiences == pytest.approx(3.2e5, abs=200)  # (1 + s / 4e5) / 2 = 0.9
 
 
 def test_a_curve_that_still_rises_at_the_end_has_not_converged() -> None:
-    found = estimate_buffer_size(STEPS, STEPS**4, window=1)
-    assert found is not None
-    assert not found.has_converged
+    estimate = estimate_buffer_size(STEPS, STEPS**4, window=1)
+    assert estimate is not None
+    assert not estimate.has_converged
 
 
 def test_the_final_performance_is_that_of_the_last_fifth_of_the_steps() -> None:
-    found = estimate_buffer_size([100, 200, 700, 850, 1000], [9.0, 9.0, 9.0, 1.0, 3.0], window=1)
-    assert found is not None
-    assert found.final_performance == 2.0
+    estimate = estimate_buffer_size([100, 200, 700, 850, 1000], [9.0, 9.0, 9.0, 1.0, 3.0], window=1)
+    assert estimate is not None
+    assert estimate.final_performance == 2.0
 
 
 def test_episodes_of_unequal_length_count_by_their_steps() -> None:
-    found = estimate_buffer_size([10, 500, 505, 800, 1000], [0.0, 0.5, 0.95, 1.0, 1.0], window=1)
-    assert found is not None
-    assert found.n_experiences == 505
+    estimate = estimate_buffer_size([10, 500, 505, 800, 1000], [0.0, 0.5, 0.95, 1.0, 1.0], window=1)
+    assert estimate is not None
+    assert estimate.n_experiences == 505
 
 
 @pytest.mark.parametrize("performance", [[-5.0, -1.0], [0.0, 0.0], [float("nan"), float("nan")], [1.0, -1.0]])
@@ -89,5 +92,5 @@ def test_shapes_that_do_not_fit_are_refused(steps: list[float], performance: lis
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=80), st.integers(1, 30))
 def test_what_is_recommended_is_a_number_of_steps_of_the_run(performance: list[float], window: int) -> None:
     steps = 200 * np.arange(1, len(performance) + 1)
-    found = estimate_buffer_size(steps, performance, window=window)
-    assert found is None or found.n_experiences in steps
+    estimate = estimate_buffer_size(steps, performance, window=window)
+    assert estimate is None or estimate.n_experiences in steps

@@ -15,11 +15,11 @@ from onrig.learner.trials.step_run import DIVERGENCES, REPLAY_MEASURES, StepRun,
 from onrig.learner.trials.supported import space_problems
 from onrig.learner.trials.worlds import Spaces
 
-SMALL: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}
+SMALL_SETTINGS: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}
 CASES: dict[str, dict[str, Any]] = {
-    "td3": {"learner": {"algorithm": "td3", "td3": SMALL}},
+    "td3": {"learner": {"algorithm": "td3", "td3": SMALL_SETTINGS}},
     "sac, prioritised": {
-        "learner": {"algorithm": "sac", "sac": SMALL},
+        "learner": {"algorithm": "sac", "sac": SMALL_SETTINGS},
         "selection": {"strategy": "TDE(1.0)[PER+IS]", "capacity": 60},
         "updates_per_step": 2,
     },
@@ -31,9 +31,9 @@ CASES: dict[str, dict[str, Any]] = {
         "learner": {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {"rules": "none"}},
         "exploration_friction": 0.15,
     },
-    "naf under refer": {"learner": {"algorithm": "naf", "naf": SMALL, "refer": {"rules": 1}}},
+    "naf under refer": {"learner": {"algorithm": "naf", "naf": SMALL_SETTINGS, "refer": {"rules": 1}}},
     "vracer": {
-        "learner": {"algorithm": "vracer", "vracer": SMALL, "refer": {}},
+        "learner": {"algorithm": "vracer", "vracer": SMALL_SETTINGS, "refer": {}},
         "selection": {"strategy": "Resv[Uniform]", "capacity": 30, "write_probability": 0.9},
         "random_steps": 8,
     },
@@ -46,12 +46,16 @@ CASES: dict[str, dict[str, Any]] = {
         "selection": {"strategy": "FIFO[PER]", "capacity": 30},
     },
     "acer": {
-        "learner": {"algorithm": "acer", "acer": SMALL | {"batch": 3, "segment": 20}, "refer": {"rules": "none"}},
+        "learner": {
+            "algorithm": "acer",
+            "acer": SMALL_SETTINGS | {"batch": 3, "segment": 20},
+            "refer": {"rules": "none"},
+        },
         "selection": {"strategy": "Resv[Uniform]", "capacity": 30},
         "random_steps": 40,
     },
     "klper": {
-        "learner": {"algorithm": "td3", "td3": SMALL},
+        "learner": {"algorithm": "td3", "td3": SMALL_SETTINGS},
         "selection": {"strategy": "Resv[KLPER(3)]", "capacity": 50},
     },
     "ners": {
@@ -93,14 +97,14 @@ def _scores(run: StepRun, seeds: list[int]) -> list[Scores]:
 def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(changes: dict[str, Any]) -> None:
     seeds = [5, 0, 11]
     run = _run(**changes)
-    together, alone = _scores(run, seeds), _scores(run, [11])
-    for among, own in zip(together, alone, strict=True):
-        assert among.evaluation[2] == own.evaluation[0]
-        assert among.train[2] == own.train[0]
-        assert among.replay_measures is not None
-        assert own.replay_measures is not None
-        assert among.replay_measures[2].tobytes() == own.replay_measures[0].tobytes()
-    assert len(set(together[-1].train.tolist())) == 3
+    joint, single = _scores(run, seeds), _scores(run, [11])
+    for joint_scores, single_scores in zip(joint, single, strict=True):
+        assert joint_scores.evaluation[2] == single_scores.evaluation[0]
+        assert joint_scores.train[2] == single_scores.train[0]
+        assert joint_scores.replay_measures is not None
+        assert single_scores.replay_measures is not None
+        assert joint_scores.replay_measures[2].tobytes() == single_scores.replay_measures[0].tobytes()
+    assert len(set(joint[-1].train.tolist())) == 3
 
 
 def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_marked() -> None:
@@ -111,19 +115,19 @@ def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_mark
     terminated = rows[:, :, 2 * n + m + 2] == 1.0
     angle = rows[:, :, n + m + 2]  # of the next observation
     assert (terminated == (np.abs(angle) > 12 * 2 * np.pi / 360)).all()
-    assert len({tuple(of_trial) for of_trial in terminated.tolist()}) == 3
+    assert len({tuple(row) for row in terminated.tolist()}) == 3
     # A row begins where the one before it led, but for the first of an episode.
-    follows = (rows[:, 1:, :n] == rows[:, :-1, n + m : 2 * n + m]).all(axis=2)
-    assert (follows | terminated[:, :-1]).mean() > 0.9
-    assert not (follows & terminated[:, :-1]).any()
-    for starts in np.flatnonzero(~follows[0]) + 1:
+    is_continued = (rows[:, 1:, :n] == rows[:, :-1, n + m : 2 * n + m]).all(axis=2)
+    assert (is_continued | terminated[:, :-1]).mean() > 0.9
+    assert not (is_continued & terminated[:, :-1]).any()
+    for starts in np.flatnonzero(~is_continued[0]) + 1:
         assert (np.abs(rows[0, starts, :n]) <= 0.05).all()
 
 
 def test_correlated_noise_starts_anew_in_each_episode_of_a_trial() -> None:
-    noise, one = CorrelatedNoise(0.2, 2, has_unit_variance=False), np.ones((2, 1, 3))
-    told = [noise(one, np.array(episodes))[:, 0, 0].tolist() for episodes in ([1, 1], [1, 1], [1, 2], [2, 2])]
-    np.testing.assert_allclose(told, [[1.0, 1.0], [1.8, 1.8], [2.44, 1.0], [1.0, 1.8]])
+    noise, ones = CorrelatedNoise(0.2, 2, has_unit_variance=False), np.ones((2, 1, 3))
+    samples = [noise(ones, np.array(episodes))[:, 0, 0].tolist() for episodes in ([1, 1], [1, 1], [1, 2], [2, 2])]
+    np.testing.assert_allclose(samples, [[1.0, 1.0], [1.8, 1.8], [2.44, 1.0], [1.0, 1.8]])
 
 
 def test_correlated_noise_of_a_density_has_its_variance_in_every_step() -> None:
@@ -134,7 +138,7 @@ def test_correlated_noise_of_a_density_has_its_variance_in_every_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("learner", "takes"),
+    ("learner", "is_accepted"),
     [
         ({"algorithm": "td3"}, True),
         ({"algorithm": "ddpg", "refer": {"rules": "none"}}, True),
@@ -145,14 +149,14 @@ def test_correlated_noise_of_a_density_has_its_variance_in_every_step() -> None:
         ({"algorithm": "dqn"}, False),
     ],
 )
-def test_correlated_noise_is_for_gaussians(learner: dict[str, Any], takes: bool) -> None:
+def test_correlated_noise_is_for_gaussians(learner: dict[str, Any], is_accepted: bool) -> None:
     problems = step_problems(_run(learner=learner, exploration_friction=0.15, steps=4000))
-    assert ("exploration_friction" in dict(problems)) is not takes
+    assert ("exploration_friction" in dict(problems)) is not is_accepted
 
 
 def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None:
-    frozen = {"algorithm": "td3", "td3": {**SMALL, "lr": 1e-9}}
-    run = _run(exploration_std=0.05, learner=frozen, steps=400, random_steps=200)
+    frozen_learner = {"algorithm": "td3", "td3": {**SMALL_SETTINGS, "lr": 1e-9}}
+    run = _run(exploration_std=0.05, learner=frozen_learner, steps=400, random_steps=200)
     trials = world_trials(run, [1])
     for _ in range(run.points):
         trials.advance()
@@ -162,19 +166,21 @@ def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None
 
 
 def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
-    wide = {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {"std": 0.8}}
-    trials = world_trials(_run(learner=wide, selection={"strategy": "FULL[Uniform]"}), [1, 2])
+    wide_policy = {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {"std": 0.8}}
+    trials = world_trials(_run(learner=wide_policy, selection={"strategy": "FULL[Uniform]"}), [1, 2])
     trials.train(20)
     rows, n = trials.memories.rows[:, :20], 3
-    mean, std, drawn, deviates = np.moveaxis(rows[..., 2 * n + 4 : 2 * n + 8], -1, 0)
+    mean, std, drawn_action, is_deviating = np.moveaxis(rows[..., 2 * n + 4 : 2 * n + 8], -1, 0)
     assert (std == np.float32(0.8)).all()
-    assert np.abs(drawn).max() > 1.0  # what is told is the draw before the clip
-    assert 0.5 < float(((drawn - mean) / std).std()) < 1.5
-    assert np.array_equal(rows[..., n], np.clip(drawn, -1.0, 1.0))
-    assert not deviates.any()
-    for observation, acted in zip(rows[0, :, :n], mean[0], strict=True):  # nothing is learned before the 20th step
-        both = np.stack([observation, observation])[:, None]
-        assert trials.algorithm.policy(both)[0, 0, 0] == acted
+    assert np.abs(drawn_action).max() > 1.0  # what is told is the draw before the clip
+    assert 0.5 < float(((drawn_action - mean) / std).std()) < 1.5
+    assert np.array_equal(rows[..., n], np.clip(drawn_action, -1.0, 1.0))
+    assert not is_deviating.any()
+    for observation, mean_action in zip(
+        rows[0, :, :n], mean[0], strict=True
+    ):  # nothing is learned before the 20th step
+        repeated = np.stack([observation, observation])[:, None]
+        assert trials.algorithm.policy(repeated)[0, 0, 0] == mean_action
 
 
 def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
@@ -189,40 +195,42 @@ def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
             hidden[:] = 0.0
         mean, _, hidden = algorithm.recurrent_distribution(rows[:, [t], :n], hidden)
         assert np.array_equal(rows[:, t, 2 * n + 4], mean[:, 0, 0])
-    replayed = trials.advance().replay_measures
-    assert replayed is not None
+    measures = trials.advance().replay_measures
+    assert measures is not None
     scores = [
         REPLAY_MEASURES.index(name) for name in REPLAY_MEASURES if name.startswith("kl ") and name not in DIVERGENCES
     ]
-    assert np.isnan(replayed[:, scores]).all(), "batches of single observations have no score"
+    assert np.isnan(measures[:, scores]).all(), "batches of single observations have no score"
 
 
 def test_updates_follow_on_as_many_steps_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = world_trials(_run(updates_per_step=0.5, update_every=10), [0])
-    done = []
-    scheduled: list[int] = []
-    monkeypatch.setattr(trials.memories, "begin_episode", scheduled.append)
+    updates_done = []
+    epsilons: list[int] = []
+    monkeypatch.setattr(trials.memories, "begin_episode", epsilons.append)
     for _ in range(40):
         trials.train(1)
-        done.append(trials.algorithm.updates)
+        updates_done.append(trials.algorithm.updates)
     # 20 random steps.
-    assert done == [0] * 29 + [5] * 10 + [10]
-    assert scheduled == [1, 11], "schedules begin with the first update"
+    assert updates_done == [0] * 29 + [5] * 10 + [10]
+    assert epsilons == [1, 11], "schedules begin with the first update"
 
 
 def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory() -> None:
-    at = [REPLAY_MEASURES.index(name) for name in DIVERGENCES]
+    measure_indices = [REPLAY_MEASURES.index(name) for name in DIVERGENCES]
     run = _run(**CASES["ddpg under refer"], evaluation={"every": 80, "episodes": 1})
     trials = world_trials(run, [1, 2])
-    replayed = trials.advance().replay_measures
-    assert replayed is not None
-    kl, far = (np.stack([trials.memories.notes.stored_column(s, name) for s in (0, 1)]) for name in ("kl", "far"))
+    measures = trials.advance().replay_measures
+    assert measures is not None
+    kl, is_far = (np.stack([trials.memories.notes.stored_column(s, name) for s in (0, 1)]) for name in ("kl", "far"))
     assert kl.shape == (2, 40)
-    np.testing.assert_allclose(replayed[:, at], np.stack((kl.mean(axis=1), far.mean(axis=1)), axis=1), rtol=1e-6)
-    assert (replayed[:, at[0]] > 0.0).all()
+    np.testing.assert_allclose(
+        measures[:, measure_indices], np.stack((kl.mean(axis=1), is_far.mean(axis=1)), axis=1), rtol=1e-6
+    )
+    assert (measures[:, measure_indices[0]] > 0.0).all()
     other = world_trials(_run(), [1]).advance().replay_measures
     assert other is not None
-    assert np.isnan(other[:, at]).all()
+    assert np.isnan(other[:, measure_indices]).all()
 
 
 def test_returns_are_means_of_whole_episodes() -> None:
@@ -240,24 +248,24 @@ def test_without_a_closed_episode_there_is_no_training_return() -> None:
 
 def test_a_trial_that_diverges_scores_nan_and_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run()
-    healthy = _scores(run, [7])
+    undisturbed = _scores(run, [7])
     trials = world_trials(run, [3, 7])
     policy = trials.algorithm.policy
 
-    def broken(observation: Any) -> Any:
+    def fail(observation: Any) -> Any:
         actions = policy(observation)
         actions[0] = np.nan
         return actions
 
-    monkeypatch.setattr(trials.algorithm, "policy", broken)
-    for expected in healthy:
+    monkeypatch.setattr(trials.algorithm, "policy", fail)
+    for expected in undisturbed:
         scores = trials.advance()
         assert np.isnan(scores.evaluation[0])
         assert scores.evaluation[1] == expected.evaluation[0]
 
 
 @pytest.mark.parametrize(
-    ("changes", "at"),
+    ("changes", "path_prefix"),
     [
         ({"world": "Pendulum-v1"}, "world"),
         ({"steps": 81}, "evaluation.every"),
@@ -275,33 +283,38 @@ def test_a_trial_that_diverges_scores_nan_and_disturbs_no_other(monkeypatch: pyt
         ({"selection": {"strategy": "FULL[Uniform]", "capacity": 40}}, "selection.capacity"),
     ],
 )
-def test_contradictions_are_found_at_their_place(changes: dict[str, Any], at: str) -> None:
-    assert at in [path for path, _ in step_problems(_run(**changes))]
+def test_contradictions_are_found_at_their_place(changes: dict[str, Any], path_prefix: str) -> None:
+    assert path_prefix in [path for path, _ in step_problems(_run(**changes))]
     assert not list(step_problems(_run()))
 
 
 def test_algorithm_and_actions_have_to_fit() -> None:
     dqn = _run(**CASES["dqn"])
     assert not list(space_problems(dqn, Spaces(4, 1, 2, 100)))
-    assert [at for at, _ in space_problems(dqn, Spaces(4, 1, 4, 100))] == ["learner.dqn.levels"]
-    assert [at for at, _ in space_problems(dqn, Spaces(4, 2, None, 100))] == ["learner.algorithm"]
-    assert [at for at, _ in space_problems(_run(), Spaces(4, 1, 2, 100))] == ["learner.algorithm"]
+    assert [path_prefix for path_prefix, _ in space_problems(dqn, Spaces(4, 1, 4, 100))] == ["learner.dqn.levels"]
+    assert [path_prefix for path_prefix, _ in space_problems(dqn, Spaces(4, 2, None, 100))] == ["learner.algorithm"]
+    assert [path_prefix for path_prefix, _ in space_problems(_run(), Spaces(4, 1, 2, 100))] == ["learner.algorithm"]
     with pytest.raises(ValueError, match="discrete actions"):
         world_trials(_run(world="gym:CartPole-v1"), [0])
 
 
 @pytest.mark.parametrize(
-    ("world", "more", "path", "message"),
+    ("world", "settings", "path", "message"),
     [
         ("gym:Pendulum-v1", {}, "exploration", "only a plant's world explores by a run's process"),
-        ("plant:pendulum", {"learner": {"algorithm": "sac", "sac": SMALL}}, "exploration.process", "expected 'own'"),
+        (
+            "plant:pendulum",
+            {"learner": {"algorithm": "sac", "sac": SMALL_SETTINGS}},
+            "exploration.process",
+            "expected 'own'",
+        ),
         ("plant:pendulum", {"exploration": {"process": "ou", "over": "steps"}}, "exploration", "number of the episode"),
         ("plant:pendulum", {"learner": {"algorithm": "trpo"}}, "exploration", "trpo explores by itself"),
     ],
 )
 def test_a_run_s_exploration_fits_its_plant_and_algorithm(
-    world: str, more: dict[str, Any], path: str, message: str
+    world: str, settings: dict[str, Any], path: str, message: str
 ) -> None:
-    given = {"world": world, "steps": 3000, "random_steps": 0, "exploration": {"process": "ou"}, **more}
-    found = dict(step_problems(msgspec.convert(given, StepRun)))
-    assert message in found[path]
+    fields = {"world": world, "steps": 3000, "random_steps": 0, "exploration": {"process": "ou"}, **settings}
+    problems = dict(step_problems(msgspec.convert(fields, StepRun)))
+    assert message in problems[path]

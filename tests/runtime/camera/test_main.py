@@ -26,7 +26,7 @@ class Bench(CameraDevice, frozen=True, kw_only=True, tag="bench"):
     """A camera of these tests."""
 
     home = ":BenchDriver"
-    timed_ns: int | None = None
+    timestamp_ns: int | None = None
 
 
 class BenchDriver(CameraDriver):
@@ -37,11 +37,11 @@ class BenchDriver(CameraDriver):
         self._image = np.arange(camera.pixels, dtype=np.uint32).astype(np.uint8).reshape(camera.rows, camera.columns)
 
     def read(self) -> Image | tuple[Image, int]:
-        timed_ns = self._settings.timed_ns
-        return self._image if timed_ns is None else (self._image, timed_ns)
+        timestamp_ns = self._settings.timestamp_ns
+        return self._image if timestamp_ns is None else (self._image, timestamp_ns)
 
 
-def run_with(settings: CameraDevice, folder: Path) -> RunConfig:
+def load_camera_run(settings: CameraDevice, folder: Path) -> RunConfig:
     config = load("pendulum-camera")
     device = msgspec.structs.replace(config.device, twin=None, pace="realtime", cameras={"front": settings})
     config = msgspec.structs.replace(config, device=device)
@@ -49,33 +49,33 @@ def run_with(settings: CameraDevice, folder: Path) -> RunConfig:
     return config
 
 
-def seen_at_ns(settings: CameraDevice, folder: Path) -> int:
+def published_image_time_ns(settings: CameraDevice, folder: Path) -> int:
     """Time of an image that was passed on."""
-    config = run_with(settings, folder)
+    config = load_camera_run(settings, folder)
     reader = ImageReader(folder, config.cameras, time.monotonic_ns)
     loop = CameraLoop(config, folder, "front")
     loop.step()
     assert loop.images == 1
     (pixels,) = reader.read()
     assert any(pixels)
-    at_ns = reader._times_ns[0]
+    time_ns = reader._times_ns[0]
     loop.close()
     reader.close()
-    return at_ns
+    return time_ns
 
 
 def test_an_image_counts_from_the_return_of_read_minus_its_latency(tmp_path: Path) -> None:
     start_ns = time.monotonic_ns()
-    at_ns = seen_at_ns(Bench(latency_ms=20.0), tmp_path)
-    assert start_ns - 20_000_000 <= at_ns <= time.monotonic_ns() - 20_000_000
+    image_time_ns = published_image_time_ns(Bench(latency_ms=20.0), tmp_path)
+    assert start_ns - 20_000_000 <= image_time_ns <= time.monotonic_ns() - 20_000_000
 
 
 def test_a_camera_may_know_the_time_of_its_images(tmp_path: Path) -> None:
-    assert seen_at_ns(Bench(latency_ms=20.0, timed_ns=123_456), tmp_path) == 123_456
+    assert published_image_time_ns(Bench(latency_ms=20.0, timestamp_ns=123_456), tmp_path) == 123_456
 
 
 @pytest.mark.parametrize(
-    ("image", "said"),
+    ("image", "message"),
     [
         (None, "returned a NoneType"),
         ([[1, 2], [3, 4]], "returned a list"),
@@ -84,8 +84,8 @@ def test_a_camera_may_know_the_time_of_its_images(tmp_path: Path) -> None:
         (np.zeros((4, 6)), r"shape \(4, 6\) of float64"),
     ],
 )
-def test_an_image_of_another_kind_is_refused(image: Any, said: str) -> None:
-    with pytest.raises(CameraError, match=said):
+def test_an_image_of_another_kind_is_refused(image: Any, message: str) -> None:
+    with pytest.raises(CameraError, match=message):
         valid_image(image, FRONT)
 
 
@@ -94,15 +94,15 @@ def test_the_pixels_are_in_rows_whatever_their_order_in_memory() -> None:
     assert valid_image(image, FRONT) == bytes(image[i, j] for i in range(4) for j in range(6))
 
 
-@pytest.mark.parametrize("at", [101, -1, 1.0, None])
-def test_a_time_that_is_not_on_the_hosts_clock_is_refused(at: Any) -> None:
+@pytest.mark.parametrize("timestamp", [101, -1, 1.0, None])
+def test_a_time_that_is_not_on_the_hosts_clock_is_refused(timestamp: Any) -> None:
     assert valid_time(100, 100) == valid_time(np.int64(100), 100) == 100
     with pytest.raises(CameraError, match=r"expected one of time\.monotonic_ns, now 100"):
-        valid_time(at, 100)
+        valid_time(timestamp, 100)
 
 
 def test_anything_but_an_image_and_its_time_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = CameraLoop(run_with(Bench(), tmp_path), tmp_path, "front")
+    loop = CameraLoop(load_camera_run(Bench(), tmp_path), tmp_path, "front")
     monkeypatch.setattr(loop._driver, "read", lambda: (np.zeros((32, 32), np.uint8), 0, 0))
     with pytest.raises(CameraError, match="returned a tuple"):
         loop.step()
@@ -113,7 +113,7 @@ def test_a_camera_that_repeats_one_image_is_reported_once(tmp_path: Path, monkey
     reports: list[str] = []
     monkeypatch.setattr(main, "report", lambda source, kind, message: reports.append(f"{kind}: {message}"))
     monkeypatch.setattr(main, "_UNCHANGED_IMAGE_NS", 20_000_000)
-    loop = CameraLoop(run_with(Bench(), tmp_path), tmp_path, "front")
+    loop = CameraLoop(load_camera_run(Bench(), tmp_path), tmp_path, "front")
     loop.step()
     loop.step()
     assert reports == []

@@ -17,10 +17,10 @@ from onrig.runtime.config.conversion import convert, convert_by_section, convert
 from onrig.runtime.config.document import MAX_BYTES, Document, load_document, override, parse_document, problem_at
 from onrig.runtime.config.problem import ConfigError, Mark, Problem
 
-WHOLE = "expected a whole number, such as 10, got 'x'"
-NUMBER = "expected a number, such as 0.5, got 'x'"
-PAIR = "expected 2 values in brackets, such as [0, 0.5]"
-PACE = "expected one of lockstep, realtime, or settings in braces, such as {episode: 0, amplitude: 1}"
+EXPECTED_INTEGER = "expected a whole number, such as 10, got 'x'"
+EXPECTED_NUMBER = "expected a number, such as 0.5, got 'x'"
+EXPECTED_PAIR = "expected 2 values in brackets, such as [0, 0.5]"
+EXPECTED_PACE = "expected one of lockstep, realtime, or settings in braces, such as {episode: 0, amplitude: 1}"
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class Noise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ou", t
     gain: Annotated[float, msgspec.Meta(gt=0)] = 1.0
 
 
-class Silence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="none", tag_field="process"):
+class NoNoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="none", tag_field="process"):
     pass
 
 
@@ -58,7 +58,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rig: Rig
-    explore: Noise | Silence
+    explore: Noise | NoNoise
     seed: int = 0
     wait_s: float = msgspec.field(default=1.0, name="wait-s")
 
@@ -82,11 +82,11 @@ def document(text: str = TEXT) -> Document:
     return parse_document(text, "run.yaml")
 
 
-def complaint(action: object, *args: object) -> str:
+def raised_message(action: object, *args: object) -> str:
     assert callable(action)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         action(*args)
-    return str(caught.value)
+    return str(error.value)
 
 
 # --- loading ---------------------------------------------------------------------------------------
@@ -102,15 +102,15 @@ def test_a_sound_file_loads_and_converts(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_one_line_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
-    assert complaint(load_document, path) == f"{path}:1:1: cannot be read: No such file or directory"
-    assert "cannot be read: a directory, not a regular file" in complaint(load_document, tmp_path)
-    assert complaint(load_document, "a\0b").endswith("cannot be read: a name with a NUL byte")
+    assert raised_message(load_document, path) == f"{path}:1:1: cannot be read: No such file or directory"
+    assert "cannot be read: a directory, not a regular file" in raised_message(load_document, tmp_path)
+    assert raised_message(load_document, "a\0b").endswith("cannot be read: a name with a NUL byte")
 
 
 def test_bytes_that_are_not_utf_8_are_located(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes("a: ü\nb: ".encode() + b"\xfc")
-    assert complaint(load_document, path) == f"{path}:2:4: not UTF-8: byte 0xfc"
+    assert raised_message(load_document, path) == f"{path}:2:4: not UTF-8: byte 0xfc"
 
 
 def test_a_file_may_have_a_megabyte_and_no_more(tmp_path: Path) -> None:
@@ -118,23 +118,23 @@ def test_a_file_may_have_a_megabyte_and_no_more(tmp_path: Path) -> None:
     path.write_bytes(b"a: 1\n#" + b"x" * (MAX_BYTES - 6))
     assert load_document(path).data == {"a": 1}
     path.write_bytes(b"a: 1\n#" + b"x" * (MAX_BYTES - 5))
-    assert complaint(load_document, path) == f"{path}:1:1: cannot be read: larger than 1 MiB"
+    assert raised_message(load_document, path) == f"{path}:1:1: cannot be read: larger than 1 MiB"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs an endless device")
 def test_a_device_is_no_configuration() -> None:
-    assert complaint(load_document, "/dev/zero") == "/dev/zero:1:1: cannot be read: a device, not a regular file"
+    assert raised_message(load_document, "/dev/zero") == "/dev/zero:1:1: cannot be read: a device, not a regular file"
 
 
 def test_an_empty_document_is_refused_and_null_is_not() -> None:
-    assert complaint(document, "# nothing\n") == "run.yaml:1:1: the document is empty"
+    assert raised_message(document, "# nothing\n") == "run.yaml:1:1: the document is empty"
     assert document("null").data is None
 
 
 def test_config_error_can_be_copied() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         document("a: 012")
-    assert str(copy.copy(caught.value)) == str(caught.value)
+    assert str(copy.copy(error.value)) == str(error.value)
 
 
 # --- converting ------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_config_error_can_be_copied() -> None:
             "1:19: unknown field 'zzz' at rig (one of rate_hz, pace, limits, boxes, names, colour, channel-map)",
         ),
         ("{rate_hz: 1, pace: lockstp}", "1:25: invalid value 'lockstp' at rig.pace (did you mean 'lockstep'?)"),
-        ("{rate_hz: 1, pace: 3}", f"1:25: {PACE}, got 3 at rig.pace"),
+        ("{rate_hz: 1, pace: 3}", f"1:25: {EXPECTED_PACE}, got 3 at rig.pace"),
         ("{rate_hz: 1, pace: {episode: 1}}", "1:25: missing required field 'amplitude' at rig.pace"),
         ("{rate_hz: 1, colour: green}", "1:27: invalid value 'green' at rig.colour (one of red, blue)"),
         (
@@ -186,7 +186,7 @@ def test_config_error_can_be_copied() -> None:
     ],
 )
 def test_a_mismatch_is_told_at_its_place_with_its_path(text: str, message: str) -> None:
-    assert complaint(convert, document(f"rig: {text}"), ("rig",), Rig) == f"run.yaml:{message}"
+    assert raised_message(convert, document(f"rig: {text}"), ("rig",), Rig) == f"run.yaml:{message}"
 
 
 @pytest.mark.parametrize(
@@ -207,31 +207,32 @@ def test_a_mismatch_is_told_at_its_place_with_its_path(text: str, message: str) 
 )
 def test_tagged_unions_are_told_by_their_tags_and_the_fields_of_the_chosen_one(text: str, message: str) -> None:
     doc = document(f"explore: {text}")
-    assert complaint(convert_sections, doc, {"explore": Noise | Silence}) == f"run.yaml:{message}"
+    assert raised_message(convert_sections, doc, {"explore": Noise | NoNoise}) == f"run.yaml:{message}"
 
 
 def test_the_root_and_a_missing_path_can_be_converted_or_named() -> None:
     assert convert(document("[1, 2]"), (), tuple[float, float]) == (1.0, 2.0)
     assert (
-        complaint(convert, document("[1, x]"), (), list[int])
+        raised_message(convert, document("[1, x]"), (), list[int])
         == "run.yaml:1:5: expected a whole number, such as 10, got 'x' at [1]"
     )
-    assert complaint(convert, document("x"), (), int) == f"run.yaml:1:1: {WHOLE}"
-    assert complaint(convert, document("a:\n  b: 1"), ("a", "c", 0), int) == "run.yaml:2:3: missing a.c[0]"
+    assert raised_message(convert, document("x"), (), int) == f"run.yaml:1:1: {EXPECTED_INTEGER}"
+    assert raised_message(convert, document("a:\n  b: 1"), ("a", "c", 0), int) == "run.yaml:2:3: missing a.c[0]"
 
 
 def test_a_key_that_looks_like_msgspecs_own_notation_does_not_mislead() -> None:
     doc = document("rate_hz: 1\n'x` - at `$.y': 2\n'$[...]': 3\n")
-    assert complaint(convert, doc, (), Rig).startswith("run.yaml:")
+    assert raised_message(convert, doc, (), Rig).startswith("run.yaml:")
     boxes = document("'[...]': {episode: 1, amplitude: 1}\n'.a`b': {episode: 1}\n")
     assert (
-        complaint(convert, boxes, (), dict[str, Step]) == "run.yaml:2:9: missing required field 'amplitude' at ['.a`b']"
+        raised_message(convert, boxes, (), dict[str, Step])
+        == "run.yaml:2:9: missing required field 'amplitude' at ['.a`b']"
     )
 
 
 def test_every_section_tells_its_first_problem_in_order_of_line() -> None:
     doc = document("sede: 3\nexplore: {process: ou, gain: x}\nrig:\n  rate_hz: x\n  pace: x\n")
-    assert complaint(convert_sections, doc, {"rig": Rig, "explore": Noise | Silence, "seed": int, "x": int}) == (
+    assert raised_message(convert_sections, doc, {"rig": Rig, "explore": Noise | NoNoise, "seed": int, "x": int}) == (
         "run.yaml:1:1: missing required key 'seed'\n"
         "run.yaml:1:1: missing required key 'x'\n"
         "run.yaml:1:1: unknown key 'sede' (did you mean 'seed'?)\n"
@@ -250,7 +251,7 @@ class Bounded(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("share: 1.5", "expected 0 to 1, got 1.5 at a.share"),
         ("above: 0", "expected between 0 and 2, got 0 at a.above (where it is stable)"),
@@ -260,14 +261,14 @@ class Bounded(msgspec.Struct, forbid_unknown_fields=True):
         ("points: [[1, 1], [-0.5, 1]]", "expected 0 or more, got -0.5 at a.points[1][0]"),
     ],
 )
-def test_a_number_out_of_bounds_is_told_with_them(text: str, told: str) -> None:
-    assert complaint(convert, document(f"a: {{{text}}}"), ("a",), Bounded).split(": ", 1)[1] == told
+def test_a_number_out_of_bounds_is_told_with_them(text: str, message: str) -> None:
+    assert raised_message(convert, document(f"a: {{{text}}}"), ("a",), Bounded).split(": ", 1)[1] == message
 
 
 def test_all_that_is_wrong_in_a_section_is_told_at_once() -> None:
     doc = document("a: {share: 2, color: blue, points: [[-1, 1]], count: none, every: -1}")
-    said = complaint(convert, doc, ("a",), Bounded)
-    assert [line.split(": ", 1)[1].split(" (")[0] for line in said.splitlines()] == [
+    message = raised_message(convert, doc, ("a",), Bounded)
+    assert [line.split(": ", 1)[1].split(" (")[0] for line in message.splitlines()] == [
         "expected 0 to 1, got 2 at a.share",
         "unknown field 'color' at a",
         "expected 0 or more, got -1 at a.points[0][0]",
@@ -282,17 +283,19 @@ def test_optional_sections_that_are_missing_are_left_out() -> None:
 
 
 def test_sections_need_a_mapping() -> None:
-    message = complaint(convert_sections, document("- 1"), {"a": int, "b": int})
+    message = raised_message(convert_sections, document("- 1"), {"a": int, "b": int})
     assert message == "run.yaml:1:1: expected settings, one per line (a, b), got [1]"
 
 
 def test_a_struct_by_section_uses_its_defaults_its_names_and_its_own_check() -> None:
     assert convert_by_section(document(TEXT + "wait-s: 2\n"), Run).wait_s == 2.0
-    assert "'wait_s' (did you mean 'wait-s'?)" in complaint(convert_by_section, document(TEXT + "wait_s: 2\n"), Run)
-    assert complaint(convert_by_section, document("seed: 1"), Run) == (
+    assert "'wait_s' (did you mean 'wait-s'?)" in raised_message(
+        convert_by_section, document(TEXT + "wait_s: 2\n"), Run
+    )
+    assert raised_message(convert_by_section, document("seed: 1"), Run) == (
         "run.yaml:1:1: missing required key 'explore'\nrun.yaml:1:1: missing required key 'rig'"
     )
-    message = complaint(convert_by_section, document(TEXT + "seed: 100\n"), Run)
+    message = raised_message(convert_by_section, document(TEXT + "seed: 100\n"), Run)
     assert message == "run.yaml:1:1: seed is too large"
 
 
@@ -350,30 +353,34 @@ def test_overrides_follow_the_rules_of_the_file(assignment: str, path: tuple[str
     ],
 )
 def test_an_override_that_cannot_be_is_told_with_its_text(assignment: str, message: str) -> None:
-    assert complaint(override, document(), assignment) == f"--set {assignment}:1:1: {message}"
+    assert raised_message(override, document(), assignment) == f"--set {assignment}:1:1: {message}"
 
 
 def test_problems_with_overridden_values_point_to_the_override() -> None:
     new = override(document(), "explore.schedule[1]={episode: 2, amplitud: 1}")
-    assert complaint(convert_by_section, new, Run) == (
+    assert raised_message(convert_by_section, new, Run) == (
         "--set explore.schedule[1]={episode: 2, amplitud: 1}:1:1: "
         "unknown field 'amplitud' at explore.schedule[1] (did you mean 'amplitude'?)"
     )
-    beside = complaint(convert_by_section, override(new, "explore.schedule[0].episode=x"), Run)
-    assert beside == f"--set explore.schedule[0].episode=x:1:1: {WHOLE} at explore.schedule[0].episode"
+    other_message = raised_message(convert_by_section, override(new, "explore.schedule[0].episode=x"), Run)
+    assert (
+        other_message == f"--set explore.schedule[0].episode=x:1:1: {EXPECTED_INTEGER} at explore.schedule[0].episode"
+    )
 
 
 def test_the_last_override_of_a_value_owns_it() -> None:
     doc = override(override(document(), "rig.rate_hz=x"), "rig={rate_hz: y}")
-    assert complaint(convert_by_section, doc, Run).startswith("--set rig={rate_hz: y}:1:1: expected a number")
+    assert raised_message(convert_by_section, doc, Run).startswith("--set rig={rate_hz: y}:1:1: expected a number")
     doc = override(override(document(), "rig={rate_hz: 1}"), "rig.rate_hz=z")
-    assert complaint(convert_by_section, doc, Run).startswith("--set rig.rate_hz=z:1:1: expected a number")
+    assert raised_message(convert_by_section, doc, Run).startswith("--set rig.rate_hz=z:1:1: expected a number")
     assert problem_at(doc, ("rig",), "").file == "--set rig={rate_hz: 1}"
 
 
 def test_problems_of_the_file_come_before_those_of_overrides() -> None:
     doc = override(document("a: x\nb: x\nc: x\n"), "b=y")
-    files = [line.split(":")[0] for line in complaint(convert_sections, doc, dict.fromkeys("abc", int)).splitlines()]
+    files = [
+        line.split(":")[0] for line in raised_message(convert_sections, doc, dict.fromkeys("abc", int)).splitlines()
+    ]
     assert files == ["run.yaml", "run.yaml", "--set b=y"]
 
 
@@ -402,7 +409,7 @@ def test_an_override_of_any_existing_value_changes_that_value_alone(
     tree: dict[str, object], data: st.DataObject
 ) -> None:
     doc = parse_document(msgspec.json.encode(tree).decode(), "run.yaml")
-    path = data.draw(st.sampled_from(sorted((at for at in doc.marks if at), key=str)))
+    path = data.draw(st.sampled_from(sorted((mark_path for mark_path in doc.marks if mark_path), key=str)))
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
     new = override(doc, f"{text}=new")
     assert convert(new, path, object) == "new"

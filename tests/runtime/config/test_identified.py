@@ -16,7 +16,7 @@ from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.supervise.run_folder import write_run_folder
 
-FOUND = """\
+IDENTIFIED = """\
 rig: pendulum
 twin: {plant: {kind: pendulum, mass: 0.06, dry_friction: 0.4}, sensor_noise: 0.002}
 predicted: {gravity_per_s2: 26.3, damping_per_s: 0.33, gain_per_v_s2: 6.1, spread: 0.08}
@@ -25,14 +25,14 @@ samples: []
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Path:
+def identified_path(tmp_path: Path) -> Path:
     path = tmp_path / "identified.yaml"
-    path.write_text(FOUND)
+    path.write_text(IDENTIFIED)
     return path
 
 
-def test_its_plant_takes_the_place_of_the_twin_s_and_the_shield_s(found: Path) -> None:
-    config = load_run("pendulum", [f"identified={found}"])
+def test_its_plant_takes_the_place_of_the_twin_s_and_the_shield_s(identified_path: Path) -> None:
+    config = load_run("pendulum", [f"identified={identified_path}"])
     assert config.device.twin is not None
     assert config.device.twin["plant"] == {"kind": "pendulum", "mass": 0.06, "dry_friction": 0.4}
     assert config.device.twin["sensor_noise"] == 0.002
@@ -44,7 +44,7 @@ def test_its_plant_takes_the_place_of_the_twin_s_and_the_shield_s(found: Path) -
 
 
 def test_it_stands_beside_the_configuration_or_where_the_command_is_typed(
-    found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    identified_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.yaml").write_text(find_config("pendulum").read_text() + "identified: identified.yaml\n")
     assert load_run(str(tmp_path / "mine.yaml")).identified
@@ -54,7 +54,7 @@ def test_it_stands_beside_the_configuration_or_where_the_command_is_typed(
 
 def test_what_it_says_of_one_sensor_s_error_leaves_that_of_another(tmp_path: Path) -> None:
     path = tmp_path / "off.yaml"
-    path.write_text(FOUND.replace("spread: 0.08", "spread: 0.08, sensor_error: {angle: 0.03}"))
+    path.write_text(IDENTIFIED.replace("spread: 0.08", "spread: 0.08, sensor_error: {angle: 0.03}"))
     for before, after in (
         ("{}", {"angle": 0.03}),
         ("{velocity: 1.2}", {"velocity": 1.2, "angle": 0.03}),
@@ -72,25 +72,25 @@ def test_what_it_says_of_one_sensor_s_error_leaves_that_of_another(tmp_path: Pat
         assert box.sensor_error == after
 
 
-def test_other_overrides_go_over_it(found: Path) -> None:
-    config = load_run("pendulum", ["limits.predicted.spread=0.2", f"identified={found}"])
+def test_other_overrides_go_over_it(identified_path: Path) -> None:
+    config = load_run("pendulum", ["limits.predicted.spread=0.2", f"identified={identified_path}"])
     assert config.limits.predicted is not None
     assert config.limits.predicted.spread == 0.2
 
 
-def test_a_real_device_gets_the_shield_s_part_alone(found: Path) -> None:
-    config = load_run("pendulum", ["device={port: {path: /dev/null}}", f"identified={found}"])
+def test_a_real_device_gets_the_shield_s_part_alone(identified_path: Path) -> None:
+    config = load_run("pendulum", ["device={port: {path: /dev/null}}", f"identified={identified_path}"])
     assert config.device.twin is None
     assert config.limits.predicted is not None
     assert config.limits.predicted.spread == 0.08
 
 
-def test_its_hash_travels_with_the_run(found: Path, tmp_path: Path) -> None:
-    config = load_run("pendulum", [f"identified={found}"])
-    digest = f"sha256:{hashlib.sha256(FOUND.encode()).hexdigest()}"
+def test_its_hash_travels_with_the_run(identified_path: Path, tmp_path: Path) -> None:
+    config = load_run("pendulum", [f"identified={identified_path}"])
+    digest = f"sha256:{hashlib.sha256(IDENTIFIED.encode()).hexdigest()}"
     assert config.identified == digest
     save_resolved(config, tmp_path / "resolved.yaml")
-    found.unlink()
+    identified_path.unlink()
     assert load_resolved(tmp_path / "resolved.yaml") == config
     write_run_folder(tmp_path / "run", config)
     assert msgspec.json.decode((tmp_path / "run" / "meta.json").read_bytes())["identified"] == digest
@@ -103,21 +103,21 @@ def test_a_run_without_one_says_nothing_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (None, "no file"),
         ("rig: magman\ntwin: {}\npredicted: {}\n", "identified on rig 'magman', not 'pendulum'"),
         ("rig: pendulum\n", "as written by `onrig identify`"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(text: str | None, told: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(text: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "other.yaml"
     if text is not None:
         path.write_text(text)
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", [f"identified={path}"])
     (problem,) = error.value.problems
-    assert told in problem.message
+    assert message in problem.message
 
 
 @pytest.mark.parametrize(
@@ -132,18 +132,18 @@ def test_what_does_not_fit_is_refused_in_one_line(text: str | None, told: str, t
     ],
 )
 def test_another_unit_resolution_or_channel_is_refused_with_both_values(
-    found: Path, channels: str, expected: str
+    identified_path: Path, channels: str, expected: str
 ) -> None:
-    found.write_text(FOUND + f"channels: {{{channels}}}\n")
+    identified_path.write_text(IDENTIFIED + f"channels: {{{channels}}}\n")
     with pytest.raises(ConfigError, match=re.escape(expected)):
-        load_run("pendulum", [f"identified={found}"])
+        load_run("pendulum", [f"identified={identified_path}"])
 
 
-def test_an_override_of_the_resolution_is_refused_as_an_edited_rig_is(found: Path) -> None:
+def test_an_override_of_the_resolution_is_refused_as_an_edited_rig_is(identified_path: Path) -> None:
     rig = load_run("pendulum").rig
     channels = {c.name: {"unit": c.unit, "resolution": c.resolution} for c in rig.channels}
-    found.write_text(FOUND + f"channels: {json.dumps(channels)}\n")
-    assert load_run("pendulum", [f"identified={found}"]).identified
+    identified_path.write_text(IDENTIFIED + f"channels: {json.dumps(channels)}\n")
+    assert load_run("pendulum", [f"identified={identified_path}"]).identified
     sensors = [{**s, "resolution": 2 * s["resolution"]} for s in msgspec.to_builtins(rig.sensors)]
     with pytest.raises(ConfigError, match="identify it again"):
-        load_run("pendulum", [f"identified={found}", f"rig.sensors={json.dumps(sensors)}"])
+        load_run("pendulum", [f"identified={identified_path}", f"rig.sensors={json.dumps(sensors)}"])

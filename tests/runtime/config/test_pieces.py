@@ -37,7 +37,7 @@ Write = Callable[[str], Path]
 
 
 @pytest.fixture(autouse=True)
-def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def isolate_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that has read no configuration, in a folder of its own."""
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setattr(python_files, "_trusts_everything", False)
@@ -47,38 +47,38 @@ def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    def written(source: str) -> Path:
+    def write_source(source: str) -> Path:
         (tmp_path / "mine.py").write_text(source)
         return tmp_path / "mine.py"
 
-    return written
+    return write_source
 
 
-def named(place: str = "mine.py:Mine", name: str = "Mine", group: str = "retentions") -> Document:
-    return parse_content(f"python: {{{group}: {{{name}: '{place}'}}}}".encode(), "run.yaml")
+def plugin_document(location: str = "mine.py:Mine", name: str = "Mine", group: str = "retentions") -> Document:
+    return parse_content(f"python: {{{group}: {{{name}: '{location}'}}}}".encode(), "run.yaml")
 
 
-def said(document: Document, base: Path | None = Path()) -> str:
-    with pytest.raises(ConfigError) as failure:
+def loading_message(document: Document, base: Path | None = Path()) -> str:
+    with pytest.raises(ConfigError) as error:
         with_plugins(document, base)
-    return str(failure.value)
+    return str(error.value)
 
 
-def resolved(document: Document) -> str:
-    place = with_plugins(document, Path()).data["python"]["retentions"]["Mine"]  # type: ignore[index,call-overload]
-    assert isinstance(place, str)
-    return place
+def resolve_location(document: Document) -> str:
+    location = with_plugins(document, Path()).data["python"]["retentions"]["Mine"]  # type: ignore[index,call-overload]
+    assert isinstance(location, str)
+    return location
 
 
 def test_a_name_is_registered_without_running_the_file(write: Write) -> None:
     path = write("raise SystemExit('it ran')\n")
-    assert re.fullmatch(rf"{path}:Mine#sha256:[0-9a-f]{{64}}", resolved(named()))
+    assert re.fullmatch(rf"{path}:Mine#sha256:[0-9a-f]{{64}}", resolve_location(plugin_document()))
     assert "Mine" in registry.names(registry.RETENTIONS)
 
 
 def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
     write(SOURCE)
-    with_plugins(named(), Path())
+    with_plugins(plugin_document(), Path())
     keeper = registry.load(registry.RETENTIONS, "Mine")
     assert keeper.name == "Mine"
     assert registry.is_third_party(keeper)
@@ -95,52 +95,56 @@ def test_a_configuration_outside_the_working_directory_runs_nothing(
     path = write(SOURCE)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert said(named(), tmp_path).endswith(f"its Python code runs only with --trust; read it first: {path}")
+    assert loading_message(plugin_document(), tmp_path).endswith(
+        f"its Python code runs only with --trust; read it first: {path}"
+    )
     assert "Mine" not in registry.names(registry.RETENTIONS)
     python_files.trust_everything()
-    with_plugins(named(), tmp_path)
+    with_plugins(plugin_document(), tmp_path)
     assert "Mine" in registry.names(registry.RETENTIONS)
 
 
 def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write(SOURCE)
-    place = resolved(named())
-    with_plugins(named(place), None)  # allowed by the configuration itself, also for child processes
-    allowed = os.environ["ONRIG_TRUST"]
+    location = resolve_location(plugin_document())
+    with_plugins(plugin_document(location), None)  # allowed by the configuration itself, also for child processes
+    trusted = os.environ["ONRIG_TRUST"]
     monkeypatch.setenv("ONRIG_TRUST", "")
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
-    assert "only with --trust" in said(named(place), None)
+    assert "only with --trust" in loading_message(plugin_document(location), None)
     with pytest.raises(python_files.NotTrusted):
-        register_resolved(f'{{"python": {{"retentions": {{"Mine": "{place}"}}}}}}'.encode())
-    monkeypatch.setenv("ONRIG_TRUST", allowed)
-    register_resolved(f'{{"python": {{"retentions": {{"Mine": "{place}"}}}}}}'.encode())
+        register_resolved(f'{{"python": {{"retentions": {{"Mine": "{location}"}}}}}}'.encode())
+    monkeypatch.setenv("ONRIG_TRUST", trusted)
+    register_resolved(f'{{"python": {{"retentions": {{"Mine": "{location}"}}}}}}'.encode())
     assert "Mine" in registry.names(registry.RETENTIONS)
 
 
 def test_what_another_machine_sends_runs_without_a_file_here(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(SOURCE)
-    place = resolved(named())
+    location = resolve_location(plugin_document())
     sent = python_files.allowed_contents()
     path.unlink()
     for name in ("_allowed_by_digest", "_received_by_digest"):
         monkeypatch.setattr(python_files, name, {})
     monkeypatch.setenv("ONRIG_TRUST", "")
-    assert "cannot be read" in said(named(place), base=None)
+    assert "cannot be read" in loading_message(plugin_document(location), base=None)
     python_files.receive(sent)
-    with_plugins(named(place), None)
+    with_plugins(plugin_document(location), None)
     assert registry.load(registry.RETENTIONS, "Mine").name == "Mine"
 
 
 def test_a_file_that_has_changed_is_refused(write: Write) -> None:
     write(SOURCE)
-    place = resolved(named())
+    location = resolve_location(plugin_document())
     write(SOURCE + "# changed\n")
-    assert "mine.py' has changed since the run began: restore it, or start a new run" in said(named(place), None)
+    assert "mine.py' has changed since the run began: restore it, or start a new run" in loading_message(
+        plugin_document(location), None
+    )
 
 
 def test_what_is_run_is_what_was_hashed(write: Write) -> None:
     write(SOURCE + "# never run before\n")
-    with_plugins(named(), Path())
+    with_plugins(plugin_document(), Path())
     write(SOURCE + "# changed in between\n")
     with pytest.raises(ValueError, match="has changed since it was checked"):
         registry.load(registry.RETENTIONS, "Mine")
@@ -149,28 +153,32 @@ def test_what_is_run_is_what_was_hashed(write: Write) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (named("/etc/mine.py:Mine"), "'/etc/mine.py' must be in the configuration's folder or below it"),
-        (named("../mine.py:Mine"), "must be in the configuration's folder"),
-        (named("absent.py:Mine"), "absent.py' cannot be read: No such file or directory at python.retentions.Mine"),
-        (named("mine:Mine"), "'mine:Mine' does not name a plugin in a file: expected FILE.py:NAME"),
-        (named(name="FIFO"), "onrig registers 'FIFO' in onrig.retentions: choose another name"),
-        (named(group="retention"), "unknown group 'retention' (did you mean 'retentions'?)"),
+        (plugin_document("/etc/mine.py:Mine"), "'/etc/mine.py' must be in the configuration's folder or below it"),
+        (plugin_document("../mine.py:Mine"), "must be in the configuration's folder"),
+        (
+            plugin_document("absent.py:Mine"),
+            "absent.py' cannot be read: No such file or directory at python.retentions.Mine",
+        ),
+        (plugin_document("mine:Mine"), "'mine:Mine' does not name a plugin in a file: expected FILE.py:NAME"),
+        (plugin_document(name="FIFO"), "onrig registers 'FIFO' in onrig.retentions: choose another name"),
+        (plugin_document(group="retention"), "unknown group 'retention' (did you mean 'retentions'?)"),
     ],
 )
 def test_mistakes_are_told_with_their_place(write: Write, document: Document, message: str) -> None:
     write(SOURCE)
-    assert message in said(document)
-    assert said(document).startswith("run.yaml:1:")
+    assert message in loading_message(document)
+    assert loading_message(document).startswith("run.yaml:1:")
 
 
 def test_one_name_for_two_files_is_refused(write: Write, tmp_path: Path) -> None:
     write(SOURCE)
     (tmp_path / "other.py").write_text(SOURCE + "# another\n")
     (tmp_path / "copy.py").write_text(SOURCE)
-    with_plugins(named(), Path())
-    with_plugins(named("copy.py:Mine"), Path())  # the same content elsewhere is the same piece
+    with_plugins(plugin_document(), Path())
+    with_plugins(plugin_document("copy.py:Mine"), Path())  # the same content elsewhere is the same piece
     assert re.search(
-        r"'Mine' is already the name of \S+/mine\.py:Mine: choose another name", said(named("other.py:Mine"))
+        r"'Mine' is already the name of \S+/mine\.py:Mine: choose another name",
+        loading_message(plugin_document("other.py:Mine")),
     )
 
 
@@ -184,7 +192,7 @@ def test_one_name_for_two_files_is_refused(write: Write, tmp_path: Path) -> None
 )
 def test_a_broken_file_is_told_with_its_line(write: Write, source: str, message: str) -> None:
     write(source)
-    with_plugins(named(), Path())
+    with_plugins(plugin_document(), Path())
     with pytest.raises(ValueError, match=rf"'Mine' of retentions does not load from \S+/mine\.py:Mine: {message}"):
         registry.load(registry.RETENTIONS, "Mine")
 
@@ -193,14 +201,14 @@ def test_a_run_uses_its_copy_of_a_file_that_is_missing_or_has_changed(tmp_path: 
     table = tmp_path / "beam.barrier"
     table.write_bytes(b"table")
     text = "limits: {predicted: {kind: sampled, table: beam.barrier}}"
-    resolved = with_files(parse_document(text, "run.yaml"), tmp_path)
+    resolve_location = with_files(parse_document(text, "run.yaml"), tmp_path)
     run = tmp_path / "run"
-    ((name, content),) = read_copies(resolved.data).items()
+    ((name, content),) = read_copies(resolve_location.data).items()
     (run / name).parent.mkdir(parents=True)
     (run / name).write_bytes(content)
 
     def read() -> object:
-        return value_at(with_copies(resolved, run).data, ("limits", "predicted", "table"))
+        return value_at(with_copies(resolve_location, run).data, ("limits", "predicted", "table"))
 
     assert read() == str(table)
     table.write_bytes(b"another")
@@ -212,15 +220,15 @@ def test_a_run_uses_its_copy_of_a_file_that_is_missing_or_has_changed(tmp_path: 
 
 
 def test_the_configuration_in_a_folder_of_results_is_data(tmp_path: Path) -> None:
-    for name, neighbour in (
+    for name, marker in (
         ("config.yaml", "meta.json"),
         ("config.yaml", "checksums.json"),
         ("spec.yaml", "cells.json"),
     ):
-        folder = tmp_path / neighbour.partition(".")[0]
+        folder = tmp_path / marker.partition(".")[0]
         folder.mkdir()
         assert not holds_results(folder / name), "alone it is its user's"
-        (folder / neighbour).touch()
+        (folder / marker).touch()
         assert holds_results(folder / name)
         assert not holds_results(folder / "run.yaml")
 

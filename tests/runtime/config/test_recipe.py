@@ -29,14 +29,14 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def refusal(*overrides: str) -> str:
+def loading_message(*overrides: str) -> str:
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", overrides)
     (problem,) = error.value.problems
     return str(problem)
 
 
-def built(config: RunConfig) -> tuple[object, ...]:
+def build_components(config: RunConfig) -> tuple[object, ...]:
     return config.learner, config.selection, config.exploration, config.episodes
 
 
@@ -45,14 +45,14 @@ def test_its_learner_replaces_the_run_s_and_the_rest_is_merged(recipe: Path) -> 
     budgets = "{episode: {trips: 3}}"
     text = find_config("pendulum").read_text().replace("  process: ou", f"  budgets: {budgets}\n  process: ou")
     run.write_text(text + "recipe: mine\n")
-    config, plain = load_run(str(run)), load_run("pendulum", [f"exploration.budgets={budgets}"])
+    config, expected = load_run(str(run)), load_run("pendulum", [f"exploration.budgets={budgets}"])
     assert config.learner == {"updates_per_transition": 2}
     assert config.selection.strategy == "FIFO[PER]"
     assert isinstance(config.exploration, Gaussian)
     assert config.exploration.amplitude == ((1.0, 0.5),)
-    assert config.exploration.budgets == plain.exploration.budgets, "what limits the noise stays"
+    assert config.exploration.budgets == expected.exploration.budgets, "what limits the noise stays"
     assert config.episodes == 7
-    assert (config.rig, config.task, config.limits) == (plain.rig, plain.task, plain.limits)
+    assert (config.rig, config.task, config.limits) == (expected.rig, expected.task, expected.limits)
 
 
 def test_other_overrides_go_over_it(recipe: Path) -> None:
@@ -65,36 +65,36 @@ def test_a_resolved_run_holds_its_values_and_names_none(recipe: Path, tmp_path: 
     config = load_run("pendulum", [f"recipe={recipe}"])
     save_resolved(config, tmp_path / "resolved.yaml")
     assert "recipe" not in (tmp_path / "resolved.yaml").read_text()
-    assert built(load_resolved(tmp_path / "resolved.yaml")) == built(config)
+    assert build_components(load_resolved(tmp_path / "resolved.yaml")) == build_components(config)
 
 
 def test_none_is_no_recipe(recipe: Path) -> None:
     run = recipe.parent.parent / "run.yaml"
     run.write_text(find_config("pendulum").read_text() + "recipe: mine\n")
-    assert built(load_run(str(run), ["recipe=null"])) == built(load_run("pendulum"))
+    assert build_components(load_run(str(run), ["recipe=null"])) == build_components(load_run("pendulum"))
 
 
 def test_what_is_wrong_is_told_in_the_recipe_s_file(recipe: Path) -> None:
     recipe.write_text(RECIPE.replace("episodes: 7", "episodes: many"))
-    assert refusal(f"recipe={recipe}").startswith(f"{recipe}:4:11: ")
+    assert loading_message(f"recipe={recipe}").startswith(f"{recipe}:4:11: ")
     recipe.write_text(RECIPE + "limits: {unguarded: true}\n")
-    told = refusal(f"recipe={recipe}")
-    assert told.startswith(f"{recipe}:5:1: 'limits' cannot be set by a recipe, only learner, ")
+    message = loading_message(f"recipe={recipe}")
+    assert message.startswith(f"{recipe}:5:1: 'limits' cannot be set by a recipe, only learner, ")
     recipe.write_text("[1]\n")
-    assert refusal(f"recipe={recipe}").startswith(f"{recipe}:1:1: expected sections of a run")
+    assert loading_message(f"recipe={recipe}").startswith(f"{recipe}:1:1: expected sections of a run")
 
 
 def test_one_that_is_not_there_is_told_where_it_is_named() -> None:
-    assert "no 'pendulum-td33' (did you mean 'pendulum-td3'?)" in refusal("recipe=pendulum-td33")
-    assert "expected the name or file of a recipe" in refusal("recipe=3")
+    assert "no 'pendulum-td33' (did you mean 'pendulum-td3'?)" in loading_message("recipe=pendulum-td33")
+    assert "expected the name or file of a recipe" in loading_message("recipe=3")
 
 
 def test_the_settings_of_another_noise_do_not_stay_with_the_recipe_s(recipe: Path) -> None:
     """Of ``ou`` friction is what decays, of ``own`` how little persists."""
     run = recipe.parent.parent / "run.yaml"
     noise = "exploration: {process: ou, friction: 0.4, gain: 2.0, quiet: {every: 5}}\n"
-    given = find_config("pendulum").read_text().split("exploration:")
-    run.write_text(given[0] + noise + given[1].partition("\n\n")[2] + "\nrecipe: mine\n")
+    sections = find_config("pendulum").read_text().split("exploration:")
+    run.write_text(sections[0] + noise + sections[1].partition("\n\n")[2] + "\nrecipe: mine\n")
     recipe.write_text("exploration: {process: own, amplitude: [[1, 1.0]]}\n")
     config = load_run(str(run), ["learner={algorithm: sac}"])
     assert isinstance(config.exploration, OwnNoise)

@@ -16,29 +16,29 @@ from onrig.sim.plants import Magman, Pendulum
 AnyPlant = Annotated[Any, registered(registry.PLANTS)]
 
 
-class Shelf(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Section(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: AnyPlant | None = None
     row: tuple[AnyPlant, ...] = ()
     by_name: dict[str, AnyPlant] = {}
     later: AnyPlant | msgspec.UnsetType = msgspec.UNSET
 
 
-class House(msgspec.Struct, frozen=True):
-    shelf: Shelf
+class Document(msgspec.Struct, frozen=True):
+    shelf: Section
 
 
 def messages(text: str) -> list[str]:
-    return [str(problem) for problem in read(parse_content(text.encode(), "house.yaml"), (), House).problems]
+    return [str(problem) for problem in read(parse_content(text.encode(), "house.yaml"), (), Document).problems]
 
 
 def test_they_are_built_wherever_they_stand() -> None:
     shelf = msgspec.convert(
-        {"first": {"kind": "pendulum"}, "row": [{"kind": "magman"}], "by_name": {"a": {"kind": "pendulum"}}}, Shelf
+        {"first": {"kind": "pendulum"}, "row": [{"kind": "magman"}], "by_name": {"a": {"kind": "pendulum"}}}, Section
     )
-    assert shelf == Shelf(Pendulum(), (Magman(),), {"a": Pendulum()})
-    assert msgspec.json.decode(msgspec.json.encode(shelf), type=Shelf) == shelf
+    assert shelf == Section(Pendulum(), (Magman(),), {"a": Pendulum()})
+    assert msgspec.json.decode(msgspec.json.encode(shelf), type=Section) == shelf
     assert msgspec.structs.replace(shelf, row=()).first is shelf.first
-    assert Shelf().first is None
+    assert Section().first is None
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_they_are_built_wherever_they_stand() -> None:
     ],
 )
 def test_a_mistake_is_told_at_its_place(section: str, message: str) -> None:
-    (found,) = messages(f"shelf:\n  {section}\n")
-    assert found.startswith("house.yaml:2:")
-    assert message in found
+    (problem_message,) = messages(f"shelf:\n  {section}\n")
+    assert problem_message.startswith("house.yaml:2:")
+    assert message in problem_message
 
 
 def test_a_number_out_of_bounds_hides_no_other_mistake() -> None:

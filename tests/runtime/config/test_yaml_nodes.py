@@ -14,16 +14,16 @@ from onrig.runtime.config.problem import ConfigError, Mark, Problem
 from onrig.runtime.config.yaml_nodes import MAX_DEPTH, MAX_NODES, Data, dump_yaml, read_tree
 
 
-def read(text: str) -> Data:
+def parse(text: str) -> Data:
     tree = read_tree(text, "f.yaml")
     assert tree is not None
     return tree.data
 
 
-def refusal(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
+def parse_error_message(text: str) -> str:
+    with pytest.raises(ConfigError) as error:
         read_tree(text, "f.yaml")
-    return str(caught.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def refusal(text: str) -> str:
     ],
 )
 def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
-    data = read(f"key: {text}")
+    data = parse(f"key: {text}")
     assert isinstance(data, dict)
     assert data["key"] == value
     assert type(data["key"]) is type(value)
@@ -83,7 +83,7 @@ def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) ->
     ],
 )
 def test_ambiguous_or_unusable_scalars_are_refused_where_they_stand(text: str, message: str) -> None:
-    assert refusal(text) == message
+    assert parse_error_message(text) == message
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_ambiguous_or_unusable_scalars_are_refused_where_they_stand(text: str, m
     ],
 )
 def test_keys_must_be_text_and_stand_once(text: str, message: str) -> None:
-    assert refusal(text) == message
+    assert parse_error_message(text) == message
 
 
 @pytest.mark.parametrize(
-    ("tag", "shown"),
+    ("tag", "displayed"),
     [
         ("!!python/object/apply:os.system", "!!python/object/apply:os.system"),
         ("!!str", "!!str"),
@@ -112,12 +112,15 @@ def test_keys_must_be_text_and_stand_once(text: str, message: str) -> None:
         ("!", "!"),
     ],
 )
-def test_tags_are_refused(tag: str, shown: str) -> None:
-    assert refusal(f"a: {tag} 12") == f"f.yaml:1:4: tags are not allowed, got {shown} (quotes make a value text)"
+def test_tags_are_refused(tag: str, displayed: str) -> None:
+    assert (
+        parse_error_message(f"a: {tag} 12")
+        == f"f.yaml:1:4: tags are not allowed, got {displayed} (quotes make a value text)"
+    )
 
 
 def test_what_can_be_told_together_is_told_in_order_of_line() -> None:
-    lines = refusal("a: 012\nb: !x 1\na: .inf\n2: x\n").splitlines()
+    lines = parse_error_message("a: 012\nb: !x 1\na: .inf\n2: x\n").splitlines()
     assert [line.split(": ")[0] for line in lines] == ["f.yaml:1:4", "f.yaml:2:4", "f.yaml:3:1", "f.yaml:4:1"]
 
 
@@ -145,7 +148,7 @@ def test_what_can_be_told_together_is_told_in_order_of_line() -> None:
     ],
 )
 def test_syntax_errors_are_one_line_with_their_place(text: str, message: str) -> None:
-    assert refusal(text) == message
+    assert parse_error_message(text) == message
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n", "\ufeff"])
@@ -177,35 +180,35 @@ def test_an_alias_gives_a_copy_with_the_place_of_its_anchor() -> None:
 
 
 def test_an_alias_of_its_own_container_is_refused() -> None:
-    assert refusal("a: &x [1, *x]") == "f.yaml:1:4: an alias refers to the value that contains it"
+    assert parse_error_message("a: &x [1, *x]") == "f.yaml:1:4: an alias refers to the value that contains it"
 
 
 def test_aliases_of_aliases_cannot_fill_the_memory() -> None:
     levels = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
-    assert "more than 20000 values" in refusal("\n".join(["a0: &a0 [1]", *levels]))
+    assert "more than 20000 values" in parse_error_message("\n".join(["a0: &a0 [1]", *levels]))
 
 
 def test_the_number_of_values_is_bounded_without_aliases_too() -> None:
-    assert read("[" + "1," * (MAX_NODES - 1) + "]") == [1] * (MAX_NODES - 1)
-    assert "more than 20000 values" in refusal("[" + "1," * MAX_NODES + "]")
+    assert parse("[" + "1," * (MAX_NODES - 1) + "]") == [1] * (MAX_NODES - 1)
+    assert "more than 20000 values" in parse_error_message("[" + "1," * MAX_NODES + "]")
 
 
 def test_depth_is_bounded_in_the_text_and_through_aliases() -> None:
-    assert read("[" * MAX_DEPTH + "]" * MAX_DEPTH) is not None
-    assert "nested more than 32 levels deep" in refusal("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2))
-    assert "nested more than 32 levels deep" in refusal("{a: " * 100_000)
+    assert parse("[" * MAX_DEPTH + "]" * MAX_DEPTH) is not None
+    assert "nested more than 32 levels deep" in parse_error_message("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2))
+    assert "nested more than 32 levels deep" in parse_error_message("{a: " * 100_000)
     chain = ["a0: &a0 []", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 40))]
-    assert "nested more than 32 levels deep" in refusal("\n".join(chain))
+    assert "nested more than 32 levels deep" in parse_error_message("\n".join(chain))
 
 
 def test_messages_hold_no_newline_and_no_terminal_escape() -> None:
-    message = refusal('"a\\n\\e[31m": 1\n"a\\n\\e[31m": 2\n')
+    message = parse_error_message('"a\\n\\e[31m": 1\n"a\\n\\e[31m": 2\n')
     assert message.isprintable()
-    assert len(refusal("a: 1." + "0" * 9999 + "e999")) < 500
+    assert len(parse_error_message("a: 1." + "0" * 9999 + "e999")) < 500
 
 
-def plain(text: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
-    leaves = (
+def yaml_values(text: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
+    scalars = (
         st.none()
         | st.booleans()
         | st.integers(-(2**63), 2**64 - 1)
@@ -213,38 +216,38 @@ def plain(text: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
         | text
     )
     return st.recursive(
-        leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4), max_leaves=12
+        scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4), max_leaves=12
     )
 
 
 # What YAML 1.1 takes for text and leaves unquoted, and 1.2 for a number; a lone surrogate is not writable at all.
-letters = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda t: not re.match(r"[-+]?\.?[0-9]", t))
-anything = st.text(st.characters(exclude_categories=["Cs"])) | st.from_regex(r"[-+0-9.eExo]{1,6}", fullmatch=True)
+portable_text = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda t: not re.match(r"[-+]?\.?[0-9]", t))
+any_text = st.text(st.characters(exclude_categories=["Cs"])) | st.from_regex(r"[-+0-9.eExo]{1,6}", fullmatch=True)
 
 
-def same(a: object, b: object) -> bool:
+def is_same(a: object, b: object) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b)
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(is_same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+        return list(a) == list(b) and all(is_same(a[k], b[k]) for k in a)
     return type(a) is type(b) and a == b
 
 
 @settings(max_examples=150)
-@given(plain(letters))
+@given(yaml_values(portable_text))
 def test_what_safe_dump_writes_reads_back_equal(data: object) -> None:
-    assert same(read(yaml.safe_dump({"data": data}, sort_keys=False)), {"data": data})
+    assert is_same(parse(yaml.safe_dump({"data": data}, sort_keys=False)), {"data": data})
 
 
 @settings(max_examples=150)
-@given(plain(anything))
+@given(yaml_values(any_text))
 @example(["1e-3", "08", "1:30", "on", "~", "", "<<", "0o7", ".inf", "x\x85\u2028\ufeff\x1b\n ", 1e-5, 1e22])
 @example(["\x85", "\u2028", "a\n\n b ", "\t", "µm °"])
 @example({"1e3": {"null": 0}, "08": -0.0})
 def test_what_dump_writes_reads_back_equal_whatever_the_text(data: object) -> None:
-    assert same(read(dump_yaml({"data": data})), {"data": data})
+    assert is_same(parse(dump_yaml({"data": data})), {"data": data})
 
 
 def test_dump_keeps_order_and_writes_no_aliases() -> None:

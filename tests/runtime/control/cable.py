@@ -31,49 +31,49 @@ class Cable:
         clock: VirtualClock,
         monkeypatch: pytest.MonkeyPatch,
         *,
-        looks: int = 3,
+        n_polls: int = 3,
         limit_s: float = LIMIT_S,
     ) -> None:
-        self._device, self._clock, self.looks = device, clock, looks
-        self.plugged_in, self.pulls, self.now_s = True, 0, 0.0
-        self.meanwhile: Callable[[], None] = device.on_link_loss
+        self._device, self._clock, self.n_polls = device, clock, n_polls
+        self.plugged_in, self.n_pulls, self.now_s = True, 0, 0.0
+        self.on_unplugged: Callable[[], None] = device.on_link_loss
         """What happens at the device while the line is closed."""
-        virtual = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._pass)
-        monkeypatch.setattr(connection, "time", virtual)
+        virtual_time = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._advance)
+        monkeypatch.setattr(connection, "time", virtual_time)
         session = loop._session
         session.switch_transport(self._line())
         config = msgspec.structs.replace(loop._config, device=Device(port=Port(PORT), reconnect_s=limit_s))
         loop.arming._reconnection = Reconnection(config, session, loop._requests, PORT, self._open)
 
     def pull(self) -> None:
-        self.plugged_in, self.pulls, self._left = False, self.pulls + 1, self.looks
+        self.plugged_in, self.n_pulls, self._polls_left = False, self.n_pulls + 1, self.n_polls
 
-    def _pass(self, seconds: float) -> None:
+    def _advance(self, seconds: float) -> None:
         self.now_s += seconds
 
     def _open(self) -> LoopbackTransport:
-        self._left -= 1
-        if self._left > 0:
+        self._polls_left -= 1
+        if self._polls_left > 0:
             raise LinkError(f"{PORT}: no such port")
-        self.meanwhile()
+        self.on_unplugged()
         self.plugged_in = True
         return self._line()
 
     def _line(self) -> LoopbackTransport:
         line = LoopbackDevice(self._device, self._clock).transport
-        read, write = line.read, line.write
+        read_line, write_line = line.read, line.write
 
-        def checked_read(timeout_ns: int) -> bytes:
-            self._check()
-            return read(timeout_ns)
+        def read_if_plugged(timeout_ns: int) -> bytes:
+            self._require_plugged_in()
+            return read_line(timeout_ns)
 
-        def checked_write(data: bytes) -> int:
-            self._check()
-            return write(data)
+        def write_if_plugged(data: bytes) -> int:
+            self._require_plugged_in()
+            return write_line(data)
 
-        line.read, line.write = checked_read, checked_write  # type: ignore[method-assign]
+        line.read, line.write = read_if_plugged, write_if_plugged  # type: ignore[method-assign]
         return line
 
-    def _check(self) -> None:
+    def _require_plugged_in(self) -> None:
         if not self.plugged_in:
             raise LineClosed(f"{PORT}: the device hung up")

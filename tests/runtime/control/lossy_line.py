@@ -24,21 +24,21 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
-ROUNDING: Final = 0.5 + 1e-6
+ROUNDING_COUNTS: Final = 0.5 + 1e-6
 """Counts."""
-_BROKEN: Final = 0.01
+_NON_FINITE_FRACTION: Final = 0.01
 """Share of answers that are not finite, which hands over to the fallback."""
 
 
 class LossyLine:
     """The device's end of a line: each state frame or command may be lost, or come too late or in the next period."""
 
-    def __init__(self, device: TwinDevice, clock: VirtualClock, rng: random.Random, loss: float) -> None:
-        self._device, self._clock, self._rng, self._loss = device, clock, rng, loss
+    def __init__(self, device: TwinDevice, clock: VirtualClock, rng: random.Random, loss_probability: float) -> None:
+        self._device, self._clock, self._rng, self._loss_probability = device, clock, rng, loss_probability
         self._reader = FrameReader()
         self._layout = StateLayout(len(device.rig.sensors), len(device.rig.actuators))
-        self._held, self._late = b"", list[bytes]()
-        self.lost = 0
+        self._delayed_frames, self._late_commands = b"", list[bytes]()
+        self.n_lost = 0
         """Frames and commands that did not arrive, or not in time."""
         self.sent: list[State] = []
         """Every state frame of the device."""
@@ -49,9 +49,9 @@ class LossyLine:
         for body in self._reader.feed(data):
             if body[0] != MessageType.COMMAND:
                 out += b"".join(encode_frame(reply) for reply in self._device.handle(body))
-            elif self._rng.random() < self._loss:
-                self.lost += 1
-                self._late += [body] if self._rng.random() < 0.5 else []
+            elif self._rng.random() < self._loss_probability:
+                self.n_lost += 1
+                self._late_commands += [body] if self._rng.random() < 0.5 else []
             else:
                 period_us = self._device.period_us
                 self._device.handle(body, self._rng.choice((0, period_us - 1, self._rng.randrange(period_us))))
@@ -64,18 +64,18 @@ class LossyLine:
             return b""
         body = device.sample()
         self.sent.append(self._layout.decode(body))
-        for late in self._late:
-            device.handle(late)
-        self._late.clear()
-        if self._rng.random() < self._loss:
-            self.lost += 1
-            self._held += encode_frame(body) if self._rng.random() < 0.5 else b""
+        for command in self._late_commands:
+            device.handle(command)
+        self._late_commands.clear()
+        if self._rng.random() < self._loss_probability:
+            self.n_lost += 1
+            self._delayed_frames += encode_frame(body) if self._rng.random() < 0.5 else b""
             return b""
-        out, self._held = self._held + encode_frame(body), b""
+        out, self._delayed_frames = self._delayed_frames + encode_frame(body), b""
         return out
 
 
-class _Restless:
+class _ErraticPolicy:
     """A policy that jumps, creeps, and now and then is no answer at all."""
 
     has_basic_ports = True
@@ -83,46 +83,46 @@ class _Restless:
 
     def __init__(self, config: RunConfig, rng: random.Random) -> None:
         self._actuators, self._rng = config.rig.actuators, rng
-        self._wish = [a.safe for a in self._actuators]
+        self._action = [a.safe for a in self._actuators]
 
-    def ask(self, question: object) -> tuple[float, ...]:
+    def ask(self, observation: object) -> tuple[float, ...]:
         rng = self._rng
-        if rng.random() < _BROKEN:
-            return (float("nan"),) * len(self._wish)
+        if rng.random() < _NON_FINITE_FRACTION:
+            return (float("nan"),) * len(self._action)
         if rng.random() < 0.2:
-            self._wish = [rng.choice((a.low, a.high, rng.uniform(a.low, a.high))) for a in self._actuators]
-        return tuple(self._wish)
+            self._action = [rng.choice((a.low, a.high, rng.uniform(a.low, a.high))) for a in self._actuators]
+        return tuple(self._action)
 
 
-class Account(NamedTuple):
+class LossyRunResult(NamedTuple):
     """What came of some episodes."""
 
-    lost: int
-    switches: int
+    n_lost: int
+    n_switches: int
     """Switches of the output that no exemption covers."""
-    exempt: int
-    beyond: tuple[str, ...]
+    n_exempt: int
+    violations: tuple[str, ...]
     """Switches beyond a limit, but for the listed exemptions."""
 
 
-def run_lossy(config: RunConfig, losses: int, seed: int) -> Account:
+def run_lossy(config: RunConfig, min_losses: int, seed: int) -> LossyRunResult:
     """Run episodes until so many frames and commands have been lost."""
-    lost = switches = exempt = 0
-    beyond: list[str] = []
+    n_lost = n_switches = n_exempt = 0
+    violations: list[str] = []
     tick, number = Tick(config), 0
-    while lost < losses:
+    while n_lost < min_losses:
         number += 1
         rng = random.Random(f"{seed} {number}")
-        line, rules = _episode(config, tick, rng, number)
-        lost += line.lost
+        line, rules = _run_episode(config, tick, rng, number)
+        n_lost += line.n_lost
         for before, after in pairwise(line.sent):
-            found, free, many = _judge(config, before, after, rules)
-            beyond += found
-            switches, exempt = switches + many, exempt + free
-    return Account(lost, switches, exempt, tuple(beyond))
+            new_violations, new_exempt, new_switches = _check_switches(config, before, after, rules)
+            violations += new_violations
+            n_switches, n_exempt = n_switches + new_switches, n_exempt + new_exempt
+    return LossyRunResult(n_lost, n_switches, n_exempt, tuple(violations))
 
 
-def _episode(config: RunConfig, tick: Tick, rng: random.Random, number: int) -> tuple[LossyLine, dict[int, Rule]]:
+def _run_episode(config: RunConfig, tick: Tick, rng: random.Random, number: int) -> tuple[LossyLine, dict[int, Rule]]:
     """One episode on a device of its own; returns its line, and the rule of each answer by its frame."""
     assert config.device.twin is not None
     options = msgspec.structs.replace(
@@ -136,7 +136,7 @@ def _episode(config: RunConfig, tick: Tick, rng: random.Random, number: int) -> 
     session.arm()
     session.reset(number)
     tick.begin(number, Kind.TRAIN, [])
-    respond = begin_episode(tick, policy_action_source(tick, cast(PolicySession, _Restless(config, rng)), 1))
+    respond = begin_episode(tick, policy_action_source(tick, cast(PolicySession, _ErraticPolicy(config, rng)), 1))
     rules: dict[int, Rule] = {}
     while True:
         state = session.wait_state(clock.now_ns + 1)
@@ -149,7 +149,9 @@ def _episode(config: RunConfig, tick: Tick, rng: random.Random, number: int) -> 
         session.send_command(state.frame, response.command)
 
 
-def _judge(config: RunConfig, before: State, after: State, rules: dict[int, Rule]) -> tuple[list[str], int, int]:
+def _check_switches(
+    config: RunConfig, before: State, after: State, rules: dict[int, Rule]
+) -> tuple[list[str], int, int]:
     """(switches beyond a limit, exempt switches, others) of one period, given the frame at its start."""
     limits, period_s = config.limits, config.period_us * 1e-6
     if after.status & (Status.FIRST | Status.SAFE):
@@ -157,16 +159,16 @@ def _judge(config: RunConfig, before: State, after: State, rules: dict[int, Rule
     by_fallback = [rules.get(s.answers, Rule.NONE).falls_back for s in (before, after)]
     if by_fallback[1]:
         return [], 1, 0
-    found, many = [], 0
-    held = after.answers != before.frame
+    violations, n_switches = [], 0
+    is_held = after.answers != before.frame
     """Nothing arrived: the output stays, whatever it was doing before."""
     for i, a in enumerate(config.rig.actuators):
-        step, last = after.u_end[i] - after.u_start[i], before.u_end[i] - before.u_start[i]
-        many += step != 0
-        if abs(step) > limits.rate_per_s[a.name] * period_s / a.resolution + ROUNDING:
-            found.append(f"frame {after.frame}: {a.name} switched by {step} counts")
-        at_end = after.u_end[i] in limits.count_ranges(config.rig)[i]
-        change = limits.jerk_per_s2.get(a.name, float("inf")) * period_s**2 / a.resolution
-        if not (held or at_end or by_fallback[0]) and abs(step - last) > change + ROUNDING:
-            found.append(f"frame {after.frame}: {a.name} switched by {step} counts after {last}")
-    return found, 0, many
+        step, previous_step = after.u_end[i] - after.u_start[i], before.u_end[i] - before.u_start[i]
+        n_switches += step != 0
+        if abs(step) > limits.rate_per_s[a.name] * period_s / a.resolution + ROUNDING_COUNTS:
+            violations.append(f"frame {after.frame}: {a.name} switched by {step} counts")
+        is_at_limit = after.u_end[i] in limits.count_ranges(config.rig)[i]
+        max_change = limits.jerk_per_s2.get(a.name, float("inf")) * period_s**2 / a.resolution
+        if not (is_held or is_at_limit or by_fallback[0]) and abs(step - previous_step) > max_change + ROUNDING_COUNTS:
+            violations.append(f"frame {after.frame}: {a.name} switched by {step} counts after {previous_step}")
+    return violations, 0, n_switches

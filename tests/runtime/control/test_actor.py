@@ -17,9 +17,9 @@ from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.exchange import NO_SEED, Sample, TrainerRequest
 from tests.runtime.samples import PENDULUM
 
-LEASE = PENDULUM.rig.lease_periods
-REAL = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PENDULUM.device, pace="realtime"))
-LOCK = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PENDULUM.device, pace="lockstep"))
+LEASE_PERIODS = PENDULUM.rig.lease_periods
+REALTIME = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PENDULUM.device, pace="realtime"))
+LOCKSTEP = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PENDULUM.device, pace="lockstep"))
 
 
 class Trainer:
@@ -32,11 +32,11 @@ class Trainer:
         self.delay_ns: int | None = None
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: self.now_ns))
         self.board: dict[Word, int] = {Word.EPISODE: 0}
-        ticking: Any = SimpleNamespace(is_over=lambda state, terminated: terminated)
+        episode_end: Any = SimpleNamespace(is_over=lambda state, terminated: terminated)
         requests: Any = SimpleNamespace(stop=0)
         end: Any = self
-        self.tick, self.acting = 0, TrainerActor(config, end, ticking, requests, self.board)  # type: ignore[arg-type]
-        assert self.acting.await_episode(lambda condition, *rest: None)
+        self.tick, self.actor = 0, TrainerActor(config, end, episode_end, requests, self.board)  # type: ignore[arg-type]
+        assert self.actor.await_episode(lambda condition, *args: None)
 
     def send(self, sample: Sample) -> None:
         self.samples.append(sample)
@@ -53,76 +53,76 @@ class Trainer:
         self.due_ns = self.now_ns + (delay_ns or 0)
         frame: Any = (1, 0, 0, 0, 0, (0, 0), (0,), (0,), (0.0, 0.0), *[(0.0,)] * 4, (0,), (0.0,))
         step = Step(self.tick, 1, Kind.TRAIN, *frame)
-        self.acting.act(step)
+        self.actor.act(step)
         return step
 
     def is_over(self) -> bool:
         state: Any = None
-        return self.acting.is_over(state, False)
+        return self.actor.is_over(state, False)
 
 
 @pytest.fixture
-def real(monkeypatch: pytest.MonkeyPatch) -> Trainer:
-    return Trainer(REAL, monkeypatch)
+def realtime_trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    return Trainer(REALTIME, monkeypatch)
 
 
-def test_an_action_in_time_is_taken(real: Trainer) -> None:
-    step = real.act(0)
+def test_an_action_in_time_is_taken(realtime_trainer: Trainer) -> None:
+    step = realtime_trainer.act(0)
     assert (step.policy, step.flags) == ((1.25,), 0)
-    assert real.now_ns < 0.75 * REAL.wall_period_ns + 1
+    assert realtime_trainer.now_ns < 0.75 * REALTIME.wall_period_ns + 1
 
 
-def test_a_late_action_counts_from_the_next_tick_on(real: Trainer) -> None:
-    assert real.act(0).policy == (1.25,)
-    late = real.act(None)
-    assert (late.policy, late.flags) == ((1.25,), Flag.HELD)
-    real.request = real.request._replace(tick=2, action=(9.0,))
-    held = real.act(None)
-    assert (held.policy, held.flags) == ((9.0,), Flag.HELD)
-    for _ in range(2 * LEASE):  # as long as some action comes, the trainer is there
-        real.request = real.request._replace(tick=real.tick)
-        assert math.isfinite(real.act(None).policy[0])
-    assert not real.is_over()
+def test_a_late_action_counts_from_the_next_tick_on(realtime_trainer: Trainer) -> None:
+    assert realtime_trainer.act(0).policy == (1.25,)
+    step = realtime_trainer.act(None)
+    assert (step.policy, step.flags) == ((1.25,), Flag.HELD)
+    realtime_trainer.request = realtime_trainer.request._replace(tick=2, action=(9.0,))
+    held_step = realtime_trainer.act(None)
+    assert (held_step.policy, held_step.flags) == ((9.0,), Flag.HELD)
+    for _ in range(2 * LEASE_PERIODS):  # as long as some action comes, the trainer is there
+        realtime_trainer.request = realtime_trainer.request._replace(tick=realtime_trainer.tick)
+        assert math.isfinite(realtime_trainer.act(None).policy[0])
+    assert not realtime_trainer.is_over()
 
 
-def test_after_a_lease_without_an_action_the_fallback_acts_and_the_episode_ends(real: Trainer) -> None:
-    real.act(0)
-    actions = [real.act(None).policy[0] for _ in range(LEASE)]
-    assert actions[:-1] == [1.25] * (LEASE - 1)
+def test_after_a_lease_without_an_action_the_fallback_acts_and_the_episode_ends(realtime_trainer: Trainer) -> None:
+    realtime_trainer.act(0)
+    actions = [realtime_trainer.act(None).policy[0] for _ in range(LEASE_PERIODS)]
+    assert actions[:-1] == [1.25] * (LEASE_PERIODS - 1)
     assert math.isnan(actions[-1])
-    assert real.is_over()
+    assert realtime_trainer.is_over()
 
 
-def test_before_the_first_action_the_safe_output_is_in_force_for_a_while(real: Trainer) -> None:
-    ticks = round(module._FIRST_ACTION_TIMEOUT_S * REAL.rate_hz)
-    actions = [real.act(None).policy[0] for _ in range(ticks)]
+def test_before_the_first_action_the_safe_output_is_in_force_for_a_while(realtime_trainer: Trainer) -> None:
+    ticks = round(module._FIRST_ACTION_TIMEOUT_S * REALTIME.rate_hz)
+    actions = [realtime_trainer.act(None).policy[0] for _ in range(ticks)]
     assert actions[:-1] == [0.0] * (ticks - 1)
     assert math.isnan(actions[-1])
 
 
-def test_another_episode_ends_this_one_without_a_fallback(real: Trainer) -> None:
-    real.act(0)
-    real.request = real.request._replace(episodes=2, tick=-1)
-    before = real.now_ns
-    step = real.act(None)
+def test_another_episode_ends_this_one_without_a_fallback(realtime_trainer: Trainer) -> None:
+    realtime_trainer.act(0)
+    realtime_trainer.request = realtime_trainer.request._replace(episodes=2, tick=-1)
+    start_ns = realtime_trainer.now_ns
+    step = realtime_trainer.act(None)
     assert (step.policy, step.flags) == ((1.25,), Flag.HELD)
-    assert real.now_ns == before, "nothing was waited for"
-    assert real.is_over()
+    assert realtime_trainer.now_ns == start_ns, "nothing was waited for"
+    assert realtime_trainer.is_over()
 
 
 def test_in_lockstep_virtual_time_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(LOCK, monkeypatch)
-    assert trainer.act(10 * LOCK.wall_period_ns).policy == (1.25,)
+    trainer = Trainer(LOCKSTEP, monkeypatch)
+    assert trainer.act(10 * LOCKSTEP.wall_period_ns).policy == (1.25,)
     assert math.isnan(trainer.act(None).policy[0])
-    assert trainer.now_ns >= 1e9 * LOCK.barrier_timeout_s
+    assert trainer.now_ns >= 1e9 * LOCKSTEP.barrier_timeout_s
     assert trainer.is_over()
 
 
-def test_a_seed_numbers_episodes_from_there_on(real: Trainer) -> None:
-    assert real.acting.seed_and_offset is None
-    real.board[Word.EPISODE] = 4
-    real.request = real.request._replace(episodes=2, seed=99)
-    assert real.acting.await_episode(lambda condition, *rest: None)
-    assert real.acting.seed_and_offset == (99, 4)
-    real.request = real.request._replace(episodes=3, seed=NO_SEED, is_closing=True)
-    assert not real.acting.await_episode(lambda condition, *rest: None)
+def test_a_seed_numbers_episodes_from_there_on(realtime_trainer: Trainer) -> None:
+    assert realtime_trainer.actor.seed_and_offset is None
+    realtime_trainer.board[Word.EPISODE] = 4
+    realtime_trainer.request = realtime_trainer.request._replace(episodes=2, seed=99)
+    assert realtime_trainer.actor.await_episode(lambda condition, *args: None)
+    assert realtime_trainer.actor.seed_and_offset == (99, 4)
+    realtime_trainer.request = realtime_trainer.request._replace(episodes=3, seed=NO_SEED, is_closing=True)
+    assert not realtime_trainer.actor.await_episode(lambda condition, *args: None)

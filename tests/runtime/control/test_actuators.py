@@ -21,10 +21,10 @@ def test_every_actuator_has_its_own_resolution() -> None:
 
 def test_the_outputs_of_a_frame_are_the_latest_first_and_safe_where_it_says_so() -> None:
     assert ACTUATORS.outputs(state(1, u_start=(10_000,), u_end=(20_000,))) == ((2.0,), (1.0,))
-    safe = state(1, u_start=(10_000,), u_end=(20_000,), status=Status.ARMED | Status.SAFE)
-    assert ACTUATORS.outputs(safe) == ((0.0,), (0.0,))
+    safe_state = state(1, u_start=(10_000,), u_end=(20_000,), status=Status.ARMED | Status.SAFE)
+    assert ACTUATORS.outputs(safe_state) == ((0.0,), (0.0,))
 
 
 def test_a_switch_is_at_the_latest_at_the_end_of_the_period() -> None:
-    late = state(1, u_start=(10_000,), u_end=(20_000,), tau_us=2 * PENDULUM.period_us)
-    assert ACTUATORS.applied(late) == (PENDULUM.period_us, (1.0,))
+    late_state = state(1, u_start=(10_000,), u_end=(20_000,), tau_us=2 * PENDULUM.period_us)
+    assert ACTUATORS.applied(late_state) == (PENDULUM.period_us, (1.0,))

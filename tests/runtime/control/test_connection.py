@@ -34,28 +34,28 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 @pytest.fixture
 def cable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Cable:
-    return cable_of(bench, monkeypatch)
+    return make_cable(bench, monkeypatch)
 
 
-def cable_of(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, looks: int = 3, limit_s: float = LIMIT_S) -> Cable:
-    return Cable(bench.loop, bench.device, bench.clock, monkeypatch, looks=looks, limit_s=limit_s)
+def make_cable(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, n_polls: int = 3, limit_s: float = LIMIT_S) -> Cable:
+    return Cable(bench.loop, bench.device, bench.clock, monkeypatch, n_polls=n_polls, limit_s=limit_s)
 
 
-def a_person_resumes(bench: Bench) -> None:
-    def person() -> None:
+def resume_by_hand(bench: Bench) -> None:
+    def resume() -> None:
         assert not bench.device.armed
         assert bench.board[Word.STATE] == State.FAULT
         bench.board[Word.RESUME_OUTSIDE] += 1
 
-    when_asked(bench, person)
+    on_prompt(bench, resume)
 
 
-def when_asked(bench: Bench, person: Callable[[], None]) -> None:
+def on_prompt(bench: Bench, resume: Callable[[], None]) -> None:
     """Have somebody act on each line that asks for a person."""
-    bench.when_asked = lambda: person() if "onrig resume" in bench.said[-1][1] else None
+    bench.on_warning = lambda: resume() if "onrig resume" in bench.reports[-1][1] else None
 
 
-def pulled_at(bench: Bench, cable: Cable, record: int) -> None:
+def pull_at_record(bench: Bench, cable: Cable, record: int) -> None:
     bench.ring.at_push = lambda n: cable.pull() if n == record else None
 
 
@@ -63,34 +63,34 @@ def rows_of(bench: Bench) -> np.ndarray:
     return np.frombuffer(bytes(bench.ring._records[: len(bench.ring) * bench.layout.size]), bench.layout.dtype)
 
 
-@pytest.mark.parametrize("meanwhile", ["lease", "reboot"])
+@pytest.mark.parametrize("event", ["lease", "reboot"])
 def test_a_pulled_cable_ends_the_episode_and_a_person_re_arms_when_it_is_back(
-    bench: Bench, cable: Cable, meanwhile: str
+    bench: Bench, cable: Cable, event: str
 ) -> None:
-    if meanwhile == "reboot":
-        cable.meanwhile = bench.device.reboot
-    a_person_resumes(bench)
-    pulled_at(bench, cable, 10)
+    if event == "reboot":
+        cable.on_unplugged = bench.device.reboot
+    resume_by_hand(bench)
+    pull_at_record(bench, cable, 10)
     bench.loop.run()
-    assert bench.moves == ["connected:ready", *EPISODE[:2], *OUTAGE, *EPISODE * 2, "completed:disconnected"]
-    assert [kind for kind, _ in bench.said] == ["fault", "warning", "warning"]
-    assert bench.said[0][1].startswith("the connection to the device has closed: cable unplugged")
-    assert f"waiting 10 s for {PORT}" in bench.said[0][1]
-    assert ("restarted" in bench.said[1][1]) is (meanwhile == "reboot")
-    assert "`onrig resume`" in bench.said[2][1]
+    assert bench.transitions == ["connected:ready", *EPISODE[:2], *OUTAGE, *EPISODE * 2, "completed:disconnected"]
+    assert [kind for kind, _ in bench.reports] == ["fault", "warning", "warning"]
+    assert bench.reports[0][1].startswith("the connection to the device has closed: cable unplugged")
+    assert f"waiting 10 s for {PORT}" in bench.reports[0][1]
+    assert ("restarted" in bench.reports[1][1]) is (event == "reboot")
+    assert "`onrig resume`" in bench.reports[2][1]
     assert bench.board[Word.SAFE_NS] > 0
 
 
 def test_the_episode_is_closed_at_its_last_step_and_nothing_before_it_is_lost(bench: Bench, cable: Cable) -> None:
-    a_person_resumes(bench)
-    pulled_at(bench, cable, 10)
+    resume_by_hand(bench)
+    pull_at_record(bench, cable, 10)
     bench.loop.run()
     rows = rows_of(bench)
     first = rows[rows["episode"] == 1]
-    closing = Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
+    closing_flags = Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
     assert first["tick"].tolist() == list(range(len(first)))
     assert (first["flags"][:-1] & Flag.NO_ACTION == 0).all()
-    assert first["flags"][-1] & closing == closing
+    assert first["flags"][-1] & closing_flags == closing_flags
     assert len(first) in (11, 12), "the step of the tenth record's successor was under way"
     assert rows["tick"].tolist() == list(range(len(rows)))
     assert bench.board[Word.ROWS] == bench.board[Word.CLOSED] == 3
@@ -99,58 +99,58 @@ def test_the_episode_is_closed_at_its_last_step_and_nothing_before_it_is_lost(be
 
 def test_the_limits_of_the_configuration_are_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "limits.range={voltage: [-1, 1]}", "limits.predicted=null", lockstep=False)
-    cable = cable_of(bench, monkeypatch)
-    cable.meanwhile = bench.device.reboot
-    a_person_resumes(bench)
-    pulled_at(bench, cable, 10)
+    cable = make_cable(bench, monkeypatch)
+    cable.on_unplugged = bench.device.reboot
+    resume_by_hand(bench)
+    pull_at_record(bench, cable, 10)
     bench.loop.run()
     assert bench.device._output.limits == [(-10_000, 10_000)]
 
 
 def test_nobody_who_re_arms_ends_the_run_disarmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=False)
-    pulled_at(bench, cable_of(bench, monkeypatch), 10)
-    with pytest.raises(Halted) as halted:
+    pull_at_record(bench, make_cable(bench, monkeypatch), 10)
+    with pytest.raises(Halted) as error:
         bench.loop.run()
-    assert halted.value.fault is FaultName.LINK_UNPLUGGED
-    assert bench.moves[-3:] == ["unplugged:disconnected", "plugged_in:fault", "expired:disconnected"]
+    assert error.value.fault is FaultName.LINK_UNPLUGGED
+    assert bench.transitions[-3:] == ["unplugged:disconnected", "plugged_in:fault", "expired:disconnected"]
     assert not bench.device.armed
 
 
 def test_a_cable_pulled_as_the_run_expires_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=False)
-    cable = cable_of(bench, monkeypatch)
-    when_asked(bench, cable.pull)
-    pulled_at(bench, cable, 10)
+    cable = make_cable(bench, monkeypatch)
+    on_prompt(bench, cable.pull)
+    pull_at_record(bench, cable, 10)
     with pytest.raises(LineClosed):
         bench.loop.run()
-    assert cable.pulls == 2
-    assert bench.moves[-3:] == ["unplugged:disconnected", "plugged_in:fault", "expired:disconnected"]
-    assert [name for name, _ in bench.said].count("fault") == 1
+    assert cable.n_pulls == 2
+    assert bench.transitions[-3:] == ["unplugged:disconnected", "plugged_in:fault", "expired:disconnected"]
+    assert [name for name, _ in bench.reports].count("fault") == 1
 
 
 def test_a_device_that_does_not_come_back_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    cable = cable_of(bench, monkeypatch, looks=1000)
-    pulled_at(bench, cable, 10)
+    cable = make_cable(bench, monkeypatch, n_polls=1000)
+    pull_at_record(bench, cable, 10)
     with pytest.raises(LinkError, match=r"no such port; waited 10 s \(device.reconnect_s\)"):
         bench.loop.run()
     assert LIMIT_S <= cable.now_s < LIMIT_S + 1.0
-    assert bench.moves[-1] == "unplugged:disconnected"
+    assert bench.transitions[-1] == "unplugged:disconnected"
     assert bench.board[Word.SAFE_NS] == 0, "no frame shows what the device does"
 
 
 def test_a_run_that_is_not_to_wait_ends_as_soon_as_the_line_closes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pulled_at(bench, cable_of(bench, monkeypatch, limit_s=0.0), 10)
+    pull_at_record(bench, make_cable(bench, monkeypatch, limit_s=0.0), 10)
     with pytest.raises(LineClosed):
         bench.loop.run()
-    assert bench.moves[-1] == "link_lost:disconnected"
+    assert bench.transitions[-1] == "link_lost:disconnected"
     assert bench.board[Word.ROWS] == 0
 
 
 def test_a_stop_is_obeyed_while_the_device_is_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    cable = cable_of(bench, monkeypatch, looks=1000)
+    cable = make_cable(bench, monkeypatch, n_polls=1000)
 
     def sleep(seconds: float) -> None:
         cable.now_s += seconds
@@ -158,129 +158,129 @@ def test_a_stop_is_obeyed_while_the_device_is_away(bench: Bench, monkeypatch: py
             bench.board[Word.STOP_OUTSIDE] = 1
 
     monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: cable.now_s, sleep=sleep))
-    pulled_at(bench, cable, 10)
+    pull_at_record(bench, cable, 10)
     with pytest.raises(Stopped):
         bench.loop.run()
     assert 3.0 < cable.now_s < 3.2
-    assert bench.moves[-1] == "unplugged:disconnected"
+    assert bench.transitions[-1] == "unplugged:disconnected"
 
 
 def test_another_device_on_the_port_ends_the_run(bench: Bench, cable: Cable) -> None:
     def exchange() -> None:
         bench.device.rig = msgspec.structs.replace(bench.device.rig, name="other")
 
-    cable.meanwhile = exchange
-    pulled_at(bench, cable, 10)
+    cable.on_unplugged = exchange
+    pull_at_record(bench, cable, 10)
     with pytest.raises(DeviceMismatch, match="rig name: the device has other"):
         bench.loop.run()
-    assert bench.moves[-1] == "unplugged:disconnected"
+    assert bench.transitions[-1] == "unplugged:disconnected"
     assert bench.board[Word.SAFE_NS] == 0, "its frames tell nothing about the run's own device"
 
 
 def test_a_cable_pulled_as_the_episode_ends_costs_no_episode(bench: Bench, cable: Cable) -> None:
-    a_person_resumes(bench)
-    pulled_at(bench, cable, STEPS + 1)
+    resume_by_hand(bench)
+    pull_at_record(bench, cable, STEPS + 1)
     bench.loop.run()
-    assert bench.moves[:6] == ["connected:ready", *EPISODE[:2], "episode_over:ready", *OUTAGE[:2]]
+    assert bench.transitions[:6] == ["connected:ready", *EPISODE[:2], "episode_over:ready", *OUTAGE[:2]]
     assert bench.board[Word.ROWS] == 3
     assert len(rows_of(bench)) == 3 * (STEPS + 1)
     assert not (rows_of(bench)["flags"] & Flag.CUT_OFF).any()
 
 
 def test_an_episode_without_a_frame_is_begun_again(bench: Bench, cable: Cable) -> None:
-    a_person_resumes(bench)
+    resume_by_hand(bench)
     reset = bench.session.reset
 
-    def pulled_after_reset(seed: int) -> int:
+    def reset_and_pull(seed: int) -> int:
         frame = reset(seed)
-        if not cable.pulls:
+        if not cable.n_pulls:
             cable.pull()
         return frame
 
-    bench.session.reset = pulled_after_reset  # type: ignore[method-assign]
+    bench.session.reset = reset_and_pull  # type: ignore[method-assign]
     bench.loop.run()
-    assert bench.moves[:7] == ["connected:ready", *EPISODE[:2], *OUTAGE, EPISODE[0]]
+    assert bench.transitions[:7] == ["connected:ready", *EPISODE[:2], *OUTAGE, EPISODE[0]]
     assert len(rows_of(bench)) == 3 * (STEPS + 1)
 
 
 def test_a_cable_pulled_while_arming_costs_nothing(bench: Bench, cable: Cable) -> None:
-    a_person_resumes(bench)
+    resume_by_hand(bench)
     arm = bench.session.arm
 
-    def pulled_before_arming() -> None:
-        if not cable.pulls:
+    def pull_and_arm() -> None:
+        if not cable.n_pulls:
             cable.pull()
         arm()
 
-    bench.session.arm = pulled_before_arming  # type: ignore[method-assign]
+    bench.session.arm = pull_and_arm  # type: ignore[method-assign]
     bench.loop.run()
-    assert bench.moves[:6] == ["connected:ready", EPISODE[0], *OUTAGE, EPISODE[0]]
+    assert bench.transitions[:6] == ["connected:ready", EPISODE[0], *OUTAGE, EPISODE[0]]
     assert len(rows_of(bench)) == 3 * (STEPS + 1)
 
 
 def test_a_cable_pulled_again_before_anybody_came_is_waited_for_again(bench: Bench, cable: Cable) -> None:
-    asked = 0
+    n_prompts = 0
 
-    def person() -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+    def resume() -> None:
+        nonlocal n_prompts
+        n_prompts += 1
+        if n_prompts == 1:
             cable.pull()
         else:
             bench.board[Word.RESUME_OUTSIDE] += 1
 
-    when_asked(bench, person)
-    pulled_at(bench, cable, 10)
+    on_prompt(bench, resume)
+    pull_at_record(bench, cable, 10)
     bench.loop.run()
-    assert cable.pulls == asked == 2
-    assert bench.moves[3:8] == [*OUTAGE[:2], *OUTAGE]
-    assert bench.moves[-1] == "completed:disconnected"
+    assert cable.n_pulls == n_prompts == 2
+    assert bench.transitions[3:8] == [*OUTAGE[:2], *OUTAGE]
+    assert bench.transitions[-1] == "completed:disconnected"
 
 
 def test_an_emergency_stop_pressed_meanwhile_is_named_when_the_device_refuses(bench: Bench, cable: Cable) -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
 
-    def person() -> None:
-        asked.append(bench.said[-1][1])
+    def resume() -> None:
+        prompts.append(bench.reports[-1][1])
         bench.session.wait_state(bench.clock.monotonic_ns() + 10**9)
-        if len(asked) == 2:
+        if len(prompts) == 2:
             bench.device.press_estop(pressed=False)
         bench.board[Word.RESUME_OUTSIDE] += 1
 
-    cable.meanwhile = lambda: bench.device.press_estop(pressed=True)
-    when_asked(bench, person)
-    pulled_at(bench, cable, 10)
+    cable.on_unplugged = lambda: bench.device.press_estop(pressed=True)
+    on_prompt(bench, resume)
+    pull_at_record(bench, cable, 10)
     bench.loop.run()
-    assert asked[0].startswith("stopped: the connection to the device has closed")
-    assert asked[1].startswith("stopped: the emergency stop at the device was pressed")
+    assert prompts[0].startswith("stopped: the connection to the device has closed")
+    assert prompts[1].startswith("stopped: the emergency stop at the device was pressed")
 
 
 def test_a_cable_pulled_in_a_pause_ends_the_pause_with_the_re_arming(bench: Bench, cable: Cable) -> None:
     bench.loop.arming.machine.state = State.READY
-    warned = 0
+    n_warnings = 0
 
-    def person() -> None:
-        nonlocal warned
-        warned += 1
-        if warned == 1:
+    def resume() -> None:
+        nonlocal n_warnings
+        n_warnings += 1
+        if n_warnings == 1:
             cable.pull()
         else:
             bench.board[Word.RESUME_OUTSIDE] += 1
 
-    when_asked(bench, person)
+    on_prompt(bench, resume)
     bench.loop.arming.pause("budget spent", "wait")
     bench.loop.arming.reports.send()
-    assert bench.moves == ["pause:paused", *OUTAGE]
+    assert bench.transitions == ["pause:paused", *OUTAGE]
 
 
 def test_a_cable_pulled_during_homing_is_followed_by_another_homing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, lockstep=False, reset=False)
-    pulled_at(bench, cable_of(bench, monkeypatch), 5)
-    a_person_resumes(bench)
+    pull_at_record(bench, make_cable(bench, monkeypatch), 5)
+    resume_by_hand(bench)
     bench.loop.run()
-    assert bench.moves[:6] == ["connected:ready", EPISODE[0], *OUTAGE, EPISODE[0]]
+    assert bench.transitions[:6] == ["connected:ready", EPISODE[0], *OUTAGE, EPISODE[0]]
     assert bench.board[Word.ROWS] == 3
 
 

@@ -21,49 +21,49 @@ def lateness_ms(arrivals_ms: list[float]) -> list[float]:
     config = load_run("pendulum")
     assert config.wall_period_ns == PERIOD_NS
     session: Any = SimpleNamespace(received_ns=0)
-    anything: Any = SimpleNamespace(time_scale=1.0)
-    source = FrameSource(config, session, anything, anything, anything, lambda: 0)
-    found = []
-    for n, late_ms in enumerate(arrivals_ms):
+    hello: Any = SimpleNamespace(time_scale=1.0)
+    source = FrameSource(config, session, hello, hello, hello, lambda: 0)
+    lateness = []
+    for n, delay_ms in enumerate(arrivals_ms):
         step: Any = SimpleNamespace()
         state: Any = SimpleNamespace(t_us=20_000 * n)
-        source._last_received_ns = 10**9 + PERIOD_NS * n + round(late_ms * 1e6)
+        source._last_received_ns = 10**9 + PERIOD_NS * n + round(delay_ms * 1e6)
         source.record_times(step, state, None)
         assert step.lateness_ns == step.t_receive_ns - step.t_mono_ns
-        found.append(step.lateness_ns / 1e6)
-    return found
+        lateness.append(step.lateness_ns / 1e6)
+    return lateness
 
 
 def test_frames_are_late_by_as_much_as_they_are() -> None:
-    late = np.random.default_rng(0).uniform(0.0, 5.0, 500)
-    late[0] = 0.0
-    assert lateness_ms(late.tolist()) == pytest.approx(late.tolist(), abs=0.2)
+    delays_ms = np.random.default_rng(0).uniform(0.0, 5.0, 500)
+    delays_ms[0] = 0.0
+    assert lateness_ms(delays_ms.tolist()) == pytest.approx(delays_ms.tolist(), abs=0.2)
 
 
 @pytest.mark.parametrize("pause_ms", [20.0, 33.0, 500.0])
 def test_a_device_whose_clock_stood_still_is_not_late_ever_after(pause_ms: float) -> None:
-    found = lateness_ms([0.0] * 200 + [pause_ms] * 300)
-    assert found[200:263] == pytest.approx([pause_ms] * 63, rel=0.01), "so far it may be merely late"
-    assert max(found[263:]) < 0.1
+    lateness = lateness_ms([0.0] * 200 + [pause_ms] * 300)
+    assert lateness[200:263] == pytest.approx([pause_ms] * 63, rel=0.01), "so far it may be merely late"
+    assert max(lateness[263:]) < 0.1
 
 
 def test_frames_that_are_late_for_a_while_are_late() -> None:
-    found = lateness_ms([0.0] * 200 + [30.0] * 60 + [0.0] * 5 + [30.0] * 60 + [0.0] * 100)
-    assert found[200:260] == pytest.approx([30.0] * 60, rel=0.01)
-    assert found[265:325] == pytest.approx([30.0] * 60, rel=0.01)
-    assert max(found[325:]) < 0.1
+    lateness = lateness_ms([0.0] * 200 + [30.0] * 60 + [0.0] * 5 + [30.0] * 60 + [0.0] * 100)
+    assert lateness[200:260] == pytest.approx([30.0] * 60, rel=0.01)
+    assert lateness[265:325] == pytest.approx([30.0] * 60, rel=0.01)
+    assert max(lateness[325:]) < 0.1
 
 
 def test_late_frames_of_less_than_a_period_are_late_however_many_they_are() -> None:
-    found = lateness_ms([0.0] * 200 + [15.0] * 190)
-    assert found[200:] == pytest.approx([15.0] * 190, rel=0.02)
+    lateness = lateness_ms([0.0] * 200 + [15.0] * 190)
+    assert lateness[200:] == pytest.approx([15.0] * 190, rel=0.02)
 
 
 def test_more_missed_frames_than_a_record_holds_are_as_many_as_it_holds() -> None:
     session: Any = SimpleNamespace(received_ns=0)
-    anything: Any = SimpleNamespace(time_scale=1.0)
+    hello: Any = SimpleNamespace(time_scale=1.0)
     board: Any = {}
-    source = FrameSource(load_run("pendulum"), session, anything, anything, board, lambda: 0)
+    source = FrameSource(load_run("pendulum"), session, hello, hello, board, lambda: 0)
     step: Any = SimpleNamespace()
     state: Any = SimpleNamespace(t_us=20_000, frame=100_002)
     previous: Any = SimpleNamespace(frame=1, t_receive_ns=0)
@@ -71,16 +71,16 @@ def test_more_missed_frames_than_a_record_holds_are_as_many_as_it_holds() -> Non
     assert step.missed == 65_535
 
 
-class Punctual:
+class PunctualDevice:
     """A device with a frame at each multiple of the period, and a clock that passes by waiting and rehearsing only."""
 
-    def __init__(self, period_ns: int, takes_ns: int) -> None:
+    def __init__(self, period_ns: int, rehearsal_ns: int) -> None:
         self.now_ns = self.received_ns = self.due_ns = 1000 * period_ns
         self.has_rebooted = False
         self.counters = SimpleNamespace(skipped=0, not_advancing=0, bytes_dropped=0)
         self.started_ns: list[int] = []
         """How long before the next frame each rehearsal began."""
-        self._period_ns, self._takes_ns = period_ns, takes_ns
+        self._period_ns, self._rehearsal_ns = period_ns, rehearsal_ns
 
     def wait_state(self, deadline_ns: int) -> Any:
         if self.due_ns > max(deadline_ns, self.now_ns):
@@ -92,7 +92,7 @@ class Punctual:
 
     def run(self) -> None:
         self.started_ns.append(self.due_ns - self.now_ns)
-        self.now_ns += self._takes_ns
+        self.now_ns += self._rehearsal_ns
 
     def monotonic_ns(self) -> int:
         return self.now_ns
@@ -101,7 +101,7 @@ class Punctual:
 
 
 @pytest.mark.parametrize(
-    ("rate_hz", "takes_ns", "before_ns"),
+    ("rate_hz", "rehearsal_ns", "lead_times_ns"),
     [
         pytest.param(50, 200_000, [900_000, 700_000], id="twice in a long period"),
         pytest.param(50, 451_000, [900_000], id="not again after one that took far too long"),
@@ -110,10 +110,10 @@ class Punctual:
     ],
 )
 def test_the_tick_is_rehearsed_shortly_before_each_frame(
-    rate_hz: float, takes_ns: int, before_ns: list[int], monkeypatch: pytest.MonkeyPatch
+    rate_hz: float, rehearsal_ns: int, lead_times_ns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_run("pendulum", [f"rate_hz={rate_hz:g}", "device.pace=realtime", "rig.lease_periods=3"])
-    device: Any = Punctual(config.wall_period_ns, takes_ns)
+    device: Any = PunctualDevice(config.wall_period_ns, rehearsal_ns)
     monkeypatch.setattr("onrig.runtime.control.frames.time", device)
     hello: Any = SimpleNamespace(time_scale=1.0)
     source = FrameSource(config, device, hello, device, hello, lambda: 0)
@@ -121,11 +121,11 @@ def test_the_tick_is_rehearsed_shortly_before_each_frame(
     for _ in range(2):
         device.started_ns.clear()
         source.next()
-        assert device.started_ns == before_ns
+        assert device.started_ns == lead_times_ns
         assert device.now_ns == device.received_ns
 
 
-class Silent:
+class SilentDevice:
     """A device that never answers, with its own clock."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ def test_a_silent_device_ends_a_fade_when_its_lease_is_over(
     stop: int, periods: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_run("pendulum", ["device.pace=realtime", "rig.lease_periods=5"])
-    device: Any = Silent()
+    device: Any = SilentDevice()
     monkeypatch.setattr("onrig.runtime.control.frames.time", device)
     hello: Any = SimpleNamespace(time_scale=1.0)
     source = FrameSource(config, device, hello, device, hello, lambda: stop)
@@ -167,7 +167,7 @@ def test_a_silent_device_ends_a_fade_when_its_lease_is_over(
 
 
 @pytest.mark.parametrize(
-    ("missed", "busy_until", "cpu", "overtaken", "cause"),
+    ("n_missed", "busy_until", "cpu", "n_overtaken", "cause"),
     [
         (0, 5000, 900, 0, Miss.NONE),
         (1, 500, 100, 0, Miss.LINK),
@@ -189,46 +189,46 @@ def test_a_silent_device_ends_a_fade_when_its_lease_is_over(
         "it had more than half a period of the processor, which does not last until the next frame",
     ],
 )
-def test_a_miss_is_attributed(missed: int, busy_until: int, cpu: int, overtaken: int, cause: Miss) -> None:
-    assert attribute_miss(missed, 1000, busy_until, cpu, 1000, overtaken) == cause
+def test_a_miss_is_attributed(n_missed: int, busy_until: int, cpu: int, n_overtaken: int, cause: Miss) -> None:
+    assert attribute_miss(n_missed, 1000, busy_until, cpu, 1000, n_overtaken) == cause
 
 
 MS = 1_000_000
 
 
-def used(period_ms: float, *work_us: int) -> SlackGate:
-    slack = SlackGate(round(period_ms * MS))
-    for us in work_us:
-        slack.allows_work_after(1000 * us)
-    return slack
+def warmed_up_gate(period_ms: float, *work_us: int) -> SlackGate:
+    gate = SlackGate(round(period_ms * MS))
+    for duration_us in work_us:
+        gate.allows_work_after(1000 * duration_us)
+    return gate
 
 
 def test_usual_ticks_leave_time_whatever_is_usual() -> None:
-    for us in (20, 200, 400):
-        assert used(1.0, *[us] * 100).allows_work_after(1000 * us + 30_000)
+    for work_us in (20, 200, 400):
+        assert warmed_up_gate(1.0, *[work_us] * 100).allows_work_after(1000 * work_us + 30_000)
 
 
-@pytest.mark.parametrize("us", [500, 700, 3000])
-def test_nothing_follows_a_tick_of_half_a_period(us: int) -> None:
-    assert not used(1.0, *[400] * 100).allows_work_after(1000 * us)
+@pytest.mark.parametrize("work_us", [500, 700, 3000])
+def test_nothing_follows_a_tick_of_half_a_period(work_us: int) -> None:
+    assert not warmed_up_gate(1.0, *[400] * 100).allows_work_after(1000 * work_us)
 
 
 def test_nothing_follows_a_tick_of_four_times_its_usual_length() -> None:
-    slack = used(5.0, *[200] * 100)
-    assert slack.allows_work_after(700_000)
-    assert not slack.allows_work_after(1_960_000)
+    gate = warmed_up_gate(5.0, *[200] * 100)
+    assert gate.allows_work_after(700_000)
+    assert not gate.allows_work_after(1_960_000)
 
 
 def test_one_stall_makes_no_other_usual() -> None:
-    slack = used(20.0, *[200] * 100, 8000)
-    assert not slack.allows_work_after(1_000_000)
+    gate = warmed_up_gate(20.0, *[200] * 100, 8000)
+    assert not gate.allows_work_after(1_000_000)
 
 
 def test_ticks_that_have_become_longer_for_good_are_usual_before_long() -> None:
-    slack = SlackGate(100 * MS)
-    found = [slack.allows_work_after(200_000) for _ in range(100)] + [
-        slack.allows_work_after(3_000_000) for _ in range(200)
+    gate = SlackGate(100 * MS)
+    allowed = [gate.allows_work_after(200_000) for _ in range(100)] + [
+        gate.allows_work_after(3_000_000) for _ in range(200)
     ]
-    assert all(found[:100])
-    assert not found[100]
-    assert all(found[200:])
+    assert all(allowed[:100])
+    assert not allowed[100]
+    assert all(allowed[200:])

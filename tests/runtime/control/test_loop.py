@@ -49,13 +49,13 @@ class Ring(RingWriter):
     """Calls ``at_push`` with the number of each record once it is written."""
 
     at_push: AtPush = staticmethod(lambda n: None)
-    pushed = 0
+    n_pushed = 0
 
     def push(self, fields: tuple[float, ...]) -> bool:
-        done = super().push(fields)
-        self.pushed += 1
-        self.at_push(self.pushed)
-        return done
+        pushed = super().push(fields)
+        self.n_pushed += 1
+        self.at_push(self.n_pushed)
+        return pushed
 
 
 class Bench:
@@ -95,25 +95,25 @@ class Bench:
         switch = PolicySwitch(slot, probation_limits(self.config))
         self.loop = ControlLoop(self.config, self.session, SharedMemory(self.ring, self.board), switch, self.requests)
         self.layout = layout
-        self.said: list[tuple[str, str]] = []
-        self.moves: list[str] = []
-        self.when_asked: Callable[[], None] = lambda: None
+        self.reports: list[tuple[str, str]] = []
+        self.transitions: list[str] = []
+        self.on_warning: Callable[[], None] = lambda: None
 
-        def hear(source: str, kind: str, message: str = "", **values: object) -> bool:
+        def record_report(source: str, kind: str, message: str = "", **values: object) -> bool:
             if kind == "transition":
-                self.moves.append(f"{values['event']}:{values['state']}")
+                self.transitions.append(f"{values['event']}:{values['state']}")
             else:
-                self.said.append((kind, message))
+                self.reports.append((kind, message))
             if kind == "warning":
-                self.when_asked()
+                self.on_warning()
             return True
 
-        monkeypatch.setattr(arming, "report", hear)
-        monkeypatch.setattr(outside, "report", hear)
+        monkeypatch.setattr(arming, "report", record_report)
+        monkeypatch.setattr(outside, "report", record_report)
 
     def wait_virtually(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have the loop wait by the device's clock; by the machine's it would wait for as long as that has been up."""
-        virtual = SimpleNamespace(
+        virtual_time = SimpleNamespace(
             monotonic=lambda: self.clock.monotonic_ns() / 1e9,
             monotonic_ns=self.clock.monotonic_ns,
             thread_time_ns=time.thread_time_ns,
@@ -121,16 +121,16 @@ class Bench:
         monkeypatch.setattr("onrig.runtime.control.pace._POLL_NS", self.config.period_us * 1000)
         monkeypatch.setattr("onrig.runtime.explore.budgets._MINUTE_US", 2_000_000)  # pauses last "hours" of these
         for module in ("arming", "frames", "homing", "loop", "outside", "pace"):
-            monkeypatch.setattr(f"onrig.runtime.control.{module}.time", virtual)
+            monkeypatch.setattr(f"onrig.runtime.control.{module}.time", virtual_time)
 
     def records(self) -> list[dict[str, float]]:
-        taken = bytes(self.ring._records[: len(self.ring) * self.layout.size])
-        rows = np.frombuffer(taken, self.layout.dtype)
+        data = bytes(self.ring._records[: len(self.ring) * self.layout.size])
+        rows = np.frombuffer(data, self.layout.dtype)
         return [{name: row[name].tolist() for name in ("kind", "episode", "flags", "explored", "rule")} for row in rows]
 
 
 @pytest.fixture
-def paced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def paced_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Its device goes on by itself, in virtual time."""
     return Bench(tmp_path, monkeypatch, lockstep=False)
 
@@ -146,7 +146,7 @@ EPISODE = ["episode:resetting", "at_start:running", "episode_over:ready"]
 @pytest.mark.rules("H603")
 def test_a_whole_run_goes_through_its_states_and_ends_disarmed(bench: Bench) -> None:
     bench.loop.run()
-    assert bench.moves == ["connected:ready", *EPISODE * 3, "completed:disconnected"]
+    assert bench.transitions == ["connected:ready", *EPISODE * 3, "completed:disconnected"]
     assert not bench.device.armed
     assert bench.board[Word.SAFE_NS] > 0
 
@@ -155,7 +155,7 @@ def test_the_first_stop_fades_the_command_out_then_disarms_and_nothing_of_it_is_
     bench.ring.at_push = lambda n: bench.board.__setitem__(Word.STOP, 1) if n == 10 else None
     with pytest.raises(Stopped):
         bench.loop.run()
-    assert bench.moves == [
+    assert bench.transitions == [
         "connected:ready",
         "episode:resetting",
         "at_start:running",
@@ -163,10 +163,10 @@ def test_the_first_stop_fades_the_command_out_then_disarms_and_nothing_of_it_is_
         "faded:disconnected",
     ]
     assert not bench.device.armed
-    faded = [r for r in bench.records() if int(r["flags"]) & Flag.INVALID]
+    faded_records = [r for r in bench.records() if int(r["flags"]) & Flag.INVALID]
     ticks = round(bench.config.supervision.fade_s * bench.config.rate_hz)
-    assert ticks - 2 <= len(faded) <= ticks
-    sizes = [abs(r["explored"][0]) for r in faded]  # type: ignore[index]
+    assert ticks - 2 <= len(faded_records) <= ticks
+    sizes = [abs(r["explored"][0]) for r in faded_records]  # type: ignore[index]
     assert sizes[-1] < 0.2 * sizes[0]
 
 
@@ -175,8 +175,8 @@ def test_a_stop_at_once_disarms_before_the_next_command(bench: Bench, word: Word
     bench.ring.at_push = lambda n: bench.board.__setitem__(word, value) if n == 10 else None
     with pytest.raises(Stopped):
         bench.loop.run()
-    assert bench.moves[-1] == "stop_now:disconnected"
-    assert bench.ring.pushed == 10
+    assert bench.transitions[-1] == "stop_now:disconnected"
+    assert bench.ring.n_pushed == 10
     assert not bench.device.armed
 
 
@@ -185,46 +185,52 @@ def test_a_second_stop_cuts_the_fade_short(bench: Bench) -> None:
     bench.ring.at_push = lambda n: bench.board.__setitem__(Word.STOP, levels[n]) if n in levels else None
     with pytest.raises(Stopped):
         bench.loop.run()
-    assert bench.moves[-2:] == ["stop:fading", "stop_now:disconnected"]
-    assert bench.ring.pushed == 13
+    assert bench.transitions[-2:] == ["stop:fading", "stop_now:disconnected"]
+    assert bench.ring.n_pushed == 13
 
 
-def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_released(paced: Bench) -> None:
-    asked = 0
+def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_released(paced_bench: Bench) -> None:
+    n_prompts = 0
 
-    def person() -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 2:
-            paced.device.press_estop(pressed=False)
-        paced.board[Word.RESUME_OUTSIDE] += 1
+    def act() -> None:
+        nonlocal n_prompts
+        n_prompts += 1
+        if n_prompts == 2:
+            paced_bench.device.press_estop(pressed=False)
+        paced_bench.board[Word.RESUME_OUTSIDE] += 1
 
-    paced.when_asked = person
-    paced.ring.at_push = lambda n: paced.device.press_estop(pressed=True) if n == 10 else None
-    paced.loop.run()
-    assert asked == 2
-    wrong = ["trip:fault", "rearm:ready", "trip:fault", "rearm:ready"]
-    assert paced.moves == ["connected:ready", *EPISODE[:2], *wrong, *EPISODE * 2, "completed:disconnected"]
-    kind, message = paced.said[0]
+    paced_bench.on_warning = act
+    paced_bench.ring.at_push = lambda n: paced_bench.device.press_estop(pressed=True) if n == 10 else None
+    paced_bench.loop.run()
+    assert n_prompts == 2
+    fault_transitions = ["trip:fault", "rearm:ready", "trip:fault", "rearm:ready"]
+    assert paced_bench.transitions == [
+        "connected:ready",
+        *EPISODE[:2],
+        *fault_transitions,
+        *EPISODE * 2,
+        "completed:disconnected",
+    ]
+    kind, message = paced_bench.reports[0]
     assert (kind, message.split(" (")[0]) == ("fault", "the emergency stop at the device was pressed")
-    assert paced.board[Word.FAULT] == Fault.ESTOP
+    assert paced_bench.board[Word.FAULT] == Fault.ESTOP
 
 
-def test_a_device_with_an_internal_fault_is_re_armed_by_nobody_also_after_an_emergency_stop(paced: Bench) -> None:
-    def person() -> None:
-        paced.device._latch(Fault.INTERNAL)
-        paced.device.press_estop(pressed=False)
+def test_a_device_with_an_internal_fault_is_re_armed_by_nobody_also_after_an_emergency_stop(paced_bench: Bench) -> None:
+    def act() -> None:
+        paced_bench.device._latch(Fault.INTERNAL)
+        paced_bench.device.press_estop(pressed=False)
         for _ in range(3):
-            paced.session.wait_state(paced.clock.monotonic_ns() + 50_000_000)
-        paced.board[Word.RESUME_OUTSIDE] += 1
+            paced_bench.session.wait_state(paced_bench.clock.monotonic_ns() + 50_000_000)
+        paced_bench.board[Word.RESUME_OUTSIDE] += 1
 
-    paced.when_asked = person
-    paced.ring.at_push = lambda n: paced.device.press_estop(pressed=True) if n == 10 else None
-    with pytest.raises(Halted) as halted:
-        paced.loop.run()
-    assert halted.value.fault is FaultName.DEVICE_INTERNAL
-    assert not paced.device.armed
-    assert "rearm:ready" not in paced.moves
+    paced_bench.on_warning = act
+    paced_bench.ring.at_push = lambda n: paced_bench.device.press_estop(pressed=True) if n == 10 else None
+    with pytest.raises(Halted) as error:
+        paced_bench.loop.run()
+    assert error.value.fault is FaultName.DEVICE_INTERNAL
+    assert not paced_bench.device.armed
+    assert "rearm:ready" not in paced_bench.transitions
 
 
 @pytest.mark.rules("H620")
@@ -233,183 +239,183 @@ def test_an_emergency_stop_that_nobody_releases_ends_the_run_disarmed(
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=False)
     bench.ring.at_push = lambda n: bench.device.press_estop(pressed=True) if n == 10 else None
-    with pytest.raises(Halted) as halted:
+    with pytest.raises(Halted) as error:
         bench.loop.run()
-    assert halted.value.fault is FaultName.DEVICE_ESTOP
-    assert bench.moves[-2:] == ["trip:fault", "expired:disconnected"]
+    assert error.value.fault is FaultName.DEVICE_ESTOP
+    assert bench.transitions[-2:] == ["trip:fault", "expired:disconnected"]
 
 
-def test_a_stop_while_a_fault_waits_for_a_person_is_obeyed(paced: Bench) -> None:
-    paced.when_asked = lambda: paced.board.__setitem__(Word.STOP, 1)
-    paced.ring.at_push = lambda n: paced.device.press_estop(pressed=True) if n == 10 else None
+def test_a_stop_while_a_fault_waits_for_a_person_is_obeyed(paced_bench: Bench) -> None:
+    paced_bench.on_warning = lambda: paced_bench.board.__setitem__(Word.STOP, 1)
+    paced_bench.ring.at_push = lambda n: paced_bench.device.press_estop(pressed=True) if n == 10 else None
     with pytest.raises(Stopped):
-        paced.loop.run()
-    assert paced.moves[-2:] == ["trip:fault", "stop:disconnected"]
+        paced_bench.loop.run()
+    assert paced_bench.transitions[-2:] == ["trip:fault", "stop:disconnected"]
 
 
 @pytest.mark.rules("H620")
-def test_a_lost_lease_is_rearmed_by_the_run_a_bounded_number_of_times(paced: Bench) -> None:
-    config = msgspec.structs.replace(paced.config, episodes=1000)
-    paced.loop._config = config
-    paced.ring.at_push = lambda n: paced.device.on_link_loss() if n % 5 == 0 else None
-    with pytest.raises(Halted, match="too many device faults") as halted:
-        paced.loop.run()
-    assert halted.value.fault is FaultName.DEVICE_LEASE
-    assert paced.moves.count("rearm:ready") == 10
-    assert paced.moves.count("trip:fault") == 11
+def test_a_lost_lease_is_rearmed_by_the_run_a_bounded_number_of_times(paced_bench: Bench) -> None:
+    config = msgspec.structs.replace(paced_bench.config, episodes=1000)
+    paced_bench.loop._config = config
+    paced_bench.ring.at_push = lambda n: paced_bench.device.on_link_loss() if n % 5 == 0 else None
+    with pytest.raises(Halted, match="too many device faults") as error:
+        paced_bench.loop.run()
+    assert error.value.fault is FaultName.DEVICE_LEASE
+    assert paced_bench.transitions.count("rearm:ready") == 10
+    assert paced_bench.transitions.count("trip:fault") == 11
 
 
-def test_an_estop_pressed_between_episodes_is_found_when_arming(paced: Bench) -> None:
-    def person() -> None:
-        paced.device.press_estop(pressed=False)
-        paced.board[Word.RESUME] += 1
+def test_an_estop_pressed_between_episodes_is_found_when_arming(paced_bench: Bench) -> None:
+    def act() -> None:
+        paced_bench.device.press_estop(pressed=False)
+        paced_bench.board[Word.RESUME] += 1
 
-    paced.when_asked = person
-    closing = STEPS + 1
-    paced.ring.at_push = lambda n: paced.device.press_estop(pressed=True) if n == closing else None
-    paced.loop.run()
-    assert "trip:fault" in paced.moves
-    assert paced.moves[-1] == "completed:disconnected"
+    paced_bench.on_warning = act
+    closing_record = STEPS + 1
+    paced_bench.ring.at_push = lambda n: paced_bench.device.press_estop(pressed=True) if n == closing_record else None
+    paced_bench.loop.run()
+    assert "trip:fault" in paced_bench.transitions
+    assert paced_bench.transitions[-1] == "completed:disconnected"
 
 
-def test_an_estop_that_no_frame_has_told_of_yet_is_found_when_arming(paced: Bench) -> None:
+def test_an_estop_that_no_frame_has_told_of_yet_is_found_when_arming(paced_bench: Bench) -> None:
     """The frame that waits when the device refuses to arm was sampled before the button was pressed."""
 
-    def person() -> None:
-        paced.device.press_estop(pressed=False)
-        paced.board[Word.RESUME] += 1
+    def act() -> None:
+        paced_bench.device.press_estop(pressed=False)
+        paced_bench.board[Word.RESUME] += 1
 
-    paced.when_asked = person
-    arm, session = paced.session.arm, paced.session
-    refused: list[bool] = []
+    paced_bench.on_warning = act
+    arm, session = paced_bench.session.arm, paced_bench.session
+    refusals: list[bool] = []
 
-    def arm_late() -> None:
-        if not refused:
-            refused.append(True)
+    def arm_after_fault() -> None:
+        if not refusals:
+            refusals.append(True)
             state = session.wait_state(session._now_ns() + 10**9)
             assert state is not None
             session._intake.newest = state
-            paced.device.press_estop(pressed=True)
+            paced_bench.device.press_estop(pressed=True)
         arm()
 
-    session.arm = arm_late  # type: ignore[method-assign]
-    paced.loop.run()
-    assert paced.moves[:4] == ["connected:ready", "episode:resetting", "trip:fault", "rearm:ready"]
-    assert paced.moves[-1] == "completed:disconnected"
+    session.arm = arm_after_fault  # type: ignore[method-assign]
+    paced_bench.loop.run()
+    assert paced_bench.transitions[:4] == ["connected:ready", "episode:resetting", "trip:fault", "rearm:ready"]
+    assert paced_bench.transitions[-1] == "completed:disconnected"
 
 
 def test_in_lockstep_a_fault_that_no_frame_has_told_of_yet_is_found_when_arming(bench: Bench) -> None:
     """The device notices that a killed loop's connection is closed after the next loop has said hello."""
     arm = bench.session.arm
-    refused: list[bool] = []
+    refusals: list[bool] = []
 
-    def arm_late() -> None:
-        if not refused:
-            refused.append(True)
+    def arm_after_fault() -> None:
+        if not refusals:
+            refusals.append(True)
             bench.device.armed = True
             bench.device.on_link_loss()
         arm()
 
-    bench.session.arm = arm_late  # type: ignore[method-assign]
+    bench.session.arm = arm_after_fault  # type: ignore[method-assign]
     bench.loop.run()
-    assert bench.moves[:4] == ["connected:ready", "episode:resetting", "trip:fault", "rearm:ready"]
-    assert bench.moves[-1] == "completed:disconnected"
+    assert bench.transitions[:4] == ["connected:ready", "episode:resetting", "trip:fault", "rearm:ready"]
+    assert bench.transitions[-1] == "completed:disconnected"
 
 
-def test_an_estop_during_the_recovery_from_a_lost_lease_waits_for_a_person(paced: Bench) -> None:
-    paced.ring.at_push = lambda n: paced.device.on_link_loss() if n == 10 else None
-    clear, session = paced.session.clear_fault, paced.session
-    cleared: list[bool] = []
+def test_an_estop_during_the_recovery_from_a_lost_lease_waits_for_a_person(paced_bench: Bench) -> None:
+    paced_bench.ring.at_push = lambda n: paced_bench.device.on_link_loss() if n == 10 else None
+    clear_fault, session = paced_bench.session.clear_fault, paced_bench.session
+    calls: list[bool] = []
 
-    def pressed_just_then() -> None:
-        if not cleared:
-            paced.device.press_estop(pressed=True)
-        cleared.append(True)
-        clear()
+    def press_and_clear() -> None:
+        if not calls:
+            paced_bench.device.press_estop(pressed=True)
+        calls.append(True)
+        clear_fault()
 
-    def person() -> None:
-        paced.device.press_estop(pressed=False)
-        paced.board[Word.RESUME] += 1
+    def act() -> None:
+        paced_bench.device.press_estop(pressed=False)
+        paced_bench.board[Word.RESUME] += 1
 
-    session.clear_fault = pressed_just_then  # type: ignore[method-assign]
-    paced.when_asked = person
-    paced.loop.run()
-    assert [message.split(" (")[0] for kind, message in paced.said if kind == "fault"][-1].startswith(
+    session.clear_fault = press_and_clear  # type: ignore[method-assign]
+    paced_bench.on_warning = act
+    paced_bench.loop.run()
+    assert [message.split(" (")[0] for kind, message in paced_bench.reports if kind == "fault"][-1].startswith(
         "the emergency stop"
     )
-    assert paced.moves[-1] == "completed:disconnected"
+    assert paced_bench.transitions[-1] == "completed:disconnected"
 
 
-def test_a_disarm_that_gets_lost_is_told_safe_by_the_lease_s_frame_alone(paced: Bench) -> None:
-    handle = paced.device.handle
-    lost: list[int] = []
+def test_a_disarm_that_gets_lost_is_told_safe_by_the_lease_s_frame_alone(paced_bench: Bench) -> None:
+    handle = paced_bench.device.handle
+    lost_disarms: list[int] = []
 
-    def deaf(body: bytes, offset_us: int = 0) -> list[bytes]:
+    def drop_disarm(body: bytes, offset_us: int = 0) -> list[bytes]:
         if body[0] == MessageType.REQUEST and decode_request(body).op == Op.DISARM:
-            lost.append(paced.board[Word.SAFE_NS])
+            lost_disarms.append(paced_bench.board[Word.SAFE_NS])
             return []
         return handle(body, offset_us)
 
-    paced.device.handle = deaf  # type: ignore[method-assign]
-    paced.ring.at_push = lambda n: paced.board.__setitem__(Word.STOP_NOW_OUTSIDE, 1) if n == 10 else None
+    paced_bench.device.handle = drop_disarm  # type: ignore[method-assign]
+    paced_bench.ring.at_push = lambda n: paced_bench.board.__setitem__(Word.STOP_NOW_OUTSIDE, 1) if n == 10 else None
     with pytest.raises(LinkError, match="no answer to DISARM"):
-        paced.loop.run()
-    assert len(lost) == MAX_ATTEMPTS
-    assert not any(lost), "nothing is safe before a frame says so"
-    assert paced.device.fault is Fault.LEASE
-    assert paced.board[Word.SAFE_NS] > 0
+        paced_bench.loop.run()
+    assert len(lost_disarms) == MAX_ATTEMPTS
+    assert not any(lost_disarms), "nothing is safe before a frame says so"
+    assert paced_bench.device.fault is Fault.LEASE
+    assert paced_bench.board[Word.SAFE_NS] > 0
 
 
-def test_a_dead_line_confirms_nothing(paced: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_line_confirms_nothing(paced_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outside, "_LEASE_END_TIMEOUT_S", 0.0)
 
-    def dead(body: bytes, offset_us: int = 0) -> list[bytes]:
+    def ignore(body: bytes, offset_us: int = 0) -> list[bytes]:
         return []
 
-    waited_ns = 0
+    elapsed_ns = 0
 
-    def nothing(timeout_ns: int) -> bytes:
-        nonlocal waited_ns
-        waited_ns += max(timeout_ns, 1)
+    def read_nothing(timeout_ns: int) -> bytes:
+        nonlocal elapsed_ns
+        elapsed_ns += max(timeout_ns, 1)
         return b""
 
-    def die(n: int) -> None:
+    def cut_line(n: int) -> None:
         if n == 10:
-            paced.device.handle = dead  # type: ignore[method-assign]
-            paced.session._transport.read = nothing  # type: ignore[method-assign]
-            paced.session._now_ns = lambda: waited_ns
-            paced.session._retry_s = 0.001
-            paced.board[Word.STOP_NOW_OUTSIDE] = 1
+            paced_bench.device.handle = ignore  # type: ignore[method-assign]
+            paced_bench.session._transport.read = read_nothing  # type: ignore[method-assign]
+            paced_bench.session._now_ns = lambda: elapsed_ns
+            paced_bench.session._retry_s = 0.001
+            paced_bench.board[Word.STOP_NOW_OUTSIDE] = 1
 
-    paced.ring.at_push = die
+    paced_bench.ring.at_push = cut_line
     with pytest.raises(LinkError):
-        paced.loop.run()
-    assert paced.board[Word.STATE] == State.DISCONNECTED
-    assert paced.board[Word.SAFE_NS] == 0
-    assert paced.board[Word.ANSWERED_NS] > 0
+        paced_bench.loop.run()
+    assert paced_bench.board[Word.STATE] == State.DISCONNECTED
+    assert paced_bench.board[Word.SAFE_NS] == 0
+    assert paced_bench.board[Word.ANSWERED_NS] > 0
 
 
 def test_a_pause_stands_disarmed_until_somebody_resumes(bench: Bench) -> None:
-    def person() -> None:
+    def act() -> None:
         assert not bench.device.armed
         assert bench.board[Word.STATE] == State.PAUSED
         bench.board[Word.RESUME] += 1
 
     bench.loop.arming.machine.state = State.READY
-    bench.when_asked = person
+    bench.on_warning = act
     bench.loop.arming.pause("budget spent", "wait")
     bench.loop.arming.reports.send()
-    assert bench.moves == ["pause:paused", "resume:ready"]
-    assert "budget spent; wait" in bench.said[0][1]
+    assert bench.transitions == ["pause:paused", "resume:ready"]
+    assert "budget spent; wait" in bench.reports[0][1]
 
 
 def test_a_bounded_pause_lasts_whatever_a_person_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, lockstep=False)
     bench.wait_virtually(monkeypatch)
     bench.loop.arming.machine.state = State.READY
-    bench.when_asked = lambda: bench.board.__setitem__(Word.RESUME, bench.board[Word.RESUME] + 1)
+    bench.on_warning = lambda: bench.board.__setitem__(Word.RESUME, bench.board[Word.RESUME] + 1)
     assert bench.loop.arming.pause("budget spent", "wait", 5.0) >= 5.0
-    assert "the run continues by itself" in bench.said[0][1]
+    assert "the run continues by itself" in bench.reports[0][1]
 
 
 def test_the_first_command_after_homing_goes_on_from_the_last_one(
@@ -427,12 +433,12 @@ def test_the_first_command_after_homing_goes_on_from_the_last_one(
     )
     bench.wait_virtually(monkeypatch)
     bench.loop.run()
-    taken = bytes(bench.ring._records[: len(bench.ring) * bench.layout.size])
-    rows = np.frombuffer(taken, bench.layout.dtype)
-    first = int(np.flatnonzero(rows["kind"] == Kind.TRAIN)[0])
-    command, allowed = rows["commanded"][:, 0], 5.0 / bench.config.rate_hz
-    assert abs(command[first - 1]) > 2 * allowed, "homing ends at once, with a command in force"
-    assert abs(command[first] - command[first - 1]) <= 1.001 * allowed
+    data = bytes(bench.ring._records[: len(bench.ring) * bench.layout.size])
+    rows = np.frombuffer(data, bench.layout.dtype)
+    first_row = int(np.flatnonzero(rows["kind"] == Kind.TRAIN)[0])
+    command, max_change = rows["commanded"][:, 0], 5.0 / bench.config.rate_hz
+    assert abs(command[first_row - 1]) > 2 * max_change, "homing ends at once, with a command in force"
+    assert abs(command[first_row] - command[first_row - 1]) <= 1.001 * max_change
 
 
 def test_at_a_low_rate_a_stop_does_not_wait_for_the_next_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,24 +448,24 @@ def test_at_a_low_rate_a_stop_does_not_wait_for_the_next_frame(tmp_path: Path, m
     hello = bench.session.hello
     assert hello is not None
 
-    def nothing_comes(timeout_ns: int) -> bytes:
+    def read_nothing(timeout_ns: int) -> bytes:
         bench.clock.advance(max(timeout_ns, 1))
         return b""
 
-    silent = DeviceSession(LoopbackTransport(lambda data: b"", nothing_comes), config.rig, bench.clock)
-    frames = FrameSource(config, silent, hello, bench.loop._rehearsal, bench.board, lambda: IMMEDIATE_STOP)
-    began_ns = frames._last_received_ns = bench.clock.now_ns
+    silent_session = DeviceSession(LoopbackTransport(lambda data: b"", read_nothing), config.rig, bench.clock)
+    frames = FrameSource(config, silent_session, hello, bench.loop._rehearsal, bench.board, lambda: IMMEDIATE_STOP)
+    start_ns = frames._last_received_ns = bench.clock.now_ns
     with pytest.raises(Stopped):
         frames.next()
-    assert bench.clock.now_ns - began_ns <= 50_000_000
+    assert bench.clock.now_ns - start_ns <= 50_000_000
 
 
 def test_a_pause_that_nobody_ends_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0")
     bench.loop.arming.machine.state = State.READY
-    with pytest.raises(Halted, match="budget spent") as halted:
+    with pytest.raises(Halted, match="budget spent") as error:
         bench.loop.arming.pause("budget spent", "wait")
-    assert halted.value.fault is FaultName.NOT_RESUMED
+    assert error.value.fault is FaultName.NOT_RESUMED
 
 
 def test_a_bounded_pause_takes_no_time_in_lockstep(bench: Bench) -> None:
@@ -469,35 +475,35 @@ def test_a_bounded_pause_takes_no_time_in_lockstep(bench: Bench) -> None:
 
 
 def test_a_stop_in_a_pause_does_not_shorten_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
-    first = Bench(tmp_path / "first", monkeypatch, hour, lockstep=False)
-    kept_state = first.loop._position.store = loop_state_in(first.segment)
-    first.wait_virtually(monkeypatch)
-    first.when_asked = lambda: first.board.__setitem__(Word.STOP, 1)
+    hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
+    first_run = Bench(tmp_path / "first", monkeypatch, hourly_budget, lockstep=False)
+    state_store = first_run.loop._position.store = loop_state_in(first_run.segment)
+    first_run.wait_virtually(monkeypatch)
+    first_run.on_warning = lambda: first_run.board.__setitem__(Word.STOP, 1)
     with pytest.raises(Stopped):
-        first.loop.run()
-    assert first.moves == ["connected:ready", *EPISODE * 2, "pause:paused", "stop:disconnected"]
-    stopped = decode_state(kept_state.take())
-    assert stopped.episode == 2
+        first_run.loop.run()
+    assert first_run.transitions == ["connected:ready", *EPISODE * 2, "pause:paused", "stop:disconnected"]
+    stopped_state = decode_state(state_store.take())
+    assert stopped_state.episode == 2
 
-    second = Bench(tmp_path / "second", monkeypatch, hour, lockstep=False)
-    kept_state = second.loop._position.store = loop_state_in(second.segment)
-    second.wait_virtually(monkeypatch)
+    second_run = Bench(tmp_path / "second", monkeypatch, hourly_budget, lockstep=False)
+    state_store = second_run.loop._position.store = loop_state_in(second_run.segment)
+    second_run.wait_virtually(monkeypatch)
     states: list[LoopState] = []
-    second.ring.at_push = lambda n: states.append(decode_state(kept_state.take()))
-    second.loop.run(stopped)
-    assert second.moves[:4] == ["connected:ready", "pause:paused", "resume:ready", "episode:resetting"]
-    assert second.said[0][1].startswith("paused for 12")
-    assert (states[0].episode, states[0].tick) == (stopped.episode, stopped.tick)
+    second_run.ring.at_push = lambda n: states.append(decode_state(state_store.take()))
+    second_run.loop.run(stopped_state)
+    assert second_run.transitions[:4] == ["connected:ready", "pause:paused", "resume:ready", "episode:resetting"]
+    assert second_run.reports[0][1].startswith("paused for 12")
+    assert (states[0].episode, states[0].tick) == (stopped_state.episode, stopped_state.tick)
     assert states[0].explorer.get("budget.hour.driven_s") == 0.0
 
 
 def test_a_run_s_last_episode_is_followed_by_no_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
-    bench = Bench(tmp_path, monkeypatch, "episodes=2", hour)
+    hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
+    bench = Bench(tmp_path, monkeypatch, "episodes=2", hourly_budget)
     bench.loop.run()
     assert len(bench.records()) < 2 * (STEPS + 1), "the budget ended the last episode"
-    assert bench.moves == ["connected:ready", *EPISODE * 2, "completed:disconnected"]
+    assert bench.transitions == ["connected:ready", *EPISODE * 2, "completed:disconnected"]
 
 
 def test_a_target_that_fails_ends_the_run_before_the_device_is_armed(
@@ -509,10 +515,10 @@ def test_a_target_that_fails_ends_the_run_before_the_device_is_armed(
         raise TargetFailed("a target of kind 'drawn' has a non-finite value")
 
     monkeypatch.setattr(bench.loop._tick, "prepare", fail)
-    with pytest.raises(Halted, match="non-finite") as halted:
+    with pytest.raises(Halted, match="non-finite") as error:
         bench.loop.run()
-    assert halted.value.fault is FaultName.TICK_CODE_FAILED
-    assert bench.moves[-1] == "trip:fault"
+    assert error.value.fault is FaultName.TICK_CODE_FAILED
+    assert bench.transitions[-1] == "trip:fault"
     assert not bench.device.armed
     assert bench.records() == []
 
@@ -520,12 +526,12 @@ def test_a_target_that_fails_ends_the_run_before_the_device_is_armed(
 def test_a_reset_that_spends_a_budget_is_made_again_after_the_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
-    bench = Bench(tmp_path, monkeypatch, hour, "episodes=1", lockstep=False, reset=False)
+    hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
+    bench = Bench(tmp_path, monkeypatch, hourly_budget, "episodes=1", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
     bench.loop.run()
-    paused = ["episode:resetting", "pause:paused", "resume:ready"]
-    assert bench.moves == ["connected:ready", *paused, *EPISODE, "completed:disconnected"]
+    pause_transitions = ["episode:resetting", "pause:paused", "resume:ready"]
+    assert bench.transitions == ["connected:ready", *pause_transitions, *EPISODE, "completed:disconnected"]
     kinds = [int(r["kind"]) for r in bench.records()]
     assert kinds.count(Kind.TRAIN) == STEPS + 1
 
@@ -533,38 +539,38 @@ def test_a_reset_that_spends_a_budget_is_made_again_after_the_pause(
 def test_a_stop_in_the_pause_after_a_reset_does_not_forget_what_the_reset_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
-    first = Bench(tmp_path / "first", monkeypatch, hour, lockstep=False, reset=False)
-    kept_state = first.loop._position.store = loop_state_in(first.segment)
-    first.wait_virtually(monkeypatch)
-    first.when_asked = lambda: first.board.__setitem__(Word.STOP, 1)
+    hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
+    first_run = Bench(tmp_path / "first", monkeypatch, hourly_budget, lockstep=False, reset=False)
+    state_store = first_run.loop._position.store = loop_state_in(first_run.segment)
+    first_run.wait_virtually(monkeypatch)
+    first_run.on_warning = lambda: first_run.board.__setitem__(Word.STOP, 1)
     with pytest.raises(Stopped):
-        first.loop.run()
-    assert first.moves == ["connected:ready", "episode:resetting", "pause:paused", "stop:disconnected"]
-    stopped = decode_state(kept_state.take())
-    assert (stopped.episode, stopped.tick) == (0, first.ring.pushed)
-    assert stopped.explorer["budget.hour.driven_s"] >= 1.7
+        first_run.loop.run()
+    assert first_run.transitions == ["connected:ready", "episode:resetting", "pause:paused", "stop:disconnected"]
+    stopped_state = decode_state(state_store.take())
+    assert (stopped_state.episode, stopped_state.tick) == (0, first_run.ring.n_pushed)
+    assert stopped_state.explorer["budget.hour.driven_s"] >= 1.7
 
-    second = Bench(tmp_path / "second", monkeypatch, hour, lockstep=False, reset=False)
-    second.wait_virtually(monkeypatch)
-    second.when_asked = lambda: second.board.__setitem__(Word.STOP, 1)
+    second_run = Bench(tmp_path / "second", monkeypatch, hourly_budget, lockstep=False, reset=False)
+    second_run.wait_virtually(monkeypatch)
+    second_run.on_warning = lambda: second_run.board.__setitem__(Word.STOP, 1)
     with pytest.raises(Stopped):
-        second.loop.run(stopped)
-    assert second.moves == ["connected:ready", "pause:paused", "stop:disconnected"]
+        second_run.loop.run(stopped_state)
+    assert second_run.transitions == ["connected:ready", "pause:paused", "stop:disconnected"]
 
 
 def test_a_run_ends_where_resets_alone_spend_a_budget_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hour = "exploration={process: none, budgets: {hour: {driven_s: 0.9}}}"
-    bench = Bench(tmp_path, monkeypatch, hour, "task.reset.hold_s=1.0", lockstep=False, reset=False)
+    hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 0.9}}}"
+    bench = Bench(tmp_path, monkeypatch, hourly_budget, "task.reset.hold_s=1.0", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
     with pytest.raises(
         Halted, match=r"3 consecutive resets exhausted a budget: .* used at exploration.budgets.hour.driven_s"
     ):
         bench.loop.run()
-    paused = ["episode:resetting", "pause:paused", "resume:ready"]
-    assert bench.moves == ["connected:ready", *paused * 2, "episode:resetting", "trip:fault"]
+    pause_transitions = ["episode:resetting", "pause:paused", "resume:ready"]
+    assert bench.transitions == ["connected:ready", *pause_transitions * 2, "episode:resetting", "trip:fault"]
     assert not bench.device.armed
     assert {int(r["kind"]) for r in bench.records()} == {Kind.RESET}
 
@@ -572,14 +578,14 @@ def test_a_run_ends_where_resets_alone_spend_a_budget_again_and_again(
 def test_a_reset_that_a_fault_ends_on_a_spent_budget_is_made_again_after_the_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.2}}}"
-    bench = Bench(tmp_path, monkeypatch, hour, "episodes=1", lockstep=False, reset=False)
+    hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.2}}}"
+    bench = Bench(tmp_path, monkeypatch, hourly_budget, "episodes=1", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
     bench.ring.at_push = lambda n: bench.device.on_link_loss() if n == 70 else None
     bench.loop.run()
-    moves = ["episode:resetting", "trip:fault", "rearm:ready", "pause:paused", "resume:ready", "episode:resetting"]
-    assert bench.moves[: 1 + len(moves)] == ["connected:ready", *moves]
-    assert bench.moves[-1] == "completed:disconnected"
+    expected = ["episode:resetting", "trip:fault", "rearm:ready", "pause:paused", "resume:ready", "episode:resetting"]
+    assert bench.transitions[: 1 + len(expected)] == ["connected:ready", *expected]
+    assert bench.transitions[-1] == "completed:disconnected"
 
 
 def test_a_device_without_reset_is_driven_to_its_start_before_every_episode(
@@ -587,7 +593,7 @@ def test_a_device_without_reset_is_driven_to_its_start_before_every_episode(
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, lockstep=False, reset=False)
     bench.loop.run()
-    assert bench.moves == ["connected:ready", *EPISODE * 3, "completed:disconnected"]
+    assert bench.transitions == ["connected:ready", *EPISODE * 3, "completed:disconnected"]
     records = bench.records()
     kinds = [int(r["kind"]) for r in records]
     assert kinds[0] == Kind.RESET
@@ -599,28 +605,28 @@ def test_a_device_without_reset_is_driven_to_its_start_before_every_episode(
 def test_a_reset_that_fails_is_a_fault_with_the_safe_output_and_ends_the_run_when_nobody_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impossible = (
+    impossible_reset = (
         "task.reset={kind: settle, actuator: voltage, velocity: velocity, full_at: 2, within: {angle: 1.0e-9}, "
         "attempts: 2, timeout_s: 1, hold_s: 0.5, rest_s: 0.1, push_s: 0.1}"
     )
-    waits_for_nobody = "supervision.resume_timeout_s=0"
-    bench = Bench(tmp_path, monkeypatch, waits_for_nobody, impossible, lockstep=False, reset=False)
-    with pytest.raises(Halted) as halted:
+    no_wait = "supervision.resume_timeout_s=0"
+    bench = Bench(tmp_path, monkeypatch, no_wait, impossible_reset, lockstep=False, reset=False)
+    with pytest.raises(Halted) as error:
         bench.loop.run()
-    assert halted.value.fault is FaultName.RESET_FAILED
-    assert bench.moves == ["connected:ready", "episode:resetting", "trip:fault", "expired:disconnected"]
+    assert error.value.fault is FaultName.RESET_FAILED
+    assert bench.transitions == ["connected:ready", "episode:resetting", "trip:fault", "expired:disconnected"]
     assert not bench.device.armed
-    assert "2 attempts of 1 s" in bench.said[0][1]
+    assert "2 attempts of 1 s" in bench.reports[0][1]
 
 
 def test_a_resumed_run_goes_on_where_it_stood(bench: Bench) -> None:
     start = LoopState(episode=2, evaluated=True, tick=82, device_us=1_000_000)
     bench.loop.run(start)
-    assert bench.moves == ["connected:ready", *EPISODE, "completed:disconnected"]
-    taken = np.frombuffer(bytes(bench.ring._records[: len(bench.ring) * bench.layout.size]), bench.layout.dtype)
-    assert taken["episode"].tolist() == [3] * (STEPS + 1)
-    assert taken["tick"].tolist() == list(range(82, 82 + STEPS + 1))
-    assert taken["t_mono_ns"][0] == (1_000_000 + bench.config.period_us) * 1000
+    assert bench.transitions == ["connected:ready", *EPISODE, "completed:disconnected"]
+    data = np.frombuffer(bytes(bench.ring._records[: len(bench.ring) * bench.layout.size]), bench.layout.dtype)
+    assert data["episode"].tolist() == [3] * (STEPS + 1)
+    assert data["tick"].tolist() == list(range(82, 82 + STEPS + 1))
+    assert data["t_mono_ns"][0] == (1_000_000 + bench.config.period_us) * 1000
     assert bench.board[Word.CLOSED] == 3
 
 
@@ -637,18 +643,18 @@ def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path, monkeypatch)
-    kept_state = loop_state_in(bench.segment)
-    closed: list[tuple[int, LoopState]] = []
-    bench.loop._position.store = kept_state
-    bench.ring.at_push = lambda n: closed.append((bench.board[Word.CLOSED], decode_state(kept_state.take())))
+    state_store = loop_state_in(bench.segment)
+    states_by_closed: list[tuple[int, LoopState]] = []
+    bench.loop._position.store = state_store
+    bench.ring.at_push = lambda n: states_by_closed.append((bench.board[Word.CLOSED], decode_state(state_store.take())))
     bench.loop.run()
-    assert {(word, state.episode) for word, state in closed} == {(0, 0), (1, 1), (2, 2)}
-    last = decode_state(kept_state.take())
-    assert (last.episode, last.evaluated, last.tick) == (3, False, 3 * (STEPS + 1))
+    assert {(word, state.episode) for word, state in states_by_closed} == {(0, 0), (1, 1), (2, 2)}
+    final_state = decode_state(state_store.take())
+    assert (final_state.episode, final_state.evaluated, final_state.tick) == (3, False, 3 * (STEPS + 1))
     # The last frame of all, which shows the outputs safe, belongs to no episode.
-    assert last.device_us == bench.device.t_us - bench.config.period_us
-    assert [seated.policy_id for seated in last.switch.seated] == [1]
-    assert last.explorer["training_steps"] == 0
+    assert final_state.device_us == bench.device.t_us - bench.config.period_us
+    assert [seat.policy_id for seat in final_state.switch.seated] == [1]
+    assert final_state.explorer["training_steps"] == 0
 
 
 @pytest.mark.parametrize("process", ["ou", "parameter"])
@@ -658,16 +664,16 @@ def test_an_armed_device_does_not_wait_for_the_noise_of_its_episode(
     bench = Bench(tmp_path, monkeypatch, f"exploration={{process: {process}}}", lockstep=False, reset=False)
     armed: list[bool] = []
 
-    def told(drawing: Callable[..., Any]) -> Callable[..., Any]:
+    def recording_armed(draw_signal: Callable[..., Any]) -> Callable[..., Any]:
         def draw(*args: Any) -> Any:
             armed.append(bench.device.armed)
-            return drawing(*args)
+            return draw_signal(*args)
 
         return draw
 
     explorer = bench.loop._explorer
-    monkeypatch.setattr(explorer, "signal", told(explorer.signal))
-    monkeypatch.setattr(explorer, "perturb", told(explorer.perturb))
+    monkeypatch.setattr(explorer, "signal", recording_armed(explorer.signal))
+    monkeypatch.setattr(explorer, "perturb", recording_armed(explorer.perturb))
     bench.loop.run()
     assert armed == [False] * (6 if process == "parameter" else 3)
 
@@ -675,47 +681,47 @@ def test_an_armed_device_does_not_wait_for_the_noise_of_its_episode(
 def test_a_device_that_acknowledges_and_stays_disarmed_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paced = Bench(tmp_path, monkeypatch, "episodes=20", lockstep=False)
-    paced.wait_virtually(monkeypatch)
-    arm = paced.device._arm
+    paced_bench = Bench(tmp_path, monkeypatch, "episodes=20", lockstep=False)
+    paced_bench.wait_virtually(monkeypatch)
+    arm = paced_bench.device._arm
 
-    def lies() -> object:
-        done = arm()
-        paced.device.armed = False
-        return done
+    def arm_falsely() -> object:
+        reply = arm()
+        paced_bench.device.armed = False
+        return reply
 
-    monkeypatch.setattr(paced.device, "_arm", lies)
-    with pytest.raises(Halted) as halted:
-        paced.loop.run()
-    assert halted.value.fault is FaultName.DEVICE_DISARMED
-    assert paced.moves.count("trip:fault") == 11
+    monkeypatch.setattr(paced_bench.device, "_arm", arm_falsely)
+    with pytest.raises(Halted) as error:
+        paced_bench.loop.run()
+    assert error.value.fault is FaultName.DEVICE_DISARMED
+    assert paced_bench.transitions.count("trip:fault") == 11
 
 
 def test_a_stop_within_an_episode_does_not_forget_what_it_has_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hour = "exploration={process: none, budgets: {hour: {driven_s: 100}}}"
-    bench = Bench(tmp_path, monkeypatch, hour, lockstep=False)
-    kept_state = bench.loop._position.store = loop_state_in(bench.segment)
+    hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 100}}}"
+    bench = Bench(tmp_path, monkeypatch, hourly_budget, lockstep=False)
+    state_store = bench.loop._position.store = loop_state_in(bench.segment)
     bench.wait_virtually(monkeypatch)
     bench.ring.at_push = lambda n: bench.board.__setitem__(Word.STOP, 1) if n == STEPS + STEPS // 2 else None
     with pytest.raises(Stopped):
         bench.loop.run()
-    stopped = decode_state(kept_state.take())
-    assert stopped.episode == 1
-    assert stopped.explorer["budget.hour.driven_s"] > 1.4 * STEPS / bench.config.rate_hz
+    stopped_state = decode_state(state_store.take())
+    assert stopped_state.episode == 1
+    assert stopped_state.explorer["budget.hour.driven_s"] > 1.4 * STEPS / bench.config.rate_hz
 
 
 def test_a_resumed_run_whose_pause_comes_first_keeps_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hour = "exploration={process: none, budgets: {hour: {driven_s: 0.8}}}"
-    first = Bench(tmp_path / "first", monkeypatch, hour, "episodes=1")
-    kept_state = first.loop._position.store = loop_state_in(first.segment)
-    first.loop.run()
-    ended = decode_state(kept_state.take())
-    second = Bench(tmp_path / "second", monkeypatch, hour, "episodes=2")
-    kept_state = second.loop._position.store = loop_state_in(second.segment)
-    kept: list[bytes] = []
-    monkeypatch.setattr(kept_state, "put", kept.append)
-    second.loop.run(ended)
-    assert [decode_state(state).device_us for state in kept[:2]] == [ended.device_us] * 2
-    assert ended.device_us > 0
+    hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 0.8}}}"
+    first_run = Bench(tmp_path / "first", monkeypatch, hourly_budget, "episodes=1")
+    state_store = first_run.loop._position.store = loop_state_in(first_run.segment)
+    first_run.loop.run()
+    final_state = decode_state(state_store.take())
+    second_run = Bench(tmp_path / "second", monkeypatch, hourly_budget, "episodes=2")
+    state_store = second_run.loop._position.store = loop_state_in(second_run.segment)
+    stored_states: list[bytes] = []
+    monkeypatch.setattr(state_store, "put", stored_states.append)
+    second_run.loop.run(final_state)
+    assert [decode_state(state).device_us for state in stored_states[:2]] == [final_state.device_us] * 2
+    assert final_state.device_us > 0

@@ -16,42 +16,42 @@ from onrig.runtime.run_state.faults import FAULTS, FaultName, LinkFault, Rearm
 from tests.hw.firmware.loop import FirmwareLoop
 from tests.runtime.control.test_loop import Bench
 
-FROM = 20
+LOSS_FRAME = 20
 """Frame after which the device is lost."""
-LONG = ("task.episode_s=20", "limits.predicted=null", "rig.lease_periods=5")
+LONG_EPISODE = ("task.episode_s=20", "limits.predicted=null", "rig.lease_periods=5")
 
 
-def lost_after_ns(bench: Bench) -> tuple[LinkFault, int]:
+def time_to_link_fault(bench: Bench) -> tuple[LinkFault, int]:
     """Run into a lost link; how it is named, and the time from the last frame to its being named."""
     source = bench.loop._frames
-    wait, last_ns, named_ns = source.next, 0, 0
+    wait, last_ns, fault_ns = source.next, 0, 0
 
-    def noted() -> State:
-        nonlocal last_ns, named_ns
+    def next_and_record() -> State:
+        nonlocal last_ns, fault_ns
         try:
             state = wait()
         except LinkFault:
-            named_ns = bench.clock.now_ns
+            fault_ns = bench.clock.now_ns
             raise
         last_ns = bench.clock.now_ns
         return state
 
-    source.next = noted  # type: ignore[method-assign]
-    with pytest.raises(LinkFault) as ended:
+    source.next = next_and_record  # type: ignore[method-assign]
+    with pytest.raises(LinkFault) as error:
         bench.loop.run()
-    assert bench.moves[-1] == "link_lost:disconnected"
-    return ended.value, named_ns - last_ns
+    assert bench.transitions[-1] == "link_lost:disconnected"
+    return error.value, fault_ns - last_ns
 
 
-def silent(data: bytes, last: bytes) -> bytes:
+def send_nothing(data: bytes, last: bytes) -> bytes:
     return b""
 
 
-def garbled(data: bytes, last: bytes) -> bytes:
+def garble(data: bytes, last: bytes) -> bytes:
     return bytes(byte ^ 0x55 for byte in data)
 
 
-def repeated(data: bytes, last: bytes) -> bytes:
+def repeat_last(data: bytes, last: bytes) -> bytes:
     return last if data else b""
 
 
@@ -59,9 +59,9 @@ def repeated(data: bytes, last: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        pytest.param(repeated, FaultName.LINK_FROZEN, marks=pytest.mark.rules("H627")),
-        pytest.param(silent, FaultName.LINK_SILENT, marks=pytest.mark.rules("H628")),
-        pytest.param(garbled, FaultName.LINK_GARBLED, marks=pytest.mark.rules("H628")),
+        pytest.param(repeat_last, FaultName.LINK_FROZEN, marks=pytest.mark.rules("H627")),
+        pytest.param(send_nothing, FaultName.LINK_SILENT, marks=pytest.mark.rules("H628")),
+        pytest.param(garble, FaultName.LINK_GARBLED, marks=pytest.mark.rules("H628")),
     ],
     ids=["repeated", "silent", "garbled"],
 )
@@ -73,27 +73,27 @@ def test_a_line_without_a_new_frame_is_lost_after_a_second_and_ten_periods(
     rate_hz: int,
     limit_s: float,
 ) -> None:
-    bench = Bench(tmp_path, monkeypatch, *LONG, f"rate_hz={rate_hz}", lockstep=False)
+    bench = Bench(tmp_path, monkeypatch, *LONG_EPISODE, f"rate_hz={rate_hz}", lockstep=False)
     bench.wait_virtually(monkeypatch)
     port = bench.session._transport
     read, last = port.read, b""
 
-    def lost(timeout_ns: int) -> bytes:
+    def read_lossy(timeout_ns: int) -> bytes:
         nonlocal last
         data = read(timeout_ns)
-        if bench.device.frame > FROM:
-            told = line(data, last)
-            if data and not told:  # nothing wakes the waiting loop
+        if bench.device.frame > LOSS_FRAME:
+            reply = line(data, last)
+            if data and not reply:  # nothing wakes the waiting loop
                 bench.clock.advance(max(timeout_ns, 0))
-            return told
+            return reply
         last = data or last
         return data
 
-    monkeypatch.setattr(port, "read", lost)
-    fault, waited_ns = lost_after_ns(bench)
+    monkeypatch.setattr(port, "read", read_lossy)
+    fault, elapsed_ns = time_to_link_fault(bench)
     assert fault.fault is name
     assert (FAULTS[name].code, FAULTS[name].rearm) == (ExitCode.HARDWARE, Rearm.NEVER)
-    assert limit_s * 1e9 <= waited_ns <= (limit_s + 0.2) * 1e9
+    assert limit_s * 1e9 <= elapsed_ns <= (limit_s + 0.2) * 1e9
 
 
 @pytest.mark.rules("H607", "H613", "H626")
@@ -104,22 +104,22 @@ def test_a_restart_is_noticed_within_three_periods_and_leaves_the_device_unarmed
 ) -> None:
     boards: list[FirmwareLoop] = []
 
-    def firmware(rig: Rig, clock: VirtualClock) -> Transport:
+    def connect_firmware(rig: Rig, clock: VirtualClock) -> Transport:
         boards.append(FirmwareLoop(rig.name, clock))
         return boards[0].transport
 
-    line = firmware if device == "firmware" else None
-    bench = Bench(tmp_path, monkeypatch, *LONG, f"rate_hz={rate_hz}", lockstep=False, line=line)
+    line = connect_firmware if device == "firmware" else None
+    bench = Bench(tmp_path, monkeypatch, *LONG_EPISODE, f"rate_hz={rate_hz}", lockstep=False, line=line)
     bench.wait_virtually(monkeypatch)
 
-    def restart(pushed: int) -> None:
-        if pushed == FROM:
+    def restart(n_pushed: int) -> None:
+        if n_pushed == LOSS_FRAME:
             boards[0].restart() if boards else bench.device.reboot()
 
     bench.ring.at_push = restart
-    fault, waited_ns = lost_after_ns(bench)
+    fault, elapsed_ns = time_to_link_fault(bench)
     assert fault.fault is FaultName.DEVICE_REBOOTED
-    assert waited_ns <= 3 * bench.config.wall_period_ns
+    assert elapsed_ns <= 3 * bench.config.wall_period_ns
     if boards:
         assert boards[0].output(1) == (0.0,)
     else:

@@ -55,12 +55,12 @@ def test_an_angle_is_wrapped_and_a_position_is_not() -> None:
 
 @given(st.lists(st.tuples(st.integers(-2000, 2000), st.integers(1, 4)), min_size=1, max_size=20))
 def test_a_velocity_is_the_change_over_the_time_since_the_frame_before_also_across_the_turn(
-    moves: list[tuple[int, int]],
+    count_changes: list[tuple[int, int]],
 ) -> None:
     observer = Observer(rig(ANGULAR_VELOCITY), PERIOD_S)
     counts = 3000
     observer.observe((counts, 0))
-    for change, periods in moves:
+    for change, periods in count_changes:
         counts += change
         (velocity,) = observer.observe((counts, 0), periods)
         assert velocity == pytest.approx(change * 0.001 / (periods * PERIOD_S), abs=1e-8)
@@ -86,10 +86,10 @@ def test_the_low_pass_approaches_a_constant_velocity_at_its_cutoff() -> None:
 
 def test_the_low_pass_of_a_sample_after_lost_frames_has_had_all_their_periods() -> None:
     filtered = Observation("v", "m/s", -1, 1, derivative_of="position", cutoff_hz=5.0)
-    one, lossy = (Observer(rig(filtered), PERIOD_S) for _ in range(2))
+    lossless, lossy = (Observer(rig(filtered), PERIOD_S) for _ in range(2))
     lossy.observe((0, 0))
-    (steady,) = [one.observe((0, 2 * k)) for k in range(6)][-1]
-    assert lossy.observe((0, 10), 5) == pytest.approx((steady,))
+    (steady_velocity,) = [lossless.observe((0, 2 * k)) for k in range(6)][-1]
+    assert lossy.observe((0, 10), 5) == pytest.approx((steady_velocity,))
 
 
 def test_one_sensor_may_feed_several_observations_measured_and_derived() -> None:

@@ -66,7 +66,7 @@ def test_safe_is_an_output_within_half_a_count_of_the_safe_value(u_end: int, saf
     assert shows_safe(frame, (7.5,)) is safe
 
 
-LIES = {
+STATUS_CLAIMS = {
     "its own output": (False, [(SAFE, 0, 30_000)]),
     "the next frame's": (False, [(SAFE, 0, 0), (SAFE, 30_000, 0)]),
     "armed, not commanded": (False, [(ARMED | SAFE, 30_000, 30_000)]),
@@ -77,15 +77,15 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("claim", STATUS_CLAIMS)
 @pytest.mark.rules("H629")
-def test_outputs_that_contradict_a_safe_status_are_a_fault(bench: Bench, lie: str) -> None:
-    honest, frames = LIES[lie]
+def test_outputs_that_contradict_a_safe_status_are_a_fault(bench: Bench, claim: str) -> None:
+    is_truthful, frames = STATUS_CLAIMS[claim]
     for n, (status, u_start, u_end) in enumerate(frames, 1):
         bench.confirmation.process(state_of(n)._replace(status=status, u_start=(u_start,), u_end=(u_end,)))
-    found = bench.confirmation.contradiction
-    assert (found is None) is honest
-    assert found is None or found.fault is FaultName.DEVICE_UNSAFE
+    contradiction = bench.confirmation.contradiction
+    assert (contradiction is None) is is_truthful
+    assert contradiction is None or contradiction.fault is FaultName.DEVICE_UNSAFE
 
 
 def test_a_frame_whose_predecessor_was_lost_is_judged_by_itself(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from tests.runtime.policy import models
 
-AMPLE = 10**9
+AMPLE_SLACK_NS = 10**9
 BUILD_NS = 300_000
 
 
@@ -35,7 +35,7 @@ class FakeSession:
             raise ValueError("no such operator")
         self.model, self.native = model, native
         self.hidden = np.zeros((1, 3), np.float32) if b"recurrent" in model else None
-        self.warm = False
+        self.is_warm = False
         self.runs = 0
 
     def run(self) -> None:
@@ -46,7 +46,7 @@ class FakeSession:
     def warm_up(self, runs: int) -> None:
         if b"unrunnable" in self.model:
             raise RuntimeError("it fails to run")
-        self.warm = True
+        self.is_warm = True
 
 
 def parsed_model(model: bytes) -> bytes:
@@ -66,13 +66,13 @@ def slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PolicySlot:
     return PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA))
 
 
-def acting(switch: PolicySwitch) -> bytes | None:
+def active_model(switch: PolicySwitch) -> bytes | None:
     """The model that decides."""
     model: bytes | None = getattr(switch.active, "model", None)
     return model
 
 
-def prepare(switch: PolicySwitch, times: int = 3, slack_ns: int = AMPLE) -> None:
+def prepare(switch: PolicySwitch, times: int = 3, slack_ns: int = AMPLE_SLACK_NS) -> None:
     for _ in range(times):
         switch.prepare(slack_ns)
 
@@ -90,7 +90,7 @@ def test_a_policy_acts_from_the_next_edge_on_and_not_before(slot: PolicySlot) ->
     prepare(switch, times=10)
     assert switch.active is None, "prepared, but no edge has come"
     assert switch.swap()
-    assert (acting(switch), switch.policy_id, switch.n_swaps) == (b"five", 5, 1)
+    assert (active_model(switch), switch.policy_id, switch.n_swaps) == (b"five", 5, 1)
     assert not switch.swap(), "it is not swapped for itself"
 
 
@@ -101,9 +101,9 @@ def test_a_recurrent_policy_waits_for_the_start_of_an_episode(slot: PolicySlot) 
     slot.put(6, b"recurrent")
     prepare(switch, times=10)
     assert not switch.swap()
-    assert acting(switch) == b"five"
+    assert active_model(switch) == b"five"
     switch.install_newest()
-    assert acting(switch) == b"recurrent"
+    assert active_model(switch) == b"recurrent"
     slot.put(7, b"seven")
     prepare(switch)
     assert switch.swap(), "one without a state may follow at once"
@@ -112,19 +112,19 @@ def test_a_recurrent_policy_waits_for_the_start_of_an_episode(slot: PolicySlot) 
 def test_it_is_prepared_one_piece_for_each_slack_and_warmed_up_before_it_acts(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(5, b"five")
-    switch.prepare(AMPLE)
+    switch.prepare(AMPLE_SLACK_NS)
     assert (FakeSession.built, switch.swap()) == ([], False)
-    switch.prepare(AMPLE)
+    switch.prepare(AMPLE_SLACK_NS)
     assert (FakeSession.built, switch.swap()) == ([b"five"], False)
-    switch.prepare(AMPLE)
+    switch.prepare(AMPLE_SLACK_NS)
     assert switch.swap()
-    assert getattr(switch.active, "warm", False)
+    assert getattr(switch.active, "is_warm", False)
 
 
 def test_a_long_slack_takes_all_pieces_and_a_short_one_as_many_as_fit(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(5, b"five")
-    switch.prepare_until(time.monotonic_ns() + AMPLE)
+    switch.prepare_until(time.monotonic_ns() + AMPLE_SLACK_NS)
     assert switch.swap(), "fetched, built and warmed up between two ticks"
     switch.time_builds()
     FakeSession.built.clear()
@@ -155,10 +155,10 @@ def test_a_native_policy_is_parsed_in_one_slack_and_built_in_another(slot: Polic
 
 
 def test_a_native_policy_that_cannot_be_parsed_leaves_the_present_one(slot: PolicySlot) -> None:
-    switch = seated(slot, 1)
+    switch = seat_policies(slot, 1)
     slot.put(2, b"unreadable", is_native=True)
     prepare(switch, times=5)
-    assert (switch.swap(), switch.n_refused, acting(switch)) == (False, 1, b"1")
+    assert (switch.swap(), switch.n_refused, active_model(switch)) == (False, 1, b"1")
     slot.put(3, b"three", is_native=True)
     prepare(switch, times=4)
     assert switch.swap()
@@ -189,7 +189,7 @@ def test_a_slow_build_asks_for_more_slack_and_is_forgotten_in_time(slot: PolicyS
     slot.put(60, b"sixty")
     prepare(switch, slack_ns=4 * BUILD_NS)
     assert switch.swap()
-    assert acting(switch) == b"sixty"
+    assert active_model(switch) == b"sixty"
 
 
 def test_the_predecessor_is_kept(slot: PolicySlot) -> None:
@@ -212,10 +212,10 @@ def test_a_policy_that_cannot_be_built_or_run_leaves_the_present_one_acting(slot
     prepare(switch, times=10)
     assert not switch.swap()
     switch.install_newest()
-    assert (acting(switch), switch.policy_id, switch.n_refused) == (b"one", 1, 1)
+    assert (active_model(switch), switch.policy_id, switch.n_refused) == (b"one", 1, 1)
     slot.put(3, b"three")
     switch.install_newest()
-    assert (acting(switch), switch.policy_id) == (b"three", 3)
+    assert (active_model(switch), switch.policy_id) == (b"three", 3)
 
 
 def test_between_episodes_the_newest_is_installed_at_once(slot: PolicySlot) -> None:
@@ -223,21 +223,21 @@ def test_between_episodes_the_newest_is_installed_at_once(slot: PolicySlot) -> N
     for policy_id in (1, 2, 3):
         slot.put(policy_id, b"%d" % policy_id)
     switch.install_newest()
-    assert (acting(switch), switch.policy_id, FakeSession.built) == (b"3", 3, [b"3"])
+    assert (active_model(switch), switch.policy_id, FakeSession.built) == (b"3", 3, [b"3"])
     switch.install_newest()
     assert FakeSession.built == [b"3"], "what acts already is not built again"
 
 
-@pytest.mark.parametrize("pieces", [0, 1, 2, 3])
-def test_the_newest_is_installed_also_where_an_older_one_is_being_prepared(slot: PolicySlot, pieces: int) -> None:
+@pytest.mark.parametrize("n_pieces", [0, 1, 2, 3])
+def test_the_newest_is_installed_also_where_an_older_one_is_being_prepared(slot: PolicySlot, n_pieces: int) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"one")
     switch.install_newest()
     slot.put(2, b"two")
-    prepare(switch, times=pieces)
+    prepare(switch, times=n_pieces)
     slot.put(3, b"three")
     switch.install_newest()
-    assert (acting(switch), switch.policy_id) == (b"three", 3)
+    assert (active_model(switch), switch.policy_id) == (b"three", 3)
 
 
 def test_a_slot_that_is_being_rewritten_holds_nobody_up(slot: PolicySlot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,17 +249,19 @@ def test_a_slot_that_is_being_rewritten_holds_nobody_up(slot: PolicySlot, monkey
     monkeypatch.undo()
     monkeypatch.setattr(policy_switch, "PolicySession", FakeSession)
     switch.install_newest()
-    assert acting(switch) == b"one"
+    assert active_model(switch) == b"one"
 
 
 # -- probation ---------------------------------------------------------------------------------------------------------
 
-TERMS = ProbationLimits(ticks=5, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
+LIMITS = ProbationLimits(ticks=5, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
 
 
-def seated(slot: PolicySlot, *policy_ids: int, ticks: int = 5, terms: ProbationLimits | None = TERMS) -> PolicySwitch:
+def seat_policies(
+    slot: PolicySlot, *policy_ids: int, ticks: int = 5, limits: ProbationLimits | None = LIMITS
+) -> PolicySwitch:
     """A switch on which these policies have sat in turn, each for so many good ticks (the last one for none)."""
-    switch = PolicySwitch(slot, terms)
+    switch = PolicySwitch(slot, limits)
     for policy_id in policy_ids:
         for _ in range(ticks if switch.active is not None else 0):
             tick(switch)
@@ -274,7 +276,7 @@ def tick(switch: PolicySwitch, rule: Rule = Rule.NONE) -> tuple[int, bool]:
 
 
 def test_a_policy_that_fails_gives_the_seat_back_to_its_predecessor_from_the_next_tick_on(slot: PolicySlot) -> None:
-    switch = seated(slot, 1, 2)
+    switch = seat_policies(slot, 1, 2)
     session = switch.predecessor
     assert tick(switch) == (Flag.PROBATION, False)
     assert tick(switch, Rule.FINITE) == (Flag.PROBATION, True)
@@ -284,7 +286,7 @@ def test_a_policy_that_fails_gives_the_seat_back_to_its_predecessor_from_the_nex
 
 
 def test_the_predecessor_acts_at_once_even_where_another_policy_is_ready(slot: PolicySlot) -> None:
-    switch = seated(slot, 1, 2)
+    switch = seat_policies(slot, 1, 2)
     slot.put(3, b"three")
     prepare(switch)
     tick(switch, Rule.FINITE)
@@ -296,7 +298,7 @@ def test_the_predecessor_acts_at_once_even_where_another_policy_is_ready(slot: P
 
 
 def test_a_policy_that_was_rolled_back_is_not_taken_again(slot: PolicySlot) -> None:
-    switch = seated(slot, 1, 2)
+    switch = seat_policies(slot, 1, 2)
     tick(switch, Rule.FINITE)
     slot.put(2, b"2")
     switch.install_newest()
@@ -309,14 +311,14 @@ def test_a_policy_that_was_rolled_back_is_not_taken_again(slot: PolicySlot) -> N
 
 
 def test_the_first_policy_has_no_predecessor_and_goes_on(slot: PolicySlot) -> None:
-    switch = seated(slot, 1)
+    switch = seat_policies(slot, 1)
     assert tick(switch, Rule.FINITE) == (Flag.PROBATION, False)
     assert tick(switch) == (0, False)
     assert (switch.policy_id, switch.n_rollbacks) == (1, 0)
 
 
 def test_policies_that_follow_each_other_too_fast_to_be_proven_are_taken_back_one_by_one(slot: PolicySlot) -> None:
-    switch = seated(slot, 1, 2)
+    switch = seat_policies(slot, 1, 2)
     for _ in range(5):
         tick(switch)  # 2 is proven
     for policy_id in (3, 4):
@@ -334,19 +336,19 @@ def test_policies_that_follow_each_other_too_fast_to_be_proven_are_taken_back_on
 def test_the_last_proven_policy_is_kept_however_many_unproven_ones_follow_and_few_sessions_with_it(
     slot: PolicySlot,
 ) -> None:
-    switch = seated(slot, 1, 2)
+    switch = seat_policies(slot, 1, 2)
     for policy_id in range(3, 40):
         slot.put(policy_id, b"%d" % policy_id)
         switch.install_newest()
         tick(switch)
-    sat = []
+    reinstated = []
     while tick(switch, Rule.FINITE)[1]:
-        sat.append(switch.policy_id)
-    assert sat == [38, 37, 1]
+        reinstated.append(switch.policy_id)
+    assert reinstated == [38, 37, 1]
 
 
 def test_a_policy_that_never_acted_is_nobodys_predecessor(slot: PolicySlot) -> None:
-    switch = seated(slot, 1, 2)
+    switch = seat_policies(slot, 1, 2)
     slot.put(3, b"three")
     switch.install_newest()
     tick(switch, Rule.FINITE)
@@ -354,51 +356,51 @@ def test_a_policy_that_never_acted_is_nobodys_predecessor(slot: PolicySlot) -> N
 
 
 def test_how_much_the_fallback_may_act_is_measured_by_the_predecessor(slot: PolicySlot) -> None:
-    for share, allowed in ((0, 2), (1, 3)):
-        switch = PolicySwitch(slot, TERMS)
+    for n_fallback_pairs, expected in ((0, 2), (1, 3)):
+        switch = PolicySwitch(slot, LIMITS)
         slot.put(1, b"one")
         switch.install_newest()
         for k in range(10):
-            tick(switch, Rule.FALLBACK if k < 2 * share else Rule.NONE)
+            tick(switch, Rule.FALLBACK if k < 2 * n_fallback_pairs else Rule.NONE)
         slot.put(2, b"two")
         switch.install_newest()
-        acted = 0
+        n_acted = 0
         while not tick(switch, Rule.FALLBACK)[1]:
-            acted += 1
-        assert acted == allowed
+            n_acted += 1
+        assert n_acted == expected
 
 
 def test_without_terms_nothing_is_rolled_back_or_marked(slot: PolicySlot) -> None:
-    switch = seated(slot, 1, 2, terms=None)
+    switch = seat_policies(slot, 1, 2, limits=None)
     assert [tick(switch, Rule.FINITE) for _ in range(3)] == [(0, False)] * 3
 
 
 def test_the_predecessor_is_kept_warm_while_it_may_be_needed(slot: PolicySlot) -> None:
-    switch = seated(slot, 1, 2)
+    switch = seat_policies(slot, 1, 2)
     assert switch.predecessor is not None
     session = switch.predecessor[1]
     switch.prepare(100_000)
     assert getattr(session, "runs", 0) == 0, "not in a slack that is short"
-    switch.prepare(AMPLE)
+    switch.prepare(AMPLE_SLACK_NS)
     assert getattr(session, "runs", 0) == 1
     for _ in range(5):
         tick(switch)
-    switch.prepare(AMPLE)
+    switch.prepare(AMPLE_SLACK_NS)
     assert getattr(session, "runs", 0) == 1, "its successor is proven"
 
 
 def test_a_predecessor_that_fails_while_it_is_kept_warm_disturbs_nobody(slot: PolicySlot) -> None:
-    switch = PolicySwitch(slot, TERMS)
+    switch = PolicySwitch(slot, LIMITS)
     for model in (b"fails", b"two"):
         slot.put(1 + slot.version, model)
         switch.install_newest()
         tick(switch)
-    switch.prepare(AMPLE)
-    assert acting(switch) == b"two"
+    switch.prepare(AMPLE_SLACK_NS)
+    assert active_model(switch) == b"two"
 
 
 def test_the_seat_knows_for_how_long_its_policy_has_acted(slot: PolicySlot) -> None:
-    switch = seated(slot, 1, 2)
+    switch = seat_policies(slot, 1, 2)
     for _ in range(3):
         tick(switch)
     assert switch.age_ticks == 3
@@ -416,17 +418,17 @@ def test_a_slow_first_build_forbids_no_swap_once_builds_have_been_timed(slot: Po
     switch.time_builds()
     prepare(switch, slack_ns=4 * BUILD_NS)
     assert switch.swap()
-    assert acting(switch) == b"three"
+    assert active_model(switch) == b"three"
 
 
 def test_a_larger_model_asks_for_more_slack_and_is_built_between_episodes_at_the_latest(slot: PolicySlot) -> None:
-    switch = seated(slot, 1)
+    switch = seat_policies(slot, 1)
     switch.time_builds()
     slot.put(2, b"2" * (1 << 17))
-    more_ns = 5 * (1 << 16)
-    prepare(switch, times=20, slack_ns=4 * (BUILD_NS + more_ns) - 1)
+    extra_ns = 5 * (1 << 16)
+    prepare(switch, times=20, slack_ns=4 * (BUILD_NS + extra_ns) - 1)
     assert not switch.swap()
-    prepare(switch, slack_ns=4 * (BUILD_NS + more_ns))
+    prepare(switch, slack_ns=4 * (BUILD_NS + extra_ns))
     assert switch.swap()
     slot.put(3, b"3" * (1 << 17))
     prepare(switch, slack_ns=4 * BUILD_NS)
@@ -454,17 +456,17 @@ def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> 
         switch.install_newest()
         for tick in range(6):
             switch.record_tick(Rule.FALLBACK if policy_id == 1 and tick % 2 else Rule.NONE, 0)
-    again = PolicySwitch(slot, LENIENT)
-    again.restore(switch.state(), lambda i, native: FakeSession(b"model %d" % i))  # type: ignore[arg-type,return-value]
-    assert again.state() == switch.state()
-    assert (again.policy_id, acting(again)) == (2, b"model 2")
-    again.install_newest()  # the slot holds no newer one
-    assert again.state() == switch.state()
+    restored = PolicySwitch(slot, LENIENT)
+    restored.restore(switch.state(), lambda i, native: FakeSession(b"model %d" % i))  # type: ignore[arg-type,return-value]
+    assert restored.state() == switch.state()
+    assert (restored.policy_id, active_model(restored)) == (2, b"model 2")
+    restored.install_newest()  # the slot holds no newer one
+    assert restored.state() == switch.state()
     verdicts = [
-        [s.record_tick(Rule.FINITE if tick == 2 else Rule.NONE, 0) for tick in range(4)] for s in (switch, again)
+        [s.record_tick(Rule.FINITE if tick == 2 else Rule.NONE, 0) for tick in range(4)] for s in (switch, restored)
     ]
     assert verdicts[0] == verdicts[1]
-    assert (again.policy_id, again.state()) == (1, switch.state())
+    assert (restored.policy_id, restored.state()) == (1, switch.state())
 
 
 def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
@@ -473,50 +475,50 @@ def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
         slot.put(policy_id, b"model", is_native=native)
         switch.install_newest()
         switch.record_tick(Rule.NONE, 0)
-    asked: list[tuple[int, bool]] = []
+    requested: list[tuple[int, bool]] = []
 
-    def session_of(policy_id: int, native: bool) -> PolicySession:
-        asked.append((policy_id, native))
+    def make_session(policy_id: int, native: bool) -> PolicySession:
+        requested.append((policy_id, native))
         model = b"model"
         return FakeSession(model, native=native, parsed_model=model if native else None)  # type: ignore[return-value]
 
-    again = PolicySwitch(slot, LENIENT)
-    again.restore(decode_state(encode_state(LoopState(switch=switch.state()))).switch, session_of)
-    assert asked == [(1, True), (2, False), (3, True)]
-    assert again.state() == switch.state()
-    assert again.active is not None
-    assert again.active.native
+    restored = PolicySwitch(slot, LENIENT)
+    restored.restore(decode_state(encode_state(LoopState(switch=switch.state()))).switch, make_session)
+    assert requested == [(1, True), (2, False), (3, True)]
+    assert restored.state() == switch.state()
+    assert restored.active is not None
+    assert restored.active.native
 
 
 @pytest.mark.skipif(library() is None, reason="needs the C library")
 def test_a_filed_policy_that_was_native_answers_with_the_same_bits(tmp_path: Path) -> None:
     model = models.serialized(models.policy())
     (tmp_path / "7.onnx").write_bytes(model)
-    again, first = load_stored_session(tmp_path, 7, native=True), PolicySession(model, native=True)
-    assert again is not None
-    assert again.native
-    questions = np.random.default_rng(0).uniform(-3, 3, (50, 2)).tolist()
-    assert [again.ask(q) for q in questions] == [first.ask(q) for q in questions]
+    restored, original = load_stored_session(tmp_path, 7, native=True), PolicySession(model, native=True)
+    assert restored is not None
+    assert restored.native
+    observations = np.random.default_rng(0).uniform(-3, 3, (50, 2)).tolist()
+    assert [restored.ask(q) for q in observations] == [original.ask(q) for q in observations]
 
 
 def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot, LENIENT)
     slot.put(1, b"model 1")
     switch.install_newest()
-    again = PolicySwitch(slot, LENIENT)
-    again.restore(switch.state(), lambda i, native: None)
-    assert again.active is None
-    again.install_newest()
-    assert again.policy_id == 1
+    restored = PolicySwitch(slot, LENIENT)
+    restored.restore(switch.state(), lambda i, native: None)
+    assert restored.active is None
+    restored.install_newest()
+    assert restored.policy_id == 1
 
 
 def test_a_policy_that_was_prepared_and_had_not_acted_yet_acts_after_a_restore(slot: PolicySlot) -> None:
-    switch = seated(slot, 1)
+    switch = seat_policies(slot, 1)
     tick(switch)
     slot.put(2, b"2")
     prepare(switch)  # and the run ends before the next tick edge
-    again = PolicySwitch(slot)
-    again.restore(switch.state(), lambda i, native: FakeSession(b"%d" % i))  # type: ignore[arg-type,return-value]
-    assert again.policy_id == 1
-    again.install_newest()
-    assert again.policy_id == 2
+    restored = PolicySwitch(slot)
+    restored.restore(switch.state(), lambda i, native: FakeSession(b"%d" % i))  # type: ignore[arg-type,return-value]
+    assert restored.policy_id == 1
+    restored.install_newest()
+    assert restored.policy_id == 2

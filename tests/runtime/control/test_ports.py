@@ -17,16 +17,16 @@ from tests.runtime.policy import models
 from tests.runtime.policy.models import STOCHASTIC, node
 from tests.runtime.samples import PENDULUM, state
 
-OWN = msgspec.structs.replace(PENDULUM, exploration=OwnNoise(), limits=Limits())
+OWN_NOISE = msgspec.structs.replace(PENDULUM, exploration=OwnNoise(), limits=Limits())
 ANGLE = 10_000
 """Counts of the angle in the frames here."""
 
 
-def session(**replaced: object) -> PolicySession:
-    return PolicySession(models.serialized(models.stochastic(**replaced)))  # type: ignore[arg-type]
+def session(**nodes: object) -> PolicySession:
+    return PolicySession(models.serialized(models.stochastic(**nodes)))  # type: ignore[arg-type]
 
 
-def decided(tick: Tick, policy: PolicySession, frame: int = 1) -> Step:
+def decide_step(tick: Tick, policy: PolicySession, frame: int = 1) -> Step:
     step = tick.observe(state(frame, (ANGLE, 0)))
     tick.ask(step, policy, 4)
     tick.explore(step)
@@ -34,8 +34,8 @@ def decided(tick: Tick, policy: PolicySession, frame: int = 1) -> Step:
     return step
 
 
-def begun(noise: float | None, kind: Kind = Kind.TRAIN) -> Tick:
-    tick = Tick(OWN)
+def begin_tick(noise: float | None, kind: Kind = Kind.TRAIN) -> Tick:
+    tick = Tick(OWN_NOISE)
     tick.begin(1, kind, [] if noise is None else [(noise,)] * 10)
     return tick
 
@@ -44,7 +44,7 @@ def begun(noise: float | None, kind: Kind = Kind.TRAIN) -> Tick:
 @pytest.mark.parametrize("noise", [0.7, -3.0])
 def test_the_action_is_what_the_policy_draws_with_the_noise(behaviour: str, noise: float) -> None:
     contract = msgspec.structs.replace(STOCHASTIC, behaviour=behaviour)
-    step = decided(begun(noise), session(contract=contract))
+    step = decide_step(begin_tick(noise), session(contract=contract))
     mean, std = 0.3 * step.observation[0], math.exp(-1.0)
     squash = math.tanh if behaviour == STOCHASTIC.behaviour else lambda x: min(max(x, -1.0), 1.0)
     assert (*step.mean, *step.std, *step.drawn) == pytest.approx((mean, std, mean + std * noise), rel=1e-6)
@@ -56,47 +56,49 @@ def test_the_action_is_what_the_policy_draws_with_the_noise(behaviour: str, nois
 
 
 def test_without_noise_policy_and_explored_action_are_equal_bit_for_bit() -> None:
-    for tick in (begun(None, Kind.EVAL), begun(0.0)):
-        step = decided(tick, session())
+    for tick in (begin_tick(None, Kind.EVAL), begin_tick(0.0)):
+        step = decide_step(tick, session())
         assert step.policy == step.explored
         assert step.exploration == 0.0
         assert step.drawn == step.mean
 
 
 def test_a_gate_reduces_noise_and_recorded_spread_and_is_told() -> None:
-    explorer = Explorer(OWN)
-    tick = Tick(OWN, explorer)
+    explorer = Explorer(OWN_NOISE)
+    tick = Tick(OWN_NOISE, explorer)
     explorer.restrain(0.25)
     explorer.begin_episode(Kind.TRAIN, 1)
     tick.begin(1, Kind.TRAIN, explorer.signal(Kind.TRAIN, 1))
-    free = begun(explorer.signal(Kind.TRAIN, 1)[0][0])
-    step, whole = decided(tick, session()), decided(free, session())
+    ungated_tick = begin_tick(explorer.signal(Kind.TRAIN, 1)[0][0])
+    step, ungated_step = decide_step(tick, session()), decide_step(ungated_tick, session())
     assert step.amplitude == (0.25,)
-    assert step.std[0] == pytest.approx(0.25 * whole.std[0])
-    assert step.drawn[0] - step.mean[0] == pytest.approx(0.25 * (whole.drawn[0] - whole.mean[0]), rel=1e-5)
+    assert step.std[0] == pytest.approx(0.25 * ungated_step.std[0])
+    assert step.drawn[0] - step.mean[0] == pytest.approx(
+        0.25 * (ungated_step.drawn[0] - ungated_step.mean[0]), rel=1e-5
+    )
     assert step.flags & Flag.RESTRAINED
 
 
 @pytest.mark.parametrize("port", ["mean", "std", "drawn"])
 def test_a_port_that_is_not_finite_is_no_answer(port: str) -> None:
     # The root of a negative number; the action comes from the noise alone.
-    bad = {
+    nan_port = {
         "small": node("MatMul", ["observation", "to_mean"], ["small"]),
         "below": node("Sub", ["small", "most"], ["below"]),
         "root": node("Sqrt", ["below"], ["root"]),
     }
     ports = {name: node("Identity", ["root" if name == port else "noise"], [name]) for name in ("mean", "std", "drawn")}
-    policy = session(**bad, **ports, unit=node("Tanh", ["noise"], ["unit"]))
-    step = decided(begun(0.5), policy)
+    policy = session(**nan_port, **ports, unit=node("Tanh", ["noise"], ["unit"]))
+    step = decide_step(begin_tick(0.5), policy)
     assert math.isnan(step.policy[0])
     assert step.rule is Rule.FINITE
     assert step.drawn == ()
-    layout = RecordLayout.for_rig(OWN.rig, behaviour=True)
+    layout = RecordLayout.for_rig(OWN_NOISE.rig, behaviour=True)
     assert np.isfinite(layout.pack([step])[0]["drawn"]).all(), "the record has its fields all the same"
 
 
 @pytest.mark.parametrize(
-    "untrue",
+    "wrong_nodes",
     [
         {"drawn": node("Add", ["mean", "noise"], ["drawn"])},
         {"unit": node("Tanh", ["mean"], ["unit"])},
@@ -104,8 +106,8 @@ def test_a_port_that_is_not_finite_is_no_answer(port: str) -> None:
     ],
     ids=["drawn", "action", "std"],
 )
-def test_a_draw_that_is_not_what_its_ports_tell_is_no_answer(untrue: dict[str, object]) -> None:
-    step = decided(begun(0.7), session(**untrue))
+def test_a_draw_that_is_not_what_its_ports_tell_is_no_answer(wrong_nodes: dict[str, object]) -> None:
+    step = decide_step(begin_tick(0.7), session(**wrong_nodes))
     assert math.isnan(step.explored[0])
     assert step.rule is Rule.FINITE
 
@@ -120,8 +122,8 @@ def recurrent() -> PolicySession:
 def outputs(tick: Tick, policy: PolicySession, steps: int) -> list[float]:
     """Sums behind the tanh of the next actions; the angle is the same in each step."""
     frames = range(tick.count + 1, tick.count + 1 + steps)
-    found = [decided(tick, policy, frame) for frame in frames]
-    return [math.atanh(step.policy[0] / 3) / step.observation[0] for step in found]
+    outputs_of_frames = [decide_step(tick, policy, frame) for frame in frames]
+    return [math.atanh(step.policy[0] / 3) / step.observation[0] for step in outputs_of_frames]
 
 
 def test_the_state_is_carried_from_tick_to_tick_and_begins_at_zero_in_each_episode() -> None:
@@ -143,7 +145,7 @@ def test_a_state_from_before_the_ticks_of_another_policy_is_forgotten() -> None:
     tick, policy = Tick(PENDULUM), recurrent()
     tick.begin(1, Kind.EVAL, [])
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
-    decided(tick, PolicySession(models.serialized(models.policy())), 3)
+    decide_step(tick, PolicySession(models.serialized(models.policy())), 3)
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
 
 
@@ -152,13 +154,13 @@ def test_a_state_that_is_not_finite_is_no_answer_and_is_not_carried_on(monkeypat
     tick.begin(1, Kind.EVAL, [])
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
 
-    def diverged(question: object) -> tuple[float, ...]:
+    def ask_diverged(observation: object) -> tuple[float, ...]:
         policy.hidden_out.fill(math.inf)
         return (0.5,)
 
     with monkeypatch.context() as patched:
-        patched.setattr(policy, "ask", diverged)
-        step = decided(tick, policy, 3)
+        patched.setattr(policy, "ask", ask_diverged)
+        step = decide_step(tick, policy, 3)
     assert math.isnan(step.policy[0])
     assert step.rule is Rule.FINITE
     assert outputs(tick, policy, 1) == pytest.approx([1.75], rel=1e-3)

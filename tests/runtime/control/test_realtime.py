@@ -39,36 +39,36 @@ print(sorted(before), sorted(os.sched_getaffinity(0)), sep=";")
 """
 
 
-def affinity(cpu: str) -> tuple[list[int], list[int]]:
+def affinity_before_and_after(cpu: str) -> tuple[list[int], list[int]]:
     """CPUs of a process before and after it has left one."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CODE.format(cpu=cpu)], capture_output=True, text=True, check=True, timeout=60
     )
-    before, after = ([int(c) for c in part.strip("[]\n").split(",")] for part in done.stdout.split(";"))
+    before, after = ([int(c) for c in part.strip("[]\n").split(",")] for part in process.stdout.split(";"))
     return before, after
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other CPU to go to")
 def test_a_process_leaves_the_cpu_of_the_loop() -> None:
-    mine = min(os.sched_getaffinity(0))
-    before, after = affinity(str(mine))
-    assert after == [c for c in before if c != mine]
+    loop_cpu_id = min(os.sched_getaffinity(0))
+    before, after = affinity_before_and_after(str(loop_cpu_id))
+    assert after == [c for c in before if c != loop_cpu_id]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no CPU to give away")
 def test_by_default_the_loop_has_a_cpu_to_itself_and_all_agree_on_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LOOP_CPU_VARIABLE, raising=False)
     resolve_loop_cpu()
-    mine = loop_cpu(RealTime())
+    loop_cpu_id = loop_cpu(RealTime())
     monkeypatch.setattr(realtime, "read_interrupts", None)  # nobody asks again
-    assert mine in os.sched_getaffinity(0)
-    assert loop_cpu(RealTime()) == mine
-    assert affinity("'auto'")[1] == [c for c in sorted(os.sched_getaffinity(0)) if c != mine]
+    assert loop_cpu_id in os.sched_getaffinity(0)
+    assert loop_cpu(RealTime()) == loop_cpu_id
+    assert affinity_before_and_after("'auto'")[1] == [c for c in sorted(os.sched_getaffinity(0)) if c != loop_cpu_id]
 
 
-@pytest.mark.parametrize("settled", ["", "last"])
-def test_without_a_word_on_it_each_looks_for_itself(settled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LOOP_CPU_VARIABLE, settled)
+@pytest.mark.parametrize("chosen_by", ["", "last"])
+def test_without_a_word_on_it_each_looks_for_itself(chosen_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOOP_CPU_VARIABLE, chosen_by)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2, 5})
     interrupts = [Interrupt(7, "disk", {5: 1000}, {5}), Interrupt(8, "network", {0: 500}, {0})]
     monkeypatch.setattr(realtime, "read_interrupts", lambda: interrupts)
@@ -80,17 +80,17 @@ def test_without_a_word_on_it_each_looks_for_itself(settled: str, monkeypatch: p
 
 @pytest.mark.parametrize("cpu", ["None", "100000"])
 def test_without_a_cpu_to_leave_nothing_changes(cpu: str) -> None:
-    before, after = affinity(cpu)
+    before, after = affinity_before_and_after(cpu)
     assert after == before
 
 
 def test_the_request_to_stay_awake_is_for_no_latency_and_is_held(tmp_path: Path) -> None:
     device = tmp_path / "cpu_dma_latency"
     device.touch()
-    descriptor = stay_awake(device)
-    assert descriptor is not None
-    os.fstat(descriptor)  # closing it would withdraw the request
-    os.close(descriptor)
+    fd = stay_awake(device)
+    assert fd is not None
+    os.fstat(fd)  # closing it would withdraw the request
+    os.close(fd)
     assert struct.unpack("=i", device.read_bytes()) == (0,)
 
 
@@ -170,9 +170,9 @@ def test_the_last_cpu_is_taken_unless_another_is_interrupted_less() -> None:
     st.dictionaries(st.integers(0, 63), st.floats(0, 1e5)),
 )
 def test_the_choice_is_one_of_the_cpus_and_none_is_much_quieter(cpus: set[int], rates: dict[int, float]) -> None:
-    chosen = quietest_cpu(cpus, rates)
-    assert chosen in cpus
-    assert all(rates.get(chosen, 0.0) < rates.get(cpu, 0.0) + MIN_COUNTED_RATE_HZ for cpu in cpus)
+    quietest = quietest_cpu(cpus, rates)
+    assert quietest in cpus
+    assert all(rates.get(quietest, 0.0) < rates.get(cpu, 0.0) + MIN_COUNTED_RATE_HZ for cpu in cpus)
 
 
 MAPS = """\

@@ -18,15 +18,15 @@ Signal = list[tuple[float, ...]]
 
 def test_no_rehearsal_draws_the_signal_of_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1 kHz that takes 7 ms, and so cost seven ticks every 256."""
-    drawn: list[int] = []
+    drawn_steps: list[int] = []
 
-    def counting(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal:
-        drawn.append(steps)
+    def record_draw(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal:
+        drawn_steps.append(steps)
         return unit_signal(exploration, rng, steps, dimensions)
 
-    monkeypatch.setattr("onrig.runtime.explore.explorer.unit_signal", counting)
+    monkeypatch.setattr("onrig.runtime.explore.explorer.unit_signal", record_draw)
     switch = PolicySwitch(PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)))
     rehearsal = Rehearsal(PENDULUM, switch)
     for _ in range(600):
         rehearsal.run()
-    assert not drawn
+    assert not drawn_steps

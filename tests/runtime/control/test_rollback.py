@@ -26,8 +26,8 @@ from onrig.runtime.shm.board import Word
 from tests.runtime.control.test_loop import STEPS, Bench
 from tests.runtime.policy import models
 
-EPISODE: Final = STEPS + 1
-AT: Final = 25
+EPISODE_RECORDS: Final = STEPS + 1
+FAILING_STEP: Final = 25
 """The step of an episode at whose state the bad policy fails."""
 GOOD, BAD = 1, 2
 TICKET: Final = Ticket(b"peer", b"00000001")
@@ -56,16 +56,16 @@ class Rig:
         self.watch = PolicyWatch(probation_limits(self.config), self.config.rate_hz, self._note, self.desk.add_ruling)
         send = bench.session.send_command
 
-        def tapped(frame: int, command: tuple[int, ...]) -> None:
+        def record_and_send(frame: int, command: tuple[int, ...]) -> None:
             self.sent.append(command)
             send(frame, command)
 
-        monkeypatch.setattr(bench.session, "send_command", tapped)
+        monkeypatch.setattr(bench.session, "send_command", record_and_send)
 
-    def _note(self, kind: str, **what: object) -> None:
-        self.events.append({"kind": kind, **what})
+    def _note(self, kind: str, **fields: object) -> None:
+        self.events.append({"kind": kind, **fields})
 
-    def told(self, kind: str) -> list[dict[str, object]]:
+    def events_of_kind(self, kind: str) -> list[dict[str, object]]:
         return [event for event in self.events if event["kind"] == kind]
 
     def offer(self, policy_id: int, model: bytes) -> Verdict:
@@ -81,20 +81,20 @@ class Rig:
         self.watch.close(None)
         return records
 
-    def model(self, policy_id: int, at: Sequence[float] | None = None, hidden: int = 50) -> bytes:
+    def model(self, policy_id: int, nan_state: Sequence[float] | None = None, hidden: int = 50) -> bytes:
         """The policy of the bench under another id, with NaN close to a state where one is given."""
         rig, rate_hz = self.config.rig, self.config.rate_hz
         contract = contract_for(rig, rate_hz, policy_id=policy_id, parent_run="", training_step=0)
-        if at is None:
+        if nan_state is None:
             return models.serialized(models.policy(contract=contract, hidden=hidden))
-        return models.serialized(models.nan_near(at, (0.01, 0.1), contract, hidden))
+        return models.serialized(models.nan_near(nan_state, (0.01, 0.1), contract, hidden))
 
 
 @pytest.fixture
 def visited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The state of the first episode's step AT."""
     (tmp_path / "before").mkdir()
-    state: list[float] = Rig(tmp_path / "before", monkeypatch).run()[AT]["observation"].tolist()
+    state: list[float] = Rig(tmp_path / "before", monkeypatch).run()[FAILING_STEP]["observation"].tolist()
     return state
 
 
@@ -103,10 +103,10 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return Rig(tmp_path, monkeypatch)
 
 
-def offer_bad_after_the_first_episode(rig: Rig, at: Sequence[float]) -> None:
+def offer_bad_policy_after_first_episode(rig: Rig, nan_state: Sequence[float]) -> None:
     def offer(n: int) -> None:
-        if n == EPISODE:
-            rig.offer(BAD, rig.model(BAD, at))
+        if n == EPISODE_RECORDS:
+            rig.offer(BAD, rig.model(BAD, nan_state))
 
     rig.bench.ring.at_push = offer
 
@@ -114,24 +114,26 @@ def offer_bad_after_the_first_episode(rig: Rig, at: Sequence[float]) -> None:
 def test_a_policy_with_a_hidden_nan_is_admitted_acts_and_is_rolled_back_in_the_tick_after(
     rig: Rig, visited: list[float]
 ) -> None:
-    offer_bad_after_the_first_episode(rig, visited)
+    offer_bad_policy_after_first_episode(rig, visited)
     records = rig.run()
-    assert [event["policy"] for event in rig.told("policy_admitted")] == [BAD], "nothing that admission tries is near"
-    acts = records[(records["flags"] & Flag.NO_ACTION) == 0]
-    by_episode = [acts[acts["episode"] == episode] for episode in (1, 2, 3)]
+    assert [event["policy"] for event in rig.events_of_kind("policy_admitted")] == [BAD], (
+        "nothing that admission tries is near"
+    )
+    action_records = records[(records["flags"] & Flag.NO_ACTION) == 0]
+    by_episode = [action_records[action_records["episode"] == episode] for episode in (1, 2, 3)]
     assert [set(e["policy_id"].tolist()) for e in by_episode] == [{GOOD}, {GOOD, BAD}, {GOOD}]
-    second = by_episode[1]
-    (failed,) = np.flatnonzero(second["rule"] == Rule.FINITE)
-    assert 0 < failed <= AT
-    assert np.isnan(second["policy"][failed]).all()
-    assert second["policy_id"].tolist() == [BAD] * (failed + 1) + [GOOD] * (STEPS - failed - 1)
-    assert np.isfinite(second["policy"][failed + 1 :]).all()
-    marked = np.flatnonzero(acts["flags"] & Flag.ROLLED_BACK)
-    assert marked.tolist() == [STEPS + failed + 1]
+    second_episode = by_episode[1]
+    (failed_index,) = np.flatnonzero(second_episode["rule"] == Rule.FINITE)
+    assert 0 < failed_index <= FAILING_STEP
+    assert np.isnan(second_episode["policy"][failed_index]).all()
+    assert second_episode["policy_id"].tolist() == [BAD] * (failed_index + 1) + [GOOD] * (STEPS - failed_index - 1)
+    assert np.isfinite(second_episode["policy"][failed_index + 1 :]).all()
+    marked_indices = np.flatnonzero(action_records["flags"] & Flag.ROLLED_BACK)
+    assert marked_indices.tolist() == [STEPS + failed_index + 1]
 
 
 def test_the_wire_never_sees_it(rig: Rig, visited: list[float]) -> None:
-    offer_bad_after_the_first_episode(rig, visited)
+    offer_bad_policy_after_first_episode(rig, visited)
     records = rig.run()
     low, high = (rig.config.rig.actuators[0].low, rig.config.rig.actuators[0].high)
     resolution = rig.config.rig.actuators[0].resolution
@@ -145,38 +147,43 @@ def test_event_verdict_summary_and_learner_all_hear_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visited: list[float]
 ) -> None:
     rig = Rig(tmp_path, monkeypatch, "probation.duration_s=0.6")
-    offer_bad_after_the_first_episode(rig, visited)
+    offer_bad_policy_after_first_episode(rig, visited)
     records = rig.run()
-    (told,) = rig.told("policy_rolled_back")
-    assert (told["policy"], told["back_to"], told["reason"], told["episode"]) == (BAD, GOOD, Reason.FINITE, 2)
-    failed = records[records["rule"] == Rule.FINITE][0]
-    assert told["tick"] == failed["tick"]
-    assert [event["policy"] for event in rig.told("policy_probation_passed")] == [GOOD]
+    (rollback_event,) = rig.events_of_kind("policy_rolled_back")
+    assert (
+        rollback_event["policy"],
+        rollback_event["back_to"],
+        rollback_event["reason"],
+        rollback_event["episode"],
+    ) == (BAD, GOOD, Reason.FINITE, 2)
+    failed_record = records[records["rule"] == Rule.FINITE][0]
+    assert rollback_event["tick"] == failed_record["tick"]
+    assert [event["policy"] for event in rig.events_of_kind("policy_probation_passed")] == [GOOD]
     assert rig.policies.rolled_back == 1
     assert rig.bench.board[Word.ROLLED_BACK] == BAD + 1
     answer = rig.desk.handle(TICKET, Pull(0, 0), ())
     assert answer is not None
     assert isinstance(answer.message, Rows)
-    heard = [(r.number, r.policy_id, r.verdict) for r in answer.message.rulings]
-    assert heard == [(1, GOOD, "passed"), (2, BAD, "rolled_back")]
+    rulings = [(r.number, r.policy_id, r.verdict) for r in answer.message.rulings]
+    assert rulings == [(1, GOOD, "passed"), (2, BAD, "rolled_back")]
     assert "non-finite" in answer.message.rulings[1].reason
 
 
 def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited: list[float], tmp_path: Path) -> None:
-    bad = rig.model(BAD, visited)
-    offer_bad_after_the_first_episode(rig, visited)
+    bad_model = rig.model(BAD, visited)
+    offer_bad_policy_after_first_episode(rig, visited)
     rig.run()
     version = rig.bench.slot.version
-    again = rig.offer(BAD, bad)
-    assert (again.accepted, again.stage) == (False, "probation")
+    repeated_verdict = rig.offer(BAD, bad_model)
+    assert (repeated_verdict.accepted, repeated_verdict.stage) == (False, "probation")
     folder = PolicyFolder(tmp_path / "policies")
-    after = PolicyAdmission(examination(rig.config), rig.bench.slot, folder, lambda kind, **what: None)
-    assert after.rolled_back == 1
-    for verdict in (after.admit(bad, np.zeros((0, 2), np.float32)), after.adopt(bad)):
+    successor = PolicyAdmission(examination(rig.config), rig.bench.slot, folder, lambda kind, **fields: None)
+    assert successor.rolled_back == 1
+    for verdict in (successor.admit(bad_model, np.zeros((0, 2), np.float32)), successor.adopt(bad_model)):
         assert (verdict.accepted, verdict.stage) == (False, "probation")
         assert "rolled back" in verdict.reason
     assert rig.bench.slot.version == version
-    assert after.admit(rig.model(3), np.zeros((0, 2), np.float32)).accepted
+    assert successor.admit(rig.model(3), np.zeros((0, 2), np.float32)).accepted
 
 
 def test_equal_runs_are_rolled_back_equally_bit_for_bit(
@@ -186,7 +193,7 @@ def test_equal_runs_are_rolled_back_equally_bit_for_bit(
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         rig = Rig(tmp_path / name, monkeypatch, "exploration={process: ou, amplitude: [[1, 0.01]]}")
-        offer_bad_after_the_first_episode(rig, visited)
+        offer_bad_policy_after_first_episode(rig, visited)
         runs.append(rig.run())
     for name in ("tick", "flags", "policy_id", "rule", "observation", "command", "reward"):
         assert runs[0][name].tobytes() == runs[1][name].tobytes()
@@ -197,10 +204,10 @@ def test_the_first_policy_goes_on_under_the_shield_and_that_is_said(rig: Rig, vi
     rig.bench.slot.put(GOOD, rig.model(GOOD, visited))
     records = rig.run()
     assert set(records[(records["flags"] & Flag.NO_ACTION) == 0]["policy_id"].tolist()) == {GOOD}
-    (told,) = rig.told("policy_probation_failed")
-    assert (told["policy"], told["reason"]) == (GOOD, Reason.FINITE)
-    assert "no predecessor remains: only the shield and its fallback guard the rig" in str(told["detail"])
-    assert rig.told("policy_rolled_back") == []
+    (rollback_event,) = rig.events_of_kind("policy_probation_failed")
+    assert (rollback_event["policy"], rollback_event["reason"]) == (GOOD, Reason.FINITE)
+    assert "no predecessor remains: only the shield and its fallback guard the rig" in str(rollback_event["detail"])
+    assert rig.events_of_kind("policy_rolled_back") == []
     assert np.isfinite(records["commanded"]).all()
 
 
@@ -208,24 +215,24 @@ def test_a_roll_back_in_the_last_tick_of_an_episode_stands_in_its_closing_record
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "before").mkdir()
-    last = Rig(tmp_path / "before", monkeypatch).run()[STEPS - 1]["observation"].tolist()
+    last_state = Rig(tmp_path / "before", monkeypatch).run()[STEPS - 1]["observation"].tolist()
     rig = Rig(tmp_path, monkeypatch)
-    offer_bad_after_the_first_episode(rig, last)
+    offer_bad_policy_after_first_episode(rig, last_state)
     records = rig.run()
-    closing = records[2 * EPISODE - 1]
-    assert (int(closing["flags"]) & (Flag.NO_ACTION | Flag.ROLLED_BACK)) == Flag.NO_ACTION | Flag.ROLLED_BACK
-    (told,) = rig.told("policy_rolled_back")
-    assert (told["policy"], told["back_to"]) == (BAD, GOOD)
-    assert set(records[2 * EPISODE :]["policy_id"][:-1].tolist()) == {GOOD}
+    closing_record = records[2 * EPISODE_RECORDS - 1]
+    assert (int(closing_record["flags"]) & (Flag.NO_ACTION | Flag.ROLLED_BACK)) == Flag.NO_ACTION | Flag.ROLLED_BACK
+    (rollback_event,) = rig.events_of_kind("policy_rolled_back")
+    assert (rollback_event["policy"], rollback_event["back_to"]) == (BAD, GOOD)
+    assert set(records[2 * EPISODE_RECORDS :]["policy_id"][:-1].tolist()) == {GOOD}
 
 
 def test_with_probation_turned_off_it_goes_on_answering_nan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visited: list[float]
 ) -> None:
     rig = Rig(tmp_path, monkeypatch, "probation=null")
-    offer_bad_after_the_first_episode(rig, visited)
+    offer_bad_policy_after_first_episode(rig, visited)
     records = rig.run()
     assert np.count_nonzero(records["rule"] == Rule.FINITE) > 1
     assert not (records["flags"] & (Flag.PROBATION | Flag.ROLLED_BACK)).any()
-    assert rig.told("policy_rolled_back") == []
+    assert rig.events_of_kind("policy_rolled_back") == []
     assert np.isfinite(records["commanded"]).all(), "the shield needs nobody's help"

@@ -26,7 +26,7 @@ from onrig.runtime.task import compile_reward
 from tests.runtime.samples import LAYOUT, MAGMAN, PENDULUM, state
 
 T_US = PENDULUM.period_us
-FREE = msgspec.structs.replace(PENDULUM, limits=Limits())
+UNLIMITED = msgspec.structs.replace(PENDULUM, limits=Limits())
 COUNTS = st.integers(-30_000, 30_000)
 NAN = math.nan
 
@@ -39,9 +39,9 @@ class FakePolicy:
         self.native = False
         self._answer, self._m = answer, m
 
-    def ask(self, question: Sequence[float]) -> tuple[float, ...]:
+    def ask(self, observation: Sequence[float]) -> tuple[float, ...]:
         action = np.zeros(self._m, np.float32)
-        action[:] = self._answer(np.array(question, np.float32))
+        action[:] = self._answer(np.array(observation, np.float32))
         return tuple(action.tolist())
 
 
@@ -49,25 +49,27 @@ def policy(*action: float) -> PolicySession:
     return cast(PolicySession, FakePolicy(lambda observation: action, m=len(action)))
 
 
-def begun(config: RunConfig = PENDULUM, noise: list[tuple[float, ...]] | None = None, kind: Kind = Kind.TRAIN) -> Tick:
+def begin_tick(
+    config: RunConfig = PENDULUM, noise: list[tuple[float, ...]] | None = None, kind: Kind = Kind.TRAIN
+) -> Tick:
     tick = Tick(config)
     tick.begin(1, kind, noise or [])
     return tick
 
 
-def decided(tick: Tick, frame: State, acting: PolicySession | None, policy_id: int = 4) -> Step:
+def decide_step(tick: Tick, frame: State, session: PolicySession | None, policy_id: int = 4) -> Step:
     """Stages 2 to 5 of one tick."""
     step = tick.observe(frame)
-    tick.ask(step, acting, policy_id)
+    tick.ask(step, session, policy_id)
     tick.explore(step)
     tick.shield(step)
     return step
 
 
-def completed(after: State, frame: int = 5) -> Step:
+def complete_step(after: State, frame: int = 5) -> Step:
     """The record of a frame once the one after it has come."""
-    tick = begun()
-    step = decided(tick, state(frame), policy(1.0))
+    tick = begin_tick()
+    step = decide_step(tick, state(frame), policy(1.0))
     tick.complete(step, after, tick.observe(after).observation)
     return step
 
@@ -76,34 +78,34 @@ def completed(after: State, frame: int = 5) -> Step:
 
 
 @pytest.mark.parametrize(
-    ("tau_us", "applied_v", "late"),
+    ("tau_us", "applied_v", "is_late"),
     [(0, -2.0, False), (T_US // 4, -1.25, True), (T_US // 2, -0.5, True), (T_US, 1.0, True)],
     ids=["at the sample", "a quarter late", "half a period late", "not at all"],
 )
 @pytest.mark.rules("H401")
-def test_the_applied_action_is_the_mixture_of_what_was_in_force(tau_us: int, applied_v: float, late: bool) -> None:
-    step = completed(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=tau_us))
+def test_the_applied_action_is_the_mixture_of_what_was_in_force(tau_us: int, applied_v: float, is_late: bool) -> None:
+    step = complete_step(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=tau_us))
     assert step.applied == pytest.approx((applied_v,))
-    assert bool(step.flags & Flag.LATE) == late
+    assert bool(step.flags & Flag.LATE) == is_late
     assert not step.flags & Flag.INVALID, "late is valid: what was applied is known"
     assert (step.u_start, step.u_end, step.tau_us) == ((10_000,), (-20_000,), tau_us)
 
 
 @given(COUNTS, COUNTS, st.integers(0, 2 * T_US))
 def test_the_applied_action_lies_between_the_two_commands(u_start: int, u_end: int, tau_us: int) -> None:
-    step = completed(state(6, u_start=(u_start,), u_end=(u_end,), tau_us=tau_us))
-    share = min(tau_us, T_US) / T_US
-    assert step.applied[0] == pytest.approx(1e-4 * (share * u_start + (1 - share) * u_end), abs=1e-9)
+    step = complete_step(state(6, u_start=(u_start,), u_end=(u_end,), tau_us=tau_us))
+    fraction = min(tau_us, T_US) / T_US
+    assert step.applied[0] == pytest.approx(1e-4 * (fraction * u_start + (1 - fraction) * u_end), abs=1e-9)
     assert 1e-4 * min(u_start, u_end) - 1e-9 <= step.applied[0] <= 1e-4 * max(u_start, u_end) + 1e-9
 
 
 def test_a_command_in_force_at_once_that_answers_an_older_frame_is_late() -> None:
-    assert completed(state(6, tau_us=0, answers=4)).flags & Flag.LATE
-    assert not completed(state(6, tau_us=0, answers=5)).flags & Flag.LATE
+    assert complete_step(state(6, tau_us=0, answers=4)).flags & Flag.LATE
+    assert not complete_step(state(6, tau_us=0, answers=5)).flags & Flag.LATE
 
 
 def test_a_missing_command_leaves_the_one_before_it_and_a_valid_transition() -> None:
-    step = completed(state(6, u_start=(7_000,), u_end=(7_000,), tau_us=T_US, answers=4))
+    step = complete_step(state(6, u_start=(7_000,), u_end=(7_000,), tau_us=T_US, answers=4))
     assert step.applied == pytest.approx((0.7,))
     assert step.flags & Flag.LATE
     assert not step.flags & Flag.INVALID
@@ -122,14 +124,14 @@ def test_a_missing_command_leaves_the_one_before_it_and_a_valid_transition() -> 
     ids=["a frame was lost", "many were", "disarmed", "disarmed, safe output", "fault while armed", "fault"],
 )
 def test_what_was_not_observed_whole_is_marked_invalid_and_has_no_reward(after: State) -> None:
-    step = completed(after)
+    step = complete_step(after)
     assert step.flags & Flag.INVALID
     assert step.reward == 0.0
 
 
 def test_the_reward_is_that_of_the_state_after_and_the_action_applied() -> None:
-    tick = begun()
-    step = decided(tick, state(5, (4000, 9000)), policy(3.0))
+    tick = begin_tick()
+    step = decide_step(tick, state(5, (4000, 9000)), policy(3.0))
     after = state(6, (100, -2000), u_start=(30_000,), u_end=(-10_000,), tau_us=T_US // 4)
     observation = tick.observe(after).observation
     assert tick.complete(step, after, observation) is False
@@ -140,20 +142,20 @@ def test_the_reward_is_that_of_the_state_after_and_the_action_applied() -> None:
 
 def test_a_state_outside_the_task_terminates_unless_it_was_not_observed_whole() -> None:
     task = msgspec.structs.replace(PENDULUM.task, terminate={"velocity": (-5.0, 5.0)})
-    tick = begun(msgspec.structs.replace(PENDULUM, task=task))
-    step = decided(tick, state(5), policy(0.0))
-    fast = state(6, (0, 5001))
+    tick = begin_tick(msgspec.structs.replace(PENDULUM, task=task))
+    step = decide_step(tick, state(5), policy(0.0))
+    fast_state = state(6, (0, 5001))
     assert tick.complete(step, state(6, (0, 5000)), (0.0, 5.0)) is False
-    assert tick.complete(step, fast, tick.observe(fast).observation) is True
-    lost = state(7, (0, 5001))
-    assert tick.complete(step, lost, tick.observe(lost).observation) is False
+    assert tick.complete(step, fast_state, tick.observe(fast_state).observation) is True
+    state_after_gap = state(7, (0, 5001))
+    assert tick.complete(step, state_after_gap, tick.observe(state_after_gap).observation) is False
 
 
 # -- episodes ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_record_of_an_episode_is_marked_and_ticks_are_counted_through() -> None:
-    tick = begun()
+    tick = begin_tick()
     first, second = tick.observe(state(1)), tick.observe(state(2))
     tick.begin(2, Kind.EVAL, [])
     third = tick.observe(state(90))
@@ -164,7 +166,7 @@ def test_the_first_record_of_an_episode_is_marked_and_ticks_are_counted_through(
 
 @pytest.mark.parametrize(("terminated", "end"), [(True, Flag.TERMINATED), (False, Flag.TRUNCATED)])
 def test_the_last_record_has_no_action_and_is_either_terminated_or_truncated(terminated: bool, end: Flag) -> None:
-    tick = begun()
+    tick = begin_tick()
     step = tick.observe(state(1))
     tick.close(step, terminated=terminated)
     assert step.flags == Flag.FIRST | Flag.NO_ACTION | end
@@ -175,17 +177,17 @@ def test_a_derived_velocity_spans_the_frames_that_were_missed_and_starts_anew_wi
         PENDULUM.rig,
         observations=(PENDULUM.rig.observations[0], Observation("velocity", "rad/s", -30, 30, derivative_of="angle")),
     )
-    tick = begun(msgspec.structs.replace(FREE, rig=rig))
-    per_count = rig.sensors[0].resolution
+    tick = begin_tick(msgspec.structs.replace(UNLIMITED, rig=rig))
+    resolution = rig.sensors[0].resolution
     assert tick.observe(state(5, (0, 0))).observation[1] == 0.0
-    assert tick.observe(state(8, (30, 0))).observation[1] == pytest.approx(30 * per_count / (3 * T_US * 1e-6))
+    assert tick.observe(state(8, (30, 0))).observation[1] == pytest.approx(30 * resolution / (3 * T_US * 1e-6))
     tick.begin(2, Kind.TRAIN, [])
     assert tick.observe(state(100, (900, 0))).observation[1] == 0.0
 
 
 def test_the_previous_command_is_what_the_device_says_is_in_force() -> None:
     rig = msgspec.structs.replace(PENDULUM.rig, previous_command=True)
-    tick = begun(msgspec.structs.replace(PENDULUM, rig=rig))
+    tick = begin_tick(msgspec.structs.replace(PENDULUM, rig=rig))
     assert tick.observe(state(1, (0, 100), u_start=(5,), u_end=(-12_345,))).observation == pytest.approx(
         (0.0, 0.1, -1.2345)
     )
@@ -195,31 +197,31 @@ def test_the_previous_command_is_what_the_device_says_is_in_force() -> None:
 
 
 def test_the_policy_sees_the_observation_and_its_answer_goes_out_in_counts() -> None:
-    seen = []
+    observations = []
 
     def answer(observation: npt.NDArray[np.float32]) -> tuple[float]:
-        seen.append(observation.tolist())
+        observations.append(observation.tolist())
         return (-1.25,)
 
-    step = decided(begun(), state(1, (100, -2000)), cast(PolicySession, FakePolicy(answer)), policy_id=9)
-    assert seen == [pytest.approx(step.observation)]
+    step = decide_step(begin_tick(), state(1, (100, -2000)), cast(PolicySession, FakePolicy(answer)), policy_id=9)
+    assert observations == [pytest.approx(step.observation)]
     assert (step.policy, step.explored, step.command) == ((-1.25,), (-1.25,), (-12_500,))
     assert (step.policy_id, step.rule) == (9, Rule.NONE)
     assert step.commanded == pytest.approx((-1.25,))
 
 
 def test_without_a_policy_the_output_is_the_safe_one() -> None:
-    step = decided(begun(MAGMAN), state(1, u_end=(0, 0, 0, 0)), None)
+    step = decide_step(begin_tick(MAGMAN), state(1, u_end=(0, 0, 0, 0)), None)
     assert step.command == (0, 0, 0, 0)
 
 
-def broken(observation: npt.NDArray[np.float32]) -> tuple[float]:
+def fail(observation: npt.NDArray[np.float32]) -> tuple[float]:
     raise RuntimeError("an index lies outside")
 
 
-@pytest.mark.parametrize("acting", [policy(NAN), policy(math.inf), cast(PolicySession, FakePolicy(broken))])
-def test_a_policy_that_gives_no_number_or_fails_hands_over_to_the_fallback(acting: PolicySession) -> None:
-    step = decided(begun(noise=[(1.0,)]), state(1, (0, 1000)), acting)
+@pytest.mark.parametrize("session", [policy(NAN), policy(math.inf), cast(PolicySession, FakePolicy(fail))])
+def test_a_policy_that_gives_no_number_or_fails_hands_over_to_the_fallback(session: PolicySession) -> None:
+    step = decide_step(begin_tick(noise=[(1.0,)]), state(1, (0, 1000)), session)
     assert step.rule == Rule.FINITE
     assert not math.isfinite(step.policy[0]), "the record says what the policy wanted"
     assert step.exploration == 0.0
@@ -227,29 +229,29 @@ def test_a_policy_that_gives_no_number_or_fails_hands_over_to_the_fallback(actin
 
 
 @given(st.floats(-3, 3, width=32), st.floats(-1, 1))
-def test_noise_is_added_in_normalised_units_clipped_and_measured(wish_v: float, noise: float) -> None:
-    step = decided(begun(FREE, [(noise,)]), state(1), policy(wish_v))
-    explored = min(max(wish_v / 3 + noise, -1), 1)
+def test_noise_is_added_in_normalised_units_clipped_and_measured(action_v: float, noise: float) -> None:
+    step = decide_step(begin_tick(UNLIMITED, [(noise,)]), state(1), policy(action_v))
+    explored = min(max(action_v / 3 + noise, -1), 1)
     assert step.explored[0] == pytest.approx(3 * explored, abs=1e-6)
-    assert step.exploration == pytest.approx(abs(explored - wish_v / 3), abs=1e-6)
-    assert step.policy == (wish_v,), "the policy's own action stays in the record"
+    assert step.exploration == pytest.approx(abs(explored - action_v / 3), abs=1e-6)
+    assert step.policy == (action_v,), "the policy's own action stays in the record"
 
 
 def test_a_random_level_takes_the_action_s_place_where_the_chance_is_below_epsilon() -> None:
     process = EpsilonGreedy(amplitude=((1, 0.4),), near_envelope=NearEnvelope(start=1.0))
-    config = msgspec.structs.replace(FREE, exploration=process)
+    config = msgspec.structs.replace(UNLIMITED, exploration=process)
     explorer = Explorer(config)
     tick = Tick(config, explorer)
     explorer.begin_episode(Kind.TRAIN, 1)
     tick.begin(1, Kind.TRAIN, [(0.39, -1.0), (0.4, -1.0), (0.0, 0.5), (0.1, 0.5)])
-    steps = [decided(tick, state(frame), policy(wish)) for frame, wish in ((1, 0.75), (2, 0.75), (3, NAN))]
+    steps = [decide_step(tick, state(frame), policy(action)) for frame, action in ((1, 0.75), (2, 0.75), (3, NAN))]
     assert [step.explored[0] for step in steps[:2]] == [-3.0, 0.75]
     assert [step.exploration for step in steps] == [pytest.approx(1.25), 0.0, 0.0]
     assert steps[2].rule == Rule.FINITE, "a policy without an answer is left to the shield"
     tick._margin = 0.1
-    near = decided(tick, state(4), policy(0.75))
-    assert near.amplitude[0] == pytest.approx(0.04)
-    assert near.explored == (0.75,), "a gate lowers the probability"
+    near_step = decide_step(tick, state(4), policy(0.75))
+    assert near_step.amplitude[0] == pytest.approx(0.04)
+    assert near_step.explored == (0.75,), "a gate lowers the probability"
 
 
 def test_the_gates_see_the_margin_of_the_tick_before_and_what_came_of_it() -> None:
@@ -260,13 +262,13 @@ def test_the_gates_see_the_margin_of_the_tick_before_and_what_came_of_it() -> No
     tick = Tick(config, explorer)
     explorer.begin_episode(Kind.TRAIN, 1)
     tick.begin(1, Kind.TRAIN, [(0.5,)] * 9)
-    steps, last = [], None
+    steps, previous_step = [], None
     for k, velocity in enumerate((0.0, 5.0, 9.0, 11.0, 11.0, 0.0), start=1):
         frame = state(k, sensors=(0, round(velocity / PENDULUM.rig.sensors[1].resolution)))
-        if last is not None:
-            tick.complete(last, frame, (0.0, velocity))
-        last = decided(tick, frame, policy(0.0))
-        steps.append(last)
+        if previous_step is not None:
+            tick.complete(previous_step, frame, (0.0, velocity))
+        previous_step = decide_step(tick, frame, policy(0.0))
+        steps.append(previous_step)
     assert [s.tripped for s in steps] == [False, False, False, True, False, False]
     margins = [s.margin for s in steps]
     assert margins[0] > margins[1] > margins[2] > margins[3] == 0.0
@@ -278,54 +280,54 @@ def test_the_gates_see_the_margin_of_the_tick_before_and_what_came_of_it() -> No
 
 
 def test_parameter_noise_explores_by_another_policy_and_measures_from_the_first() -> None:
-    config = msgspec.structs.replace(FREE, exploration=ParameterNoise(amplitude=((1, 0.5),)))
+    config = msgspec.structs.replace(UNLIMITED, exploration=ParameterNoise(amplitude=((1, 0.5),)))
     explorer = Explorer(config)
     tick = Tick(config, explorer)
     explorer.begin_episode(Kind.TRAIN, 1)
     tick.begin(1, Kind.TRAIN, explorer.signal(Kind.TRAIN, 1), policy(1.5))
-    step = decided(tick, state(1), policy(-1.5))
+    step = decide_step(tick, state(1), policy(-1.5))
     assert (step.policy, step.explored) == ((-1.5,), (0.0,))
     assert step.exploration == pytest.approx(0.5)
     assert explorer.state()["scale.squares"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("own", "other"), [(NAN, 1.0), (1.0, NAN)])
-def test_parameter_noise_without_two_finite_answers_is_none(own: float, other: float) -> None:
-    config = msgspec.structs.replace(FREE, exploration=ParameterNoise())
+@pytest.mark.parametrize(("own_answer", "other_answer"), [(NAN, 1.0), (1.0, NAN)])
+def test_parameter_noise_without_two_finite_answers_is_none(own_answer: float, other_answer: float) -> None:
+    config = msgspec.structs.replace(UNLIMITED, exploration=ParameterNoise())
     explorer = Explorer(config)
     tick = Tick(config, explorer)
     explorer.begin_episode(Kind.TRAIN, 1)
-    tick.begin(1, Kind.TRAIN, explorer.signal(Kind.TRAIN, 1), policy(other))
-    step = decided(tick, state(1), policy(own))
+    tick.begin(1, Kind.TRAIN, explorer.signal(Kind.TRAIN, 1), policy(other_answer))
+    step = decide_step(tick, state(1), policy(own_answer))
     assert step.exploration == 0.0
-    assert str(step.explored) == str(step.policy) == str((own,))
+    assert str(step.explored) == str(step.policy) == str((own_answer,))
 
 
 def test_exploration_is_the_1_norm_over_all_actuators() -> None:
     noise = (0.5, -0.25, 1.0, 0.0)
-    step = decided(begun(MAGMAN, [noise]), state(1, u_end=(0,) * 4), policy(0.3, 0.3, 0.45, 0.0))
+    step = decide_step(begin_tick(MAGMAN, [noise]), state(1, u_end=(0,) * 4), policy(0.3, 0.3, 0.45, 0.0))
     assert step.explored == pytest.approx((0.45, 0.225, 0.6, 0.0))
     assert step.exploration == pytest.approx(0.5 + 0.25 + 0.5 + 0.0, abs=1e-6)
 
 
 def test_each_step_has_its_own_noise_and_what_lies_beyond_has_none() -> None:
-    tick = begun(FREE, [(0.1,), (-0.2,)])
-    explored = [decided(tick, state(k), policy(0.0)).explored[0] for k in (1, 2, 3)]
+    tick = begin_tick(UNLIMITED, [(0.1,), (-0.2,)])
+    explored = [decide_step(tick, state(k), policy(0.0)).explored[0] for k in (1, 2, 3)]
     assert explored == pytest.approx([0.3, -0.6, 0.0])
 
 
 def test_an_evaluation_has_no_noise() -> None:
-    step = decided(begun(noise=[(0.5,)], kind=Kind.EVAL), state(1), policy(1.0))
+    step = decide_step(begin_tick(noise=[(0.5,)], kind=Kind.EVAL), state(1), policy(1.0))
     assert (step.explored, step.exploration) == ((1.0,), 0.0)
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=8), st.lists(st.floats(-1, 1), max_size=8), COUNTS)
 def test_whatever_policies_want_commands_are_whole_counts_within_the_rig_s_limits(
-    wishes: list[float], noise: list[float], velocity: int
+    actions: list[float], noise: list[float], velocity: int
 ) -> None:
-    tick = begun(noise=[(x,) for x in noise])
-    for k, wish in enumerate(wishes, 1):
-        step = decided(tick, state(k, (0, velocity)), policy(wish))
+    tick = begin_tick(noise=[(x,) for x in noise])
+    for k, action in enumerate(actions, 1):
+        step = decide_step(tick, state(k, (0, velocity)), policy(action))
         assert isinstance(step.command[0], int)
         assert -30_000 <= step.command[0] <= 30_000
         assert step.commanded[0] == pytest.approx(step.command[0] * 1e-4)
@@ -333,10 +335,10 @@ def test_whatever_policies_want_commands_are_whole_counts_within_the_rig_s_limit
 
 def test_the_same_frames_lead_to_the_same_decisions() -> None:
     def run() -> list[tuple[float, ...]]:
-        tick, steps = begun(noise=[(0.3,), (-0.9,), (0.2,)]), []
+        tick, steps = begin_tick(noise=[(0.3,), (-0.9,), (0.2,)]), []
         for k in range(1, 4):
             after = state(k, (k * 300, -k * 50), u_end=(k,))
-            steps.append(decided(tick, after, policy(0.1 * k)))
+            steps.append(decide_step(tick, after, policy(0.1 * k)))
             if k > 1:
                 tick.complete(steps[-2], after, steps[-1].observation)
         return [LAYOUT.values(step) for step in steps]
@@ -345,7 +347,7 @@ def test_the_same_frames_lead_to_the_same_decisions() -> None:
 
 
 def test_a_record_says_what_the_step_knew() -> None:
-    step = completed(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=100))
+    step = complete_step(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=100))
     step.t_mono_ns, step.stage_ns = -5, (1, 2, 3, 4, 5, 6, 7)
     raw = memoryview(bytearray(LAYOUT.size))
     LAYOUT.pack_into(raw, 0, 77, LAYOUT.values(step))
@@ -361,22 +363,22 @@ def test_a_record_says_what_the_step_knew() -> None:
 
 def test_a_policy_sees_what_its_task_composes_and_the_record_says_so() -> None:
     inputs = (PolicyInput("angle", "sin"), PolicyInput("velocity", lag=1), PolicyInput("velocity", lag=2))
-    config = msgspec.structs.replace(FREE, task=msgspec.structs.replace(FREE.task, inputs=inputs))
-    shown: list[list[float]] = []
+    config = msgspec.structs.replace(UNLIMITED, task=msgspec.structs.replace(UNLIMITED.task, inputs=inputs))
+    policy_inputs: list[list[float]] = []
 
     def answer(observation: npt.NDArray[np.float32]) -> Sequence[float]:
-        shown.append(observation.tolist())
+        policy_inputs.append(observation.tolist())
         return (0.5,)
 
-    acting = cast(PolicySession, FakePolicy(answer))
-    tick = begun(config)
-    steps = [decided(tick, state(5 + k, sensors=(1000 * k, 100 + k)), acting) for k in range(4)]
+    session = cast(PolicySession, FakePolicy(answer))
+    tick = begin_tick(config)
+    steps = [decide_step(tick, state(5 + k, sensors=(1000 * k, 100 + k)), session) for k in range(4)]
     tick.begin(2, Kind.TRAIN, [])
-    steps.append(decided(tick, state(9, sensors=(0, 200)), acting))
-    before = [(0.1, 0.1), (0.1, 0.1), (0.101, 0.1), (0.102, 0.101), (0.2, 0.2)]
-    for step, seen, (once, twice) in zip(steps, shown, before, strict=True):
+    steps.append(decide_step(tick, state(9, sensors=(0, 200)), session))
+    velocities = [(0.1, 0.1), (0.1, 0.1), (0.101, 0.1), (0.102, 0.101), (0.2, 0.2)]
+    for step, observations, (previous, before_previous) in zip(steps, policy_inputs, velocities, strict=True):
         assert step.observation == pytest.approx((step.observation[0], 0.001 * step.sensors[1]))
-        assert step.input == pytest.approx((math.sin(step.observation[0]), once, twice))
-        assert np.array(step.input, np.float32).tolist() == seen
+        assert step.input == pytest.approx((math.sin(step.observation[0]), previous, before_previous))
+        assert np.array(step.input, np.float32).tolist() == observations
     layout = record_layout(config)
-    assert layout.pack(steps)["input"].tolist() == shown
+    assert layout.pack(steps)["input"].tolist() == policy_inputs

@@ -16,7 +16,7 @@ from onrig.runtime.shm.board import Word
 from tests.runtime.samples import PENDULUM
 
 
-class Stands:
+class PauseRecorder:
     def __init__(self) -> None:
         self.causes: list[str] = []
 
@@ -25,7 +25,7 @@ class Stands:
         self.causes.append(cause)
 
 
-def configured(reaction: str | None, *, port: bool = False) -> RunConfig:
+def load_with_reaction(reaction: str | None, *, port: bool = False) -> RunConfig:
     config = PENDULUM
     if reaction is not None:
         limits = msgspec.structs.replace(config.limits, on_withdrawn=reaction)
@@ -41,30 +41,30 @@ def configured(reaction: str | None, *, port: bool = False) -> RunConfig:
     ],
 )  # fmt: skip
 def test_a_real_device_pauses_unless_told_otherwise(reaction: str | None, port: bool, expected: str) -> None:
-    assert withdrawal_reaction(configured(reaction, port=port)) == expected
+    assert withdrawal_reaction(load_with_reaction(reaction, port=port)) == expected
 
 
 def test_it_pauses_once_until_a_person_re_arms() -> None:
     board: dict[Word, int] = {Word.PROMISE_WITHDRAWN: 0}
-    stands, config = Stands(), configured(None, port=True)
-    withdrawal = WithdrawalWatch(config, cast(Any, board), cast(Any, stands), Explorer(config))
-    withdrawal.apply()
-    assert not stands.causes
+    pauses, config = PauseRecorder(), load_with_reaction(None, port=True)
+    watch = WithdrawalWatch(config, cast(Any, board), cast(Any, pauses), Explorer(config))
+    watch.apply()
+    assert not pauses.causes
     board[Word.PROMISE_WITHDRAWN] = 1
-    withdrawal.apply()
-    withdrawal.apply()
-    assert stands.causes == [CAUSE]
+    watch.apply()
+    watch.apply()
+    assert pauses.causes == [CAUSE]
 
 
 def test_it_goes_on_with_a_tenth_of_the_exploration() -> None:
-    config = configured("reduce")
-    explorer, stands = Explorer(config), Stands()
-    withdrawal = WithdrawalWatch(config, cast(Any, {Word.PROMISE_WITHDRAWN: 1}), cast(Any, stands), explorer)
+    config = load_with_reaction("reduce")
+    explorer, pauses = Explorer(config), PauseRecorder()
+    watch = WithdrawalWatch(config, cast(Any, {Word.PROMISE_WITHDRAWN: 1}), cast(Any, pauses), explorer)
     explorer.begin_episode(Kind.TRAIN, 1)
     (before,) = explorer.amplitude(1.0)
     explorer.end_episode()
-    withdrawal.apply()
+    watch.apply()
     explorer.begin_episode(Kind.TRAIN, 1)
     assert explorer.amplitude(1.0) == pytest.approx((WITHDRAWAL_FACTOR * before,))
     assert before > 0.0
-    assert not stands.causes
+    assert not pauses.causes

@@ -12,7 +12,7 @@ from onrig.runtime.explore.settings import Budgets, Quota, TemperatureLimit
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 
 
-def used(ledger: Ledger, trips: int) -> Ledger:
+def book_trips(ledger: Ledger, trips: int) -> Ledger:
     for _ in range(trips):
         ledger.book(TickConsumption(trips=1))
     return ledger
@@ -23,7 +23,7 @@ def test_it_falls_from_the_warning_on_and_pauses_once_spent() -> None:
     factors = []
     for _ in range(10):
         assert ledger.pause() is None
-        factors.append(used(ledger, 1).factor())
+        factors.append(book_trips(ledger, 1).factor())
     assert factors == pytest.approx([1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0])
     pause = ledger.pause()
     assert pause is not None
@@ -32,7 +32,7 @@ def test_it_falls_from_the_warning_on_and_pauses_once_spent() -> None:
 
 
 def test_an_episode_s_budget_is_whole_again_in_the_next() -> None:
-    ledger = used(Ledger(Budgets(episode=Quota(trips=2))), 2)
+    ledger = book_trips(Ledger(Budgets(episode=Quota(trips=2))), 2)
     pause = ledger.pause()
     assert pause is not None
     assert pause.wait_s == 0.0
@@ -41,9 +41,9 @@ def test_an_episode_s_budget_is_whole_again_in_the_next() -> None:
 
 
 def test_the_longest_pause_is_the_one_to_make() -> None:
-    ledger = used(Ledger(Budgets(episode=Quota(trips=2), hour=Quota(trips=2), session=Quota(trips=3))), 2)
+    ledger = book_trips(Ledger(Budgets(episode=Quota(trips=2), hour=Quota(trips=2), session=Quota(trips=3))), 2)
     hour = ledger.pause()
-    session = used(ledger, 1).pause()
+    session = book_trips(ledger, 1).pause()
     assert hour is not None
     assert session is not None
     assert 0 < hour.wait_s < session.wait_s == math.inf
@@ -55,7 +55,7 @@ USES = st.lists(st.tuples(st.integers(0, 20 * MINUTE_US), st.floats(0, 5)), min_
 @settings(max_examples=60)
 @given(USES)
 def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, float]]) -> None:
-    ledger, now, booked = Ledger(Budgets(hour=Quota(energy_s=10.0))), 0, []
+    ledger, now, bookings = Ledger(Budgets(hour=Quota(energy_s=10.0))), 0, []
     for gap_us, energy_s in uses:
         ledger.advance(gap_us)
         now += gap_us
@@ -67,13 +67,13 @@ def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, flo
             assert ledger.pause() is None
             assert ledger.factor() == 1.0
         ledger.book(TickConsumption(energy_s=energy_s))
-        booked.append((now, energy_s))
-        within = math.fsum(e for at, e in booked[:-1] if now - at <= HOUR_US)
-        assert within < 10.0 + 1e-9
+        bookings.append((now, energy_s))
+        used_within_hour = math.fsum(e for booked_at, e in bookings[:-1] if now - booked_at <= HOUR_US)
+        assert used_within_hour < 10.0 + 1e-9
 
 
 def test_what_was_used_counts_for_an_hour_and_no_longer_than_a_minute_more() -> None:
-    ledger = used(Ledger(Budgets(hour=Quota(trips=1))), 1)
+    ledger = book_trips(Ledger(Budgets(hour=Quota(trips=1))), 1)
     ledger.advance(HOUR_US)
     assert ledger.pause() is not None
     ledger.advance(MINUTE_US)
@@ -81,7 +81,7 @@ def test_what_was_used_counts_for_an_hour_and_no_longer_than_a_minute_more() -> 
 
 
 def test_a_budget_that_warns_of_nothing_is_waited_for_all_the_same() -> None:
-    ledger = used(Ledger(Budgets(warn=1.0, hour=Quota(trips=1))), 1)
+    ledger = book_trips(Ledger(Budgets(warn=1.0, hour=Quota(trips=1))), 1)
     pause = ledger.pause()
     assert pause is not None
     assert pause.wait_s > 0.0
@@ -90,11 +90,11 @@ def test_a_budget_that_warns_of_nothing_is_waited_for_all_the_same() -> None:
 
 
 def test_time_in_many_ticks_is_time_in_one_piece() -> None:
-    many, one = (used(Ledger(Budgets(hour=Quota(trips=5))), 3) for _ in range(2))
+    many_ticks, one_tick = (book_trips(Ledger(Budgets(hour=Quota(trips=5))), 3) for _ in range(2))
     for _ in range(36_600):
-        many.advance(100_000)
-    one.advance(3_660_000_000)
-    assert many.state() == one.state() == {"minute_us": 0.0, "hour.trips": 0.0}
+        many_ticks.advance(100_000)
+    one_tick.advance(3_660_000_000)
+    assert many_ticks.state() == one_tick.state() == {"minute_us": 0.0, "hour.trips": 0.0}
 
 
 def test_heat_lowers_the_amplitude_between_its_two_temperatures_and_pauses_at_the_upper() -> None:
@@ -121,18 +121,18 @@ def test_a_restored_ledger_goes_on_as_the_one_that_was_saved(
 ) -> None:
     budgets = Budgets(hour=Quota(energy_s=40.0, wear_strokes=30.0), session=Quota(energy_s=100.0))
     first, second = Ledger(budgets), Ledger(budgets)
-    for gap_us, amount in before:
+    for gap_us, energy_s in before:
         first.advance(gap_us)
-        first.book(TickConsumption(energy_s=amount, wear_strokes=amount / 2))
+        first.book(TickConsumption(energy_s=energy_s, wear_strokes=energy_s / 2))
     second.restore(first.state())
-    for gap_us, amount in after:
+    for gap_us, energy_s in after:
         for ledger in (first, second):
             ledger.advance(gap_us)
-            ledger.book(TickConsumption(energy_s=amount))
+            ledger.book(TickConsumption(energy_s=energy_s))
         assert (first.state(), first.factor(), first.pause()) == (second.state(), second.factor(), second.pause())
 
 
 def test_without_budgets_there_is_nothing_to_watch() -> None:
     ledger = Ledger(Budgets())
     assert not ledger.is_active
-    assert (used(ledger, 1000).factor(), ledger.pause()) == (1.0, None)
+    assert (book_trips(ledger, 1000).factor(), ledger.pause()) == (1.0, None)

@@ -39,7 +39,9 @@ def explorer(exploration: Exploration, config: RunConfig = PENDULUM) -> Explorer
     return Explorer(msgspec.structs.replace(config, exploration=exploration))
 
 
-def go(e: Explorer, *, tripped: bool = False, intervened: bool = False, volts: float = 0.0, sensor: int = 0) -> None:
+def advance(
+    e: Explorer, *, tripped: bool = False, intervened: bool = False, volts: float = 0.0, sensor: int = 0
+) -> None:
     e.record_outcome(intervened=intervened or tripped, tripped=tripped, applied=(volts,), sensors=(sensor, 0))
 
 
@@ -61,16 +63,16 @@ def test_without_gates_signal_times_amplitude_is_the_noise_of_the_episode_bit_fo
 @settings(max_examples=60)
 @given(st.lists(TICKS, max_size=6))
 def test_gates_only_ever_take_away(episodes: list[list[tuple[float, bool, bool, float]]]) -> None:
-    e, free = explorer(GATED), explorer(OrnsteinUhlenbeck())
+    e, ungated = explorer(GATED), explorer(OrnsteinUhlenbeck())
     for number, ticks in enumerate(episodes, start=1):
         e.begin_episode(Kind.TRAIN, number)
-        free.begin_episode(Kind.TRAIN, number)
+        ungated.begin_episode(Kind.TRAIN, number)
         for margin, tripped, intervened, volts in ticks:
-            (amplitude,), (scheduled,) = e.amplitude(margin), free.amplitude(margin)
+            (amplitude,), (scheduled,) = e.amplitude(margin), ungated.amplitude(margin)
             assert 0.0 <= amplitude <= scheduled
             if e.pause is not None:
                 assert amplitude == 0.0
-            go(e, tripped=tripped, intervened=intervened, volts=volts)
+            advance(e, tripped=tripped, intervened=intervened, volts=volts)
         e.end_episode()
         if e.pause_due is not None:
             e.rest(e.pause_due.wait_s)
@@ -82,8 +84,8 @@ def test_gates_only_ever_take_away(episodes: list[list[tuple[float, bool, bool, 
 def test_a_restored_explorer_goes_on_as_the_one_that_was_saved(
     before: list[list[tuple[float, bool, bool, float]]], after: list[list[tuple[float, bool, bool, float]]]
 ) -> None:
-    over_steps = msgspec.structs.replace(GATED, over="steps", amplitude=((0, 1.0), (40, 0.2)))
-    first, second = explorer(over_steps), explorer(over_steps)
+    schedule_over_steps = msgspec.structs.replace(GATED, over="steps", amplitude=((0, 1.0), (40, 0.2)))
+    original, restored = explorer(schedule_over_steps), explorer(schedule_over_steps)
 
     def run(explorers: list[Explorer], episodes: list[list[tuple[float, bool, bool, float]]], start: int) -> None:
         for number, ticks in enumerate(episodes, start=start):
@@ -93,35 +95,37 @@ def test_a_restored_explorer_goes_on_as_the_one_that_was_saved(
             for margin, tripped, intervened, volts in ticks:
                 assert len({e.amplitude(margin) for e in explorers}) == 1
                 for e in explorers:
-                    go(e, tripped=tripped, intervened=intervened, volts=volts)
+                    advance(e, tripped=tripped, intervened=intervened, volts=volts)
                 assert len({e.pause for e in explorers}) == 1
             for e in explorers:
                 e.end_episode()
             assert len({e.pause_due for e in explorers}) == 1
 
-    run([first], before, 1)
-    state = first.state()
+    run([original], before, 1)
+    state = original.state()
     assert all(isinstance(value, int | float) for value in state.values())
-    second.restore(msgspec.json.decode(msgspec.json.encode(state)))
-    run([first, second], after, len(before) + 1)
+    restored.restore(msgspec.json.decode(msgspec.json.encode(state)))
+    run([original, restored], after, len(before) + 1)
 
 
-@pytest.mark.parametrize(("over", "amplitude"), [("steps", ((0, 1.0), (10, 0.0))), ("seconds", ((0, 1.0), (0.2, 0.0)))])
+@pytest.mark.parametrize(
+    ("schedule_unit", "amplitude"), [("steps", ((0, 1.0), (10, 0.0))), ("seconds", ((0, 1.0), (0.2, 0.0)))]
+)
 def test_a_schedule_over_steps_advances_in_training_and_never_in_evaluation_or_quiet_episodes(
-    over: str, amplitude: tuple[tuple[float, float], ...]
+    schedule_unit: str, amplitude: tuple[tuple[float, float], ...]
 ) -> None:
     process = OrnsteinUhlenbeck(quiet=Quiet(every=2), amplitude=amplitude)
-    e = explorer(msgspec.structs.replace(process, over=over))
-    seen = []
+    e = explorer(msgspec.structs.replace(process, over=schedule_unit))
+    amplitudes = []
     for episode, kind in ((1, Kind.TRAIN), (1, Kind.EVAL), (2, Kind.TRAIN), (3, Kind.TRAIN)):
         e.begin_episode(kind, episode)
         signal = e.signal(kind, episode)
         assert bool(signal) is (episode != 2 and kind is Kind.TRAIN) is e.is_exploring
         for _ in range(3):
-            seen.append(e.amplitude(1.0)[0])
-            go(e)
+            amplitudes.append(e.amplitude(1.0)[0])
+            advance(e)
         e.end_episode()
-    assert seen == pytest.approx([1.0, 0.9, 0.8, 0, 0, 0, 0, 0, 0, 0.7, 0.6, 0.5])
+    assert amplitudes == pytest.approx([1.0, 0.9, 0.8, 0, 0, 0, 0, 0, 0, 0.7, 0.6, 0.5])
 
 
 def test_near_the_envelope_the_amplitude_follows_the_margin() -> None:
@@ -134,18 +138,18 @@ def test_a_trip_backs_off_at_once_and_clean_episodes_return_step_by_step() -> No
     e = explorer(OrnsteinUhlenbeck(amplitude=((1, 1.0),), back_off=BackOff(factor=0.5, least=0.1, clean_episodes=2)))
     e.begin_episode(Kind.TRAIN, 1)
     for left in (0.5, 0.25, 0.125, 0.1, 0.1):
-        go(e, tripped=True)
+        advance(e, tripped=True)
         assert e.amplitude(1.0) == (left,)
     e.end_episode()
-    seen = []
+    amplitudes = []
     for episode in range(2, 12):
         e.begin_episode(Kind.TRAIN, episode)
-        seen.append(e.amplitude(1.0)[0])
-        go(e)
+        amplitudes.append(e.amplitude(1.0)[0])
+        advance(e)
         e.end_episode()
         e.begin_episode(Kind.EVAL, episode)
         e.end_episode()
-    assert seen == [0.1, 0.1, 0.125, 0.125, 0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+    assert amplitudes == [0.1, 0.1, 0.125, 0.125, 0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
 
 
 @settings(max_examples=40)
@@ -154,14 +158,14 @@ def test_no_budget_is_exceeded_by_more_than_the_tick_that_spent_it(volts: list[f
     period_s, limit = 0.02, 0.1 if quantity == "energy_s" else 4.0
     e = explorer(NoExploration(budgets=Budgets(session=msgspec.convert({quantity: limit}, Quota))))
     e.begin_episode(Kind.TRAIN, 1)
-    used, last = 0.0, volts[0]
+    used, previous = 0.0, volts[0]
     for v in volts:
         if e.pause is not None:
             break
         assert used < limit + 1e-12
-        used += (v / 3) ** 2 * period_s if quantity == "energy_s" else abs(v - last) / 6
-        last = v
-        go(e, volts=v)
+        used += (v / 3) ** 2 * period_s if quantity == "energy_s" else abs(v - previous) / 6
+        previous = v
+        advance(e, volts=v)
         assert (e.pause is not None) is (not used < limit) or used == pytest.approx(limit)
     assert used <= limit + (period_s if quantity == "energy_s" else 1.0) + 1e-12
 
@@ -182,9 +186,9 @@ def test_an_hour_s_driving_is_a_duty_cycle_that_waits_for_the_hour_to_pass() -> 
     e = explorer(NoExploration(budgets=Budgets(hour=Quota(driven_s=0.1))))  # five periods of 20 ms
     e.begin_episode(Kind.TRAIN, 1)
     for _ in range(4):
-        go(e)
+        advance(e)
     assert e.pause is None
-    go(e)
+    advance(e)
     e.end_episode()
     pause = e.pause_due
     assert pause is not None
@@ -206,7 +210,7 @@ def test_lost_frames_count_as_time_under_command() -> None:
 def test_an_episode_s_spent_budget_ends_the_episode_and_asks_for_no_pause_before_the_next() -> None:
     e = explorer(OrnsteinUhlenbeck(budgets=Budgets(episode=Quota(trips=1))))
     e.begin_episode(Kind.TRAIN, 1)
-    go(e, tripped=True)
+    advance(e, tripped=True)
     pause = e.pause
     assert pause is not None
     assert pause.wait_s == 0.0
@@ -219,7 +223,7 @@ def test_an_episode_s_spent_budget_ends_the_episode_and_asks_for_no_pause_before
 def test_a_person_who_ends_an_endless_pause_grants_a_new_session() -> None:
     e = explorer(OrnsteinUhlenbeck(budgets=Budgets(session=Quota(trips=1))))
     e.begin_episode(Kind.TRAIN, 1)
-    go(e, tripped=True)
+    advance(e, tripped=True)
     e.end_episode()
     pause = e.pause_due
     assert pause is not None
@@ -234,9 +238,9 @@ def test_the_temperature_is_read_from_the_sensor_of_that_name() -> None:
     e = explorer(OrnsteinUhlenbeck(budgets=budgets))
     e.begin_episode(Kind.TRAIN, 1)
     resolution = PENDULUM.rig.sensors[0].resolution
-    go(e, sensor=round(1.75 / resolution))
+    advance(e, sensor=round(1.75 / resolution))
     assert e.amplitude(1.0)[0] == pytest.approx(0.25, abs=0.001)
-    go(e, sensor=round(2.1 / resolution))
+    advance(e, sensor=round(2.1 / resolution))
     assert e.pause is not None
     e.end_episode()
     e.rest(60.0)
@@ -256,20 +260,20 @@ def test_a_restraint_counts_from_the_next_episode_on_and_is_taken_back() -> None
 
 
 def test_a_restraint_is_no_part_of_what_a_resumed_run_goes_on_from() -> None:
-    e, fresh = explorer(GATED), explorer(GATED)
+    e, unrestrained = explorer(GATED), explorer(GATED)
     e.restrain(0.5)
-    assert e.state() == fresh.state()
+    assert e.state() == unrestrained.state()
 
 
 def test_a_resume_by_a_person_begins_a_new_session_and_leaves_the_hour_as_it_is() -> None:
     budgets = Budgets(session=Quota(trips=1), hour=Quota(interventions=3))
     e = explorer(OrnsteinUhlenbeck(budgets=budgets))
     e.begin_episode(Kind.TRAIN, 1)
-    go(e, tripped=True)
-    again = explorer(OrnsteinUhlenbeck(budgets=budgets))
-    again.restore(e.state())
-    assert again.pause is not None
-    again.begin_session()
-    assert again.pause is None
-    assert again.state()["budget.session.trips"] == 0.0
-    assert again.state()["budget.hour.interventions"] == 1.0
+    advance(e, tripped=True)
+    restored = explorer(OrnsteinUhlenbeck(budgets=budgets))
+    restored.restore(e.state())
+    assert restored.pause is not None
+    restored.begin_session()
+    assert restored.pause is None
+    assert restored.state()["budget.session.trips"] == 0.0
+    assert restored.state()["budget.hour.interventions"] == 1.0

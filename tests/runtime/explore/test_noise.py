@@ -36,8 +36,8 @@ from onrig.runtime.record import Kind
 from tests.runtime.policy.models import CONTRACT, node, policy, proto
 from tests.runtime.samples import PENDULUM
 
-CENTRE, HALF = np.array([1.0, -2.0]), np.array([3.0, 20.0])
-WHOLE = np.zeros(2), np.ones(2)
+CENTRE, HALF_RANGE = np.array([1.0, -2.0]), np.array([3.0, 20.0])
+UNIT_RANGE = np.zeros(2), np.ones(2)
 Layers = list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 
 
@@ -48,7 +48,7 @@ def layers(seed: int = 0) -> Layers:
 
 def contract() -> PolicyContract:
     signals = tuple(
-        Signal(name, "1", float(c - h), float(c + h)) for name, c, h in zip(("a", "b"), CENTRE, HALF, strict=True)
+        Signal(name, "1", float(c - h), float(c + h)) for name, c, h in zip(("a", "b"), CENTRE, HALF_RANGE, strict=True)
     )
     return msgspec.structs.replace(CONTRACT, observations=signals)
 
@@ -76,20 +76,22 @@ def act(model: bytes, observation: list[float]) -> float:
 def test_the_noise_is_that_of_the_network_on_normalised_inputs(seed: int, x: list[float]) -> None:
     """The exporter folds the normalisation into the first layer: there, the same noise must mean the same."""
     weights = layers(seed)
-    perturbed = perturbed_model(export_policy(weights, contract()), np.random.default_rng(seed), 0.1, CENTRE, HALF)
+    perturbed = perturbed_model(
+        export_policy(weights, contract()), np.random.default_rng(seed), 0.1, CENTRE, HALF_RANGE
+    )
     rng = np.random.default_rng(seed)
     value = np.array(x)
     for i, (weight, bias) in enumerate(weights):
         noise, shift = 0.1 * rng.standard_normal(weight.shape), 0.1 * rng.standard_normal(bias.shape)
         value = value @ (weight + noise) + bias + shift
         value = np.tanh(value) if i == 2 else np.maximum(value, 0.0)
-    assert act(perturbed, (CENTRE + HALF * np.array(x)).tolist()) == pytest.approx(3.0 * value[0], abs=1e-4)
+    assert act(perturbed, (CENTRE + HALF_RANGE * np.array(x)).tolist()) == pytest.approx(3.0 * value[0], abs=1e-4)
 
 
 def test_the_same_stream_gives_the_same_bytes_and_only_weights_and_biases_change() -> None:
     model = policy().SerializeToString()
-    first, again, other = (perturbed_model(model, np.random.default_rng(s), 0.2, *WHOLE) for s in (1, 1, 2))
-    assert first == again != other
+    first, repeated, other = (perturbed_model(model, np.random.default_rng(s), 0.2, *UNIT_RANGE) for s in (1, 1, 2))
+    assert first == repeated != other
     assert len(first) == len(model)
     before, after = read_model(model), read_model(first)
     assert (after.nodes, after.metadata) == (before.nodes, before.metadata)
@@ -116,8 +118,8 @@ def test_a_matmul_with_an_added_bias_and_a_transposed_gemm_are_dense_layers_too(
         node("Gemm", ["q", "v"], ["action"], transB=1),
     ]
     model = proto(nodes, constants).SerializeToString()
-    changed = read_model(perturbed_model(model, np.random.default_rng(0), 0.1, *WHOLE)).initializers
-    assert all((changed[name] != constants[name]).all() for name in constants)
+    initializers = read_model(perturbed_model(model, np.random.default_rng(0), 0.1, *UNIT_RANGE)).initializers
+    assert all((initializers[name] != constants[name]).all() for name in constants)
 
 
 def test_a_first_layer_that_is_stored_transposed_is_scaled_along_its_inputs() -> None:
@@ -126,15 +128,15 @@ def test_a_first_layer_that_is_stored_transposed_is_scaled_along_its_inputs() ->
     model = proto(nodes, constants).SerializeToString()
     rng = np.random.default_rng(5)
     noise, shift = 0.1 * rng.standard_normal((1, 2)), 0.1 * rng.standard_normal(1)
-    changed = read_model(perturbed_model(model, np.random.default_rng(5), 0.1, CENTRE, HALF)).initializers
-    np.testing.assert_allclose(changed["w"].astype(float), noise / HALF, rtol=1e-6)
-    np.testing.assert_allclose(changed["b"].astype(float), shift - CENTRE @ (noise / HALF).T, rtol=1e-5)
+    initializers = read_model(perturbed_model(model, np.random.default_rng(5), 0.1, CENTRE, HALF_RANGE)).initializers
+    np.testing.assert_allclose(initializers["w"].astype(float), noise / HALF_RANGE, rtol=1e-6)
+    np.testing.assert_allclose(initializers["b"].astype(float), shift - CENTRE @ (noise / HALF_RANGE).T, rtol=1e-5)
 
 
 def test_a_model_without_weights_of_its_own_is_refused() -> None:
     model = proto([node("Slice", ["observation", "s", "e", "a"], ["action"])], {"s": [0], "e": [1], "a": [1]})
     with pytest.raises(ModelRefused, match="found no Gemm or MatMul"):
-        perturbed_model(model.SerializeToString(), np.random.default_rng(0), 0.1, *WHOLE)
+        perturbed_model(model.SerializeToString(), np.random.default_rng(0), 0.1, *UNIT_RANGE)
 
 
 NOISE = ParameterNoise(target_std=0.2, adapt_every=3, adaption=1.1)
@@ -143,11 +145,11 @@ NOISE = ParameterNoise(target_std=0.2, adapt_every=3, adaption=1.1)
 @given(st.lists(st.lists(st.floats(-2, 2), min_size=2, max_size=2), min_size=3, max_size=3))
 def test_every_n_steps_the_scale_follows_the_distance(distances: list[list[float]]) -> None:
     scale = AdaptiveScale(0.5)
-    for k, deviation in enumerate(distances, start=1):
+    for k, step_distances in enumerate(distances, start=1):
         assert (scale.std, scale.steps) == (0.5, k - 1)
-        scale = adapt_scale(NOISE, scale, deviation)
-    near = np.sqrt(np.mean(np.square(distances))) <= 0.2
-    assert scale == AdaptiveScale(pytest.approx(0.5 * 1.1 if near else 0.5 / 1.1))  # type: ignore[arg-type]
+        scale = adapt_scale(NOISE, scale, step_distances)
+    is_near = np.sqrt(np.mean(np.square(distances))) <= 0.2
+    assert scale == AdaptiveScale(pytest.approx(0.5 * 1.1 if is_near else 0.5 / 1.1))  # type: ignore[arg-type]
 
 
 def test_the_scale_settles_where_the_action_is_as_far_off_as_wished() -> None:
@@ -156,10 +158,10 @@ def test_the_scale_settles_where_the_action_is_as_far_off_as_wished() -> None:
     distances = []
     for episode in range(150):
         stream = np.random.default_rng(episode)
-        sessions = [PolicySession(m) for m in (model, perturbed_model(model, stream, scale.std, CENTRE, HALF))]
+        sessions = [PolicySession(m) for m in (model, perturbed_model(model, stream, scale.std, CENTRE, HALF_RANGE))]
         squares = []
         for _ in range(20):
-            x = CENTRE + HALF * rng.uniform(-1, 1, 2)
+            x = CENTRE + HALF_RANGE * rng.uniform(-1, 1, 2)
             for s in sessions:
                 s.observation[0] = x
                 s.run()
@@ -174,13 +176,13 @@ def test_the_loop_gets_a_second_session_in_training_episodes_that_are_not_quiet(
     e = Explorer(msgspec.structs.replace(PENDULUM, exploration=ParameterNoise(quiet=Quiet(every=2))))
     acting = PolicySession(policy().SerializeToString())
     assert e.perturbs_weights
-    got = []
+    sessions = []
     for episode, kind in ((1, Kind.TRAIN), (1, Kind.EVAL), (2, Kind.TRAIN), (3, Kind.TRAIN)):
         assert e.signal(kind, episode) == []
-        got.append(perturbed_session(e, acting, kind, episode))
+        sessions.append(perturbed_session(e, acting, kind, episode))
         assert perturbed_session(e, None, kind, episode) is None
-    assert [session is not None for session in got] == [True, False, False, True]
-    assert len({session.model for session in got if session is not None}) == 2
+    assert [session is not None for session in sessions] == [True, False, False, True]
+    assert len({session.model for session in sessions if session is not None}) == 2
     assert acting.model == policy().SerializeToString()
 
 
@@ -188,12 +190,12 @@ def test_a_policy_that_cannot_be_perturbed_is_told_of_and_the_episode_goes_witho
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     e = Explorer(msgspec.structs.replace(PENDULUM, exploration=ParameterNoise()))
-    plain = proto([node("Slice", ["observation", "s", "e", "a"], ["action"])], {"s": [0], "e": [1], "a": [1]})
-    assert perturbed_session(e, PolicySession(plain.SerializeToString()), Kind.TRAIN, 1) is None
+    unperturbable = proto([node("Slice", ["observation", "s", "e", "a"], ["action"])], {"s": [0], "e": [1], "a": [1]})
+    assert perturbed_session(e, PolicySession(unperturbable.SerializeToString()), Kind.TRAIN, 1) is None
     assert "cannot be perturbed" in capfd.readouterr().out
 
 
-FOUR = ("a", "b", "c", "d")
+DIMENSIONS = ("a", "b", "c", "d")
 
 
 def rng() -> np.random.Generator:
@@ -223,38 +225,38 @@ def test_its_statistics_are_those_of_the_literal_reading() -> None:
 
 
 def test_noise_of_a_policy_that_persists_is_standard_normal_in_every_step() -> None:
-    white, persists = (
+    white, correlated = (
         np.array([unit_signal(process, stream(1, Role.EXPLORATION, i), 5, 2) for i in range(2000)])
         for process in (OwnNoise(), OwnNoise(friction=0.2))
     )
-    assert (persists[:, 0] == white[:, 0]).all()
-    np.testing.assert_allclose(persists.mean(axis=(0, 2)), 0.0, atol=0.06)
-    np.testing.assert_allclose(persists.var(axis=(0, 2)), 1.0, atol=0.08)
-    assert np.corrcoef(persists[:, 3, 0], persists[:, 4, 0])[0, 1] == pytest.approx(0.8, abs=0.03)
+    assert (correlated[:, 0] == white[:, 0]).all()
+    np.testing.assert_allclose(correlated.mean(axis=(0, 2)), 0.0, atol=0.06)
+    np.testing.assert_allclose(correlated.var(axis=(0, 2)), 1.0, atol=0.08)
+    assert np.corrcoef(correlated[:, 3, 0], correlated[:, 4, 0])[0, 1] == pytest.approx(0.8, abs=0.03)
     assert abs(np.corrcoef(white[:, 3, 0], white[:, 4, 0])[0, 1]) < 0.08
-    assert abs(np.corrcoef(persists[:, 4, 0], persists[:, 4, 1])[0, 1]) < 0.08, "each dimension on its own"
+    assert abs(np.corrcoef(correlated[:, 4, 0], correlated[:, 4, 1])[0, 1]) < 0.08, "each dimension on its own"
 
 
 @pytest.mark.parametrize(("episode", "amplitude"), [(1, 1.0), (250, 0.5509), (500, 0.1), (2000, 0.1)])
 def test_the_amplitude_multiplies_the_clipped_noise(episode: int, amplitude: float) -> None:
     """Scaled before the clip, 89 % of it would stay at full size whatever the amplitude (docs/methods.md)."""
-    noise = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), episode, 3000, FOUR))
-    full = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), 1, 3000, FOUR))
+    noise = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), episode, 3000, DIMENSIONS))
+    unscaled = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), 1, 3000, DIMENSIONS))
     assert np.abs(noise).max() == pytest.approx(amplitude, abs=1e-4)
-    np.testing.assert_allclose(noise, noise.max() * full, atol=1e-12)
-    assert np.mean(np.abs(full) == 1.0) == pytest.approx(0.89, abs=0.02)
+    np.testing.assert_allclose(noise, noise.max() * unscaled, atol=1e-12)
+    assert np.mean(np.abs(unscaled) == 1.0) == pytest.approx(0.89, abs=0.02)
 
 
 def test_an_episode_has_the_noise_of_its_own_stream_whoever_drew_before() -> None:
     ou = OrnsteinUhlenbeck()
-    first = episode_noise(ou, stream(1, Role.EXPLORATION, 9), 9, 20, FOUR[:2])
-    episode_noise(ou, stream(1, Role.EXPLORATION, 8), 8, 20, FOUR[:2])
-    assert episode_noise(ou, stream(1, Role.EXPLORATION, 9), 9, 20, FOUR[:2]) == first
+    first = episode_noise(ou, stream(1, Role.EXPLORATION, 9), 9, 20, DIMENSIONS[:2])
+    episode_noise(ou, stream(1, Role.EXPLORATION, 8), 8, 20, DIMENSIONS[:2])
+    assert episode_noise(ou, stream(1, Role.EXPLORATION, 9), 9, 20, DIMENSIONS[:2]) == first
     assert (len(first), len(first[0])) == (20, 2)
 
 
 def test_without_exploration_the_noise_is_zero() -> None:
-    assert episode_noise(NoExploration(), rng(), 1, 3, FOUR[:2]) == [(0.0, 0.0)] * 3
+    assert episode_noise(NoExploration(), rng(), 1, 3, DIMENSIONS[:2]) == [(0.0, 0.0)] * 3
 
 
 @pytest.mark.parametrize("episode", [1, 7, 500])
@@ -266,7 +268,10 @@ def test_the_streams_of_the_ou_process_are_what_they_have_always_been(episode: i
     for k in range(200):
         expected.append(tuple((amplitude * np.clip(u, -1.0, 1.0)).tolist()))
         u = (1.0 - 0.3) * u + draws[k]
-    assert episode_noise(OrnsteinUhlenbeck(), stream(3, Role.EXPLORATION, episode), episode, 200, FOUR[:2]) == expected
+    assert (
+        episode_noise(OrnsteinUhlenbeck(), stream(3, Role.EXPLORATION, episode), episode, 200, DIMENSIONS[:2])
+        == expected
+    )
 
 
 def test_gaussian_noise_has_its_std_and_no_memory() -> None:
@@ -282,18 +287,18 @@ def test_the_signal_is_clipped(process: Exploration) -> None:
 
 
 def test_each_actuator_has_the_amplitude_of_its_own_schedule() -> None:
-    own = OrnsteinUhlenbeck(amplitude={"b": ((1, 0.25),), "a": ((1, 1.0), (3, 0.0))})
-    noise = np.abs(episode_noise(own, rng(), 2, 500, FOUR[:2])).max(axis=0)
+    process = OrnsteinUhlenbeck(amplitude={"b": ((1, 0.25),), "a": ((1, 1.0), (3, 0.0))})
+    noise = np.abs(episode_noise(process, rng(), 2, 500, DIMENSIONS[:2])).max(axis=0)
     assert noise.tolist() == [0.5, 0.25]
 
 
 def test_a_quiet_episode_has_no_noise_and_moves_nobody_elses() -> None:
-    loud, quiet = OrnsteinUhlenbeck(), OrnsteinUhlenbeck(quiet=Quiet(every=3))
-    assert episode_noise(quiet, rng(), 3, 5, FOUR[:1]) == [(0.0,)] * 5
-    assert episode_noise(quiet, rng(), 4, 5, FOUR[:1]) == episode_noise(loud, rng(), 4, 5, FOUR[:1])
+    always_noisy, quiet = OrnsteinUhlenbeck(), OrnsteinUhlenbeck(quiet=Quiet(every=3))
+    assert episode_noise(quiet, rng(), 3, 5, DIMENSIONS[:1]) == [(0.0,)] * 5
+    assert episode_noise(quiet, rng(), 4, 5, DIMENSIONS[:1]) == episode_noise(always_noisy, rng(), 4, 5, DIMENSIONS[:1])
 
 
 def test_parameter_noise_is_no_signal() -> None:
     assert unit_signal(ParameterNoise(), rng(), 5, 1) == []
     with pytest.raises(ValueError, match="depends on the policy"):
-        episode_noise(ParameterNoise(), rng(), 1, 5, FOUR[:1])
+        episode_noise(ParameterNoise(), rng(), 1, 5, DIMENSIONS[:1])

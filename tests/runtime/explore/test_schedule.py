@@ -41,7 +41,7 @@ POINTS = st.lists(
 @given(POINTS, st.floats(-2000, 2000))
 def test_a_schedule_meets_its_points_and_is_linear_between_them(points: list[tuple[float, float]], x: float) -> None:
     points = sorted(points)
-    assert [interpolate(points, at) for at, _ in points] == pytest.approx([y for _, y in points])
+    assert [interpolate(points, position) for position, _ in points] == pytest.approx([y for _, y in points])
     value = interpolate(points, x)
     assert min(y for _, y in points) - 1e-12 <= value <= max(y for _, y in points) + 1e-12
     if x <= points[0][0]:
@@ -60,24 +60,24 @@ def test_the_schedule_of_the_paper_goes_from_1_at_episode_1_to_a_tenth_at_500() 
 
 
 def test_one_schedule_is_everybodys_and_a_mapping_gives_each_its_own() -> None:
-    one, low = ((1.0, 1.0),), ((1.0, 0.5),)
-    assert schedules(one, ["a", "b"]) == (one, one)
-    own: dict[str, Points] = {"b": low, "a": one}
-    assert amplitudes(OrnsteinUhlenbeck(amplitude=own), ["a", "b"], 7.0) == (1.0, 0.5)
+    shared, low = ((1.0, 1.0),), ((1.0, 0.5),)
+    assert schedules(shared, ["a", "b"]) == (shared, shared)
+    by_actuator: dict[str, Points] = {"b": low, "a": shared}
+    assert amplitudes(OrnsteinUhlenbeck(amplitude=by_actuator), ["a", "b"], 7.0) == (1.0, 0.5)
     with pytest.raises(KeyError):
-        schedules(own, ["a", "c"])
+        schedules(by_actuator, ["a", "c"])
 
 
 @given(st.integers(2, 9), st.data())
-def test_so_many_of_every_n_episodes_are_quiet_and_the_first_is_not(every: int, data: st.DataObject) -> None:
-    quiet = Quiet(every=every, episodes=data.draw(st.integers(1, every - 1)))
-    first = data.draw(st.integers(0, 50)) * every + 1
-    flags = [is_quiet(quiet, e) for e in range(first, first + every)]
-    assert flags == [False] * (every - quiet.episodes) + [True] * quiet.episodes
+def test_so_many_of_every_n_episodes_are_quiet_and_the_first_is_not(period: int, data: st.DataObject) -> None:
+    quiet = Quiet(every=period, episodes=data.draw(st.integers(1, period - 1)))
+    first = data.draw(st.integers(0, 50)) * period + 1
+    flags = [is_quiet(quiet, e) for e in range(first, first + period)]
+    assert flags == [False] * (period - quiet.episodes) + [True] * quiet.episodes
 
 
 @pytest.mark.parametrize(
-    ("exploration", "alone"),
+    ("exploration", "expected"),
     [
         (OrnsteinUhlenbeck(), True),
         (OrnsteinUhlenbeck(quiet=Quiet(every=2)), True),
@@ -91,8 +91,8 @@ def test_so_many_of_every_n_episodes_are_quiet_and_the_first_is_not(every: int, 
         (ParameterNoise(), False),
     ],
 )
-def test_only_ungated_signals_over_episodes_follow_from_the_episode(exploration: Exploration, alone: bool) -> None:
-    assert depends_on_episode_only(exploration) is alone
+def test_only_ungated_signals_over_episodes_follow_from_the_episode(exploration: Exploration, expected: bool) -> None:
+    assert depends_on_episode_only(exploration) is expected
 
 
 UNIT = st.floats(0, 1)
@@ -102,53 +102,57 @@ BACK_OFFS = st.builds(
 
 
 @given(st.builds(NearEnvelope, start=st.floats(0.01, 1), floor=UNIT), UNIT, UNIT)
-def test_attenuation_rises_with_the_margin_from_the_floor_to_one(near: NearEnvelope, a: float, b: float) -> None:
+def test_attenuation_rises_with_the_margin_from_the_floor_to_one(gate: NearEnvelope, a: float, b: float) -> None:
     low, high = sorted((a, b))
-    assert near.floor <= attenuation(near, low) <= attenuation(near, high) + 1e-12 <= 1 + 2e-12
-    assert attenuation(near, near.start) == 1.0
-    assert attenuation(near, 0.0) == near.floor
+    assert gate.floor <= attenuation(gate, low) <= attenuation(gate, high) + 1e-12 <= 1 + 2e-12
+    assert attenuation(gate, gate.start) == 1.0
+    assert attenuation(gate, 0.0) == gate.floor
 
 
 def test_a_margin_that_is_negative_or_no_number_leaves_the_floor() -> None:
-    near = NearEnvelope(start=0.5, floor=0.25)
-    assert [attenuation(near, m) for m in (-1.0, -math.inf, math.nan)] == [0.25] * 3
-    assert attenuation(near, 0.25) == 0.625
+    gate = NearEnvelope(start=0.5, floor=0.25)
+    assert [attenuation(gate, m) for m in (-1.0, -math.inf, math.nan)] == [0.25] * 3
+    assert attenuation(gate, 0.25) == 0.625
 
 
 @given(BACK_OFFS, st.lists(st.booleans(), max_size=60))
-def test_back_off_falls_with_every_trip_and_rises_with_clean_episodes_alone(b: BackOff, trips: list[bool]) -> None:
-    retreat = BackOffState()
-    for trip in trips:
-        before = back_off_factor(b, retreat)
-        retreat = back_off_once(b, retreat) if trip else count_clean_episode(b, retreat)
-        now = back_off_factor(b, retreat)
-        assert b.least <= now <= 1.0
-        assert now <= before if trip else now >= before
-        if trip:
-            assert now == max(b.least, before * b.factor) or math.isclose(now, before * b.factor)
+def test_back_off_falls_with_every_trip_and_rises_with_clean_episodes_alone(
+    b: BackOff, tripped_episodes: list[bool]
+) -> None:
+    back_off = BackOffState()
+    for tripped in tripped_episodes:
+        factor_before = back_off_factor(b, back_off)
+        back_off = back_off_once(b, back_off) if tripped else count_clean_episode(b, back_off)
+        factor_after = back_off_factor(b, back_off)
+        assert b.least <= factor_after <= 1.0
+        assert factor_after <= factor_before if tripped else factor_after >= factor_before
+        if tripped:
+            assert factor_after == max(b.least, factor_before * b.factor) or math.isclose(
+                factor_after, factor_before * b.factor
+            )
 
 
 @given(BACK_OFFS, st.integers(1, 30))
-def test_the_return_takes_k_clean_episodes_for_each_step_and_ends_at_one(b: BackOff, trips: int) -> None:
-    retreat = BackOffState()
-    for _ in range(trips):
-        retreat = back_off_once(b, retreat)
-    assert b.factor ** (retreat.level - 1) > b.least or retreat.level <= 1, "no further than the least"
-    for level in range(retreat.level, 0, -1):
-        for clean in range(b.clean_episodes - 1):
-            retreat = count_clean_episode(b, retreat)
-            assert retreat == (level, clean + 1)
-        retreat = count_clean_episode(b, retreat)
-        assert retreat == (level - 1, 0)
-    assert back_off_factor(b, retreat) == 1.0
+def test_the_return_takes_k_clean_episodes_for_each_step_and_ends_at_one(b: BackOff, n_trips: int) -> None:
+    back_off = BackOffState()
+    for _ in range(n_trips):
+        back_off = back_off_once(b, back_off)
+    assert b.factor ** (back_off.level - 1) > b.least or back_off.level <= 1, "no further than the least"
+    for level in range(back_off.level, 0, -1):
+        for n_clean in range(b.clean_episodes - 1):
+            back_off = count_clean_episode(b, back_off)
+            assert back_off == (level, n_clean + 1)
+        back_off = count_clean_episode(b, back_off)
+        assert back_off == (level - 1, 0)
+    assert back_off_factor(b, back_off) == 1.0
 
 
 def test_a_trip_starts_the_count_of_clean_episodes_anew() -> None:
     b = BackOff(factor=0.5, least=0.1, clean_episodes=3)
-    retreat = back_off_once(b, BackOffState())
-    retreat = count_clean_episode(b, count_clean_episode(b, retreat))
-    assert back_off_once(b, retreat) == BackOffState(2, 0)
-    assert count_clean_episode(b, retreat) == BackOffState(0, 0)
+    back_off = back_off_once(b, BackOffState())
+    back_off = count_clean_episode(b, count_clean_episode(b, back_off))
+    assert back_off_once(b, back_off) == BackOffState(2, 0)
+    assert count_clean_episode(b, back_off) == BackOffState(0, 0)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-3, 1e5), UNIT)

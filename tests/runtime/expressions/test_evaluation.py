@@ -58,27 +58,27 @@ def bits(values: Sequence[float] | NDArray[np.float64]) -> list[int]:
     """Bits of float64 values; all NaN are alike."""
     array = np.array(values, np.float64)
     array[np.isnan(array)] = math.nan
-    found: list[int] = array.view(np.int64).tolist()
-    return found
+    bit_patterns: list[int] = array.view(np.int64).tolist()
+    return bit_patterns
 
 
-def one_by_one(text: str, table: Sequence[Sequence[float]], *, condition: bool = False) -> list[float]:
+def evaluate_rows(text: str, table: Sequence[Sequence[float]], *, condition: bool = False) -> list[float]:
     """Value for each row, NaN where it is undefined."""
-    compiled, found = compile_scalar(parse(text, NAMES, condition=condition)), []
+    compiled, values = compile_scalar(parse(text, NAMES, condition=condition)), []
     for row in table:
         try:
-            found.append(float(compiled(row)))
+            values.append(float(compiled(row)))
         except UndefinedValueError:
-            found.append(math.nan)
-    return found
+            values.append(math.nan)
+    return values
 
 
-def together(text: str, table: Sequence[Sequence[float]], *, condition: bool = False) -> list[float]:
+def evaluate_together(text: str, table: Sequence[Sequence[float]], *, condition: bool = False) -> list[float]:
     """The same from arrays."""
     array = np.array(table)
     outcome = evaluate_batch(parse(text, NAMES, condition=condition), lambda slot: array[:, slot])
-    shaped = np.broadcast_to(np.asarray(outcome.value, np.float64), len(table))
-    return list(np.where(outcome.is_undefined, math.nan, shaped))
+    values = np.broadcast_to(np.asarray(outcome.value, np.float64), len(table))
+    return list(np.where(outcome.is_undefined, math.nan, values))
 
 
 @settings(max_examples=300)
@@ -88,7 +88,7 @@ def test_floats_and_arrays_agree_bit_for_bit(text: str, table: list[tuple[float,
         parse(text, NAMES)
     except ExpressionError:  # more operations than are allowed
         return
-    assert bits(one_by_one(text, table)) == bits(together(text, table))
+    assert bits(evaluate_rows(text, table)) == bits(evaluate_together(text, table))
 
 
 @given(conditions(), rows)
@@ -97,7 +97,7 @@ def test_conditions_of_floats_and_arrays_agree(text: str, table: list[tuple[floa
         parse(text, NAMES, condition=True)
     except ExpressionError:
         return
-    assert bits(one_by_one(text, table, condition=True)) == bits(together(text, table, condition=True))
+    assert bits(evaluate_rows(text, table, condition=True)) == bits(evaluate_together(text, table, condition=True))
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_conditions_of_floats_and_arrays_agree(text: str, table: list[tuple[floa
 )
 def test_what_is_not_finite_is_defined(text: str, expected: float) -> None:
     table = [(0.0, -1.0, 1e300)]
-    assert bits(one_by_one(text, table)) == bits(together(text, table)) == bits([expected])
+    assert bits(evaluate_rows(text, table)) == bits(evaluate_together(text, table)) == bits([expected])
 
 
 @pytest.mark.parametrize("text", ["1 / x > 0", "not log(y) > 0", "x == 0 or log(y) < 1", "x > 1 and log(y) < 1"])
 def test_a_comparison_of_what_is_not_finite_has_no_answer(text: str) -> None:
     with pytest.raises(UndefinedValueError):
         compile_scalar(parse(text, NAMES, condition=True))((0.0, -1.0, 1.0))
-    assert math.isnan(together(text, [(0.0, -1.0, 1.0)], condition=True)[0])
+    assert math.isnan(evaluate_together(text, [(0.0, -1.0, 1.0)], condition=True)[0])
 
 
 def test_shapes_broadcast_and_a_constant_has_none() -> None:

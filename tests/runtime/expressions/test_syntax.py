@@ -104,10 +104,10 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "line", "column", "message"), REFUSED)
 def test_what_is_wrong_is_said_with_its_line_and_column(text: str, line: int, column: int, message: str) -> None:
-    with pytest.raises(ExpressionError) as caught:
+    with pytest.raises(ExpressionError) as error:
         parse(text, NAMES)
-    assert str(caught.value).startswith(f"line {line}, column {column} of the expression: ")
-    assert message in str(caught.value)
+    assert str(error.value).startswith(f"line {line}, column {column} of the expression: ")
+    assert message in str(error.value)
 
 
 def test_a_number_is_no_condition() -> None:
@@ -155,10 +155,10 @@ HOSTILE = (
         lambda part: st.integers(0, 3000).map(lambda n: part * n)
     )
 )
-PLACE = re.compile(r"line (\d+), column (\d+) of the expression: \S")
+POSITION_PATTERN = re.compile(r"line (\d+), column (\d+) of the expression: \S")
 
 
-def refusal(text: str, condition: bool) -> str:
+def refusal_message(text: str, condition: bool) -> str:
     """What is said of a text that is no expression; otherwise it is compiled."""
     try:
         node = parse(text, NAMES, condition=condition)
@@ -171,10 +171,10 @@ def refusal(text: str, condition: bool) -> str:
 
 
 def assert_parsed_or_refused_at_its_place(text: str, condition: bool) -> None:
-    if said := refusal(text, condition):
-        place = PLACE.match(said)
-        assert place is not None
-        line, column = map(int, place.groups())
+    if message := refusal_message(text, condition):
+        position = POSITION_PATTERN.match(message)
+        assert position is not None
+        line, column = map(int, position.groups())
         lines = text[: MAX_LENGTH + 1].split("\n")
         assert 1 <= line <= len(lines)
         assert 1 <= column <= len(lines[line - 1]) + 1

@@ -15,15 +15,15 @@ from onrig.runtime.link.server import LinkServer, Reply, TcpAccess, Ticket
 PATIENCE_S = 60.0
 
 
-class OpenRig:
+class AcceptingRig:
     """Accepts whatever it is asked, and keeps the keys of those who ask."""
 
     def __init__(self, folder: Path, keys: RigKeys | None, host: str = "127.0.0.1") -> None:
-        door = TcpAccess(TcpEndpoint(host, 0), keys)
-        self.server = LinkServer(f"ipc://{folder}/s", door)
+        access = TcpAccess(TcpEndpoint(host, 0), keys)
+        self.server = LinkServer(f"ipc://{folder}/s", access)
         self.local, self.endpoint, *_ = self.server.endpoints
-        self.heard: list[str] = []
-        self.turned_away: list[str] = []
+        self.client_keys: list[str] = []
+        self.refused_keys: list[str] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -31,13 +31,13 @@ class OpenRig:
         while not self._stop.is_set():
             self.server.wait(20)
             self.server.serve(self._handle)
-            self.turned_away += self.server.take_refused_keys()
+            self.refused_keys += self.server.take_refused_keys()
 
     def _handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Reply:
-        self.heard.append(ticket.key)
+        self.client_keys.append(ticket.key)
         return Reply(Accepted())
 
-    def __enter__(self) -> OpenRig:
+    def __enter__(self) -> AcceptingRig:
         self._thread.start()
         return self
 

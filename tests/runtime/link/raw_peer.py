@@ -10,7 +10,7 @@ from onrig.runtime.link.endpoint import TcpEndpoint
 from onrig.runtime.link.messages import RequestMessage, encode
 from tests.lab.mutants.peers import CONNECT_TIMEOUT_S, READY, frame, greeting, on_loopback
 
-_PIECE = 65_536
+_CHUNK_BYTES = 65_536
 
 
 class RawPeer:
@@ -20,10 +20,10 @@ class RawPeer:
         self._line = socket.create_connection(on_loopback(endpoint), CONNECT_TIMEOUT_S)
         self._line.sendall(greeting() + READY)
         answer = b""
-        while b"READY" not in answer and (data := self._line.recv(_PIECE)):  # ZeroMQ takes no message before that
+        while b"READY" not in answer and (data := self._line.recv(_CHUNK_BYTES)):  # ZeroMQ takes no message before that
             answer += data
         self._line.setblocking(False)
-        self._asked = 0
+        self._n_requests = 0
 
     def __enter__(self) -> RawPeer:
         return self
@@ -33,29 +33,29 @@ class RawPeer:
 
     def ask(self, request: RequestMessage) -> None:
         """Send a request; its answer is not read."""
-        self._asked += 1
-        number = self._asked.to_bytes(8, "little")
+        self._n_requests += 1
+        number = self._n_requests.to_bytes(8, "little")
         self._line.settimeout(CONNECT_TIMEOUT_S)
         self._line.sendall(frame(number, more=True) + frame(encode(request)))
         self._line.setblocking(False)
 
-    def flood(self, size: int, most_bytes: int, seconds: float) -> int:
+    def flood(self, size: int, max_bytes: int, seconds: float) -> int:
         """Send frames of ``size`` bytes of one message that never ends; how many bytes were taken.
 
-        Stops at ``most_bytes``, after ``seconds``, or where the rig hangs up.
+        Stops at ``max_bytes``, after ``seconds``, or where the rig hangs up.
         """
-        piece = frame(bytes(size), more=True)
-        piece *= max(1, _PIECE // len(piece))
-        limit, sent, rest = time.monotonic() + seconds, 0, b""
-        while sent < most_bytes and time.monotonic() < limit:
-            rest = rest or piece
+        chunk = frame(bytes(size), more=True)
+        chunk *= max(1, _CHUNK_BYTES // len(chunk))
+        deadline_s, sent, unsent = time.monotonic() + seconds, 0, b""
+        while sent < max_bytes and time.monotonic() < deadline_s:
+            unsent = unsent or chunk
             if not select.select((), (self._line,), (), 0.05)[1]:
                 continue
             try:
-                n = self._line.send(rest)
+                n = self._line.send(unsent)
             except BlockingIOError:
                 continue
             except OSError:
                 break
-            sent, rest = sent + n, rest[n:]
+            sent, unsent = sent + n, unsent[n:]
         return sent

@@ -23,10 +23,10 @@ from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
 from tests.lab.mutants.peers import HELLO_BEGUN, READY_BEGUN, Crowd, ReturningCrowd, garbled, greeting
 from tests.lab.rig.processes import resident_bytes
-from tests.runtime.link.doors import PATIENCE_S, OpenRig
+from tests.runtime.link.doors import PATIENCE_S, AcceptingRig
 from tests.runtime.link.raw_peer import RawPeer
 
-CROWD = 700
+CROWD_SIZE = 700
 MIB = 1 << 20
 
 
@@ -42,47 +42,49 @@ def learner_keys(keys: Path) -> LearnerKeys:
     return load_learner_keys(keys)
 
 
-def enters(endpoint: str, keys: LearnerKeys | None) -> bool:
+def can_attach(endpoint: str, keys: LearnerKeys | None) -> bool:
     client = LinkClient(endpoint, lambda: False, keys, patience_s=PATIENCE_S)
     with contextlib.closing(client):
         return client.ask(Attach())[0] == Accepted()
 
 
-def descriptors() -> int:
+def count_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def until(holds: Callable[[], bool], rig: OpenRig) -> None:
+def attach_until(condition: Callable[[], bool], rig: AcceptingRig) -> None:
     """Ask the rig, which takes its time, until something holds."""
     for _ in range(1000):
-        if holds():
+        if condition():
             return
-        enters(rig.local, None)
+        can_attach(rig.local, None)
     raise AssertionError("it does not come about")
 
 
 @pytest.mark.parametrize(
-    ("first", "kept"),
+    ("first_bytes", "max_kept"),
     [(b"", MAX_SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], MAX_SEATS_PER_ADDRESS + MAX_WAITING)],
     ids=["idle", "slow"],
 )
 def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are(
-    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, first: bytes, kept: int
+    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, first_bytes: bytes, max_kept: int
 ) -> None:
-    with OpenRig(socket_folder, load_rig_keys(keys)) as rig:
+    with AcceptingRig(socket_folder, load_rig_keys(keys)) as rig:
         endpoint = parse_tcp(rig.endpoint)
-        before = descriptors()
-        with Crowd(endpoint, CROWD, first=first, source="127.0.0.3") as crowd:
-            assert enters(rig.endpoint, learner_keys), "from another address than the crowd's"
+        before = count_descriptors()
+        with Crowd(endpoint, CROWD_SIZE, first=first_bytes, source="127.0.0.3") as crowd:
+            assert can_attach(rig.endpoint, learner_keys), "from another address than the crowd's"
             crowd.trickle(b"\0")
-            until(lambda: crowd.left() <= kept, rig)
-            assert descriptors() - before < CROWD + kept + 2 * MAX_SEATS_PER_ADDRESS + 20, "its own are few"
-        with Crowd(endpoint, CROWD, first=first) as crowd:
-            assert enters(rig.endpoint, learner_keys), "and from the same"
-        told = rig.server.take_shed_connections()
-        ended = sum(shed.n_connections for shed in told if shed.reason == "too many")
-        assert ended >= 2 * (CROWD - kept) - 50
-        assert len(told) < 10, "told of in a few words"
+            attach_until(lambda: crowd.left() <= max_kept, rig)
+            assert count_descriptors() - before < CROWD_SIZE + max_kept + 2 * MAX_SEATS_PER_ADDRESS + 20, (
+                "its own are few"
+            )
+        with Crowd(endpoint, CROWD_SIZE, first=first_bytes) as crowd:
+            assert can_attach(rig.endpoint, learner_keys), "and from the same"
+        shed_connections = rig.server.take_shed_connections()
+        n_shed = sum(group.n_connections for group in shed_connections if group.reason == "too many")
+        assert n_shed >= 2 * (CROWD_SIZE - max_kept) - 50
+        assert len(shed_connections) < 10, "told of in a few words"
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
@@ -90,37 +92,42 @@ def test_a_learner_gets_in_past_a_crowd_that_returns(
     socket_folder: Path, keys: Path, learner_keys: LearnerKeys, encrypted: bool
 ) -> None:
     """40 connections from its own address that begin their handshake and are reopened whenever they are ended."""
-    first, shown = (HELLO_BEGUN, learner_keys) if encrypted else (READY_BEGUN, None)
+    first_bytes, presented_keys = (HELLO_BEGUN, learner_keys) if encrypted else (READY_BEGUN, None)
     with (
-        OpenRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig,
-        ReturningCrowd(parse_tcp(rig.endpoint), 40, first, seconds=PATIENCE_S) as crowd,
+        AcceptingRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig,
+        ReturningCrowd(parse_tcp(rig.endpoint), 40, first_bytes, seconds=PATIENCE_S) as crowd,
     ):
         assert crowd.complete.wait(PATIENCE_S)
-        assert enters(rig.endpoint, shown)
+        assert can_attach(rig.endpoint, presented_keys)
 
 
 def test_connections_that_greet_and_hang_up_leave_the_line_to_others(socket_folder: Path) -> None:
-    with OpenRig(socket_folder, None) as rig, ReturningCrowd(parse_tcp(rig.endpoint), 40, greeting(), seconds=60.0):
+    with (
+        AcceptingRig(socket_folder, None) as rig,
+        ReturningCrowd(parse_tcp(rig.endpoint), 40, greeting(), seconds=60.0),
+    ):
         for _ in range(MAX_WAITING):
             with Crowd(parse_tcp(rig.endpoint), 8, first=greeting()):
                 pass
-        assert enters(rig.endpoint, None)
+        assert can_attach(rig.endpoint, None)
 
 
 def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: Path) -> None:
-    with OpenRig(socket_folder, None) as rig:
+    with AcceptingRig(socket_folder, None) as rig:
         garbled(parse_tcp(rig.endpoint), 300, 1)
-        assert enters(rig.endpoint, None)
-        ended = {shed.reason: shed.n_connections for shed in rig.server.take_shed_connections()}
-        assert ended["no learner"] > 100
+        assert can_attach(rig.endpoint, None)
+        n_shed = {group.reason: group.n_connections for group in rig.server.take_shed_connections()}
+        assert n_shed["no learner"] > 100
 
 
 def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert HANDSHAKE_TIMEOUT_S > 1
     monkeypatch.setattr("onrig.runtime.link.pending.HANDSHAKE_TIMEOUT_S", 0.05)
-    with OpenRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
-        until(lambda: crowd.left() == 0, rig)
-        assert [(shed.reason, shed.n_connections) for shed in rig.server.take_shed_connections()] == [("no request", 3)]
+    with AcceptingRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
+        attach_until(lambda: crowd.left() == 0, rig)
+        assert [(group.reason, group.n_connections) for group in rig.server.take_shed_connections()] == [
+            ("no request", 3)
+        ]
 
 
 @pytest.mark.parametrize("size", [0, 40, MIB, 4 * MIB])
@@ -128,67 +135,69 @@ def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
     socket_folder: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onrig.runtime.link.pending.INCOMPLETE_MESSAGE_TIMEOUT_S", 0.3)
-    with OpenRig(socket_folder, None) as rig:
-        assert enters(rig.endpoint, None)
+    with AcceptingRig(socket_folder, None) as rig:
+        assert can_attach(rig.endpoint, None)
         before = resident_bytes()
         with RawPeer(parse_tcp(rig.endpoint)) as peer:
             peer.flood(size, 300 * MIB, 20.0)
-        assert enters(rig.endpoint, None)
+        assert can_attach(rig.endpoint, None)
         assert resident_bytes() - before < 40 * MIB
-        (told,) = [shed.reason for shed in rig.server.take_shed_connections()]
-        assert told in ("an incomplete message", "too many frames without a complete message")
+        (shed_connections,) = [group.reason for group in rig.server.take_shed_connections()]
+        assert shed_connections in ("an incomplete message", "too many frames without a complete message")
 
 
 def test_many_such_messages_share_one_bound(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.runtime.link.pending.INCOMPLETE_MESSAGE_TIMEOUT_S", 2.0)
-    with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
+    with AcceptingRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
         endpoint = parse_tcp(rig.endpoint)
-        assert enters(rig.endpoint, None)
+        assert can_attach(rig.endpoint, None)
         before = resident_bytes()
         peers = [stack.enter_context(RawPeer(endpoint)) for _ in range(8)]
         sent = sum(peer.flood(MIB, 100 * MIB, 0.2) for peer in peers)
         assert sent < MAX_TOTAL_BYTES_IN_FLIGHT + len(peers) * 8 * MIB, "beyond that it lies in the kernel"
         assert resident_bytes() - before < 64 * MIB
-        assert enters(rig.endpoint, None), "another learner waits until they are ended, and gets in"
+        assert can_attach(rig.endpoint, None), "another learner waits until they are ended, and gets in"
 
 
 def test_a_peer_that_asks_and_does_not_read_makes_the_rig_grow_by_one_answer(
     socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    big = bytes(8 * MIB)
+    payload = bytes(8 * MIB)
 
-    def handle(rig: OpenRig, ticket: Ticket, request: object, payloads: object) -> Reply:
-        return Reply(Accepted(), (big,) if isinstance(request, Pull) else ())
+    def handle(rig: AcceptingRig, ticket: Ticket, request: object, payloads: object) -> Reply:
+        return Reply(Accepted(), (payload,) if isinstance(request, Pull) else ())
 
-    monkeypatch.setattr(OpenRig, "_handle", handle)
-    with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
-        assert enters(rig.endpoint, None)
+    monkeypatch.setattr(AcceptingRig, "_handle", handle)
+    with AcceptingRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
+        assert can_attach(rig.endpoint, None)
         before = resident_bytes()
         for peer in [stack.enter_context(RawPeer(parse_tcp(rig.endpoint))) for _ in range(6)]:
             for _ in range(8):
                 peer.ask(Pull(0, 0))
-        assert enters(rig.endpoint, None)
+        assert can_attach(rig.endpoint, None)
         assert resident_bytes() - before < 64 * MIB
 
 
 def test_who_has_entered_and_is_silent_gives_way_where_there_are_too_many(socket_folder: Path) -> None:
-    with OpenRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
+    with AcceptingRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
         endpoint = parse_tcp(rig.endpoint)
         for n in range(MAX_INSIDE_PER_ADDRESS + 8):
             stack.enter_context(RawPeer(endpoint)).ask(Attach())
-            until(lambda n=n: rig.heard.count("plain") > n, rig)  # type: ignore[misc]
-        assert enters(rig.endpoint, None)
+            attach_until(lambda n=n: rig.client_keys.count("plain") > n, rig)  # type: ignore[misc]
+        assert can_attach(rig.endpoint, None)
         acceptor = rig.server._acceptor
         assert acceptor is not None
-        until(lambda: len(acceptor._relays) <= MAX_INSIDE_PER_ADDRESS, rig)
-        assert sum(shed.n_connections for shed in rig.server.take_shed_connections() if shed.reason == "too many") >= 8
+        attach_until(lambda: len(acceptor._relays) <= MAX_INSIDE_PER_ADDRESS, rig)
+        assert (
+            sum(group.n_connections for group in rig.server.take_shed_connections() if group.reason == "too many") >= 8
+        )
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
     socket_folder: Path, keys: Path, learner_keys: LearnerKeys, encrypted: bool
 ) -> None:
-    with OpenRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig:
+    with AcceptingRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig:
         client = LinkClient(rig.endpoint, lambda: False, learner_keys if encrypted else None, patience_s=PATIENCE_S)
         with contextlib.closing(client):
             for n in range(60):
@@ -202,14 +211,14 @@ def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
 
 
 def test_what_breaks_the_acceptor_is_no_secret(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: ConnectionAcceptor, listener: object, now_s: float) -> None:
+    def fail(self: ConnectionAcceptor, listener: object, now_s: float) -> None:
         raise RuntimeError("the acceptor broke")
 
-    monkeypatch.setattr(OpenRig, "__exit__", lambda self, *error: None)
-    with OpenRig(socket_folder, None) as rig:
+    monkeypatch.setattr(AcceptingRig, "__exit__", lambda self, *error: None)
+    with AcceptingRig(socket_folder, None) as rig:
         rig._stop.set()
         rig._thread.join()
-        monkeypatch.setattr(module.ConnectionAcceptor, "_accept", fails)
+        monkeypatch.setattr(module.ConnectionAcceptor, "_accept", fail)
         with Crowd(parse_tcp(rig.endpoint), 1):
             assert rig.server._acceptor is not None
             rig.server._acceptor._thread.join(PATIENCE_S)
@@ -219,14 +228,18 @@ def test_what_breaks_the_acceptor_is_no_secret(socket_folder: Path, monkeypatch:
 
 
 def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
-    for host, shown in (("*", "tcp://0.0.0.0:"), ("lo", "tcp://127.0.0.1:"), ("localhost", "tcp://127.0.0.1:")):
+    for host, presented_keys in (
+        ("*", "tcp://0.0.0.0:"),
+        ("lo", "tcp://127.0.0.1:"),
+        ("localhost", "tcp://127.0.0.1:"),
+    ):
         acceptor = ConnectionAcceptor(TcpEndpoint(host, 0), "/nowhere", max_frame_bytes=100, overhead_bytes=0)
-        assert acceptor.endpoints[0].startswith(shown)
+        assert acceptor.endpoints[0].startswith(presented_keys)
         acceptor.close()
 
 
 @pytest.mark.parametrize(
-    ("listens", "tried", "enters_there"),
+    ("listen_host", "destination", "is_accepted"),
     [
         ("localhost", "127.0.0.1", True),
         ("localhost", "[::1]", True),
@@ -238,24 +251,24 @@ def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
     ],
 )
 def test_a_name_is_all_of_its_addresses_and_another_address_is_reported(
-    socket_folder: Path, listens: str, tried: str, enters_there: bool, monkeypatch: pytest.MonkeyPatch
+    socket_folder: Path, listen_host: str, destination: str, is_accepted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_ipv6_loopback():
         pytest.skip("this machine has no IPv6")
-    with OpenRig(socket_folder, None, listens) as rig:
-        endpoint = f"tcp://{tried}:{parse_tcp(rig.endpoint).port}"
-        if enters_there:
-            assert enters(endpoint, None)
+    with AcceptingRig(socket_folder, None, listen_host) as rig:
+        endpoint = f"tcp://{destination}:{parse_tcp(rig.endpoint).port}"
+        if is_accepted:
+            assert can_attach(endpoint, None)
             return
         monkeypatch.setattr("onrig.runtime.link.client._UNREACHABLE_REPORT_DELAY_S", 0.0)
         notes: list[str] = []
         client = LinkClient(endpoint, lambda: len(notes) > 0, on_problem=notes.append)
         with contextlib.closing(client), pytest.raises(LinkClosed, match="asked to stop"):
             client.ask(Attach())
-        assert f"nothing answers at {endpoint}: tried {tried.strip('[]')}: Connection refused" in notes[0]
+        assert f"nothing answers at {endpoint}: tried {destination.strip('[]')}: Connection refused" in notes[0]
         client = LinkClient(endpoint, lambda: False)
-        said = "did not answer within 0 s; tried .*: Connection refused; a rig prints"
-        with contextlib.closing(client), pytest.raises(LinkClosed, match=said):
+        message = "did not answer within 0 s; tried .*: Connection refused; a rig prints"
+        with contextlib.closing(client), pytest.raises(LinkClosed, match=message):
             client.ask(Attach(), timeout_s=0.0)
 
 
@@ -271,5 +284,5 @@ def has_ipv6_loopback() -> bool:
 def test_attacks_stay_on_this_machine(socket_folder: Path) -> None:
     with pytest.raises(ValueError, match="stay on this machine"):
         Crowd(TcpEndpoint("192.0.2.1", 5), 1)
-    with OpenRig(socket_folder, None) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
-        assert enters(wire.endpoint, None)
+    with AcceptingRig(socket_folder, None) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
+        assert can_attach(wire.endpoint, None)

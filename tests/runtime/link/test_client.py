@@ -24,7 +24,7 @@ class Rig:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(endpoint)
         self._script = script
-        self.seen: list[list[bytes]] = []
+        self.requests: list[list[bytes]] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -33,7 +33,7 @@ class Rig:
             if not self._socket.poll(PATIENCE_MS):
                 return
             peer, *frames = self._socket.recv_multipart()
-            self.seen.append(frames)
+            self.requests.append(frames)
             for reply in replies:
                 self._socket.send_multipart([peer, *(frames[0] if f == b"ID" else f for f in reply)])
 
@@ -44,7 +44,7 @@ class Rig:
         self._context.term()
 
 
-OK = [b"ID", encode(Accepted())]
+ACCEPTED = [b"ID", encode(Accepted())]
 
 
 @pytest.fixture
@@ -60,17 +60,17 @@ def client(endpoint: str) -> Iterator[LinkClient]:
 
 
 def test_a_question_gets_its_answer_and_payloads(endpoint: str, client: LinkClient) -> None:
-    rig = Rig(endpoint, [[b"ID", encode(Rows(1, 2, 3)), b"rows"]], [OK])
+    rig = Rig(endpoint, [[b"ID", encode(Rows(1, 2, 3)), b"rows"]], [ACCEPTED])
     assert client.ask(Pull(0, 0), b"payload") == (Rows(1, 2, 3), [b"rows"])
     assert client.ask(Attach()) == (Accepted(), [])
     rig.close()
-    assert [frames[1:] for frames in rig.seen] == [[encode(Pull(0, 0)), b"payload"], [encode(Attach())]]
-    assert rig.seen[0][0] != rig.seen[1][0], "each question has an id of its own"
+    assert [frames[1:] for frames in rig.requests] == [[encode(Pull(0, 0)), b"payload"], [encode(Attach())]]
+    assert rig.requests[0][0] != rig.requests[1][0], "each question has an id of its own"
     assert client.n_retries == 0
 
 
 def test_an_answer_to_another_question_is_not_taken_for_this_one(endpoint: str, client: LinkClient) -> None:
-    rig = Rig(endpoint, [[b"other-id", encode(Refused("late"))], OK])
+    rig = Rig(endpoint, [[b"other-id", encode(Refused("late"))], ACCEPTED])
     assert client.ask(Attach())[0] == Accepted()
     rig.close()
 
@@ -86,10 +86,10 @@ def test_a_lost_question_is_asked_again_under_the_same_id(
     endpoint: str, client: LinkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "RETRY_INTERVAL_MS", 0)
-    rig = Rig(endpoint, [], [OK])
+    rig = Rig(endpoint, [], [ACCEPTED])
     assert client.ask(Attach())[0] == Accepted()
     rig.close()
-    assert rig.seen[0] == rig.seen[1]
+    assert rig.requests[0] == rig.requests[1]
     assert client.n_retries >= 1
 
 
@@ -112,10 +112,10 @@ def test_asking_ends_when_the_process_is_to_stop(endpoint: str) -> None:
 
 def test_a_question_put_before_the_rig_is_there_is_answered_once_it_is(endpoint: str, client: LinkClient) -> None:
     answers = []
-    asking = threading.Thread(target=lambda: answers.append(client.ask(Attach())[0]))
-    asking.start()
-    rig = Rig(endpoint, [OK])
-    asking.join(PATIENCE_MS / 1000)
+    thread = threading.Thread(target=lambda: answers.append(client.ask(Attach())[0]))
+    thread.start()
+    rig = Rig(endpoint, [ACCEPTED])
+    thread.join(PATIENCE_MS / 1000)
     rig.close()
     assert answers == [Accepted()]
 
@@ -130,14 +130,16 @@ class Clock:
         return self.now_s
 
 
-def asked_at(client: LinkClient, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, until_s: float) -> list[float]:
+def times_of_requests(
+    client: LinkClient, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, until_s: float
+) -> list[float]:
     """When a question is put to a rig that never answers, in seconds from the first time on."""
     monkeypatch.setattr(client_module, "time", clock)
-    at: list[float] = []
+    times_s: list[float] = []
     start_s = clock.now_s
 
     def send(frames: list[bytes]) -> bool:
-        at.append(round(clock.now_s - start_s))
+        times_s.append(round(clock.now_s - start_s))
         return True
 
     def wait(*, until_writable: bool) -> bool:
@@ -150,21 +152,21 @@ def asked_at(client: LinkClient, clock: Clock, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(client, "_wait", wait)
     with pytest.raises((LinkClosed, KeyboardInterrupt)):
         client.ask(Attach())
-    return at
+    return times_s
 
 
 def test_a_question_is_repeated_ever_less_often_and_given_up_after_a_minute(
     client: LinkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    assert asked_at(client, clock, monkeypatch, until_s=1e9) == [0, 2, 6, 14, 30, 46]
+    assert times_of_requests(client, clock, monkeypatch, until_s=1e9) == [0, 2, 6, 14, 30, 46]
     assert clock.now_s == pytest.approx(1060, abs=0.2)
 
 
 def test_a_learner_told_so_asks_for_ever(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     client = LinkClient(endpoint, lambda: False, patience_s=math.inf)
-    at = asked_at(client, Clock(), monkeypatch, until_s=5000)
-    assert at[-1] > 4980
+    times_s = times_of_requests(client, Clock(), monkeypatch, until_s=5000)
+    assert times_s[-1] > 4980
     client.close()
 
 
@@ -177,17 +179,17 @@ def test_what_is_no_answer_is_not_taken_for_one(endpoint: str, client: LinkClien
 
 def test_a_refusal_keeps_its_code(endpoint: str, client: LinkClient) -> None:
     rig = Rig(endpoint, [[b"ID", encode(Refused("another learner pushes", LEASE))]])
-    with pytest.raises(RequestRejected) as refusal:
+    with pytest.raises(RequestRejected) as error:
         client.ask(Attach())
-    assert refusal.value.code == LEASE
+    assert error.value.code == LEASE
     rig.close()
 
 
 def test_a_goodbye_arrives_though_nobody_waits_for_its_answer(endpoint: str) -> None:
     client = LinkClient(endpoint, lambda: False)
-    rig = Rig(endpoint, [OK], [OK])
+    rig = Rig(endpoint, [ACCEPTED], [ACCEPTED])
     client.ask(Attach())
     client.post(Leave())
     client.close()
     rig.close()
-    assert rig.seen[1][1] == encode(Leave())
+    assert rig.requests[1][1] == encode(Leave())

@@ -11,10 +11,10 @@ from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_loading import load_run
 from onrig.tools.bench.link.rig_end import random_policy
-from tests.runtime.link.damaged_messages import Outcome, damaged, fuzz_learner, fuzz_rig
+from tests.runtime.link.damaged_messages import FuzzResult, damage_frames, fuzz_learner, fuzz_rig
 from tests.runtime.link.sound_messages import REPLIES, REQUESTS
 
-QUICK, LONG = 300, 100_000
+QUICK_MUTATIONS, LONG_MUTATIONS = 300, 100_000
 GROWTH_BYTES = 48 << 20
 
 
@@ -24,11 +24,11 @@ def model() -> bytes:
     return random_policy(config, contract)
 
 
-def check(outcomes: list[Outcome], types: set[str], mutations: int) -> None:
+def check(outcomes: list[FuzzResult], types: set[str], n_mutations: int) -> None:
     assert {o.kind for o in outcomes} == types
     for outcome in outcomes:
-        assert outcome.mutations == mutations
-        assert mutations / 20 < outcome.refused < mutations, f"{outcome}: damage too coarse or too slight"
+        assert outcome.n_mutations == n_mutations
+        assert n_mutations / 20 < outcome.n_refused < n_mutations, f"{outcome}: damage too coarse or too slight"
         assert outcome.grown_bytes < GROWTH_BYTES, outcome
 
 
@@ -36,14 +36,14 @@ REQUEST_TYPES = {t.__name__ for t in RequestMessage.__args__}
 REPLY_TYPES = {t.__name__ for t in ReplyMessage.__args__}
 
 
-@pytest.mark.parametrize("mutations", [QUICK, pytest.param(LONG, marks=pytest.mark.study)])
-def test_no_damaged_request_harms_the_rig(tmp_path: Path, mutations: int) -> None:
-    check(list(fuzz_rig(mutations, 1, tmp_path, model())), REQUEST_TYPES, mutations)
+@pytest.mark.parametrize("n_mutations", [QUICK_MUTATIONS, pytest.param(LONG_MUTATIONS, marks=pytest.mark.study)])
+def test_no_damaged_request_harms_the_rig(tmp_path: Path, n_mutations: int) -> None:
+    check(list(fuzz_rig(n_mutations, 1, tmp_path, model())), REQUEST_TYPES, n_mutations)
 
 
-@pytest.mark.parametrize("mutations", [QUICK, pytest.param(LONG, marks=pytest.mark.study)])
-def test_no_damaged_reply_harms_the_learner(mutations: int) -> None:
-    check(list(fuzz_learner(mutations, 1)), REPLY_TYPES, mutations)
+@pytest.mark.parametrize("n_mutations", [QUICK_MUTATIONS, pytest.param(LONG_MUTATIONS, marks=pytest.mark.study)])
+def test_no_damaged_reply_harms_the_learner(n_mutations: int) -> None:
+    check(list(fuzz_learner(n_mutations, 1)), REPLY_TYPES, n_mutations)
 
 
 def test_the_fuzzer_notices_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +55,6 @@ def test_the_fuzzer_notices_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest
 def test_damage_is_damage_and_the_same_for_the_same_seed() -> None:
     frames = [encode(message) for message in (*REQUESTS, *REPLIES)]
     assert len(frames) == len(REQUEST_TYPES) + len(REPLY_TYPES)
-    first, again = ([damaged(frames, random.Random(n)) for n in range(200)] for _ in range(2))
-    assert first == again
+    first, repeated = ([damage_frames(frames, random.Random(n)) for n in range(200)] for _ in range(2))
+    assert first == repeated
     assert sum(out != frames for out in first) > 190

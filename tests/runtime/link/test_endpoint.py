@@ -10,7 +10,7 @@ from onrig.runtime.run_loading import load_run
 
 
 @pytest.mark.parametrize(
-    ("text", "host", "port", "loopback"),
+    ("text", "host", "port", "is_loopback"),
     [
         ("tcp://127.0.0.1:5555", "127.0.0.1", 5555, True),
         ("tcp://127.8.8.8:1", "127.8.8.8", 1, True),
@@ -26,10 +26,10 @@ from onrig.runtime.run_loading import load_run
     ],
 )
 def test_an_endpoint_is_read_and_known_to_be_of_this_machine_or_not(
-    text: str, host: str, port: int, loopback: bool
+    text: str, host: str, port: int, is_loopback: bool
 ) -> None:
     tcp = parse_tcp(text)
-    assert (tcp, str(tcp), tcp.is_loopback) == (TcpEndpoint(host, port), text, loopback)
+    assert (tcp, str(tcp), tcp.is_loopback) == (TcpEndpoint(host, port), text, is_loopback)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_no_text_makes_reading_it_raise_anything_else(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("link", "at", "message"),
+    ("link", "setting", "message"),
     [
         (Link(listen="tcp://*:5555"), "listen", "open to other machines without keys; make keys with"),
         (Link("tcp://10.0.0.1:5", allow_plain_loopback=True), "listen", "open to other machines"),
@@ -61,10 +61,10 @@ def test_no_text_makes_reading_it_raise_anything_else(text: str) -> None:
         (Link(keys="k"), "keys", "have no effect without link.listen"),
     ],
 )
-def test_a_link_that_is_open_or_does_not_work_is_refused(link: Link, at: str, message: str) -> None:
-    ((path, said),) = link_findings(link)
-    assert path == ("link", at)
-    assert message in said
+def test_a_link_that_is_open_or_does_not_work_is_refused(link: Link, setting: str, message: str) -> None:
+    ((path, problem_message),) = link_findings(link)
+    assert path == ("link", setting)
+    assert message in problem_message
 
 
 @pytest.mark.parametrize(

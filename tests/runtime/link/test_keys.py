@@ -64,9 +64,9 @@ def test_the_folders_above_count_too(folder: Path) -> None:
 
 
 def test_keys_of_another_user_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-    with pytest.raises(KeyFault, match=f"belongs to another user \\(uid {mine}\\)"):
+    own_uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own_uid + 1)
+    with pytest.raises(KeyFault, match=f"belongs to another user \\(uid {own_uid}\\)"):
         load_learner_keys(folder)
 
 
@@ -79,7 +79,7 @@ def _make_folder(path: Path) -> None:
     path.mkdir()
 
 
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+DAMAGED_KEYS: dict[str, tuple[Callable[[Path], object], str]] = {
     "gone": (lambda p: p.unlink(), "No such file.*onrig keys"),
     "empty": (lambda p: _replace(p, ""), "no secret key"),
     "public only": (lambda p: _replace(p, p.read_text().split("    secret")[0]), "no secret key"),
@@ -95,11 +95,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", DAMAGED_KEYS)
 def test_damaged_keys_are_refused_in_one_line(folder: Path, damage: str) -> None:
     path = folder / "rig" / "secret.key"
-    harm, message = DAMAGES[damage]
-    harm(path)
+    damage_file, message = DAMAGED_KEYS[damage]
+    damage_file(path)
     with pytest.raises(KeyFault, match=message) as fault:
         load_rig_keys(folder)
     assert "\n" not in str(fault.value)
@@ -123,15 +123,15 @@ def test_a_list_without_learners_is_refused(folder: Path) -> None:
 def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "a.key"
     write_key(path, generate_key_pair(), with_secret=True, owner="a")
-    before = path.read_bytes()
+    content = path.read_bytes()
     with pytest.raises(FileExistsError):
         write_key(path, generate_key_pair(), with_secret=True, owner="a")
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
-    ("name", "sound"),
+    ("name", "is_valid"),
     [("learner", True), ("a-b_c.1", True), ("rig", False), ("", False), ("../x", False), (".x", False)],
 )
-def test_a_learner_s_name_is_one_that_makes_a_folder(name: str, sound: bool) -> None:
-    assert is_valid_name(name) is sound
+def test_a_learner_s_name_is_one_that_makes_a_folder(name: str, is_valid: bool) -> None:
+    assert is_valid_name(name) is is_valid

@@ -29,7 +29,7 @@ from onrig.runtime.link.messages import (
 )
 from tests.runtime.link.sound_messages import REPLIES, REQUESTS
 
-DEEP = b"\x82\xa4type\xa6attach\xa1x" + b"\x91" * 60_000 + b"\xc0"
+DEEPLY_NESTED = b"\x82\xa4type\xa6attach\xa1x" + b"\x91" * 60_000 + b"\xc0"
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: type(r).__name__)
@@ -52,7 +52,7 @@ def test_replies_arrive_as_they_were_sent(reply: ReplyMessage) -> None:
         b"\x81\xa4type\xa2\xff\xff",
         b"\x82\xa4type\xa7confirm\xa7episode\xa1x",
         b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os",
-        DEEP,
+        DEEPLY_NESTED,
         b"\x00" * (MAX_HEADER_BYTES + 1),
     ],
     ids=[
@@ -73,8 +73,8 @@ def test_what_is_no_request_is_refused(raw: bytes) -> None:
 
 
 def test_a_request_as_large_as_allowed_is_read() -> None:
-    room = MAX_HEADER_BYTES - 19
-    raw = b"\x82\xa4type\xa5leave\xa1x\xdb" + room.to_bytes(4, "big") + b"x" * room
+    padding = MAX_HEADER_BYTES - 19
+    raw = b"\x82\xa4type\xa5leave\xa1x\xdb" + padding.to_bytes(4, "big") + b"x" * padding
     assert len(raw) == MAX_HEADER_BYTES
     assert decode_request(raw) == Leave()
     with pytest.raises(msgspec.DecodeError, match="header of"):
@@ -82,8 +82,8 @@ def test_a_request_as_large_as_allowed_is_read() -> None:
 
 
 def test_a_reply_may_hold_a_whole_configuration_and_has_a_limit() -> None:
-    large = Attached("run", bytes(MAX_HEADER_BYTES), 100, True, 50, 3, 7, False)
-    assert decode_reply(encode(large)) == large
+    reply = Attached("run", bytes(MAX_HEADER_BYTES), 100, True, 50, 3, 7, False)
+    assert decode_reply(encode(reply)) == reply
     with pytest.raises(msgspec.DecodeError, match="header of"):
         decode_reply(encode(Refused("x" * MAX_REPLY_HEADER_BYTES)))
 
@@ -128,11 +128,11 @@ def test_the_attach_of_another_version_still_reads() -> None:
 @settings(max_examples=300)
 @given(st.sampled_from([*REQUESTS, *REPLIES]), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255))))
 def test_no_damage_makes_decoding_raise_anything_else(
-    message: RequestMessage | ReplyMessage, damage: list[tuple[int, int]]
+    message: RequestMessage | ReplyMessage, changes: list[tuple[int, int]]
 ) -> None:
     raw = bytearray(encode(message))
-    for at, value in damage:
-        raw[at % len(raw)] = value
+    for position, value in changes:
+        raw[position % len(raw)] = value
     for decode in (decode_request, decode_reply):
         try:
             decode(bytes(raw))

@@ -34,11 +34,11 @@ def test_the_time_in_line_is_not_the_learner_s() -> None:
 
 
 def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> None:
-    overhead = 33
+    overhead_bytes = 33
     connection = PendingConnection("a", 0.0)
     for n in range(10_000):
-        connection.add_forwarded([38 + overhead, 8 + overhead, 20_000 + overhead], float(n))
-        connection.add_received([8, 20_000], overhead, float(n))
+        connection.add_forwarded([38 + overhead_bytes, 8 + overhead_bytes, 20_000 + overhead_bytes], float(n))
+        connection.add_received([8, 20_000], overhead_bytes, float(n))
         assert connection.bytes_in_flight == 0
     connection.add_forwarded([40, 41, 53], 1.0)
     assert connection.bytes_in_flight == 40 + 41 + 53 + 3 * FRAME_OVERHEAD_BYTES

@@ -24,142 +24,156 @@ from onrig.runtime.link.seats import (
     surplus_connections,
 )
 
-LOOK_S = 0.02
-IN_TURN = MAX_SEATS_PER_ADDRESS - MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
+POLL_S = 0.02
+SEATS_IN_TURN = MAX_SEATS_PER_ADDRESS - MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
 """Seats of an address that go to the longest waiting."""
 
 
-class Door:
+class SeatSimulation:
     """The acceptor without sockets: who is there, and what becomes of them."""
 
     def __init__(self) -> None:
-        self.there: list[PendingConnection] = []
+        self.connections: list[PendingConnection] = []
         self.ended: list[PendingConnection] = []
 
     def arrive(self, address: str, now_s: float) -> PendingConnection:
         connection = PendingConnection(address, now_s, greeting_received=True)
-        self.there.append(connection)
+        self.connections.append(connection)
         return connection
 
-    def look(self, now_s: float) -> None:
-        while (change := next_assignment(self.there, now_s)) is not None:
-            if change.previous is not None:
-                self._end(change.previous)
-            change.connection.seated_s, change.connection.jumped_queue = now_s, change.jumped_queue
-        for connection in surplus_connections(self.there):
+    def assign_seats(self, now_s: float) -> None:
+        while (assignment := next_assignment(self.connections, now_s)) is not None:
+            if assignment.previous is not None:
+                self._end(assignment.previous)
+            assignment.connection.seated_s, assignment.connection.jumped_queue = now_s, assignment.jumped_queue
+        for connection in surplus_connections(self.connections):
             self._end(connection)
 
     def _end(self, connection: PendingConnection) -> None:
-        self.there.remove(connection)
+        self.connections.remove(connection)
         self.ended.append(connection)
 
 
-def waited_s(hostile: list[str], seed: int, learner: str = "10.0.0.1") -> float:
-    """Wait of a newcomer for its seat where ``hostile`` addresses return whenever they are ended; inf if it is ended.
+def simulate_wait_s(hostile_addresses: list[str], seed: int, learner: str = "10.0.0.1") -> float:
+    """Wait of a newcomer for its seat where those addresses return whenever they are ended (inf: it is ended).
 
     They come and are ended in an order that the seed decides; the newcomer comes at any time after them.
     """
     rng = random.Random(seed)
-    door, now_s, counted = Door(), 0.0, 0
-    for address in hostile:
-        door.arrive(address, now_s + rng.uniform(0.0, 0.01))
-    arrives_s = rng.uniform(0.02, 3 * MIN_SEAT_TENURE_S)
+    simulation, now_s, n_returned = SeatSimulation(), 0.0, 0
+    for address in hostile_addresses:
+        simulation.arrive(address, now_s + rng.uniform(0.0, 0.01))
+    arrival_s = rng.uniform(0.02, 3 * MIN_SEAT_TENURE_S)
     newcomer: PendingConnection | None = None
     while now_s < 100.0:
-        now_s += rng.uniform(0.0, LOOK_S)
-        if newcomer is None and now_s >= arrives_s:
-            newcomer = door.arrive(learner, now_s)
-        door.look(now_s)
+        now_s += rng.uniform(0.0, POLL_S)
+        if newcomer is None and now_s >= arrival_s:
+            newcomer = simulation.arrive(learner, now_s)
+        simulation.assign_seats(now_s)
         if newcomer is not None and newcomer.seated_s is not None:
             return newcomer.seated_s - newcomer.arrived_s
-        if newcomer in door.ended:
+        if newcomer in simulation.ended:
             return math.inf
-        again = door.ended[counted:]
-        rng.shuffle(again)
-        for connection in again:
-            door.arrive(connection.address, now_s)
-        counted = len(door.ended)
+        returning = simulation.ended[n_returned:]
+        rng.shuffle(returning)
+        for connection in returning:
+            simulation.arrive(connection.address, now_s)
+        n_returned = len(simulation.ended)
     return math.inf
 
 
 @pytest.mark.parametrize("count", [1, MAX_SEATS_PER_ADDRESS, 40, 80, MAX_SEATS_PER_ADDRESS + MAX_WAITING - 1])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_newcomer_is_seated_in_time_whatever_its_own_address_does(count: int, seed: int) -> None:
-    in_line = max(0, count + 1 - MAX_SEATS_PER_ADDRESS)
-    assert waited_s(["10.0.0.1"] * count, seed) <= (MIN_SEAT_TENURE_S + LOOK_S) * math.ceil(in_line / IN_TURN)
+    n_in_line = max(0, count + 1 - MAX_SEATS_PER_ADDRESS)
+    assert simulate_wait_s(["10.0.0.1"] * count, seed) <= (MIN_SEAT_TENURE_S + POLL_S) * math.ceil(
+        n_in_line / SEATS_IN_TURN
+    )
 
 
 def test_forty_that_return_delay_it_by_one_turn_of_the_seats() -> None:
     """The figure of docs/architecture.md."""
-    waits = [waited_s(["10.0.0.1"] * 40, seed) for seed in range(20)]
-    assert max(waits) <= MIN_SEAT_TENURE_S + LOOK_S
+    waits = [simulate_wait_s(["10.0.0.1"] * 40, seed) for seed in range(20)]
+    assert max(waits) <= MIN_SEAT_TENURE_S + POLL_S
     assert MIN_SEAT_TENURE_S == 2.0
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_other_addresses_delay_it_by_one_turn_however_many_they_are(seed: int) -> None:
     crowd = [f"10.0.1.{n % 50}" for n in range(190)]
-    assert waited_s(crowd, seed) <= MIN_SEAT_TENURE_S + LOOK_S
+    assert simulate_wait_s(crowd, seed) <= MIN_SEAT_TENURE_S + POLL_S
 
 
 def test_a_crowd_that_does_not_return_delays_it_no_longer_however_long_its_line() -> None:
-    door, now_s = Door(), 0.0
+    simulation, now_s = SeatSimulation(), 0.0
     for _ in range(700):
-        door.arrive("10.0.0.1", now_s)
+        simulation.arrive("10.0.0.1", now_s)
         now_s += 1e-3
-        door.look(now_s)
-    newcomer = door.arrive("10.0.0.1", now_s)
+        simulation.assign_seats(now_s)
+    newcomer = simulation.arrive("10.0.0.1", now_s)
     while newcomer.seated_s is None:
-        now_s += LOOK_S
-        door.look(now_s)
-    assert newcomer.seated_s - newcomer.arrived_s <= MIN_SEAT_TENURE_S + LOOK_S
+        now_s += POLL_S
+        simulation.assign_seats(now_s)
+    assert newcomer.seated_s - newcomer.arrived_s <= MIN_SEAT_TENURE_S + POLL_S
     assert newcomer.jumped_queue
 
 
 @given(st.data())
 def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) -> None:
-    door = Door()
+    simulation = SeatSimulation()
     addresses = st.sampled_from("abcd")
     now_s = 0.0
     for _ in range(data.draw(st.integers(1, 12))):
         now_s += data.draw(st.floats(0.0, MIN_SEAT_TENURE_S))
         for address in data.draw(st.lists(addresses, max_size=60)):
-            door.arrive(address, now_s)
-        seated_before = {g: g.seated_s for g in door.there if g.seated_s is not None}
-        door.look(now_s)
-        seated = [g for g in door.there if g.stage is Stage.SEATED]
+            simulation.arrive(address, now_s)
+        seated_before = {
+            connection: connection.seated_s for connection in simulation.connections if connection.seated_s is not None
+        }
+        simulation.assign_seats(now_s)
+        seated = [connection for connection in simulation.connections if connection.stage is Stage.SEATED]
         assert len(seated) <= MAX_SEATS
         for address in "abcd":
-            ours = [g for g in seated if g.address == address]
-            assert len(ours) <= MAX_SEATS_PER_ADDRESS
-            assert sum(g.jumped_queue for g in ours) <= MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
-        assert sum(g.stage is Stage.WAITING for g in door.there) <= MAX_WAITING
-        for connection, since_s in seated_before.items():
-            assert connection in door.there or now_s - since_s >= MIN_SEAT_TENURE_S, "a seat is kept for its time"
+            own_seats = [connection for connection in seated if connection.address == address]
+            assert len(own_seats) <= MAX_SEATS_PER_ADDRESS
+            assert (
+                sum(connection.jumped_queue for connection in own_seats)
+                <= MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
+            )
+        assert sum(connection.stage is Stage.WAITING for connection in simulation.connections) <= MAX_WAITING
+        for connection, seated_since_s in seated_before.items():
+            assert connection in simulation.connections or now_s - seated_since_s >= MIN_SEAT_TENURE_S, (
+                "a seat is kept for its time"
+            )
         if len(seated) < MAX_SEATS:
-            waiting = {g.address for g in door.there if g.stage is Stage.WAITING}
-            assert all(sum(g.address == a for g in seated) == MAX_SEATS_PER_ADDRESS for a in waiting), "no seat is idle"
+            waiting_addresses = {
+                connection.address for connection in simulation.connections if connection.stage is Stage.WAITING
+            }
+            assert all(
+                sum(connection.address == a for connection in seated) == MAX_SEATS_PER_ADDRESS
+                for a in waiting_addresses
+            ), "no seat is idle"
 
 
 def test_of_silent_ones_the_oldest_leaves_and_an_address_takes_no_place_of_another() -> None:
-    there = [PendingConnection("a", float(n)) for n in range(MAX_SILENT_PER_ADDRESS)]
-    assert surplus_connections(there) == []
-    there.append(PendingConnection("a", 99.0))
-    assert surplus_connections([PendingConnection("learner", -1.0), *there]) == [there[0]]
+    silent = [PendingConnection("a", float(n)) for n in range(MAX_SILENT_PER_ADDRESS)]
+    assert surplus_connections(silent) == []
+    silent.append(PendingConnection("a", 99.0))
+    assert surplus_connections([PendingConnection("learner", -1.0), *silent]) == [silent[0]]
     crowd = [PendingConnection(f"host {n % 4}", float(n)) for n in range(MAX_SILENT)]
     assert surplus_connections([*crowd, PendingConnection("learner", 100.0)]) == [crowd[0]]
 
 
 def test_inside_the_one_silent_longest_leaves() -> None:
-    there = [
+    silent = [
         PendingConnection("a", float(n), has_sent_request=True, last_request_s=100.0 - n)
         for n in range(MAX_INSIDE_PER_ADDRESS + 1)
     ]
     outside = [PendingConnection("a", 0.0) for _ in range(MAX_SILENT_PER_ADDRESS)]
-    assert surplus_connections([*there, *outside]) == [there[-1]]
-    assert surplus_connections([*there[1:], *outside]) == []
-    many = [
+    assert surplus_connections([*silent, *outside]) == [silent[-1]]
+    assert surplus_connections([*silent[1:], *outside]) == []
+    inside = [
         PendingConnection(f"host {n}", 0.0, has_sent_request=True, last_request_s=float(n))
         for n in range(MAX_INSIDE + 1)
     ]
-    assert surplus_connections(many) == [many[0]]
+    assert surplus_connections(inside) == [inside[0]]

@@ -26,7 +26,7 @@ from onrig.runtime.link.pending import ZAP_DOMAIN, ZapHandler, zap_reply
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
 from onrig.tools.verbs.learn import endpoint_problem
-from tests.runtime.link.doors import PATIENCE_S, OpenRig
+from tests.runtime.link.doors import PATIENCE_S, AcceptingRig
 
 PATIENCE_MS = int(1000 * PATIENCE_S)
 
@@ -49,12 +49,12 @@ def learner_keys(folder: Path) -> LearnerKeys:
 
 
 @pytest.fixture
-def rig(socket_folder: Path, rig_keys: RigKeys) -> Iterator[OpenRig]:
-    with OpenRig(socket_folder, rig_keys) as rig:
+def rig(socket_folder: Path, rig_keys: RigKeys) -> Iterator[AcceptingRig]:
+    with AcceptingRig(socket_folder, rig_keys) as rig:
         yield rig
 
 
-def ask(endpoint: str, keys: LearnerKeys | None) -> object:
+def attach(endpoint: str, keys: LearnerKeys | None) -> object:
     client = LinkClient(endpoint, lambda: False, keys, patience_s=PATIENCE_S)
     try:
         return client.ask(Attach())[0]
@@ -62,37 +62,39 @@ def ask(endpoint: str, keys: LearnerKeys | None) -> object:
         client.close()
 
 
-def test_a_learner_on_the_list_enters_and_is_known_by_name_and_key(rig: OpenRig, learner_keys: LearnerKeys) -> None:
-    assert ask(rig.endpoint, learner_keys) == Accepted()
-    assert ask(rig.local, None) == Accepted()
-    assert rig.heard == [f"learner:{pair_fingerprint(learner_keys.pair)}", "local"]
-    assert rig.turned_away == []
+def test_a_learner_on_the_list_enters_and_is_known_by_name_and_key(
+    rig: AcceptingRig, learner_keys: LearnerKeys
+) -> None:
+    assert attach(rig.endpoint, learner_keys) == Accepted()
+    assert attach(rig.local, None) == Accepted()
+    assert rig.client_keys == [f"learner:{pair_fingerprint(learner_keys.pair)}", "local"]
+    assert rig.refused_keys == []
 
 
-def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: OpenRig, learner_keys: LearnerKeys) -> None:
-    stranger = learner_keys._replace(pair=generate_key_pair())
-    with pytest.raises(KeyRejected, match=f"does not accept this learner's key {pair_fingerprint(stranger.pair)}"):
-        ask(rig.endpoint, stranger)
-    assert rig.heard == []
-    assert ask(rig.endpoint, learner_keys) == Accepted(), "others go on"
-    assert set(rig.turned_away) == {pair_fingerprint(stranger.pair)}
+def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
+    unlisted_keys = learner_keys._replace(pair=generate_key_pair())
+    with pytest.raises(KeyRejected, match=f"does not accept this learner's key {pair_fingerprint(unlisted_keys.pair)}"):
+        attach(rig.endpoint, unlisted_keys)
+    assert rig.client_keys == []
+    assert attach(rig.endpoint, learner_keys) == Accepted(), "others go on"
+    assert set(rig.refused_keys) == {pair_fingerprint(unlisted_keys.pair)}
 
 
-def test_a_learner_without_keys_is_told_to_give_them(rig: OpenRig) -> None:
+def test_a_learner_without_keys_is_told_to_give_them(rig: AcceptingRig) -> None:
     with pytest.raises(KeyRejected, match="accepts no unencrypted connections; pass the learner's keys: --keys DIR"):
-        ask(rig.endpoint, None)
-    assert rig.heard == []
+        attach(rig.endpoint, None)
+    assert rig.client_keys == []
 
 
-def test_a_learner_that_expects_another_rig_is_told_so(rig: OpenRig, learner_keys: LearnerKeys) -> None:
+def test_a_learner_that_expects_another_rig_is_told_so(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
     with pytest.raises(KeyRejected, match=r"not the one whose public key is in rig\.key"):
-        ask(rig.endpoint, learner_keys._replace(rig=generate_key_pair().public))
+        attach(rig.endpoint, learner_keys._replace(rig=generate_key_pair().public))
 
 
-def test_a_learner_that_waits_for_ever_is_told_and_tries_on(rig: OpenRig, learner_keys: LearnerKeys) -> None:
+def test_a_learner_that_waits_for_ever_is_told_and_tries_on(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
     notes: list[str] = []
-    wrong = learner_keys._replace(rig=generate_key_pair().public)
-    client = LinkClient(rig.endpoint, lambda: len(notes) > 0, wrong, math.inf, notes.append)
+    wrong_rig_key = learner_keys._replace(rig=generate_key_pair().public)
+    client = LinkClient(rig.endpoint, lambda: len(notes) > 0, wrong_rig_key, math.inf, notes.append)
     with pytest.raises(LinkClosed, match="asked to stop"):
         client.ask(Attach())
     client.close()
@@ -101,11 +103,11 @@ def test_a_learner_that_waits_for_ever_is_told_and_tries_on(rig: OpenRig, learne
 
 
 def test_a_learner_with_keys_does_not_talk_to_a_plain_rig(socket_folder: Path, learner_keys: LearnerKeys) -> None:
-    with OpenRig(socket_folder, None) as rig:
+    with AcceptingRig(socket_folder, None) as rig:
         with pytest.raises(KeyRejected, match="not an Onrig rig with keys"):
-            ask(rig.endpoint, learner_keys)
-        assert ask(rig.endpoint, None) == Accepted()
-        assert rig.heard == ["plain"]
+            attach(rig.endpoint, learner_keys)
+        assert attach(rig.endpoint, None) == Accepted()
+        assert rig.client_keys == ["plain"]
 
 
 class Handshake:
@@ -127,23 +129,23 @@ class Handshake:
         self.client.setsockopt(zmq.CURVE_SECRETKEY, self.pair.secret)
         self.monitor = self.client.get_monitor_socket(zmq.EVENT_ALL)
 
-    def enters(self, gatekeeper: ZapHandler | None) -> bool:
+    def succeeds(self, authenticator: ZapHandler | None) -> bool:
         self.client.connect(self.server.getsockopt_string(zmq.LAST_ENDPOINT))
-        ended = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_DISCONNECTED
+        failure_events = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_DISCONNECTED
         poller = zmq.Poller()
         poller.register(self.monitor, zmq.POLLIN)
-        if gatekeeper is not None:
-            poller.register(gatekeeper.socket, zmq.POLLIN)
+        if authenticator is not None:
+            poller.register(authenticator.socket, zmq.POLLIN)
         while True:
             ready = dict(poller.poll(PATIENCE_MS))
             assert ready, "nothing happens"
-            if gatekeeper is not None:
-                gatekeeper.reply_to_pending()
+            if authenticator is not None:
+                authenticator.reply_to_pending()
             if self.monitor in ready:
                 event = int.from_bytes(self.monitor.recv_multipart()[0][:2], "little")
                 if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
                     return True
-                if event & ended:
+                if event & failure_events:
                     return False
 
     def close(self) -> None:
@@ -152,15 +154,15 @@ class Handshake:
 
 
 def test_trap_curve_without_an_authenticator_lets_everybody_in_unless_the_domain_is_enforced() -> None:
-    for enforce, enters in ((0, True), (1, False)):
+    for enforce, expected in ((0, True), (1, False)):
         handshake = Handshake(enforce=enforce)
-        assert handshake.enters(None) is enters
+        assert handshake.succeeds(None) is expected
         handshake.close()
 
 
 def test_our_rig_lets_nobody_in_when_its_gate_is_gone(socket_folder: Path, rig_keys: RigKeys) -> None:
     """Fails closed: the key is on the list, but nobody is there to say so."""
-    rig = OpenRig(socket_folder, rig_keys)
+    rig = AcceptingRig(socket_folder, rig_keys)
     assert rig.server._zap_handler is not None
     for option in (zmq.ZAP_ENFORCE_DOMAIN, zmq.CURVE_SERVER):
         assert rig.server._sockets[1][0].getsockopt(option) == 1
@@ -170,12 +172,12 @@ def test_our_rig_lets_nobody_in_when_its_gate_is_gone(socket_folder: Path, rig_k
 
 
 def test_trap_another_zap_domain_lets_nobody_in() -> None:
-    for domain, enters in ((ZAP_DOMAIN, True), (b"other", False)):
+    for domain, expected in ((ZAP_DOMAIN, True), (b"other", False)):
         handshake = Handshake(enforce=1, domain=domain)
         allowed = {bytes(z85.decode(handshake.pair.public)): "me"}
-        gatekeeper = ZapHandler(handshake.context, allowed)
-        assert handshake.enters(gatekeeper) is enters
-        gatekeeper.close()
+        authenticator = ZapHandler(handshake.context, allowed)
+        assert handshake.succeeds(authenticator) is expected
+        authenticator.close()
         handshake.close()
 
 
@@ -195,7 +197,7 @@ def test_a_key_on_the_list_is_let_in_under_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "refused",
+    "frames",
     [
         request(version=b"2.0"),
         request(domain=b""),
@@ -210,8 +212,8 @@ def test_a_key_on_the_list_is_let_in_under_its_name() -> None:
         [b"1.0"],
     ],
 )
-def test_everything_else_is_refused(refused: list[bytes]) -> None:
-    answer = zap_reply(refused, {KEY: "lab"})
+def test_everything_else_is_refused(frames: list[bytes]) -> None:
+    answer = zap_reply(frames, {KEY: "lab"})
     assert len(answer) == 6
     assert (answer[2], answer[4]) == (b"400", b"")
 
@@ -234,17 +236,17 @@ def test_everything_else_is_refused(refused: list[bytes]) -> None:
     ],
 )
 def test_where_a_learner_may_connect_to(endpoint: str, with_keys: bool, plain: bool, problem: str | None) -> None:
-    said = endpoint_problem(endpoint, with_keys=with_keys, plain=plain)
-    assert (said is None) if problem is None else (said is not None and problem in said)
+    message = endpoint_problem(endpoint, with_keys=with_keys, plain=plain)
+    assert (message is None) if problem is None else (message is not None and problem in message)
 
 
 def test_with_keys_nothing_readable_goes_over_the_wire(
     socket_folder: Path, rig_keys: RigKeys, learner_keys: LearnerKeys
 ) -> None:
     secret = b"what only the two of them should know"
-    for keys, learner, readable in ((None, None, True), (rig_keys, learner_keys, False)):
-        with OpenRig(socket_folder, keys) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
+    for keys, learner, is_readable in ((None, None, True), (rig_keys, learner_keys, False)):
+        with AcceptingRig(socket_folder, keys) as rig, LossyLink(parse_tcp(rig.endpoint).port) as wire:
             client = LinkClient(wire.endpoint, lambda: False, learner, patience_s=PATIENCE_S)
             client.ask(Attach(), secret)
             client.close()
-            assert (secret in wire.recorded_data) is readable
+            assert (secret in wire.recorded_data) is is_readable

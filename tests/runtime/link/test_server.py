@@ -32,9 +32,9 @@ PATIENCE_MS = 60_000
 class Peer:
     """A learner's socket without the manners."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, queued: int) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, max_queued: int) -> None:
         self.socket = context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.RCVHWM, queued)
+        self.socket.setsockopt(zmq.RCVHWM, max_queued)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(endpoint)
 
@@ -58,9 +58,9 @@ class Rig:
         self.handled: list[tuple[Ticket, RequestMessage, list[bytes]]] = []
         self.answer: Reply | None = Reply(Accepted())
 
-    def peer(self, queued: int = 1000) -> Peer:
-        """A connected peer whose socket takes in ``queued`` answers that nobody reads."""
-        self.peers.append(Peer(self.context, self.endpoint, queued))
+    def peer(self, max_queued: int = 1000) -> Peer:
+        """A connected peer whose socket takes in ``max_queued`` answers that nobody reads."""
+        self.peers.append(Peer(self.context, self.endpoint, max_queued))
         return self.peers[-1]
 
     def close(self) -> None:
@@ -71,8 +71,8 @@ class Rig:
 
     def serve(self, requests: int = 1) -> None:
         """Serve until so many requests have been handled or found malformed since the call."""
-        until = len(self.handled) + self.server.n_malformed + requests
-        while len(self.handled) + self.server.n_malformed < until:
+        target = len(self.handled) + self.server.n_malformed + requests
+        while len(self.handled) + self.server.n_malformed < target:
             assert self.server.wait(PATIENCE_MS), "nothing arrived"
             self.server.serve(self._handle)
 
@@ -105,16 +105,16 @@ def test_a_request_is_handled_with_its_payloads_and_answered_under_its_id(rig: R
 
 
 def test_each_peer_gets_its_own_answer_also_later(rig: Rig) -> None:
-    first, second = rig.peer(), rig.peer()
+    first_peer, second_peer = rig.peer(), rig.peer()
     rig.answer = None
-    first.send(b"00000001", encode(Done(1, 0, 0.0)))
-    second.send(b"00000001", encode(Done(2, 0, 0.0)))
+    first_peer.send(b"00000001", encode(Done(1, 0, 0.0)))
+    second_peer.send(b"00000001", encode(Done(2, 0, 0.0)))
     rig.serve(2)
     for ticket, request, _ in reversed(rig.handled):
         assert isinstance(request, Done)
         rig.server.send(ticket, Reply(Refused(f"episode {request.episode}")))
-    assert first.receive()[1] == Refused("episode 1")
-    assert second.receive()[1] == Refused("episode 2")
+    assert first_peer.receive()[1] == Refused("episode 1")
+    assert second_peer.receive()[1] == Refused("episode 2")
 
 
 def test_a_repeated_request_is_answered_again(rig: Rig) -> None:
@@ -157,16 +157,16 @@ def test_what_has_no_request_id_is_counted_and_cannot_be_answered(rig: Rig, fram
 
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.booleans())
-def test_no_frames_at_all_bring_the_server_down(rig: Rig, frames: list[bytes], with_id: bool) -> None:
+def test_no_frames_at_all_bring_the_server_down(rig: Rig, frames: list[bytes], has_id: bool) -> None:
     peer = rig.peer()
-    peer.send(*([b"12345678"] if with_id else []), *frames)
+    peer.send(*([b"12345678"] if has_id else []), *frames)
     rig.serve()
     peer.socket.close()
 
 
 def test_an_oversize_payload_ends_its_sender_s_connection_and_nobody_else_s(rig: Rig) -> None:
-    greedy, other = rig.peer(), rig.peer()
-    greedy.send(b"00000001", encode(Attach()), bytes(MAX_REQUEST_BYTES + 1))
+    oversized, other = rig.peer(), rig.peer()
+    oversized.send(b"00000001", encode(Attach()), bytes(MAX_REQUEST_BYTES + 1))
     other.send(b"00000002", encode(Attach()), bytes(MAX_REQUEST_BYTES))
     rig.serve()
     assert other.receive()[0] == b"00000002"
@@ -198,18 +198,18 @@ def test_one_turn_of_work_is_bounded(rig: Rig) -> None:
 def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slowly_answers_are_read(rig: Rig) -> None:
     answer_bytes = 1 << 20
     rig.answer = Reply(Rows(1, 1, 0), (bytes(answer_bytes),))
-    asked = [(b"%08d" % n, encode(Pull(0, 0))) for n in range(16)]
+    requests = [(b"%08d" % n, encode(Pull(0, 0))) for n in range(16)]
     for _ in range(6):  # they keep requesting and never read
-        peer = rig.peer(queued=1)
-        for frames in asked:
+        peer = rig.peer(max_queued=1)
+        for frames in requests:
             peer.send(*frames)
-    turns = []
-    while len(rig.handled) < 6 * len(asked):
+    turn_bytes = []
+    while len(rig.handled) < 6 * len(requests):
         assert rig.server.wait(PATIENCE_MS), "nothing arrived"
         rig.server.serve(rig._handle)
-        turns.append(rig.server.work_bytes)
-    assert max(turns) <= server_module._MAX_BYTES_PER_TURN + answer_bytes + 1000
-    assert sum(turns) < 6 * len(asked) * answer_bytes, "answers that nobody reads are dropped, not queued"
+        turn_bytes.append(rig.server.work_bytes)
+    assert max(turn_bytes) <= server_module._MAX_BYTES_PER_TURN + answer_bytes + 1000
+    assert sum(turn_bytes) < 6 * len(requests) * answer_bytes, "answers that nobody reads are dropped, not queued"
 
 
 def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:

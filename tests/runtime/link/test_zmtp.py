@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter, ZmtpError
 from tests.lab.mutants.peers import READY, frame, greeting
 
-LONGEST = 100_000
+MAX_FRAME_BYTES = 100_000
 
 
 @given(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), max_size=6), st.lists(st.integers(1, 300), max_size=40))
-def test_frames_are_measured_however_the_stream_is_cut(sizes: list[int], cuts: list[int]) -> None:
+def test_frames_are_measured_however_the_stream_is_cut(sizes: list[int], chunk_sizes: list[int]) -> None:
     stream = greeting() + READY + b"".join(frame(bytes(size), more=True) for size in sizes)
-    meter, found, at = FrameMeter(LONGEST), [], 0
-    for cut in [*cuts, len(stream)]:
-        found += meter.feed(stream[at : at + cut])
-        at += cut
-    assert found == [len(READY) - 2, *sizes]
-    assert meter.n_frames == len(found)
+    meter, sizes_found, position = FrameMeter(MAX_FRAME_BYTES), [], 0
+    for chunk_size in [*chunk_sizes, len(stream)]:
+        sizes_found += meter.feed(stream[position : position + chunk_size])
+        position += chunk_size
+    assert sizes_found == [len(READY) - 2, *sizes]
+    assert meter.n_frames == len(sizes_found)
 
 
 def test_a_stream_is_signed_once_its_signature_is_there() -> None:
-    meter = FrameMeter(LONGEST)
+    meter = FrameMeter(MAX_FRAME_BYTES)
     for byte in greeting()[:9]:
         meter.feed(bytes([byte]))
     assert not meter.greeting_received
@@ -39,11 +39,11 @@ def test_a_stream_is_signed_once_its_signature_is_there() -> None:
         b"\xff" + bytes(9),
         greeting()[:10] + b"\x01",
         greeting() + b"\x80\x00",
-        greeting() + b"\x02" + (LONGEST + 1).to_bytes(8, "big"),
+        greeting() + b"\x02" + (MAX_FRAME_BYTES + 1).to_bytes(8, "big"),
         greeting() + b"\x02" + b"\xff" * 8,
     ],
     ids=["HTTP", "zero", "no end of the signature", "version 1", "unknown flags", "too long", "far too long"],
 )
 def test_what_comes_from_no_learner_is_noticed_at_once(stream: bytes) -> None:
     with pytest.raises(ZmtpError):
-        FrameMeter(LONGEST).feed(stream)
+        FrameMeter(MAX_FRAME_BYTES).feed(stream)

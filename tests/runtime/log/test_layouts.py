@@ -20,43 +20,43 @@ RIGS = ("pendulum", "magman")
 LAYOUTS = files("onrig.configs").joinpath("layouts")
 
 
-def flattened(message: Any, before: str) -> Iterator[str]:
+def flatten_paths(message: Any, prefix: str) -> Iterator[str]:
     """Paths of all scalar fields of a message, as plotting programs name them."""
     for field in message.DESCRIPTOR.fields:
-        path = f"{before}/{field.name}"
+        path = f"{prefix}/{field.name}"
         if field.message_type is None:
             yield path
         else:
-            yield from flattened(getattr(message, field.name), path)
+            yield from flatten_paths(getattr(message, field.name), path)
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     """What a short run of each rig has in its log, by a public reader."""
-    found: dict[str, set[str]] = {}
+    paths_by_rig: dict[str, set[str]] = {}
     for rig in RIGS:
         run = LoggedRun(tmp_path_factory.mktemp(rig) / "run", rig, "episodes=1")
         (run.folder / "events.jsonl").write_bytes(b'{"t_unix_s":1.0,"kind":"event","message":"begins"}\n')
         run.run()
-        found[rig] = set(paths_in(run.folder / "log.mcap"))
-    return found
+        paths_by_rig[rig] = set(paths_in(run.folder / "log.mcap"))
+    return paths_by_rig
 
 
 def paths_in(path: Path) -> Iterator[str]:
     with path.open("rb") as file:
         for _, channel, _, message in make_reader(file, decoder_factories=[DecoderFactory()]).iter_decoded_messages():
             yield channel.topic
-            yield from flattened(message, channel.topic)
+            yield from flatten_paths(message, channel.topic)
 
 
 @pytest.mark.parametrize("rig", RIGS)
 def test_every_path_of_the_foxglove_layout_is_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
     layout = msgspec.json.decode(LAYOUTS.joinpath(f"foxglove-{rig}.json").read_bytes(), type=dict[str, Any])
-    shown = [p["value"] for c in layout["configById"].values() for p in c.get("paths", ())]
+    plotted = [p["value"] for c in layout["configById"].values() for p in c.get("paths", ())]
     topics = [c[key] for c in layout["configById"].values() for key in ("topicPath", "topicToRender") if key in c]
-    assert len(shown) > 20
+    assert len(plotted) > 20
     assert len(topics) == 2
-    assert {p.replace(".", "/") for p in (*shown, *topics)} <= paths[rig]
+    assert {p.replace(".", "/") for p in (*plotted, *topics)} <= paths[rig]
 
 
 @pytest.mark.parametrize("rig", RIGS)
@@ -71,9 +71,9 @@ def test_every_panel_of_the_foxglove_layout_has_its_place(rig: str) -> None:
             yield from panels(node["first"])
             yield from panels(node["second"])
 
-    placed = list(panels(layout["layout"]))
-    assert sorted(placed) == sorted(layout["configById"])
-    assert len(set(placed)) == len(placed)
+    panel_ids = list(panels(layout["layout"]))
+    assert sorted(panel_ids) == sorted(layout["configById"])
+    assert len(set(panel_ids)) == len(panel_ids)
 
 
 @pytest.mark.parametrize("rig", RIGS)

@@ -39,7 +39,7 @@ from onrig.runtime.process_settings import Log
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeAccounts
-from tests.runtime.log.test_staged_file import fill
+from tests.runtime.log.test_staged_file import limit_disk
 from tests.runtime.samples import LAYOUT, PENDULUM, Records, episode
 
 Events = list[tuple[str, dict[str, object]]]
@@ -52,7 +52,7 @@ class Folder:
         self.path = path
         self.events: Events = []
         self.now_s = 0.0
-        self.kept: bytes | None = None
+        self.loop_state: bytes | None = None
         (path / "config.yaml").write_text("rig: pendulum\n")
 
     def event(self, kind: str, **values: object) -> None:
@@ -60,9 +60,9 @@ class Folder:
 
     def open(self, session: str = "s", **log: Any) -> McapLog:
         config = msgspec.structs.replace(PENDULUM, log=Log(**log))
-        return McapLog(config, self.path, session, self.event, lambda: self.kept, lambda: self.now_s)
+        return McapLog(config, self.path, session, self.event, lambda: self.loop_state, lambda: self.now_s)
 
-    def second(self, log: McapLog) -> None:
+    def log_second(self, log: McapLog) -> None:
         self.now_s += 1.0
         log.poll(self.now_s)
 
@@ -87,7 +87,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def sealed(rows: Records) -> Records:
+def seal(rows: Records) -> Records:
     """The same with times, numbers and checksums as the loop would give them."""
     rows["seq"] = rows["tick"]
     rows["t_mono_ns"] = 20_000_000 * (rows["tick"].astype(np.int64) + 1)
@@ -99,7 +99,7 @@ def sealed(rows: Records) -> Records:
     return np.frombuffer(bytes(buffer), LAYOUT.dtype)
 
 
-EPISODE = sealed(episode(40))
+EPISODE = seal(episode(40))
 
 
 def test_public_readers_find_every_step_episode_policy_and_event_in_time(folder: Folder) -> None:
@@ -112,17 +112,17 @@ def test_public_readers_find_every_step_episode_policy_and_event_in_time(folder:
     [row] = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz, PENDULUM.rig).add(EPISODE)
     log.episode(row)
     log.close()
-    found = folder.messages()
-    assert Counter(topic for topic, _, _ in found) == {
+    messages = folder.messages()
+    assert Counter(topic for topic, _, _ in messages) == {
         "/onrig/step": 41,
         "/onrig/episode": 1,
         "/onrig/policy": 1,
         "/onrig/event": 1,
         "/onrig/log": 1,
     }
-    steps = [(t, d) for topic, t, d in found if topic == "/onrig/step"]
+    steps = [(t, d) for topic, t, d in messages if topic == "/onrig/step"]
     assert [t for t, _ in steps] == EPISODE["t_mono_ns"].tolist()
-    by_topic: dict[str, Any] = {topic: d for topic, _, d in found}
+    by_topic: dict[str, Any] = {topic: d for topic, _, d in messages}
     for (_, message), record in zip(steps, EPISODE, strict=True):
         step: Any = message
         assert (step.tick, step.reward, step.observation.angle) == tuple(
@@ -156,9 +156,9 @@ def test_the_run_s_configuration_and_what_it_is_called_are_in_every_file(folder:
 
 def test_records_events_and_what_the_loop_kept_come_back_as_they_were(folder: Folder) -> None:
     log = folder.open()
-    folder.kept = msgspec.msgpack.encode({"tick": 0, "explorer": {"scale.std": 0.1}})
+    folder.loop_state = msgspec.msgpack.encode({"tick": 0, "explorer": {"scale.std": 0.1}})
     log.add(EPISODE[:3])
-    folder.kept = msgspec.msgpack.encode({"tick": 3})
+    folder.loop_state = msgspec.msgpack.encode({"tick": 3})
     (folder.path / "events.jsonl").write_bytes(b'{"t_unix_s":1.0,"kind":"event"}\n')
     log.add(EPISODE[3:])
     log.close()
@@ -185,7 +185,7 @@ def test_every_second_all_that_came_in_is_on_the_disk(folder: Folder) -> None:
     for n in range(1, 41):
         log.add(EPISODE[n - 1 : n])
         if n % 10 == 0:
-            folder.second(log)
+            folder.log_second(log)
             assert len(folder.records()) == n  # as a killed process would leave it
     log.add(EPISODE[40:])
     log.poll(folder.now_s + 0.9)
@@ -199,33 +199,35 @@ def unfinished_files(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     log = folder.open()
     for n in range(8):
         log.add(EPISODE[5 * n : 5 * n + 5])
-        folder.second(log)
+        folder.log_second(log)
     unfinished_files = (folder.path / "log.mcap").read_bytes()
     log.close()
     return unfinished_files
 
 
 @settings(max_examples=40)
-@given(share=st.floats(0, 1))
-def test_a_file_torn_off_anywhere_gives_its_whole_chunks(unfinished_files: bytes, tmp_path: Path, share: float) -> None:
-    torn = unfinished_files[: max(8, round(share * len(unfinished_files)))]
-    (tmp_path / "log.mcap").write_bytes(torn)
-    *parts, ending = read_log(tmp_path, PENDULUM.rig)
-    assert isinstance(ending, LogEnd)
-    assert not ending.is_complete
+@given(fraction=st.floats(0, 1))
+def test_a_file_torn_off_anywhere_gives_its_whole_chunks(
+    unfinished_files: bytes, tmp_path: Path, fraction: float
+) -> None:
+    torn_bytes = unfinished_files[: max(8, round(fraction * len(unfinished_files)))]
+    (tmp_path / "log.mcap").write_bytes(torn_bytes)
+    *parts, log_end = read_log(tmp_path, PENDULUM.rig)
+    assert isinstance(log_end, LogEnd)
+    assert not log_end.is_complete
     rows = [p for p in parts if isinstance(p, np.ndarray)]
-    mine = b"".join(p.tobytes() for p in rows)
-    assert mine == EPISODE[: len(mine) // LAYOUT.size].tobytes()
-    assert len(mine) // LAYOUT.size % 5 == 0
+    read_bytes = b"".join(p.tobytes() for p in rows)
+    assert read_bytes == EPISODE[: len(read_bytes) // LAYOUT.size].tobytes()
+    assert len(read_bytes) // LAYOUT.size % 5 == 0
     # and the public reader, which stops where the bytes end, has found the same ones by then
-    found = 0
+    n_read = 0
     with (tmp_path / "log.mcap").open("rb") as file:
         try:
             for record in StreamReader(file).records:
-                found += isinstance(record, McapMessage) and record.sequence == found
+                n_read += isinstance(record, McapMessage) and record.sequence == n_read
         except (EndOfFile, Exception):  # whatever the torn chunk gives it
             pass
-    assert found >= len(mine) // LAYOUT.size
+    assert n_read >= len(read_bytes) // LAYOUT.size
 
 
 def test_a_damaged_file_is_no_torn_one(folder: Folder) -> None:
@@ -253,24 +255,24 @@ def test_a_log_of_another_rig_is_told_so(folder: Folder) -> None:
         list(read_log(folder.path, other))
 
 
-@pytest.mark.parametrize("room", [0, 100])
-def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder: Folder, room: int) -> None:
+@pytest.mark.parametrize("room_bytes", [0, 100])
+def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder: Folder, room_bytes: int) -> None:
     log = folder.open()
     log.add(EPISODE[:20])
-    folder.second(log)
-    fill(file_of(log)._staged_file, room)
+    folder.log_second(log)
+    limit_disk(file_of(log)._staged_file, room_bytes)
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
-        folder.second(log)
+        folder.log_second(log)
     [row] = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz, PENDULUM.rig).add(EPISODE)
     log.episode(row)
     log.close()
     assert [kind for kind, _ in folder.events] == ["log_stopped", "log_goes_on", "log_closed"]
     assert folder.events[0][1]["reason"] == "No space left on device"
-    missing = log.account().missing
-    assert folder.events[1][1]["missing"] == missing > 0
+    n_missing = log.account().missing
+    assert folder.events[1][1]["missing"] == n_missing > 0
     assert log.account().offered == 40
-    assert folder.records().tobytes() == np.concatenate([EPISODE[:20], EPISODE[20 + missing : 40]]).tobytes()
+    assert folder.records().tobytes() == np.concatenate([EPISODE[:20], EPISODE[20 + n_missing : 40]]).tobytes()
 
 
 def test_what_a_log_takes_at_its_end_is_on_the_disk(folder: Folder) -> None:
@@ -286,13 +288,13 @@ def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
 ) -> None:
     log = folder.open()
     log.add(EPISODE[:20])
-    folder.second(log)
+    folder.log_second(log)
     assert log.first_unlogged == 20
-    fill(file_of(log)._staged_file, 0)
+    limit_disk(file_of(log)._staged_file, 0)
     monkeypatch.setattr(McapLog, "_start_file", lambda log: False)
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
-        folder.second(log)
+        folder.log_second(log)
         assert log.first_unlogged is None, "nothing is kept for a log that is not written"
     log.close()
     assert [kind for kind, _ in folder.events] == ["log_stopped"]
@@ -304,7 +306,7 @@ def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
 def test_the_log_leaves_room_on_the_disk_for_others(folder: Folder) -> None:
     log = folder.open(keep_free_bytes=1 << 62)
     log.add(EPISODE)
-    folder.second(log)
+    folder.log_second(log)
     log.add(EPISODE)
     log.close()
     [(kind, values)] = folder.events
@@ -313,14 +315,14 @@ def test_the_log_leaves_room_on_the_disk_for_others(folder: Folder) -> None:
 
 
 def test_the_log_ends_at_its_greatest_size_counting_the_files_before(folder: Folder) -> None:
-    first = folder.open()
-    first.add(EPISODE)
-    first.close()
+    first_log = folder.open()
+    first_log.add(EPISODE)
+    first_log.close()
     limit = 2 * (folder.path / "log.mcap").stat().st_size
     log = folder.open(max_bytes=limit)
     for _ in range(40):
         log.add(EPISODE)
-        folder.second(log)
+        folder.log_second(log)
     log.close()
     assert [kind for kind, _ in folder.events] == ["log_closed", "log_stopped"]
     assert "max_bytes" in str(folder.events[1][1]["reason"])
@@ -331,8 +333,8 @@ def test_a_decimated_log_keeps_the_edges_of_episodes(folder: Folder) -> None:
     log = folder.open(decimation=7)
     log.add(EPISODE)
     log.close()
-    kept = folder.records()
-    assert kept["tick"].tolist() == [0, 7, 14, 21, 28, 35, 40]
+    logged = folder.records()
+    assert logged["tick"].tolist() == [0, 7, 14, 21, 28, 35, 40]
 
 
 def test_long_logs_go_on_in_the_next_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,41 +342,43 @@ def test_long_logs_go_on_in_the_next_file(folder: Folder, monkeypatch: pytest.Mo
     log = folder.open()
     for n in range(8):
         log.add(EPISODE[5 * n : 5 * n + 5])
-        folder.second(log)
+        folder.log_second(log)
     log.close()
     assert len(log_files(folder.path)) == 3
     assert folder.records().tobytes() == EPISODE[:40].tobytes()
     assert folder.events[0][1]["bytes"] == sum(p.stat().st_size for p in log_files(folder.path))
 
 
-@pytest.mark.parametrize("most", [1, 7, 13, 1000])
+@pytest.mark.parametrize("limit", [1, 7, 13, 1000])
 def test_the_newest_records_are_found_across_files_and_without_an_index(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch, most: int
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    assert len(read_last(folder.path, PENDULUM.rig, most)) == 0
+    assert len(read_last(folder.path, PENDULUM.rig, limit)) == 0
     monkeypatch.setattr("onrig.runtime.log.mcap_log._MAX_CHUNKS_PER_FILE", 3)
     log = folder.open()
     for n in range(8):
         log.add(EPISODE[5 * n : 5 * n + 5])
-        folder.second(log)
-        mine = EPISODE[: 5 * n + 5][-most:]
-        assert read_last(folder.path, PENDULUM.rig, most).tobytes() == mine.tobytes(), "while its writer is at work"
+        folder.log_second(log)
+        expected = EPISODE[: 5 * n + 5][-limit:]
+        assert read_last(folder.path, PENDULUM.rig, limit).tobytes() == expected.tobytes(), (
+            "while its writer is at work"
+        )
     log.close()
-    assert read_last(folder.path, PENDULUM.rig, most).tobytes() == EPISODE[:40][-most:].tobytes()
+    assert read_last(folder.path, PENDULUM.rig, limit).tobytes() == EPISODE[:40][-limit:].tobytes()
     other = msgspec.structs.replace(PENDULUM.rig, sensors=PENDULUM.rig.sensors[::-1])
     with pytest.raises(LogDamagedError, match="another version or rig"):
-        read_last(folder.path, other, most)
+        read_last(folder.path, other, limit)
 
 
 def test_a_file_that_cannot_be_finished_has_no_next_one(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> None:
+    def fail_finish() -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("onrig.runtime.log.mcap_log._MAX_CHUNKS_PER_FILE", 1)
     log = folder.open()
-    monkeypatch.setattr(file_of(log)._writer, "finish", full)
+    monkeypatch.setattr(file_of(log)._writer, "finish", fail_finish)
     log.add(EPISODE[:20])
-    folder.second(log)
+    folder.log_second(log)
     log.close()
     assert [kind for kind, _ in folder.events] == ["log_stopped"]
     assert len(log_files(folder.path)) == 1
@@ -390,8 +394,8 @@ def test_each_change_of_policy_is_told_once_across_batches(folder: Folder) -> No
     for n in range(0, 41, 3):
         log.add(rows[n : n + 3])
     log.close()
-    changes: list[Any] = [d for topic, _, d in folder.messages() if topic == "/onrig/policy"]
-    assert [(c.tick, c.previous, c.policy_id, c.rolled_back) for c in changes] == [
+    policy_changes: list[Any] = [d for topic, _, d in folder.messages() if topic == "/onrig/policy"]
+    assert [(c.tick, c.previous, c.policy_id, c.rolled_back) for c in policy_changes] == [
         (0, 0, 7, False),
         (10, 7, 8, True),
     ]
@@ -402,26 +406,26 @@ def test_each_change_of_policy_is_told_once_across_batches(folder: Folder) -> No
 
 @pytest.fixture
 def without_mcap(monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Callable[..., object] = builtins.__import__
+    original_import: Callable[..., object] = builtins.__import__
 
-    def refuse(name: str, *rest: Any, **more: Any) -> object:
+    def import_without_mcap(name: str, *args: Any, **kwargs: Any) -> object:
         if name.split(".")[0] == "mcap":
             raise ModuleNotFoundError("No module named 'mcap'", name="mcap")
-        return real(name, *rest, **more)
+        return original_import(name, *args, **kwargs)
 
-    ours = ("onrig.runtime.log.mcap_log", "onrig.runtime.log.mcap_file")
-    for name in [n for n in sys.modules if n in ours or n.split(".")[0] == "mcap"]:
+    reimported = ("onrig.runtime.log.mcap_log", "onrig.runtime.log.mcap_file")
+    for name in [n for n in sys.modules if n in reimported or n.split(".")[0] == "mcap"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setattr(builtins, "__import__", import_without_mcap)
 
 
-def opened(folder: Folder, **log: Any) -> sink.Sink:
+def open_sink(folder: Folder, **log: Any) -> sink.Sink:
     config = msgspec.structs.replace(PENDULUM, log=Log(**log))
     return open_log(config, folder.path, "s", folder.event)
 
 
 def test_without_the_package_a_run_goes_without_a_log_and_says_so_once(folder: Folder, without_mcap: None) -> None:
-    assert isinstance(opened(folder), NoLog)
+    assert isinstance(open_sink(folder), NoLog)
     [(kind, values)] = folder.events
     assert kind == "log_off"
     assert "onrig[log]" in str(values["reason"])
@@ -429,11 +433,11 @@ def test_without_the_package_a_run_goes_without_a_log_and_says_so_once(folder: F
 
 def test_a_log_that_was_asked_for_by_name_is_missed(folder: Folder, without_mcap: None) -> None:
     with pytest.raises(LogMissing, match="pip install"):
-        opened(folder, mcap=True)
+        open_sink(folder, mcap=True)
 
 
 def test_a_log_that_is_turned_off_leaves_no_file_and_no_event(folder: Folder) -> None:
-    log = opened(folder, mcap=False)
+    log = open_sink(folder, mcap=False)
     log.add(EPISODE)
     log.poll(1.0)
     log.close()
@@ -444,12 +448,12 @@ def test_a_log_that_is_turned_off_leaves_no_file_and_no_event(folder: Folder) ->
 def test_a_folder_that_takes_no_file_costs_the_log_and_nothing_else(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, *mode: object, **more: object) -> None:
+    def fail_open(path: Path, *args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as full:
-        full.setattr("onrig.runtime.log.sink.Path.open", refuse)
-        log = opened(folder, mcap=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("onrig.runtime.log.sink.Path.open", fail_open)
+        log = open_sink(folder, mcap=True)
         log.add(EPISODE)
         log.poll(1e12)
         assert log.account() == LogAccount(len(EPISODE), len(EPISODE), "No space left on device")

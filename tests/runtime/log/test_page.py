@@ -26,7 +26,7 @@ def rows_after(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
 
 
-def named(cell: str) -> list[str]:
+def names_in_code(cell: str) -> list[str]:
     return re.findall(r"`([\w./]+)`", cell)
 
 
@@ -34,29 +34,31 @@ def test_the_program_on_the_page_prints_every_tick(tmp_path: Path) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1").run()
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     (tmp_path / "read.py").write_text(program)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(tmp_path / "read.py"), str(run.folder / "log.mcap")],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    printed = [line.split() for line in done.stdout.splitlines()]
-    assert [(int(t), int(e)) for t, e, *_ in printed] == [(int(r["t_mono_ns"]), int(r["episode"])) for r in run.records]
+    assert process.returncode == 0, process.stderr
+    printed_rows = [line.split() for line in process.stdout.splitlines()]
+    assert [(int(t), int(e)) for t, e, *_ in printed_rows] == [
+        (int(r["t_mono_ns"]), int(r["episode"])) for r in run.records
+    ]
 
 
 def test_every_field_of_a_step_is_in_its_table_and_none_that_there_is_not() -> None:
-    told = [name for row in rows_after("### onrig.Step") for name in named(row[0])]
+    documented = [name for row in rows_after("### onrig.Step") for name in names_in_code(row[0])]
     [step] = StepMessages(PENDULUM.rig, behaviour=True, inputs=("cos_angle",)).file.messages
-    assert sorted(told) == sorted(f.name for f in step.fields)
+    assert sorted(documented) == sorted(f.name for f in step.fields)
 
 
 def test_every_channel_is_in_its_table_with_its_fields() -> None:
     rows = rows_after("## The channels")
-    assert [named(row[0]) for row in rows] == [[c.topic] for c in messages.channels(StepMessages(PENDULUM.rig))]
+    assert [names_in_code(row[0]) for row in rows] == [[c.topic] for c in messages.channels(StepMessages(PENDULUM.rig))]
     for row, message in ((rows[2], messages.POLICY), (rows[3], messages.LOOP_STATE), (rows[4], messages.EVENT)):
-        assert named(row[1])[1:] == [f.name for f in message.fields]
+        assert names_in_code(row[1])[1:] == [f.name for f in message.fields]
 
 
 def test_every_setting_is_in_its_table_with_its_default() -> None:
-    told = {named(row[0])[0]: row[1].strip("`").replace(" ", "") for row in rows_after("| `log:` in a")}
+    documented = {names_in_code(row[0])[0]: row[1].strip("`").replace(" ", "") for row in rows_after("| `log:` in a")}
     fields = msgspec.structs.fields(Log)
-    assert told == {f.name: str(f.default).replace("None", "null") for f in fields}
+    assert documented == {f.name: str(f.default).replace("None", "null") for f in fields}

@@ -13,15 +13,15 @@ from onrig.runtime.log.staged_file import StagedFile, next_file
 class FullDisk:
     """A file that takes so many more bytes, and then none."""
 
-    def __init__(self, file: object, room: int) -> None:
-        self._file, self.room = file, room
+    def __init__(self, file: object, room_bytes: int) -> None:
+        self._file, self.room_bytes = file, room_bytes
 
     def write(self, data: memoryview) -> int:
-        if not self.room:
+        if not self.room_bytes:
             raise OSError(errno.ENOSPC, "No space left on device")
-        taken = self._file.write(data[: self.room])  # type: ignore[attr-defined]
-        self.room -= taken
-        return int(taken)
+        n_written = self._file.write(data[: self.room_bytes])  # type: ignore[attr-defined]
+        self.room_bytes -= n_written
+        return int(n_written)
 
     def fileno(self) -> int:
         return int(self._file.fileno())  # type: ignore[attr-defined]
@@ -30,9 +30,9 @@ class FullDisk:
         self._file.close()  # type: ignore[attr-defined]
 
 
-def fill(file: StagedFile, room: int) -> None:
+def limit_disk(file: StagedFile, room_bytes: int) -> None:
     """From now on the disk has so much room."""
-    file._file = FullDisk(file._file, room)  # type: ignore[assignment]
+    file._file = FullDisk(file._file, room_bytes)  # type: ignore[assignment]
 
 
 def test_nothing_is_written_before_it_is_put(tmp_path: Path) -> None:
@@ -45,12 +45,12 @@ def test_nothing_is_written_before_it_is_put(tmp_path: Path) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("room", [0, 1, 3])
-def test_what_a_full_disk_takes_only_a_part_of_is_taken_back(tmp_path: Path, room: int) -> None:
+@pytest.mark.parametrize("room_bytes", [0, 1, 3])
+def test_what_a_full_disk_takes_only_a_part_of_is_taken_back(tmp_path: Path, room_bytes: int) -> None:
     file = StagedFile(tmp_path / "f")
     file.write(b"abc")
     file.put()
-    fill(file, room)
+    limit_disk(file, room_bytes)
     file.write(b"defg")
     with pytest.raises(OSError, match="No space"):
         file.put()

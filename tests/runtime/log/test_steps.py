@@ -17,7 +17,7 @@ from onrig.runtime.log import wire
 from onrig.runtime.log.steps import Records, StepMessages, identifiers
 from tests.runtime.samples import MAGMAN, PENDULUM
 
-ODD = msgspec.structs.replace(
+ODDLY_NAMED = msgspec.structs.replace(
     PENDULUM.rig,
     sensors=tuple(
         msgspec.structs.replace(s, name=n) for s, n in zip(PENDULUM.rig.sensors, ("1 µ", "a-b"), strict=True)
@@ -28,10 +28,10 @@ ODD = msgspec.structs.replace(
     ),
     previous_command=True,
 )
-RIGS = {"pendulum": PENDULUM.rig, "magman": MAGMAN.rig, "odd names": ODD}
+RIGS = {"pendulum": PENDULUM.rig, "magman": MAGMAN.rig, "odd names": ODDLY_NAMED}
 
 
-def decoded(messages: StepMessages, encoded: bytes) -> list[Any]:
+def decode_steps(messages: StepMessages, encoded: bytes) -> list[Any]:
     schema = Schema(1, wire.descriptor_set((messages.file,)), "protobuf", "onrig.Step")
     decode = DecoderFactory().decoder_for("protobuf", schema)
     assert decode is not None
@@ -67,7 +67,7 @@ def test_a_public_reader_sees_every_value_by_its_name(rig: Rig) -> None:
         "u_end": ("u_end_counts", identifiers([a.name for a in rig.actuators])),
         "observation": ("observation", identifiers([s.name for s in rig.signals])),
     }
-    for message, row in zip(decoded(messages, messages.encode(records)), records, strict=True):
+    for message, row in zip(decode_steps(messages, messages.encode(records)), records, strict=True):
         for name in records.dtype.names or ():
             if records.dtype[name].shape == ():
                 np.testing.assert_equal(getattr(message, name), row[name].item())
@@ -99,6 +99,6 @@ def test_what_policies_saw_comes_back_under_its_names() -> None:
     records = np.frombuffer(np.random.default_rng(1).bytes(4 * messages.layout.size), messages.layout.dtype)
     encoded = messages.encode(records)
     assert messages.decode(encoded).tobytes() == records.tobytes()
-    for message, row in zip(decoded(messages, encoded), records, strict=True):
-        shown = [message.input.cos_angle, message.input.cos_angle_1, message.input.velocity_2]
-        np.testing.assert_equal(shown, row["input"].tolist())
+    for message, row in zip(decode_steps(messages, encoded), records, strict=True):
+        input_values = [message.input.cos_angle, message.input.cos_angle_1, message.input.velocity_2]
+        np.testing.assert_equal(input_values, row["input"].tolist())

@@ -14,7 +14,7 @@ from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import Storage
 from onrig.runtime.memory.strategy import build_keeper, capacity_within, fixed_bytes, parse_strategy
 from onrig.runtime.replay.experiences import Memory
-from tests.runtime.replay.filling import configured, wear
+from tests.runtime.replay.filling import churn_memory, config_with_budget
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "MinError")
 SLACK_BYTES = 64 * 1024
@@ -31,15 +31,15 @@ SLACK_BYTES = 64 * 1024
     st.booleans(),
 )
 def test_storage_and_keeper_never_hold_more_than_the_budget(
-    retention: str, budget: int, n_obs: int, n_act: int, seed: int, is_thinned: bool
+    retention: str, budget_bytes: int, n_obs: int, n_act: int, seed: int, is_thinned: bool
 ) -> None:
     strategy = parse_strategy(f"{retention}[Uniform]")
-    capacity = capacity_within(strategy, budget, Layout(n_obs, n_act), is_thinned=is_thinned)
+    capacity = capacity_within(strategy, budget_bytes, Layout(n_obs, n_act), is_thinned=is_thinned)
     rng = np.random.default_rng(seed)
     probability = 0.9 if is_thinned else 1.0
     keeper = build_keeper(strategy, capacity, np.random.default_rng(seed), write_probability=probability)
     storage = Storage(capacity, Layout(n_obs, n_act), cyclic=keeper.cyclic)
-    assert storage.nbytes + keeper.nbytes <= budget
+    assert storage.nbytes + keeper.nbytes <= budget_bytes
     for _ in range(2):
         for i, exploration in enumerate(rng.random(capacity // 2 + 1).tolist()):
             slot = keeper.place()
@@ -48,7 +48,7 @@ def test_storage_and_keeper_never_hold_more_than_the_budget(
         slots = rng.permutation(min(capacity // 3, 500))
         for signal in Signal:
             keeper.on_feedback(signal, slots, rng.random(len(slots), np.float32) ** 8)
-        assert storage.nbytes + keeper.nbytes <= budget
+        assert storage.nbytes + keeper.nbytes <= budget_bytes
 
 
 @pytest.mark.parametrize("retention", ["FIFO", "FULL"])
@@ -75,8 +75,8 @@ def test_a_budget_that_holds_nothing_is_refused(retention: str) -> None:
 
 @pytest.mark.parametrize("retention", ["TDE(1.0)", "Expl(1.0)", "MinError"])
 def test_the_memory_of_a_configured_budget_stays_within_it(retention: str) -> None:
-    memory = Memory(configured(retention, 600_000))
-    wear(memory, np.random.default_rng(1), 2 * memory.storage.capacity)
+    memory = Memory(config_with_budget(retention, 600_000))
+    churn_memory(memory, np.random.default_rng(1), 2 * memory.storage.capacity)
     assert memory.storage.stored == memory.storage.capacity > 5000
     assert memory.storage.nbytes + memory.keeper.nbytes <= 600_000
 
@@ -84,9 +84,9 @@ def test_the_memory_of_a_configured_budget_stays_within_it(retention: str) -> No
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures the process as Linux tells it")
 @pytest.mark.parametrize("retention", RETENTIONS)
 def test_a_process_grows_by_no_more_than_the_budget_when_its_memory_fills(retention: str) -> None:
-    budget = 4 << 20
-    command = [sys.executable, "-m", "tests.runtime.replay.filling", retention, str(budget)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    before, after = map(int, done.stdout.split())
-    assert after - before <= budget + SLACK_BYTES
-    assert after - before >= 0.55 * budget, "measured what was meant (checkpoints hold the rest)"
+    budget_bytes = 4 << 20
+    command = [sys.executable, "-m", "tests.runtime.replay.filling", retention, str(budget_bytes)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    before, after = map(int, process.stdout.split())
+    assert after - before <= budget_bytes + SLACK_BYTES
+    assert after - before >= 0.55 * budget_bytes, "measured what was meant (checkpoints hold the rest)"

@@ -19,17 +19,17 @@ def test_records_hold_the_fields_of_every_row_bit_for_bit(trials: int, updates: 
     fields = (Field(6, 3, 2), Field(0, 1, 2 + 3 * batch), Field(8, 1, 2 + 4 * batch, mask=5))
     slots = rng.integers(0, 30, (updates, trials, batch))
     gatherer = Records(rows, fields, 2 + 5 * batch + 1)
-    into = np.full((trials, updates, 2 + 5 * batch + 1), -7.0, np.float32)
-    reference = into.copy()
-    gatherer.gather(slots, into)
+    out = np.full((trials, updates, 2 + 5 * batch + 1), -7.0, np.float32)
+    reference = out.copy()
+    gatherer.gather(slots, out)
     gatherer._gather(slots, reference.view(np.uint32))
-    assert into.tobytes() == reference.tobytes()
+    assert out.tobytes() == reference.tobytes()
     for s in range(trials):
         for k in range(updates):
-            taken, record = rows[s, slots[k, s]], into[s, k]
-            assert record[2 : 2 + 3 * batch].tobytes() == taken[:, 6:].tobytes()
-            assert record[2 + 3 * batch :][:batch].tobytes() == taken[:, 0].tobytes()
-            assert record[2 + 4 * batch :][:batch].tolist() == ((taken[:, 8] & 5) != 0).tolist()
+            sampled_rows, record = rows[s, slots[k, s]], out[s, k]
+            assert record[2 : 2 + 3 * batch].tobytes() == sampled_rows[:, 6:].tobytes()
+            assert record[2 + 3 * batch :][:batch].tobytes() == sampled_rows[:, 0].tobytes()
+            assert record[2 + 4 * batch :][:batch].tolist() == ((sampled_rows[:, 8] & 5) != 0).tolist()
             assert record[[0, 1, -1]].tolist() == [-7.0] * 3
 
 
@@ -39,21 +39,21 @@ def test_the_memory_of_a_rig_gives_observations_and_terminations() -> None:
     storage.insert(0, (1.0, 2.0), (3.0,), 0.5, (4.0, 5.0), flags=Flag.TERMINATED)
     storage.insert(1, (6.0, 7.0), (8.0,), 0.25, (9.0, 10.0), flags=Flag.TRUNCATED)
     fields = (Field(0, 2, 0), Field(layout.meta, 1, 6, mask=Flag.TERMINATED))
-    into = np.zeros((1, 1, 9), np.float32)
-    Records(storage.words[None], fields, 9).gather(np.array([[[1, 0, 1]]]), into)
-    assert into[0, 0].tolist() == [6, 7, 1, 2, 6, 7, 0, 1, 0]
+    out = np.zeros((1, 1, 9), np.float32)
+    Records(storage.words[None], fields, 9).gather(np.array([[[1, 0, 1]]]), out)
+    assert out[0, 0].tolist() == [6, 7, 1, 2, 6, 7, 0, 1, 0]
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_slots_outside_are_refused_untouched(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not compiled:
+@pytest.mark.parametrize("use_compiled", [True, False])
+def test_slots_outside_are_refused_untouched(use_compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not use_compiled:
         monkeypatch.setattr(records, "_load_function", lambda: None)
     gatherer = Records(np.ones((2, 3, 4), np.uint32), [Field(0, 4, 0)], 8)
-    into = np.zeros((2, 1, 8), np.float32)
+    out = np.zeros((2, 1, 8), np.float32)
     for slot in (-1, 3):
         with pytest.raises(IndexError, match="outside the 3"):
-            gatherer.gather(np.array([[[0, 1], [slot, 0]]]), into)
-    assert not into.any()
+            gatherer.gather(np.array([[[0, 1], [slot, 0]]]), out)
+    assert not out.any()
 
 
 def test_fields_and_shapes_that_do_not_fit_are_refused() -> None:
@@ -63,9 +63,9 @@ def test_fields_and_shapes_that_do_not_fit_are_refused() -> None:
             Records(rows, [field], 8)
     with pytest.raises(ValueError, match="uint32"):
         Records(rows[..., :2], [], 8)
-    gatherer, into = Records(rows, [Field(0, 3, 0)], 8), np.zeros((2, 1, 8), np.float32)
+    gatherer, out = Records(rows, [Field(0, 3, 0)], 8), np.zeros((2, 1, 8), np.float32)
     for slots in (np.zeros((1, 2, 3), np.int64), np.zeros((1, 1, 2), np.int64), np.zeros((2, 2, 2), np.int64)):
         with pytest.raises(ValueError, match="do not fit"):
-            gatherer.gather(slots, into)
+            gatherer.gather(slots, out)
     with pytest.raises(ValueError, match="contiguous"):
         gatherer.gather(np.zeros((1, 2, 2), np.int64), np.zeros((2, 1, 16), np.float32)[..., ::2])

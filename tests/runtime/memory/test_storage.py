@@ -33,16 +33,16 @@ def test_what_is_inserted_is_gathered() -> None:
 
 
 def test_rows_of_a_stochastic_policy_hold_its_distribution_and_its_draw_as_well() -> None:
-    plain, layout = Layout(2, 2), Layout(2, 2, behaviour=True)
-    assert layout.width == plain.width + 6
-    one, other = Storage(3, layout), Storage(3, layout)
-    for storage, drawn in ((one, 7.0), (other, 6.0)):
-        storage.insert(0, [1, 2], [3, 4], 5, [6, 7], 31, 8, 9, 10, 11, [1.0, 2.0, 3.0, 4.0, 5.0, drawn])
-    batch = one.gather(np.array([0]), Batch(layout, 1))
+    plain_layout, layout = Layout(2, 2), Layout(2, 2, behaviour=True)
+    assert layout.width == plain_layout.width + 6
+    first, other = Storage(3, layout), Storage(3, layout)
+    for storage, drawn_action in ((first, 7.0), (other, 6.0)):
+        storage.insert(0, [1, 2], [3, 4], 5, [6, 7], 31, 8, 9, 10, 11, [1.0, 2.0, 3.0, 4.0, 5.0, drawn_action])
+    batch = first.gather(np.array([0]), Batch(layout, 1))
     assert batch.behaviour.tolist() == [[1, 2, 3, 4, 5, 7]]
     assert (batch.reward[0], batch.exploration[0], batch.episode[0], batch.step[0]) == (5, 9, 10, 11)
     assert int(batch.meta[0]) == 8 << 16 | 1 << 5 | 31
-    assert one.digest() != other.digest()
+    assert first.digest() != other.digest()
 
 
 @pytest.mark.parametrize(("n_obs", "n_act"), [(2, 1), (17, 6)])
@@ -108,34 +108,34 @@ def _streams(draw: st.DrawFn) -> tuple[int, bool, list[int]]:
 
 
 @settings(max_examples=150)
-@given(stream=_streams(), pauses=st.sets(st.integers(0, 60)), limit=st.integers(1, 15), ring=st.integers(1, 8))
+@given(stream=_streams(), sync_points=st.sets(st.integers(0, 60)), limit=st.integers(1, 15), ring=st.integers(1, 8))
 def test_a_mirror_that_catches_up_now_and_then_is_equal(
-    stream: tuple[int, bool, list[int]], pauses: set[int], limit: int, ring: int
+    stream: tuple[int, bool, list[int]], sync_points: set[int], limit: int, ring: int
 ) -> None:
     capacity, cyclic, slots = stream
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("onrig.runtime.memory.storage.N_RECENT_WRITES", ring)
         storage = Storage(capacity, Layout(2, 1), cyclic=cyclic)
         mirror = Storage(capacity, Layout(2, 1), cyclic=cyclic)
-        second = Storage(capacity, Layout(2, 1), cyclic=cyclic)
-    last: dict[int, int] = {}
+        second_mirror = Storage(capacity, Layout(2, 1), cyclic=cyclic)
+    last_number: dict[int, int] = {}
     for i, slot in enumerate(slots):
         assert _insert(storage, slot, float(i), policy_id=i) == i + 1
-        last[slot] = i + 1
-        assert storage.stored == len(last)
-        if i in pauses:
-            seen = mirror.inserted
-            changed = storage.changed_since(seen)
-            assert changed.tolist() == [s for n, s in sorted((n, s) for s, n in last.items()) if n > seen]
+        last_number[slot] = i + 1
+        assert storage.stored == len(last_number)
+        if i in sync_points:
+            n_mirrored = mirror.inserted
+            changed = storage.changed_since(n_mirrored)
+            assert changed.tolist() == [s for n, s in sorted((n, s) for s, n in last_number.items()) if n > n_mirrored]
             assert mirror.write_rows(storage.rows(changed)).tolist() == changed.tolist()
             assert mirror.digest() == storage.digest()
             assert np.array_equal(mirror.number(np.arange(capacity)), storage.number(np.arange(capacity)))
             # A mirror of the mirror, piece by piece.
-            while second.inserted < mirror.inserted:
-                piece = mirror.changed_since(second.inserted, limit)
-                assert 0 < len(piece) <= limit
-                second.write_rows(mirror.rows(piece))
-            assert second.digest() == storage.digest()
+            while second_mirror.inserted < mirror.inserted:
+                changed_slots = mirror.changed_since(second_mirror.inserted, limit)
+                assert 0 < len(changed_slots) <= limit
+                second_mirror.write_rows(mirror.rows(changed_slots))
+            assert second_mirror.digest() == storage.digest()
 
 
 def test_a_late_mirror_of_a_long_run_takes_each_slot_once() -> None:
@@ -151,16 +151,16 @@ def test_a_late_mirror_of_a_long_run_takes_each_slot_once() -> None:
 
 
 def test_digest_sees_contents_and_count() -> None:
-    one, other = Storage(4, Layout(1, 1)), Storage(4, Layout(1, 1))
-    assert one.digest() == other.digest()
-    _insert(one, 0, 1.0)
+    first, other = Storage(4, Layout(1, 1)), Storage(4, Layout(1, 1))
+    assert first.digest() == other.digest()
+    _insert(first, 0, 1.0)
     _insert(other, 0, 1.0)
-    assert one.digest() == other.digest()
+    assert first.digest() == other.digest()
     other.words[0, 2] ^= 1
-    assert one.digest() != other.digest()
+    assert first.digest() != other.digest()
     other.words[0, 2] ^= 1
     _insert(other, 1, 1.0)
-    assert one.digest() != other.digest()
+    assert first.digest() != other.digest()
 
 
 def test_rows_out_of_order_or_place_are_refused_untouched() -> None:
@@ -170,13 +170,13 @@ def test_rows_out_of_order_or_place_are_refused_untouched() -> None:
     rows = storage.rows(np.arange(4))
     mirror.write_rows(rows[:2])
     before = mirror.digest()
-    elsewhere = rows[2:].copy()
-    elsewhere[:, 0] = [9, 10]
-    swapped = rows[2:].copy()
-    swapped[:, 0] = [3, 2]
-    for bad in (rows[:2], rows[:1], rows[[3, 2]], rows[[2, 2]], rows[2:, 1:], elsewhere, swapped):
+    misplaced = rows[2:].copy()
+    misplaced[:, 0] = [9, 10]
+    out_of_order = rows[2:].copy()
+    out_of_order[:, 0] = [3, 2]
+    for bad_rows in (rows[:2], rows[:1], rows[[3, 2]], rows[[2, 2]], rows[2:, 1:], misplaced, out_of_order):
         with pytest.raises(ValueError, match=r"row"):
-            mirror.write_rows(bad)
+            mirror.write_rows(bad_rows)
     assert mirror.digest() == before
     mirror.write_rows(rows[2:])
     assert mirror.digest() == storage.digest()

@@ -36,7 +36,7 @@ def test_text_is_the_notation_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         (
             "LIFO[Uniform]",
@@ -67,6 +67,6 @@ def test_text_is_the_notation_of_the_paper() -> None:
         ("Expl(one)[PER]", "got 'one'"),
     ],
 )
-def test_a_bad_name_is_refused_with_what_is_known(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(complaint)):
+def test_a_bad_name_is_refused_with_what_is_known(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         parse_strategy(text)

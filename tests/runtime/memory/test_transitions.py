@@ -18,7 +18,7 @@ from tests.runtime.samples import LAYOUT, MAGMAN, PENDULUM, Records, episode, re
 RIG = PENDULUM.rig
 
 
-def joined(parts: list[Transitions]) -> list[list[object]]:
+def columns_of(parts: list[Transitions]) -> list[list[object]]:
     """All transitions of some batches, column by column."""
     return [np.concatenate(column).tolist() for column in zip(*parts, strict=True)]
 
@@ -35,22 +35,26 @@ def ticks(transitions: Transitions) -> list[int]:
 
 
 def test_an_episode_of_n_transitions_has_n_plus_one_records() -> None:
-    built, gaps = build(episode(4))
-    assert (ticks(built), gaps) == ([0, 1, 2, 3], 0)
+    transitions, gaps = build(episode(4))
+    assert (ticks(transitions), gaps) == ([0, 1, 2, 3], 0)
 
 
 def test_a_transition_is_a_record_and_the_observation_of_the_next_in_normalised_units() -> None:
     rows = records(2)
     rows["observation"] = [[np.pi, -15.0], [-np.pi / 2, 45.0]]
     rows["applied"][0], rows["reward"][0], rows["exploration"][0], rows["policy_id"][0] = -1.5, -12.5, 0.75, 9
-    built, _ = build(rows)
-    assert built.observation.tolist() == [[1.0, -0.5]]
-    assert built.next_observation.tolist() == [[-0.5, 1.5]], "not clipped"
-    assert built.action.tolist() == [[-0.5]]
-    assert (built.reward.tolist(), built.exploration.tolist(), built.policy_id.tolist()) == ([-12.5], [0.75], [9])
+    transitions, _ = build(rows)
+    assert transitions.observation.tolist() == [[1.0, -0.5]]
+    assert transitions.next_observation.tolist() == [[-0.5, 1.5]], "not clipped"
+    assert transitions.action.tolist() == [[-0.5]]
+    assert (transitions.reward.tolist(), transitions.exploration.tolist(), transitions.policy_id.tolist()) == (
+        [-12.5],
+        [0.75],
+        [9],
+    )
     numbers = ["uint32"] * 2
-    assert [c.dtype.name for c in built] == ["float32"] * 4 + numbers + ["float32"] + numbers + ["float32"]
-    assert built.behaviour.shape == (1, 0)
+    assert [c.dtype.name for c in transitions] == ["float32"] * 4 + numbers + ["float32"] + numbers + ["float32"]
+    assert transitions.behaviour.shape == (1, 0)
 
 
 def test_a_range_that_is_not_symmetric_is_mapped_onto_minus_one_to_one() -> None:
@@ -58,18 +62,18 @@ def test_a_range_that_is_not_symmetric_is_mapped_onto_minus_one_to_one() -> None
     rows["tick"], rows["frame"] = [0, 1], [1, 2]
     rows["observation"] = [[-0.035, 0.4], [0.105, -0.4]]
     rows["applied"] = [[0.0, 0.6, 0.3, 0.15], [0.0] * 4]
-    built = TransitionBuilder(MAGMAN.rig).add(rows)
-    np.testing.assert_allclose(built.action, [[-1.0, 1.0, 0.0, -0.5]], atol=1e-6)
-    np.testing.assert_allclose(built.observation, [[-1.0, 1.0]], atol=1e-6)
-    np.testing.assert_allclose(built.next_observation, [[1.0, -1.0]], atol=1e-6)
+    transitions = TransitionBuilder(MAGMAN.rig).add(rows)
+    np.testing.assert_allclose(transitions.action, [[-1.0, 1.0, 0.0, -0.5]], atol=1e-6)
+    np.testing.assert_allclose(transitions.observation, [[-1.0, 1.0]], atol=1e-6)
+    np.testing.assert_allclose(transitions.next_observation, [[1.0, -1.0]], atol=1e-6)
 
 
 def test_an_added_previous_command_is_normalised_by_its_actuator_s_range() -> None:
     rows = np.zeros(2, RecordLayout(2, 3, 1).dtype)
     rows["tick"], rows["frame"] = [0, 1], [1, 2]
     rows["observation"][:, 2] = [-1.5, 3.0]
-    built = TransitionBuilder(msgspec.structs.replace(RIG, previous_command=True)).add(rows)
-    assert [built.observation[0, 2], built.next_observation[0, 2]] == [-0.5, 1.0]
+    transitions = TransitionBuilder(msgspec.structs.replace(RIG, previous_command=True)).add(rows)
+    assert [transitions.observation[0, 2], transitions.next_observation[0, 2]] == [-0.5, 1.0]
 
 
 # -- no transition across a gap ----------------------------------------------------------------------------------------
@@ -77,50 +81,50 @@ def test_an_added_previous_command_is_normalised_by_its_actuator_s_range() -> No
 
 def test_records_the_full_ring_dropped_leave_no_transition_across_them() -> None:
     rows = episode(9)
-    built, gaps = build(rows[[0, 1, 2, 6, 7, 8, 9]])
-    assert (ticks(built), gaps) == ([0, 1, 6, 7, 8], 1)
+    transitions, gaps = build(rows[[0, 1, 2, 6, 7, 8, 9]])
+    assert (ticks(transitions), gaps) == ([0, 1, 6, 7, 8], 1)
 
 
 def test_a_lost_frame_leaves_no_transition_across_it() -> None:
     rows = episode(5)
     rows["frame"][3:] += 1
-    built, gaps = build(rows)
-    assert (ticks(built), gaps) == ([0, 1, 3, 4], 1)
+    transitions, gaps = build(rows)
+    assert (ticks(transitions), gaps) == ([0, 1, 3, 4], 1)
 
 
 def test_a_transition_that_was_not_observed_whole_is_left_out() -> None:
     rows = episode(5)
     rows["flags"][2] |= RecordFlag.INVALID
-    built, gaps = build(rows)
-    assert (ticks(built), gaps) == ([0, 1, 3, 4], 1)
+    transitions, gaps = build(rows)
+    assert (ticks(transitions), gaps) == ([0, 1, 3, 4], 1)
 
 
 def test_a_late_command_is_no_gap() -> None:
     rows = episode(3)
     rows["flags"] |= int(RecordFlag.LATE)
-    built, gaps = build(rows)
-    assert (ticks(built), gaps) == ([0, 1, 2], 0)
+    transitions, gaps = build(rows)
+    assert (ticks(transitions), gaps) == ([0, 1, 2], 0)
 
 
 def test_no_transition_leads_from_one_episode_into_the_next() -> None:
-    built, gaps = build(episode(2), episode(2, tick=3, frame=4, episode=2))
-    assert (ticks(built), gaps) == ([0, 1, 3, 4], 0)
+    transitions, gaps = build(episode(2), episode(2, tick=3, frame=4, episode=2))
+    assert (ticks(transitions), gaps) == ([0, 1, 3, 4], 0)
 
 
 def test_nothing_starts_from_the_last_record_of_an_episode_even_where_its_number_is_used_again() -> None:
-    built, gaps = build(episode(2), episode(2, tick=3, frame=4))
-    assert (ticks(built), gaps) == ([0, 1, 3, 4], 0)
+    transitions, gaps = build(episode(2), episode(2, tick=3, frame=4))
+    assert (ticks(transitions), gaps) == ([0, 1, 3, 4], 0)
 
 
 def test_an_episode_whose_end_was_dropped_does_not_run_into_the_next() -> None:
-    built, _ = build(episode(2)[:-1], episode(2, tick=3, frame=4, episode=2))
-    assert ticks(built) == [0, 3, 4]
+    transitions, _ = build(episode(2)[:-1], episode(2, tick=3, frame=4, episode=2))
+    assert ticks(transitions) == [0, 3, 4]
 
 
 def test_evaluation_episodes_are_not_stored_nor_joined_to_the_training_before_them() -> None:
     evaluation = episode(3, tick=3, frame=4, kind=Kind.EVAL)
-    built, gaps = build(episode(2), evaluation, episode(2, tick=7, frame=8, episode=2))
-    assert (ticks(built), gaps) == ([0, 1, 7, 8], 0)
+    transitions, gaps = build(episode(2), evaluation, episode(2, tick=7, frame=8, episode=2))
+    assert (ticks(transitions), gaps) == ([0, 1, 7, 8], 0)
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
@@ -138,9 +142,9 @@ def test_evaluation_episodes_are_not_stored_nor_joined_to_the_training_before_th
 def test_what_is_no_finite_number_is_dropped_and_counted(column: str, value: float, left: list[int]) -> None:
     rows = episode(4)
     rows[column][2] = value
-    built, gaps = build(rows)
-    assert (ticks(built), gaps) == (left, 4 - len(left))
-    assert all(np.isfinite(part).all() for part in built)
+    transitions, gaps = build(rows)
+    assert (ticks(transitions), gaps) == (left, 4 - len(left))
+    assert all(np.isfinite(part).all() for part in transitions)
 
 
 def test_a_policy_action_that_is_no_number_does_not_matter_once_the_shield_has_replaced_it() -> None:
@@ -156,26 +160,26 @@ def test_a_policy_action_that_is_no_number_does_not_matter_once_the_shield_has_r
     ("end", "flag"), [(RecordFlag.TERMINATED, Flag.TERMINATED), (RecordFlag.TRUNCATED, Flag.TRUNCATED)]
 )
 def test_only_the_last_transition_is_terminated_or_truncated_and_never_both(end: RecordFlag, flag: Flag) -> None:
-    built, _ = build(episode(3, end=end))
-    assert built.flags.tolist() == [0, 0, flag]
+    transitions, _ = build(episode(3, end=end))
+    assert transitions.flags.tolist() == [0, 0, flag]
 
 
 def test_a_transition_knows_its_episode_and_its_number_in_it() -> None:
-    built, _ = build(episode(3, tick=50), episode(2, tick=54, frame=5, episode=2))
-    assert built.episode.tolist() == [1, 1, 1, 2, 2]
-    assert built.step.tolist() == [0, 1, 2, 0, 1]
+    transitions, _ = build(episode(3, tick=50), episode(2, tick=54, frame=5, episode=2))
+    assert transitions.episode.tolist() == [1, 1, 1, 2, 2]
+    assert transitions.step.tolist() == [0, 1, 2, 0, 1]
 
 
 def test_lost_records_are_counted_and_an_evaluation_in_between_is_not() -> None:
     evaluation = episode(3, tick=4, frame=5, kind=Kind.EVAL)
-    after = episode(4, tick=8, frame=9, episode=2)[[0, 2, 3, 4]]
-    built, _ = build(episode(3)[:2], evaluation[2:], after[:1], after[1:])
-    assert (built.episode.tolist(), built.step.tolist()) == ([1, 2, 2], [0, 2, 3])
+    next_episode = episode(4, tick=8, frame=9, episode=2)[[0, 2, 3, 4]]
+    transitions, _ = build(episode(3)[:2], evaluation[2:], next_episode[:1], next_episode[1:])
+    assert (transitions.episode.tolist(), transitions.step.tolist()) == ([1, 2, 2], [0, 2, 3])
 
 
 def test_of_an_episode_that_was_joined_late_the_first_record_seen_counts_as_its_first() -> None:
-    built, _ = build(episode(5)[3:])
-    assert built.step.tolist() == [0, 1]
+    transitions, _ = build(episode(5)[3:])
+    assert transitions.step.tolist() == [0, 1]
 
 
 def test_whoever_goes_on_with_an_episode_counts_from_its_first_record_whatever_was_lost() -> None:
@@ -189,8 +193,8 @@ def test_whoever_goes_on_with_an_episode_counts_from_its_first_record_whatever_w
 def test_an_intervention_of_the_shield_is_noted() -> None:
     rows = episode(4)
     rows["rule"][1], rows["rule"][2] = Rule.RATE, Rule.FALLBACK
-    intervened = Flag.INTERVENED | Flag.DEVIATES
-    assert build(rows)[0].flags.tolist() == [0, intervened, intervened, Flag.TRUNCATED]
+    expected_flags = Flag.INTERVENED | Flag.DEVIATES
+    assert build(rows)[0].flags.tolist() == [0, expected_flags, expected_flags, Flag.TRUNCATED]
 
 
 def test_an_action_that_is_not_the_one_chosen_deviates() -> None:
@@ -238,38 +242,38 @@ def recordings(draw: st.DrawFn) -> Records:
         tick, frame = tick + len(part), frame + len(part) + draw(st.integers(0, 1))
         parts.append(part)
     rows = np.concatenate(parts)
-    kept = draw(st.lists(st.sampled_from([True, True, True, False]), min_size=len(rows), max_size=len(rows)))
-    left: Records = rows[np.array(kept, bool)]
+    is_kept = draw(st.lists(st.sampled_from([True, True, True, False]), min_size=len(rows), max_size=len(rows)))
+    left: Records = rows[np.array(is_kept, bool)]
     return left
 
 
-def naive(rows: Records) -> list[int]:
+def observed_ticks(rows: Records) -> list[int]:
     """Ticks whose transition is observed whole, by the definition."""
-    found = []
+    ticks = []
     for a, b in itertools.pairwise(rows):
-        same = a["episode"] == b["episode"] and a["kind"] == b["kind"] == Kind.TRAIN
-        next_ = b["tick"] == a["tick"] + 1 and b["frame"] == a["frame"] + 1
+        is_same_episode = a["episode"] == b["episode"] and a["kind"] == b["kind"] == Kind.TRAIN
+        is_next = b["tick"] == a["tick"] + 1 and b["frame"] == a["frame"] + 1
         starts = not a["flags"] & (RecordFlag.NO_ACTION | RecordFlag.INVALID)
-        if same and next_ and starts and np.isfinite(a["reward"]):
-            found.append(int(a["tick"]))
-    return found
+        if is_same_episode and is_next and starts and np.isfinite(a["reward"]):
+            ticks.append(int(a["tick"]))
+    return ticks
 
 
 @settings(max_examples=60)
 @given(recordings())
 def test_exactly_the_pairs_observed_whole_become_transitions(rows: Records) -> None:
-    assert ticks(build(rows)[0]) == naive(rows)
+    assert ticks(build(rows)[0]) == observed_ticks(rows)
 
 
 @settings(max_examples=60)
 @given(recordings(), st.lists(st.integers(0, 30), max_size=8))
 def test_it_does_not_matter_how_the_records_come_in_batches(rows: Records, cuts: list[int]) -> None:
-    whole, gaps = build(rows)
+    expected, gaps = build(rows)
     edges = [0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]
     batches = [rows[a:b] for a, b in itertools.pairwise(edges)]
-    pieces, same_gaps = build(*batches)
-    assert joined([pieces]) == joined([whole])
-    assert same_gaps == gaps
+    actual, actual_gaps = build(*batches)
+    assert columns_of([actual]) == columns_of([expected])
+    assert actual_gaps == gaps
 
 
 def test_nothing_comes_of_nothing_and_of_a_single_record() -> None:
@@ -285,26 +289,26 @@ def test_a_batch_is_not_kept_alive_by_the_record_that_waits() -> None:
     builder = TransitionBuilder(RIG)
     builder.add(rows)
     rows["observation"] = 99.0
-    built = builder.add(records(4)[3:])
-    assert built.observation[0].tolist() == pytest.approx([3.0 / np.pi, 2.0 / 30.0])
+    transitions = builder.add(records(4)[3:])
+    assert transitions.observation[0].tolist() == pytest.approx([3.0 / np.pi, 2.0 / 30.0])
 
 
 @given(st.integers(0, 12), st.integers(0, 4095))
 def test_selecting_keeps_the_chosen_ones_in_order(n: int, mask: int) -> None:
-    built, _ = build(records(n + 1))
-    chosen = np.array([bool(mask >> i & 1) for i in range(n)], bool)
-    assert ticks(built.select(chosen)) == [i for i in range(n) if chosen[i]]
+    transitions, _ = build(records(n + 1))
+    selected = np.array([bool(mask >> i & 1) for i in range(n)], bool)
+    assert ticks(transitions.select(selected)) == [i for i in range(n) if selected[i]]
 
 
 def test_the_memory_holds_what_the_policy_saw() -> None:
-    plain = records(3)
+    bare_records = records(3)
     rows = np.zeros(3, RecordLayout(2, 2, 1, n_inputs=3).dtype)
-    for name in plain.dtype.names or ():
-        rows[name] = plain[name]
+    for name in bare_records.dtype.names or ():
+        rows[name] = bare_records[name]
     rows["input"] = np.arange(9).reshape(3, 3) / 4.0
     inputs = (PolicyInput("angle", "cos"), PolicyInput("angle", "sin"), PolicyInput("velocity", lag=1))
-    built = TransitionBuilder(RIG, policy_signals(inputs, RIG)).add(rows)
-    shown = rows["input"] / [1.0, 1.0, 30.0]
-    assert built.observation.tolist() == np.float32(shown[:2]).tolist()
-    assert built.next_observation.tolist() == np.float32(shown[1:]).tolist()
-    assert built.action.tolist() == TransitionBuilder(RIG).add(plain).action.tolist()
+    transitions = TransitionBuilder(RIG, policy_signals(inputs, RIG)).add(rows)
+    normalised_inputs = rows["input"] / [1.0, 1.0, 30.0]
+    assert transitions.observation.tolist() == np.float32(normalised_inputs[:2]).tolist()
+    assert transitions.next_observation.tolist() == np.float32(normalised_inputs[1:]).tolist()
+    assert transitions.action.tolist() == TransitionBuilder(RIG).add(bare_records).action.tolist()

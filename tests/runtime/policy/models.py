@@ -73,7 +73,7 @@ def reference(model: onnx.ModelProto, observations: npt.NDArray[np.float32]) -> 
 
 def wide_policy(opset: int = 20) -> onnx.ModelProto:
     """Make a policy that uses most of the allowed operators, float64 statistics and a named batch dimension."""
-    one = np.ones(8, np.float32)
+    ones = np.ones(8, np.float32)
     rng = np.random.default_rng(1)
     constants: dict[str, npt.ArrayLike] = {
         "mean": np.zeros(2),
@@ -82,7 +82,7 @@ def wide_policy(opset: int = 20) -> onnx.ModelProto:
         "sizes": np.array([3, 5], np.int64),
         "shape": np.array([1, -1], np.int64),
         "w": rng.standard_normal((4, 8)).astype(np.float32),
-        "one": one,
+        "one": ones,
         "w2": rng.standard_normal((8, 8)).astype(np.float32),
         "w3": rng.standard_normal((8, 1)).astype(np.float32),
         "low": np.float32(-1),
@@ -203,14 +203,14 @@ def _ports(**widths: int) -> list[onnx.ValueInfoProto]:
     return [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, width]) for name, width in widths.items()]
 
 
-def stochastic(contract: PolicyContract = STOCHASTIC, **replaced: onnx.NodeProto) -> onnx.ModelProto:
+def stochastic(contract: PolicyContract = STOCHASTIC, **replacements: onnx.NodeProto) -> onnx.ModelProto:
     """Make mean = 0.3 theta, std = exp(0.1 omega - 1), action = 3 tanh(mean + std noise), or clipped for a Gaussian.
 
-    ``replaced``: other nodes, by output.
+    ``replacements``: other nodes, by output.
     """
-    squash = node("Tanh", ["drawn"], ["unit"])
+    squash_node = node("Tanh", ["drawn"], ["unit"])
     if contract.behaviour != SQUASHED_GAUSSIAN:
-        squash = node("Clip", ["drawn", "least", "most"], ["unit"])
+        squash_node = node("Clip", ["drawn", "least", "most"], ["unit"])
     nodes = {  # in the order in which they are computed
         "mean": node("MatMul", ["observation", "to_mean"], ["mean"]),
         "power": node("MatMul", ["observation", "to_std"], ["power"]),
@@ -218,7 +218,7 @@ def stochastic(contract: PolicyContract = STOCHASTIC, **replaced: onnx.NodeProto
         "std": node("Exp", ["log_std"], ["std"]),
         "spread": node("Mul", ["std", "noise"], ["spread"]),
         "drawn": node("Add", ["mean", "spread"], ["drawn"]),
-        "unit": squash,
+        "unit": squash_node,
         "action": node("Mul", ["unit", "volts"], ["action"]),
     }
     constants: dict[str, npt.ArrayLike] = {
@@ -228,9 +228,9 @@ def stochastic(contract: PolicyContract = STOCHASTIC, **replaced: onnx.NodeProto
         "least": np.float32(-1.0),
         "most": np.float32(1.0),
     }
-    first = [replaced[name] for name in replaced if name not in nodes]
+    replaced_first = [replacements[name] for name in replacements if name not in nodes]
     return proto(
-        [*first, *(replaced.get(name, nodes[name]) for name in nodes)],
+        [*replaced_first, *(replacements.get(name, nodes[name]) for name in nodes)],
         constants,
         contract=contract,
         inputs=_ports(observation=2, noise=1),
@@ -238,7 +238,7 @@ def stochastic(contract: PolicyContract = STOCHASTIC, **replaced: onnx.NodeProto
     )
 
 
-def recurrent(leak: float = 0.5, contract: PolicyContract | None = None) -> onnx.ModelProto:
+def recurrent(decay: float = 0.5, contract: PolicyContract | None = None) -> onnx.ModelProto:
     """Make h' = leak h + theta and action = 3 tanh(h'): three hidden units, all alike."""
     nodes = [
         node("MatMul", ["observation", "spread"], ["seen"]),
@@ -250,7 +250,7 @@ def recurrent(leak: float = 0.5, contract: PolicyContract | None = None) -> onnx
     ]
     constants = {
         "spread": np.array([[1.0] * 3, [0.0] * 3], np.float32),
-        "leak": np.array([leak], np.float32),
+        "leak": np.array([decay], np.float32),
         "third": np.full((3, 1), 1 / 3, np.float32),
         "volts": np.array([3.0], np.float32),
     }

@@ -19,7 +19,7 @@ from tests.runtime.policy.models import CONTRACT, node
 PROBES = probe_states(CONTRACT, 64, seed=0)
 
 
-def ticking(step_us: float) -> Callable[[], int]:
+def make_clock(step_us: float) -> Callable[[], int]:
     """Make a clock on which every call is ``step_us`` after the one before."""
     return itertools.count(0, int(step_us * 1000)).__next__
 
@@ -28,10 +28,10 @@ def verdict(
     model: onnx.ModelProto | bytes, limits: AdmissionLimits | None = None, run_us: float = 5.0
 ) -> Admitted | Refused:
     data = model if isinstance(model, bytes) else models.serialized(model)
-    return admit(data, CONTRACT, PROBES, limits, ticking(run_us))
+    return admit(data, CONTRACT, PROBES, limits, make_clock(run_us))
 
 
-def refused(
+def refusal_of(
     model: onnx.ModelProto | bytes, limits: AdmissionLimits | None = None, run_us: float = 5.0
 ) -> tuple[str, str]:
     result = verdict(model, limits, run_us)
@@ -51,12 +51,12 @@ def test_admits_a_sound_policy(model: onnx.ModelProto) -> None:
 
 
 def test_a_hundred_megabytes_are_refused_unread() -> None:
-    assert refused(bytes(100 << 20)) == ("size", "104857600 bytes; at most 4194304 allowed")
+    assert refusal_of(bytes(100 << 20)) == ("size", "104857600 bytes; at most 4194304 allowed")
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage from the line", models.serialized(models.policy())[:-100]])
 def test_garbage_and_truncated_bytes_are_refused(data: bytes) -> None:
-    assert refused(data)[0] == "format"
+    assert refusal_of(data)[0] == "format"
 
 
 def test_external_data_is_refused() -> None:
@@ -65,66 +65,66 @@ def test_external_data_is_refused() -> None:
     tensor = model.graph.initializer[0]
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="weights.bin")
-    stage, reason = refused(model)
+    stage, reason = refusal_of(model)
     assert stage == "format"
     assert "external data" in reason
 
 
 def test_a_subgraph_is_refused() -> None:
-    then = helper.make_graph([], "then", [], [])
-    model = models.linear([node("If", ["observation"], ["x"], then_branch=then, else_branch=then)])
-    assert refused(model) == ("format", "attribute has a subgraph, which policies may not use")
+    subgraph = helper.make_graph([], "then", [], [])
+    model = models.linear([node("If", ["observation"], ["x"], then_branch=subgraph, else_branch=subgraph)])
+    assert refusal_of(model) == ("format", "attribute has a subgraph, which policies may not use")
 
 
 def test_an_operator_that_is_not_allowed_is_refused() -> None:
-    stage, reason = refused(models.linear([node("RandomUniform", [], ["x"], shape=[1])]))
+    stage, reason = refusal_of(models.linear([node("RandomUniform", [], ["x"], shape=[1])]))
     assert stage == "operators"
     assert "'RandomUniform'" in reason
 
 
 def test_a_policy_without_metadata_is_refused() -> None:
-    assert refused(models.policy(contract=None)) == ("contract", "no metadata under the key 'onrig.contract'")
+    assert refusal_of(models.policy(contract=None)) == ("contract", "no metadata under the key 'onrig.contract'")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"rig": 3}', "[" * 20_000, '{"x":' * 10_000, "\x00"])
 def test_metadata_that_is_no_contract_is_refused(text: str) -> None:
     model = models.policy(contract=None)
     helper.set_model_props(model, {METADATA_KEY: text})
-    assert refused(model)[0] == "contract"
+    assert refusal_of(model)[0] == "contract"
 
 
-def altered(**changes: object) -> PolicyContract:
+def altered_contract(**changes: object) -> PolicyContract:
     return msgspec.structs.replace(CONTRACT, **changes)
 
 
 @pytest.mark.parametrize(
     ("contract", "reason"),
     [
-        (altered(rig="magman"), "rig is 'magman'; the rig has 'pendulum'"),
-        (altered(rate_hz=100.0), "rate is 100.0 Hz; the rig runs at 50.0 Hz"),
-        (altered(format=3), "format is 3; supported are (1, 2)"),
-        (altered(behaviour="beta"), "behaviour is 'beta'; known are"),
-        (altered(behaviour="gaussian"), "behaviour is 'gaussian', which needs format 2"),
-        (altered(behaviour="gaussian", format=2), "the rig adds its own exploration"),
-        (altered(actions=(Signal("voltage", "V", -10.0, 10.0),)), "actions 'voltage' is [-10.0, 10.0] V"),
-        (altered(observations=CONTRACT.observations[::-1]), "observations are ['omega', 'theta']"),
-        (altered(policy_id=1 << 63), "policy_id exceeds 64 bits"),
-        (altered(policy_id=-(1 << 63) - 1), "policy_id is -9223372036854775809"),
-        (altered(training_step=-1), "training_step is -1"),
+        (altered_contract(rig="magman"), "rig is 'magman'; the rig has 'pendulum'"),
+        (altered_contract(rate_hz=100.0), "rate is 100.0 Hz; the rig runs at 50.0 Hz"),
+        (altered_contract(format=3), "format is 3; supported are (1, 2)"),
+        (altered_contract(behaviour="beta"), "behaviour is 'beta'; known are"),
+        (altered_contract(behaviour="gaussian"), "behaviour is 'gaussian', which needs format 2"),
+        (altered_contract(behaviour="gaussian", format=2), "the rig adds its own exploration"),
+        (altered_contract(actions=(Signal("voltage", "V", -10.0, 10.0),)), "actions 'voltage' is [-10.0, 10.0] V"),
+        (altered_contract(observations=CONTRACT.observations[::-1]), "observations are ['omega', 'theta']"),
+        (altered_contract(policy_id=1 << 63), "policy_id exceeds 64 bits"),
+        (altered_contract(policy_id=-(1 << 63) - 1), "policy_id is -9223372036854775809"),
+        (altered_contract(training_step=-1), "training_step is -1"),
     ],
 )
 def test_a_contract_for_another_rig_is_refused(contract: PolicyContract, reason: str) -> None:
-    stage, told = refused(models.policy(contract=contract))
+    stage, message = refusal_of(models.policy(contract=contract))
     assert stage == "contract"
-    assert reason in told
+    assert reason in message
 
 
 def test_a_deterministic_policy_may_be_of_either_format() -> None:
-    assert isinstance(verdict(models.policy(contract=altered(format=2))), Admitted)
+    assert isinstance(verdict(models.policy(contract=altered_contract(format=2))), Admitted)
 
 
 def test_a_policy_trained_for_less_delay_is_admitted_with_a_warning() -> None:
-    result = verdict(models.policy(contract=altered(delay_periods=0.0)))
+    result = verdict(models.policy(contract=altered_contract(delay_periods=0.0)))
     assert isinstance(result, Admitted)
     assert result.warnings == ("trained for 0.0 periods of delay; the rig has 1.0 periods",)
 
@@ -134,14 +134,14 @@ def test_other_shapes_are_refused(port: str) -> None:
     model = models.policy()
     name = "observation" if port == "input" else "action"
     getattr(model.graph, port)[0].CopyFrom(helper.make_tensor_value_info(name, 1, [1, 3]))
-    stage, reason = refused(model)
+    stage, reason = refusal_of(model)
     assert stage == "shapes"
     assert f"'{name}' has shape [1, 3]" in reason
 
 
 def test_too_many_parameters_or_operations_are_refused() -> None:
-    assert refused(models.policy(), AdmissionLimits(max_parameters=100)) == ("size", "more than 100 parameters")
-    assert refused(models.policy(), AdmissionLimits(max_operations=100))[0] == "size"
+    assert refusal_of(models.policy(), AdmissionLimits(max_parameters=100)) == ("size", "more than 100 parameters")
+    assert refusal_of(models.policy(), AdmissionLimits(max_operations=100))[0] == "size"
 
 
 def test_nan_weights_are_refused_even_where_relu_hides_them() -> None:
@@ -150,7 +150,7 @@ def test_nan_weights_are_refused_even_where_relu_hides_them() -> None:
     weights = numpy_helper.to_array(tensor).copy()
     weights[0, 0] = np.nan
     tensor.CopyFrom(numpy_helper.from_array(weights, "w0"))
-    assert refused(model) == ("finite", "constant 'w0' has 1 non-finite elements")
+    assert refusal_of(model) == ("finite", "constant 'w0' has 1 non-finite elements")
 
 
 @pytest.mark.parametrize("op", ["Sqrt", "Div"])
@@ -160,24 +160,24 @@ def test_outputs_that_are_not_finite_somewhere_are_refused(op: str) -> None:
     nodes = [node("MatMul", ["observation", "w"], ["h"]), extra, node("Clip", ["x", "low", "high"], ["action"])]
     constants: dict[str, npt.ArrayLike] = {"w": np.full((2, 1), 0.1, np.float32)}
     constants |= {"low": np.float32(-3), "high": np.float32(3)}
-    stage, reason = refused(models.proto(nodes, constants))
+    stage, reason = refusal_of(models.proto(nodes, constants))
     assert stage == "finite"
     assert reason.startswith("action 'voltage' is nan at theta ")
 
 
 def test_outputs_beyond_the_limits_are_refused_with_the_worst_one() -> None:
-    stage, reason = refused(models.policy(scale=3.1))
+    stage, reason = refusal_of(models.policy(scale=3.1))
     assert stage == "bounds"
     assert "action 'voltage' is" in reason
     assert "allowed is [-3, 3] V" in reason
 
 
-@pytest.mark.parametrize(("scale", "fits"), [(3.0, True), (3.0002, True), (3.0004, False)])
-def test_limits_hold_to_a_ten_thousandth_of_the_half_range(scale: float, fits: bool) -> None:
+@pytest.mark.parametrize(("scale", "is_admitted"), [(3.0, True), (3.0002, True), (3.0004, False)])
+def test_limits_hold_to_a_ten_thousandth_of_the_half_range(scale: float, is_admitted: bool) -> None:
     nodes = [node("Sub", ["first", "first"], ["zero"]), node("Add", ["zero", "c"], ["action"])]
-    split = node("Slice", ["observation", "i0", "i1", "i1"], ["first"])
+    slice_node = node("Slice", ["observation", "i0", "i1", "i1"], ["first"])
     constants = {"i0": np.array([0]), "i1": np.array([1]), "c": np.array([[scale]], np.float32)}
-    assert isinstance(verdict(models.proto([split, *nodes], constants)), Admitted) is fits
+    assert isinstance(verdict(models.proto([slice_node, *nodes], constants)), Admitted) is is_admitted
 
 
 def test_a_policy_bad_only_on_a_recorded_state_is_refused() -> None:
@@ -186,15 +186,15 @@ def test_a_policy_bad_only_on_a_recorded_state_is_refused() -> None:
     nodes = [node("Gemm", ["observation", "w", "b"], ["s"]), node("Relu", ["s"], ["action"])]
     data = models.serialized(models.proto(nodes, {"w": slope, "b": np.array([-100], np.float32)}))
     assert isinstance(admit(data, CONTRACT, PROBES), Admitted)
-    recorded = np.concatenate([PROBES, np.array([[200, 0]], np.float32)])
-    result = admit(data, CONTRACT, recorded)
+    states = np.concatenate([PROBES, np.array([[200, 0]], np.float32)])
+    result = admit(data, CONTRACT, states)
     assert isinstance(result, Refused)
     assert result.reason.startswith("action 'voltage' is 100 at theta 200, omega 0; allowed is [-3, 3] V; 1 of 65")
 
 
 def test_probe_states_that_are_not_finite_are_left_out() -> None:
-    recorded = np.concatenate([PROBES, np.array([[np.nan, 0], [0, np.inf]], np.float32)])
-    result = admit(models.serialized(models.policy()), CONTRACT, recorded, clock_ns=ticking(5))
+    states = np.concatenate([PROBES, np.array([[np.nan, 0], [0, np.inf]], np.float32)])
+    result = admit(models.serialized(models.policy()), CONTRACT, states, clock_ns=make_clock(5))
     assert isinstance(result, Admitted)
     assert result.warnings == ("2 of 66 probe states are non-finite and were ignored",)
 
@@ -206,7 +206,7 @@ def test_probe_states_of_another_width_are_the_callers_error() -> None:
 
 def test_a_slow_policy_is_refused() -> None:
     limits = AdmissionLimits(latency_budget_us=50)
-    assert refused(models.policy(), limits, run_us=60) == (
+    assert refusal_of(models.policy(), limits, run_us=60) == (
         "latency",
         "p50 60.0 us, p99 60.0 us of 100 runs; 50 us allowed",
     )
@@ -214,16 +214,16 @@ def test_a_slow_policy_is_refused() -> None:
 
 
 def test_a_hopelessly_slow_policy_is_refused_after_three_runs() -> None:
-    reads = 0
+    n_reads = 0
 
     def clock() -> int:
-        nonlocal reads
-        reads += 1
-        return reads * 2_000_000
+        nonlocal n_reads
+        n_reads += 1
+        return n_reads * 2_000_000
 
     result = admit(models.serialized(models.policy()), CONTRACT, PROBES, AdmissionLimits(latency_budget_us=50), clock)
     assert result == Refused("latency", "a run takes 2000 us; 50 us allowed")
-    assert reads == 6
+    assert n_reads == 6
 
 
 @pytest.mark.parametrize("run_us", [60, 2000])
@@ -235,12 +235,12 @@ def test_an_advisory_latency_only_warns(run_us: float) -> None:
 
 def test_rare_slow_runs_only_warn() -> None:
     calls = itertools.count()
-    now = 0
+    now_ns = 0
 
     def clock() -> int:
-        nonlocal now
-        now += 500_000 if next(calls) % 40 == 1 else 5_000
-        return now
+        nonlocal now_ns
+        now_ns += 500_000 if next(calls) % 40 == 1 else 5_000
+        return now_ns
 
     result = admit(models.serialized(models.policy()), CONTRACT, PROBES, AdmissionLimits(latency_budget_us=50), clock)
     assert isinstance(result, Admitted)
@@ -251,7 +251,7 @@ def test_rare_slow_runs_only_warn() -> None:
 def test_what_onnxruntime_itself_refuses_is_refused_with_its_reason() -> None:
     """There is no float64 kernel for Elu."""
     nodes = [node("Cast", ["observation"], ["d"], to=11), node("Elu", ["d"], ["e"]), node("Cast", ["e"], ["x"], to=1)]
-    stage, reason = refused(models.linear(nodes))
+    stage, reason = refusal_of(models.linear(nodes))
     assert stage == "format"
     assert reason.startswith("onnxruntime rejects it: ")
 
@@ -265,8 +265,8 @@ def test_has_the_centre_and_all_corners_of_both_boxes() -> None:
     assert states.dtype == np.float32
     rows = {tuple(map(float, row)) for row in states}
     assert (0.0, 0.0) in rows
-    for widen in (1.0, 2.0):
-        assert {(s * widen * 3.0, t * widen * 20.0) for s in (-1, 1) for t in (-1, 1)} <= rows
+    for factor in (1.0, 2.0):
+        assert {(s * factor * 3.0, t * factor * 20.0) for s in (-1, 1) for t in (-1, 1)} <= rows
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 300])

@@ -16,7 +16,7 @@ from tests.lab.mutants.models import MUTATIONS, Loop, Mutate, Subject, campaign,
 from tests.runtime.policy import models
 from tests.runtime.samples import PENDULUM
 
-QUICK, LONG = 400, 10_000
+QUICK_MUTANTS, LONG_MUTANTS = 400, 10_000
 GROWTH_BYTES = 48 << 20
 ORIGINALS = [models.serialized(m) for m in (models.policy(hidden=4), models.wide_policy(), models.linear())]
 CONVOLVING = models.serialized(models.convolving())
@@ -25,25 +25,25 @@ PROBES = SUBJECT.probes
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS)
-@pytest.mark.parametrize("mutants", [QUICK, pytest.param(LONG, marks=pytest.mark.study)])
+@pytest.mark.parametrize("n_mutants", [QUICK_MUTANTS, pytest.param(LONG_MUTANTS, marks=pytest.mark.study)])
 def test_every_mutant_gets_a_verdict_and_none_of_sound_form_harms_the_loop(
-    mutate: Mutate, mutants: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    mutate: Mutate, n_mutants: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    outcome = campaign(mutants, 1, mutate, tmp_path, SUBJECT)
+    outcome = campaign(n_mutants, 1, mutate, tmp_path, SUBJECT)
     assert capfd.readouterr() == ("", "")
     verdicts = outcome.verdicts
-    assert sum(verdicts.values()) == mutants
+    assert sum(verdicts.values()) == n_mutants
     assert verdicts["admitted"] > 0
     assert outcome.unbuilt == 0, "admission lets nothing through that the loop cannot run"
     assert outcome.acted == verdicts["admitted"] + verdicts["finite"] + verdicts["bounds"]
     if mutate is mutated_weights:
-        assert outcome.rolled_back > mutants / 20, "the form is sound and the numbers are not"
+        assert outcome.rolled_back > n_mutants / 20, "the form is sound and the numbers are not"
         assert set(verdicts) <= {"admitted", "finite", "bounds"}
     elif mutate is not mutated_contract:  # a number and a name do no harm, however odd
-        assert mutants - verdicts["admitted"] > mutants / 4
+        assert n_mutants - verdicts["admitted"] > n_mutants / 4
     assert outcome.grown_bytes < GROWTH_BYTES, outcome
     with capfd.disabled():
-        if mutants == LONG:
+        if n_mutants == LONG_MUTANTS:
             print(f"\n{mutate.__name__}: {outcome}")
 
 
@@ -51,8 +51,8 @@ def test_every_mutant_gets_a_verdict_and_none_of_sound_form_harms_the_loop(
 def test_mutants_of_stochastic_recurrent_and_convolving_policies_harm_the_loop_no_more(
     mutate: Mutate, tmp_path: Path
 ) -> None:
-    own = msgspec.structs.replace(PENDULUM, exploration=OwnNoise())
-    stochastic = Subject(own, models.STOCHASTIC, [models.serialized(models.stochastic())])
+    own_noise = msgspec.structs.replace(PENDULUM, exploration=OwnNoise())
+    stochastic = Subject(own_noise, models.STOCHASTIC, [models.serialized(models.stochastic())])
     recurrent = Subject(PENDULUM, models.CONTRACT, [models.serialized(models.recurrent())])
     convolving = Subject(PENDULUM, models.CONTRACT, [CONVOLVING])
     for name, subject in (("s", stochastic), ("r", recurrent), ("c", convolving)):
@@ -73,18 +73,18 @@ def test_of_a_damaged_slot_the_loop_takes_nothing_but_what_was_put_there(tmp_pat
     loop = Loop(tmp_path, SUBJECT)
     segment = Segment.attach(tmp_path / "slot", SLOT_SCHEMA)
     slot = PolicySlot(segment)
-    half = (SLOT_BYTES - 64) // 2
-    refused = 0
+    half_slot = (SLOT_BYTES - 64) // 2
+    n_refused = 0
     for n in range(2, 200):
         model = ORIGINALS[n % 3]
         slot.put(n, model)
-        start = 64 + (slot.version & 1) * half
+        start = 64 + (slot.version & 1) * half_slot
         for _ in range(rng.randint(1, 4)):
             segment.body[start + rng.choice((8, 12, 16)) + rng.randrange(len(model))] ^= 1 << rng.randrange(8)
-        taken = slot.take()
-        assert taken is None or taken.model == model
-        refused += taken is None
+        policy = slot.take()
+        assert policy is None or policy.model == model
+        n_refused += policy is None
         loop.switch.install_newest()
         loop.tick(rng)
-    assert refused > 150
+    assert n_refused > 150
     slot.close()

@@ -17,34 +17,46 @@ from tests.runtime.policy import models
 from tests.runtime.policy.models import node
 
 
-def cost_of(model: onnx.ModelProto, max_parameters: int = 10_000, max_operations: int = 1_000_000) -> Cost:
-    read = read_model(models.serialized(model))
-    check_operators(read)
-    return check_graph(read, ports_for(2, 1), max_parameters, max_operations)
+def compute_cost(model: onnx.ModelProto, max_parameters: int = 10_000, max_operations: int = 1_000_000) -> Cost:
+    parsed = read_model(models.serialized(model))
+    check_operators(parsed)
+    return check_graph(parsed, ports_for(2, 1), max_parameters, max_operations)
 
 
 def refusal_of(model: onnx.ModelProto, max_parameters: int = 10_000, max_operations: int = 1_000_000) -> str:
-    with pytest.raises(ModelRefused) as caught:
-        cost_of(model, max_parameters, max_operations)
-    return str(caught.value)
+    with pytest.raises(ModelRefused) as error:
+        compute_cost(model, max_parameters, max_operations)
+    return str(error.value)
 
 
 def test_counts_what_a_network_costs() -> None:
     # 2-50-50-1: weights and biases, and the scale; each multiply-add, bias and activation once (16 for tanh).
-    assert cost_of(models.policy()) == Cost(2751 + 1, (3 * 50 + 50) + (51 * 50 + 50) + (51 + 16) + 2, 4 * 50 + 3)
+    assert compute_cost(models.policy()) == Cost(2751 + 1, (3 * 50 + 50) + (51 * 50 + 50) + (51 + 16) + 2, 4 * 50 + 3)
 
 
 @pytest.mark.parametrize("opset", [20, 22, 25, 26])
 def test_follows_the_shapes_through_every_kind_of_operator(opset: int) -> None:
-    assert cost_of(models.wide_policy(opset)).parameters > 0
+    assert compute_cost(models.wide_policy(opset)).parameters > 0
 
 
 def test_counts_what_convolutions_cost() -> None:
     # Each filter element and bias once per output: 3 (7, 5) images of 2 3 2 elements, then 4 (2, 2) of 3 2 2.
-    first, second = 3 * 7 * 5, 4 * 2 * 2
+    first_size, second_size = 3 * 7 * 5, 4 * 2 * 2
     parameters = 120 + 4 + 36 + 3 + 48 + 16 + 1
-    operations = 60 * 3 + 60 + 60 + first * (12 + 1 + 1) + second * (12 + 1 + 1) + second + (second + 1) + 16 + 2
-    assert cost_of(models.convolving()) == Cost(parameters, operations, 3 * 60 + 2 * first + 3 * second + 3)
+    operations = (
+        60 * 3
+        + 60
+        + 60
+        + first_size * (12 + 1 + 1)
+        + second_size * (12 + 1 + 1)
+        + second_size
+        + (second_size + 1)
+        + 16
+        + 2
+    )
+    assert compute_cost(models.convolving()) == Cost(
+        parameters, operations, 3 * 60 + 2 * first_size + 3 * second_size + 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,14 +87,19 @@ def test_refuses_an_operator_before_the_set_that_brought_it() -> None:
 def test_refuses_unknown_attributes() -> None:
     assert "attribute 'beta'" in refusal_of(models.linear([node("Relu", ["observation"], ["x"], beta=1.0)]))
     assert "attribute 'axis'" in refusal_of(models.linear([node("Flatten", ["observation"], ["x"], axis=1.0)]))
-    wrong: list[tuple[str, Any]] = [("auto_pad", "SAME_UPPER"), ("strides", 1), ("strides", [1.0, 1.0]), ("group", [1])]
-    for name, value in wrong:
+    bad_attributes: list[tuple[str, Any]] = [
+        ("auto_pad", "SAME_UPPER"),
+        ("strides", 1),
+        ("strides", [1.0, 1.0]),
+        ("group", [1]),
+    ]
+    for name, value in bad_attributes:
         convolution = node("Conv", ["observation", "w"], ["x"], **{name: value})
         assert f"Conv is not allowed with an attribute '{name}'" in refusal_of(models.linear([convolution]))
 
 
-I64 = np.int64
-ZERO = np.array([0], I64)
+INT64 = np.int64
+ZERO = np.array([0], INT64)
 BAD_CONVOLUTIONS: list[tuple[str, Any]] = [
     ("strides", [0, 1]), ("strides", [-1, 1]), ("strides", [1, 6]), ("strides", [1, (1 << 63) - 1]), ("strides", [1]),
     ("strides", [1, 1, 1]), ("pads", [0, 0]), ("pads", [0, 0, -1, 0]), ("pads", [2, 0, 0, 0]), ("pads", [0, 0, 0, 3]),
@@ -98,7 +115,7 @@ BAD_NODES = [
     (node("Add", ["observation", "a"], ["x"]), {"a": np.zeros(3, np.float32)}),
     (node("Add", ["observation", "a"], ["x"]), {"a": np.zeros(2)}),
     (node("Add", ["observation", ""], ["x"]), {}),
-    (node("Div", ["a", "a"], ["x"]), {"a": np.zeros(2, I64)}),
+    (node("Div", ["a", "a"], ["x"]), {"a": np.zeros(2, INT64)}),
     (node("Clip", ["observation", "a"], ["x"]), {"a": np.zeros(1, np.float32)}),
     (node("Clip", ["observation", "a"], ["x"]), {"a": np.zeros(())}),
     (node("Cast", ["observation"], ["x"], to=7), {}),
@@ -107,27 +124,27 @@ BAD_NODES = [
     (node("Concat", ["observation"], ["x"], axis=2), {}),
     (node("Concat", ["observation"], ["x"]), {}),
     (node("Reshape", ["observation", "observation"], ["x"]), {}),
-    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([3], I64)}),
-    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([-1, -1], I64)}),
-    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([-2, -1], I64)}),
-    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1, 2, 0], I64)}),
-    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1 << 62, 4], I64)}),
-    (node("Reshape", ["observation", "a"], ["x"], allowzero=1), {"a": np.array([2, 1], I64)}),
-    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1, 1, 1, 1, 1, 1, 2], I64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([3], INT64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([-1, -1], INT64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([-2, -1], INT64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1, 2, 0], INT64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1 << 62, 4], INT64)}),
+    (node("Reshape", ["observation", "a"], ["x"], allowzero=1), {"a": np.array([2, 1], INT64)}),
+    (node("Reshape", ["observation", "a"], ["x"]), {"a": np.array([1, 1, 1, 1, 1, 1, 2], INT64)}),
     (node("Flatten", ["observation"], ["x"], axis=3), {}),
-    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array([0, 0], I64)}),
-    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array([3], I64)}),
-    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array(0, I64)}),
-    (node("Squeeze", ["observation", "a"], ["x"]), {"a": np.array([1], I64)}),
-    (node("Slice", ["observation", "a", "a"], ["x"]), {"a": np.array([0], I64)}),
-    (node("Slice", ["observation", "a", "b"], ["x"]), {"a": np.array([0], I64), "b": np.array([1, 1], I64)}),
+    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array([0, 0], INT64)}),
+    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array([3], INT64)}),
+    (node("Unsqueeze", ["observation", "a"], ["x"]), {"a": np.array(0, INT64)}),
+    (node("Squeeze", ["observation", "a"], ["x"]), {"a": np.array([1], INT64)}),
+    (node("Slice", ["observation", "a", "a"], ["x"]), {"a": np.array([0], INT64)}),
+    (node("Slice", ["observation", "a", "b"], ["x"]), {"a": np.array([0], INT64), "b": np.array([1, 1], INT64)}),
     (node("Slice", ["observation", "a", "b", "a", "c"], ["x"]), {"a": ZERO, "b": ZERO + 1, "c": ZERO - 1}),
-    (node("Split", ["observation", "a"], ["x", "y"], axis=1), {"a": np.array([1, 2], I64)}),
-    (node("Split", ["observation", "a"], ["x", "y"], axis=1), {"a": np.array([2], I64)}),
+    (node("Split", ["observation", "a"], ["x", "y"], axis=1), {"a": np.array([1, 2], INT64)}),
+    (node("Split", ["observation", "a"], ["x", "y"], axis=1), {"a": np.array([2], INT64)}),
     (node("Split", ["observation"], ["x", "y", "z"], axis=1), {}),
     (node("Softmax", ["observation"], ["x"], axis=2), {}),
     (node("Transpose", ["observation"], ["x"], perm=[0, 0]), {}),
-    (node("Gather", ["observation", "a"], ["x"], axis=1), {"a": np.array([2], I64)}),
+    (node("Gather", ["observation", "a"], ["x"], axis=1), {"a": np.array([2], INT64)}),
     (node("Gather", ["observation", "observation"], ["x"], axis=1), {}),
     (node("LayerNormalization", ["observation", "a"], ["x"]), {"a": np.ones(1, np.float32)}),
     *((node("Conv", ["image", "filters"], ["x"], **{name: value}), {}) for name, value in BAD_CONVOLUTIONS),
@@ -141,7 +158,7 @@ BAD_NODES = [
     (node("Conv", ["image", "b"], ["x"]), {"b": np.zeros((3, 2, 2, 3))}),
     (node("Conv", ["b", "b"], ["x"]), {"b": np.zeros((2, 2, 2, 3))}),
     (node("Conv", ["observation", "filters"], ["x"]), {}),
-    (node("Floor", ["a"], ["x"]), {"a": np.zeros(2, I64)}),
+    (node("Floor", ["a"], ["x"]), {"a": np.zeros(2, INT64)}),
     (node("Relu", ["missing"], ["x"]), {}),
     (node("Relu", ["observation"], ["observation"]), {}),
     (node("Relu", ["observation"], ["w"]), {}),
@@ -151,22 +168,22 @@ BAD_NODES = [
 
 
 @pytest.mark.parametrize(
-    ("bad", "constants"), BAD_NODES, ids=[f"{i}-{n.op_type}" for i, (n, _) in enumerate(BAD_NODES)]
+    ("bad_node", "constants"), BAD_NODES, ids=[f"{i}-{n.op_type}" for i, (n, _) in enumerate(BAD_NODES)]
 )
-def test_refuses_inputs_that_do_not_fit_the_operator(bad: onnx.NodeProto, constants: models.Arrays) -> None:
+def test_refuses_inputs_that_do_not_fit_the_operator(bad_node: onnx.NodeProto, constants: models.Arrays) -> None:
     images = {"image": np.ones((1, 2, 4, 5), np.float32), "filters": np.ones((3, 2, 2, 3), np.float32)}
-    reason = refusal_of(models.linear([bad], {**images, **constants}, opset=18))
-    assert reason.startswith(f"shapes: {bad.op_type}" if bad.op_type == "Conv" else "shapes: ")
+    reason = refusal_of(models.linear([bad_node], {**images, **constants}, opset=18))
+    assert reason.startswith(f"shapes: {bad_node.op_type}" if bad_node.op_type == "Conv" else "shapes: ")
 
 
 def test_the_best_of_some_values_may_pick_from_as_many_but_not_from_fewer() -> None:
     nodes = [node("ArgMax", ["observation"], ["best"], axis=1), node("Gather", ["levels", "best"], ["x"])]
-    for levels, refused in ((np.zeros(2, np.float32), ""), (np.zeros(1, np.float32), "indices up to 1 exceed 1")):
+    for levels, message in ((np.zeros(2, np.float32), ""), (np.zeros(1, np.float32), "indices up to 1 exceed 1")):
         model = models.linear([*nodes], {"levels": levels})
-        if refused:
-            assert refused in refusal_of(model)
+        if message:
+            assert message in refusal_of(model)
         else:
-            assert cost_of(model).parameters == 2 + 2
+            assert compute_cost(model).parameters == 2 + 2
 
 
 def test_refuses_nodes_out_of_order() -> None:
@@ -249,21 +266,21 @@ def test_refuses_weights_that_are_not_finite(value: float) -> None:
 def test_refuses_more_parameters_or_operations_than_allowed() -> None:
     assert "more than 2751 parameters" in refusal_of(models.policy(), max_parameters=2751)
     assert "more than 2868 operations" in refusal_of(models.policy(), max_operations=2868)
-    assert cost_of(models.policy(), 2752, 2869).operations == 2869
+    assert compute_cost(models.policy(), 2752, 2869).operations == 2869
 
 
 COLUMN, ROW = np.zeros((3000, 1), np.float32), np.zeros((1, 3000), np.float32)
-BOMBS: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
+OVERSIZED_GRAPHS: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
     "broadcast": ([node("Add", ["a", "b"], ["x"])], {"a": COLUMN, "b": ROW}),
     "outer product": ([node("MatMul", ["a", "b"], ["x"])], {"a": COLUMN, "b": ROW}),
     "concat": ([node("Concat", [f"x{i}" if i else "observation"] * 64, [f"x{i + 1}"], axis=0) for i in range(4)], {}),
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("name", OVERSIZED_GRAPHS)
 def test_refuses_graphs_that_grow_without_running_them(name: str) -> None:
-    bomb, constants = BOMBS[name]
-    reason = refusal_of(models.linear(bomb, constants), max_operations=1 << 40)
+    nodes, constants = OVERSIZED_GRAPHS[name]
+    reason = refusal_of(models.linear(nodes, constants), max_operations=1 << 40)
     assert reason.startswith(f"size: more than {MAX_ELEMENTS} elements to compute")
 
 
@@ -277,7 +294,7 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
     shape = tuple(draw(st.lists(st.integers(1, 3), max_size=4)))
     rank = len(shape)
     axis = st.integers(-rank - 1, rank)
-    some = st.lists(axis, min_size=1, max_size=2)
+    axes = st.lists(axis, min_size=1, max_size=2)
     sizes = st.lists(st.integers(1, 3), max_size=3).map(tuple)
     flags = st.integers(-1, 2)
     constants: dict[str, np.ndarray] = {}
@@ -300,7 +317,7 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
     elif op == "Reshape":
         constants["b"] = np.array(draw(st.lists(st.integers(-1, 3), min_size=1, max_size=3)), np.int64)
     elif op in ("Unsqueeze", "Squeeze"):
-        constants["b"] = np.array(draw(some), np.int64)
+        constants["b"] = np.array(draw(axes), np.int64)
     elif op == "Slice":
         count = draw(st.integers(1, 2))
         lists = st.lists(st.integers(-4, 4), min_size=count, max_size=count)
@@ -329,24 +346,24 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
         attributes["perm"] = draw(st.permutations(range(max(rank, 1))))
     elif op == "Cast":
         attributes["to"] = 11
-    made = helper.make_node(op, ["observation", *constants], outputs)
-    made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
-    return made, shape, constants
+    made_node = helper.make_node(op, ["observation", *constants], outputs)
+    made_node.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+    return made_node, shape, constants
 
 
-def shapes_of(
-    made: onnx.NodeProto, shape: tuple[int, ...], constants: dict[str, np.ndarray]
+def infer_shapes(
+    made_node: onnx.NodeProto, shape: tuple[int, ...], constants: dict[str, np.ndarray]
 ) -> tuple[tuple[int, ...], ...] | None:
     """Give the shapes that the rule expects, after checking them against onnxruntime; None where it refuses."""
     port = helper.make_tensor_value_info("observation", 1, shape)
-    outputs = [onnx.ValueInfoProto(name=name) for name in made.output]
+    outputs = [onnx.ValueInfoProto(name=name) for name in made_node.output]
     for output in outputs:
-        output.type.tensor_type.elem_type = {"Cast": 11, "ArgMax": 7}.get(made.op_type, 1)
-    model = models.serialized(models.proto([made], constants, opset=20, inputs=[port], outputs=outputs))
-    read = read_model(model)
-    values = [Value(FLOAT, shape), *map(value_of, read.initializers.values())]
+        output.type.tensor_type.elem_type = {"Cast": 11, "ArgMax": 7}.get(made_node.op_type, 1)
+    model = models.serialized(models.proto([made_node], constants, opset=20, inputs=[port], outputs=outputs))
+    parsed = read_model(model)
+    values = [Value(FLOAT, shape), *map(value_of, parsed.initializers.values())]
     try:
-        expected = infer_result(read.nodes[0], tuple(values)).shapes
+        expected = infer_result(parsed.nodes[0], tuple(values)).shapes
     except ModelRefused:
         return None
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -358,9 +375,9 @@ def shapes_of(
 @settings(max_examples=300)
 @given(calls())
 def test_onnxruntime_agrees_with_every_shape_that_is_accepted(
-    drawn: tuple[onnx.NodeProto, tuple[int, ...], dict[str, np.ndarray]],
+    call: tuple[onnx.NodeProto, tuple[int, ...], dict[str, np.ndarray]],
 ) -> None:
-    shapes_of(*drawn)
+    infer_shapes(*call)
 
 
 @pytest.mark.parametrize(
@@ -397,6 +414,6 @@ def test_yields_the_shapes_of_the_specification(
     constants = {f"c{i}": np.array(values, np.int64) for i, values in enumerate(lists)}
     count = attributes.get("num_outputs", len(expected or (1,)))
     assert isinstance(count, int)
-    made = helper.make_node(op, ["observation", *constants], [f"y{i}" for i in range(count)])
-    made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
-    assert shapes_of(made, shape, constants) == (None if expected is None else tuple(expected))
+    made_node = helper.make_node(op, ["observation", *constants], [f"y{i}" for i in range(count)])
+    made_node.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+    assert infer_shapes(made_node, shape, constants) == (None if expected is None else tuple(expected))

@@ -25,7 +25,7 @@ from onrig.runtime.policy.session import PolicySession, evaluator_of
 from tests.runtime.policy import models
 
 needs_library = pytest.mark.skipif(library() is None, reason="needs the C library")
-UNITS = ("Relu", "Tanh", "Sigmoid", "Exp", "Softsign", "Neg", "Abs", "Identity")
+ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "Exp", "Softsign", "Neg", "Abs", "Identity")
 Floats = npt.NDArray[np.float32]
 
 
@@ -57,8 +57,8 @@ def chain(
             nodes.append(helper.make_node("MatMul", [f"x{k}", f"w{k}"], [f"p{k}"]))
             nodes.append(helper.make_node("Add", [f"p{k}", f"b{k}"], [f"s{k}"]))
         nodes.append(helper.make_node(units[k], [f"s{k}"], [f"x{k + 1}"]))
-    last = f"x{len(widths) - 1}"
-    nodes.append(helper.make_node("Clip", [last, "low", "high"], ["clipped"]))
+    output_name = f"x{len(widths) - 1}"
+    nodes.append(helper.make_node("Clip", [output_name, "low", "high"], ["clipped"]))
     nodes.append(helper.make_node("Mul", ["clipped", "scale"], ["action"]))
     ports = [
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width])]
@@ -75,7 +75,7 @@ def chain(
 @settings(max_examples=120)
 @given(
     st.lists(st.integers(1, 70), min_size=2, max_size=4),
-    st.lists(st.sampled_from(UNITS), min_size=3, max_size=3),
+    st.lists(st.sampled_from(ACTIVATIONS), min_size=3, max_size=3),
     st.booleans(),
     st.booleans(),
     st.integers(0, 1 << 30),
@@ -85,13 +85,13 @@ def test_it_agrees_with_onnxruntime_within_rounding(
 ) -> None:
     rng = np.random.default_rng(seed)
     model = chain(widths, units, rng, gemm=gemm, transposed=transposed)
-    ours, theirs = PolicySession(model, native=True), PolicySession(model)
+    native_session, onnx_session = PolicySession(model, native=True), PolicySession(model)
     for _ in range(4):
-        question = rng.normal(0.0, 2.0, widths[0]).tolist()
-        mine, other = ours.ask(question), theirs.ask(question)
-        if "Softsign" in units and np.isnan(mine).any():
+        observation = rng.normal(0.0, 2.0, widths[0]).tolist()
+        native_answer, other = native_session.ask(observation), onnx_session.ask(observation)
+        if "Softsign" in units and np.isnan(native_answer).any():
             continue  # of an infinity: onnxruntime computes NaN on x86-64 and the limit on aarch64
-        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(native_answer, other, rtol=1e-4, atol=1e-4)
 
 
 @needs_library
@@ -99,35 +99,37 @@ def test_a_network_repeats_its_bits_and_ignores_the_past() -> None:
     rng = np.random.default_rng(1)
     model = chain([3, 50, 20, 2], ["Relu", "Tanh", "Tanh"], rng)
     first, second = PolicySession(model, native=True), PolicySession(model, native=True)
-    questions = rng.normal(size=(50, 3)).tolist()
-    expected = [first.ask(question) for question in questions]
-    assert [second.ask(question) for question in reversed(questions)][::-1] == expected
+    observations = rng.normal(size=(50, 3)).tolist()
+    expected = [first.ask(observation) for observation in observations]
+    assert [second.ask(observation) for observation in reversed(observations)][::-1] == expected
 
 
 @needs_library
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", ACTIVATIONS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38, 1e-40])
 def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
     model = chain([2, 1], [unit], np.random.default_rng(0))
-    ours, theirs = (PolicySession(model, native=native).ask((value, 0.5)) for native in (True, False))
+    native_session, onnx_session = (
+        PolicySession(model, native=is_native).ask((value, 0.5)) for is_native in (True, False)
+    )
     if np.isnan(value) or (unit == "Softsign" and np.isinf(value)):  # inf / inf: no action, so the fallback acts
-        assert np.isnan(ours).all()
-    elif not np.isnan(theirs).any():  # onnxruntime clips NaN to a bound in some versions
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+        assert np.isnan(native_session).all()
+    elif not np.isnan(onnx_session).any():  # onnxruntime clips NaN to a bound in some versions
+        np.testing.assert_allclose(native_session, onnx_session, rtol=1e-5)
 
 
 @needs_library
 @pytest.mark.parametrize("model", [models.stochastic(), models.recurrent()])
 def test_heads_and_states_of_our_own_policies_are_covered(model: onnx.ModelProto) -> None:
     data = models.serialized(model)
-    ours, theirs = PolicySession(data, native=True), PolicySession(data)
-    for one in (ours, theirs):
-        one.observation[:] = np.random.default_rng(2).normal(size=one.observation.shape)
-        if one.noise is not None:
-            one.noise.fill(0.7)
-        one.run()
+    native_session, onnx_session = PolicySession(data, native=True), PolicySession(data)
+    for policy_session in (native_session, onnx_session):
+        policy_session.observation[:] = np.random.default_rng(2).normal(size=policy_session.observation.shape)
+        if policy_session.noise is not None:
+            policy_session.noise.fill(0.7)
+        policy_session.run()
     for port in ("action", "mean", "std", "drawn", "hidden_out"):
-        np.testing.assert_allclose(getattr(ours, port), getattr(theirs, port), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(getattr(native_session, port), getattr(onnx_session, port), rtol=1e-5, atol=1e-5)
 
 
 def test_an_operator_that_is_not_covered_leaves_the_graph_to_onnxruntime() -> None:
@@ -146,13 +148,13 @@ def test_a_step_that_leaves_its_array_is_not_run(column: int, value: int) -> Non
     )
     assert network is not None
     steps = network.steps.copy()
-    dense = next(i for i, step in enumerate(steps) if step[0] == 0)
-    steps[dense, column] = value
+    dense_index = next(i for i, step in enumerate(steps) if step[0] == 0)
+    steps[dense_index, column] = value
     assert network.bind() is not None
     assert network._replace(steps=steps).bind() is None
 
 
-def judged(**limits: object) -> Admitted:
+def admit_model(**limits: object) -> Admitted:
     contract = models.CONTRACT
     result = admit(
         models.serialized(models.policy()),
@@ -165,24 +167,24 @@ def judged(**limits: object) -> Admitted:
 
 
 def test_admission_chooses_the_library_where_it_may() -> None:
-    assert judged(latency_is_advisory=True).native is (library() is not None)
-    assert not judged(latency_is_advisory=True, evaluator="onnxruntime").native
+    assert admit_model(latency_is_advisory=True).native is (library() is not None)
+    assert not admit_model(latency_is_advisory=True, evaluator="onnxruntime").native
 
 
 @needs_library
-@pytest.mark.parametrize("off", [1e-2, np.inf, np.nan])
+@pytest.mark.parametrize("relative_error", [1e-2, np.inf, np.nan])
 def test_admission_keeps_onnxruntime_and_says_so_where_the_library_differs(
-    off: float, monkeypatch: pytest.MonkeyPatch
+    relative_error: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slightly_wrong(model: OnnxModel, inputs: Sequence[str], outputs: Sequence[str]) -> Network | None:
+    def build_wrong_network(model: OnnxModel, inputs: Sequence[str], outputs: Sequence[str]) -> Network | None:
         network = compile_network(model, inputs, outputs)
         assert network is not None
-        *_, dense = (step for step in network.steps if step[0] == 0)
-        network.values[dense[2] + dense[4] * dense[5]] += off  # the bias of the last layer
+        *_, dense_step = (step for step in network.steps if step[0] == 0)
+        network.values[dense_step[2] + dense_step[4] * dense_step[5]] += relative_error  # the bias of the last layer
         return network
 
-    monkeypatch.setattr(session, "compile_network", slightly_wrong)
-    verdict = judged(latency_is_advisory=True)
+    monkeypatch.setattr(session, "compile_network", build_wrong_network)
+    verdict = admit_model(latency_is_advisory=True)
     assert not verdict.native
     [warning] = [text for text in verdict.warnings if "onnxruntime" in text]  # a busy machine warns of its latency, too
     assert warning.startswith("evaluated by onnxruntime, because the C library's 'action' differs by ")
@@ -193,26 +195,26 @@ def test_admission_keeps_onnxruntime_and_says_so_where_the_library_differs(
 def test_admission_parses_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
 
-    def counted(data: bytes, message: Message) -> Fields:
+    def count_and_parse(data: bytes, message: Message) -> Fields:
         parsed.append(len(data))
         return decode(data, message)
 
-    monkeypatch.setattr(onnx_wire, "decode", counted)
-    assert judged(latency_is_advisory=True).native
+    monkeypatch.setattr(onnx_wire, "decode", count_and_parse)
+    assert admit_model(latency_is_advisory=True).native
     assert len(parsed) == 1
 
 
 @needs_library
-@pytest.mark.parametrize("at", [0, 1, 2, 65])
-def test_one_probe_at_which_the_library_differs_is_enough(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("probe_index", [0, 1, 2, 65])
+def test_one_probe_at_which_the_library_differs_is_enough(probe_index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = models.serialized(models.policy())
     probes = np.concatenate([probe_states(models.CONTRACT, 64, 0), np.full((2, 2), 0.25, np.float32)])
     sessions = PolicySession(model), PolicySession(model, native=True)
-    expected = [probing._probe_outputs(one, probes, 0.0) for one in sessions]
+    expected = [probing._probe_outputs(session, probes, 0.0) for session in sessions]
     assert (
         probing.verify_native(sessions[0], read_model(model), expected[:1], probes, models.CONTRACT).session is not None
     )
-    expected[0].outputs["action"][at] += 4e-5 * models.CONTRACT.actions[0].high
+    expected[0].outputs["action"][probe_index] += 4e-5 * models.CONTRACT.actions[0].high
     native = probing.verify_native(sessions[0], read_model(model), expected[:1], probes, models.CONTRACT)
     assert native.session is None
     assert "differs by 4e-05" in native.warning

@@ -9,11 +9,11 @@ from onrig.runtime.policy.onnx_wire import Attribute, read_model
 from tests.runtime.policy import models
 
 
-def refusal_of(data: bytes) -> str:
-    with pytest.raises(ModelRefused) as caught:
+def refusal_message(data: bytes) -> str:
+    with pytest.raises(ModelRefused) as error:
         read_model(data)
-    assert caught.value.stage == "format"
-    return caught.value.reason
+    assert error.value.stage == "format"
+    return error.value.reason
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -21,38 +21,40 @@ def field(number: int, payload: bytes) -> bytes:
     return bytes([number << 3 | 2, len(payload)]) + payload
 
 
-def with_tensor(tensor: onnx.TensorProto) -> bytes:
+def model_with_tensor(tensor: onnx.TensorProto) -> bytes:
     model = models.linear()
     model.graph.initializer.append(tensor)
     return models.serialized(model)
 
 
-def with_raw_tensor(payload: bytes) -> bytes:
-    def long(number: int, body: bytes) -> bytes:
+def model_with_raw_tensor(payload: bytes) -> bytes:
+    def length_delimited(number: int, body: bytes) -> bytes:
         return bytes([number << 3 | 2, len(body) & 0x7F | 0x80, len(body) >> 7 & 0x7F | 0x80, len(body) >> 14]) + body
 
-    return b"\x08\x08" + long(7, long(5, payload))
+    return b"\x08\x08" + length_delimited(7, length_delimited(5, payload))
 
 
 @pytest.mark.parametrize("model", [models.policy(), models.wide_policy()], ids=["plain", "wide"])
 def test_reads_what_onnx_reads(model: onnx.ModelProto) -> None:
-    read = read_model(models.serialized(model))
-    assert read.ir_version == model.ir_version
-    assert read.opsets == {o.domain: o.version for o in model.opset_import}
-    assert read.metadata == {METADATA_KEY: encode_contract(models.CONTRACT)}
-    assert [(n.op_type, n.inputs, n.outputs) for n in read.nodes] == [
+    parsed = read_model(models.serialized(model))
+    assert parsed.ir_version == model.ir_version
+    assert parsed.opsets == {o.domain: o.version for o in model.opset_import}
+    assert parsed.metadata == {METADATA_KEY: encode_contract(models.CONTRACT)}
+    assert [(n.op_type, n.inputs, n.outputs) for n in parsed.nodes] == [
         (n.op_type, tuple(n.input), tuple(n.output)) for n in model.graph.node
     ]
-    for mine, theirs in zip(read.nodes, model.graph.node, strict=True):
-        assert {a.name: a.type for a in theirs.attribute} == {name: a.type for name, a in mine.attributes.items()}
-    assert list(read.initializers) == [t.name for t in model.graph.initializer]
+    for parsed_node, onnx_node in zip(parsed.nodes, model.graph.node, strict=True):
+        assert {a.name: a.type for a in onnx_node.attribute} == {
+            name: a.type for name, a in parsed_node.attributes.items()
+        }
+    assert list(parsed.initializers) == [t.name for t in model.graph.initializer]
     for tensor in model.graph.initializer:
         expected = numpy_helper.to_array(tensor)
-        assert read.initializers[tensor.name].dtype == expected.dtype
-        np.testing.assert_array_equal(read.initializers[tensor.name], expected)
-    assert [v.name for v in read.inputs] == ["observation"]
-    assert [v.name for v in read.outputs] == ["action"]
-    assert [v.shape for v in read.value_infos] == [
+        assert parsed.initializers[tensor.name].dtype == expected.dtype
+        np.testing.assert_array_equal(parsed.initializers[tensor.name], expected)
+    assert [v.name for v in parsed.inputs] == ["observation"]
+    assert [v.name for v in parsed.outputs] == ["action"]
+    assert [v.shape for v in parsed.value_infos] == [
         tuple(d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.value_info
     ]
 
@@ -76,21 +78,21 @@ def test_reads_every_kind_of_attribute(name: str, value: object, expected: Attri
 @pytest.mark.parametrize("array", [np.array([[1.5], [-2.0]], np.float32), np.array([0.1]), np.array([-1, 1 << 62])])
 def test_reads_elements_kept_in_typed_fields(array: np.ndarray) -> None:
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-    read = read_model(with_tensor(helper.make_tensor("t", kind, array.shape, array.ravel().tolist())))
-    np.testing.assert_array_equal(read.initializers["t"], array)
-    assert not read.initializers["t"].flags.writeable
+    parsed = read_model(model_with_tensor(helper.make_tensor("t", kind, array.shape, array.ravel().tolist())))
+    np.testing.assert_array_equal(parsed.initializers["t"], array)
+    assert not parsed.initializers["t"].flags.writeable
 
 
 def test_every_truncation_is_refused_or_lacks_whole_fields() -> None:
     data = models.serialized(models.policy(hidden=2))
-    whole = read_model(data)
+    complete = read_model(data)
     for length in range(len(data)):
         try:
-            read = read_model(data[:length])
+            parsed = read_model(data[:length])
         except ModelRefused:
             continue
         # A prefix may end between two top-level fields, and is then a model of its own.
-        assert (read.opsets, read.metadata) != (whole.opsets, whole.metadata)
+        assert (parsed.opsets, parsed.metadata) != (complete.opsets, complete.metadata)
 
 
 @pytest.mark.parametrize(
@@ -122,28 +124,28 @@ def test_every_truncation_is_refused_or_lacks_whole_fields() -> None:
     ],
 )
 def test_refuses_bytes_that_are_no_policy(data: bytes, reason: str) -> None:
-    assert reason in refusal_of(data)
+    assert reason in refusal_message(data)
 
 
 def test_refuses_a_length_that_only_fits_the_outer_message() -> None:
     node = field(1, b"\x22\x05Re")  # op_type claims five bytes, the node ends after two
-    assert "truncated" in refusal_of(b"\x08\x08" + field(7, node + field(2, b"policy")))
+    assert "truncated" in refusal_message(b"\x08\x08" + field(7, node + field(2, b"policy")))
 
 
-@pytest.mark.parametrize("by", ["location", "entries"])
-def test_refuses_external_data(by: str) -> None:
+@pytest.mark.parametrize("location", ["location", "entries"])
+def test_refuses_external_data(location: str) -> None:
     tensor = numpy_helper.from_array(np.zeros(2, np.float32), "t")
-    if by == "location":
+    if location == "location":
         tensor.data_location = onnx.TensorProto.EXTERNAL
     else:
         tensor.external_data.add(key="location", value="../../etc/passwd")
-    assert "external data" in refusal_of(with_tensor(tensor))
+    assert "external data" in refusal_message(model_with_tensor(tensor))
 
 
 def test_refuses_external_data_in_a_constant() -> None:
     tensor = numpy_helper.from_array(np.zeros(2, np.float32), "t")
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    assert "external data" in refusal_of(
+    assert "external data" in refusal_message(
         models.serialized(models.linear([models.node("Constant", [], ["c"], value=tensor)]))
     )
 
@@ -161,55 +163,57 @@ def test_refuses_external_data_in_a_constant() -> None:
 )
 def test_refuses_a_tensor_whose_bytes_and_dimensions_disagree(dims: list[int], raw: bytes, reason: str) -> None:
     tensor = onnx.TensorProto(name="t", data_type=1, dims=dims, raw_data=raw)
-    assert reason in refusal_of(with_tensor(tensor))
+    assert reason in refusal_message(model_with_tensor(tensor))
 
 
 def test_refuses_a_tensor_with_its_elements_given_twice() -> None:
     tensor = onnx.TensorProto(name="t", data_type=1, dims=[1], raw_data=bytes(4), float_data=[1.0])
-    assert "fields [4, 9]" in refusal_of(with_tensor(tensor))
+    assert "fields [4, 9]" in refusal_message(model_with_tensor(tensor))
 
 
 @pytest.mark.parametrize("kind", [0, 2, 6, 8, 10, 16, 99])
 def test_refuses_element_types_that_policies_do_not_need(kind: int) -> None:
-    assert f"element type {kind}" in refusal_of(with_tensor(onnx.TensorProto(name="t", data_type=kind, dims=[1])))
+    assert f"element type {kind}" in refusal_message(
+        model_with_tensor(onnx.TensorProto(name="t", data_type=kind, dims=[1]))
+    )
 
 
 def test_refuses_an_attribute_whose_type_names_another_field() -> None:
     model = models.linear([models.node("Elu", ["observation"], ["e"], alpha=1.0)])
     model.graph.node[0].attribute[0].type = onnx.AttributeProto.INT
-    assert "attribute 'alpha' of type 2" in refusal_of(models.serialized(model))
+    assert "attribute 'alpha' of type 2" in refusal_message(models.serialized(model))
 
 
 def test_refuses_names_given_twice() -> None:
     model = models.linear()
     model.graph.initializer.append(model.graph.initializer[0])
-    assert "'w' is given twice" in refusal_of(models.serialized(model))
+    assert "'w' is given twice" in refusal_message(models.serialized(model))
     model = models.linear([models.node("Elu", ["observation"], ["e"], alpha=1.0)])
     model.graph.node[0].attribute.append(model.graph.node[0].attribute[0])
-    assert "'alpha' twice" in refusal_of(models.serialized(model))
+    assert "'alpha' twice" in refusal_message(models.serialized(model))
     model = models.linear()
     model.metadata_props.append(model.metadata_props[0])
-    assert "given twice" in refusal_of(models.serialized(model))
+    assert "given twice" in refusal_message(models.serialized(model))
     model = models.linear()
     model.opset_import.add(domain="ai.onnx", version=17)
-    assert "imported twice" in refusal_of(models.serialized(model))
+    assert "imported twice" in refusal_message(models.serialized(model))
 
 
 def test_refuses_more_nodes_or_fields_than_a_policy_has() -> None:
     relu = [models.node("Relu", ["observation"], [f"r{i}"]) for i in range(onnx_wire.MAX_NODES)]
-    assert "514 nodes; at most 512" in refusal_of(models.serialized(models.linear(relu)))
-    flood = b"\x72\x00" * (protobuf_wire.MAX_FIELDS + 1)
-    assert f"more than {protobuf_wire.MAX_FIELDS} fields" in refusal_of(flood)
+    assert "514 nodes; at most 512" in refusal_message(models.serialized(models.linear(relu)))
+    many_fields = b"\x72\x00" * (protobuf_wire.MAX_FIELDS + 1)
+    assert f"more than {protobuf_wire.MAX_FIELDS} fields" in refusal_message(many_fields)
     dims = onnx.TensorProto(name="t", data_type=1, dims=[1] * protobuf_wire.MAX_FIELDS)
-    packed = field(1, bytes(100)) * (protobuf_wire.MAX_FIELDS // 100)
-    assert f"more than {protobuf_wire.MAX_FIELDS} fields" in refusal_of(with_tensor(dims))
-    assert f"more than {protobuf_wire.MAX_FIELDS} fields" in refusal_of(with_raw_tensor(packed))
+    nested_fields = field(1, bytes(100)) * (protobuf_wire.MAX_FIELDS // 100)
+    assert f"more than {protobuf_wire.MAX_FIELDS} fields" in refusal_message(model_with_tensor(dims))
+    assert f"more than {protobuf_wire.MAX_FIELDS} fields" in refusal_message(model_with_raw_tensor(nested_fields))
 
 
 def test_a_long_reason_stays_one_short_line() -> None:
     model = models.linear()
     model.graph.initializer[0].name = "\n\x1b[31m" + "x" * 400
     model.graph.initializer[0].ClearField("raw_data")
-    reason = refusal_of(models.serialized(model))
+    reason = refusal_message(models.serialized(model))
     assert len(reason) <= 300
     assert reason.isprintable()

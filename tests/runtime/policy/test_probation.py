@@ -11,17 +11,17 @@ from onrig.runtime.record import Rule
 from onrig.runtime.run_loading import load_run
 from tests.runtime.samples import PENDULUM
 
-TERMS = ProbationLimits(ticks=20, slow_ns=1000, slow_ticks=3, excess_fallback=0.25)
-QUICK, SLOW = 1000, 1001
+LIMITS = ProbationLimits(ticks=20, slow_ns=1000, slow_ticks=3, excess_fallback=0.25)
+QUICK_NS, SLOW_NS = 1000, 1001
 
 
-def feed(tenure: Tenure, ticks: int, rule: Rule = Rule.NONE, policy_ns: int = QUICK) -> list[int]:
+def feed(tenure: Tenure, ticks: int, rule: Rule = Rule.NONE, policy_ns: int = QUICK_NS) -> list[int]:
     """Take so many ticks alike; the numbers of those in which it failed."""
     return [k for k in range(ticks) if tenure.add_tick(rule, policy_ns) is not None]
 
 
 def test_a_policy_that_does_nothing_wrong_has_passed_after_its_time_and_is_not_judged_any_more() -> None:
-    tenure = Tenure(TERMS, 0.0)
+    tenure = Tenure(LIMITS, 0.0)
     assert feed(tenure, 19) == []
     assert (tenure.is_on_probation, tenure.has_passed) == (True, False)
     assert feed(tenure, 1) == []
@@ -30,51 +30,51 @@ def test_a_policy_that_does_nothing_wrong_has_passed_after_its_time_and_is_not_j
     assert tenure.has_passed
 
 
-@pytest.mark.parametrize("before", [0, 19])
-def test_an_answer_that_is_no_number_fails_at_once(before: int) -> None:
-    tenure = Tenure(TERMS, 1.0)
-    feed(tenure, before)
-    assert tenure.add_tick(Rule.FINITE, QUICK) is Reason.FINITE
+@pytest.mark.parametrize("n_before", [0, 19])
+def test_an_answer_that_is_no_number_fails_at_once(n_before: int) -> None:
+    tenure = Tenure(LIMITS, 1.0)
+    feed(tenure, n_before)
+    assert tenure.add_tick(Rule.FINITE, QUICK_NS) is Reason.FINITE
     assert (tenure.failed, tenure.is_on_probation, tenure.has_passed) == (Reason.FINITE, False, False)
     assert feed(tenure, 30, Rule.FINITE) == [], "it fails once"
     assert not tenure.has_passed
 
 
 def test_slow_ticks_in_a_row_fail_and_single_ones_do_not() -> None:
-    tenure = Tenure(TERMS, None)
+    tenure = Tenure(LIMITS, None)
     for _ in range(4):
-        assert feed(tenure, 2, policy_ns=SLOW) == []
+        assert feed(tenure, 2, policy_ns=SLOW_NS) == []
         feed(tenure, 1)
-    assert feed(tenure, 3, policy_ns=SLOW) == [2]
+    assert feed(tenure, 3, policy_ns=SLOW_NS) == [2]
     assert tenure.failed is Reason.SLOW
 
 
 def test_where_time_does_not_count_nothing_is_slow() -> None:
-    assert feed(Tenure(TERMS._replace(slow_ns=None), None), 20, policy_ns=10**12) == []
+    assert feed(Tenure(LIMITS._replace(slow_ns=None), None), 20, policy_ns=10**12) == []
 
 
 def test_the_fallback_may_act_so_much_more_than_under_the_predecessor_and_no_more() -> None:
-    tenure = Tenure(TERMS, 0.25)
+    tenure = Tenure(LIMITS, 0.25)
     assert feed(tenure, 10, Rule.FALLBACK) == [], "half of twenty"
     assert feed(tenure, 1, Rule.ENVELOPE) == [0]
     assert tenure.failed is Reason.FALLBACK
 
 
 def test_without_a_predecessor_the_fallback_may_act_as_much_as_it_must() -> None:
-    tenure = Tenure(TERMS, None)
+    tenure = Tenure(LIMITS, None)
     assert feed(tenure, 20, Rule.FALLBACK) == []
     assert tenure.has_passed
 
 
 @pytest.mark.parametrize("rule", [Rule.RANGE, Rule.RATE, Rule.JERK])
 def test_a_rule_that_only_limits_the_command_does_not_count(rule: Rule) -> None:
-    tenure = Tenure(TERMS, 0.0)
+    tenure = Tenure(LIMITS, 0.0)
     assert feed(tenure, 20, rule) == []
     assert tenure.fallback_fraction == 0.0
 
 
 def test_the_share_goes_on_being_counted_after_the_probation_for_the_next_policy_to_be_measured_by() -> None:
-    tenure = Tenure(TERMS, 0.0)
+    tenure = Tenure(LIMITS, 0.0)
     feed(tenure, 30)
     feed(tenure, 10, Rule.FALLBACK)
     assert (tenure.ticks, tenure.fallback_fraction) == (40, 0.25)
@@ -82,15 +82,15 @@ def test_the_share_goes_on_being_counted_after_the_probation_for_the_next_policy
 
 def test_without_terms_nobody_is_on_probation() -> None:
     tenure = Tenure(None, None)
-    assert feed(tenure, 50, Rule.FINITE, SLOW) == []
+    assert feed(tenure, 50, Rule.FINITE, SLOW_NS) == []
     assert (tenure.is_on_probation, tenure.has_passed, tenure.ticks) == (False, False, 50)
 
 
-@given(st.lists(st.tuples(st.sampled_from(list(Rule)), st.sampled_from([QUICK, SLOW])), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from(list(Rule)), st.sampled_from([QUICK_NS, SLOW_NS])), max_size=60))
 def test_equal_ticks_give_equal_verdicts_and_at_most_one(ticks: list[tuple[Rule, int]]) -> None:
-    first, again = Tenure(TERMS, 0.1), Tenure(TERMS, 0.1)
+    first, repeated = Tenure(LIMITS, 0.1), Tenure(LIMITS, 0.1)
     verdicts = [first.add_tick(*tick) for tick in ticks]
-    assert verdicts == [again.add_tick(*tick) for tick in ticks]
+    assert verdicts == [repeated.add_tick(*tick) for tick in ticks]
     assert sum(v is not None for v in verdicts) <= 1
     assert not (first.has_passed and first.failed)
 
@@ -100,8 +100,8 @@ def test_the_terms_are_those_of_the_configuration_in_ticks() -> None:
     assert terms == ProbationLimits(ticks=100, slow_ns=None, slow_ticks=10, excess_fallback=0.5), (
         "time counts for nothing here"
     )
-    fast = load_run("pendulum", ["device.pace={scaled: 10}", "probation={duration_s: 0.5, slow_share: 0.25}"])
-    assert probation_limits(fast) == ProbationLimits(ticks=25, slow_ns=500_000, slow_ticks=10, excess_fallback=0.5)
+    scaled = load_run("pendulum", ["device.pace={scaled: 10}", "probation={duration_s: 0.5, slow_share: 0.25}"])
+    assert probation_limits(scaled) == ProbationLimits(ticks=25, slow_ns=500_000, slow_ticks=10, excess_fallback=0.5)
     assert probation_limits(msgspec.structs.replace(PENDULUM, probation=None)) is None
     assert probation_limits(msgspec.structs.replace(PENDULUM, probation=Probation(duration_s=1e-9))) == terms._replace(
         ticks=1
@@ -109,6 +109,6 @@ def test_the_terms_are_those_of_the_configuration_in_ticks() -> None:
 
 
 def test_every_reason_is_said_in_words() -> None:
-    said = [TERMS.describe(reason) for reason in Reason]
-    assert len(set(said)) == len(Reason)
-    assert "more than 1 us in 3 consecutive ticks" in said[1]
+    descriptions = [LIMITS.describe(reason) for reason in Reason]
+    assert len(set(descriptions)) == len(Reason)
+    assert "more than 1 us in 3 consecutive ticks" in descriptions[1]

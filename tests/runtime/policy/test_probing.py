@@ -16,12 +16,12 @@ PROBES = probe_states(CONTRACT, 64, seed=0)
 PLAIN_GAUSSIAN = msgspec.structs.replace(STOCHASTIC, behaviour=GAUSSIAN)
 
 
-def verdict(model: onnx.ModelProto, wanted: PolicyContract = CONTRACT) -> Admitted | Refused:
-    return admit(models.serialized(model), wanted, PROBES, AdmissionLimits(latency_is_advisory=True))
+def verdict(model: onnx.ModelProto, required: PolicyContract = CONTRACT) -> Admitted | Refused:
+    return admit(models.serialized(model), required, PROBES, AdmissionLimits(latency_is_advisory=True))
 
 
-def refusal(model: onnx.ModelProto, wanted: PolicyContract = CONTRACT) -> tuple[str, str]:
-    result = verdict(model, wanted)
+def refusal_of(model: onnx.ModelProto, required: PolicyContract = CONTRACT) -> tuple[str, str]:
+    result = verdict(model, required)
     assert isinstance(result, Refused)
     return result.stage, result.reason
 
@@ -32,37 +32,37 @@ def test_a_stochastic_policy_is_admitted_by_a_rig_that_has_no_noise_of_its_own(c
     result = verdict(model, STOCHASTIC)
     assert isinstance(result, Admitted)
     assert result.ports.inputs == {"observation": 2, "noise": 1}
-    assert refusal(model)[0] == "contract"
+    assert refusal_of(model)[0] == "contract"
 
 
 def test_a_deterministic_policy_is_no_stochastic_one() -> None:
-    assert refusal(models.policy(), STOCHASTIC) == (
+    assert refusal_of(models.policy(), STOCHASTIC) == (
         "contract",
         "behaviour is 'deterministic', but the rig explores with the policy's own noise (process: own)",
     )
 
 
 @pytest.mark.parametrize(
-    ("contract", "what"),
+    ("contract", "port"),
     [
         (msgspec.structs.replace(CONTRACT, format=2), "2 inputs ['observation', 'noise']; expected exactly 1"),
         (CONTRACT, "2 inputs ['observation', 'noise']; expected exactly 1: 'observation'"),
     ],
     ids=["deterministic", "format 1"],
 )
-def test_ports_that_the_contract_does_not_tell_of_are_refused(contract: PolicyContract, what: str) -> None:
-    stage, reason = refusal(models.stochastic(contract))
-    assert (stage, what in reason) == ("shapes", True)
+def test_ports_that_the_contract_does_not_tell_of_are_refused(contract: PolicyContract, port: str) -> None:
+    stage, reason = refusal_of(models.stochastic(contract))
+    assert (stage, port in reason) == ("shapes", True)
 
 
 def test_an_output_that_is_missing_is_named() -> None:
     model = models.stochastic()
     del model.graph.output[2]
-    assert "'action' and 'mean' and 'std' and 'drawn'" in refusal(model, STOCHASTIC)[1]
+    assert "'action' and 'mean' and 'std' and 'drawn'" in refusal_of(model, STOCHASTIC)[1]
 
 
 @pytest.mark.parametrize(
-    ("replaced", "stage", "reason"),
+    ("replacements", "stage", "reason"),
     [
         ({"drawn": node("Sub", ["mean", "spread"], ["drawn"])}, "ports", "output 'drawn' is"),
         ({"unit": node("Tanh", ["mean"], ["unit"])}, "ports", "output 'action', normalised, is"),
@@ -71,10 +71,10 @@ def test_an_output_that_is_missing_is_named() -> None:
     ],
     ids=["another draw", "the mean instead of the draw", "a negative spread", "not a number"],
 )
-def test_ports_that_disagree_are_refused(replaced: dict[str, onnx.NodeProto], stage: str, reason: str) -> None:
-    told = refusal(models.stochastic(**replaced), STOCHASTIC)
-    assert told[0] == stage
-    assert told[1].startswith(reason)
+def test_ports_that_disagree_are_refused(replacements: dict[str, onnx.NodeProto], stage: str, reason: str) -> None:
+    result = refusal_of(models.stochastic(**replacements), STOCHASTIC)
+    assert result[0] == stage
+    assert result[1].startswith(reason)
 
 
 def test_a_distribution_that_depends_on_the_noise_is_refused() -> None:
@@ -82,33 +82,35 @@ def test_a_distribution_that_depends_on_the_noise_is_refused() -> None:
         "still": node("MatMul", ["observation", "to_mean"], ["still"]),
         "mean": node("Add", ["still", "noise"], ["mean"]),
     }
-    stage, reason = refusal(models.stochastic(**nodes), STOCHASTIC)
+    stage, reason = refusal_of(models.stochastic(**nodes), STOCHASTIC)
     assert stage == "ports"
     assert "'mean' with noise is" in reason
 
 
 def test_noise_that_drives_an_action_out_of_its_range_is_refused() -> None:
     model = models.stochastic(unit=node("Identity", ["drawn"], ["unit"]))
-    assert refusal(model, STOCHASTIC)[0] == "bounds"
+    assert refusal_of(model, STOCHASTIC)[0] == "bounds"
 
 
 def test_a_recurrent_policy_is_run_for_two_hundred_steps() -> None:
-    assert isinstance(verdict(models.recurrent(leak=0.9)), Admitted)
+    assert isinstance(verdict(models.recurrent(decay=0.9)), Admitted)
     # Finite for the 64 probes, beyond float32 at step 128.
-    stage, reason = refusal(models.recurrent(leak=2.0))
+    stage, reason = refusal_of(models.recurrent(decay=2.0))
     assert stage == "finite"
     assert "'hidden_out' is" in reason
 
 
 def test_a_recurrent_policy_is_of_format_2() -> None:
-    assert "2 inputs ['observation', 'hidden']; expected exactly 1" in refusal(models.recurrent(contract=CONTRACT))[1]
+    assert (
+        "2 inputs ['observation', 'hidden']; expected exactly 1" in refusal_of(models.recurrent(contract=CONTRACT))[1]
+    )
 
 
 @pytest.mark.parametrize("shape", [["batch", "h"], [1], [1, 0], [1, 5000]])
 def test_a_state_without_a_fixed_width_is_refused(shape: list[int | str]) -> None:
     model = models.recurrent()
     model.graph.input[1].CopyFrom(onnx.helper.make_tensor_value_info("hidden", 1, shape))
-    stage, reason = refusal(model)
+    stage, reason = refusal_of(model)
     assert (stage, "'hidden' has shape" in reason) == ("shapes", True)
 
 
@@ -123,6 +125,6 @@ def test_a_session_has_a_buffer_for_each_port() -> None:
     assert session.std[0, 0] == pytest.approx(1.0)
     assert session.drawn[0, 0] == pytest.approx(2.3)
     assert session.action[0, 0] == pytest.approx(3 * np.tanh(2.3))
-    plain = PolicySession(models.serialized(models.policy()))
-    assert plain.has_basic_ports
-    assert plain.noise is None
+    basic_session = PolicySession(models.serialized(models.policy()))
+    assert basic_session.has_basic_ports
+    assert basic_session.noise is None

@@ -32,11 +32,11 @@ def test_computes_what_the_network_computes(batch: int | str) -> None:
 def test_keeps_its_buffers_for_life() -> None:
     session = PolicySession(models.serialized(models.policy()))
     observation, action = session.observation, session.action
-    before = action.copy()
+    previous_action = action.copy()
     session.warm_up(3)
     assert session.observation is observation
     assert session.action is action
-    assert not np.array_equal(action, before)
+    assert not np.array_equal(action, previous_action)
     assert [(a.shape, str(a.dtype)) for a in (observation, action)] == [((1, 2), "float32"), ((1, 1), "float32")]
 
 
@@ -54,14 +54,14 @@ def test_running_leaves_nothing_behind() -> None:
     gc.disable()
     try:
         # Another thread of the test runner may allocate too; a real leak shows every time.
-        grown = []
+        growth = []
         for _ in range(5):
-            blocks, tracked = sys.getallocatedblocks(), gc.get_count()[0]
+            n_blocks, n_tracked = sys.getallocatedblocks(), gc.get_count()[0]
             for _ in range(1000):
                 session.run()
-            grown.append((abs(sys.getallocatedblocks() - blocks), abs(gc.get_count()[0] - tracked)))
-        assert min(blocks for blocks, _ in grown) < 20
-        assert min(tracked for _, tracked in grown) < 20
+            growth.append((abs(sys.getallocatedblocks() - n_blocks), abs(gc.get_count()[0] - n_tracked)))
+        assert min(n_blocks for n_blocks, _ in growth) < 20
+        assert min(n_tracked for _, n_tracked in growth) < 20
     finally:
         gc.enable()
 
@@ -69,18 +69,18 @@ def test_running_leaves_nothing_behind() -> None:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
 def test_starts_no_threads() -> None:
     PolicySession(models.serialized(models.policy())).run()
-    before = len(os.listdir("/proc/self/task"))
+    n_threads = len(os.listdir("/proc/self/task"))
     sessions = [PolicySession(models.serialized(models.policy())) for _ in range(3)]
     for session in sessions:
         session.run()
-    assert len(os.listdir("/proc/self/task")) == before
+    assert len(os.listdir("/proc/self/task")) == n_threads
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08", b"not a model", bytes(100), b"....ORTM" + bytes(100)])
 def test_refuses_what_onnxruntime_does_not_take(data: bytes, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ModelRefused) as caught:
+    with pytest.raises(ModelRefused) as error:
         PolicySession(data)
-    assert caught.value.stage == "format"
+    assert error.value.stage == "format"
     assert capfd.readouterr() == ("", "")
 
 
@@ -103,9 +103,9 @@ def test_refuses_ports_it_cannot_bind(name: str, kind: int, shape: list[int | st
         [helper.make_tensor_value_info("action", kind, shape)],
     )
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
-    with pytest.raises(ModelRefused) as caught:
+    with pytest.raises(ModelRefused) as error:
         PolicySession(models.serialized(model))
-    assert caught.value.stage == "shapes"
+    assert error.value.stage == "shapes"
 
 
 def test_refuses_a_model_with_a_second_input() -> None:
@@ -128,10 +128,10 @@ def test_asked_it_answers_what_its_arrays_hold() -> None:
     assert answer == tuple(float(port[0, 0]) for port in ports)
 
 
-@pytest.mark.parametrize("question", [(0.3,), (0.3, -2.0, 0.7)])
-def test_a_question_of_another_length_is_refused(question: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("observation", [(0.3,), (0.3, -2.0, 0.7)])
+def test_a_question_of_another_length_is_refused(observation: tuple[float, ...]) -> None:
     with pytest.raises(struct.error):
-        PolicySession(models.serialized(models.policy())).ask(question)
+        PolicySession(models.serialized(models.policy())).ask(observation)
 
 
 def test_what_float32_cannot_hold_is_asked_as_infinity() -> None:

@@ -10,7 +10,7 @@ from onrig.runtime.run_loading import load_run
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         (
             "probation.duration_s=0",
@@ -27,12 +27,12 @@ from onrig.runtime.run_loading import load_run
         ("staleness.then=fallback", "at staleness.then (did you mean 'fall_back'?)"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(override: str, said: str) -> None:
+def test_what_makes_no_sense_is_refused_with_its_place(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", [override])
     (line,) = str(error.value).splitlines()
     assert line.startswith(f"--set {override}:1:")
-    assert said in line
+    assert message in line
 
 
 def test_there_must_be_exploration_to_lower() -> None:

@@ -8,21 +8,26 @@ from onrig.runtime.policy.stamp import stamp_contract
 from tests.runtime.policy import models
 from tests.runtime.samples import PENDULUM
 
-ONE, TWO = (contract_for(PENDULUM.rig, 50.0, policy_id=i, parent_run="", training_step=0) for i in (1, 2))
+FIRST_CONTRACT, SECOND_CONTRACT = (
+    contract_for(PENDULUM.rig, 50.0, policy_id=i, parent_run="", training_step=0) for i in (1, 2)
+)
 
 
 def test_a_model_gets_a_contract_and_another_one_in_its_place() -> None:
-    bare = models.serialized(models.policy())
-    once, twice = stamp_contract(bare, ONE), stamp_contract(stamp_contract(bare, ONE), TWO)
-    assert read_model(once).metadata[METADATA_KEY] == encode_contract(ONE)
-    assert read_model(twice).metadata[METADATA_KEY] == encode_contract(TWO)
-    assert twice == stamp_contract(bare, TWO)
+    unstamped = models.serialized(models.policy())
+    stamped, restamped = (
+        stamp_contract(unstamped, FIRST_CONTRACT),
+        stamp_contract(stamp_contract(unstamped, FIRST_CONTRACT), SECOND_CONTRACT),
+    )
+    assert read_model(stamped).metadata[METADATA_KEY] == encode_contract(FIRST_CONTRACT)
+    assert read_model(restamped).metadata[METADATA_KEY] == encode_contract(SECOND_CONTRACT)
+    assert restamped == stamp_contract(unstamped, SECOND_CONTRACT)
     onnx = pytest.importorskip("onnx")
-    before, after = onnx.load_from_string(bare), onnx.load_from_string(twice)
+    before, after = onnx.load_from_string(unstamped), onnx.load_from_string(restamped)
     assert after.graph == before.graph
 
 
-@pytest.mark.parametrize("broken", [b"no model", b"\xff" * 12, b"\x72\x05ab"])
-def test_bytes_that_are_no_message_are_refused(broken: bytes) -> None:
+@pytest.mark.parametrize("data", [b"no model", b"\xff" * 12, b"\x72\x05ab"])
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     with pytest.raises(ModelRefused):
-        stamp_contract(broken, ONE)
+        stamp_contract(data, FIRST_CONTRACT)

@@ -7,26 +7,26 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_EXPECTED = 10.0
+MIN_EXPECTED_COUNT = 10.0
 
 
-def follows(counts: NDArray[np.int64], law: NDArray[np.float64], sigmas: float = 4.5) -> bool:
-    """Whether ``counts`` per cell are those of independent draws from ``law`` (same length, sums to 1)."""
-    assert len(counts) == len(law)
-    expected = law / law.sum() * counts.sum()
+def follows_distribution(counts: NDArray[np.int64], distribution: NDArray[np.float64], sigmas: float = 4.5) -> bool:
+    """Whether ``counts`` per cell are those of independent draws from ``distribution`` (same length, sums to 1)."""
+    assert len(counts) == len(distribution)
+    expected = distribution / distribution.sum() * counts.sum()
     pooled_counts, pooled_expected = [], []
-    count = expect = 0.0
+    count = expected_count = 0.0
     for c, e in zip(counts.tolist(), expected.tolist(), strict=True):
-        count, expect = count + c, expect + e
-        if expect >= LEAST_EXPECTED:
+        count, expected_count = count + c, expected_count + e
+        if expected_count >= MIN_EXPECTED_COUNT:
             pooled_counts.append(count)
-            pooled_expected.append(expect)
-            count = expect = 0.0
+            pooled_expected.append(expected_count)
+            count = expected_count = 0.0
     pooled_counts[-1] += count
-    pooled_expected[-1] += expect
-    c_all, e_all = np.array(pooled_counts), np.array(pooled_expected)
-    freedom = len(c_all) - 1
-    assert freedom >= 1, "too few draws to say anything"
-    statistic = float(((c_all - e_all) ** 2 / e_all).sum())
+    pooled_expected[-1] += expected_count
+    counts_pooled, expected_pooled = np.array(pooled_counts), np.array(pooled_expected)
+    degrees_of_freedom = len(counts_pooled) - 1
+    assert degrees_of_freedom >= 1, "too few draws to say anything"
+    statistic = float(((counts_pooled - expected_pooled) ** 2 / expected_pooled).sum())
     # Too good a fit is as suspicious as too bad a one.
-    return abs(statistic - freedom) < sigmas * math.sqrt(2 * freedom) + sigmas
+    return abs(statistic - degrees_of_freedom) < sigmas * math.sqrt(2 * degrees_of_freedom) + sigmas

@@ -29,32 +29,34 @@ def resident_bytes() -> int:
 
 def batch(rng: np.random.Generator) -> Transitions:
     pairs = rng.random((BATCH, 2), np.float32)
-    whole = np.zeros(BATCH, np.uint32)
+    zeros = np.zeros(BATCH, np.uint32)
     exploration = rng.random(BATCH, np.float32)
-    return Transitions(pairs, pairs[:, :1], pairs[:, 1], pairs, whole, whole, exploration, whole, whole, pairs[:, :0])
+    return Transitions(pairs, pairs[:, :1], pairs[:, 1], pairs, zeros, zeros, exploration, zeros, zeros, pairs[:, :0])
 
 
-def wear(memory: Memory, rng: np.random.Generator, offers: int) -> None:
+def churn_memory(memory: Memory, rng: np.random.Generator, n_offers: int) -> None:
     """Offer experiences, and between them TD errors of those that are there."""
-    for _ in range(0, offers, BATCH):
+    for _ in range(0, n_offers, BATCH):
         memory.insert(batch(rng))
         slots = rng.integers(0, memory.storage.stored, 64)
         memory.take_feedback(Signal.TD_ERROR, slots, memory.storage.generation(slots), rng.random(64, np.float32))
 
 
-def configured(retention: str, budget: int) -> RunConfig:
-    selection = Selection(strategy=f"{retention}[Uniform]", capacity_bytes=budget)
+def config_with_budget(retention: str, budget_bytes: int) -> RunConfig:
+    selection = Selection(strategy=f"{retention}[Uniform]", capacity_bytes=budget_bytes)
     return msgspec.structs.replace(PENDULUM, episodes=10_000, selection=selection)
 
 
-def main(retention: str, budget: int) -> None:
+def main(retention: str, budget_bytes: int) -> None:
     rng = np.random.default_rng(0)
-    wear(Memory(configured(retention, 200_000)), rng, 4 * BATCH)  # what any memory brings in with it, once
-    before = resident_bytes()
-    memory = Memory(configured(retention, budget))
-    wear(memory, rng, memory.storage.capacity * 5 // 4 + BATCH)
+    churn_memory(
+        Memory(config_with_budget(retention, 200_000)), rng, 4 * BATCH
+    )  # what any memory brings in with it, once
+    bytes_before = resident_bytes()
+    memory = Memory(config_with_budget(retention, budget_bytes))
+    churn_memory(memory, rng, memory.storage.capacity * 5 // 4 + BATCH)
     assert memory.storage.stored == memory.storage.capacity
-    print(before, resident_bytes())
+    print(bytes_before, resident_bytes())
 
 
 if __name__ == "__main__":

@@ -26,21 +26,21 @@ from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow, EpisodeSums
 from tests.runtime.samples import PENDULUM
 
-LIFE = 5
-LAST = 100
+LIFE_NUMBER = 5
+N_EPISODES = 100
 """Episodes of the run."""
 
 
-def ring(*waiting: tuple[int, Kind], dropped: int = 0, tail: int = 0, taken: int = 0) -> Any:
-    records = np.array([(e, k) for e, k in waiting], [("episode", "u4"), ("kind", "u1")])
-    made = SimpleNamespace(n_dropped=dropped, tail=tail, n_taken=taken, n_waiting=len(waiting), n_damaged=0)
-    made.peek = lambda n: records[:n]
-    made.retained = lambda: list(range(made.tail, made.n_taken))
-    made.take = lambda n: setattr(made, "n_taken", made.n_taken + n)
-    return made
+def make_ring(*queued: tuple[int, Kind], dropped: int = 0, tail: int = 0, n_taken: int = 0) -> Any:
+    records = np.array([(e, k) for e, k in queued], [("episode", "u4"), ("kind", "u1")])
+    ring_stub = SimpleNamespace(n_dropped=dropped, tail=tail, n_taken=n_taken, n_waiting=len(queued), n_damaged=0)
+    ring_stub.peek = lambda n: records[:n]
+    ring_stub.retained = lambda: list(range(ring_stub.tail, ring_stub.n_taken))
+    ring_stub.take = lambda n: setattr(ring_stub, "n_taken", ring_stub.n_taken + n)
+    return ring_stub
 
 
-class KeptLoopState:
+class StoredLoopState:
     def __init__(self, data: bytes | None) -> None:
         self.data = data
 
@@ -51,36 +51,36 @@ class KeptLoopState:
         self.data = data
 
 
-class Policies:
+class AdmissionStub:
     """A desk that has filed some policies."""
 
     def __init__(self) -> None:
         self.unsynced: list[Path] = []
-        self.resumed: list[dict[str, int]] = []
-        self.after = self.settled = self.waiting = self.passed_on = 0
+        self.resumed_counts: list[dict[str, int]] = []
+        self.reserved_after = self.n_prunes = self.waiting = self.n_submitted = 0
 
     def resume(self, counts: dict[str, int]) -> None:
-        self.resumed.append(counts)
+        self.resumed_counts.append(counts)
 
     rolled_back_crc32 = 0
 
     def reserve_ids(self, policy_id: int) -> None:
-        self.after = policy_id
+        self.reserved_after = policy_id
 
     def reinstate(self) -> int:
         return 6
 
     def submit_filed(self) -> None:
-        self.passed_on += 1
+        self.n_submitted += 1
 
     def repeat_after(self, newest: int) -> None:
-        self.after = newest
+        self.reserved_after = newest
 
     def counts(self) -> dict[str, int]:
         return {"next_policy": 1 << 31}
 
     def prune(self) -> None:
-        self.settled += 1
+        self.n_prunes += 1
 
     def mark_synced(self, paths: list[Path]) -> None:
         self.unsynced = [path for path in self.unsynced if path not in paths]
@@ -97,36 +97,36 @@ COUNTS = {
     "dropped_before": 2,
     "next_policy": 7,
     "rows": 0,
-    "life": LIFE,
+    "life": LIFE_NUMBER,
     "taken": 50,
     "since": 40,
 }
 
 
-def parts(
+def make_parts(
     state: LoopState | None = None,
     *,
-    done: int = 4,
-    closed: int = 4,
-    last: str = "train",
-    whole: bool = True,
-    room: bool = True,
-    kept: bool = True,
+    done_episode: int = 4,
+    closed_episode: int = 4,
+    last_kind: str = "train",
+    is_complete: bool = True,
+    has_room: bool = True,
+    learner_state_saved: bool = True,
 ) -> Any:
     episode = (state or LoopState()).episode
-    accounts, descent = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz, PENDULUM.rig), []  # type: tuple[EpisodeAccounts, list[Any]]
-    accounts.restore(() if whole else (SUMS,))
+    accounts, lineages = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz, PENDULUM.rig), []  # type: tuple[EpisodeAccounts, list[Any]]
+    accounts.restore(() if is_complete else (SUMS,))
     return SimpleNamespace(
-        ring=ring(dropped=11),
+        ring=make_ring(dropped=11),
         requests=SimpleNamespace(
-            feed=SimpleNamespace(last_closed_episode=closed),
+            feed=SimpleNamespace(last_closed_episode=closed_episode),
             feedback=SimpleNamespace(last_batch=0, batches=0),
             succession=SimpleNamespace(n_deviations=0),
-            last_done_episode=done,
+            last_done_episode=done_episode,
             memory_name=b"this one",
             lineage=(),
-            set_lineage=lambda memory, lineage: descent.append((memory, lineage)),
-            learner_state_saved=kept,
+            set_lineage=lambda memory, lineage: lineages.append((memory, lineage)),
+            learner_state_saved=learner_state_saved,
             updates=0,
             mismatches=0,
             updates_per_s=0.0,
@@ -142,58 +142,65 @@ def parts(
         promise=None,
         builder=SimpleNamespace(gaps=0, episode_start=(-1, -1, 0), add=lambda records: None),
         memory=SimpleNamespace(storage=SimpleNamespace(inserted=100)),
-        policies=Policies(),
-        loop_state=KeptLoopState(None if state is None else encode_state(state)),
+        policies=AdmissionStub(),
+        loop_state=StoredLoopState(None if state is None else encode_state(state)),
         rows=SimpleNamespace(
-            count=12, last=SimpleNamespace(episode=episode, kind=last), flush=lambda: room, waiting=0 if room else 3
+            count=12,
+            last=SimpleNamespace(episode=episode, kind=last_kind),
+            flush=lambda: has_room,
+            waiting=0 if has_room else 3,
         ),
         accounts=accounts,
-        descent=descent,
+        descent=lineages,
     )
 
 
 SUMS = EpisodeSums(5, int(Kind.TRAIN), 20_000, -12.5, 3.25, interventions=7, missed=1, policy_id=4)
-BEGAN = 5, int(Kind.TRAIN), 900
+EPISODE_START = 5, int(Kind.TRAIN), 900
 NOTE = encode_point(
-    Point(LoopState(), Durations((0, []), (0, []), ()), (SUMS,), BEGAN, b"that one", (Ancestor(b"the first", 30),))
+    Point(
+        LoopState(), Durations((0, []), (0, []), ()), (SUMS,), EPISODE_START, b"that one", (Ancestor(b"the first", 30),)
+    )
 )
 
 
-class Upkeep:
+class UpkeepStub:
     """Notes whether it was given something to write."""
 
     def __init__(self, restored: dict[str, int] | None = None) -> None:
         self.restored, self.note, self.damaged = restored, NOTE, ()
         self.durable_counts = restored
         self.written: list[Any] = []
-        self.collects = True
+        self.collects_files = True
 
-    def close(self, present: Any) -> None:
-        self.written.append(None if present is None else present())
+    def close(self, make_checkpoint: Any) -> None:
+        self.written.append(None if make_checkpoint is None else make_checkpoint())
 
-    def checkpoint_episode(self, episode: int, present: Any) -> bool:
+    def checkpoint_episode(self, episode: int, make_checkpoint: Any) -> bool:
         self.written.append(episode)
-        return self.collects
+        return self.collects_files
 
-    def checkpoint_if_due(self, now_s: float, present: Any) -> bool:
-        self.written.append(present())
-        return self.collects
+    def checkpoint_if_due(self, now_s: float, make_checkpoint: Any) -> bool:
+        self.written.append(make_checkpoint())
+        return self.collects_files
 
 
-def made(
-    tmp_path: Path, of: Any, upkeep: Upkeep | None = None, *, lockstep: bool = True, took_over: bool = False
-) -> tuple[Continuity, Upkeep, list[tuple[str, dict[str, object]]]]:
-    told: list[tuple[str, dict[str, object]]] = []
-    upkeep = upkeep or Upkeep()
-    config: Any = SimpleNamespace(lockstep=lockstep, checkpoint_episodes=2, episodes=LAST)
+def make_continuity(
+    tmp_path: Path, stubs: Any, upkeep: UpkeepStub | None = None, *, lockstep: bool = True, took_over: bool = False
+) -> tuple[Continuity, UpkeepStub, list[tuple[str, dict[str, object]]]]:
+    events: list[tuple[str, dict[str, object]]] = []
+    upkeep = upkeep or UpkeepStub()
+    config: Any = SimpleNamespace(lockstep=lockstep, checkpoint_episodes=2, episodes=N_EPISODES)
     keeper: Any = upkeep
-    note = lambda name, **values: told.append((name, values))  # noqa: E731
-    made = Continuity(config, tmp_path, StartState(Start(LIFE, took_over), keeper, None, True), of, NoLog(), note)
-    return made, upkeep, told
+    note = lambda name, **values: events.append((name, values))  # noqa: E731
+    continuity = Continuity(
+        config, tmp_path, StartState(Start(LIFE_NUMBER, took_over), keeper, None, True), stubs, NoLog(), note
+    )
+    return continuity, upkeep, events
 
 
 @pytest.mark.parametrize(
-    ("waiting", "closed"),
+    ("queued", "closed_episode"),
     [
         ([], 9),
         ([(5, Kind.TRAIN)], 4),
@@ -202,18 +209,18 @@ def made(
         ([(5, Kind.TRAIN), (6, Kind.TRAIN)], 4),
     ],
 )
-def test_what_lies_in_the_ring_is_still_to_come(waiting: list[tuple[int, Kind]], closed: int) -> None:
-    assert last_complete_episode(ring(*waiting), 9) == closed
+def test_what_lies_in_the_ring_is_still_to_come(queued: list[tuple[int, Kind]], closed_episode: int) -> None:
+    assert last_complete_episode(make_ring(*queued), 9) == closed_episode
 
 
 def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cannot(*args: object, **named: object) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path / "episodes.csv"))
 
-    monkeypatch.setattr(beginning, "recover", cannot)
-    upkeep: Any = Upkeep()
+    monkeypatch.setattr(beginning, "recover", fail)
+    upkeep: Any = UpkeepStub()
     with pytest.raises(CheckpointError, match=r"episodes\.csv: Permission denied; the run was not resumed"):
         recover_files(tmp_path, upkeep, lockstep=True, warn=print)
 
@@ -221,81 +228,85 @@ def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
 def test_beside_a_loop_a_file_that_cannot_be_cut_is_the_machine_s_matter_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cannot(*args: object, **named: object) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "episodes.csv"))
 
-    monkeypatch.setattr(beginning, "recover", cannot)
-    upkeep: Any = Upkeep()
+    monkeypatch.setattr(beginning, "recover", fail)
+    upkeep: Any = UpkeepStub()
     with pytest.raises(OSError, match="No space left on device"):
         recover_files(tmp_path, upkeep, lockstep=True, warn=print, is_loop_running=True)
 
 
 def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_the_checkpoint(tmp_path: Path) -> None:
-    of = parts()
-    of.ring.tail = of.ring.n_taken = 40
-    went_on, _, told = made(tmp_path, of, Upkeep(COUNTS), lockstep=False, took_over=True)
-    assert went_on.begin(None) == 0
+    stubs = make_parts()
+    stubs.ring.tail = stubs.ring.n_taken = 40
+    continuity, _, events = make_continuity(tmp_path, stubs, UpkeepStub(COUNTS), lockstep=False, took_over=True)
+    assert continuity.begin(None) == 0
     assert (
-        of.requests.feed.last_closed_episode,
-        of.requests.feedback.last_batch,
-        of.requests.feedback.batches,
-        of.builder.gaps,
+        stubs.requests.feed.last_closed_episode,
+        stubs.requests.feedback.last_batch,
+        stubs.requests.feedback.batches,
+        stubs.builder.gaps,
     ) == (7, 3, 9, 2)
-    again: Any = went_on.context
-    assert (of.ring.n_taken, again, went_on.n_lost) == (50, list(range(40, 50)), 0)
-    assert went_on.n_dropped == 2 + 11, "the ring counts those of this life itself"
-    assert of.descent == [(b"that one", (Ancestor(b"the first", 30),))]
-    assert (of.accounts.state(), of.builder.episode_start) == ((SUMS,), BEGAN), "however much the ring has left"
-    assert told == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
-    assert of.policies.passed_on == 1
+    replayed_ticks: Any = continuity.context
+    assert (stubs.ring.n_taken, replayed_ticks, continuity.n_lost) == (50, list(range(40, 50)), 0)
+    assert continuity.n_dropped == 2 + 11, "the ring counts those of this life itself"
+    assert stubs.descent == [(b"that one", (Ancestor(b"the first", 30),))]
+    assert (stubs.accounts.state(), stubs.builder.episode_start) == ((SUMS,), EPISODE_START), (
+        "however much the ring has left"
+    )
+    assert events == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
+    assert stubs.policies.n_submitted == 1
 
 
 def test_what_neither_the_checkpoint_nor_the_ring_has_is_lost_and_counted(tmp_path: Path) -> None:
-    of = parts()
-    of.ring.tail = of.ring.n_taken = 58
-    went_on, _, told = made(tmp_path, of, Upkeep({**COUNTS, "lost": 1}), lockstep=False, took_over=True)
-    went_on.begin(None)
-    assert (of.ring.n_taken, went_on.n_lost) == (58, 1 + 8)
-    assert told[0][1]["lost"] == 8
+    stubs = make_parts()
+    stubs.ring.tail = stubs.ring.n_taken = 58
+    continuity, _, events = make_continuity(
+        tmp_path, stubs, UpkeepStub({**COUNTS, "lost": 1}), lockstep=False, took_over=True
+    )
+    continuity.begin(None)
+    assert (stubs.ring.n_taken, continuity.n_lost) == (58, 1 + 8)
+    assert events[0][1]["lost"] == 8
 
 
 def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_done_before_it(tmp_path: Path) -> None:
-    of = parts()
-    of.ring.tail = of.ring.n_taken = 49
-    went_on, upkeep, _ = made(tmp_path, of, Upkeep(COUNTS), took_over=True)
-    went_on.begin(recovery(8))
+    stubs = make_parts()
+    stubs.ring.tail = stubs.ring.n_taken = 49
+    continuity, upkeep, _ = make_continuity(tmp_path, stubs, UpkeepStub(COUNTS), took_over=True)
+    continuity.begin(recovery(8))
     assert (
-        of.requests.feed.last_closed_episode,
-        of.requests.last_done_episode,
-        of.requests.updates,
-        of.ring.n_taken,
+        stubs.requests.feed.last_closed_episode,
+        stubs.requests.last_done_episode,
+        stubs.requests.updates,
+        stubs.ring.n_taken,
     ) == (8, 8, 40, 50)
-    assert of.loop_state.data is None, "the loop itself knows where it is"
-    assert of.policies.after == 6, "the loop has seen what came later"
-    assert of.policies.passed_on == 0, "it comes again"
+    assert stubs.loop_state.data is None, "the loop itself knows where it is"
+    assert stubs.policies.reserved_after == 6, "the loop has seen what came later"
+    assert stubs.policies.n_submitted == 0, "it comes again"
     for episode in (7, 8, 9):
-        went_on.checkpoint_episode(episode)
+        continuity.checkpoint_episode(episode)
     assert upkeep.written == [9]
 
 
 def test_in_lockstep_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
-    of = parts()
-    went_on, _, _ = made(tmp_path, of, took_over=True)
-    went_on.begin(recovery(0))
-    assert (of.requests.feed.last_closed_episode, of.requests.last_done_episode, of.ring.n_taken) == (0, -1, 0)
+    stubs = make_parts()
+    continuity, _, _ = make_continuity(tmp_path, stubs, took_over=True)
+    continuity.begin(recovery(0))
+    assert (stubs.requests.feed.last_closed_episode, stubs.requests.last_done_episode, stubs.ring.n_taken) == (0, -1, 0)
 
 
 def test_a_new_run_has_nothing_to_go_on_from(tmp_path: Path) -> None:
-    new, _, told = made(tmp_path, parts())
-    assert new.begin(None) == 0
-    assert (told, new.n_dropped) == ([], 11)
+    continuity, _, events = make_continuity(tmp_path, make_parts())
+    assert continuity.begin(None) == 0
+    assert (events, continuity.n_dropped) == ([], 11)
 
 
 def test_no_checkpoint_is_written_before_the_rows_it_counts(tmp_path: Path) -> None:
-    of = parts(LoopState(4), room=False)
-    ending, _, _ = made(tmp_path, of)
+    stubs = make_parts(LoopState(4), has_room=False)
+    continuity, _, _ = make_continuity(tmp_path, stubs)
     with pytest.raises(CheckpointError, match="3 rows and 0 policies are waiting for disk space"):
-        ending.close()
+        continuity.close()
 
 
 NEWER = [EpisodeRow(episode, "train", 20, *(0.0,) * 4, 0, 0, 1, 0) for episode in (8, 9)]
@@ -313,222 +324,231 @@ def recovery(episode: int) -> Any:
     )
 
 
-@pytest.mark.parametrize("there_is_a_loop", [False, True])
-def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(
-    tmp_path: Path, there_is_a_loop: bool
-) -> None:
-    of = parts(LoopState(99) if there_is_a_loop else None)
-    resumed, upkeep, told = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
-    assert resumed.begin(recovery(8)) == 6
-    assert decode_state(of.loop_state.data).episode == (99 if there_is_a_loop else 8)
+@pytest.mark.parametrize("has_loop", [False, True])
+def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(tmp_path: Path, has_loop: bool) -> None:
+    stubs = make_parts(LoopState(99) if has_loop else None)
+    continuity, upkeep, events = make_continuity(tmp_path, stubs, UpkeepStub({**COUNTS, "life": LIFE_NUMBER - 1}))
+    assert continuity.begin(recovery(8)) == 6
+    assert decode_state(stubs.loop_state.data).episode == (99 if has_loop else 8)
     assert (
-        of.requests.feed.last_closed_episode,
-        of.requests.updates,
-        of.requests.mismatches,
-        of.requests.feedback.last_batch,
+        stubs.requests.feed.last_closed_episode,
+        stubs.requests.updates,
+        stubs.requests.mismatches,
+        stubs.requests.feedback.last_batch,
     ) == (
         8,
         40,
         1,
         0,
     )
-    assert of.policies.after == 21, "no id is given twice, not even where files were lost"
-    assert resumed.n_dropped == 5 + 11, "those before this process, and its own"
-    (name, values) = told[0]
+    assert stubs.policies.reserved_after == 21, "no id is given twice, not even where files were lost"
+    assert continuity.n_dropped == 5 + 11, "those before this process, and its own"
+    (name, values) = events[0]
     assert name == "resumed"
     assert (values["episode"], values["policy"], values["episodes_newer_than_memory"]) == (8, 6, 2)
     for episode in (7, 8, 9):
-        resumed.checkpoint_episode(episode)
+        continuity.checkpoint_episode(episode)
     assert upkeep.written == [9], "what it began with is not written again"
 
 
 @pytest.mark.parametrize(
-    ("lockstep", "changed", "may"),
+    ("lockstep", "overrides", "is_expected"),
     [
         (True, {}, True),
-        (True, {"whole": False}, False),
-        (True, {"done": 3}, False),
-        (True, {"closed": 5}, False),
-        (True, {"last": "eval"}, False),
-        (True, {"kept": False}, False),
-        (False, {"whole": False, "done": 3, "last": "eval"}, True),
+        (True, {"is_complete": False}, False),
+        (True, {"done_episode": 3}, False),
+        (True, {"closed_episode": 5}, False),
+        (True, {"last_kind": "eval"}, False),
+        (True, {"learner_state_saved": False}, False),
+        (False, {"is_complete": False, "done_episode": 3, "last_kind": "eval"}, True),
     ],
 )
 def test_the_last_checkpoint_is_one_that_can_be_gone_on_from(
-    tmp_path: Path, lockstep: bool, changed: dict[str, Any], may: bool
+    tmp_path: Path, lockstep: bool, overrides: dict[str, Any], is_expected: bool
 ) -> None:
-    ending, upkeep, _ = made(tmp_path, parts(LoopState(4), **changed), lockstep=lockstep)
-    ending.close()
-    assert (upkeep.written[0] is not None) is may
+    continuity, upkeep, _ = make_continuity(tmp_path, make_parts(LoopState(4), **overrides), lockstep=lockstep)
+    continuity.close()
+    assert (upkeep.written[0] is not None) is is_expected
 
 
 def test_after_the_last_episode_the_checkpoint_does_not_wait_for_the_learner_s_state(tmp_path: Path) -> None:
-    ending, upkeep, _ = made(tmp_path, parts(LoopState(LAST), done=LAST, closed=LAST, kept=False))
-    ending.close()
+    continuity, upkeep, _ = make_continuity(
+        tmp_path,
+        make_parts(
+            LoopState(N_EPISODES), done_episode=N_EPISODES, closed_episode=N_EPISODES, learner_state_saved=False
+        ),
+    )
+    continuity.close()
     assert upkeep.written[0] is not None, "nothing is made again that could need it"
 
 
 @pytest.mark.parametrize(
-    ("lockstep", "at", "changed", "on_disk", "covered"),
+    ("lockstep", "episode", "overrides", "on_disk", "is_covered"),
     [
-        (True, 4, {"kept": False}, 0, True),
-        (True, 4, {"whole": False}, 0, True),
+        (True, 4, {"learner_state_saved": False}, 0, True),
+        (True, 4, {"is_complete": False}, 0, True),
         (True, 4, {}, 0, False),
         (True, 4, {}, 50, True),
-        (True, LAST, {"kept": False}, 0, False),
-        (True, LAST, {"kept": False}, 49, False),
-        (True, LAST, {"kept": False}, 50, True),
-        (True, LAST, {"whole": False}, 49, False),
-        (True, LAST, {"done": LAST - 1}, 49, False),
-        (False, 4, {"whole": False}, 0, False),
-        (False, 4, {"whole": False}, 49, False),
-        (False, 4, {"whole": False}, 50, True),
+        (True, N_EPISODES, {"learner_state_saved": False}, 0, False),
+        (True, N_EPISODES, {"learner_state_saved": False}, 49, False),
+        (True, N_EPISODES, {"learner_state_saved": False}, 50, True),
+        (True, N_EPISODES, {"is_complete": False}, 49, False),
+        (True, N_EPISODES, {"done_episode": N_EPISODES - 1}, 49, False),
+        (False, 4, {"is_complete": False}, 0, False),
+        (False, 4, {"is_complete": False}, 49, False),
+        (False, 4, {"is_complete": False}, 50, True),
     ],
 )
 def test_what_was_taken_in_is_covered_by_the_checkpoint_or_by_episodes_that_are_made_again(
-    tmp_path: Path, lockstep: bool, at: int, changed: dict[str, Any], on_disk: int, covered: bool
+    tmp_path: Path, lockstep: bool, episode: int, overrides: dict[str, Any], on_disk: int, is_covered: bool
 ) -> None:
     """In lockstep a run that has not come to its last episode makes again what is not on disk."""
-    of = parts(LoopState(at), **{"done": at, "closed": at, **changed})
-    of.ring.n_taken = 50
-    ended, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "taken": on_disk} if on_disk else None), lockstep=lockstep)
-    assert ended.is_covered is covered
+    stubs = make_parts(LoopState(episode), **{"done_episode": episode, "closed_episode": episode, **overrides})
+    stubs.ring.n_taken = 50
+    continuity, _, _ = make_continuity(
+        tmp_path, stubs, UpkeepStub({**COUNTS, "taken": on_disk} if on_disk else None), lockstep=lockstep
+    )
+    assert continuity.is_covered is is_covered
 
 
 def test_a_checkpoint_of_another_life_covers_nothing(tmp_path: Path) -> None:
-    of = parts(LoopState(LAST), done=LAST, closed=LAST)
-    of.ring.n_taken = COUNTS["taken"]
-    ended, _, _ = made(tmp_path, of, Upkeep({**COUNTS, "life": LIFE - 1}))
-    assert not ended.is_covered
+    stubs = make_parts(LoopState(N_EPISODES), done_episode=N_EPISODES, closed_episode=N_EPISODES)
+    stubs.ring.n_taken = COUNTS["taken"]
+    continuity, _, _ = make_continuity(tmp_path, stubs, UpkeepStub({**COUNTS, "life": LIFE_NUMBER - 1}))
+    assert not continuity.is_covered
 
 
 def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) -> None:
-    of = parts(LoopState(4))
-    of.ring.n_taken, of.ring.n_damaged = 50, 2
-    running, upkeep, _ = made(tmp_path, of, lockstep=False)
-    account = running.account(rows=12)
+    stubs = make_parts(LoopState(4))
+    stubs.ring.n_taken, stubs.ring.n_damaged = 50, 2
+    continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
+    account = continuity.account(rows=12)
     assert (account.read, account.lost) == (48, 2)
-    running.checkpoint_if_due(0.0)
+    continuity.checkpoint_if_due(0.0)
     assert upkeep.written[0].extra["lost"] == 2, "whoever goes on from there counts on"
 
 
 def test_what_was_lost_is_counted_over_all_processes_and_lives(tmp_path: Path) -> None:
     """However many processes have taken over since: each begins with the checkpoint of the one before."""
-    counts = {**COUNTS, "life": LIFE - 1, "lost": 100}
-    of = parts(LoopState(4))
-    of.ring.tail = of.ring.n_taken = 8
-    second, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False, took_over=True)
+    counts = {**COUNTS, "life": LIFE_NUMBER - 1, "lost": 100}
+    stubs = make_parts(LoopState(4))
+    stubs.ring.tail = stubs.ring.n_taken = 8
+    second, upkeep, _ = make_continuity(tmp_path, stubs, UpkeepStub(counts), lockstep=False, took_over=True)
     second.begin(None)
-    of.ring.n_taken, of.ring.n_damaged = 58, 2
+    stubs.ring.n_taken, stubs.ring.n_damaged = 58, 2
     assert second.account(rows=12).lost == 100 + 8 + 2
     second.checkpoint_if_due(0.0)
-    of = parts(LoopState(4))
-    of.ring.tail = of.ring.n_taken = 60
-    third, _, _ = made(tmp_path, of, Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
+    stubs = make_parts(LoopState(4))
+    stubs.ring.tail = stubs.ring.n_taken = 60
+    third, _, _ = make_continuity(
+        tmp_path, stubs, UpkeepStub({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True
+    )
     third.begin(None)
     assert third.account(rows=12).lost == 100 + 8 + 2 + 2
 
 
 def test_what_a_killed_run_had_that_was_newer_than_its_checkpoint_is_missing_for_good(tmp_path: Path) -> None:
-    of, upkeep = parts(), Upkeep({**COUNTS, "life": LIFE - 1})
-    of.figures.ticks = 100  # with the 42 of the two rows, of which 7 had been counted
-    went_on, _, _ = made(tmp_path, of, upkeep, lockstep=False)
-    went_on.begin(recovery(9))
-    account = went_on.account(rows=12)
+    stubs, upkeep = make_parts(), UpkeepStub({**COUNTS, "life": LIFE_NUMBER - 1})
+    stubs.figures.ticks = 100  # with the 42 of the two rows, of which 7 had been counted
+    continuity, _, _ = make_continuity(tmp_path, stubs, upkeep, lockstep=False)
+    continuity.begin(recovery(9))
+    account = continuity.account(rows=12)
     assert (account.newer, account.read) == (42 - 7, 100 - (42 - 7))
-    went_on.checkpoint_if_due(0.0)
-    again, _, _ = made(tmp_path, parts(), Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
-    again.begin(None)
-    assert again.account(rows=12).newer == 42 - 7
+    continuity.checkpoint_if_due(0.0)
+    successor, _, _ = make_continuity(
+        tmp_path, make_parts(), UpkeepStub({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True
+    )
+    successor.begin(None)
+    assert successor.account(rows=12).newer == 42 - 7
 
 
-def files_in(present: Any) -> dict[str, FileChecksum]:
-    return msgspec.convert(msgspec.json.decode(present.note)["files"], dict[str, FileChecksum])
+def files_in(checkpoint: Any) -> dict[str, FileChecksum]:
+    return msgspec.convert(msgspec.json.decode(checkpoint.note)["files"], dict[str, FileChecksum])
 
 
 def test_a_checkpoint_has_the_checksums_of_what_the_run_goes_on_from(tmp_path: Path) -> None:
-    of = parts(LoopState(4))
-    running, upkeep, _ = made(tmp_path, of, lockstep=False)
+    stubs = make_parts(LoopState(4))
+    continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
     content = {"episodes.csv": b"a,b\n", "log.mcap": b"chunk", "events.jsonl": b"{}\n"}
     for name, data in content.items():
         (tmp_path / name).write_bytes(data)
     with (tmp_path / "events.jsonl").open("ab") as file:
         file.write(b'{"kind": "hal')  # another process is writing it
-    running.checkpoint_if_due(0.0)
-    first = files_in(upkeep.written[0])
-    assert first == {name: extent_of(data) for name, data in content.items()}
+    continuity.checkpoint_if_due(0.0)
+    first_files = files_in(upkeep.written[0])
+    assert first_files == {name: extent_of(data) for name, data in content.items()}
 
     (tmp_path / "log.mcap").unlink()  # what it was is not forgotten
     (tmp_path / "log-2.mcap").write_bytes(b"another")
     with (tmp_path / "episodes.csv").open("ab") as file:
         file.write(b"1,2\n")
-    running.checkpoint_if_due(1.0)
-    second = files_in(upkeep.written[1])
-    grown = {"episodes.csv": extent_of(b"a,b\n1,2\n"), "log-2.mcap": extent_of(b"another")}
-    assert second == first | grown
+    continuity.checkpoint_if_due(1.0)
+    second_files = files_in(upkeep.written[1])
+    changed_files = {"episodes.csv": extent_of(b"a,b\n1,2\n"), "log-2.mcap": extent_of(b"another")}
+    assert second_files == first_files | changed_files
 
 
 def test_in_lockstep_there_is_a_checkpoint_only_where_the_learner_has_kept_its_state(tmp_path: Path) -> None:
-    ending, upkeep, _ = made(tmp_path, parts(LoopState(5), done=5, closed=5))
-    ending.close()
+    continuity, upkeep, _ = make_continuity(tmp_path, make_parts(LoopState(5), done_episode=5, closed_episode=5))
+    continuity.close()
     assert upkeep.written == [None], "one is due after every second episode"
 
 
 def test_each_policy_s_file_is_made_durable_once(tmp_path: Path) -> None:
     """What there is counts, and no number that somebody else chose: the next id may be anything."""
-    of = parts(LoopState(4))
-    running, upkeep, _ = made(tmp_path, of, lockstep=False)
+    stubs = make_parts(LoopState(4))
+    continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
     policies = tmp_path / "policies"
-    of.policies.unsynced = [policies / "1.onnx", policies / "5.onnx"]
-    running.checkpoint_if_due(0.0)
-    of.policies.unsynced.append(policies / "6.onnx")
-    running.checkpoint_if_due(1.0)
-    running.checkpoint_if_due(2.0)
+    stubs.policies.unsynced = [policies / "1.onnx", policies / "5.onnx"]
+    continuity.checkpoint_if_due(0.0)
+    stubs.policies.unsynced.append(policies / "6.onnx")
+    continuity.checkpoint_if_due(1.0)
+    continuity.checkpoint_if_due(2.0)
     rows = [tmp_path / "episodes.csv", tmp_path / "events.jsonl"]
-    assert [present.required_files for present in upkeep.written] == [
+    assert [checkpoint.required_files for checkpoint in upkeep.written] == [
         [*rows, tmp_path, policies / "1.onnx", policies / "5.onnx", policies / "index.csv", policies],
         [*rows, policies / "6.onnx", policies / "index.csv", policies],
         rows,
     ]
-    assert of.policies.settled == 3
+    assert stubs.policies.n_prunes == 3
 
 
 def test_what_no_checkpoint_took_along_goes_with_the_next(tmp_path: Path) -> None:
-    of = parts(LoopState(4))
-    running, upkeep, _ = made(tmp_path, of, lockstep=False)
-    of.policies.unsynced = [tmp_path / "policies" / "1.onnx"]
-    upkeep.collects = False  # the one before is not on disk yet
-    running.checkpoint_if_due(0.0)
-    upkeep.collects = True
-    running.checkpoint_if_due(1.0)
+    stubs = make_parts(LoopState(4))
+    continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
+    stubs.policies.unsynced = [tmp_path / "policies" / "1.onnx"]
+    upkeep.collects_files = False  # the one before is not on disk yet
+    continuity.checkpoint_if_due(0.0)
+    upkeep.collects_files = True
+    continuity.checkpoint_if_due(1.0)
     first, second = upkeep.written
     assert first.required_files == second.required_files
-    assert of.policies.unsynced == []
+    assert stubs.policies.unsynced == []
 
 
 def test_at_each_barrier_policies_are_settled_whether_a_checkpoint_is_due_or_not(tmp_path: Path) -> None:
-    of = parts(LoopState(4))
-    running, _, _ = made(tmp_path, of)
+    stubs = make_parts(LoopState(4))
+    continuity, _, _ = make_continuity(tmp_path, stubs)
     for episode in (1, 2, 3):
-        running.checkpoint_episode(episode)
-    assert of.policies.settled == 3
+        continuity.checkpoint_episode(episode)
+    assert stubs.policies.n_prunes == 3
 
 
-@pytest.mark.parametrize(("life", "given"), [(LIFE - 1, 1001 + 7000), (LIFE, 1001 + 6000)])
+@pytest.mark.parametrize(("life_number", "n_offered"), [(LIFE_NUMBER - 1, 1001 + 7000), (LIFE_NUMBER, 1001 + 6000)])
 def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
-    tmp_path: Path, life: int, given: int
+    tmp_path: Path, life_number: int, n_offered: int
 ) -> None:
-    of = parts()
-    of.accounts.n_deviations = of.requests.succession.n_deviations = ()
-    counts = {**COUNTS, "life": life, "unlogged": 4801, "given": 7000, "given_before": 6000}
-    went_on, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False)
+    stubs = make_parts()
+    stubs.accounts.n_deviations = stubs.requests.succession.n_deviations = ()
+    counts = {**COUNTS, "life": life_number, "unlogged": 4801, "given": 7000, "given_before": 6000}
+    continuity, upkeep, _ = make_continuity(tmp_path, stubs, UpkeepStub(counts), lockstep=False)
     log: Any = SimpleNamespace(account=lambda: LogAccount(1001, 0))
-    went_on._log = log
-    went_on.begin(None)
-    of.ring.n_taken = 1001
-    account = went_on.account(12).log
+    continuity._log = log
+    continuity.begin(None)
+    stubs.ring.n_taken = 1001
+    account = continuity.account(12).log
     assert account is not None
-    assert (account.offered, account.missing, account.reason) == (given, 4801, "before the run was resumed")
-    went_on.close()
+    assert (account.offered, account.missing, account.reason) == (n_offered, 4801, "before the run was resumed")
+    continuity.close()
     extra = upkeep.written[0].extra
-    assert (extra["unlogged"], extra["given"]) == (4801, given)
+    assert (extra["unlogged"], extra["given"]) == (4801, n_offered)

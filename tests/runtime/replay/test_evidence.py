@@ -18,10 +18,10 @@ def test_a_run_killed_between_its_replay_process_and_its_supervisor_has_lost_not
     for name in ("events.jsonl", SUMMARY_FILE):
         (tmp_path / name).write_text('{"kind": "policy"}\n')
     names = ("events.jsonl", SUMMARY_FILE) if is_final else ("events.jsonl",)
-    listed = FileList({name: measure(tmp_path / name) for name in names})
+    file_list = FileList({name: measure(tmp_path / name) for name in names})
     with (tmp_path / "events.jsonl").open("a") as file:
         file.write('{"kind": "actuators"}\n')
-    found = [str(fault) for fault in faults(tmp_path, Evidence(listed))]
-    assert found == (["events.jsonl has 22 bytes more than the run wrote"] if is_final else [])
+    fault_messages = [str(fault) for fault in faults(tmp_path, Evidence(file_list))]
+    assert fault_messages == (["events.jsonl has 22 bytes more than the run wrote"] if is_final else [])
     (tmp_path / "events.jsonl").write_text("{}\n")
-    assert len(faults(tmp_path, Evidence(listed))) == 1, "a list that is not final still shows what was cut"
+    assert len(faults(tmp_path, Evidence(file_list))) == 1, "a list that is not final still shows what was cut"

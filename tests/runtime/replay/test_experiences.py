@@ -50,30 +50,32 @@ def test_full_has_room_for_the_whole_run_and_fifo_for_what_it_was_given() -> Non
     assert Memory(config("FIFO[Uniform]", 12)).storage.capacity == 12
 
 
-@pytest.mark.parametrize(("share", "offered", "overflows"), [(1.0, 8, False), (1.0, 9, True), (0.01, 200, False)])
+@pytest.mark.parametrize(("fraction", "n_offered", "overflows"), [(1.0, 8, False), (1.0, 9, True), (0.01, 200, False)])
 def test_a_memory_overflows_when_it_has_no_room_and_not_where_it_is_thinned(
-    share: float, offered: int, overflows: bool
+    fraction: float, n_offered: int, overflows: bool
 ) -> None:
-    selection = Selection("FULL[Uniform]", capacity=8, write_probability=share)
+    selection = Selection("FULL[Uniform]", capacity=8, write_probability=fraction)
     memory = Memory(msgspec.structs.replace(PENDULUM, selection=selection))
-    memory.insert(transitions(offered))
+    memory.insert(transitions(n_offered))
     assert memory.overflows == overflows
-    assert (memory.keeper.n_rejected > 0) == (overflows or share < 1)
+    assert (memory.keeper.n_rejected > 0) == (overflows or fraction < 1)
 
 
 @pytest.mark.parametrize(
-    ("intervened", "kept"), [("keep", [0, 1, 2, 3, 4]), (Weighted(0.5), [0, 1, 2, 3, 4]), ("drop", [1, 3])]
+    ("intervened", "expected_rewards"), [("keep", [0, 1, 2, 3, 4]), (Weighted(0.5), [0, 1, 2, 3, 4]), ("drop", [1, 3])]
 )
 def test_experiences_in_which_the_shield_acted_stay_out_where_that_is_wished(
-    intervened: Literal["keep", "drop"] | Weighted, kept: list[int]
+    intervened: Literal["keep", "drop"] | Weighted, expected_rewards: list[int]
 ) -> None:
     selection = Selection(strategy="FIFO[Uniform]", capacity=8, intervened=intervened)
     memory, batch = Memory(msgspec.structs.replace(PENDULUM, selection=selection)), transitions(5)
     batch.flags[[0, 2]] = Flag.INTERVENED
     batch.flags[4] = Flag.INTERVENED | Flag.TRUNCATED
     memory.insert(batch)
-    assert (memory.offered, memory.storage.inserted) == (len(kept), len(kept))
-    np.testing.assert_array_equal(memory.storage.observation[: len(kept)], batch.observation[kept])
+    assert (memory.offered, memory.storage.inserted) == (len(expected_rewards), len(expected_rewards))
+    np.testing.assert_array_equal(
+        memory.storage.observation[: len(expected_rewards)], batch.observation[expected_rewards]
+    )
 
 
 def test_what_a_keeper_rejects_is_offered_and_not_stored() -> None:
@@ -86,11 +88,11 @@ def test_what_a_keeper_rejects_is_offered_and_not_stored() -> None:
 def test_td_errors_of_experiences_that_were_rewritten_are_counted_and_left_out() -> None:
     memory = Memory(config("TDE(1.0)[Uniform]", 4))
     memory.insert(transitions(4))
-    seen: list[tuple[list[int], list[float]]] = []
-    memory.keeper.on_feedback = lambda signal, slots, values: seen.append((slots.tolist(), values.tolist()))  # type: ignore[method-assign]
+    feedback: list[tuple[list[int], list[float]]] = []
+    memory.keeper.on_feedback = lambda signal, slots, values: feedback.append((slots.tolist(), values.tolist()))  # type: ignore[method-assign]
     errors(memory, [0, 1, 3], [1, 1, 1], [0.5, 1.5, 2.5])
     errors(memory, [0, 1, -1, 4, 2**40], [1, 2, 1, 1, 1], [0.25, 9.0, 9.0, 9.0, 9.0])
-    assert seen == [([0, 1, 3], [0.5, 1.5, 2.5]), ([0], [0.25])]
+    assert feedback == [([0, 1, 3], [0.5, 1.5, 2.5]), ([0], [0.25])]
     assert memory.stale_errors == 4
 
 
@@ -122,13 +124,13 @@ def test_the_same_offers_and_errors_leave_the_same_memory() -> None:
 
 
 def test_seeds_are_all_kept_by_a_thinned_memory() -> None:
-    thinned = msgspec.structs.replace(config("FIFO[Uniform]", 64).selection, write_probability=0.1)
-    memory, seeds = Memory(msgspec.structs.replace(PENDULUM, selection=thinned)), transitions(40)
+    thinned_selection = msgspec.structs.replace(config("FIFO[Uniform]", 64).selection, write_probability=0.1)
+    memory, seeds = Memory(msgspec.structs.replace(PENDULUM, selection=thinned_selection)), transitions(40)
     memory.seed(seeds)
     assert (memory.offered, memory.storage.stored) == (0, 40)
     np.testing.assert_array_equal(memory.storage.observation[:40], seeds.observation)
     memory.insert(transitions(100))
     assert memory.storage.inserted < 80
-    again = Memory(msgspec.structs.replace(PENDULUM, selection=thinned))
-    again.keeper.restore(memory.keeper.state())
-    assert [memory.keeper.place() for _ in range(20)] == [again.keeper.place() for _ in range(20)]
+    restored = Memory(msgspec.structs.replace(PENDULUM, selection=thinned_selection))
+    restored.keeper.restore(memory.keeper.state())
+    assert [memory.keeper.place() for _ in range(20)] == [restored.keeper.place() for _ in range(20)]

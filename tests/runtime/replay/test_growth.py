@@ -9,29 +9,29 @@ from onrig.runtime.replay import growth as module
 from onrig.runtime.replay.growth import SLACK_BYTES, Growth, MemoryLimitError
 
 
-class Statm:
+class FakeStatm:
     """``/proc/self/statm`` of a process whose size the test says."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.tell(100 << 20)
+        self.set_size(100 << 20)
 
-    def tell(self, size: int) -> None:
+    def set_size(self, size: int) -> None:
         self._path.write_text(f"1 2 3 4 0 {size // module._PAGE_BYTES} 0")
 
 
 @pytest.fixture
-def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Statm:
+def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeStatm:
     monkeypatch.setattr(module, "_STATM", tmp_path / "statm")
-    return Statm(tmp_path / "statm")
+    return FakeStatm(tmp_path / "statm")
 
 
-def test_a_checkpoint_of_all_experiences_is_no_reason_and_a_flood_is_one(statm: Statm) -> None:
+def test_a_checkpoint_of_all_experiences_is_no_reason_and_a_flood_is_one(statm: FakeStatm) -> None:
     storage = 50 << 20
     growth = Growth(storage)
-    statm.tell((100 << 20) + 2 * storage + SLACK_BYTES)
+    statm.set_size((100 << 20) + 2 * storage + SLACK_BYTES)
     growth.check(1.0)
-    statm.tell((102 << 20) + 2 * storage + SLACK_BYTES)
+    statm.set_size((102 << 20) + 2 * storage + SLACK_BYTES)
     growth.check(1.0001)  # not again so soon
     with pytest.raises(MemoryLimitError, match="2 MiB above the limit"):
         growth.check(2.0)
@@ -43,8 +43,8 @@ def test_a_system_that_does_not_tell_ends_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_this_process_has_a_size() -> None:
-    before = module._data_bytes()
-    assert before > 1 << 20
+    bytes_before = module._data_bytes()
+    assert bytes_before > 1 << 20
     # A mapping of its own: an array may reuse memory that this process has freed.
     with mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
-        assert module._data_bytes() - before > 60 << 20
+        assert module._data_bytes() - bytes_before > 60 << 20

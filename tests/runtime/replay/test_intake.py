@@ -33,6 +33,6 @@ def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np
 
 
 def test_what_is_known_already_is_left_out() -> None:
-    waiting = records(*[(Kind.TRAIN, 1)] * 4)
-    assert [records_from(waiting, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
-    assert len(records_from(waiting[:0], 2)) == 0
+    queued = records(*[(Kind.TRAIN, 1)] * 4)
+    assert [records_from(queued, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
+    assert len(records_from(queued[:0], 2)) == 0

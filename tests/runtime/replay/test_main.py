@@ -16,7 +16,7 @@ from onrig.runtime.replay.checkpoint import CheckpointError
 from tests.runtime.samples import PENDULUM
 
 
-class Process:
+class ReplayProcessStub:
     """A replay process that does nothing but to note how it is left."""
 
     endpoints = ("ipc://nowhere",)
@@ -24,12 +24,12 @@ class Process:
     is_finished = has_loop_ended = starts_run = took_over = False
     policy = 0
 
-    def __init__(self, at_turn: Callable[[Process], None]) -> None:
-        self._at_turn = at_turn
+    def __init__(self, on_turn: Callable[[ReplayProcessStub], None]) -> None:
+        self._on_turn = on_turn
         self.left: list[str] = []
 
     def run_once(self) -> bool:
-        self._at_turn(self)
+        self._on_turn(self)
         return False
 
     def idle(self) -> None:
@@ -51,12 +51,12 @@ class Bench:
         signals = SimpleNamespace(SIGTERM="term", SIGINT="int", SIG_IGN=None, signal=self.handlers.__setitem__)
         monkeypatch.setattr(main, "signal", signals)
         monkeypatch.setattr(main, "die_with_parent", lambda: None)
-        monkeypatch.setattr(main, "claim", lambda *of: 0)
+        monkeypatch.setattr(main, "claim", lambda *args: 0)
         monkeypatch.setattr(main, "load_started", lambda path: PENDULUM)
-        monkeypatch.setattr(main, "report", lambda *what: True)
+        monkeypatch.setattr(main, "report", lambda *args: True)
 
-    def run(self, make: Callable[..., Process]) -> int:
-        self._monkeypatch.setattr(main, "ReplayProcess", make)
+    def run(self, factory: Callable[..., ReplayProcessStub]) -> int:
+        self._monkeypatch.setattr(main, "ReplayProcess", factory)
         return main.main(["run", "shm"])
 
     def terminate(self) -> None:
@@ -70,24 +70,24 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_a_process_whose_loop_has_ended_finishes_the_run(bench: Bench) -> None:
-    process = Process(lambda p: setattr(p, "is_finished", True))
-    assert bench.run(lambda *of, **how: process) == ExitCode.OK
+    process = ReplayProcessStub(lambda p: setattr(p, "is_finished", True))
+    assert bench.run(lambda *args, **kwargs: process) == ExitCode.OK
     assert process.left == ["finish"]
 
 
 def test_a_process_that_is_asked_to_end_alone_leaves_the_run_to_another_one(bench: Bench) -> None:
-    process = Process(lambda p: bench.terminate())
-    assert bench.run(lambda *of, **how: process) == ExitCode.INTERRUPTED
+    process = ReplayProcessStub(lambda p: bench.terminate())
+    assert bench.run(lambda *args, **kwargs: process) == ExitCode.INTERRUPTED
     assert process.left == ["abandon"]
 
 
 def test_a_process_that_is_asked_to_end_after_the_loop_finishes_the_run(bench: Bench) -> None:
-    def at_turn(process: Process) -> None:
+    def on_turn(process: ReplayProcessStub) -> None:
         process.has_loop_ended = True
         bench.terminate()
 
-    process = Process(at_turn)
-    assert bench.run(lambda *of, **how: process) == ExitCode.OK
+    process = ReplayProcessStub(on_turn)
+    assert bench.run(lambda *args, **kwargs: process) == ExitCode.OK
     assert process.left == ["finish"]
 
 
@@ -99,8 +99,8 @@ def test_an_orphan_that_is_asked_to_end_finishes_the_run_since_no_other_one_come
         monkeypatch.delenv(PARENT_VARIABLE)
     else:
         monkeypatch.setenv(PARENT_VARIABLE, parent)
-    process = Process(lambda p: bench.terminate())
-    assert bench.run(lambda *of, **how: process) == ExitCode.OK
+    process = ReplayProcessStub(lambda p: bench.terminate())
+    assert bench.run(lambda *args, **kwargs: process) == ExitCode.OK
     assert process.left == ["finish"]
 
 
@@ -115,7 +115,7 @@ def test_an_orphan_that_is_asked_to_end_finishes_the_run_since_no_other_one_come
 def test_its_exit_code_tells_what_may_be_gone_the_next_time_from_what_will_not(
     bench: Bench, error: Exception, code: ExitCode
 ) -> None:
-    def fail(folder: Path, *of: object, **how: object) -> Process:
+    def raise_error(folder: Path, *args: object, **kwargs: object) -> ReplayProcessStub:
         raise error
 
-    assert bench.run(fail) == code
+    assert bench.run(raise_error) == code

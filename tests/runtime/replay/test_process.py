@@ -66,35 +66,35 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    made = Bench(tmp_path, socket_folder, monkeypatch)
-    yield made
-    made.leave()
+    process_bench = Bench(tmp_path, socket_folder, monkeypatch)
+    yield process_bench
+    process_bench.leave()
 
 
 def test_what_the_log_takes_at_its_end_is_not_logged_once_more_by_a_successor(bench: Bench) -> None:
-    first = bench.starts(REAL_TIME)
+    first_process = bench.starts(REAL_TIME)
     bench.write(10)
-    assert first.run_once()
+    assert first_process.run_once()
     assert bench.board[Word.FIRST_UNLOGGED] == 0, "it waits for more to come"
     bench.leave()
     assert bench.board[Word.FIRST_UNLOGGED] == 10
-    second = bench.starts(REAL_TIME)
+    second_process = bench.starts(REAL_TIME)
     bench.write(3)
-    assert second.run_once(), "no checkpoint has the first ten: they are taken in again"
+    assert second_process.run_once(), "no checkpoint has the first ten: they are taken in again"
     bench.leave()
     assert bench.board[Word.FIRST_UNLOGGED] == count_steps(bench.folder) == 13
 
 
 def test_an_episode_is_logged_once_though_its_records_are_taken_in_again(bench: Bench) -> None:
-    one, other = episode(20, episode=1), episode(20, episode=2, tick=21)
-    one["t_mono_ns"], other["t_mono_ns"] = np.arange(1, 22) * 10**7, np.arange(22, 43) * 10**7
-    for rows in (one, other):
+    first_episode, second_episode = episode(20, episode=1), episode(20, episode=2, tick=21)
+    first_episode["t_mono_ns"], second_episode["t_mono_ns"] = np.arange(1, 22) * 10**7, np.arange(22, 43) * 10**7
+    for rows in (first_episode, second_episode):
         process = bench.starts(REAL_TIME)
         bench.push(rows)
         assert process.run_once()
         bench.leave()
-    logged = Counter(channel.topic for path in log_files(bench.folder) for channel in channels(path))
-    assert logged["/onrig/episode"] == 2
+    counts_by_topic = Counter(channel.topic for path in log_files(bench.folder) for channel in channels(path))
+    assert counts_by_topic["/onrig/episode"] == 2
 
 
 def channels(path: Path) -> Iterator[Channel]:
@@ -107,19 +107,19 @@ def channels(path: Path) -> Iterator[Channel]:
 def test_each_episode_that_is_concluded_is_told_of_also_where_it_happens_once_more(bench: Bench) -> None:
     replay = bench.starts()
     bench.board[Word.CLOSED] = 4
-    told = []
-    for done in (-1, 0, 3, 1, 2):
-        replay._parts.requests.last_done_episode = done
+    done_episodes = []
+    for done_episode in (-1, 0, 3, 1, 2):
+        replay._parts.requests.last_done_episode = done_episode
         replay.run_once()
-        told.append((bench.board[Word.LEARNER_DONE], bench.board[Word.BARRIER]))
-    assert told == [(0, 0), (1, 1), (4, 4), (2, 4), (3, 4)]
+        done_episodes.append((bench.board[Word.LEARNER_DONE], bench.board[Word.BARRIER]))
+    assert done_episodes == [(0, 0), (1, 1), (4, 4), (2, 4), (3, 4)]
 
 
 # -- when it is over ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("settings", "closed", "done", "waiting", "over"),
+    ("settings", "closed_episode", "done_episode", "n_waiting", "is_over"),
     [
         ((REAL_TIME,), EPISODES, -1, 0, True),
         ((REAL_TIME,), EPISODES, -1, 7, False),
@@ -138,28 +138,28 @@ def test_each_episode_that_is_concluded_is_told_of_also_where_it_happens_once_mo
     ],
 )
 def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
-    bench: Bench, settings: tuple[str, ...], closed: int, done: int, waiting: int, over: bool
+    bench: Bench, settings: tuple[str, ...], closed_episode: int, done_episode: int, n_waiting: int, is_over: bool
 ) -> None:
     replay = bench.starts(*settings)
-    bench.write(waiting)
-    bench.board[Word.CLOSED] = replay._parts.requests.feed.last_closed_episode = closed
-    replay._parts.requests.last_done_episode = done
+    bench.write(n_waiting)
+    bench.board[Word.CLOSED] = replay._parts.requests.feed.last_closed_episode = closed_episode
+    replay._parts.requests.last_done_episode = done_episode
     assert not replay.is_finished, "the loop goes on"
     bench.board[Word.ENDED] = 1
-    assert replay.is_finished is over
+    assert replay.is_finished is is_over
 
 
-@pytest.mark.parametrize("waiting", [0, 7], ids=["nothing waits", "records wait"])
-def test_a_learner_that_concludes_nothing_more_is_not_waited_for_for_ever(bench: Bench, waiting: int) -> None:
+@pytest.mark.parametrize("n_waiting", [0, 7], ids=["nothing waits", "records wait"])
+def test_a_learner_that_concludes_nothing_more_is_not_waited_for_for_ever(bench: Bench, n_waiting: int) -> None:
     replay = bench.starts()
-    bench.write(waiting, episode=EPISODES)
+    bench.write(n_waiting, episode=EPISODES)
     bench.board[Word.CLOSED] = replay._parts.requests.feed.last_closed_episode = EPISODES
     bench.now_s += 10 * BLOCKED_S
     assert not replay.is_finished
     bench.board[Word.ENDED] = 1
     assert not replay.is_finished, "the wait begins with the loop's end"
-    for done in range(EPISODES - 1):
-        replay._parts.requests.last_done_episode = done
+    for done_episode in range(EPISODES - 1):
+        replay._parts.requests.last_done_episode = done_episode
         replay.run_once()
         bench.now_s += 0.9 * BLOCKED_S
         assert not replay.is_finished, "it makes progress"

@@ -26,7 +26,7 @@ def counts(rows: int, next_policy: int = 4, rolled_back: int = 0) -> dict[str, i
     return {"rows": rows, "next_policy": next_policy, "rolled_back_policies": rolled_back}
 
 
-def filed(folder: Path, episodes: int) -> None:
+def fill_run_folder(folder: Path, episodes: int) -> None:
     """A run folder with so many training episodes, each evaluated, and as many policies."""
     file = EpisodeFile(folder / "episodes.csv")
     (folder / "policies").mkdir()
@@ -41,8 +41,8 @@ def filed(folder: Path, episodes: int) -> None:
 def recover_files(
     folder: Path, restored: Mapping[str, int] | None, note: bytes = NOTE, *, lockstep: bool
 ) -> tuple[Recovery, list[str]]:
-    said: list[str] = []
-    return recover(folder, restored, note, lockstep=lockstep, warn=said.append), said
+    warnings: list[str] = []
+    return recover(folder, restored, note, lockstep=lockstep, warn=warnings.append), warnings
 
 
 def names(folder: Path) -> list[str]:
@@ -50,25 +50,25 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
-    filed(tmp_path, 5)
+    fill_run_folder(tmp_path, 5)
     (tmp_path / "policies" / "5.tmp").write_bytes(b"half")
-    recovery, said = recover_files(tmp_path, counts(rows=5), lockstep=True)
+    recovery, warnings = recover_files(tmp_path, counts(rows=5), lockstep=True)
     assert recovery.start == LOOP
     assert recovery.durations == DURATIONS
     assert recovery.cut == {"rows": 5, "policies": 2, "bytes": 0}
     assert [(r.episode, r.kind) for r in read_rows(tmp_path / "episodes.csv").rows][-1] == (3, "train")
     assert names(tmp_path) == ["1.onnx", "2.onnx", "3.onnx"]
     assert not (tmp_path / "summary.json").exists()
-    assert said == []
+    assert warnings == []
     assert recovery.summary_line == "continues after episode 3; 5 later rows of episodes.csv are repeated"
     # A crash in the middle of that, and it begins once more.
-    again, _ = recover_files(tmp_path, counts(rows=5), lockstep=True)
-    assert again.start == recovery.start
-    assert again.cut == {"rows": 0, "policies": 0, "bytes": 0}
+    second_recovery, _ = recover_files(tmp_path, counts(rows=5), lockstep=True)
+    assert second_recovery.start == recovery.start
+    assert second_recovery.cut == {"rows": 0, "policies": 0, "bytes": 0}
 
 
 def test_policies_that_were_rolled_back_after_the_checkpoint_are_none_yet(tmp_path: Path) -> None:
-    filed(tmp_path, 3)
+    fill_run_folder(tmp_path, 3)
     for n in (1, 3):
         RolledBackList(tmp_path / "policies").add(n, bytes([n]) * 16, "too slow")
     recover_files(tmp_path, counts(rows=5, rolled_back=1), lockstep=True)
@@ -77,7 +77,7 @@ def test_policies_that_were_rolled_back_after_the_checkpoint_are_none_yet(tmp_pa
 
 
 def test_without_a_checkpoint_a_lockstep_run_begins_anew(tmp_path: Path) -> None:
-    filed(tmp_path, 2)
+    fill_run_folder(tmp_path, 2)
     recovery, _ = recover_files(tmp_path, None, lockstep=True)
     assert recovery.start == LoopState()
     assert recovery.rows == []
@@ -87,7 +87,7 @@ def test_without_a_checkpoint_a_lockstep_run_begins_anew(tmp_path: Path) -> None
 
 
 def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
-    filed(tmp_path, 5)
+    fill_run_folder(tmp_path, 5)
     with (tmp_path / "episodes.csv").open("ab") as file:
         file.write(b"6,train,20")
     recovery, _ = recover_files(tmp_path, counts(rows=5), lockstep=False)
@@ -102,9 +102,9 @@ def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
 
 
 def test_rows_that_the_checkpoint_counts_and_the_file_lacks_are_told_of(tmp_path: Path) -> None:
-    filed(tmp_path, 1)
-    recovery, said = recover_files(tmp_path, counts(rows=5), lockstep=True)
-    assert said == [f"{tmp_path / 'episodes.csv'}: 3 rows of the last checkpoint are missing"]
+    fill_run_folder(tmp_path, 1)
+    recovery, warnings = recover_files(tmp_path, counts(rows=5), lockstep=True)
+    assert warnings == [f"{tmp_path / 'episodes.csv'}: 3 rows of the last checkpoint are missing"]
     assert len(recovery.rows) == 2
 
 
@@ -112,17 +112,17 @@ def test_rows_that_the_checkpoint_counts_and_the_file_lacks_are_told_of(tmp_path
 def test_a_checkpoint_that_does_not_tell_where_the_run_stood_is_refused_and_nothing_cut(
     tmp_path: Path, note: bytes
 ) -> None:
-    filed(tmp_path, 5)
-    before = (tmp_path / "episodes.csv").read_bytes()
+    fill_run_folder(tmp_path, 5)
+    content_before = (tmp_path / "episodes.csv").read_bytes()
     with pytest.raises(CheckpointError, match="another version wrote its checkpoint"):
         recover_files(tmp_path, counts(rows=5), note, lockstep=True)
-    assert (tmp_path / "episodes.csv").read_bytes() == before
+    assert (tmp_path / "episodes.csv").read_bytes() == content_before
     assert (tmp_path / "summary.json").exists()
     assert len(names(tmp_path)) == 5
 
 
 def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Path) -> None:
-    filed(tmp_path, 5)
+    fill_run_folder(tmp_path, 5)
     path = tmp_path / "episodes.csv"
     path.write_text(path.read_text().replace("\n3,train", "\n3,tr"))
     with pytest.raises(CheckpointError, match=r"episodes\.csv:6: invalid row"):
@@ -130,9 +130,9 @@ def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Pat
 
 
 def test_a_policy_that_was_rolled_back_since_the_checkpoint_does_not_act_again_in_real_time(tmp_path: Path) -> None:
-    filed(tmp_path, 3)
-    seated = (SeatedState(2, TenureState(90)), SeatedState(3, TenureState(50)))
-    note = encode_point(Point(LoopState(3, switch=SwitchState(seated, (1,))), DURATIONS))
+    fill_run_folder(tmp_path, 3)
+    seats = (SeatedState(2, TenureState(90)), SeatedState(3, TenureState(50)))
+    note = encode_point(Point(LoopState(3, switch=SwitchState(seats, (1,))), DURATIONS))
     RolledBackList(tmp_path / "policies").add(3, bytes([3]) * 16, "too slow")
     recovery, _ = recover_files(tmp_path, counts(rows=5), note, lockstep=False)
-    assert recovery.start.switch == SwitchState(seated[:1], (1, 3))
+    assert recovery.start.switch == SwitchState(seats[:1], (1, 3))

@@ -52,17 +52,17 @@ def test_the_progress_line_tells_of_the_policy_that_acts() -> None:
     assert (fields["policies_too_soon"], fields["return"]) == (40, -9.0)
 
 
-@pytest.mark.parametrize(("score", "told"), [(0.9, 0.9), (None, math.nan)])
-def test_viewers_are_told_of_a_score_that_is_none_yet(score: float | None, told: float) -> None:
-    found = process_figures(parts(score), dropped=6)
-    assert found.score_last20 == pytest.approx(told, nan_ok=True)
-    assert (found.dropped, found.gaps, found.policies_offered, found.policies_refused) == (6, 2, 9, 1)
+@pytest.mark.parametrize(("score", "expected"), [(0.9, 0.9), (None, math.nan)])
+def test_viewers_are_told_of_a_score_that_is_none_yet(score: float | None, expected: float) -> None:
+    figures = process_figures(parts(score), dropped=6)
+    assert figures.score_last20 == pytest.approx(expected, nan_ok=True)
+    assert (figures.dropped, figures.gaps, figures.policies_offered, figures.policies_refused) == (6, 2, 9, 1)
 
 
 def test_the_summary_counts_everything_once() -> None:
-    found: Any = summary_content(parts(), dropped=6, active_policy=8)
-    assert (found["episodes"], found["transitions"], found["gaps"], found["dropped_records"]) == (4, 990, 2, 6)
-    assert found["buffer"] == {
+    content: Any = summary_content(parts(), dropped=6, active_policy=8)
+    assert (content["episodes"], content["transitions"], content["gaps"], content["dropped_records"]) == (4, 990, 2, 6)
+    assert content["buffer"] == {
         "capacity": 10,
         "stored": 3,
         "refused": 4,
@@ -72,8 +72,8 @@ def test_the_summary_counts_everything_once() -> None:
         "digest": "abcd",
     }
     counts = {"offered": 9, "admitted": 8, "refused": 1, "too_soon": 40, "rolled_back": 2, "active": 8}
-    assert found["policies"] == counts
-    assert found["learner"] == {"updates": 400, "updates_per_s": 12.5, "error_batches": 7}
+    assert content["policies"] == counts
+    assert content["learner"] == {"updates": 400, "updates_per_s": 12.5, "error_batches": 7}
 
 
 def test_it_is_written_whole_over_the_one_before(tmp_path: Path) -> None:

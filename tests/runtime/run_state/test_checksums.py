@@ -33,7 +33,7 @@ def test_a_checksum_continues_where_it_left_off(tmp_path_factory: pytest.TempPat
 
 
 @pytest.mark.parametrize(
-    ("content", "grows", "says"),
+    ("content", "may_grow", "message"),
     [
         (b"0123456789", False, None),
         (b"0123456789more", True, None),
@@ -43,11 +43,13 @@ def test_a_checksum_continues_where_it_left_off(tmp_path_factory: pytest.TempPat
         (None, True, "is missing"),
     ],
 )
-def test_a_file_is_compared_with_what_it_was(tmp_path: Path, content: bytes | None, grows: bool, says: str) -> None:
+def test_a_file_is_compared_with_what_it_was(
+    tmp_path: Path, content: bytes | None, may_grow: bool, message: str
+) -> None:
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
-    assert difference(path, extent_of(b"0123456789"), may_be_longer=grows) == says
+    assert difference(path, extent_of(b"0123456789"), may_be_longer=may_grow) == message
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
@@ -56,33 +58,33 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
 
 def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    growing = RunningChecksums(tmp_path, {"log.mcap": FileChecksum(7, 7)})
-    for content, whole in ((b"{}\n{", b"{}\n"), (b"{}\n{}\n", b"{}\n{}\n")):
+    checksums = RunningChecksums(tmp_path, {"log.mcap": FileChecksum(7, 7)})
+    for content, complete_lines in ((b"{}\n{", b"{}\n"), (b"{}\n{}\n", b"{}\n{}\n")):
         path.write_bytes(content)
-        assert growing.advance(["events.jsonl", "log.mcap"]) == {
-            "events.jsonl": extent_of(whole),
+        assert checksums.advance(["events.jsonl", "log.mcap"]) == {
+            "events.jsonl": extent_of(complete_lines),
             "log.mcap": FileChecksum(7, 7),
         }
     path.unlink()
-    assert growing.advance(["events.jsonl"])["events.jsonl"] == extent_of(b"{}\n{}\n")
+    assert checksums.advance(["events.jsonl"])["events.jsonl"] == extent_of(b"{}\n{}\n")
 
 
 def test_the_list_is_checked_itself(tmp_path: Path) -> None:
     assert read_list(tmp_path).problem == "is missing"
     write_list(tmp_path, {"a": FileChecksum(3, 9), "summary.json": EMPTY_CHECKSUM}, ["log.mcap", "log.mcap"])
-    listed = read_list(tmp_path)
-    assert (dict(listed.files), listed.damaged) == (
+    file_list = read_list(tmp_path)
+    assert (dict(file_list.files), file_list.damaged) == (
         {"a": FileChecksum(3, 9), "summary.json": EMPTY_CHECKSUM},
         ("log.mcap",),
     )
-    assert listed.is_final
+    assert file_list.is_final
     path = tmp_path / "checksums.json"
     content = path.read_bytes()
-    for at in range(len(content)):
+    for position in range(len(content)):
         flipped = bytearray(content)
-        flipped[at] ^= 0x01
+        flipped[position] ^= 0x01
         path.write_bytes(flipped)
-        assert read_list(tmp_path).problem or read_list(tmp_path) == listed  # a blank
+        assert read_list(tmp_path).problem or read_list(tmp_path) == file_list  # a blank
     path.write_bytes(content[:-20])
     assert read_list(tmp_path).problem == "cannot be read"
 
@@ -92,14 +94,14 @@ def test_the_index_is_cut_behind_its_last_whole_line_or_where_a_checkpoint_left_
     for policy_id in (1, 2):
         index.add(policy_id, b"model %d" % policy_id)
     index.add(2, b"model 2")
-    both, first = path.read_bytes(), len(path.read_bytes()) - len(b"2,7,00000000\n")
-    assert both.count(b"\n") == 3, "what is listed already is not listed again"
-    assert read_index(path, first).keys() == {1}
-    path.write_bytes(both + b"3,7,12")
+    both_lines, first_length = path.read_bytes(), len(path.read_bytes()) - len(b"2,7,00000000\n")
+    assert both_lines.count(b"\n") == 3, "what is listed already is not listed again"
+    assert read_index(path, first_length).keys() == {1}
+    path.write_bytes(both_lines + b"3,7,12")
     assert read_index(path) == PolicyIndex(tmp_path)._entries == {n: extent_of(b"model %d" % n) for n in (1, 2)}
     truncate_index(tmp_path, None)
-    assert path.read_bytes() == both
-    truncate_index(tmp_path, first)
-    assert path.read_bytes() == both[:first]
+    assert path.read_bytes() == both_lines
+    truncate_index(tmp_path, first_length)
+    assert path.read_bytes() == both_lines[:first_length]
     PolicyIndex(tmp_path).add(2, b"another 2")
     assert read_index(path)[2] == extent_of(b"another 2")

@@ -22,21 +22,21 @@ from onrig.runtime.run_state.episodes import EpisodeFile
 from onrig.runtime.run_state.policy_index import PolicyIndex
 from tests.runtime.run_state.test_episodes import ROW
 
-WHOLE = Account(
+COMPLETE_ACCOUNT = Account(
     rows=2, read=400, unread=0, dropped=0, lost=0, newer=0, is_covered=True, log=LogAccount(400, 0), n_deviations=0
 )
-FOUND = FolderContents(rows=2, acted=2)
+FOLDER_CONTENTS = FolderContents(rows=2, acted=2)
 
 
 def test_a_run_that_has_everything_is_complete() -> None:
-    whole = judge(WHOLE, FOUND)
-    assert whole.complete
-    assert whole.reproducible
-    assert summary_line(whole) == "data complete: 2 rows, 400 records, 2 policies, 400 logged"
+    completeness = judge(COMPLETE_ACCOUNT, FOLDER_CONTENTS)
+    assert completeness.complete
+    assert completeness.reproducible
+    assert summary_line(completeness) == "data complete: 2 rows, 400 records, 2 policies, 400 logged"
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("changes", "message"),
     [
         ({"rows": 5}, "rows: 3 of 5 are not in episodes.csv"),
         ({"dropped": 7}, "experiences: 7 step records are missing (7 found the ring full)"),
@@ -47,35 +47,35 @@ def test_a_run_that_has_everything_is_complete() -> None:
         ({"log": LogAccount(400, 9, "No space left on device")}, "log: 9 of 400 step records are not in it (No space"),
     ],
 )
-def test_what_is_missing_is_counted_and_named(change: dict[str, int], says: str) -> None:
-    whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]
-    assert not whole.complete
-    assert says in summary_line(whole)
-    assert summary_line(whole).startswith("DATA INCOMPLETE: ")
+def test_what_is_missing_is_counted_and_named(changes: dict[str, int], message: str) -> None:
+    completeness = judge(COMPLETE_ACCOUNT._replace(**changes), FOLDER_CONTENTS)  # type: ignore[arg-type]
+    assert not completeness.complete
+    assert message in summary_line(completeness)
+    assert summary_line(completeness).startswith("DATA INCOMPLETE: ")
 
 
 def test_policies_that_acted_are_to_be_there() -> None:
-    whole = judge(WHOLE, FOUND._replace(acted=8, missing=(1, 2, 3, 4, 5, 6), altered=(7,)))
-    assert whole.lost == (
+    completeness = judge(COMPLETE_ACCOUNT, FOLDER_CONTENTS._replace(acted=8, missing=(1, 2, 3, 4, 5, 6), altered=(7,)))
+    assert completeness.lost == (
         "policies: 6 of 8 that acted are not stored (1, 2, 3, 4, 5, ...)",
         "policies: 1 of 8 that acted have changed (7)",
     )
-    assert whole.policies == ItemCount(8, 1)
+    assert completeness.policies == ItemCount(8, 1)
 
 
 def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
-    ended = LogAccount(400, 300, "the log has reached log.max_bytes (1000)", ended_by_limit=True)
-    assert judge(WHOLE._replace(log=ended), FOUND).complete
+    log_account = LogAccount(400, 300, "the log has reached log.max_bytes (1000)", ended_by_limit=True)
+    assert judge(COMPLETE_ACCOUNT._replace(log=log_account), FOLDER_CONTENTS).complete
 
 
 @pytest.mark.parametrize(
-    ("change", "reproducible"),
+    ("changes", "reproducible"),
     [({"n_deviations": 1}, False), ({"lost": 1}, False), ({"unread": 5}, True), ({"n_deviations": None}, None)],
 )
-def test_what_a_resumed_run_makes_again_is_reproducible(change: dict[str, int | None], reproducible: bool) -> None:
-    whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]
-    assert whole.reproducible is reproducible
-    assert ("NOT REPRODUCIBLE" in summary_line(whole)) is (reproducible is False)
+def test_what_a_resumed_run_makes_again_is_reproducible(changes: dict[str, int | None], reproducible: bool) -> None:
+    completeness = judge(COMPLETE_ACCOUNT._replace(**changes), FOLDER_CONTENTS)  # type: ignore[arg-type]
+    assert completeness.reproducible is reproducible
+    assert ("NOT REPRODUCIBLE" in summary_line(completeness)) is (reproducible is False)
 
 
 def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
@@ -89,27 +89,31 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
         index.add(policy_id, model)
         (tmp_path / "policies" / f"{policy_id}.onnx").write_bytes(model)
     files = {name: measure(tmp_path / name) for name in ("episodes.csv", "policies/index.csv")}
-    whole = assess(WHOLE, tmp_path, acted=[3], files=files)
-    assert whole.complete
-    assert (whole.rows.present, whole.policies, whole.files) == (2, ItemCount(3, 3), ItemCount(2, 2))
+    completeness = assess(COMPLETE_ACCOUNT, tmp_path, acted=[3], files=files)
+    assert completeness.complete
+    assert (completeness.rows.present, completeness.policies, completeness.files) == (
+        2,
+        ItemCount(3, 3),
+        ItemCount(2, 2),
+    )
 
     (tmp_path / "policies" / "2.onnx").unlink()
     (tmp_path / "policies" / "3.onnx").write_bytes(b"Third")
     logs = {"log.mcap": FileChecksum(7, 1), "log-2.mcap": FileChecksum(7, 1)}
     (tmp_path / "log-2.mcap").write_bytes(b"half")
-    whole = assess(WHOLE, tmp_path, acted=[3], files=files | logs, damaged=["meta.json", "log.mcap"])
-    assert whole.lost == (
+    completeness = assess(COMPLETE_ACCOUNT, tmp_path, acted=[3], files=files | logs, damaged=["meta.json", "log.mcap"])
+    assert completeness.lost == (
         "policies: 1 of 3 that acted are not stored (2)",
         "policies: 1 of 3 that acted have changed (3)",
         "files: log.mcap is missing",
         "files: log-2.mcap is truncated to 4 of 7 bytes",
         "files: meta.json was missing or damaged when the run was resumed",
     )
-    assert (whole.policies, whole.files) == (ItemCount(3, 1), ItemCount(5, 2))
+    assert (completeness.policies, completeness.files) == (ItemCount(3, 1), ItemCount(5, 2))
 
 
 @pytest.mark.parametrize(
-    ("episodes", "says"),
+    ("episodes", "message"),
     [
         ("1t 1e 2t 3t 3e", ""),
         ("", ""),
@@ -120,16 +124,16 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
         ("2t", "train episode 2 after the heading"),
     ],
 )
-def test_rows_follow_each_other(episodes: str, says: str, tmp_path: Path) -> None:
+def test_rows_follow_each_other(episodes: str, message: str, tmp_path: Path) -> None:
     kinds = {"t": "train", "e": "eval"}
     rows = [ROW._replace(episode=int(name[0]), kind=kinds[name[1]]) for name in episodes.split()]
-    assert sequence_gap(rows) == says
-    found = FOUND._replace(sequence_gap=says)
-    assert judge(WHOLE, found).complete is not bool(says)
+    assert sequence_gap(rows) == message
+    folder_contents = FOLDER_CONTENTS._replace(sequence_gap=message)
+    assert judge(COMPLETE_ACCOUNT, folder_contents).complete is not bool(message)
 
 
 def test_without_the_replay_process_nothing_is_taken_for_granted(tmp_path: Path) -> None:
     EpisodeFile(tmp_path / "episodes.csv").close()
-    whole = assess_without_account(6, tmp_path)
-    assert not whole.complete
-    assert "rows: 6 of 6 are not in episodes.csv" in whole.lost
+    completeness = assess_without_account(6, tmp_path)
+    assert not completeness.complete
+    assert "rows: 6 of 6 are not in episodes.csv" in completeness.lost

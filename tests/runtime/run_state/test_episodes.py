@@ -62,12 +62,12 @@ def test_what_was_not_observed_whole_counts_for_nothing() -> None:
     assert row.mean_reward == pytest.approx(-10 / 3)
 
 
-def with_bounds(**reward: float) -> Task:
+def task_with_reward(**reward: float) -> Task:
     reward_with = msgspec.structs.replace(TASK.reward, **reward)
     return msgspec.structs.replace(TASK, terminate={"velocity": (-1.0, 1.0)}, reward=reward_with)
 
 
-def ended(records: Records, flag: Flag) -> Records:
+def set_last_flag(records: Records, flag: Flag) -> Records:
     records["flags"][-1] = Flag.NO_ACTION | flag
     return records
 
@@ -78,31 +78,31 @@ def ended(records: Records, flag: Flag) -> Records:
 def test_steps_that_a_termination_cut_off_count_as_random_or_as_the_terminal_reward(
     terminal: dict[str, float], cut_off_steps: float
 ) -> None:
-    task, whole = with_bounds(**terminal), episode_steps(TASK, 50.0)
-    records = ended(episode(10), Flag.TERMINATED)
+    task, n_steps = task_with_reward(**terminal), episode_steps(TASK, 50.0)
+    records = set_last_flag(episode(10), Flag.TERMINATED)
     records["reward"][:10] = -43.1  # as good as the reference, until it falls
     (row,) = EpisodeAccounts(task, 50.0, PENDULUM.rig).add(records)
     assert row.steps == 10
     assert row.mean_reward == pytest.approx(-43.1)
-    mean = (10 * -43.1 + (whole - 10) * cut_off_steps) / whole
+    mean = (10 * -43.1 + (n_steps - 10) * cut_off_steps) / n_steps
     assert TASK.normalization is not None
     assert row.normalized == pytest.approx(TASK.normalization.performance(mean), rel=1e-5)
     assert row.score == row.normalized
 
 
 def test_what_a_fault_or_the_end_of_its_time_cut_off_does_not_count() -> None:
-    records = ended(episode(10), Flag.TRUNCATED)
+    records = set_last_flag(episode(10), Flag.TRUNCATED)
     records["reward"][:10] = -43.1
-    (row,) = EpisodeAccounts(with_bounds(), 50.0, PENDULUM.rig).add(records)
+    (row,) = EpisodeAccounts(task_with_reward(), 50.0, PENDULUM.rig).add(records)
     assert row.normalized == pytest.approx(1.0, abs=1e-6)
 
 
 def test_steps_that_were_not_valid_were_lived_all_the_same() -> None:
-    whole = episode_steps(TASK, 50.0)
-    records = ended(episode(whole), Flag.TERMINATED)
-    records["reward"][:whole] = -43.1
-    records["flags"][: whole // 2] = Flag.INVALID
-    (row,) = EpisodeAccounts(with_bounds(), 50.0, PENDULUM.rig).add(records)
+    n_steps = episode_steps(TASK, 50.0)
+    records = set_last_flag(episode(n_steps), Flag.TERMINATED)
+    records["reward"][:n_steps] = -43.1
+    records["flags"][: n_steps // 2] = Flag.INVALID
+    (row,) = EpisodeAccounts(task_with_reward(), 50.0, PENDULUM.rig).add(records)
     assert row.normalized == pytest.approx(1.0, abs=1e-6)
 
 
@@ -132,33 +132,36 @@ def test_an_episode_whose_last_record_was_dropped_does_not_add_to_the_next() -> 
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(0, 30), max_size=6))
-def test_it_does_not_matter_how_the_records_come_in_batches(lengths: list[int], cuts: list[int]) -> None:
+def test_it_does_not_matter_how_the_records_come_in_batches(lengths: list[int], boundaries: list[int]) -> None:
     records = np.concatenate([episode(n, episode=i, tick=10 * i) for i, n in enumerate(lengths, 1)])
-    edges = [0, *sorted(min(c, len(records)) for c in cuts), len(records)]
-    pieces = rows_of(*[records[a:b] for a, b in itertools.pairwise(edges)])
-    assert [repr(row) for row in pieces] == [repr(row) for row in rows_of(records)]
-    assert [row.steps for row in pieces] == lengths
+    edges = [0, *sorted(min(c, len(records)) for c in boundaries), len(records)]
+    rows_in_batches = rows_of(*[records[a:b] for a, b in itertools.pairwise(edges)])
+    assert [repr(row) for row in rows_in_batches] == [repr(row) for row in rows_of(records)]
+    assert [row.steps for row in rows_in_batches] == lengths
 
 
 @given(st.integers(0, 12), st.integers(0, 5))
-def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(cut: int, attempt: int) -> None:
-    whole = np.concatenate([episode(5, episode=1)[:attempt], episode(6, episode=2, tick=10)])
-    whole["reward"], whole["exploration"] = np.linspace(-1.1, 0.3, len(whole)), np.linspace(0.1, 0.7, len(whole))
-    first, second = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
-    cut = min(cut, len(whole) - 1)
-    assert first.add(whole[:cut]) == []
-    second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[EpisodeSums, ...]))
-    assert [repr(row) for row in second.add(whole[cut:])] == [repr(row) for row in rows_of(whole)]
-    assert second.is_between_episodes
+def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(boundary: int, n_aborted: int) -> None:
+    records = np.concatenate([episode(5, episode=1)[:n_aborted], episode(6, episode=2, tick=10)])
+    records["reward"], records["exploration"] = (
+        np.linspace(-1.1, 0.3, len(records)),
+        np.linspace(0.1, 0.7, len(records)),
+    )
+    uninterrupted, resumed = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
+    boundary = min(boundary, len(records) - 1)
+    assert uninterrupted.add(records[:boundary]) == []
+    resumed.restore(msgspec.json.decode(msgspec.json.encode(uninterrupted.state()), type=tuple[EpisodeSums, ...]))
+    assert [repr(row) for row in resumed.add(records[boundary:])] == [repr(row) for row in rows_of(records)]
+    assert resumed.is_between_episodes
 
 
 def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
     records = episode(3)
     records["reward"][1] = math.nan
-    first, second = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
-    first.add(records[:2])
-    second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[EpisodeSums, ...]))
-    (row,) = second.add(records[2:])
+    uninterrupted, resumed = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
+    uninterrupted.add(records[:2])
+    resumed.restore(msgspec.json.decode(msgspec.json.encode(uninterrupted.state()), type=tuple[EpisodeSums, ...]))
+    (row,) = resumed.add(records[2:])
     assert math.isnan(row.reward_sum)
 
 
@@ -175,11 +178,11 @@ ROW = EpisodeRow(1, "train", 200, -0.1, 1 / 3, -0.0, 1e-17, 0, 2, 5, 10**18)
 def test_the_file_has_the_promised_columns(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
     EpisodeFile(path).close()
-    promised = (
+    promised_columns = (
         "episode,kind,steps,return,mean_reward,normalized,exploration,interventions,missed_ticks,policy_id,t_mono_ns"
     )
-    assert path.read_text() == f"{promised}\n"
-    assert ",".join(COLUMNS) == promised
+    assert path.read_text() == f"{promised_columns}\n"
+    assert ",".join(COLUMNS) == promised_columns
 
 
 def test_rows_are_there_whole_as_soon_as_they_are_written_and_lose_no_digit(tmp_path: Path) -> None:
@@ -187,10 +190,10 @@ def test_rows_are_there_whole_as_soon_as_they_are_written_and_lose_no_digit(tmp_
     for n in (1, 2):
         file.append(ROW._replace(episode=n))
         with (tmp_path / "episodes.csv").open(newline="") as stream:
-            read = list(csv.DictReader(stream))
-        assert len(read) == n
-        assert [float(read[-1][name]) for name in ("return", "mean_reward", "exploration")] == [-0.1, 1 / 3, 1e-17]
-        assert read[-1]["t_mono_ns"] == str(10**18)
+            read_back = list(csv.DictReader(stream))
+        assert len(read_back) == n
+        assert [float(read_back[-1][name]) for name in ("return", "mean_reward", "exploration")] == [-0.1, 1 / 3, 1e-17]
+        assert read_back[-1]["t_mono_ns"] == str(10**18)
     file.close()
 
 
@@ -204,35 +207,35 @@ def test_a_process_that_takes_over_goes_on_in_the_same_file(tmp_path: Path) -> N
     assert [line.split(",")[0] for line in lines] == ["episode", "1", "2"]
 
 
-def filed(path: Path, rows: int) -> list[EpisodeRow]:
+def write_rows(path: Path, rows: int) -> list[EpisodeRow]:
     file = EpisodeFile(path)
-    written = [ROW._replace(episode=n, mean_reward=math.nan if n == 2 else 1 / n) for n in range(1, rows + 1)]
-    for row in written:
+    written_rows = [ROW._replace(episode=n, mean_reward=math.nan if n == 2 else 1 / n) for n in range(1, rows + 1)]
+    for row in written_rows:
         file.append(row)
-    assert (file.count, file.last) == (rows, written[-1] if written else None)
+    assert (file.count, file.last) == (rows, written_rows[-1] if written_rows else None)
     file.close()
-    return written
+    return written_rows
 
 
 def test_rows_are_read_back_with_every_digit(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
     assert read_rows(path).rows == []
-    written = filed(path, 3)
-    read = read_rows(path)
-    assert repr(read.rows) == repr(written)
-    assert (read.ends[-1], read.n_partial_bytes) == (path.stat().st_size, 0)
+    written_rows = write_rows(path, 3)
+    read_back = read_rows(path)
+    assert repr(read_back.rows) == repr(written_rows)
+    assert (read_back.ends[-1], read_back.n_partial_bytes) == (path.stat().st_size, 0)
 
 
 @pytest.mark.parametrize("tail", [b"4,train,2", b"4,train,2\n", b"\0" * 30, b"\xff\xfe,\n"])
 def test_a_row_that_was_being_written_is_cut_and_the_file_goes_on(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "episodes.csv"
-    filed(path, 3)
-    whole = path.read_bytes()
-    path.write_bytes(whole + tail)
+    write_rows(path, 3)
+    content = path.read_bytes()
+    path.write_bytes(content + tail)
     assert read_rows(path).n_partial_bytes == len(tail)
     file = EpisodeFile(path)
     assert file.count == 3
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == content
     file.append(ROW._replace(episode=4))
     file.close()
     assert [row.episode for row in read_rows(path).rows] == [1, 2, 3, 4]
@@ -241,7 +244,7 @@ def test_a_row_that_was_being_written_is_cut_and_the_file_goes_on(tmp_path: Path
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_the_file_is_cut_behind_a_row(tmp_path: Path, count: int) -> None:
     path = tmp_path / "episodes.csv"
-    filed(path, 3)
+    write_rows(path, 3)
     truncate_rows(path, read_rows(path), count)
     assert [row.episode for row in read_rows(path).rows] == list(range(1, count + 1))
     assert path.read_text().startswith("episode,kind")
@@ -250,13 +253,13 @@ def test_the_file_is_cut_behind_a_row(tmp_path: Path, count: int) -> None:
 def test_a_header_that_was_being_written_is_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
     path.write_bytes(b"episode,ki")
-    filed(path, 1)
+    write_rows(path, 1)
     assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
 
 
 def test_a_line_amid_rows_that_is_none_is_left_to_a_person(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
-    filed(path, 3)
+    write_rows(path, 3)
     text = path.read_text().replace("\n2,", "\nmy note\n2,")
     path.write_text(text)
     with pytest.raises(ValueError, match=r"episodes\.csv:3: invalid row"):

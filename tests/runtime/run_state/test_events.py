@@ -51,22 +51,24 @@ def test_events_are_lines_of_json_that_are_there_at_once(tmp_path: Path) -> None
     file = EventFile(tmp_path / "events.jsonl")
     file.write("policy_refused", policy=3, reason="two\nlines", share=0.5, fine=True, nothing=None)
     file.write("ended", code=0)
-    first, second = [msgspec.json.decode(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
-    assert first.pop("t_unix_s") > 1.7e9
+    first_line, second_line = [
+        msgspec.json.decode(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()
+    ]
+    assert first_line.pop("t_unix_s") > 1.7e9
     expected = {"kind": "policy_refused", "policy": 3, "reason": "two\nlines", "share": 0.5, "fine": True}
-    assert first == {**expected, "nothing": None}
-    assert (second["kind"], second["code"]) == ("ended", 0)
+    assert first_line == {**expected, "nothing": None}
+    assert (second_line["kind"], second_line["code"]) == ("ended", 0)
     file.close()
 
 
 def test_several_processes_append_to_one_file(tmp_path: Path) -> None:
-    first, second = EventFile(tmp_path / "events.jsonl"), EventFile(tmp_path / "events.jsonl")
+    first_file, second_file = EventFile(tmp_path / "events.jsonl"), EventFile(tmp_path / "events.jsonl")
     for n in range(4):
-        (first, second)[n % 2].write("event", n=n)
+        (first_file, second_file)[n % 2].write("event", n=n)
     lines = (tmp_path / "events.jsonl").read_bytes().splitlines()
     assert [msgspec.json.decode(line)["n"] for line in lines] == [0, 1, 2, 3]
-    first.close()
-    second.close()
+    first_file.close()
+    second_file.close()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
@@ -76,31 +78,31 @@ def test_a_full_disk_loses_the_event_and_nothing_else() -> None:
     file.close()
 
 
-class Disk:
-    """Takes so many bytes, then is full; ``others`` append to the file as soon as it is."""
+class LimitedDisk:
+    """Takes so many bytes, then is full; ``appended_by_others`` append to the file as soon as it is."""
 
-    def __init__(self, room: int, others: bytes = b"") -> None:
-        self.room, self.held, self.others = room, b"", others
+    def __init__(self, room_bytes: int, appended_by_others: bytes = b"") -> None:
+        self.room_bytes, self.content, self.appended_by_others = room_bytes, b"", appended_by_others
 
     def write(self, data: bytes) -> int:
-        taken = data[: self.room]
-        if not self.room:
+        written_part = data[: self.room_bytes]
+        if not self.room_bytes:
             raise OSError(28, "No space left on device")
-        self.room -= len(taken)
-        self.held += taken
-        return len(taken)
+        self.room_bytes -= len(written_part)
+        self.content += written_part
+        return len(written_part)
 
     def tell(self) -> int:
-        end = len(self.held)
-        self.held, self.others = self.held + self.others, b""
+        end = len(self.content)
+        self.content, self.appended_by_others = self.content + self.appended_by_others, b""
         return end
 
     def seek(self, offset: int, whence: int) -> int:
-        return len(self.held)
+        return len(self.content)
 
     def truncate(self, size: int) -> None:
-        self.room += len(self.held) - size
-        self.held = self.held[:size]
+        self.room_bytes += len(self.content) - size
+        self.content = self.content[:size]
 
     def fileno(self) -> int:
         raise OSError(9, "Bad file descriptor")
@@ -112,50 +114,50 @@ class Disk:
 def test_what_a_full_disk_did_not_take_is_written_whole_and_in_order_once_there_is_room(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
-    disk = Disk(60)
+    disk = LimitedDisk(60)
     file._file = disk  # type: ignore[assignment]
     for n in range(3):
         file.write("event", n=n)
-    disk.room = 10_000
+    disk.room_bytes = 10_000
     file.write("event", n=3)
-    assert [msgspec.json.decode(line)["n"] for line in disk.held.splitlines()] == [0, 1, 2, 3]
+    assert [msgspec.json.decode(line)["n"] for line in disk.content.splitlines()] == [0, 1, 2, 3]
 
 
 def test_a_piece_of_a_line_is_taken_back_so_that_other_processes_may_go_on(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
-    disk = Disk(30)
+    disk = LimitedDisk(30)
     file._file = disk  # type: ignore[assignment]
     file.write("event", n=0)
-    assert disk.held == b""
-    disk.room = 10_000
+    assert disk.content == b""
+    disk.room_bytes = 10_000
     file.write("event", n=1)
-    assert [msgspec.json.decode(line)["n"] for line in disk.held.splitlines()] == [0, 1]
+    assert [msgspec.json.decode(line)["n"] for line in disk.content.splitlines()] == [0, 1]
 
 
 def test_what_others_appended_behind_a_piece_is_not_cut(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
-    disk = Disk(30, others=b"theirs\n")
+    disk = LimitedDisk(30, appended_by_others=b"theirs\n")
     file._file = disk  # type: ignore[assignment]
     file.write("event", n=0)
-    disk.room = 10_000
+    disk.room_bytes = 10_000
     file.write("event", n=1)
-    first, *lines = disk.held.splitlines()
-    assert first.endswith(b"theirs")
+    first_line, *lines = disk.content.splitlines()
+    assert first_line.endswith(b"theirs")
     assert [msgspec.json.decode(line)["n"] for line in lines] == [0, 1]
 
 
 def test_of_more_than_can_wait_the_oldest_give_way(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
-    disk = Disk(30)
+    disk = LimitedDisk(30)
     file._file = disk  # type: ignore[assignment]
     for n in range(1500):  # more than can wait; of a kind that is not counted together
         file.write("policy_admitted", policy=n, learner="plain")
-    disk.room = 10_000_000
+    disk.room_bytes = 10_000_000
     file.write("ended", code=0)
-    lines = [msgspec.json.decode(line) for line in disk.held.splitlines()]
+    lines = [msgspec.json.decode(line) for line in disk.content.splitlines()]
     policies = [line["policy"] for line in lines if "policy" in line]
     assert policies == list(range(1500 - len(policies), 1500))
     assert lines[-1]["kind"] == "ended"
@@ -164,14 +166,14 @@ def test_of_more_than_can_wait_the_oldest_give_way(tmp_path: Path) -> None:
 def test_on_a_full_disk_what_must_never_be_missing_gives_way_last(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
-    disk = Disk(0)
+    disk = LimitedDisk(0)
     file._file = disk  # type: ignore[assignment]
     file.write("fault", source="control", message="the emergency stop was pressed", fault="device_estop")
     for n in range(1500):
         file.write("policy_admitted", policy=n, learner="plain")
-    disk.room = 10_000_000
+    disk.room_bytes = 10_000_000
     file.write("ended", code=0)
-    kinds = [msgspec.json.decode(line)["kind"] for line in disk.held.splitlines()]
+    kinds = [msgspec.json.decode(line)["kind"] for line in disk.content.splitlines()]
     assert (kinds[0], kinds[-1]) == ("fault", "ended")
     assert kinds.count("policy_admitted") < 1000
 
@@ -181,15 +183,15 @@ def test_a_watcher_that_comes_and_goes_a_thousand_times_a_second_costs_a_line_a_
 ) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
-    per_s, hour = 100, 3600
-    for n in range(per_s * hour):
+    per_s, hour_s = 100, 3600
+    for n in range(per_s * hour_s):
         clock.now_s += 1 / per_s
         file.write("learner_attached", learner="plain", pushes=False)
         if n == 0:
             assert len(lines_of(path)) == 1, "the first is told at once"
     file.close()
     lines = lines_of(path)
-    assert sum(module.n_occurrences(line) for line in lines) == per_s * hour, "every one is counted"
+    assert sum(module.n_occurrences(line) for line in lines) == per_s * hour_s, "every one is counted"
     assert len(lines) < 80
     assert path.stat().st_size < 10_000
 
@@ -203,29 +205,31 @@ def test_a_line_that_counts_adds_up_what_is_an_amount_and_shows_the_last_of_the_
         file.write("connections_ended", address=f"127.0.0.{n}", why="too many", connections=10)
     clock.now_s += 2
     file.poll()
-    first, rest = lines_of(path)
-    assert (first["connections"], first["address"], "count" in first) == (10, "127.0.0.0", False)
-    assert (rest["connections"], rest["address"], rest["count"]) == (30, "127.0.0.3", 3)
+    first_line, repeat_line = lines_of(path)
+    assert (first_line["connections"], first_line["address"], "count" in first_line) == (10, "127.0.0.0", False)
+    assert (repeat_line["connections"], repeat_line["address"], repeat_line["count"]) == (30, "127.0.0.3", 3)
     file.close()
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> int:
+def shrink_event_file(monkeypatch: pytest.MonkeyPatch) -> int:
     size = 8000
     monkeypatch.setattr(module, "MAX_FILE_BYTES", size)
     return size
 
 
-def test_strangers_fill_a_quarter_of_the_file_and_faults_always_fit(tmp_path: Path, clock: Clock, small: int) -> None:
+def test_strangers_fill_a_quarter_of_the_file_and_faults_always_fit(
+    tmp_path: Path, clock: Clock, shrink_event_file: int
+) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
     for n in range(500):  # of no two the same
         file.write("policy_admitted", policy=n, learner="x" * 2000)
-    assert path.stat().st_size < small / 4 + 2000, "the lines that count what was left out come on top"
+    assert path.stat().st_size < shrink_event_file / 4 + 2000, "the lines that count what was left out come on top"
     for n in range(500):
         file.write("memory_restored", inserted=n)
-    before = path.stat().st_size
-    assert small / 2 < before < small * 3 / 4 + 2000
+    size_before = path.stat().st_size
+    assert shrink_event_file / 2 < size_before < shrink_event_file * 3 / 4 + 2000
     for n in range(200):
         file.write("fault", fault="lease", message=f"{n}")
         file.write("transition", fault="lease", message="FAULT")
@@ -233,21 +237,23 @@ def test_strangers_fill_a_quarter_of_the_file_and_faults_always_fit(tmp_path: Pa
     lines = lines_of(path)
     assert sum(line["kind"] in ("fault", "transition") for line in lines) == 400
     dropped = [line for line in lines if line["kind"] == "events_dropped"][-1]
-    written = sum(line["kind"] in ("policy_admitted", "memory_restored") for line in lines)
-    assert dropped["events"] == 1000 - written
+    n_written = sum(line["kind"] in ("policy_admitted", "memory_restored") for line in lines)
+    assert dropped["events"] == 1000 - n_written
     assert "policy_admitted" in str(dropped["which"])
     assert "memory_restored" in str(dropped["which"])
 
 
-def test_a_file_that_is_opened_again_goes_on_with_what_room_there_is(tmp_path: Path, clock: Clock, small: int) -> None:
+def test_a_file_that_is_opened_again_goes_on_with_what_room_there_is(
+    tmp_path: Path, clock: Clock, shrink_event_file: int
+) -> None:
     path = tmp_path / "events.jsonl"
     for _ in range(3):
         file = EventFile(path)
         for n in range(200):
             file.write("policy_admitted", policy=n, learner="plain")
         file.close()
-    admitted = sum(len(line) for line in path.read_bytes().splitlines() if b'"kind":"policy_admitted"' in line)
-    assert admitted <= small / 4
+    admitted_bytes = sum(len(line) for line in path.read_bytes().splitlines() if b'"kind":"policy_admitted"' in line)
+    assert admitted_bytes <= shrink_event_file / 4
 
 
 def test_text_from_outside_is_cut(tmp_path: Path) -> None:
@@ -281,54 +287,54 @@ def test_a_line_stands_for_so_many(count: object, n: int) -> None:
     assert n_occurrences({"count": count} if count is not None else {}) == n
 
 
-def refused(repeats: EventAggregator, now_s: float, policy: int, stage: str = "contract") -> list[PendingEvent]:
-    return repeats.add("policy_refused", {"policy": policy, "learner": "plain", "stage": stage}, now_s, now_s)
+def add_refusal(aggregator: EventAggregator, now_s: float, policy: int, stage: str = "contract") -> list[PendingEvent]:
+    return aggregator.add("policy_refused", {"policy": policy, "learner": "plain", "stage": stage}, now_s, now_s)
 
 
 def test_the_first_is_told_at_once_and_those_like_it_when_the_window_closes() -> None:
-    repeats = EventAggregator()
-    (first,) = refused(repeats, 0.0, 1)
-    assert first.fields["policy"] == 1
-    assert refused(repeats, 0.1, 2) == refused(repeats, 0.2, 3) == []
-    (other,) = refused(repeats, 0.3, 4, "bounds")
+    aggregator = EventAggregator()
+    (first_event,) = add_refusal(aggregator, 0.0, 1)
+    assert first_event.fields["policy"] == 1
+    assert add_refusal(aggregator, 0.1, 2) == add_refusal(aggregator, 0.2, 3) == []
+    (other,) = add_refusal(aggregator, 0.3, 4, "bounds")
     assert other.fields["policy"] == 4, "another stage is another event"
-    (rest,) = repeats.due(MIN_WINDOW_S)
-    assert (rest.fields["policy"], rest.fields[COUNT_FIELD], rest.t_unix_s) == (3, 2, 0.2)
+    (summary_event,) = aggregator.due(MIN_WINDOW_S)
+    assert (summary_event.fields["policy"], summary_event.fields[COUNT_FIELD], summary_event.t_unix_s) == (3, 2, 0.2)
 
 
 def test_windows_double_while_it_goes_on_and_begin_anew_after_a_silence() -> None:
-    repeats, told_s = EventAggregator(), []
-    refused(repeats, 0.0, 0)
+    aggregator, reported_at_s = EventAggregator(), []
+    add_refusal(aggregator, 0.0, 0)
     for n in range(1, 3000):
-        if refused(repeats, n / 10, n):
-            told_s.append(n / 10)
-    gaps = [round(b - a) for a, b in itertools.pairwise(told_s)]
+        if add_refusal(aggregator, n / 10, n):
+            reported_at_s.append(n / 10)
+    gaps = [round(b - a) for a, b in itertools.pairwise(reported_at_s)]
     assert gaps == [2, 4, 8, 16, 32, MAX_WINDOW_S, MAX_WINDOW_S, MAX_WINDOW_S]
-    repeats.due(1000.0)
-    assert repeats.due(2000.0) == []
-    assert len(refused(repeats, 2001.0, 1)) == 1
+    aggregator.due(1000.0)
+    assert aggregator.due(2000.0) == []
+    assert len(add_refusal(aggregator, 2001.0, 1)) == 1
 
 
 def test_another_event_s_turn_closes_what_is_due_before_it() -> None:
-    repeats = EventAggregator()
-    refused(repeats, 0.0, 1)
-    refused(repeats, 0.1, 2)
-    assert [told.kind for told in repeats.add("stop", {}, 5.0, 5.0)] == ["policy_refused", "stop"]
+    aggregator = EventAggregator()
+    add_refusal(aggregator, 0.0, 1)
+    add_refusal(aggregator, 0.1, 2)
+    assert [event.kind for event in aggregator.add("stop", {}, 5.0, 5.0)] == ["policy_refused", "stop"]
 
 
 def test_a_fault_is_never_counted_but_told() -> None:
-    repeats = EventAggregator()
+    aggregator = EventAggregator()
     fields: dict[str, Value] = {"episode": 1, "rule": "none", "cause": "none", "missed": 0, "fault": 3}
-    assert [len(repeats.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 1, 1]
+    assert [len(aggregator.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 1, 1]
     fields["fault"] = 0
-    assert [len(repeats.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 0, 0]
+    assert [len(aggregator.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 0, 0]
 
 
 def test_there_are_so_many_windows_and_no_more() -> None:
-    repeats = EventAggregator()
+    aggregator = EventAggregator()
     for n in range(10 * MAX_WINDOWS):
         for _ in range(2):
-            repeats.add("policy_refused", {"learner": str(n)}, 0.0, 0.0)
-    assert len(repeats._windows) == MAX_WINDOWS
-    assert len(repeats.remaining()) == MAX_WINDOWS
-    assert repeats.remaining() == []
+            aggregator.add("policy_refused", {"learner": str(n)}, 0.0, 0.0)
+    assert len(aggregator._windows) == MAX_WINDOWS
+    assert len(aggregator.remaining()) == MAX_WINDOWS
+    assert aggregator.remaining() == []

@@ -70,19 +70,21 @@ def test_the_bit_without_a_code_is_a_fault_and_waits_for_a_person() -> None:
 def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
     """The gravest of several latched faults is told: whoever may release that may release the others."""
     order = [Rearm.RUN, Rearm.PERSON, Rearm.NEVER]
-    who = [order.index(FAULTS[device_fault(fault)].rearm) for fault in Fault if fault]
-    assert who == sorted(who)
+    rearm_ranks = [order.index(FAULTS[device_fault(fault)].rearm) for fault in Fault if fault]
+    assert rearm_ranks == sorted(rearm_ranks)
 
 
-@pytest.mark.parametrize("latched", FaultName)
+@pytest.mark.parametrize("latched_fault", FaultName)
 @pytest.mark.parametrize("code", Fault)
-def test_a_newer_fault_of_the_device_counts_where_it_is_harder_to_release(latched: FaultName, code: Fault) -> None:
+def test_a_newer_fault_of_the_device_counts_where_it_is_harder_to_release(
+    latched_fault: FaultName, code: Fault
+) -> None:
     order = [Rearm.RUN, Rearm.PERSON, Rearm.NEVER]
-    found = most_severe(latched, code)
-    assert found in (latched, device_fault(code))
-    faults = [latched, device_fault(code)] if code else [latched]
-    assert order.index(FAULTS[found].rearm) == max(order.index(FAULTS[fault].rearm) for fault in faults)
-    assert most_severe(latched, 0) is latched
+    severest = most_severe(latched_fault, code)
+    assert severest in (latched_fault, device_fault(code))
+    faults = [latched_fault, device_fault(code)] if code else [latched_fault]
+    assert order.index(FAULTS[severest].rearm) == max(order.index(FAULTS[fault].rearm) for fault in faults)
+    assert most_severe(latched_fault, 0) is latched_fault
 
 
 @pytest.mark.rules("H626", "H627", "H628")
@@ -90,24 +92,26 @@ def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> 
     page = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
     table = page.split("| what the device reports |", 1)[1].split("\n\n", 1)[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    told = {FaultName(name): (who, int(code)) for _, names, who, code in rows for name in names.split(", ")}
-    assert set(told) >= {f for f in FaultName if f.startswith(("device_", "sensors_", "link_"))} - {
+    documented = {
+        FaultName(name): (rearmed_by, int(code)) for _, names, rearmed_by, code in rows for name in names.split(", ")
+    }
+    assert set(documented) >= {f for f in FaultName if f.startswith(("device_", "sensors_", "link_"))} - {
         FaultName.DEVICE_REFUSED,
         FaultName.LINK_CLOSED,
         FaultName.LINK_UNPLUGGED,
     }
-    for fault, (who, code) in told.items():
+    for fault, (rearmed_by, code) in documented.items():
         assert FAULTS[fault].code == code
-        if ", " not in who:
+        if ", " not in rearmed_by:
             words = {Rearm.RUN: "by itself", Rearm.PERSON: "by a person", Rearm.NEVER: "no"}
-            assert who == words[FAULTS[fault].rearm], fault
+            assert rearmed_by == words[FAULTS[fault].rearm], fault
     assert f"within {RATE_WINDOW} frames" in table
     assert f"({Supervision().frozen_limit_s:g} s)" in table
 
 
 @pytest.mark.rules("H203", "H620", "H621", "H622", "H623")
 @pytest.mark.parametrize(
-    ("code", "latched", "name", "rearm"),
+    ("code", "is_latched", "name", "rearm"),
     [
         (1, True, FaultName.DEVICE_LEASE, Rearm.RUN),
         (2, True, FaultName.DEVICE_SENSOR, Rearm.PERSON),
@@ -120,7 +124,7 @@ def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> 
     ],
 )
 def test_what_a_device_says_has_the_page_s_name_and_goes_on_as_the_page_says(
-    code: int, latched: bool, name: FaultName, rearm: Rearm
+    code: int, is_latched: bool, name: FaultName, rearm: Rearm
 ) -> None:
-    assert device_fault(code, latched=latched) is name
+    assert device_fault(code, latched=is_latched) is name
     assert (FAULTS[name].rearm, FAULTS[name].code) == (rearm, ExitCode.SAFETY)

@@ -12,7 +12,7 @@ from onrig.runtime.supervise.run_folder import write_run_folder
 from onrig.tools.cli import main
 from onrig.tools.load import load
 
-SOMEBODY = 54_321
+OTHER_UID = 54_321
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def runs(tmp_path: Path) -> Path:
     return folder
 
 
-def as_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def pretend_foreign_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is there belongs to another user from now on."""
-    monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER_UID)
 
 
 def test_a_folder_of_ones_own_is_fine_there_or_not(runs: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_fifo_within_is_refused(name: str, runs: Path) -> None:
 
 
 def test_somebody_elses_folder_is_refused(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_somebody_else(monkeypatch)
+    pretend_foreign_owner(monkeypatch)
     with pytest.raises(UnsafeFolder, match=r"runs belongs to user .*; use another folder, or run as that user"):
         check_folder(runs)
 
@@ -80,12 +80,12 @@ def test_the_way_leads_through_no_folder_that_anybody_may_change(runs: Path) -> 
 def test_somebody_elses_link_is_not_followed(runs: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(runs)
-    os.lchown(link, SOMEBODY, SOMEBODY)
-    with pytest.raises(UnsafeFolder, match=f"link is a link of user {SOMEBODY}; name its target instead"):
+    os.lchown(link, OTHER_UID, OTHER_UID)
+    with pytest.raises(UnsafeFolder, match=f"link is a link of user {OTHER_UID}; name its target instead"):
         check_path(link)
     (runs / "notes").write_text("")
-    os.chown(runs / "notes", SOMEBODY, SOMEBODY)
-    with pytest.raises(UnsafeFolder, match=f"notes belongs to user {SOMEBODY}; remove it"):
+    os.chown(runs / "notes", OTHER_UID, OTHER_UID)
+    with pytest.raises(UnsafeFolder, match=f"notes belongs to user {OTHER_UID}; remove it"):
         check_folder(runs)
 
 

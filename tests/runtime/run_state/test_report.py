@@ -31,9 +31,9 @@ class Pipe:
             return []
 
 
-def without_waiting(speak: Callable[[], object]) -> None:
+def assert_returns_at_once(action: Callable[[], object]) -> None:
     """Have it speak although nobody reads."""
-    thread = threading.Thread(target=speak, daemon=True)
+    thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(20.0)
     assert not thread.is_alive(), "it waits for somebody to read"
@@ -73,18 +73,18 @@ def test_a_pipe_nobody_reads_any_more_stops_nobody(pipe: Pipe) -> None:
 def test_a_full_pipe_stops_nobody_and_only_whole_lines_get_through(pipe: Pipe) -> None:
     fcntl.fcntl(pipe.write_end, fcntl.F_SETPIPE_SZ, 8192)
 
-    def much() -> None:
+    def report_many() -> None:
         for n in range(100):
             report("replay", "progress", "x" * 300, n=n)
 
-    without_waiting(much)
+    assert_returns_at_once(report_many)
     numbers = [parsed.values["n"] for parsed in map(parse_report, pipe.lines()) if parsed is not None]
     assert numbers == list(range(len(numbers)))
     assert 0 < len(numbers) < 100
 
 
 def test_a_long_message_is_cut_short_to_what_a_pipe_takes_at_once(pipe: Pipe) -> None:
-    without_waiting(lambda: report("learner", "error", "\x01" * 100_000))
+    assert_returns_at_once(lambda: report("learner", "error", "\x01" * 100_000))
     (line,) = pipe.lines()
     assert len(line) < select.PIPE_BUF
     parsed = parse_report(line)
@@ -119,10 +119,10 @@ def test_what_cannot_be_filed_is_no_report(tmp_path: Path, name: str) -> None:
     """The learner is trusted with nothing: no line of its brings down who reads it."""
     line = b'{"source":"learner","kind":"error","values":{"%s":"bogus"}}'
     assert parse_report(line % name.encode()) is None
-    heard = parse_report(line % b"policy")
-    assert heard is not None
+    parsed_report = parse_report(line % b"policy")
+    assert parsed_report is not None
     reports = Reports(tmp_path / "events.jsonl", lambda report: None)
-    reports.record(heard)
+    reports.record(parsed_report)
     reports.close(0, "")
 
 

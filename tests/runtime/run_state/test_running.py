@@ -13,26 +13,26 @@ from onrig.runtime.shm.segment import Segment, SegmentError, create_folder, remo
 
 
 @pytest.fixture
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where runs have their shared memory."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path / "shm")
     return tmp_path / "shm"
 
 
-def test_a_run_is_found_by_its_folder_while_its_owner_lives(base: Path, tmp_path: Path) -> None:
+def test_a_run_is_found_by_its_folder_while_its_owner_lives(runs_folder: Path, tmp_path: Path) -> None:
     assert running_rigs() == []
     shm = create_folder()
     assert running_rigs() == [], "not announced yet"
     announce(shm, tmp_path / "a run")
-    (found,) = running_rigs()
-    assert (found.shm, found.folder) == (shm, tmp_path / "a run")
+    (rig,) = running_rigs()
+    assert (rig.shm, rig.folder) == (shm, tmp_path / "a run")
     remove_folder(shm)
     assert running_rigs() == []
 
 
 def test_what_a_run_of_this_user_runs_may_be_run_by_those_who_look_at_it(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONRIG_TRUST", "abc")
     shm = create_folder()
@@ -47,7 +47,7 @@ def test_what_a_run_of_this_user_runs_may_be_run_by_those_who_look_at_it(
     remove_folder(shm)
 
 
-def test_a_folder_whose_name_is_no_text_is_found_too(base: Path, tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_no_text_is_found_too(runs_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"b\xff\nd")
     shm = create_folder()
     announce(shm, folder)
@@ -55,8 +55,8 @@ def test_a_folder_whose_name_is_no_text_is_found_too(base: Path, tmp_path: Path)
     remove_folder(shm)
 
 
-def test_what_a_killed_run_left_behind_is_not_running(base: Path, tmp_path: Path) -> None:
-    stale = base / "onrig-1-1-abc"  # process 1 did not start at tick 1
+def test_what_a_killed_run_left_behind_is_not_running(runs_folder: Path, tmp_path: Path) -> None:
+    stale = runs_folder / "onrig-1-1-abc"  # process 1 did not start at tick 1
     stale.mkdir()
     announce(stale, tmp_path / "run")
     assert running_rigs() == []

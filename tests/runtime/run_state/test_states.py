@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.states import MOVES, Action, Event, State, StateMachine, Transition, describe, next_move
 
-ARMED = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
+ARMED_STATES = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
 """States in which the device takes commands."""
-LINE_GONE = (Event.LINK_LOST, Event.UNPLUGGED)
+LINE_LOST_EVENTS = (Event.LINK_LOST, Event.UNPLUGGED)
 PAIRS = list(itertools.product(State, Event))
 
 EXPECTED = {
@@ -51,11 +51,11 @@ def test_each_event_leads_where_the_readme_says_and_an_impossible_one_to_a_disar
 @pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda x: x.name.lower())
 def test_whoever_leaves_the_armed_states_disarms_unless_the_line_is_gone(state: State, event: Event) -> None:
     move = next_move(state, event)
-    if state in ARMED and move.state not in ARMED and event not in LINE_GONE:
+    if state in ARMED_STATES and move.state not in ARMED_STATES and event not in LINE_LOST_EVENTS:
         assert Action.DISARM in move.actions
-    if state not in ARMED and move.state in ARMED:
+    if state not in ARMED_STATES and move.state in ARMED_STATES:
         assert move.actions[0] is Action.ARM
-    assert (Action.ARM in move.actions) == (move.state in ARMED and state not in ARMED)
+    assert (Action.ARM in move.actions) == (move.state in ARMED_STATES and state not in ARMED_STATES)
 
 
 @pytest.mark.parametrize("state", State)
@@ -66,27 +66,27 @@ def test_every_state_has_a_way_out_at_once_and_a_way_to_fault(state: State) -> N
 
 
 def test_nothing_but_rearming_leads_from_a_fault_back_to_work() -> None:
-    back = {
+    leaving_events = {
         event for event in Event if MOVES[State.FAULT].get(event, next_move(State.FAULT, event)).state is State.READY
     }
-    assert back == {Event.REARM}
+    assert leaving_events == {Event.REARM}
     assert next_move(State.FAULT, Event.REARM).actions == (Action.CLEAR_FAULT,)
 
 
 def machine() -> tuple[StateMachine, list[Transition]]:
-    told: list[Transition] = []
-    return StateMachine(told.append), told
+    transitions: list[Transition] = []
+    return StateMachine(transitions.append), transitions
 
 
 def test_the_first_fault_stays_latched_with_its_cause_until_it_is_rearmed() -> None:
-    m, told = machine()
-    m.apply(Event.CONNECTED)
-    m.apply(Event.TRIP, FaultName.DEVICE_ESTOP, "pressed")
-    m.apply(Event.TRIP, FaultName.DEVICE_LEASE, "later")
-    assert (m.fault, m.detail) == (FaultName.DEVICE_ESTOP, "pressed")
-    m.apply(Event.REARM)
-    assert (m.state, m.fault) == (State.READY, None)
-    assert [(t.event, t.fault) for t in told] == [
+    state_machine, transitions = machine()
+    state_machine.apply(Event.CONNECTED)
+    state_machine.apply(Event.TRIP, FaultName.DEVICE_ESTOP, "pressed")
+    state_machine.apply(Event.TRIP, FaultName.DEVICE_LEASE, "later")
+    assert (state_machine.fault, state_machine.detail) == (FaultName.DEVICE_ESTOP, "pressed")
+    state_machine.apply(Event.REARM)
+    assert (state_machine.state, state_machine.fault) == (State.READY, None)
+    assert [(t.event, t.fault) for t in transitions] == [
         (Event.CONNECTED, None),
         (Event.TRIP, FaultName.DEVICE_ESTOP),
         (Event.REARM, None),
@@ -94,18 +94,18 @@ def test_the_first_fault_stays_latched_with_its_cause_until_it_is_rearmed() -> N
 
 
 def test_an_impossible_event_is_the_programs_fault_and_says_which() -> None:
-    m, told = machine()
-    assert m.apply(Event.AT_START) == (Action.DISARM,)
-    assert (m.state, m.fault) == (State.FAULT, FaultName.PROGRAM)
-    assert told[-1].detail == "'at_start' cannot happen while disconnected"
+    state_machine, transitions = machine()
+    assert state_machine.apply(Event.AT_START) == (Action.DISARM,)
+    assert (state_machine.state, state_machine.fault) == (State.FAULT, FaultName.PROGRAM)
+    assert transitions[-1].detail == "'at_start' cannot happen while disconnected"
 
 
 def test_a_transition_is_told_with_cause_and_hint() -> None:
-    m, told = machine()
-    m.apply(Event.CONNECTED)
-    m.apply(Event.TRIP, FaultName.DEVICE_SENSOR, "angle")
+    state_machine, transitions = machine()
+    state_machine.apply(Event.CONNECTED)
+    state_machine.apply(Event.TRIP, FaultName.DEVICE_SENSOR, "angle")
     entry = FAULTS[FaultName.DEVICE_SENSOR]
-    assert describe(told[-1]) == {
+    assert describe(transitions[-1]) == {
         "before": "ready",
         "event": "trip",
         "state": "fault",
@@ -117,30 +117,30 @@ def test_a_transition_is_told_with_cause_and_hint() -> None:
 
 
 def test_a_closed_line_needs_a_person_whatever_the_run_could_have_re_armed_by_itself() -> None:
-    m, _ = machine()
-    m.apply(Event.CONNECTED)
-    m.apply(Event.TRIP, FaultName.DEVICE_LEASE)
-    m.apply(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
-    assert (m.state, m.fault) == (State.DISCONNECTED, FaultName.LINK_UNPLUGGED)
-    assert m.apply(Event.PLUGGED_IN) == ()
-    assert (m.state, m.fault) == (State.FAULT, FaultName.LINK_UNPLUGGED)
+    state_machine, _ = machine()
+    state_machine.apply(Event.CONNECTED)
+    state_machine.apply(Event.TRIP, FaultName.DEVICE_LEASE)
+    state_machine.apply(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
+    assert (state_machine.state, state_machine.fault) == (State.DISCONNECTED, FaultName.LINK_UNPLUGGED)
+    assert state_machine.apply(Event.PLUGGED_IN) == ()
+    assert (state_machine.state, state_machine.fault) == (State.FAULT, FaultName.LINK_UNPLUGGED)
 
 
 def test_a_closed_line_leaves_a_fault_that_needs_a_person_as_it_is() -> None:
-    m, _ = machine()
-    m.apply(Event.CONNECTED)
-    m.apply(Event.TRIP, FaultName.DEVICE_ESTOP)
-    m.apply(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
-    assert m.fault is FaultName.DEVICE_ESTOP
+    state_machine, _ = machine()
+    state_machine.apply(Event.CONNECTED)
+    state_machine.apply(Event.TRIP, FaultName.DEVICE_ESTOP)
+    state_machine.apply(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
+    assert state_machine.fault is FaultName.DEVICE_ESTOP
 
 
 @given(st.lists(st.sampled_from(Event), max_size=40))
 def test_whatever_happens_the_device_is_armed_in_the_armed_states_only(events: list[Event]) -> None:
-    m, _ = machine()
-    armed = False
+    state_machine, _ = machine()
+    is_armed = False
     for event in events:
-        for action in m.apply(event, FaultName.DEVICE_LEASE if event is Event.TRIP else None):
-            armed = action is Action.ARM or (armed and action is not Action.DISARM)
-        if event in LINE_GONE:
-            armed = False  # by the device's own lease
-        assert armed == (m.state in ARMED)
+        for action in state_machine.apply(event, FaultName.DEVICE_LEASE if event is Event.TRIP else None):
+            is_armed = action is Action.ARM or (is_armed and action is not Action.DISARM)
+        if event in LINE_LOST_EVENTS:
+            is_armed = False  # by the device's own lease
+        assert is_armed == (state_machine.state in ARMED_STATES)

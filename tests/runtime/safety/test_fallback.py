@@ -40,10 +40,12 @@ def test_damping_stays_within_the_actuator_s_range(angle: float, velocity: float
 
 
 def test_damping_leaves_the_other_actuators_at_their_safe_values() -> None:
-    second = msgspec.structs.replace(MAGMAN.rig.actuators[1], safe=0.2)
-    rig = msgspec.structs.replace(MAGMAN.rig, actuators=(MAGMAN.rig.actuators[0], second, MAGMAN.rig.actuators[2]))
-    brake = Damp(actuator="current_3", observation="velocity", full_at=0.1)
-    assert compile_fallback(brake, rig)((0.0, -0.05)) == pytest.approx((0.0, 0.2, 0.3))
+    second_actuator = msgspec.structs.replace(MAGMAN.rig.actuators[1], safe=0.2)
+    rig = msgspec.structs.replace(
+        MAGMAN.rig, actuators=(MAGMAN.rig.actuators[0], second_actuator, MAGMAN.rig.actuators[2])
+    )
+    fallback = Damp(actuator="current_3", observation="velocity", full_at=0.1)
+    assert compile_fallback(fallback, rig)((0.0, -0.05)) == pytest.approx((0.0, 0.2, 0.3))
 
 
 def test_the_safe_output_is_every_actuator_at_its_safe_value() -> None:
@@ -62,22 +64,22 @@ HOLD = Hold(
     slow=0.05,
     brake_below=0.2,
 )
-SECOND, FOURTH, OFF = (0.0, 0.6, 0.0, 0.0), (0.0, 0.0, 0.0, 0.6), (0.0,) * 4
+SECOND_COIL, FOURTH_COIL, ALL_OFF = (0.0, 0.6, 0.0, 0.0), (0.0, 0.0, 0.0, 0.6), (0.0,) * 4
 
 
 @pytest.mark.parametrize(
     ("position", "velocity", "currents"),
     [
-        (0.04, 0.0, SECOND),
-        (0.074, -0.05, SECOND),
-        (0.076, 0.05, FOURTH),
-        (0.06, 0.1, SECOND),  # moves away: the pull brakes
-        (0.06, -0.1, OFF),  # would be sped up
-        (0.06, 0.21, OFF),
-        (0.0, -0.3, OFF),
-        (0.0, math.nan, OFF),
-        (math.nan, 0.0, OFF),
-        (math.inf, 0.0, OFF),
+        (0.04, 0.0, SECOND_COIL),
+        (0.074, -0.05, SECOND_COIL),
+        (0.076, 0.05, FOURTH_COIL),
+        (0.06, 0.1, SECOND_COIL),  # moves away: the pull brakes
+        (0.06, -0.1, ALL_OFF),  # would be sped up
+        (0.06, 0.21, ALL_OFF),
+        (0.0, -0.3, ALL_OFF),
+        (0.0, math.nan, ALL_OFF),
+        (math.nan, 0.0, ALL_OFF),
+        (math.inf, 0.0, ALL_OFF),
     ],
 )
 def test_holding_is_coils_off_while_fast_then_the_nearest_magnet(
@@ -94,11 +96,11 @@ def test_holding_by_an_unknown_observation_is_refused(field: str) -> None:
 
 def test_holding_brings_a_ball_to_rest_at_a_magnet() -> None:
     controller = compile_fallback(MAGMAN.limits.fallback, MAGMAN.rig)
-    plant, fastest = Magman(), 0.0
+    plant, max_velocity = Magman(), 0.0
     state: tuple[float, ...] = (0.02, 0.5)
     for _ in range(1500):
         state = step(plant, state, controller(state), 0.02, 16)
-        fastest = max(fastest, abs(state[1]))
-    assert fastest <= 0.5
+        max_velocity = max(max_velocity, abs(state[1]))
+    assert max_velocity <= 0.5
     assert min(abs(state[0] - 0.025 * (j + 1)) for j in range(4)) < 0.005
     assert abs(state[1]) < 0.1

@@ -8,7 +8,7 @@ import pytest
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.limits import Limits, limit_findings
 from tests.runtime.samples import MAGMAN, PENDULUM
-from tests.runtime.spoiled import told
+from tests.runtime.spoiled import collect_problems
 
 SPOILED = {
     "observation": ("pendulum", "limits.predicted.angle=angel", "no observation 'angel' (did you mean 'angle'"),
@@ -70,13 +70,13 @@ SPOILED = {
 
 @pytest.mark.parametrize(("run", "override", "message"), SPOILED.values(), ids=SPOILED.keys())
 def test_limits_that_contradict_each_other_are_told_where_they_stand(run: str, override: str, message: str) -> None:
-    (problem,) = told(run, override)
+    (problem,) = collect_problems(run, override)
     assert message in problem
     assert " at limits." in problem
 
 
 def test_the_problem_is_told_at_its_line_in_the_file() -> None:
-    path, line, column, _ = told("pendulum", "rig.lease_periods=40")[0].split(":", 3)
+    path, line, column, _ = collect_problems("pendulum", "rig.lease_periods=40")[0].split(":", 3)
     text = Path(path).read_text(encoding="utf-8").splitlines()
     assert text[int(line) - 1].strip().startswith(("predicted", "kind"))
     assert int(column) > 1
@@ -110,8 +110,8 @@ def test_a_range_in_counts_lies_within_it(
 
 
 def test_a_prediction_is_made_for_what_whole_counts_reach() -> None:
-    coarse = [msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=0.5)]
-    rig = msgspec.structs.replace(PENDULUM.rig, actuators=tuple(coarse))
+    coarse_actuators = [msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=0.5)]
+    rig = msgspec.structs.replace(PENDULUM.rig, actuators=tuple(coarse_actuators))
     limits = msgspec.structs.replace(PENDULUM.limits, range={"voltage": (-1.3, 1.3)})
     assert limits.context(rig, 0.02).ranges == {"voltage": (-1.0, 1.0)}
     assert PENDULUM.limits.context(PENDULUM.rig, 0.02).ranges == {"voltage": (-3.0, 3.0)}
@@ -128,7 +128,7 @@ def test_a_range_without_a_whole_count_is_refused() -> None:
 
 
 def test_a_brake_that_rests_at_an_end_of_its_range_is_refused_for_fallback_and_reset() -> None:
-    problems = told("pendulum", "rig.actuators[0].low=0")
+    problems = collect_problems("pendulum", "rig.actuators[0].low=0")
     message = "'voltage' cannot brake in both directions: its safe output 0 V is an end of its range"
     assert [message in problem for problem in problems] == [True, True]
     assert ["limits.fallback.actuator" in p or "task.reset.actuator" in p for p in problems] == [True, True]

@@ -30,8 +30,8 @@ OUTPUTS = ("driven", "released")
 
 @cache
 def case(run: str, dead_band: float = 0.0, output: str = "") -> Case:
-    told = {"limits.predicted.dead_band": dead_band, "rig.safe_output": output}
-    config = load_run(run, [f"{name}={value}" for name, value in told.items() if value])
+    overrides = {"limits.predicted.dead_band": dead_band, "rig.safe_output": output}
+    config = load_run(run, [f"{name}={value}" for name, value in overrides.items() if value])
     assert isinstance(config.limits.predicted, PendulumBox)
     return side_cases(config.limits.predicted, config.limits.context(config.rig, config.period_us * 1e-6))[0]
 
@@ -70,12 +70,12 @@ def simulate(
     return ((angle + math.pi) % (2 * math.pi) - math.pi, velocity), peak
 
 
-def felt(command: float, dead_band: float) -> float:
+def effective_command(command: float, dead_band: float) -> float:
     """What a dead band leaves of a command."""
     return math.copysign(max(abs(command) - dead_band, 0.0), command)
 
 
-CASE, PART, ANGLE, SHARE, VERTEX = (
+CASE, DEAD_BAND_FRACTIONS, ANGLE, FRACTIONS, VERTEX = (
     st.tuples(st.sampled_from(RUNS), st.sampled_from([0.0, 0.6])),
     st.sampled_from([0.0, 0.3, 1.0]),
     st.floats(-math.pi, math.pi - 1e-9),
@@ -85,33 +85,43 @@ CASE, PART, ANGLE, SHARE, VERTEX = (
 
 
 @settings(max_examples=40)
-@given(CASE, PART, ANGLE, SHARE, VERTEX, st.floats(0, 1), st.floats(-1, 1))
+@given(CASE, DEAD_BAND_FRACTIONS, ANGLE, FRACTIONS, VERTEX, st.floats(0, 1), st.floats(-1, 1))
 def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
-    run: tuple[str, float], part: float, angle: float, share: float, bits: int, delay: float, held: float
+    run: tuple[str, float],
+    dead_band_fraction: float,
+    angle: float,
+    fraction: float,
+    bits: int,
+    delay: float,
+    held_fraction: float,
 ) -> None:
     c = case(*run)
-    dead_band = part * c.box.dead_band
+    dead_band = dead_band_fraction * c.box.dead_band
     plant = vertex(c, bits)
-    state = (angle, share * cell(upper_side(c).safe, angle))
-    state, peak = simulate(plant, state, felt(c.command.high * held, dead_band), delay * c.delay_s)
+    state = (angle, fraction * cell(upper_side(c).safe, angle))
+    state, peak = simulate(
+        plant, state, effective_command(c.command.high * held_fraction, dead_band), delay * c.delay_s
+    )
     assert peak <= c.limit
     for _ in range(40):  # the fallback, sampled, each command a tick late
         command = -c.command.high * min(max(state[1] / c.full_at, -1.0), 1.0)
-        state, peak = simulate(plant, state, felt(command, dead_band), 2 * c.period_s)
+        state, peak = simulate(plant, state, effective_command(command, dead_band), 2 * c.period_s)
         assert peak <= c.limit
 
 
 @settings(max_examples=60)
-@given(CASE, PART, ANGLE, SHARE, VERTEX, st.integers(0, N_LEVELS - 1))
+@given(CASE, DEAD_BAND_FRACTIONS, ANGLE, FRACTIONS, VERTEX, st.integers(0, N_LEVELS - 1))
 def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_period(
-    run: tuple[str, float], part: float, angle: float, share: float, bits: int, level: int
+    run: tuple[str, float], dead_band_fraction: float, angle: float, fraction: float, bits: int, level: int
 ) -> None:
     c = case(*run)
     sides, plant = upper_side(c), vertex(c, bits)
-    state = (angle, share * cell(sides.passing[level], angle))
+    state = (angle, fraction * cell(sides.passing[level], angle))
     command = c.command.low + (c.command.high - c.command.low) * level / (N_LEVELS - 1)
     for _ in range(8):
-        state, _ = simulate(plant, state, felt(command, part * c.box.dead_band), c.period_s / 8)
+        state, _ = simulate(
+            plant, state, effective_command(command, dead_band_fraction * c.box.dead_band), c.period_s / 8
+        )
         assert state[1] <= np.interp(
             state[0], np.linspace(-math.pi, math.pi, N_NODES + 1), [*sides.safe, sides.safe[0]]
         )
@@ -119,31 +129,35 @@ def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_pe
 
 @pytest.mark.parametrize("run", RUNS)
 def test_a_dead_band_takes_authority_off_the_brake_and_so_room_off_the_safe_set(run: str) -> None:
-    whole, less = upper_side(case(run)), upper_side(case(run, 2.0))
-    assert np.all(less.fallback <= whole.fallback)
-    assert np.all(less.safe <= whole.safe + 0.005 * case(run).limit), "but for what is taken off for the grid"
-    assert less.safe.mean() < whole.safe.mean()
+    without_dead_band, with_dead_band = upper_side(case(run)), upper_side(case(run, 2.0))
+    assert np.all(with_dead_band.fallback <= without_dead_band.fallback)
+    assert np.all(with_dead_band.safe <= without_dead_band.safe + 0.005 * case(run).limit), (
+        "but for what is taken off for the grid"
+    )
+    assert with_dead_band.safe.mean() < without_dead_band.safe.mean()
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_a_braked_plant_with_a_dead_band_outruns_the_safe_output_from_the_curve_drawn_without_one(run: str) -> None:
     """Gravity at its most on the way down and its least on the way up, as the box allows while the host lives."""
-    without, covering = case(run), case(run, 2.0)
-    coasting = [*upper_side(without).coasting, upper_side(without).coasting[0]]
+    bare_case, dead_band_case = case(run), case(run, 2.0)
+    coasting = [*upper_side(bare_case).coasting, upper_side(bare_case).coasting[0]]
 
     def excess(c: Case) -> float:
         angle, h = np.linspace(-math.pi, math.pi, N_NODES, endpoint=False), 5e-4
-        velocity, most = upper_side(c).fallback.copy(), -math.inf
+        velocity, max_excess = upper_side(c).fallback.copy(), -math.inf
         for _ in range(round(0.6 / h)):
-            acceleration = phase_plane.acceleration(covering.box, np.sin(angle), velocity, c.command.low)
+            acceleration = phase_plane.acceleration(dead_band_case.box, np.sin(angle), velocity, c.command.low)
             velocity = np.maximum(velocity + h * acceleration, 0.0)
             angle = angle + h * velocity
-            allowed = np.interp((angle + math.pi) % (2 * math.pi), np.linspace(0, 2 * math.pi, N_NODES + 1), coasting)
-            most = max(most, float(np.max(velocity - allowed)))
-        return most
+            allowed_velocity = np.interp(
+                (angle + math.pi) % (2 * math.pi), np.linspace(0, 2 * math.pi, N_NODES + 1), coasting
+            )
+            max_excess = max(max_excess, float(np.max(velocity - allowed_velocity)))
+        return max_excess
 
-    assert excess(without) > 0.01
-    assert excess(covering) < 0.01
+    assert excess(bare_case) > 0.01
+    assert excess(dead_band_case) < 0.01
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -177,24 +191,26 @@ def test_curves_lie_within_one_another(run: str) -> None:
 def test_a_finer_grid_gives_no_smaller_promise(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is taken off for the grid covers its error: four times as many nodes and steps only widen the set."""
     c = case("pendulum-hardware", output=output)
-    coarse = upper_side(c).safe
+    coarse_curve = upper_side(c).safe
     monkeypatch.setattr(phase_plane, "N_NODES", 4 * N_NODES)
     monkeypatch.setattr(phase_plane, "_STEP_S", phase_plane._STEP_S / 4)
-    fine = phase_plane._curves.__wrapped__(c)[2][::4]
-    assert np.all(fine >= coarse)
-    assert np.max(fine - coarse) < 0.02 * c.limit
+    fine_curve = phase_plane._curves.__wrapped__(c)[2][::4]
+    assert np.all(fine_curve >= coarse_curve)
+    assert np.max(fine_curve - coarse_curve) < 0.02 * c.limit
 
 
-def shares(sides: UpperSide, limit: float) -> float:
+def safe_fraction(sides: UpperSide, limit: float) -> float:
     return float(sides.safe.min()) / limit
 
 
 def test_a_longer_delay_a_wider_box_and_a_larger_error_shrink_what_passes() -> None:
     c = case("pendulum")
-    wider = c._replace(box=c.box._replace(gravity=Span(0.6 * c.box.gravity.low, 1.1 * c.box.gravity.high)))
-    for worse in (c._replace(delay_s=1.3 * c.delay_s), wider, c._replace(velocity_error=0.5)):
-        assert np.all(upper_side(worse).cells <= upper_side(c).cells + 1e-9)
-    assert shares(upper_side(c._replace(delay_s=1.3 * c.delay_s)), c.limit) < shares(upper_side(c), c.limit)
+    wider_box = c._replace(box=c.box._replace(gravity=Span(0.6 * c.box.gravity.low, 1.1 * c.box.gravity.high)))
+    for worse_case in (c._replace(delay_s=1.3 * c.delay_s), wider_box, c._replace(velocity_error=0.5)):
+        assert np.all(upper_side(worse_case).cells <= upper_side(c).cells + 1e-9)
+    assert safe_fraction(upper_side(c._replace(delay_s=1.3 * c.delay_s)), c.limit) < safe_fraction(
+        upper_side(c), c.limit
+    )
 
 
 def test_equal_limits_on_both_sides_are_one_case() -> None:
@@ -202,7 +218,7 @@ def test_equal_limits_on_both_sides_are_one_case() -> None:
 
 
 @pytest.mark.parametrize(
-    ("c", "said"),
+    ("c", "message"),
     [
         (case("pendulum")._replace(delay_s=0.4), "too late to stay within 15 rad/s"),
         (case("pendulum")._replace(limit=10.8), "too late to stay within 10.8 rad/s"),
@@ -212,10 +228,10 @@ def test_equal_limits_on_both_sides_are_one_case() -> None:
         (case("pendulum")._replace(full_at=8.0), "too late to stay within 15"),
     ],
 )
-def test_limits_that_the_fallback_cannot_keep_are_refused(c: Case, said: str) -> None:
-    with pytest.raises(NoSafeSet, match=said):
+def test_limits_that_the_fallback_cannot_keep_are_refused(c: Case, message: str) -> None:
+    with pytest.raises(NoSafeSet, match=message):
         check_feasible(c)
-    with pytest.raises(NoSafeSet, match=said):
+    with pytest.raises(NoSafeSet, match=message):
         upper_side(c)
 
 
@@ -224,16 +240,16 @@ def test_curves_are_resample_bit_for_bit_as_numpy_draws_periodic_ones(shape: tup
     rng, nodes = np.random.default_rng(4), np.linspace(-math.pi, math.pi, N_NODES, endpoint=False)
     angle = nodes + 0.9 * H * rng.uniform(size=shape) + rng.uniform(-9.0, 9.0, (*shape[:-1], 1))
     velocity = rng.normal(size=shape)
-    drawn = phase_plane._resample(nodes, angle, velocity).reshape(-1, N_NODES)
+    resampled = phase_plane._resample(nodes, angle, velocity).reshape(-1, N_NODES)
     rows = zip(angle.reshape(-1, N_NODES), velocity.reshape(-1, N_NODES), strict=True)
-    for found, (a, v) in zip(drawn, rows, strict=True):
-        assert np.array_equal(found, np.interp(nodes, a, v, period=2 * math.pi))
+    for curve, (a, v) in zip(resampled, rows, strict=True):
+        assert np.array_equal(curve, np.interp(nodes, a, v, period=2 * math.pi))
 
 
 # -- a host that dies --------------------------------------------------------------------------------------------------
 
 
-def fastest_after_the_host(c: Case, held: float, held_s: float, motor_damps: bool) -> float:
+def max_speed_after_host_dies(c: Case, held_command: float, held_s: float, motor_damps: bool) -> float:
     """Highest speed (rad/s) of the box's constant plants from the edge of S: a command held, then the safe output."""
     box, h = c.box, 5e-4
     corners = np.array(np.meshgrid(box.gravity, box.damping, box.gain)).reshape(3, -1, 1)
@@ -243,7 +259,7 @@ def fastest_after_the_host(c: Case, held: float, held_s: float, motor_damps: boo
     peak = float(velocity.max())
     for k in range(round(2.0 / h)):
         alive = k * h < held_s
-        push = gain * (held if alive else c.safe_output or 0.0)
+        push = gain * (held_command if alive else c.safe_output or 0.0)
         friction = damping if alive or motor_damps else 0.0
         velocity = velocity + h * (push - gravity * np.sin(angle) - friction * velocity)
         angle = angle + h * velocity
@@ -255,10 +271,10 @@ def fastest_after_the_host(c: Case, held: float, held_s: float, motor_damps: boo
 @pytest.mark.parametrize("run", RUNS)
 def test_from_the_safe_set_a_host_may_die_after_any_command(run: str, output: str) -> None:
     c = case(run, output=output)
-    for held in (c.command.high, 0.0, c.command.low):
-        for share in (1.0, 0.5):
-            fastest = fastest_after_the_host(c, held, share * c.delay_s, motor_damps=output == "driven")
-            assert fastest <= 1.001 * c.limit, "the integration is of first order"
+    for held_command in (c.command.high, 0.0, c.command.low):
+        for fraction in (1.0, 0.5):
+            max_speed = max_speed_after_host_dies(c, held_command, fraction * c.delay_s, motor_damps=output == "driven")
+            assert max_speed <= 1.001 * c.limit, "the integration is of first order"
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -267,33 +283,45 @@ def test_a_safe_set_that_trusts_the_fallback_to_go_on_does_not_survive_its_host(
 ) -> None:
     c = case(run)
     monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(N_NODES, case.limit))
-    trusting = phase_plane._curves.__wrapped__(c)[2]
-    monkeypatch.setattr("tests.runtime.safety.test_phase_plane.upper_side", lambda _: UpperSide(*[trusting] * 5))
-    assert fastest_after_the_host(c, c.command.high, c.delay_s, motor_damps=True) > 1.01 * c.limit
+    safe_curve = phase_plane._curves.__wrapped__(c)[2]
+    monkeypatch.setattr("tests.runtime.safety.test_phase_plane.upper_side", lambda _: UpperSide(*[safe_curve] * 5))
+    assert max_speed_after_host_dies(c, c.command.high, c.delay_s, motor_damps=True) > 1.01 * c.limit
 
 
 @settings(max_examples=40)
 @given(
-    CASE, st.sampled_from(OUTPUTS), PART, ANGLE, SHARE, VERTEX, st.floats(0, 1), st.floats(-1, 1), st.integers(0, 20)
+    CASE,
+    st.sampled_from(OUTPUTS),
+    DEAD_BAND_FRACTIONS,
+    ANGLE,
+    FRACTIONS,
+    VERTEX,
+    st.floats(0, 1),
+    st.floats(-1, 1),
+    st.integers(0, 20),
 )
 def test_the_host_may_die_while_the_fallback_acts(
-    run: tuple[str, float], output: str, part: float, angle: float, share: float, bits: int, delay: float, held: float,
-    ticks: int,
+    run: tuple[str, float], output: str, dead_band_fraction: float, angle: float, fraction: float, bits: int,
+    delay: float, held_fraction: float, ticks: int,
 ) -> None:  # fmt: skip
     c = case(*run, output)
-    dead_band, plant = part * c.box.dead_band, vertex(c, bits)
-    state = (angle, share * cell(upper_side(c).safe, angle))
-    state, _ = simulate(plant, state, felt(c.command.high * held, dead_band), delay * c.delay_s)
-    command = held * c.command.high
+    dead_band, plant = dead_band_fraction * c.box.dead_band, vertex(c, bits)
+    state = (angle, fraction * cell(upper_side(c).safe, angle))
+    state, _ = simulate(plant, state, effective_command(c.command.high * held_fraction, dead_band), delay * c.delay_s)
+    command = held_fraction * c.command.high
     for _ in range(ticks):  # each command a tick late
         command = -c.command.high * min(max(state[1] / c.full_at, -1.0), 1.0)
-        state, peak = simulate(plant, state, felt(command, dead_band), 2 * c.period_s)
+        state, peak = simulate(plant, state, effective_command(command, dead_band), 2 * c.period_s)
         assert peak <= c.limit
     left = c.delay_s if ticks else (1.0 - delay) * c.delay_s
-    state, peak = simulate(plant, state, felt(command, dead_band), left)
-    released = (plant[0], 0.0, plant[2]) if output == "released" else plant
-    for moment in (peak, simulate(released, state, 0.0, 2.0)[1], simulate(released, mirror(state), 0.0, 2.0)[1]):
-        assert moment <= c.limit
+    state, peak = simulate(plant, state, effective_command(command, dead_band), left)
+    undriven_plant = (plant[0], 0.0, plant[2]) if output == "released" else plant
+    for velocity_peak in (
+        peak,
+        simulate(undriven_plant, state, 0.0, 2.0)[1],
+        simulate(undriven_plant, mirror(state), 0.0, 2.0)[1],
+    ):
+        assert velocity_peak <= c.limit
 
 
 def mirror(state: tuple[float, float]) -> tuple[float, float]:

@@ -18,17 +18,17 @@ from onrig.runtime.safety.plant_box import Prediction
 from onrig.sim.plants import Magman, Pendulum
 from tests.runtime.samples import MAGMAN, PENDULUM
 
-ODD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0])
+ODD_FLOATS = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0])
 RUNS = ("pendulum", "pendulum-hardware", "magman")
 
 
 @cache
 def prediction(run: str, dead_band: float = 0.0, c2_spread: float = 0.0) -> Prediction:
-    told = {"dead_band": dead_band, "c2_spread": c2_spread}
-    config = load_run(run, [f"limits.predicted.{name}={value}" for name, value in told.items() if value])
-    made = compile_prediction(config.limits, config.rig, config.period_us * 1e-6)
-    assert made is not None
-    return made
+    settings = {"dead_band": dead_band, "c2_spread": c2_spread}
+    config = load_run(run, [f"limits.predicted.{name}={value}" for name, value in settings.items() if value])
+    compiled = compile_prediction(config.limits, config.rig, config.period_us * 1e-6)
+    assert compiled is not None
+    return compiled
 
 
 # -- the shipped numbers -----------------------------------------------------------------------------------------------
@@ -62,28 +62,28 @@ def test_the_shipped_fallback_keeps_what_it_holds() -> None:
     assert isinstance(plants, MagmanBox)
     context = MAGMAN.limits.context(MAGMAN.rig, MAGMAN.period_us * 1e-6)
     assert hold_problem(hold, plants, context) is None
-    faster = msgspec.structs.replace(hold, brake_below=0.5)
-    assert "0.5 m/s may accelerate the body to" in (hold_problem(faster, plants, context) or "")
+    braking_below = msgspec.structs.replace(hold, brake_below=0.5)
+    assert "0.5 m/s may accelerate the body to" in (hold_problem(braking_below, plants, context) or "")
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-@given(st.sampled_from(RUNS), ODD | st.floats(), ODD | st.floats())
-def test_any_state_gets_a_judgement(run: str, place: float, velocity: float) -> None:
+@given(st.sampled_from(RUNS), ODD_FLOATS | st.floats(), ODD_FLOATS | st.floats())
+def test_any_state_gets_a_judgement(run: str, position: float, velocity: float) -> None:
     m = 4 if run == "magman" else 1
-    excess, margin = prediction(run).evaluate((place, velocity), (0.5,) * m)
+    excess, margin = prediction(run).evaluate((position, velocity), (0.5,) * m)
     assert excess >= 0
     assert 0 <= margin <= 1
     assert not (excess and margin)
-    if not (abs(place) < 1e6 and abs(velocity) < 1e6):
+    if not (abs(position) < 1e6 and abs(velocity) < 1e6):
         assert excess == math.inf
 
 
-@pytest.mark.parametrize(("run", "top"), [("pendulum", 9.8), ("pendulum-hardware", 21.8)])
-def test_a_swing_up_passes_where_it_is_fastest(run: str, top: float) -> None:
+@pytest.mark.parametrize(("run", "max_velocity"), [("pendulum", 9.8), ("pendulum-hardware", 21.8)])
+def test_a_swing_up_passes_where_it_is_fastest(run: str, max_velocity: float) -> None:
     """A fast plant with a motor that coasts may still rise, and no longer be pushed at the bottom."""
-    for velocity in (-top, top):
+    for velocity in (-max_velocity, max_velocity):
         for voltage in (-3.0, 0.0, 3.0):
             passes = prediction(run).evaluate((0.0, velocity), (voltage,))[0] == 0.0
             assert passes or (run == "pendulum-hardware" and voltage * velocity > 0)
@@ -92,9 +92,9 @@ def test_a_swing_up_passes_where_it_is_fastest(run: str, top: float) -> None:
 @settings(max_examples=60)
 @given(st.floats(-math.pi, 3.14), st.floats(-16, 16), st.floats(-3, 3))
 def test_both_directions_of_rotation_are_judged_alike(angle: float, velocity: float, voltage: float) -> None:
-    one = prediction("pendulum").evaluate((angle, velocity), (voltage,))
+    verdict = prediction("pendulum").evaluate((angle, velocity), (voltage,))
     other = prediction("pendulum").evaluate((-angle, -velocity), (-voltage,))
-    assert one == pytest.approx(other, abs=0.02)
+    assert verdict == pytest.approx(other, abs=0.02)
 
 
 def test_less_than_the_envelope_is_refused_where_gravity_beats_the_motor() -> None:
@@ -135,8 +135,8 @@ def test_a_command_that_passes_may_be_held_for_ever(
     dead_bands: tuple[float, float],
     widths: tuple[float, float],
 ) -> None:
-    (covered, dead_band), (c2_spread, c2) = dead_bands, widths
-    if prediction("magman", covered, c2_spread).evaluate((x, v), u)[0]:
+    (covered_dead_band, dead_band), (c2_spread, c2) = dead_bands, widths
+    if prediction("magman", covered_dead_band, c2_spread).evaluate((x, v), u)[0]:
         return
     plant = Magman(c1=5.52e-10 * pull, friction=1.613e-2 * friction, c2=1.75e-4 * c2)
     h = 5e-4
@@ -157,44 +157,46 @@ def test_a_command_that_passes_may_be_held_for_ever(
         assert abs(v) <= 0.6
 
 
-@pytest.mark.parametrize(("beyond", "whole"), [(3.0, 2.5), (-3.0, -2.5)])
-def test_a_command_between_the_last_count_and_the_range_is_judged_as_that_count(beyond: float, whole: float) -> None:
+@pytest.mark.parametrize(("command", "rounded_command"), [(3.0, 2.5), (-3.0, -2.5)])
+def test_a_command_between_the_last_count_and_the_range_is_judged_as_that_count(
+    command: float, rounded_command: float
+) -> None:
     actuators = (msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=2.5),)
     rig = msgspec.structs.replace(PENDULUM.rig, actuators=actuators)
     limits = msgspec.structs.replace(
         PENDULUM.limits,
         envelope={"velocity": msgspec.structs.replace(PENDULUM.limits.envelope["velocity"], high=40.0, low=-40.0)},
     )
-    made = compile_prediction(limits, rig, PENDULUM.period_us * 1e-6)
-    assert made is not None
+    compiled = compile_prediction(limits, rig, PENDULUM.period_us * 1e-6)
+    assert compiled is not None
     for state in ((0.3, 5.0), (-2.0, 9.0), (1.0, -30.0)):
-        assert made.evaluate(state, (beyond,)) == made.evaluate(state, (whole,))
+        assert compiled.evaluate(state, (command,)) == compiled.evaluate(state, (rounded_command,))
 
 
 def test_a_coil_s_current_is_judged_with_the_half_count_that_rounding_may_add() -> None:
-    coarse = tuple(msgspec.structs.replace(a, resolution=0.05) for a in MAGMAN.rig.actuators)
-    rig = msgspec.structs.replace(MAGMAN.rig, actuators=coarse)
-    made = compile_prediction(MAGMAN.limits, rig, MAGMAN.period_us * 1e-6)
-    assert made is not None
-    fine = prediction("magman")
-    ahead = (0.0, 0.3, 0.0, 0.0)
-    assert made.evaluate((0.0, 0.1), ahead)[1] < fine.evaluate((0.0, 0.1), (0.0, 0.32, 0.0, 0.0))[1]
-    assert made.evaluate((0.0, 0.1), (0.0,) * 4)[1] == fine.evaluate((0.0, 0.1), (0.0,) * 4)[1]
+    coarse_actuators = tuple(msgspec.structs.replace(a, resolution=0.05) for a in MAGMAN.rig.actuators)
+    rig = msgspec.structs.replace(MAGMAN.rig, actuators=coarse_actuators)
+    compiled = compile_prediction(MAGMAN.limits, rig, MAGMAN.period_us * 1e-6)
+    assert compiled is not None
+    reference = prediction("magman")
+    coil_ahead = (0.0, 0.3, 0.0, 0.0)
+    assert compiled.evaluate((0.0, 0.1), coil_ahead)[1] < reference.evaluate((0.0, 0.1), (0.0, 0.32, 0.0, 0.0))[1]
+    assert compiled.evaluate((0.0, 0.1), (0.0,) * 4)[1] == reference.evaluate((0.0, 0.1), (0.0,) * 4)[1]
 
 
 def test_coils_that_may_be_narrower_or_wider_are_trusted_less() -> None:
-    ahead, below = (0.0, 0.6, 0.0, 0.0), [prediction("magman", c2_spread=s) for s in (0.0, 0.05, 0.1)]
-    margins = [known.evaluate((0.0, 0.2), ahead)[1] for known in below]
+    coil_ahead, predictions = (0.0, 0.6, 0.0, 0.0), [prediction("magman", c2_spread=s) for s in (0.0, 0.05, 0.1)]
+    margins = [predicted.evaluate((0.0, 0.2), coil_ahead)[1] for predicted in predictions]
     assert margins == sorted(margins, reverse=True)
     assert len(set(margins)) == 3
 
 
 def test_coils_off_passes_up_to_the_envelope_and_a_coil_ahead_much_less() -> None:
-    off, ahead = (0.0,) * 4, (0.0, 0.6, 0.0, 0.0)
-    assert prediction("magman").evaluate((0.0, 0.58), off)[0] == 0.0
-    assert prediction("magman").evaluate((0.0, 0.605), off)[0] > 0
-    assert prediction("magman").evaluate((0.0, 0.45), ahead)[0] > 0
-    assert prediction("magman").evaluate((0.0, 0.3), ahead)[0] == 0.0
+    all_off, coil_ahead = (0.0,) * 4, (0.0, 0.6, 0.0, 0.0)
+    assert prediction("magman").evaluate((0.0, 0.58), all_off)[0] == 0.0
+    assert prediction("magman").evaluate((0.0, 0.605), all_off)[0] > 0
+    assert prediction("magman").evaluate((0.0, 0.45), coil_ahead)[0] > 0
+    assert prediction("magman").evaluate((0.0, 0.3), coil_ahead)[0] == 0.0
 
 
 def test_without_plants_nothing_is_predicted() -> None:

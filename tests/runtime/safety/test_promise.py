@@ -12,7 +12,7 @@ from onrig.tools.load import load
 from tests.runtime.samples import PENDULUM
 
 
-class Unsaid(msgspec.Struct, frozen=True, tag="unsaid", tag_field="kind"):
+class WordlessPrediction(msgspec.Struct, frozen=True, tag="unsaid", tag_field="kind"):
     """A family that states no word."""
 
     velocity: str = "velocity"
@@ -24,19 +24,19 @@ def test_the_shipped_boxes_are_proved(name: str) -> None:
 
 
 def test_an_envelope_alone_is_measured_and_none_promises_nothing() -> None:
-    measured = Limits(envelope={"velocity": Envelope(low=-1.0, high=1.0)})
-    assert promise_of(measured).basis is Basis.MEASURED
+    envelope_only = Limits(envelope={"velocity": Envelope(low=-1.0, high=1.0)})
+    assert promise_of(envelope_only).basis is Basis.MEASURED
     assert promise_of(Limits()).basis is Basis.NONE
 
 
 def test_a_family_that_states_no_word_adds_none() -> None:
     limits = Limits(envelope={"velocity": Envelope(low=-1.0, high=1.0)})
-    msgspec.structs.force_setattr(limits, "predicted", Unsaid())
+    msgspec.structs.force_setattr(limits, "predicted", WordlessPrediction())
     assert promise_of(limits).basis is Basis.MEASURED
 
 
 def test_words_and_sentences_differ_and_are_recorded() -> None:
-    described_now = promise_fields(PENDULUM.limits)
-    assert described_now["word"] in set(Basis)
-    assert described_now["sentence"]
+    fields = promise_fields(PENDULUM.limits)
+    assert fields["word"] in set(Basis)
+    assert fields["sentence"]
     assert [word.has_plants for word in Basis] == [True, True, False, False]

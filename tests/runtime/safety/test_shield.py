@@ -26,9 +26,9 @@ LIMITS = Limits(
     fallback_dwell_s=0.1,
 )
 DWELL_TICKS = 5
-INSIDE, RELEASED, ALMOST, OUTSIDE = (0.0, 3.0), (0.0, 12.0), (0.0, 12.5), (0.0, 15.1)
-ODD = st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, -0.0, 1.7e308, -1.7e308])
-ACTIONS = ODD | st.floats()
+INSIDE, RELEASED, NEARLY_OUTSIDE, OUTSIDE = (0.0, 3.0), (0.0, 12.0), (0.0, 12.5), (0.0, 15.1)
+ODD_FLOATS = st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, -0.0, 1.7e308, -1.7e308])
+ACTIONS = ODD_FLOATS | st.floats()
 NAN = (math.nan,)
 
 
@@ -36,7 +36,7 @@ def shield(limits: Limits = LIMITS) -> Shield:
     return Shield(limits, RIG, PERIOD_S)
 
 
-def without(**changes: object) -> Limits:
+def limits_with(**changes: object) -> Limits:
     return msgspec.structs.replace(LIMITS, **changes)
 
 
@@ -45,7 +45,7 @@ def rules(shield: Shield, *observations: tuple[float, float], action: float = 0.
 
 
 @settings(max_examples=300)
-@given(st.lists(st.tuples(ACTIONS, ODD | st.floats(-40, 40)), min_size=1, max_size=25))
+@given(st.lists(st.tuples(ACTIONS, ODD_FLOATS | st.floats(-40, 40)), min_size=1, max_size=25))
 def test_whatever_is_wanted_what_goes_out_is_finite_in_range_and_within_the_rate(
     ticks: list[tuple[float, float]],
 ) -> None:
@@ -64,9 +64,9 @@ def test_whatever_is_wanted_what_goes_out_is_finite_in_range_and_within_the_rate
 
 @given(st.floats(-2.0, 2.5), st.floats(-15, 15), st.floats(-STEP_V, STEP_V))
 def test_an_action_within_all_limits_passes_unchanged(previous: float, velocity: float, change: float) -> None:
-    wish = min(max(previous + change, -2.0), 2.5)
-    verdict = shield().decide((0.0, velocity), (wish,), (previous,))
-    assert verdict[:2] == ((wish,), Rule.NONE)
+    action = min(max(previous + change, -2.0), 2.5)
+    verdict = shield().decide((0.0, velocity), (action,), (previous,))
+    assert verdict[:2] == ((action,), Rule.NONE)
 
 
 # -- finite ------------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_finiteness_comes_before_everything_else() -> None:
 
 @pytest.mark.parametrize(("action", "out"), [(2.6, 2.5), (-2.1, -2.0), (1e300, 2.5), (-1e300, -2.0)])
 def test_beyond_the_range_is_clipped(action: float, out: float) -> None:
-    guard = shield(without(rate_per_s={}))
+    guard = shield(limits_with(rate_per_s={}))
     assert guard.decide(INSIDE, (action,), (0.0,))[:2] == ((out,), Rule.RANGE)
 
 
@@ -106,7 +106,7 @@ def test_a_rounding_error_beyond_the_range_is_clipped_but_no_intervention() -> N
 
 
 def test_the_default_range_is_the_rig_s() -> None:
-    guard = shield(without(range={}, rate_per_s={}))
+    guard = shield(limits_with(range={}, rate_per_s={}))
     assert guard.decide(INSIDE, (9.0,), (0.0,)).action == (3.0,)
 
 
@@ -121,7 +121,7 @@ def test_a_faster_change_is_held_to_the_rate(action: float, out: float) -> None:
 
 
 def test_without_a_rate_the_whole_range_may_be_crossed_in_one_period() -> None:
-    assert shield(without(rate_per_s={})).decide(INSIDE, (2.5,), (-2.0,))[:2] == ((2.5,), Rule.NONE)
+    assert shield(limits_with(rate_per_s={})).decide(INSIDE, (2.5,), (-2.0,))[:2] == ((2.5,), Rule.NONE)
 
 
 def test_the_fallback_is_exempt_from_the_rate_but_not_from_the_range() -> None:
@@ -132,7 +132,7 @@ def test_the_fallback_is_exempt_from_the_rate_but_not_from_the_range() -> None:
 
 
 def test_after_the_fallback_the_policy_starts_from_where_the_fallback_left_off() -> None:
-    guard = shield(without(fallback_dwell_s=0.0))
+    guard = shield(limits_with(fallback_dwell_s=0.0))
     assert guard.decide((0.0, 16.0), (2.0,), (0.0,)).action == (-2.0,)
     assert guard.decide((0.0, 13.0), (2.0,), (-2.0,))[:2] == ((-2.0,), Rule.FALLBACK)
     verdict = guard.decide(INSIDE, (2.0,), (-2.0,))
@@ -156,22 +156,22 @@ def test_the_edge_of_the_envelope_belongs_to_it(velocity: float) -> None:
 
 
 def test_the_fallback_acts_for_its_dwell_also_where_all_is_well_at_once() -> None:
-    seen = rules(shield(), OUTSIDE, *[INSIDE] * 20)
-    acting = seen.index(Rule.NONE)
-    assert seen[:acting] == [Rule.ENVELOPE, *[Rule.FALLBACK] * (acting - 1)]
-    assert DWELL_TICKS <= acting <= DWELL_TICKS + 1
-    assert set(seen[acting:]) == {Rule.NONE}
+    rules_applied = rules(shield(), OUTSIDE, *[INSIDE] * 20)
+    first_free = rules_applied.index(Rule.NONE)
+    assert rules_applied[:first_free] == [Rule.ENVELOPE, *[Rule.FALLBACK] * (first_free - 1)]
+    assert DWELL_TICKS <= first_free <= DWELL_TICKS + 1
+    assert set(rules_applied[first_free:]) == {Rule.NONE}
 
 
 def test_after_its_dwell_the_fallback_goes_on_until_the_state_is_well_inside() -> None:
-    seen = rules(shield(), OUTSIDE, *[ALMOST] * 50, RELEASED, ALMOST)
-    assert seen == [Rule.ENVELOPE, *[Rule.FALLBACK] * 50, Rule.NONE, Rule.NONE]
+    rules_applied = rules(shield(), OUTSIDE, *[NEARLY_OUTSIDE] * 50, RELEASED, NEARLY_OUTSIDE)
+    assert rules_applied == [Rule.ENVELOPE, *[Rule.FALLBACK] * 50, Rule.NONE, Rule.NONE]
 
 
 def test_a_second_excursion_starts_the_dwell_anew() -> None:
-    once = rules(shield(), OUTSIDE, *[INSIDE] * 20).index(Rule.NONE)
-    twice = rules(shield(), OUTSIDE, *[INSIDE] * 3, OUTSIDE, *[INSIDE] * 20).index(Rule.NONE)
-    assert twice == once + 4
+    ticks_after_one = rules(shield(), OUTSIDE, *[INSIDE] * 20).index(Rule.NONE)
+    ticks_after_two = rules(shield(), OUTSIDE, *[INSIDE] * 3, OUTSIDE, *[INSIDE] * 20).index(Rule.NONE)
+    assert ticks_after_two == ticks_after_one + 4
 
 
 def test_a_policy_that_is_still_no_number_after_the_dwell_does_not_act() -> None:
@@ -184,18 +184,18 @@ def test_a_new_episode_forgets_the_fallback() -> None:
     guard = shield()
     guard.decide(OUTSIDE, (0.0,), (0.0,))
     guard.reset()
-    assert rules(guard, ALMOST) == [Rule.NONE]
+    assert rules(guard, NEARLY_OUTSIDE) == [Rule.NONE]
 
 
 def test_without_an_envelope_only_what_is_no_number_brings_the_fallback() -> None:
-    guard = shield(without(envelope={}))
+    guard = shield(limits_with(envelope={}))
     assert rules(guard, (0.0, 1e9)) == [Rule.NONE]
     assert guard.decide((0.0, 1e9), NAN, (0.0,)).rule == Rule.FINITE
 
 
 def test_every_envelope_counts_and_their_bounds_may_be_lopsided() -> None:
-    lopsided = {"angle": Envelope(low=-1.0, high=3.0, release=0.5), "velocity": LIMITS.envelope["velocity"]}
-    guard = shield(without(envelope=lopsided, fallback_dwell_s=0.0))
+    asymmetric = {"angle": Envelope(low=-1.0, high=3.0, release=0.5), "velocity": LIMITS.envelope["velocity"]}
+    guard = shield(limits_with(envelope=asymmetric, fallback_dwell_s=0.0))
     # Back within half of [-1, 3] around its middle, 1: from 0 to 2.
     angles = (-1.1, -0.1, 2.1, 2.0, 3.0)
     assert rules(guard, (-1.1, 0.0), (-0.1, 0.0)) == [Rule.ENVELOPE, Rule.FALLBACK]
@@ -219,14 +219,15 @@ def any_limits(draw: st.DrawFn) -> Limits:
     )
 
 
-LAWLESS = (Rule.FINITE, Rule.ENVELOPE, Rule.PREDICTED, Rule.FALLBACK)
+RULES_OF_FALLBACK = (Rule.FINITE, Rule.ENVELOPE, Rule.PREDICTED, Rule.FALLBACK)
 """Under these the fallback acts, which is exempt from rate and jerk."""
-WISHES = st.none() | st.lists(ACTIONS, max_size=2) | st.tuples(st.floats(-4, 4)) | st.tuples(ACTIONS)
+POLICY_ANSWERS = st.none() | st.lists(ACTIONS, max_size=2) | st.tuples(st.floats(-4, 4)) | st.tuples(ACTIONS)
 
 
 @settings(max_examples=150)
 @given(
-    any_limits(), st.lists(st.tuples(WISHES, st.floats(-3.2, 3.2), ODD | st.floats(-20, 20)), min_size=1, max_size=20)
+    any_limits(),
+    st.lists(st.tuples(POLICY_ANSWERS, st.floats(-3.2, 3.2), ODD_FLOATS | st.floats(-20, 20)), min_size=1, max_size=20),
 )
 def test_any_limits_hold_for_any_sequence_of_outputs(
     limits: Limits, ticks: list[tuple[Sequence[float] | None, float, float]]
@@ -242,7 +243,7 @@ def test_any_limits_hold_for_any_sequence_of_outputs(
         assert 0.0 <= verdict.margin <= 1.0
         assert 0.0 <= verdict.amount <= MAX_AMOUNT
         assert (verdict.amount == 0.0) <= (verdict.rule in (Rule.NONE, Rule.FALLBACK))
-        if verdict.rule not in LAWLESS:
+        if verdict.rule not in RULES_OF_FALLBACK:
             assert abs(out - previous) <= step * (1 + 1e-5) + 1e-8
             assert action is not None
             assert len(action) == 1
@@ -258,44 +259,44 @@ def test_what_is_no_action_brings_the_fallback_in_the_same_tick(action: object) 
 # -- jerk --------------------------------------------------------------------------------------------------------------
 
 CHANGE_V = 0.1
-SMOOTH = without(jerk_per_s2={"voltage": CHANGE_V / PERIOD_S**2})
+JERK_LIMITED = limits_with(jerk_per_s2={"voltage": CHANGE_V / PERIOD_S**2})
 
 
-def ramp(limits: Limits, wishes: Sequence[float]) -> tuple[list[float], list[Rule]]:
-    guard, out, seen = shield(limits), [0.0], []
-    for wish in wishes:
-        verdict = guard.decide(INSIDE, (wish,), (out[-1],), (out[-2] if len(out) > 1 else out[-1],))
+def decide_sequence(limits: Limits, actions: Sequence[float]) -> tuple[list[float], list[Rule]]:
+    guard, out, rules_applied = shield(limits), [0.0], []
+    for action in actions:
+        verdict = guard.decide(INSIDE, (action,), (out[-1],), (out[-2] if len(out) > 1 else out[-1],))
         out.append(verdict.action[0])
-        seen.append(verdict.rule)
-    return out[1:], seen
+        rules_applied.append(verdict.rule)
+    return out[1:], rules_applied
 
 
 def test_the_rate_itself_changes_by_the_jerk_at_most() -> None:
-    out, seen = ramp(SMOOTH, [2.0] * 4 + [-2.0] * 4)
+    out, rules_applied = decide_sequence(JERK_LIMITED, [2.0] * 4 + [-2.0] * 4)
     assert out == pytest.approx([0.1, 0.3, 0.6, 1.0, 1.3, 1.5, 1.6, 1.6])
-    assert seen == [Rule.JERK] * 8
+    assert rules_applied == [Rule.JERK] * 8
 
 
 def test_range_and_rate_win_over_the_jerk() -> None:
-    out, seen = ramp(SMOOTH, [2.5] * 10)
+    out, rules_applied = decide_sequence(JERK_LIMITED, [2.5] * 10)
     assert max(out) == 2.5
     assert max(b - a for a, b in itertools.pairwise(out)) == pytest.approx(STEP_V)
-    assert seen[-1] == Rule.NONE
+    assert rules_applied[-1] == Rule.NONE
 
 
 def test_a_command_within_the_jerk_passes_unchanged() -> None:
-    wishes = [0.1, 0.2, 0.35, 0.4]
-    out, seen = ramp(SMOOTH, wishes)
-    assert out == wishes
-    assert set(seen) == {Rule.NONE}
+    actions = [0.1, 0.2, 0.35, 0.4]
+    out, rules_applied = decide_sequence(JERK_LIMITED, actions)
+    assert out == actions
+    assert set(rules_applied) == {Rule.NONE}
 
 
 # -- amounts -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_rule_says_by_how_much_it_acted() -> None:
-    free = without(rate_per_s={})
-    assert shield(free).decide(INSIDE, (2.8,), (0.0,)).amount == pytest.approx(0.3 / 3.0)
+    unlimited_rate = limits_with(rate_per_s={})
+    assert shield(unlimited_rate).decide(INSIDE, (2.8,), (0.0,)).amount == pytest.approx(0.3 / 3.0)
     assert shield().decide(INSIDE, (1.1,), (0.0,)).amount == pytest.approx(0.6 / 3.0)
     assert shield().decide((0.0, 18.0), (0.0,), (0.0,)).amount == pytest.approx(3.0 / 30.0)
     guard = shield()
@@ -312,12 +313,12 @@ def test_the_margin_is_1_in_the_middle_and_0_at_the_edge() -> None:
 # -- predicted envelope ------------------------------------------------------------------------------------------------
 
 PREDICTED = msgspec.structs.replace(PENDULUM.limits, fallback_dwell_s=0.0)
-FALLING = -2.0
+FALLING_ANGLE = -2.0
 """An angle (rad) at which gravity brings more than the motor takes, for a positive velocity."""
 
 
 def test_a_command_that_leads_out_of_the_safe_set_brings_the_fallback_in_the_same_tick() -> None:
-    verdict = shield(PREDICTED).decide((FALLING, 8.8), (3.0,), (0.0,))
+    verdict = shield(PREDICTED).decide((FALLING_ANGLE, 8.8), (3.0,), (0.0,))
     assert verdict[:2] == ((-3.0,), Rule.PREDICTED)
     assert verdict.amount > 0
     assert verdict.margin == 0.0
@@ -325,18 +326,18 @@ def test_a_command_that_leads_out_of_the_safe_set_brings_the_fallback_in_the_sam
 
 def test_what_counts_is_where_the_command_leads_not_the_velocity() -> None:
     assert shield(PREDICTED).decide((0.2, 12.0), (-3.0,), (0.0,)).rule == Rule.NONE
-    assert shield(PREDICTED).decide((FALLING, 12.0), (-3.0,), (0.0,)).rule == Rule.PREDICTED
+    assert shield(PREDICTED).decide((FALLING_ANGLE, 12.0), (-3.0,), (0.0,)).rule == Rule.PREDICTED
 
 
 def test_it_is_the_bounded_command_that_is_judged() -> None:
-    slow = msgspec.structs.replace(PREDICTED, rate_per_s={"voltage": 1.0})
-    assert shield(slow).decide((FALLING, 8.4), (3.0,), (-3.0,)).rule == Rule.RATE
-    assert shield(PREDICTED).decide((FALLING, 8.4), (3.0,), (-3.0,)).rule == Rule.PREDICTED
+    slow_limits = msgspec.structs.replace(PREDICTED, rate_per_s={"voltage": 1.0})
+    assert shield(slow_limits).decide((FALLING_ANGLE, 8.4), (3.0,), (-3.0,)).rule == Rule.RATE
+    assert shield(PREDICTED).decide((FALLING_ANGLE, 8.4), (3.0,), (-3.0,)).rule == Rule.PREDICTED
 
 
 def test_the_fallback_lets_go_only_where_what_is_wanted_is_well_inside() -> None:
     guard = shield(PREDICTED)
-    assert guard.decide((FALLING, 12.0), (3.0,), (0.0,)).rule == Rule.PREDICTED
-    assert guard.decide((FALLING, 7.5), (3.0,), (-3.0,)).rule == Rule.FALLBACK
-    assert guard.decide((FALLING, 7.0), (3.0,), (-3.0,)).rule == Rule.FALLBACK, "the dwell of one tick has passed"
-    assert guard.decide((FALLING, 6.0), (3.0,), (-3.0,)).rule == Rule.NONE
+    assert guard.decide((FALLING_ANGLE, 12.0), (3.0,), (0.0,)).rule == Rule.PREDICTED
+    assert guard.decide((FALLING_ANGLE, 7.5), (3.0,), (-3.0,)).rule == Rule.FALLBACK
+    assert guard.decide((FALLING_ANGLE, 7.0), (3.0,), (-3.0,)).rule == Rule.FALLBACK, "the dwell of one tick has passed"
+    assert guard.decide((FALLING_ANGLE, 6.0), (3.0,), (-3.0,)).rule == Rule.NONE

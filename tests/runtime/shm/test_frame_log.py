@@ -36,7 +36,7 @@ while True:
 """
 
 
-def a_tape(path: Path) -> tuple[FrameLogWriter, FrameLogReader]:
+def make_frame_log(path: Path) -> tuple[FrameLogWriter, FrameLogReader]:
     path.unlink(missing_ok=True)
     return (
         FrameLogWriter(Segment.create(path, frame_log_bytes(50), FRAME_LOG_SCHEMA)),
@@ -51,21 +51,21 @@ def a_tape(path: Path) -> tuple[FrameLogWriter, FrameLogReader]:
     st.one_of(st.none(), st.integers(0, 50)),
 )
 def test_what_was_written_is_read_back_from_a_time_on(
-    tmp_path: Path, bodies: list[bytes], since: int, limit: int | None
+    tmp_path: Path, bodies: list[bytes], since_ns: int, limit: int | None
 ) -> None:
-    writer, reader = a_tape(tmp_path / "frames")
+    writer, reader = make_frame_log(tmp_path / "frames")
     for t, body in enumerate(bodies):
         writer.write(t, body)
-    expected = [LoggedFrame(t, body) for t, body in enumerate(bodies) if t >= since]
+    expected = [LoggedFrame(t, body) for t, body in enumerate(bodies) if t >= since_ns]
     if limit is not None:
         expected = expected[len(expected) - min(limit, len(expected)) :]
-        newest = [LoggedFrame(t, body) for t, body in enumerate(bodies)][-limit:] if limit else []
-        expected = [frame for frame in newest if frame.t_ns >= since]
-    assert reader.frames_since(since, limit) == expected
+        newest_frames = [LoggedFrame(t, body) for t, body in enumerate(bodies)][-limit:] if limit else []
+        expected = [frame for frame in newest_frames if frame.t_ns >= since_ns]
+    assert reader.frames_since(since_ns, limit) == expected
 
 
 def test_the_oldest_frames_make_room_and_the_newest_stay(tmp_path: Path) -> None:
-    writer, reader = a_tape(tmp_path / "frames")
+    writer, reader = make_frame_log(tmp_path / "frames")
     n = 3 * writer.capacity + 7
     for t in range(n):
         writer.write(t, t.to_bytes(4, "little"))
@@ -82,7 +82,7 @@ def test_it_holds_both_directions_for_as_long_as_it_says(tmp_path: Path, rate_hz
 
 
 def test_a_frame_that_is_being_overwritten_is_left_out_with_all_before_it(tmp_path: Path) -> None:
-    writer, reader = a_tape(tmp_path / "frames")
+    writer, reader = make_frame_log(tmp_path / "frames")
     for t in range(10):
         writer.write(t, b"x")
     slot = 64 + 6 * 272
@@ -92,22 +92,22 @@ def test_a_frame_that_is_being_overwritten_is_left_out_with_all_before_it(tmp_pa
 
 
 def test_it_is_readable_once_its_writer_was_killed(tmp_path: Path) -> None:
-    _, reader = a_tape(tmp_path / "frames")
+    _, reader = make_frame_log(tmp_path / "frames")
     with subprocess.Popen(
         [sys.executable, "-c", ENDLESS_WRITER, str(tmp_path / "frames")], stdout=subprocess.PIPE
     ) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"going\n"
         for _ in range(20):  # while it writes
-            check_whole(reader.frames_since(0))
+            assert_complete(reader.frames_since(0))
         os.kill(writer.pid, signal.SIGKILL)
     frames = reader.frames_since(0)
-    check_whole(frames)
+    assert_complete(frames)
     assert frames[-1].t_ns == reader.n_written - 1
     assert len(frames) >= reader.capacity - 1
 
 
-def check_whole(frames: list[LoggedFrame]) -> None:
+def assert_complete(frames: list[LoggedFrame]) -> None:
     times = [f.t_ns for f in frames]
     assert times == list(range(times[0], times[0] + len(times))) if times else True
     assert all(f.body == f.t_ns.to_bytes(8, "little") * (1 + f.t_ns % 31) for f in frames)
@@ -115,21 +115,21 @@ def check_whole(frames: list[LoggedFrame]) -> None:
 
 def test_a_session_has_a_tap_only_where_somebody_keeps_a_tape(tmp_path: Path) -> None:
     assert frame_tap(tmp_path) is None
-    _, reader = a_tape(tmp_path / "frames")
-    tap = frame_tap(tmp_path)
-    assert tap is not None
-    tap(7, b"\x11\x22")
+    _, reader = make_frame_log(tmp_path / "frames")
+    record_frame = frame_tap(tmp_path)
+    assert record_frame is not None
+    record_frame(7, b"\x11\x22")
     assert reader.frames_since(0) == [LoggedFrame(7, b"\x11\x22")]
 
 
-@pytest.mark.parametrize("torn", [0, 6, 9])
-def test_a_body_that_does_not_belong_to_its_head_is_left_out(tmp_path: Path, torn: int) -> None:
+@pytest.mark.parametrize("torn_index", [0, 6, 9])
+def test_a_body_that_does_not_belong_to_its_head_is_left_out(tmp_path: Path, torn_index: int) -> None:
     """As a weakly ordered memory may show it for a moment."""
-    writer, reader = a_tape(tmp_path / "frames")
+    writer, reader = make_frame_log(tmp_path / "frames")
     for t in range(10):
         writer.write(t, b"abc")
     segment = Segment.attach(tmp_path / "frames", FRAME_LOG_SCHEMA)
-    body = 64 + torn * 272 + 22
+    body = 64 + torn_index * 272 + 22
     assert bytes(segment.body[body : body + 3]) == b"abc"
     segment.body[body] ^= 1
-    assert [f.t_ns for f in reader.frames_since(0)] == [t for t in range(10) if t != torn]
+    assert [f.t_ns for f in reader.frames_since(0)] == [t for t in range(10) if t != torn_index]

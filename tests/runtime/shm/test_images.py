@@ -53,9 +53,9 @@ def test_the_newest_images_are_read_in_the_rigs_order(folder: Path) -> None:
         writer.put(0, image(FRONT, 2 * n), clock.now_ns)
         assert reader.read() == (pack_image(image(FRONT, 2 * n)), pack_image(image(TOP, n)))
         assert reader.failure == ""
-    watching = Images(folder, CAMERAS)
-    assert (watching.count(0), watching.count(1)) == (3, 3)
-    for part in (writer, reader, watching):
+    image_set = Images(folder, CAMERAS)
+    assert (image_set.count(0), image_set.count(1)) == (3, 3)
+    for part in (writer, reader, image_set):
         part.close()
 
 
@@ -125,18 +125,18 @@ def test_an_image_that_is_overwritten_during_the_copy_is_read_the_next_time(
     writer, reader = ImageWriter(folder, CAMERAS), ImageReader(folder, CAMERAS, Clock())
     for index, camera in enumerate(CAMERAS):
         writer.put(index, image(camera, 1), 0)
-    before = reader.read()
+    image_before = reader.read()
     writer.put(0, image(FRONT, 2), 0)
-    real = zlib.crc32
+    original_crc32 = zlib.crc32
 
-    def interrupted(data: bytes, seed: int = 0) -> int:
+    def overwrite_and_crc32(data: bytes, seed: int = 0) -> int:
         monkeypatch.undo()
         writer.put(0, image(FRONT, 3), 0)
         writer.put(0, image(FRONT, 4), 0)
-        return real(data, seed)
+        return original_crc32(data, seed)
 
-    monkeypatch.setattr(zlib, "crc32", interrupted)
-    assert reader.read() == before
+    monkeypatch.setattr(zlib, "crc32", overwrite_and_crc32)
+    assert reader.read() == image_before
     assert reader.read()[0] == pack_image(image(FRONT, 4))
 
 

@@ -61,11 +61,11 @@ def test_the_largest_policy_fits_and_one_byte_more_is_refused(segment: Segment) 
     assert slot.take() == SlotPolicy(2, 2, model), "a refusal changes nothing"
 
 
-@pytest.mark.parametrize("at", [0, 8, 12, 16, 22], ids=["id", "length", "seal", "first byte", "later byte"])
-def test_a_torn_policy_is_not_given_out(segment: Segment, at: int) -> None:
+@pytest.mark.parametrize("offset", [0, 8, 12, 16, 22], ids=["id", "length", "seal", "first byte", "later byte"])
+def test_a_torn_policy_is_not_given_out(segment: Segment, offset: int) -> None:
     slot = PolicySlot(segment)
     slot.put(1, b"a policy of some length")
-    segment.body[BUFFERS[1] + at] ^= 1
+    segment.body[BUFFERS[1] + offset] ^= 1
     assert slot.take() is None
 
 
@@ -85,22 +85,22 @@ def test_a_writer_that_was_killed_half_way_leaves_the_policy_before_it(segment: 
     assert slot.take() == SlotPolicy(2, 2, b"its successor's")
 
 
-@pytest.mark.parametrize("puts", [1, 2, 3])
+@pytest.mark.parametrize("n_puts", [1, 2, 3])
 def test_a_policy_that_is_overtaken_while_it_is_taken_is_given_up(
-    segment: Segment, monkeypatch: pytest.MonkeyPatch, puts: int
+    segment: Segment, monkeypatch: pytest.MonkeyPatch, n_puts: int
 ) -> None:
     slot = PolicySlot(segment)
     slot.put(1, b"one")
 
-    def interrupted(data: bytes) -> int:
+    def put_and_crc32(data: bytes) -> int:
         monkeypatch.undo()
-        for n in range(puts):
+        for n in range(n_puts):
             slot.put(2 + n, b"another")
         return zlib.crc32(data)
 
-    monkeypatch.setattr(zlib, "crc32", interrupted)
+    monkeypatch.setattr(zlib, "crc32", put_and_crc32)
     assert slot.take() is None
-    assert slot.take() == SlotPolicy(1 + puts, 1 + puts, b"another")
+    assert slot.take() == SlotPolicy(1 + n_puts, 1 + n_puts, b"another")
 
 
 def test_a_version_that_is_seen_before_its_policy_gives_nothing_and_is_asked_for_again(segment: Segment) -> None:
@@ -130,10 +130,10 @@ def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeyp
     """Else a writer that replaces it in this moment would take it for one that nobody has."""
     slot = PolicySlot(segment)
     slot.put(7, b"seven")
-    seen: list[int] = []
-    monkeypatch.setattr(slot, "peek", lambda: seen.append(slot.taken_id))
+    taken_ids: list[int] = []
+    monkeypatch.setattr(slot, "peek", lambda: taken_ids.append(slot.taken_id))
     slot.take()
-    assert seen == [7]
+    assert taken_ids == [7]
 
 
 # -- any value
@@ -141,8 +141,8 @@ def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeyp
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=6))
 def test_a_reader_gets_the_newest_content_whole(contents: list[bytes]) -> None:
-    room = memoryview(bytearray(latest_bytes(40)))
-    writer, reader = Latest(room, 40), Latest(room, 40)
+    buffer = memoryview(bytearray(latest_bytes(40)))
+    writer, reader = Latest(buffer, 40), Latest(buffer, 40)
     assert reader.take() is None
     for n, content in enumerate(contents, 1):
         writer.put(content)
@@ -150,14 +150,14 @@ def test_a_reader_gets_the_newest_content_whole(contents: list[bytes]) -> None:
 
 
 @given(st.integers(0, 7), st.integers(0, 255))
-def test_a_content_that_is_half_written_is_not_believed(at: int, wrong: int) -> None:
-    room = bytearray(latest_bytes(8))
-    latest = Latest(memoryview(room), 8)
+def test_a_content_that_is_half_written_is_not_believed(offset: int, byte_value: int) -> None:
+    buffer = bytearray(latest_bytes(8))
+    latest = Latest(memoryview(buffer), 8)
     content = bytes(range(8))
     latest.put(content)
-    where = bytes(room).index(content)
-    room[where + at] = wrong
-    assert latest.take() == (content if wrong == content[at] else None)
+    start = bytes(buffer).index(content)
+    buffer[start + offset] = byte_value
+    assert latest.take() == (content if byte_value == content[offset] else None)
 
 
 def test_what_is_too_large_is_refused_and_the_old_content_stays() -> None:
@@ -169,11 +169,11 @@ def test_what_is_too_large_is_refused_and_the_old_content_stays() -> None:
 
 
 def test_a_length_beyond_the_room_is_not_followed() -> None:
-    room = bytearray(latest_bytes(8))
-    latest = Latest(memoryview(room), 8)
+    buffer = bytearray(latest_bytes(8))
+    latest = Latest(memoryview(buffer), 8)
     latest.put(b"x" * 8)
-    start = bytes(room).index(b"x" * 8) - 8
-    room[start : start + 4] = (1 << 31).to_bytes(4, "little")
+    start = bytes(buffer).index(b"x" * 8) - 8
+    buffer[start : start + 4] = (1 << 31).to_bytes(4, "little")
     assert latest.take() is None
 
 
@@ -214,15 +214,17 @@ def test_a_reader_that_both_buffers_change_under_looks_again(
     loop, reader = loop_state_in(board_segment), loop_state_in(board_segment)
     for message in (b"one", b"two"):
         loop.put(message)
-    checked = zlib.crc32
-    reads = 0
+    original_crc32 = zlib.crc32
+    n_reads = 0
 
-    def late(data: bytes, seed: int = 0) -> int:
-        nonlocal reads
-        reads += 1
-        return checked(data, seed) + (reads <= 4)  # as if those were other bytes than the ones that were summed up
+    def wrong_crc32(data: bytes, seed: int = 0) -> int:
+        nonlocal n_reads
+        n_reads += 1
+        return original_crc32(data, seed) + (
+            n_reads <= 4
+        )  # as if those were other bytes than the ones that were summed up
 
-    monkeypatch.setattr("onrig.runtime.shm.latest.zlib.crc32", late)
+    monkeypatch.setattr("onrig.runtime.shm.latest.zlib.crc32", wrong_crc32)
     assert reader.take() == b"two"
 
 
@@ -236,13 +238,13 @@ def test_a_message_that_was_written_half_leaves_the_one_before(
     state = loop_state_in(board_segment)
     state.put(b"the first")
     state.put(b"the second")
-    before = bytes(board_segment.body)
+    body_before = bytes(board_segment.body)
     state.put(b"the third one")
-    after = bytes(board_segment.body)
-    changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
-    written = data.draw(st.sets(st.sampled_from(changed), max_size=len(changed) - 1))
-    board_segment.body[:] = before
-    for i in written:
-        board_segment.body[i] = after[i]
+    body_after = bytes(board_segment.body)
+    changed_bytes = [i for i, (a, b) in enumerate(zip(body_before, body_after, strict=True)) if a != b]
+    written_bytes = data.draw(st.sets(st.sampled_from(changed_bytes), max_size=len(changed_bytes) - 1))
+    board_segment.body[:] = body_before
+    for i in written_bytes:
+        board_segment.body[i] = body_after[i]
     assert state.take() == b"the second"
     assert path.stat().st_size == HEADER_BYTES + BOARD_BYTES

@@ -16,13 +16,13 @@ from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
 
 LAYOUT = RecordLayout(1, 1, 1)
-ITEMS = sum(int(np.prod(LAYOUT.dtype[f.name].shape)) for f in LAYOUT.fields) - 2
+N_VALUES = sum(int(np.prod(LAYOUT.dtype[f.name].shape)) for f in LAYOUT.fields) - 2
 """Values of a record between ``seq`` and ``crc``."""
 
 
 def fields(tick: int) -> tuple[float, ...]:
     """A record without ``seq`` that is known by its tick, which also stands in its last field."""
-    return (tick, *(1,) * (ITEMS - 2), tick)
+    return (tick, *(1,) * (N_VALUES - 2), tick)
 
 
 class Ring:
@@ -41,17 +41,17 @@ class Ring:
         ticks: list[int] = records["tick"].tolist()
         return ticks
 
-    def free(self, n: int) -> None:
+    def release(self, n: int) -> None:
         """Take in the next ``n`` records, and let them leave the ring."""
         self.reader.take(n)
         self.reader.release(self.reader.n_taken)
 
     def corrupt(self, index: int, byte: int, value: int | None = None) -> int:
         """Change a byte of the record in a place of the ring; returns what stood there."""
-        at = 8 * 24 + index * LAYOUT.size + byte
-        before = self.segment.body[at]
-        self.segment.body[at] = before ^ 0xFF if value is None else value
-        return before
+        offset = 8 * 24 + index * LAYOUT.size + byte
+        previous = self.segment.body[offset]
+        self.segment.body[offset] = previous ^ 0xFF if value is None else value
+        return previous
 
 
 @settings(max_examples=60)
@@ -66,9 +66,9 @@ def test_it_is_a_bounded_queue_that_counts_what_it_drops(
     for pushes, releases in turns:
         for _ in range(pushes):
             assert ring.writer.is_full == (len(model) == capacity)
-            taken = ring.writer.push(fields(tick))
-            assert taken == (len(model) < capacity)
-            if taken:
+            was_pushed = ring.writer.push(fields(tick))
+            assert was_pushed == (len(model) < capacity)
+            if was_pushed:
                 model.append(tick)
             else:
                 dropped += 1
@@ -76,7 +76,7 @@ def test_it_is_a_bounded_queue_that_counts_what_it_drops(
         assert ring.ticks() == list(model)
         assert ring.reader.n_waiting == len(ring.writer) == len(model)
         n = min(releases, len(model))
-        ring.free(n)
+        ring.release(n)
         for _ in range(n):
             model.popleft()
         assert ring.ticks() == list(model)
@@ -88,7 +88,7 @@ def test_records_are_numbered_without_a_gap_even_where_some_were_dropped(tmp_pat
     for tick in range(5):
         ring.writer.push(fields(tick))
     assert ring.ticks() == [0, 1, 2]
-    ring.free(3)
+    ring.release(3)
     ring.writer.push(fields(5))
     assert ring.reader.peek()["seq"].tolist() == [3]
     assert ring.ticks() == [5]
@@ -99,9 +99,9 @@ def test_a_reader_that_is_started_anew_sees_again_what_was_not_released(tmp_path
     for tick in range(6):
         ring.writer.push(fields(tick))
     assert ring.ticks(limit=4) == [0, 1, 2, 3]
-    ring.free(2)
-    again = RingReader(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
-    assert again.peek()["tick"].tolist() == [2, 3, 4, 5]
+    ring.release(2)
+    restarted_reader = RingReader(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
+    assert restarted_reader.peek()["tick"].tolist() == [2, 3, 4, 5]
 
 
 def test_what_was_taken_in_stays_until_it_is_released(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_what_was_taken_in_stays_until_it_is_released(tmp_path: Path) -> None:
 def test_what_was_read_does_not_change_when_its_place_is_written_again(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 2)
     ring.writer.push(fields(0))
-    kept = ring.reader.peek()
-    ring.free(1)
+    kept_records = ring.reader.peek()
+    ring.release(1)
     for tick in (1, 2):
         ring.writer.push(fields(tick))
-    assert kept["tick"].tolist() == [0]
+    assert kept_records["tick"].tolist() == [0]
 
 
 @pytest.mark.parametrize("byte", [0, 9, LAYOUT.size - 5, LAYOUT.size - 1], ids=["number", "tick", "stages", "seal"])
@@ -137,9 +137,9 @@ def test_a_torn_record_is_not_given_out_nor_what_lies_behind_it(tmp_path: Path, 
     ring = Ring(tmp_path / "ring", 4)
     for tick in range(4):
         ring.writer.push(fields(tick))
-    before = ring.corrupt(2, byte)
+    original_byte = ring.corrupt(2, byte)
     assert ring.ticks() == [0, 1]
-    ring.corrupt(2, byte, before)
+    ring.corrupt(2, byte, original_byte)
     assert ring.ticks() == [0, 1, 2, 3], "once it is whole it comes"
 
 
@@ -148,7 +148,7 @@ def test_a_whole_record_of_the_round_before_is_not_taken_for_a_new_one(tmp_path:
     ring = Ring(tmp_path / "ring", 2)
     for tick in range(2):
         ring.writer.push(fields(tick))
-    ring.free(2)
+    ring.release(2)
     ring.segment.body[:8].cast("Q")[0] = 3
     assert ring.ticks() == []
 
@@ -182,22 +182,22 @@ while True:
 def test_a_writer_that_is_killed_leaves_whole_records_and_another_goes_on(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 64)
     process = subprocess.Popen([sys.executable, "-c", _WRITE_FOREVER, str(ring.path)])
-    seen, patience = 0, time.monotonic() + 60
+    n_seen, deadline_s = 0, time.monotonic() + 60
     try:
-        while seen < 20 * 64:
+        while n_seen < 20 * 64:
             assert process.poll() is None, "the writer ended by itself"
-            assert time.monotonic() < patience, "the writer does not write"
+            assert time.monotonic() < deadline_s, "the writer does not write"
             ticks = ring.ticks(limit=17)
-            assert ticks == list(range(seen, seen + len(ticks)))
-            ring.free(len(ticks))
-            seen += len(ticks)
+            assert ticks == list(range(n_seen, n_seen + len(ticks)))
+            ring.release(len(ticks))
+            n_seen += len(ticks)
     finally:
         process.kill()
         process.wait()
-    rest = ring.ticks()
-    assert rest == list(range(seen, seen + len(rest)))
-    ring.free(len(rest))
-    after = RingWriter(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
-    assert after.push(fields(4321))
+    remaining_ticks = ring.ticks()
+    assert remaining_ticks == list(range(n_seen, n_seen + len(remaining_ticks)))
+    ring.release(len(remaining_ticks))
+    new_writer = RingWriter(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
+    assert new_writer.push(fields(4321))
     assert ring.ticks() == [4321]
-    assert np.all(ring.reader.peek()["seq"] == seen + len(rest))
+    assert np.all(ring.reader.peek()["seq"] == n_seen + len(remaining_ticks))

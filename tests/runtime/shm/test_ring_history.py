@@ -12,7 +12,7 @@ from tests.runtime.samples import LAYOUT, state, step
 CAPACITY = 6
 
 
-def a_ring(path: Path) -> tuple[RingWriter, RingReader, RingHistory]:
+def make_ring(path: Path) -> tuple[RingWriter, RingReader, RingHistory]:
     path.unlink(missing_ok=True)
     segment = Segment.create(path, ring_bytes(LAYOUT, CAPACITY), LAYOUT.schema)
     return RingWriter(segment, LAYOUT), RingReader(segment, LAYOUT), RingHistory(segment, LAYOUT)
@@ -25,9 +25,9 @@ def push(writer: RingWriter, tick: int) -> bool:
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=10), st.integers(0, 20), st.integers(0, 8))
 def test_it_sees_the_last_records_whether_they_were_taken_or_not(
-    tmp_path: Path, turns: list[tuple[int, int]], since: int, limit: int
+    tmp_path: Path, turns: list[tuple[int, int]], since_tick: int, limit: int
 ) -> None:
-    writer, reader, history = a_ring(tmp_path / "ring")
+    writer, reader, history = make_ring(tmp_path / "ring")
     ticks: list[int] = []
     for pushes, takes in turns:
         for _ in range(pushes):
@@ -37,12 +37,14 @@ def test_it_sees_the_last_records_whether_they_were_taken_or_not(
         reader.release(reader.n_taken)
     assert history.n_written == len(ticks)
     assert history.records_since(0)["tick"].tolist() == ticks[-CAPACITY:]
-    newest = ticks[len(ticks) - limit :] if limit and limit <= len(ticks) else ticks[-limit:] if limit else []
-    assert history.records_since(since, limit)["tick"].tolist() == [t for t in newest[-CAPACITY:] if t >= since]
+    newest_ticks = ticks[len(ticks) - limit :] if limit and limit <= len(ticks) else ticks[-limit:] if limit else []
+    assert history.records_since(since_tick, limit)["tick"].tolist() == [
+        t for t in newest_ticks[-CAPACITY:] if t >= since_tick
+    ]
 
 
 def test_looking_takes_nothing_away(tmp_path: Path) -> None:
-    writer, reader, history = a_ring(tmp_path / "ring")
+    writer, reader, history = make_ring(tmp_path / "ring")
     for tick in range(3):
         push(writer, tick)
     history.records_since(0)
@@ -50,7 +52,7 @@ def test_looking_takes_nothing_away(tmp_path: Path) -> None:
 
 
 def test_a_torn_record_is_left_out(tmp_path: Path) -> None:
-    writer, _, history = a_ring(tmp_path / "ring")
+    writer, _, history = make_ring(tmp_path / "ring")
     for tick in range(4):
         push(writer, tick)
     segment = Segment.attach(tmp_path / "ring", LAYOUT.schema)

@@ -25,12 +25,12 @@ HEADER = struct.Struct("<8sII16sQ")
 
 def test_both_ends_see_the_same_bytes(tmp_path: Path) -> None:
     owner = Segment.create(tmp_path / "s", 100, "schema")
-    guest = Segment.attach(tmp_path / "s", "schema")
-    assert bytes(guest.body) == bytes(100)
+    attached = Segment.attach(tmp_path / "s", "schema")
+    assert bytes(attached.body) == bytes(100)
     owner.body[7] = 1
-    guest.body[99] = 2
-    assert (guest.body[7], owner.body[99], len(guest.body)) == (1, 2, 100)
-    guest.close()
+    attached.body[99] = 2
+    assert (attached.body[7], owner.body[99], len(attached.body)) == (1, 2, 100)
+    attached.close()
     assert owner.body[99] == 2, "a guest that leaves takes nothing with it"
     owner.close()
     assert (tmp_path / "s").exists(), "closing is not removing"
@@ -40,9 +40,9 @@ def test_one_that_is_missing_is_told_from_one_that_is_laid_out_differently(tmp_p
     with pytest.raises(SegmentMissing):
         Segment.attach(tmp_path / "s", "schema")
     Segment.create(tmp_path / "s", 8, "schema").close()
-    with pytest.raises(SegmentError, match="another schema") as told:
+    with pytest.raises(SegmentError, match="another schema") as error:
         Segment.attach(tmp_path / "s", "other")
-    assert not isinstance(told.value, SegmentMissing)
+    assert not isinstance(error.value, SegmentMissing)
 
 
 def test_only_its_owner_may_open_it(tmp_path: Path) -> None:
@@ -63,12 +63,12 @@ def test_an_existing_file_is_not_taken_over(tmp_path: Path) -> None:
     assert (tmp_path / "s").read_bytes() == b"precious"
 
 
-def _damaged(tmp_path: Path, **changes: object) -> Path:
+def _write_damaged(tmp_path: Path, **changes: object) -> Path:
     path = tmp_path / "s"
     Segment.create(path, 32, "schema").close()
     raw = bytearray(path.read_bytes())
-    head = dict(zip(("magic", "version", "pid", "digest", "size"), HEADER.unpack_from(raw), strict=True))
-    HEADER.pack_into(raw, 0, *(head | {k: v for k, v in changes.items() if k in head}).values())
+    header = dict(zip(("magic", "version", "pid", "digest", "size"), HEADER.unpack_from(raw), strict=True))
+    HEADER.pack_into(raw, 0, *(header | {k: v for k, v in changes.items() if k in header}).values())
     length = changes.get("length", len(raw))
     assert isinstance(length, int)
     path.write_bytes(bytes(raw[:length]).ljust(length, b"\0"))
@@ -76,7 +76,7 @@ def _damaged(tmp_path: Path, **changes: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"magic": b"SOMETHIN"}, "not an Onrig segment"),
         ({"version": 2}, "not an Onrig segment of version 1"),
@@ -88,11 +88,11 @@ def _damaged(tmp_path: Path, **changes: object) -> Path:
         ({"length": 0}, "too short for a segment \\(0 bytes\\)"),
     ],
 )
-def test_what_is_foreign_or_not_whole_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:
-    path = _damaged(tmp_path, **changes)
-    with pytest.raises(SegmentError, match=says) as refusal:
+def test_what_is_foreign_or_not_whole_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    path = _write_damaged(tmp_path, **changes)
+    with pytest.raises(SegmentError, match=message) as error:
         Segment.attach(path, "schema")
-    assert str(path) in str(refusal.value)
+    assert str(path) in str(error.value)
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
@@ -110,22 +110,22 @@ def test_what_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(st.binary(max_size=200), st.booleans())
-def test_no_content_makes_attaching_raise_anything_else(tmp_path: Path, content: bytes, ours: bool) -> None:
+def test_no_content_makes_attaching_raise_anything_else(tmp_path: Path, content: bytes, is_own_header: bool) -> None:
     path = tmp_path / "fuzz"
-    path.write_bytes((b"ONRIGSHM\x01\0\0\0" if ours else b"") + content)
+    path.write_bytes((b"ONRIGSHM\x01\0\0\0" if is_own_header else b"") + content)
     with pytest.raises(SegmentError):
         Segment.attach(path, "schema")
 
 
 @pytest.fixture
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path)
     return tmp_path
 
 
-def test_the_folder_of_a_live_run_is_private_and_survives_a_sweep(base: Path) -> None:
+def test_the_folder_of_a_live_run_is_private_and_survives_a_sweep(runs_folder: Path) -> None:
     folder = create_folder()
-    assert folder.parent == base
+    assert folder.parent == runs_folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert sweep_folders() == []
     assert folder.is_dir()
@@ -138,30 +138,32 @@ def test_the_folder_of_a_live_run_is_private_and_survives_a_sweep(base: Path) ->
     [f"{1 << 30}-123", f"{os.getpid()}-1"],
     ids=["no such process", "a process that got the number of a dead one"],
 )
-def test_the_folder_of_a_dead_run_is_swept_with_all_that_is_in_it(base: Path, owner: str) -> None:
-    live, stale = create_folder(), base / f"onrig-{owner}-abc"
-    stale.mkdir()
-    (stale / "ring").write_bytes(b"x")
-    assert sweep_folders() == [stale]
-    assert not stale.exists()
-    assert live.exists()
+def test_the_folder_of_a_dead_run_is_swept_with_all_that_is_in_it(runs_folder: Path, owner: str) -> None:
+    live_folder, stale_folder = create_folder(), runs_folder / f"onrig-{owner}-abc"
+    stale_folder.mkdir()
+    (stale_folder / "ring").write_bytes(b"x")
+    assert sweep_folders() == [stale_folder]
+    assert not stale_folder.exists()
+    assert live_folder.exists()
 
 
 @pytest.mark.parametrize("name", ["onrig-notes", "onrig-a-b-c", "onrig-12", f"other-{1 << 30}-1-x"])
-def test_what_no_run_made_is_not_swept(base: Path, name: str) -> None:
-    (base / name).mkdir()
+def test_what_no_run_made_is_not_swept(runs_folder: Path, name: str) -> None:
+    (runs_folder / name).mkdir()
     assert sweep_folders() == []
-    assert (base / name).is_dir()
+    assert (runs_folder / name).is_dir()
 
 
-def test_where_start_times_cannot_be_told_a_live_run_is_not_swept(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_start_times_cannot_be_told_a_live_run_is_not_swept(
+    runs_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(segment, "_boot_ticks", lambda pid: None)
     folder = create_folder()
     assert sweep_folders() == []
     assert folder.is_dir()
 
 
-def test_a_run_in_another_pid_namespace_is_not_swept(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_another_pid_namespace_is_not_swept(runs_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = create_folder()
     monkeypatch.setattr(segment, "_boot_ticks", lambda pid: None)  # its pid is unknown here
     assert sweep_folders() == []

@@ -42,65 +42,65 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         child.close()
 
 
-def spoken(child: Child, n: int) -> list[Report]:
+def read_reports(child: Child, n: int) -> list[Report]:
     """The next ``n`` reports."""
-    found = list(child.reports())
-    while len(found) < n:
+    reports = list(child.reports())
+    while len(reports) < n:
         assert select.select((child,), (), (), PATIENCE_S)[0], "it says nothing"
-        found += child.reports()
-    return found
+        reports += child.reports()
+    return reports
 
 
-READY = "say(line('ready'))"
-WAIT = "signal.pause()"
+SAY_READY = "say(line('ready'))"
+WAIT_FOR_SIGNAL = "signal.pause()"
 
 
 def test_it_runs_a_module_with_its_arguments(start: Start) -> None:
     child = start("say(line('ready', ' '.join(sys.argv[1:]))); sys.exit(7)", "a", "b c")
-    assert spoken(child, 1) == [Report("name", "ready", "a b c")]
+    assert read_reports(child, 1) == [Report("name", "ready", "a b c")]
     assert child.end(PATIENCE_S, send_sigterm=False) == 7
     assert child.poll() == 7
 
 
 def test_reports_that_were_not_asked_for_yet_are_not_lost(start: Start) -> None:
     """Whoever waits for ``ready`` leaves the warnings behind it to the next reader."""
-    child = start(f"say('noise' + chr(10) + line('ready') + 3 * line('warning')); {WAIT}")
+    child = start(f"say('noise' + chr(10) + line('ready') + 3 * line('warning')); {WAIT_FOR_SIGNAL}")
     assert select.select((child,), (), (), PATIENCE_S)[0]
     assert next(child.reports()).kind == "ready"
-    assert [r.kind for r in spoken(child, 3)] == ["warning"] * 3
+    assert [r.kind for r in read_reports(child, 3)] == ["warning"] * 3
     assert list(child.reports()) == []
 
 
 def test_a_report_that_comes_in_pieces_is_put_together(start: Start) -> None:
     child = start(
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); text = line('event', 'whole');"
-        f"say(text[:20]); signal.sigwait([signal.SIGUSR1]); say(text[20:]); {WAIT}"
+        f"say(text[:20]); signal.sigwait([signal.SIGUSR1]); say(text[20:]); {WAIT_FOR_SIGNAL}"
     )
     assert select.select((child,), (), (), PATIENCE_S)[0]
     assert list(child.reports()) == []
     os.kill(child.pid, signal.SIGUSR1)
-    assert spoken(child, 1) == [Report("name", "event", "whole")]
+    assert read_reports(child, 1) == [Report("name", "event", "whole")]
 
 
 def test_it_is_asked_to_end_and_has_time_to(start: Start) -> None:
-    child = start(f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {READY}; {WAIT}")
-    spoken(child, 1)
+    child = start(f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {SAY_READY}; {WAIT_FOR_SIGNAL}")
+    read_reports(child, 1)
     assert child.poll() is None
     assert child.end(PATIENCE_S) == 3
 
 
 def test_it_is_killed_when_it_does_not_end(start: Start) -> None:
-    child = start(f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {READY}\nwhile True: {WAIT}")
-    spoken(child, 1)
+    child = start(f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {SAY_READY}\nwhile True: {WAIT_FOR_SIGNAL}")
+    read_reports(child, 1)
     assert child.end(0.05) == -signal.SIGKILL
 
 
 def test_what_it_has_started_is_killed_with_it(start: Start) -> None:
     child = start(
         "import subprocess; program = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']);"
-        f"say(line('ready', str(program.pid))); {WAIT}"
+        f"say(line('ready', str(program.pid))); {WAIT_FOR_SIGNAL}"
     )
-    (ready,) = spoken(child, 1)
+    (ready,) = read_reports(child, 1)
     pidfd = os.pidfd_open(int(ready.message))
     child.kill()
     assert select.select((pidfd,), (), (), PATIENCE_S)[0], "it goes on"
@@ -110,14 +110,14 @@ def test_what_it_has_started_is_killed_with_it(start: Start) -> None:
 
 
 def test_an_ending_is_awaited_without_asking(start: Start) -> None:
-    child = start(f"{READY}; {WAIT}")
-    spoken(child, 1)
+    child = start(f"{SAY_READY}; {WAIT_FOR_SIGNAL}")
+    read_reports(child, 1)
     assert child.end(0.05, send_sigterm=False) == -signal.SIGKILL, "it was never told, so it never ended"
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
     child = start('print(\'{"source":"%d","kind":"event"}\' % (os.getsid(0) == os.getpid()))')
-    assert spoken(child, 1)[0].source == "1"
+    assert read_reports(child, 1)[0].source == "1"
 
 
 def test_what_it_writes_to_stderr_is_kept(start: Start, tmp_path: Path) -> None:
@@ -128,16 +128,18 @@ def test_what_it_writes_to_stderr_is_kept(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's figures")
 def test_its_memory_and_its_processor_time_are_measured(start: Start) -> None:
-    child = start(f"x = bytearray(32 << 20); import time\nwhile time.process_time() < 0.1: pass\n{READY}; {WAIT}")
-    spoken(child, 1)
+    child = start(
+        f"x = bytearray(32 << 20); import time\nwhile time.process_time() < 0.1: pass\n{SAY_READY}; {WAIT_FOR_SIGNAL}"
+    )
+    read_reports(child, 1)
     child.poll()
     assert 32 < child.peak_rss_mb < 500
     assert child.cpu_s > 0.05
 
 
 def test_what_never_ends_a_line_takes_no_memory_and_the_next_report_is_heard(start: Start) -> None:
-    child = start(f"[say('.' * 65536) for _ in range(40)]; say(chr(10) + line('event', 'after')); {WAIT}")
-    assert spoken(child, 1) == [Report("name", "event", "after")]
+    child = start(f"[say('.' * 65536) for _ in range(40)]; say(chr(10) + line('event', 'after')); {WAIT_FOR_SIGNAL}")
+    assert read_reports(child, 1) == [Report("name", "event", "after")]
     assert len(child._partial_line) == 0
 
 
@@ -151,4 +153,4 @@ def test_a_process_that_writes_without_end_holds_nobody_up(start: Start) -> None
 
 def test_its_processes_know_whose_children_they_are(start: Start) -> None:
     child = start("say(line('event', os.environ['ONRIG_PARENT'] + ' ' + str(os.getppid())))")
-    assert spoken(child, 1)[0].message == f"{os.getpid()} {os.getpid()}"
+    assert read_reports(child, 1)[0].message == f"{os.getpid()} {os.getpid()}"

@@ -28,22 +28,26 @@ def test_records_are_a_table_with_the_rigs_names() -> None:
     rows = records(3, tick=40)
     rows["rule"][1], rows["miss"][2], rows["missed"][2] = Rule.ENVELOPE, Miss.HOST, 2
     rows["flags"][1] = Flag.LATE | Flag.INVALID
-    read = table(records_csv(rows, RIG))
-    assert [row["tick"] for row in read] == ["40", "41", "42"]
-    assert [row["rule"] for row in read] == ["none", "envelope", "none"]
-    assert (read[2]["miss"], read[2]["missed"], read[0]["kind"]) == ("host", "2", Kind.TRAIN.name.lower())
-    assert read[1]["flags"] == "invalid|late"
-    assert {"observation.angle", "sensors.velocity", "applied.voltage", "stage_ns.policy"} <= set(read[0])
-    assert "crc" not in read[0]
+    read_back = table(records_csv(rows, RIG))
+    assert [row["tick"] for row in read_back] == ["40", "41", "42"]
+    assert [row["rule"] for row in read_back] == ["none", "envelope", "none"]
+    assert (read_back[2]["miss"], read_back[2]["missed"], read_back[0]["kind"]) == (
+        "host",
+        "2",
+        Kind.TRAIN.name.lower(),
+    )
+    assert read_back[1]["flags"] == "invalid|late"
+    assert {"observation.angle", "sensors.velocity", "applied.voltage", "stage_ns.policy"} <= set(read_back[0])
+    assert "crc" not in read_back[0]
 
 
 def test_values_come_back_exactly() -> None:
     rows = records(5)
     rows["observation"] = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
     rows["reward"] = np.random.default_rng(2).normal(size=5)
-    read = table(records_csv(rows, RIG))
-    assert np.array_equal(np.array([r["observation.angle"] for r in read], np.float32), rows["observation"][:, 0])
-    assert [float(r["reward"]) for r in read] == rows["reward"].tolist()
+    read_back = table(records_csv(rows, RIG))
+    assert np.array_equal(np.array([r["observation.angle"] for r in read_back], np.float32), rows["observation"][:, 0])
+    assert [float(r["reward"]) for r in read_back] == rows["reward"].tolist()
 
 
 def test_an_observation_that_is_no_number_stays_one() -> None:
@@ -61,11 +65,11 @@ def test_flags_are_words(flags: int, words: str) -> None:
 
 def test_frames_are_lines_with_what_they_say_and_their_bytes() -> None:
     sent = CommandLayout(1).encode(7, (-250,))
-    came = StateLayout(2, 1).encode(state(8, (5, -6)))
-    first, second = lines(frames_jsonl([LoggedFrame(10, sent), LoggedFrame(20, came)], RIG))
+    received = StateLayout(2, 1).encode(state(8, (5, -6)))
+    first, second = lines(frames_jsonl([LoggedFrame(10, sent), LoggedFrame(20, received)], RIG))
     assert (first["from"], first["type"], first["answers"], first["values"]) == ("host", "command", 7, [-250])
     assert (second["from"], second["type"], second["frame"], second["sensors"]) == ("device", "state", 8, [5, -6])
-    assert bytes.fromhex(str(second["body"])) == came
+    assert bytes.fromhex(str(second["body"])) == received
     assert [first["t_mono_ns"], second["t_mono_ns"]] == [10, 20]
 
 

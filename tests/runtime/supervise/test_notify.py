@@ -19,7 +19,7 @@ from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.notify import Notifier, ResetDecision, WatchdogSchedule, status_line, watchdog_interval_s
 
 
-class Systemd:
+class NotifySocket:
     """The listening end."""
 
     def __init__(self, address: str) -> None:
@@ -27,7 +27,7 @@ class Systemd:
         self.socket.bind(address)
         self.socket.setblocking(False)
 
-    def heard(self) -> list[list[str]]:
+    def received(self) -> list[list[str]]:
         messages = []
         while True:
             try:
@@ -37,24 +37,24 @@ class Systemd:
 
 
 @pytest.fixture
-def systemd(socket_folder: Path) -> Iterator[Systemd]:
-    listening = Systemd(str(socket_folder / "notify"))
-    with closing(listening.socket):
-        yield listening
+def systemd(socket_folder: Path) -> Iterator[NotifySocket]:
+    notify_socket = NotifySocket(str(socket_folder / "notify"))
+    with closing(notify_socket.socket):
+        yield notify_socket
 
 
-def notifier(systemd: Systemd, **more: str) -> Notifier:
-    return Notifier.from_environment({"NOTIFY_SOCKET": systemd.socket.getsockname(), **more}, 1)
+def notifier(systemd: NotifySocket, **environment: str) -> Notifier:
+    return Notifier.from_environment({"NOTIFY_SOCKET": systemd.socket.getsockname(), **environment}, 1)
 
 
-def test_a_run_says_ready_alive_and_stopping_in_that_order(systemd: Systemd) -> None:
-    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as telling:
-        telling.ready("up")
-        telling.update(0.0, 1, "episode 1", is_hung=False)
-        telling.update(1.0, 2, "episode 1", is_hung=False)
-        telling.update(5.0, 3, "episode 2", is_hung=False)
-        telling.stopping("ending")
-    assert systemd.heard() == [
+def test_a_run_says_ready_alive_and_stopping_in_that_order(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as sd_notifier:
+        sd_notifier.ready("up")
+        sd_notifier.update(0.0, 1, "episode 1", is_hung=False)
+        sd_notifier.update(1.0, 2, "episode 1", is_hung=False)
+        sd_notifier.update(5.0, 3, "episode 2", is_hung=False)
+        sd_notifier.stopping("ending")
+    assert systemd.received() == [
         ["READY=1", "STATUS=up", "WATCHDOG=1"],
         ["STATUS=episode 1", "WATCHDOG=1"],
         ["STATUS=episode 2", "WATCHDOG=1"],
@@ -62,43 +62,43 @@ def test_a_run_says_ready_alive_and_stopping_in_that_order(systemd: Systemd) -> 
     ]
 
 
-def test_a_hung_loop_is_not_petted_and_the_status_says_so_once(systemd: Systemd) -> None:
-    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as telling:
-        telling.update(0.0, 1, "running", is_hung=False)
-        for tenth in range(200):
-            telling.update(0.1 * tenth, 1, "HUNG", is_hung=True)
-    heard = systemd.heard()
-    assert heard == [["STATUS=running", "WATCHDOG=1"], ["STATUS=HUNG"]]
+def test_a_hung_loop_is_not_petted_and_the_status_says_so_once(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as sd_notifier:
+        sd_notifier.update(0.0, 1, "running", is_hung=False)
+        for step in range(200):
+            sd_notifier.update(0.1 * step, 1, "HUNG", is_hung=True)
+    received = systemd.received()
+    assert received == [["STATUS=running", "WATCHDOG=1"], ["STATUS=HUNG"]]
 
 
-def test_a_paused_loop_that_looks_is_petted_though_it_makes_no_ticks(systemd: Systemd) -> None:
-    with closing(notifier(systemd, WATCHDOG_USEC="2000000")) as telling:
+def test_a_paused_loop_that_looks_is_petted_though_it_makes_no_ticks(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd, WATCHDOG_USEC="2000000")) as sd_notifier:
         for second in range(10):
-            telling.update(float(second), 1000 * (second + 1), "paused", is_hung=False)
-    assert [m for m in systemd.heard() if "WATCHDOG=1" in m] == [["STATUS=paused", "WATCHDOG=1"]] * 10
+            sd_notifier.update(float(second), 1000 * (second + 1), "paused", is_hung=False)
+    assert [m for m in systemd.received() if "WATCHDOG=1" in m] == [["STATUS=paused", "WATCHDOG=1"]] * 10
 
 
-def test_a_loop_that_no_longer_looks_is_not_petted_whatever_its_state(systemd: Systemd) -> None:
-    with closing(notifier(systemd, WATCHDOG_USEC="2000000")) as telling:
+def test_a_loop_that_no_longer_looks_is_not_petted_whatever_its_state(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd, WATCHDOG_USEC="2000000")) as sd_notifier:
         for second in range(10):
-            telling.update(float(second), 7, "paused", is_hung=False)
-    assert len([m for m in systemd.heard() if "WATCHDOG=1" in m]) == 1
+            sd_notifier.update(float(second), 7, "paused", is_hung=False)
+    assert len([m for m in systemd.received() if "WATCHDOG=1" in m]) == 1
 
 
 def test_an_abstract_address_reaches_its_socket() -> None:
     name = f"onrig-test-{os.getpid()}"
-    listening = Systemd(f"\0{name}")
-    with closing(listening.socket), closing(Notifier(f"@{name}", None)) as telling:
-        telling.ready("up")
-        assert listening.heard() == [["READY=1", "STATUS=up"]]
+    notify_socket = NotifySocket(f"\0{name}")
+    with closing(notify_socket.socket), closing(Notifier(f"@{name}", None)) as sd_notifier:
+        sd_notifier.ready("up")
+        assert notify_socket.received() == [["READY=1", "STATUS=up"]]
 
 
-def test_without_a_watchdog_only_the_status_is_renewed(systemd: Systemd) -> None:
-    with closing(notifier(systemd)) as telling:
+def test_without_a_watchdog_only_the_status_is_renewed(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd)) as sd_notifier:
         for second in range(11):
-            telling.update(float(second), second + 1, f"episode {second}", is_hung=False)
-        telling.stopping("ending")
-    assert systemd.heard() == [
+            sd_notifier.update(float(second), second + 1, f"episode {second}", is_hung=False)
+        sd_notifier.stopping("ending")
+    assert systemd.received() == [
         ["STATUS=episode 0"],
         ["STATUS=episode 5"],
         ["STATUS=episode 10"],
@@ -106,50 +106,50 @@ def test_without_a_watchdog_only_the_status_is_renewed(systemd: Systemd) -> None
     ]
 
 
-def test_a_status_of_several_lines_stays_one_field(systemd: Systemd) -> None:
-    with closing(notifier(systemd)) as telling:
-        telling.ready("a\nWATCHDOG=trigger")
-    assert systemd.heard() == [["READY=1", "STATUS=a WATCHDOG=trigger"]]
+def test_a_status_of_several_lines_stays_one_field(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd)) as sd_notifier:
+        sd_notifier.ready("a\nWATCHDOG=trigger")
+    assert systemd.received() == [["READY=1", "STATUS=a WATCHDOG=trigger"]]
 
 
 def test_nobody_who_listens_costs_nothing(tmp_path: Path) -> None:
-    with closing(Notifier(str(tmp_path / "gone"), 1.0)) as telling:
-        telling.ready("up")
-        telling.update(0.0, 1, "running", is_hung=False)
-        telling.stopping("ending")
-    with closing(Notifier.from_environment({}, 1)) as silent:
-        silent.ready("up")
-        silent.update(0.0, 1, "running", is_hung=False)
-        silent.stopping("ending")
+    with closing(Notifier(str(tmp_path / "gone"), 1.0)) as sd_notifier:
+        sd_notifier.ready("up")
+        sd_notifier.update(0.0, 1, "running", is_hung=False)
+        sd_notifier.stopping("ending")
+    with closing(Notifier.from_environment({}, 1)) as disabled:
+        disabled.ready("up")
+        disabled.update(0.0, 1, "running", is_hung=False)
+        disabled.stopping("ending")
 
 
-def test_an_end_that_makes_progress_is_given_the_time_it_takes(systemd: Systemd) -> None:
-    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as telling:
-        telling.stopping("ending")
-        systemd.heard()
+def test_an_end_that_makes_progress_is_given_the_time_it_takes(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as sd_notifier:
+        sd_notifier.stopping("ending")
+        systemd.received()
         for now_s in (100.0, 101.0, 104.9, 105.0):
-            telling.extend_timeout(now_s)
-    assert systemd.heard() == 2 * [["EXTEND_TIMEOUT_USEC=120000000", "WATCHDOG=1"]]
+            sd_notifier.extend_timeout(now_s)
+    assert systemd.received() == 2 * [["EXTEND_TIMEOUT_USEC=120000000", "WATCHDOG=1"]]
 
 
-def test_a_status_that_a_full_queue_refused_is_sent_again(systemd: Systemd) -> None:
-    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as telling:
+def test_a_status_that_a_full_queue_refused_is_sent_again(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as sd_notifier:
         for _ in range(5000):
-            telling.ready("up")
-        telling.update(0.0, 0, "HUNG", is_hung=True)
-        assert ["STATUS=HUNG"] not in systemd.heard()
-        telling.update(1.0, 0, "HUNG", is_hung=True)
-    assert systemd.heard() == [["STATUS=HUNG"]]
+            sd_notifier.ready("up")
+        sd_notifier.update(0.0, 0, "HUNG", is_hung=True)
+        assert ["STATUS=HUNG"] not in systemd.received()
+        sd_notifier.update(1.0, 0, "HUNG", is_hung=True)
+    assert systemd.received() == [["STATUS=HUNG"]]
 
 
-def test_a_full_queue_does_not_hold_up_the_run(systemd: Systemd) -> None:
-    with closing(notifier(systemd)) as telling:
+def test_a_full_queue_does_not_hold_up_the_run(systemd: NotifySocket) -> None:
+    with closing(notifier(systemd)) as sd_notifier:
         for _ in range(5000):
-            telling.ready("up")
-    assert 0 < len(systemd.heard()) < 5000
+            sd_notifier.ready("up")
+    assert 0 < len(systemd.received()) < 5000
 
 
-def test_the_environment_is_taken_away_from_the_processes_of_the_run(systemd: Systemd) -> None:
+def test_the_environment_is_taken_away_from_the_processes_of_the_run(systemd: NotifySocket) -> None:
     environment = {
         "NOTIFY_SOCKET": systemd.socket.getsockname(),
         "WATCHDOG_USEC": "1",
@@ -178,11 +178,11 @@ def test_the_watchdog_is_ours_only_where_it_names_us(environment: dict[str, str]
 def test_the_control_process_shows_that_it_looks(tmp_path: Path) -> None:
     board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
     orders = Requests(board)
-    seen = []
+    seen_polls = []
     for _ in range(3):
         assert not orders.is_stop_requested
-        seen.append(board[Word.POLLS])
-    assert seen == [1, 2, 3]
+        seen_polls.append(board[Word.POLLS])
+    assert seen_polls == [1, 2, 3]
 
 
 @pytest.mark.parametrize("state", State)
@@ -195,16 +195,16 @@ def test_every_state_has_a_status_line_and_a_hung_one_says_so(state: State) -> N
 
 @settings(max_examples=50)
 @given(
-    every_s=st.floats(0.01, 60.0),
-    turns=st.lists(st.tuples(st.floats(0.0, 5.0), st.integers(0, 2), st.booleans()), max_size=60),
+    interval_s=st.floats(0.01, 60.0),
+    steps=st.lists(st.tuples(st.floats(0.0, 5.0), st.integers(0, 2), st.booleans()), max_size=60),
 )
 def test_no_beat_counts_as_alive_unless_the_loop_looked_since_the_last_one(
-    every_s: float, turns: list[tuple[float, int, bool]]
+    interval_s: float, steps: list[tuple[float, int, bool]]
 ) -> None:
-    pulse, now, polls, looks_at_last = WatchdogSchedule(every_s), 0.0, 0, 0
-    for passed, looked, is_hung in turns:
-        now, polls = now + passed, polls + looked
-        if pulse.decide(now, polls, is_hung=is_hung) is ResetDecision.RESET:
-            assert polls > looks_at_last
+    watchdog_schedule, now_s, n_polls, polls_at_reset = WatchdogSchedule(interval_s), 0.0, 0, 0
+    for elapsed_s, n_new_polls, is_hung in steps:
+        now_s, n_polls = now_s + elapsed_s, n_polls + n_new_polls
+        if watchdog_schedule.decide(now_s, n_polls, is_hung=is_hung) is ResetDecision.RESET:
+            assert n_polls > polls_at_reset
             assert not is_hung
-            looks_at_last = polls
+            polls_at_reset = n_polls

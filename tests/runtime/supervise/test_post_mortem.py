@@ -51,13 +51,13 @@ class Rig:
         )
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.tick = 0
-        self.post_mortem = self.another()
+        self.post_mortem = self.make_post_mortem()
 
-    def another(self) -> PostMortem:
+    def make_post_mortem(self) -> PostMortem:
         """A post-mortem for the same run (the folder may hold some already)."""
-        made = PostMortem(CONFIG, self.folder, lambda kind, **fields: self.events.append((kind, fields)))
-        made.open(self.shm)
-        return made
+        post_mortem = PostMortem(CONFIG, self.folder, lambda kind, **fields: self.events.append((kind, fields)))
+        post_mortem.open(self.shm)
+        return post_mortem
 
     def run(self, ticks: int) -> None:
         """Let the loop make ticks: each a frame, a command and a record."""
@@ -66,12 +66,12 @@ class Rig:
             frame = state(self.tick + 1)
             self.frame_log.write(self.now_ns, StateLayout(2, 1).encode(frame))
             self.frame_log.write(self.now_ns, CommandLayout(1).encode(frame.frame, (5,)))
-            made = step(self.tick, frame)
-            made.t_receive_ns = self.now_ns
-            if not self.ring.push(LAYOUT.values(made)):
+            record = step(self.tick, frame)
+            record.t_receive_ns = self.now_ns
+            if not self.ring.push(LAYOUT.values(record)):
                 self.reader.take(len(self.reader.peek()))
                 self.reader.release(self.reader.n_taken)
-                self.ring.push(LAYOUT.values(made))
+                self.ring.push(LAYOUT.values(record))
             self.tick += 1
             self.board[Word.TICK] = self.tick
 
@@ -80,16 +80,18 @@ class Rig:
         values = {"before": "running", "event": "trip", "state": "fault", "fault": name.value, "detail": "it was so"}
         self.post_mortem.record(Report("control", "transition", "running -> fault", dict(values)))
 
-    def rearmed(self) -> None:
+    def rearm(self) -> None:
         values = {"before": "fault", "event": "rearm", "state": "ready", "fault": None}
         self.post_mortem.record(Report("control", "transition", "fault -> ready", dict(values)))
 
-    def dumped(self) -> list[str]:
+    def list_dumps(self) -> list[str]:
         return [f.name for f in find_post_mortems(self.folder)]
 
-    def story(self, folder: str) -> dict[str, Any]:
-        story: dict[str, Any] = msgspec.json.decode((self.folder / "post-mortem" / folder / "fault.json").read_bytes())
-        return story
+    def read_story(self, folder: str) -> dict[str, Any]:
+        content: dict[str, Any] = msgspec.json.decode(
+            (self.folder / "post-mortem" / folder / "fault.json").read_bytes()
+        )
+        return content
 
     def records(self, folder: str) -> list[dict[str, str]]:
         with (self.folder / "post-mortem" / folder / "records.csv").open(newline="") as file:
@@ -112,7 +114,7 @@ def test_a_fault_leaves_the_last_two_seconds_of_records_and_frames(rig: Rig) -> 
     rig.board[Word.STATE] = State.RUNNING
     rig.fault()
     rig.post_mortem.close()
-    [name] = rig.dumped()
+    [name] = rig.list_dumps()
     assert name == "001-device_lease"
     ticks = [int(r["tick"]) for r in rig.records(name)]
     n = round(RECORDED_BEFORE_S * CONFIG.rate_hz)
@@ -139,7 +141,7 @@ def test_the_story_tells_what_when_why_and_what_to_do(rig: Rig) -> None:
     rig.board[Word.STATE] = State.RUNNING
     rig.fault(FaultName.DEVICE_ESTOP)
     rig.post_mortem.close()
-    story = rig.story("001-device_estop")
+    story = rig.read_story("001-device_estop")
     entry = FAULTS[FaultName.DEVICE_ESTOP]
     assert (story["fault"], story["cause"], story["hint"]) == ("device_estop", entry.cause, entry.hint)
     assert (story["t_mono_ns"], story["tick"], story["state"]) == (rig.now_ns, 10, "running")
@@ -152,12 +154,12 @@ def test_it_looks_on_for_a_moment_before_it_writes(rig: Rig) -> None:
     rig.run(100)
     rig.fault()
     rig.post_mortem.poll()
-    assert rig.dumped() == []
-    after = round(RECORDED_AFTER_S * CONFIG.rate_hz) + 1
-    rig.run(after)
+    assert rig.list_dumps() == []
+    records_after = round(RECORDED_AFTER_S * CONFIG.rate_hz) + 1
+    rig.run(records_after)
     rig.post_mortem.poll()
-    [name] = rig.dumped()
-    assert [int(r["tick"]) for r in rig.records(name)][-after:] == list(range(100, 100 + after))
+    [name] = rig.list_dumps()
+    assert [int(r["tick"]) for r in rig.records(name)][-records_after:] == list(range(100, 100 + records_after))
 
 
 def test_a_fault_that_is_told_again_is_written_once(rig: Rig) -> None:
@@ -166,16 +168,16 @@ def test_a_fault_that_is_told_again_is_written_once(rig: Rig) -> None:
     rig.post_mortem.record(Report("control", "error", "in words", {"fault": "device_lease"}))
     rig.post_mortem.record(Report("control", "transition", "fault -> disconnected", {"fault": "device_lease"}))
     rig.post_mortem.close()
-    assert rig.dumped() == ["001-device_lease"]
+    assert rig.list_dumps() == ["001-device_lease"]
 
 
 def test_a_fault_that_comes_again_after_it_was_re_armed_is_another(rig: Rig) -> None:
     for _ in range(2):
         rig.run(10)
         rig.fault()
-        rig.rearmed()
+        rig.rearm()
     rig.post_mortem.close()
-    assert rig.dumped() == ["001-device_lease", "002-device_lease"]
+    assert rig.list_dumps() == ["001-device_lease", "002-device_lease"]
 
 
 def test_records_that_nobody_takes_in_are_there_all_the_same(rig: Rig) -> None:
@@ -190,22 +192,24 @@ def test_of_many_the_first_and_the_last_are_kept_and_the_event_names_what_made_r
     for _ in range(MAX_POST_MORTEMS + 3):
         rig.run(5)
         rig.fault()
-        rig.rearmed()
+        rig.rearm()
     rig.post_mortem.close()
-    first = [f"{n:03d}-device_lease" for n in range(1, MAX_POST_MORTEMS)]
-    assert rig.dumped() == [*first, f"{MAX_POST_MORTEMS + 3:03d}-device_lease"]
+    expected_names = [f"{n:03d}-device_lease" for n in range(1, MAX_POST_MORTEMS)]
+    assert rig.list_dumps() == [*expected_names, f"{MAX_POST_MORTEMS + 3:03d}-device_lease"]
     assert [e[1]["replaces"] for e in rig.events][-3:] == [f"{MAX_POST_MORTEMS + n:03d}-device_lease" for n in range(3)]
-    assert sorted(p.name for p in (rig.folder / "post-mortem").iterdir()) == rig.dumped(), "nothing half-made is left"
+    assert sorted(p.name for p in (rig.folder / "post-mortem").iterdir()) == rig.list_dumps(), (
+        "nothing half-made is left"
+    )
 
 
 def test_a_run_that_goes_on_in_its_folder_numbers_on(rig: Rig) -> None:
     rig.run(5)
     rig.fault()
     rig.post_mortem.close()
-    rig.post_mortem = rig.another()
+    rig.post_mortem = rig.make_post_mortem()
     rig.fault(FaultName.LINK_SILENT)
     rig.post_mortem.close()
-    assert rig.dumped() == ["001-device_lease", "002-link_silent"]
+    assert rig.list_dumps() == ["001-device_lease", "002-link_silent"]
 
 
 def test_a_silent_line_still_shows_what_went_before_the_silence(rig: Rig) -> None:
@@ -221,17 +225,17 @@ def test_a_silent_line_still_shows_what_went_before_the_silence(rig: Rig) -> Non
 def test_a_device_that_never_spoke_leaves_nothing(rig: Rig) -> None:
     rig.fault(FaultName.LINK_CLOSED)
     rig.post_mortem.close()
-    assert rig.dumped() == []
+    assert rig.list_dumps() == []
     assert rig.events == []
 
 
 def test_a_full_disk_costs_an_event_and_leaves_nothing_half_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.run(5)
 
-    def full(self: Path, data: bytes) -> int:
+    def fail_write(self: Path, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", fail_write)
     rig.fault()
     rig.post_mortem.close()
     assert rig.events == [("post_mortem_failed", {"fault": "device_lease", "reason": "No space left on device"})]
@@ -241,13 +245,13 @@ def test_a_full_disk_costs_an_event_and_leaves_nothing_half_made(rig: Rig, monke
 def test_without_a_tape_there_are_the_records(rig: Rig) -> None:
     rig.post_mortem.close()
     (rig.shm / "frames").unlink()
-    rig.post_mortem = rig.another()
+    rig.post_mortem = rig.make_post_mortem()
     rig.run(5)
     rig.fault()
     rig.post_mortem.close()
-    [name] = rig.dumped()
+    [name] = rig.list_dumps()
     assert len(rig.records(name)) == 5
-    assert rig.story(name)["frames_taped"] is False
+    assert rig.read_story(name)["frames_taped"] is False
 
 
 def test_it_goes_on_once_the_shared_memory_is_unlinked(rig: Rig) -> None:
@@ -255,4 +259,4 @@ def test_it_goes_on_once_the_shared_memory_is_unlinked(rig: Rig) -> None:
     shutil.rmtree(rig.shm)
     rig.fault()
     rig.post_mortem.close()
-    assert rig.dumped() == ["001-device_lease"]
+    assert rig.list_dumps() == ["001-device_lease"]

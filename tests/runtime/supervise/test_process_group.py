@@ -16,7 +16,7 @@ from onrig.runtime.supervise.process_group import ProcessGroup
 from tests.runtime.samples import PENDULUM
 
 
-class Stub(ProcessGroup):
+class EndedProcessGroup(ProcessGroup):
     """A process_group of processes that have ended as soon as they are started, each with the same code."""
 
     def __init__(self, folder: Path, code: ExitCode) -> None:
@@ -32,7 +32,7 @@ class Stub(ProcessGroup):
 
 @pytest.mark.parametrize("name", ["replay", "learner"])
 @pytest.mark.parametrize(
-    ("code", "ended", "again"),
+    ("code", "loop_has_ended", "restarts"),
     [
         (ExitCode.OK, False, True),
         (ExitCode.INTERRUPTED, False, True),
@@ -42,11 +42,11 @@ class Stub(ProcessGroup):
     ],
 )
 def test_only_once_the_loop_has_ended_is_a_good_end_one_that_was_to_come(
-    tmp_path: Path, name: str, code: ExitCode, *, ended: bool, again: bool
+    tmp_path: Path, name: str, code: ExitCode, *, loop_has_ended: bool, restarts: bool
 ) -> None:
-    process_group = Stub(tmp_path, code)
+    process_group = EndedProcessGroup(tmp_path, code)
     process = {"replay": process_group.replay, "learner": process_group.learner}[name]
     process_group.start_restartable(process)
-    process_group.board[Word.ENDED] = ended
+    process_group.board[Word.ENDED] = loop_has_ended
     process_group.revive()
-    assert process.n_starts == 1 + again
+    assert process.n_starts == 1 + restarts

@@ -17,28 +17,28 @@ def events(path: Path) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("error", [ValueError("markup"), UnicodeEncodeError("ascii", "é", 0, 1, "no"), KeyError("x")])
 def test_a_run_does_not_die_of_what_it_shows(error: Exception, tmp_path: Path) -> None:
-    shown: list[Report] = []
+    shown_reports: list[Report] = []
 
-    def show(report: Report) -> None:
-        shown.append(report)
+    def show_and_fail(report: Report) -> None:
+        shown_reports.append(report)
         raise error
 
-    reports = Reports(tmp_path / "events.jsonl", show)
+    reports = Reports(tmp_path / "events.jsonl", show_and_fail)
     for message in ("[/x]", "and on"):
         reports.record(Report("device", "warning", message))
     reports.close(0, "completed")
-    assert [report.message for report in shown] == ["[/x]"], "what fails once is not tried again"
-    written = events(tmp_path / "events.jsonl")
-    assert [e.get("message") for e in written if e["kind"] == "warning"] == ["[/x]", "and on"]
-    (failed,) = [e for e in written if e["kind"] == "display_failed"]
-    assert str(failed["error"]).startswith(type(error).__name__)
+    assert [report.message for report in shown_reports] == ["[/x]"], "what fails once is not tried again"
+    written_events = events(tmp_path / "events.jsonl")
+    assert [e.get("message") for e in written_events if e["kind"] == "warning"] == ["[/x]", "and on"]
+    (failure_event,) = [e for e in written_events if e["kind"] == "display_failed"]
+    assert str(failure_event["error"]).startswith(type(error).__name__)
 
 
 def test_who_is_gone_is_told_of_the_rest_in_vain(tmp_path: Path) -> None:
-    def show(report: Report) -> None:
+    def show_and_fail(report: Report) -> None:
         raise BrokenPipeError
 
-    reports = Reports(tmp_path / "events.jsonl", show)
+    reports = Reports(tmp_path / "events.jsonl", show_and_fail)
     reports.warn("something")
     reports.close(0, "completed")
     assert [e["kind"] for e in events(tmp_path / "events.jsonl")] == ["warning", "ended"]

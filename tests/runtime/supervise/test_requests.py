@@ -22,12 +22,12 @@ def board(tmp_path: Path) -> Board:
 
 @pytest.fixture
 def requests(board: Board) -> Iterator[Requests]:
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
+    handlers_before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
     requests = Requests()
     requests.attach_board(board)
     yield requests
     requests.restore()
-    assert {s: signal.getsignal(s) for s in before} == before
+    assert {s: signal.getsignal(s) for s in handlers_before} == handlers_before
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -47,12 +47,12 @@ def test_sigquit_asks_to_stop_at_once(requests: Requests, board: Board) -> None:
 
 
 def test_a_hang_up_that_was_to_be_ignored_is_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    previous_handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     requests = Requests()
     os.kill(os.getpid(), signal.SIGHUP)
     assert requests.stop_level == 0
     requests.restore()
-    signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, previous_handler)
 
 
 def test_what_came_before_the_loop_could_be_told_is_told_then(board: Board) -> None:
@@ -72,26 +72,26 @@ def test_a_gentle_request_never_weakens_an_urgent_one(requests: Requests, board:
 def test_a_signal_in_the_middle_of_a_gentle_request_is_not_lost(requests: Requests, board: Board) -> None:
     """The handler runs between reading the level and writing it down."""
 
-    class Interrupted(Requests):
+    class InterruptedRequests(Requests):
         pending = True
 
         @property
         def level(self) -> int:
-            before = self._level
-            if self.pending and before == 1:
+            previous_level = self._level
+            if self.pending and previous_level == 1:
                 self.pending = False
                 self.add(Request.STOP_NOW, "SIGINT")
-            return before
+            return previous_level
 
         @level.setter
         def level(self, level: int) -> None:
             self._level = level
 
     requests.restore()
-    interrupted = Interrupted()
-    interrupted.attach_board(board)
-    interrupted.add(Request.STOP, "key q")
-    interrupted.restore()
+    interrupted_requests = InterruptedRequests()
+    interrupted_requests.attach_board(board)
+    interrupted_requests.add(Request.STOP, "key q")
+    interrupted_requests.restore()
     assert board[Word.STOP] == 2
 
 
@@ -114,63 +114,63 @@ def test_resuming_is_counted(requests: Requests, board: Board) -> None:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
     """A terminal (its keys, its slave side) that this process is in the foreground of."""
-    master, slave = os.openpty()
-    tty.setcbreak(slave)
+    master_fd, slave_fd = os.openpty()
+    tty.setcbreak(slave_fd)
     monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())
-    yield master, slave
-    os.close(master)
-    os.close(slave)
+    yield master_fd, slave_fd
+    os.close(master_fd)
+    os.close(slave_fd)
 
 
 def test_keys_ask_for_what_the_help_says_at_once_and_others_for_nothing(terminal: tuple[int, int]) -> None:
-    master, slave = terminal
-    with Keyboard(slave) as keys:
+    master_fd, slave_fd = terminal
+    with Keyboard(slave_fd) as keys:
         assert keys.requests() == []
-        os.write(master, b" xQr")
+        os.write(master_fd, b" xQr")
         assert keys.requests() == [Request.STOP_NOW, Request.STOP, Request.RESUME]
     assert set(KEYS.values()) == set(Request)
 
 
 def test_the_terminal_is_left_as_it_was(terminal: tuple[int, int]) -> None:
-    _, slave = terminal
-    before = termios.tcgetattr(slave)
-    with Keyboard(slave):
-        assert termios.tcgetattr(slave) != before
-    assert termios.tcgetattr(slave) == before
+    _, slave_fd = terminal
+    attributes_before = termios.tcgetattr(slave_fd)
+    with Keyboard(slave_fd):
+        assert termios.tcgetattr(slave_fd) != attributes_before
+    assert termios.tcgetattr(slave_fd) == attributes_before
 
 
 def test_a_job_in_the_background_reads_no_keys(terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    master, slave = terminal
-    with Keyboard(slave) as keys:
-        os.write(master, b" ")
+    master_fd, slave_fd = terminal
+    with Keyboard(slave_fd) as keys:
+        os.write(master_fd, b" ")
         monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp() + 1)
         assert keys.requests() == []
 
 
 def test_a_terminal_that_is_gone_is_listened_to_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    master, slave = os.openpty()
+    master_fd, slave_fd = os.openpty()
     monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())
-    with Keyboard(slave) as keys:
+    with Keyboard(slave_fd) as keys:
         assert keys.is_listening
-        os.close(master)
+        os.close(master_fd)
         assert keys.requests() == []
         assert not keys.is_listening
-    os.close(slave)
+    os.close(slave_fd)
 
 
 def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path("/dev/null").open() as null:
-        monkeypatch.setattr("sys.stdin", null)
+    with Path("/dev/null").open() as dev_null:
+        monkeypatch.setattr("sys.stdin", dev_null)
         assert open_keyboard() is None
 
 
-@pytest.mark.parametrize(("from_view", "by"), [(True, LIVE_VIEW), (False, "onrig stop")])
+@pytest.mark.parametrize(("from_view", "stopped_by"), [(True, LIVE_VIEW), (False, "onrig stop")])
 def test_a_stop_says_by_which_way_it_came(
-    board: Board, requests: Requests, tmp_path: Path, from_view: bool, by: str
+    board: Board, requests: Requests, tmp_path: Path, from_view: bool, stopped_by: str
 ) -> None:
     with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
         remote.stop(1, from_view=from_view)
-    assert (requests.stop_level, requests.source) == (1, by)
+    assert (requests.stop_level, requests.source) == (1, stopped_by)
 
 
 def test_who_asked_first_is_named(board: Board, requests: Requests, tmp_path: Path) -> None:

@@ -28,13 +28,13 @@ from tests.runtime.samples import PENDULUM
 
 
 def test_a_fresh_folder_is_one_that_does_not_exist(tmp_path: Path) -> None:
-    taken = []
+    folders = []
     for _ in range(3):
         folder = fresh_folder(tmp_path, "pendulum")
         assert folder.name.startswith("pendulum-2")
         folder.mkdir()
-        taken.append(folder)
-    assert len(set(taken)) == 3
+        folders.append(folder)
+    assert len(set(folders)) == 3
 
 
 def test_the_folder_says_what_runs_and_with_what(tmp_path: Path) -> None:
@@ -58,20 +58,20 @@ def test_a_folder_whose_name_is_no_text_has_a_run_like_any_other(
 
 def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
-    first = lock_folder(tmp_path)
+    first_lock = lock_folder(tmp_path)
     with pytest.raises(FolderBusy, match="another `onrig run` is using it"):
         lock_folder(tmp_path)
     os.close(claim(tmp_path, 0.0))  # the replay process of the one that holds it writes all the same
-    os.close(first)
+    os.close(first_lock)
     os.close(lock_folder(tmp_path))
 
 
 def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    content_before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     with pytest.raises(FileExistsError, match="already contains a run"):
         write_run_folder(tmp_path, PENDULUM)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == content_before
 
 
 def test_of_two_runs_that_begin_in_one_folder_at_once_the_second_leaves_the_first_alone(
@@ -79,13 +79,13 @@ def test_of_two_runs_that_begin_in_one_folder_at_once_the_second_leaves_the_firs
 ) -> None:
     folder = tmp_path / "run"
 
-    def check(path: Path) -> None:
+    def create_other_run(path: Path) -> None:
         """Let another run create the folder after this one has found it missing."""
         if not path.exists():
             monkeypatch.undo()
             write_run_folder(folder, PENDULUM)
 
-    monkeypatch.setattr("onrig.runtime.supervise.run_folder.occupied_reason", check)
+    monkeypatch.setattr("onrig.runtime.supervise.run_folder.occupied_reason", create_other_run)
     with pytest.raises(FileExistsError):
         write_run_folder(folder, msgspec.structs.replace(PENDULUM, seed=7))
     assert load_resolved(folder / "config.yaml") == PENDULUM
@@ -93,16 +93,16 @@ def test_of_two_runs_that_begin_in_one_folder_at_once_the_second_leaves_the_firs
 
 
 def test_git_is_asked_without_a_lock_that_a_kill_would_leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-    before = subprocess.run
+    commands: list[list[str]] = []
+    original_run = subprocess.run
 
     def run(command: list[str], **options: Any) -> Any:
-        asked.append(command)
-        return before(command, **options)
+        commands.append(command)
+        return original_run(command, **options)
 
     monkeypatch.setattr(subprocess, "run", run)
     environment_facts()
-    assert [command[:2] for command in asked] == [["git", "--no-optional-locks"]] * 2
+    assert [command[:2] for command in commands] == [["git", "--no-optional-locks"]] * 2
 
 
 def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tmp_path: Path) -> None:
@@ -125,25 +125,28 @@ def test_a_folder_with_something_of_others_takes_no_run(tmp_path: Path, name: st
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
 
 
-WHOLE: dict[str, Any] = {"complete": True, "rows": {"expected": 3, "present": 3}}
-BY_REPLAY = Completeness(True, ItemCount(3, 3))
-OTHERWISE = Completeness(False, ItemCount(3, 1), lost=("rows",))
+COMPLETE: dict[str, Any] = {"complete": True, "rows": {"expected": 3, "present": 3}}
+REPORTED_COMPLETENESS = Completeness(True, ItemCount(3, 3))
+FALLBACK_COMPLETENESS = Completeness(False, ItemCount(3, 1), lost=("rows",))
 
 
 def test_the_summary_is_completed_and_nothing_in_it_lost(tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_bytes(msgspec.json.encode({"ticks": 3, "whole": WHOLE}))
-    ours: dict[str, object] = {"exit_reason": "completed", "fault": "device_lease"}
-    more: dict[str, object] = {"peak_rss_mb": {"control": 50.5}}
-    assert complete_summary(tmp_path, ours, more, lambda: OTHERWISE) == BY_REPLAY
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode({"ticks": 3, "whole": COMPLETE}))
+    outcome: dict[str, object] = {"exit_reason": "completed", "fault": "device_lease"}
+    figures: dict[str, object] = {"peak_rss_mb": {"control": 50.5}}
+    assert complete_summary(tmp_path, outcome, figures, lambda: FALLBACK_COMPLETENESS) == REPORTED_COMPLETENESS
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
-    assert summary == {"exit_reason": "completed", "fault": "device_lease", "ticks": 3, "whole": WHOLE, **more}
+    assert summary == {"exit_reason": "completed", "fault": "device_lease", "ticks": 3, "whole": COMPLETE, **figures}
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[1]"], ids=["missing", "empty", "cut short", "something else"])
 def test_there_is_a_summary_even_where_the_replay_process_left_none(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "summary.json").write_text(content)
-    assert complete_summary(tmp_path, {"exit_reason": "control was killed"}, {}, lambda: OTHERWISE) == OTHERWISE
+    assert (
+        complete_summary(tmp_path, {"exit_reason": "control was killed"}, {}, lambda: FALLBACK_COMPLETENESS)
+        == FALLBACK_COMPLETENESS
+    )
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
     assert (summary["exit_reason"], summary["whole"]["complete"]) == ("control was killed", False)
 
@@ -151,11 +154,11 @@ def test_there_is_a_summary_even_where_the_replay_process_left_none(tmp_path: Pa
 def test_a_full_disk_leaves_the_summary_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "summary.json").write_text('{"ticks": 3}')
 
-    def full(path: Path, target: Path) -> None:
+    def fail_replace(path: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
-    complete_summary(tmp_path, {"exit_reason": "completed"}, {}, lambda: OTHERWISE)
+    monkeypatch.setattr(Path, "replace", fail_replace)
+    complete_summary(tmp_path, {"exit_reason": "completed"}, {}, lambda: FALLBACK_COMPLETENESS)
     assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
     assert (tmp_path / "summary.json").read_text() == '{"ticks": 3}'
 
@@ -168,11 +171,11 @@ def test_a_resumed_run_is_noted_and_its_broken_last_event_cut(tmp_path: Path) ->
     write_run_folder(tmp_path, PENDULUM)
     config = (tmp_path / "config.yaml").read_bytes()
     (tmp_path / "events.jsonl").write_bytes(b'{"kind": "one"}\n{"kind": "tw')
-    for resumes in (1, 2):
-        reopened = reopen_run_folder(tmp_path, Resumption(PENDULUM))
-        assert reopened.cut == (12 if resumes == 1 else 0)
+    for n_resumes in (1, 2):
+        resumption = reopen_run_folder(tmp_path, Resumption(PENDULUM))
+        assert resumption.cut == (12 if n_resumes == 1 else 0)
         meta = msgspec.json.decode((tmp_path / "meta.json").read_bytes())
-        assert len(meta["resumes"]) == resumes
+        assert len(meta["resumes"]) == n_resumes
         assert {"time", "git_revision", "command"} <= meta["resumes"][-1].keys()
         assert meta["seed"] == PENDULUM.seed
     assert (tmp_path / "events.jsonl").read_bytes() == b'{"kind": "one"}\n'
@@ -183,15 +186,15 @@ def test_a_resume_that_never_started_is_taken_back_to_the_byte(tmp_path: Path) -
     write_run_folder(tmp_path, PENDULUM)
     (tmp_path / "events.jsonl").write_bytes(b'{"kind": "one"}\n{"kind": "tw')
     (tmp_path / "stderr.log").write_bytes(b"old\n")
-    before = content(tmp_path)
-    longer = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
-    undo, _ = reopen_run_folder(tmp_path, Resumption(longer))
-    assert load_resolved(tmp_path / "config.yaml") == longer
+    content_before = content(tmp_path)
+    longer_config = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
+    undo, _ = reopen_run_folder(tmp_path, Resumption(longer_config))
+    assert load_resolved(tmp_path / "config.yaml") == longer_config
     for name in ("events.jsonl", "stderr.log"):
         with (tmp_path / name).open("ab") as file:
             file.write(b"something new\n")
     undo()
-    assert content(tmp_path) == before
+    assert content(tmp_path) == content_before
 
 
 def test_what_changes_with_a_resume_is_in_the_events_and_what_was_damaged_is_not_forgotten(tmp_path: Path) -> None:
@@ -201,19 +204,23 @@ def test_what_changes_with_a_resume_is_in_the_events_and_what_was_damaged_is_not
     (tmp_path / "meta.json").write_bytes(b"{")
     (tmp_path / "log.mcap").write_bytes(b"log")
     write_list(tmp_path, {**read_list(tmp_path).files, "log.mcap": extent_of(b"logs"), "episodes.csv": EMPTY_CHECKSUM})
-    longer = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
-    change = Difference(("episodes",), PENDULUM.episodes, longer.episodes)
-    reopen_run_folder(tmp_path, Resumption(longer, [change], ["meta.json", "log.mcap"], str(run)))
-    listed = read_list(tmp_path)
-    assert listed.files.keys() == {"config.yaml", "meta.json", "log.mcap"}, "the others will grow"
-    assert listed.files["log.mcap"] == extent_of(b"logs")
-    assert listed.damaged == ("log.mcap", "meta.json")
+    longer_config = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
+    difference = Difference(("episodes",), PENDULUM.episodes, longer_config.episodes)
+    reopen_run_folder(tmp_path, Resumption(longer_config, [difference], ["meta.json", "log.mcap"], str(run)))
+    file_list = read_list(tmp_path)
+    assert file_list.files.keys() == {"config.yaml", "meta.json", "log.mcap"}, "the others will grow"
+    assert file_list.files["log.mcap"] == extent_of(b"logs")
+    assert file_list.damaged == ("log.mcap", "meta.json")
     assert read_fields(tmp_path / "meta.json")["run"] == run
     events = [msgspec.json.decode(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
-    told = [(event["kind"], event.get("setting", event.get("file"))) for event in events]
-    assert told == [("configuration_changed", "episodes"), ("file_damaged", "meta.json"), ("file_damaged", "log.mcap")]
-    assert events[0]["now"] == str(longer.episodes)
-    reopen_run_folder(tmp_path, Resumption(longer))
+    recorded = [(event["kind"], event.get("setting", event.get("file"))) for event in events]
+    assert recorded == [
+        ("configuration_changed", "episodes"),
+        ("file_damaged", "meta.json"),
+        ("file_damaged", "log.mcap"),
+    ]
+    assert events[0]["now"] == str(longer_config.episodes)
+    reopen_run_folder(tmp_path, Resumption(longer_config))
     assert read_list(tmp_path).damaged == ("log.mcap", "meta.json")
 
 
@@ -225,24 +232,26 @@ def test_at_the_end_every_file_has_its_checksum_unless_the_replay_process_did_no
     assert not read_list(tmp_path).is_final
     write_list(tmp_path, {**read_list(tmp_path).files, "episodes.csv": extent_of(b"episodes.csv")})
     seal_run_folder(tmp_path)
-    listed = read_list(tmp_path)
-    assert listed.is_final
+    file_list = read_list(tmp_path)
+    assert file_list.is_final
     names = {"config.yaml", "meta.json", "summary.json", "events.jsonl", "episodes.csv"}
-    assert listed.files.keys() == names
-    assert all(difference(tmp_path / name, listed.files[name]) is None for name in names)
+    assert file_list.files.keys() == names
+    assert all(difference(tmp_path / name, file_list.files[name]) is None for name in names)
 
 
 def test_a_folder_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:
-    first = claim(tmp_path, 0.0)
+    first_claim = claim(tmp_path, 0.0)
     with pytest.raises(FolderBusy, match="another process still writes"):
         claim(tmp_path, 0.0)
-    os.close(first)
+    os.close(first_claim)
     os.close(claim(tmp_path, 0.0))
 
 
 def test_the_summary_tells_how_this_run_ended_and_not_the_one_it_resumed(tmp_path: Path) -> None:
-    before = {"exit_reason": "interrupted", "fault": "device_lease", "ticks": 3, "whole": WHOLE}
-    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(before))
-    complete_summary(tmp_path, {"exit_reason": "replay ended with code 1", "fault": None}, {}, lambda: OTHERWISE)
+    content_before = {"exit_reason": "interrupted", "fault": "device_lease", "ticks": 3, "whole": COMPLETE}
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(content_before))
+    complete_summary(
+        tmp_path, {"exit_reason": "replay ended with code 1", "fault": None}, {}, lambda: FALLBACK_COMPLETENESS
+    )
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
-    assert summary == {**before, "exit_reason": "replay ended with code 1", "fault": None}
+    assert summary == {**content_before, "exit_reason": "replay ended with code 1", "fault": None}

@@ -17,11 +17,11 @@ def _run(rate_hz: float, checkpoint_s: float) -> RunConfig:
 @pytest.mark.parametrize("rate_hz", [50, 1000, 2000])
 @pytest.mark.parametrize("checkpoint_s", [0.5, 5.0, 60.0])
 def test_in_real_time_half_of_the_ring_outlasts_two_checkpoints(rate_hz: int, checkpoint_s: float) -> None:
-    half = ring_records(_run(rate_hz, checkpoint_s)) // 2
-    assert half >= max(8192, 2 * checkpoint_s * rate_hz)
+    half_ring = ring_records(_run(rate_hz, checkpoint_s)) // 2
+    assert half_ring >= max(8192, 2 * checkpoint_s * rate_hz)
 
 
 def test_a_faster_twin_fills_the_ring_sooner_and_the_ring_has_a_limit() -> None:
-    faster = load_run("pendulum", ["device.pace={scaled: 100}"])
-    assert ring_records(faster) == 4 * 5 * 5000
+    faster_config = load_run("pendulum", ["device.pace={scaled: 100}"])
+    assert ring_records(faster_config) == 4 * 5 * 5000
     assert ring_records(_run(2000, 3600)) == 1 << 20

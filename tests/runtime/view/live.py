@@ -21,7 +21,7 @@ from onrig.runtime.shm.segment import Segment
 from onrig.runtime.shm.view_segment import view_bytes, view_schema
 from tests.runtime.samples import PENDULUM, Records
 
-STANDING = ProcessFigures(
+FIGURES = ProcessFigures(
     episode=3,
     offered=40,
     dropped=1,
@@ -51,15 +51,15 @@ class LiveRun:
         self.board = Board(self._board_segment)
         self.ring = RingWriter(self._ring_segment, layout)
         self.memory = Memory(config)
-        self.standing = STANDING
-        self.telemetry = self.a_telemetry()
+        self.figures = FIGURES
+        self.telemetry = self.make_telemetry()
         self.running = Running(1, shm, folder)
         announce(shm, folder)
 
-    def a_telemetry(self) -> Telemetry:
+    def make_telemetry(self) -> Telemetry:
         """What a replay process opens."""
         telemetry = open_telemetry(
-            self.shm, self.layout, self.memory.storage, lambda: self.standing, lockstep=self.config.lockstep
+            self.shm, self.layout, self.memory.storage, lambda: self.figures, lockstep=self.config.lockstep
         )
         assert telemetry is not None
         self.memory.on_errors = telemetry.on_replay
@@ -80,10 +80,10 @@ class LiveRun:
     def push(self, records: Records) -> None:
         """Write records as the loop does, and tally them as the replay process does."""
         for row in records:
-            self.ring.push(tuple(_flat(row.tolist()[1:-1])))
+            self.ring.push(tuple(_flatten(row.tolist()[1:-1])))
         self.telemetry.add(records)
 
-    def keep(self, n: int, rng: np.random.Generator) -> None:
+    def insert_random(self, n: int, rng: np.random.Generator) -> None:
         """Let the memory keep some experiences."""
         storage = self.memory.storage
         for _ in range(n):
@@ -93,7 +93,7 @@ class LiveRun:
             self.memory.keeper.on_write(slot, 0.0, 1)
 
 
-def _flat(values: Iterable[object]) -> Iterable[float]:
+def _flatten(values: Iterable[object]) -> Iterable[float]:
     for value in values:
         if isinstance(value, np.ndarray):
             yield from value.tolist()

@@ -15,7 +15,7 @@ from onrig.runtime.view.sentences import Event
 from tests.runtime.samples import PENDULUM
 from tests.runtime.view.live import LiveRun
 
-HEAD = ",".join(COLUMNS) + "\n"
+CSV_HEADER = ",".join(COLUMNS) + "\n"
 
 
 def row(episode: int, kind: str = "train", steps: int = 200) -> str:
@@ -27,8 +27,8 @@ def test_a_run_is_found_attached_and_let_go(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(module, "find_running", lambda folder: live.running)
         view = RunView(live.folder, live.config)
         assert (view.state, view.word(Word.TICK)) == (None, 0)
-        found = view.find_running()
-        assert found == live.running
+        running = view.find_running()
+        assert running == live.running
         view.attach(live.running)
         live.board[Word.STATE], live.board[Word.TICK] = State.RUNNING, 5
         assert (view.state, view.word(Word.TICK)) == (State.RUNNING, 5)
@@ -43,7 +43,7 @@ def test_files_are_read_as_they_grow_and_anew_after_a_rewind(tmp_path: Path) -> 
     view = RunView(tmp_path, PENDULUM)
     assert (view.episodes(), view.events()) == ([], [])
     with (tmp_path / "episodes.csv").open("w") as file:
-        file.write(HEAD + row(1) + "2,train,2")
+        file.write(CSV_HEADER + row(1) + "2,train,2")
         file.flush()
         assert [e.episode for e in view.episodes()] == [1], "half a line waits"
         file.write("00,-1.0,-0.5,0.2,0.25,2,1,9,7\n")
@@ -54,7 +54,9 @@ def test_files_are_read_as_they_grow_and_anew_after_a_rewind(tmp_path: Path) -> 
 
 
 def test_a_folder_is_read_at_once_and_what_is_damaged_left_out(tmp_path: Path) -> None:
-    (tmp_path / "episodes.csv").write_text(HEAD + row(1) + row(1, "eval") + row(2, steps=0) + "3,train,2\n" + row(4))
+    (tmp_path / "episodes.csv").write_text(
+        CSV_HEADER + row(1) + row(1, "eval") + row(2, steps=0) + "3,train,2\n" + row(4)
+    )
     (tmp_path / "events.jsonl").write_bytes(b'{"kind":"stop","t_unix_s":3.5}\n{nonsense\n[1]\n')
     (tmp_path / "summary.json").write_bytes(b'{"buffer":{"stored":5},"ticks":7}')
     (tmp_path / "meta.json").write_bytes(b"\xff")

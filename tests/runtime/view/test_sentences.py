@@ -8,29 +8,33 @@ from hypothesis import strategies as st
 from onrig.runtime.view.sentences import Event, event_text, parse_event
 
 
-def told(**event: object) -> tuple[str, str, str] | None:
+def summarise_event(**event: object) -> tuple[str, str, str] | None:
     parsed = parse_event(msgspec.json.encode({"t_unix_s": 1.0, **event}))
     assert parsed is not None
-    said = event_text(parsed)
-    return None if said is None else (said.what, said.level, said.text)
+    summary = event_text(parsed)
+    return None if summary is None else (summary.what, summary.level, summary.text)
 
 
 def test_what_the_shield_did_is_said_in_words() -> None:
-    said = told(kind="tick", episode=4, tick=99, rule="predicted", missed=0, fault=0)
+    summary = summarise_event(kind="tick", episode=4, tick=99, rule="predicted", missed=0, fault=0)
     text = "episode 4, tick 99: the command would have left the safe set; the fallback took over"
-    assert said == ("safety", "warn", text)
+    assert summary == ("safety", "warn", text)
 
 
 def test_missed_ticks_name_their_cause() -> None:
-    said = told(kind="tick", episode=1, tick=2, rule="none", missed=3, cause="host", fault=0)
-    assert said == ("timing", "warn", "episode 1, tick 2: 3 missed because of the machine")
+    summary = summarise_event(kind="tick", episode=1, tick=2, rule="none", missed=3, cause="host", fault=0)
+    assert summary == ("timing", "warn", "episode 1, tick 2: 3 missed because of the machine")
 
 
 def test_a_fault_is_told_with_its_cause_and_hint_and_so_is_its_end() -> None:
     fault = {"kind": "transition", "before": "running", "state": "fault", "fault": "lease", "detail": ""}
-    assert told(**fault, cause="late", hint="look") == ("safety", "bad", "fault: late; look")
-    assert told(**fault, message="running -> fault") == ("safety", "bad", "fault: running -> fault")
-    assert told(kind="transition", before="fault", state="ready", fault=None) == ("safety", "good", "re-armed")
+    assert summarise_event(**fault, cause="late", hint="look") == ("safety", "bad", "fault: late; look")
+    assert summarise_event(**fault, message="running -> fault") == ("safety", "bad", "fault: running -> fault")
+    assert summarise_event(kind="transition", before="fault", state="ready", fault=None) == (
+        "safety",
+        "good",
+        "re-armed",
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,9 +48,9 @@ def test_a_fault_is_told_with_its_cause_and_hint_and_so_is_its_end() -> None:
     ],
 )
 def test_events_are_told_in_a_few_words(event: dict[str, object], text: str) -> None:
-    said = told(**event)
-    assert said is not None
-    assert said[2] == text
+    summary = summarise_event(**event)
+    assert summary is not None
+    assert summary[2] == text
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_events_are_told_in_a_few_words(event: dict[str, object], text: str) -> 
     ],
 )
 def test_an_ordinary_episode_is_no_news(event: dict[str, object]) -> None:
-    assert told(**event) is None
+    assert summarise_event(**event) is None
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[1]", b"\xff", b"null", b"[" * 5000])
@@ -75,6 +79,6 @@ def test_no_event_is_too_odd_for_it(fields: dict[str, str]) -> None:
 
 
 def test_control_characters_do_not_pass() -> None:
-    said = told(kind="warning", message="\x1b[31mred")
-    assert said is not None
-    assert "\x1b" not in said[2]
+    summary = summarise_event(kind="warning", message="\x1b[31mred")
+    assert summary is not None
+    assert "\x1b" not in summary[2]

@@ -12,7 +12,7 @@ from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.settings import Synthetic
 from onrig.runtime.memory.transitions import Transitions
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
-from tests.runtime.replay.chi_square import follows
+from tests.runtime.replay.chi_square import follows_distribution
 from tests.runtime.samples import MAGMAN, PENDULUM
 from tests.sim.synthetic.samples import RUNS, draws, measured, model_of, rows_equal
 
@@ -61,7 +61,7 @@ def test_new_states_and_new_actions_are_uniform_over_their_ranges() -> None:
     for values in (states.observation[:, 0], states.observation[:, 1], actions.action[:, 0]):
         counts, _ = np.histogram(values, bins=20, range=(-1, 1))
         assert counts.sum() == 4000
-        assert follows(counts, np.ones(20))
+        assert follows_distribution(counts, np.ones(20))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.4, -1.5])

@@ -19,49 +19,51 @@ from onrig.tools.experiments.jobs import ENGINE, Unit, create_job, decode_trials
 from onrig.tools.experiments.workers import Event, UnitDone
 from onrig.tools.plugins import Plugin, plugin_records
 
-QUICK = "learner: {ddpg: {batch: 4, reward_scale: 1.0e-3}, updates_per_episode: 2}"
+QUICK_LEARNER = "learner: {ddpg: {batch: 4, reward_scale: 1.0e-3}, updates_per_episode: 2}"
 BUDGET = "40"
 
 
-class Here:
-    """Workers in this process, which fail after ``most`` units."""
+class InProcessWorkers:
+    """Workers in this process, which fail after ``max_units``."""
 
     slots = 2
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.done = 0
+    def __init__(self, max_units: int) -> None:
+        self.max_units = max_units
+        self.n_done = 0
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
         for unit in units:
-            if self.done == self.most:
+            if self.n_done == self.max_units:
                 raise KeyboardInterrupt
-            self.done += 1
+            self.n_done += 1
             yield UnitDone(unit, decode_trials(run_job(create_job(unit), load_engine(ENGINE), lambda episodes: None)))
 
     def close(self) -> None:
         pass
 
 
-def few(config: Any) -> Iterator[Candidate]:
+def few_candidates(config: Any) -> Iterator[Candidate]:
     """The configuration and two like it."""
     yield next(candidates(config))
     learner = {"ddpg": {"batch": 4, "reward_scale": 1e-3}, "updates_per_episode": 2}
-    kept = {"strategy": "FIFO[Uniform]", "capacity": 10}
+    selection = {"strategy": "FIFO[Uniform]", "capacity": 10}
     noise = {"process": "ou", "gain": 0.3, "friction": 0.15, "amplitude": [[1, 1.0]]}
-    yield Candidate("few", "keeps little", {"learner": learner, "selection": kept, "exploration": noise})
-    slow = {**learner, "ddpg": {**learner["ddpg"], "gamma": 0.5}}  # type: ignore[dict-item]
-    yield Candidate("short-sighted", "discounts much", {"learner": slow, "selection": kept, "exploration": noise})
+    yield Candidate("few", "keeps little", {"learner": learner, "selection": selection, "exploration": noise})
+    slow_learner = {**learner, "ddpg": {**learner["ddpg"], "gamma": 0.5}}  # type: ignore[dict-item]
+    yield Candidate(
+        "short-sighted", "discounts much", {"learner": slow_learner, "selection": selection, "exploration": noise}
+    )
     yield Candidate("wrong", "cannot be", {"learner": {**learner, "updates_per_episode": 0}})
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Here]:
-    here = Here(10_000)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(advise, "start_workers", lambda manner, folder, again: contextlib.nullcontext(here))
-        patched.setattr(advise, "candidates", few)
-        yield here
+def workers() -> Iterator[InProcessWorkers]:
+    in_process = InProcessWorkers(10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(advise, "start_workers", lambda options, folder, resume: contextlib.nullcontext(in_process))
+        patch.setattr(advise, "candidates", few_candidates)
+        yield in_process
 
 
 @pytest.fixture(scope="module")
@@ -72,19 +74,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = text.replace("episodes: 500", "episodes: 2").replace("task: swingup", "task: t.yaml")
     first, last = text.index("learner:"), text.index("exploration:")
     (folder / "t.yaml").write_text(task.replace("episode_s: 4.0", "episode_s: 0.2"))
-    (folder / "run.yaml").write_text(f"{text[:first]}{QUICK}\n{text[last:]}")
+    (folder / "run.yaml").write_text(f"{text[:first]}{QUICK_LEARNER}\n{text[last:]}")
     return folder / "run.yaml"
 
 
 @pytest.fixture(scope="module")
-def whole(run: Path, workers: Here) -> Path:
+def finished_race(run: Path, workers: InProcessWorkers) -> Path:
     """Folder of a finished race."""
-    assert advised(run, "whole") == 0
+    assert run_advise(run, "whole") == 0
     return run.parent / "whole"
 
 
-def advised(run: Path, out: str, *more: str) -> int:
-    return main(["advise", str(run), "--trials", BUDGET, "--out", str(run.parent / out), *more])
+def run_advise(run: Path, out_option: str, *arguments: str) -> int:
+    return main(["advise", str(run), "--trials", BUDGET, "--out", str(run.parent / out_option), *arguments])
 
 
 def bits(folder: Path) -> dict[str, bytes]:
@@ -94,90 +96,94 @@ def bits(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_race_ends_with_an_answer_that_a_run_can_take(run: Path, whole: Path) -> None:
-    advice = json.loads((whole / "advice.json").read_text())
+def test_a_race_ends_with_an_answer_that_a_run_can_take(run: Path, finished_race: Path) -> None:
+    advice = json.loads((finished_race / "advice.json").read_text())
     assert advice["low"] < advice["mean"] < advice["high"]
     assert advice["run_low"] < advice["low"]
     assert advice["undecided"]
-    names = {path.stem for path in (whole / "candidates").iterdir()}
+    names = {path.stem for path in (finished_race / "candidates").iterdir()}
     assert any(name.endswith("-1") for name in names)
-    assert len(list(whole.rglob("*.npz"))) <= int(BUDGET)
-    assert main(["check", str(whole / "advised.yaml")]) == 0
-    assert main(["report", str(whole)]) == 0
-    assert main(["run", str(run), "--advised", str(whole), "--dry-run", "--run-dir", str(run.parent / "r")]) == 0
+    assert len(list(finished_race.rglob("*.npz"))) <= int(BUDGET)
+    assert main(["check", str(finished_race / "advised.yaml")]) == 0
+    assert main(["report", str(finished_race)]) == 0
+    assert (
+        main(["run", str(run), "--advised", str(finished_race), "--dry-run", "--run-dir", str(run.parent / "r")]) == 0
+    )
 
 
-def test_an_advice_for_another_rig_is_refused(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "magman", "--advised", str(whole), "--dry-run"]) == 2
+def test_an_advice_for_another_rig_is_refused(finished_race: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "magman", "--advised", str(finished_race), "--dry-run"]) == 2
     assert "is for rig pendulum, not magman: run `onrig advise magman`" in capsys.readouterr().err
-    assert main(["run", "pendulum", "--advised", str(whole.parent), "--dry-run"]) == 2
+    assert main(["run", "pendulum", "--advised", str(finished_race.parent), "--dry-run"]) == 2
     assert "contains no advice (advice.json): create it with `onrig advise CONFIG" in capsys.readouterr().err
 
 
 def test_a_stopped_race_says_what_it_knows_and_goes_on_to_the_same_bits(
-    run: Path, whole: Path, workers: Here, capsys: pytest.CaptureFixture[str]
+    run: Path, finished_race: Path, workers: InProcessWorkers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for stop in (1, 7):
-        out = f"stopped-{stop}"
-        workers.done, workers.most = 0, stop
-        assert advised(run, out) == 130
-        told = capsys.readouterr()
-        assert "onrig advise: stopped; continue with `onrig advise" in told.err
-        assert ("the first rung is not complete" in told.out) == (stop == 1)
-        workers.most = 10_000
-        assert advised(run, out, "--resume") == 0
-        assert bits(run.parent / out) == bits(whole)
+    for max_units_done in (1, 7):
+        out_option = f"stopped-{max_units_done}"
+        workers.n_done, workers.max_units = 0, max_units_done
+        assert run_advise(run, out_option) == 130
+        captured = capsys.readouterr()
+        assert "onrig advise: stopped; continue with `onrig advise" in captured.err
+        assert ("the first rung is not complete" in captured.out) == (max_units_done == 1)
+        workers.max_units = 10_000
+        assert run_advise(run, out_option, "--resume") == 0
+        assert bits(run.parent / out_option) == bits(finished_race)
 
 
 def test_another_objective_or_a_larger_budget_goes_on_from_the_finished_trials(
-    run: Path, whole: Path, workers: Here, capsys: pytest.CaptureFixture[str]
+    run: Path, finished_race: Path, workers: InProcessWorkers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run.parent / "more"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished_race, folder)
     trials = len(list(folder.rglob("*.npz")))
-    more = ["--trials", "60", "--objective", "regret", "--resume"]
-    assert main(["advise", str(run), "--out", str(folder), *more]) == 0
+    arguments = ["--trials", "60", "--objective", "regret", "--resume"]
+    assert main(["advise", str(run), "--out", str(folder), *arguments]) == 0
     assert "Excluded: wrong: " in capsys.readouterr().out
     assert trials < len(list(folder.rglob("*.npz"))) <= trials + 60
 
 
-def test_refusals_are_one_line_with_the_remedy(run: Path, workers: Here, capsys: pytest.CaptureFixture[str]) -> None:
-    def refused(*words: str) -> str:
+def test_refusals_are_one_line_with_the_remedy(
+    run: Path, workers: InProcessWorkers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refusal_message(*words: str) -> str:
         assert main(["advise", *words]) == 2
         line = capsys.readouterr().err
         assert line.count("\n") == 1
         return line
 
-    out, done = ["--out", str(run.parent / "out")], workers.done
-    assert "set --trials 20" in refused(str(run), "--trials", "11", *out)
-    assert workers.done == done
+    out_option, n_done = ["--out", str(run.parent / "out")], workers.n_done
+    assert "set --trials 20" in refusal_message(str(run), "--trials", "11", *out_option)
+    assert workers.n_done == n_done
     (run.parent / "out" / "other").touch()
-    assert "is not empty; add --resume" in refused(str(run), "--trials", "40", *out)
-    assert "either --minutes or --trials" in refused(str(run), "--trials", "40", "--minutes", "1")
-    none = ["--out", str(run.parent / "none")]
-    assert "contains no race; leave out --resume" in refused(str(run), "--resume", *none)
-    assert "run `onrig identify CONFIG`" in refused(str(run), "--set", "limits.predicted=null", *none)
-    assert "`onrig baseline CONFIG`" in refused(str(run), "--set", "task.normalization=null", *none)
-    assert "trials have no cameras" in refused("pendulum-camera", *none)
+    assert "is not empty; add --resume" in refusal_message(str(run), "--trials", "40", *out_option)
+    assert "either --minutes or --trials" in refusal_message(str(run), "--trials", "40", "--minutes", "1")
+    missing_folder = ["--out", str(run.parent / "none")]
+    assert "contains no race; leave out --resume" in refusal_message(str(run), "--resume", *missing_folder)
+    assert "run `onrig identify CONFIG`" in refusal_message(str(run), "--set", "limits.predicted=null", *missing_folder)
+    assert "`onrig baseline CONFIG`" in refusal_message(str(run), "--set", "task.normalization=null", *missing_folder)
+    assert "trials have no cameras" in refusal_message("pendulum-camera", *missing_folder)
 
 
 def test_a_candidate_with_more_trips_than_allowed_is_out(
-    run: Path, workers: Here, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path, workers: InProcessWorkers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         advise, "describe_excess_trips", lambda folder, entry, pairs: "4 trips" if "few" in str(entry) else None
     )
-    assert advised(run, "race") == 0
+    assert run_advise(run, "race") == 0
     assert "Excluded: few: 4 trips." in capsys.readouterr().out
 
 
 def test_a_race_goes_on_only_with_the_plugins_of_its_trials(
-    run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, finished_race: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run.parent / "upgraded"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished_race, folder)
     meta = json.loads((folder / "meta.json").read_text())
-    old = Plugin("onrig.samplers", "Uniform", "lab", "1.0", "a" * 64)
-    (folder / "meta.json").write_text(json.dumps({**meta, **plugin_records([old])}))
-    assert advised(run, "upgraded", "--resume") == 2
+    old_plugin = Plugin("onrig.samplers", "Uniform", "lab", "1.0", "a" * 64)
+    (folder / "meta.json").write_text(json.dumps({**meta, **plugin_records([old_plugin])}))
+    assert run_advise(run, "upgraded", "--resume") == 2
     assert "'Uniform' of samplers was lab 1.0 (sha256 aaaaaaaaaaaa) and is built-in here" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from tests.sim.identification.test_result import VALUES, identified
 from tests.sim.twin.bench import RIG
 
 
-def written(folder: Path, result: Result) -> Path:
+def write_identification(folder: Path, result: Result) -> Path:
     path = folder / "identified.yaml"
     write_result(result, path)
     return path
@@ -31,23 +31,30 @@ def result() -> Result:
 
 def test_without_an_identification_they_are_those_that_the_shield_covers() -> None:
     config = load("pendulum")
-    drawn = draw_plants(config, None)
+    plants = draw_plants(config, None)
     box = config.limits.predicted
     assert box is not None
-    assert drawn.values.keys() == box.nominal.keys()
-    for name, nominal in box.nominal.items():
-        values = np.array(drawn.values[name])
+    assert plants.values.keys() == box.nominal.keys()
+    for name, nominal_value in box.nominal.items():
+        values = np.array(plants.values[name])
         assert len(values) == N_PLANTS
-        assert 0.7 * nominal <= values.min() < 0.8 * nominal < 1.2 * nominal < values.max() <= 1.3 * nominal
-    assert drawn == draw_plants(config, None)
+        assert (
+            0.7 * nominal_value
+            <= values.min()
+            < 0.8 * nominal_value
+            < 1.2 * nominal_value
+            < values.max()
+            <= 1.3 * nominal_value
+        )
+    assert plants == draw_plants(config, None)
 
 
 def test_an_identification_gives_its_joint_samples(result: Result, tmp_path: Path) -> None:
-    drawn = draw_plants(load("pendulum"), written(tmp_path, result))
-    assert drawn.values.keys() == VALUES.keys() - {"zero_angle"}
+    plants = draw_plants(load("pendulum"), write_identification(tmp_path, result))
+    assert plants.values.keys() == VALUES.keys() - {"zero_angle"}
     names = [p.name for p in result.parameters]
     for k in (0, 13, N_PLANTS - 1):
-        assert all(drawn.values[name][k] == result.samples[k][names.index(name)] for name in drawn.values)
+        assert all(plants.values[name][k] == result.samples[k][names.index(name)] for name in plants.values)
 
 
 def test_the_identification_of_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,15 +63,15 @@ def test_the_identification_of_a_configuration(tmp_path: Path, monkeypatch: pyte
     assert find_identification(str(tmp_path / "run.yaml"), ()) == tmp_path / "it.yaml"
     assert find_identification("pendulum", ()) is None
     monkeypatch.chdir(tmp_path)
-    named = find_identification("pendulum", ("identified=it",))
-    assert named is not None
-    assert named.resolve() == tmp_path / "it.yaml"
+    identification_path = find_identification("pendulum", ("identified=it",))
+    assert identification_path is not None
+    assert identification_path.resolve() == tmp_path / "it.yaml"
 
 
 def test_intervals_without_width_are_refused(result: Result, tmp_path: Path) -> None:
-    alike = msgspec.structs.replace(result, samples=result.samples[:1] * 200)
+    constant_samples = msgspec.structs.replace(result, samples=result.samples[:1] * 200)
     with pytest.raises(Failure, match=r"identified.yaml' are all equal: identify the rig again"):
-        draw_plants(load("pendulum"), written(tmp_path, alike))
+        draw_plants(load("pendulum"), write_identification(tmp_path, constant_samples))
     with pytest.raises(Failure, match=r"limits.predicted are all equal: .* run `onrig identify CONFIG`"):
         draw_plants(load("pendulum", ["limits.predicted.spread=0"]), None)
 

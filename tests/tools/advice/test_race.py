@@ -24,18 +24,18 @@ from onrig.tools.advice.race import (
 from tests.studies.races import PAIRS, REPETITIONS, repetition, summary
 
 Values = NDArray[np.float64]
-PLENTY = 1e9
+UNLIMITED = 1e9
 
 
-def budget(names: list[str], total: float = PLENTY) -> Budget:
+def budget(names: list[str], total: float = UNLIMITED) -> Budget:
     return Budget(total, dict.fromkeys(names, 1.0))
 
 
-def scattered(seed: int, means: list[float], std: float = 0.05, pairs: int = 64) -> dict[str, Values]:
+def random_scores(seed: int, means: list[float], std: float = 0.05, pairs: int = 64) -> dict[str, Values]:
     """Scores around means, with a common part in each pair."""
     rng = np.random.default_rng(seed)
-    common = rng.normal(0.0, 0.1, pairs)
-    return {chr(97 + k): m + common + rng.normal(0.0, std, pairs) for k, m in enumerate(means)}
+    common_scores = rng.normal(0.0, 0.1, pairs)
+    return {chr(97 + k): m + common_scores + rng.normal(0.0, std, pairs) for k, m in enumerate(means)}
 
 
 def grid(rng: np.random.Generator, cells: int = 8) -> Values:
@@ -45,14 +45,14 @@ def grid(rng: np.random.Generator, cells: int = 8) -> Values:
     means[-1] = max(np.median(means) + 0.1, means[-2] + 0.03)
     std = rng.uniform(0.01, 0.06, cells)
     scores = means[:, None] + rng.normal(0.0, 0.05, 2 * PAIRS) + std[:, None] * rng.standard_normal((cells, 2 * PAIRS))
-    failing = rng.random(cells) < 0.3
-    failing[-1] = False
-    fails = (rng.random(scores.shape) < 0.1) & failing[:, None]
-    return np.asarray(np.where(fails, rng.uniform(0.0, 0.3, scores.shape), scores))
+    is_failing = rng.random(cells) < 0.3
+    is_failing[-1] = False
+    has_failed = (rng.random(scores.shape) < 0.1) & is_failing[:, None]
+    return np.asarray(np.where(has_failed, rng.uniform(0.0, 0.3, scores.shape), scores))
 
 
 def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> None:
-    scores = scattered(0, [0.5, 0.9, 0.7, 0.2])
+    scores = random_scores(0, [0.5, 0.9, 0.7, 0.2])
     rules = Rules(Mean())
     state = race([*"abcd"], scores, rules, budget([*"abcd"]))
     assert (state.active_names, state.end_reason) == (("b",), "one left")
@@ -61,37 +61,37 @@ def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> Non
 
 
 def test_a_few_equal_pairs_decide_nothing() -> None:
-    ahead = {"a": np.full(4, 0.5), "b": np.full(4, 0.5 - 2.0 * MIN_STD)}
-    state = race(["a", "b"], ahead, Rules(Mean()), budget(["a", "b"], 8))
+    scores_by_name = {"a": np.full(4, 0.5), "b": np.full(4, 0.5 - 2.0 * MIN_STD)}
+    state = race(["a", "b"], scores_by_name, Rules(Mean()), budget(["a", "b"], 8))
     assert state.active_names == ("a", "b")
     assert not state.eliminations
 
 
 def test_candidates_that_are_equal_for_practice_end_a_race() -> None:
-    scores = scattered(1, [0.8, 0.8], std=0.01)
+    scores = random_scores(1, [0.8, 0.8], std=0.01)
     state = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]))
     assert state.end_reason == "equal"
     assert len(state.active_names) == 2
-    apart = standings(state, scores, Rules(Mean()))[1].deficit
-    assert max(-apart.low, apart.high) <= 0.02
+    deficit = standings(state, scores, Rules(Mean()))[1].deficit
+    assert max(-deficit.low, deficit.high) <= 0.02
 
 
 def test_a_race_wants_whole_rungs_until_its_scores_are_there() -> None:
     names = ["a", "b"]
-    first = race(names, {}, Rules(Mean()), budget(names))
-    assert first.next_pairs == {"a": RUNGS[0], "b": RUNGS[0]}
-    assert not any(first.pairs.values())
-    scores = scattered(2, [0.8, 0.7], std=0.2)
-    some = race(names, {name: of[:5] for name, of in scores.items()}, Rules(Mean()), budget(names))
-    assert some.next_pairs == {"a": RUNGS[1], "b": RUNGS[1]}
-    assert set(some.pairs.values()) == {RUNGS[0]}
+    first_rung = race(names, {}, Rules(Mean()), budget(names))
+    assert first_rung.next_pairs == {"a": RUNGS[0], "b": RUNGS[0]}
+    assert not any(first_rung.pairs.values())
+    scores = random_scores(2, [0.8, 0.7], std=0.2)
+    partial = race(names, {name: values[:5] for name, values in scores.items()}, Rules(Mean()), budget(names))
+    assert partial.next_pairs == {"a": RUNGS[1], "b": RUNGS[1]}
+    assert set(partial.pairs.values()) == {RUNGS[0]}
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.integers(0, 200))
 def test_a_race_spends_no_more_than_its_budget_and_loses_alone(seed: int, number: int, total: int) -> None:
     rng = np.random.default_rng(seed)
-    scores = scattered(seed, rng.uniform(0.3, 0.9, number).tolist(), std=0.1)
+    scores = random_scores(seed, rng.uniform(0.3, 0.9, number).tolist(), std=0.1)
     names, rules = list(scores), Rules(Mean())
     state = race(names, scores, rules, budget(names, total))
     assert budget(names).cost_of(state.pairs) <= total
@@ -103,59 +103,59 @@ def test_a_race_spends_no_more_than_its_budget_and_loses_alone(seed: int, number
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_race_that_is_fed_rung_by_rung_takes_the_same_course(seed: int) -> None:
-    scores = scattered(seed, [0.8, 0.78, 0.6, 0.75], std=0.1)
+    scores = random_scores(seed, [0.8, 0.78, 0.6, 0.75], std=0.1)
     names, rules = list(scores), Rules(Mean())
-    known: dict[str, Values] = {}
-    state = race(names, known, rules, budget(names, 100))
+    known_scores: dict[str, Values] = {}
+    state = race(names, known_scores, rules, budget(names, 100))
     while state.next_pairs:
-        known |= {name: scores[name][:n] for name, n in state.next_pairs.items()}
-        state = race(names, known, rules, budget(names, 100))
+        known_scores |= {name: scores[name][:n] for name, n in state.next_pairs.items()}
+        state = race(names, known_scores, rules, budget(names, 100))
     assert state == race(names, scores, rules, budget(names, 100))
 
 
 def test_where_the_budget_is_short_the_closest_rivals_run_on_and_the_others_are_paused() -> None:
-    scores = scattered(3, [0.8, 0.79, 0.6, 0.5, 0.55], std=0.15)
+    scores = random_scores(3, [0.8, 0.79, 0.6, 0.5, 0.55], std=0.15)
     names = list(scores)
     state = race(names, scores, Rules(Mean()), budget(names, 50))
     assert state.end_reason == "budget"
     assert state.paused_names
     assert min(state.pairs[name] for name in state.active_names) > max(state.pairs[name] for name in state.paused_names)
-    assert {one.name for one in standings(state, scores, Rules(Mean())) if one.may_be_best} == set(
+    assert {standing.name for standing in standings(state, scores, Rules(Mean())) if standing.may_be_best} == set(
         state.remaining_names
     )
 
 
-def joined(scores: dict[str, Values], total: float) -> State:
-    old = [name for name in scores if name != "new"]
-    before = race(old, scores, Rules(Mean()), budget(old, 40))
-    return race(["new"], scores, Rules(Mean()), budget(list(scores), total), before)
+def race_with_newcomer(scores: dict[str, Values], total: float) -> State:
+    old_names = [name for name in scores if name != "new"]
+    previous_state = race(old_names, scores, Rules(Mean()), budget(old_names, 40))
+    return race(["new"], scores, Rules(Mean()), budget(list(scores), total), previous_state)
 
 
 def test_a_newcomer_that_is_better_takes_the_lead_once_it_has_caught_up() -> None:
-    scores = scattered(4, [0.7, 0.69, 0.75], std=0.05)
+    scores = random_scores(4, [0.7, 0.69, 0.75], std=0.05)
     scores["new"] = scores.pop("c")
-    state = joined(scores, PLENTY)
+    state = race_with_newcomer(scores, UNLIMITED)
     assert (state.leader, state.end_reason) == ("new", "one left")
     assert state.pairs["new"] > 14
-    short = joined(scores, 28 + RUNGS[0])
-    assert short.remaining_names == ("a", "b", "new")
-    assert short.pairs == {"a": 14, "b": 14, "new": RUNGS[0]}
+    short_state = race_with_newcomer(scores, 28 + RUNGS[0])
+    assert short_state.remaining_names == ("a", "b", "new")
+    assert short_state.pairs == {"a": 14, "b": 14, "new": RUNGS[0]}
 
 
 def test_a_newcomer_that_beats_all_others_at_once_leads() -> None:
-    scores = scattered(4, [0.7, 0.69, 0.9], std=0.02)
+    scores = random_scores(4, [0.7, 0.69, 0.9], std=0.02)
     scores["new"] = scores.pop("c")
-    state = joined(scores, 28 + RUNGS[1])
+    state = race_with_newcomer(scores, 28 + RUNGS[1])
     assert (state.remaining_names, state.end_reason) == (("new",), "one left")
 
 
 def test_barred_candidates_are_out_after_the_first_rung() -> None:
-    scores = scattered(5, [0.9, 0.7, 0.69])
+    scores = random_scores(5, [0.9, 0.7, 0.69])
     state = race([*"abc"], scores, Rules(Mean()), budget([*"abc"]), excluded_names={"a"})
     assert "a" not in state.remaining_names
     assert state.pairs["a"] == RUNGS[0]
-    alone = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]), excluded_names={"a", "b"})
-    assert (alone.remaining_names, alone.end_reason) == ((), "none left")
+    both_excluded = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]), excluded_names={"a", "b"})
+    assert (both_excluded.remaining_names, both_excluded.end_reason) == ((), "none left")
 
 
 def test_the_tenth_percentile_decides_nothing_before_14_pairs() -> None:
@@ -166,27 +166,27 @@ def test_the_tenth_percentile_decides_nothing_before_14_pairs() -> None:
 
 
 def test_the_tenth_percentile_of_pairs_is_resampled_jointly() -> None:
-    common = np.random.default_rng(0).normal(0.5, 0.2, 32)
-    apart = LowTenth().difference(common, common - 0.05, 0.025)
-    assert apart.value == pytest.approx(0.05)
-    assert apart.half_width == pytest.approx(MIN_STD)
-    assert LowTenth().summarize(common, 0.025).half_width > 0.05
+    common_scores = np.random.default_rng(0).normal(0.5, 0.2, 32)
+    deficit = LowTenth().difference(common_scores, common_scores - 0.05, 0.025)
+    assert deficit.value == pytest.approx(0.05)
+    assert deficit.half_width == pytest.approx(MIN_STD)
+    assert LowTenth().summarize(common_scores, 0.025).half_width > 0.05
 
 
 def test_what_more_pairs_would_separate() -> None:
-    scores = scattered(6, [0.8, 0.72, 0.799], std=0.1)
+    scores = random_scores(6, [0.8, 0.72, 0.799], std=0.1)
     names, rules = list(scores), Rules(Mean())
     table = standings(race(names, scores, rules, budget(names, 42)), scores, rules)
-    left = [one for one in table if one.may_be_best]
-    wide = left[1]._replace(deficit=Interval(-0.08, -0.2, 0.04), n_pairs=14)
-    close = left[1]._replace(name="c", deficit=Interval(-0.001, -0.1, 0.1), n_pairs=14)
-    assert predict_eliminations([left[0], wide, close], 64, rules) == [wide.name]
-    assert predict_eliminations([left[0], wide, close], 14, rules) == []
+    contenders = [standing for standing in table if standing.may_be_best]
+    wide_standing = contenders[1]._replace(deficit=Interval(-0.08, -0.2, 0.04), n_pairs=14)
+    close = contenders[1]._replace(name="c", deficit=Interval(-0.001, -0.1, 0.1), n_pairs=14)
+    assert predict_eliminations([contenders[0], wide_standing, close], 64, rules) == [wide_standing.name]
+    assert predict_eliminations([contenders[0], wide_standing, close], 14, rules) == []
 
 
 def test_races_at_a_quarter_of_the_cost_find_the_best_and_state_honest_bounds() -> None:
-    found = [repetition(grid(np.random.default_rng(k)), k) for k in range(REPETITIONS)]
-    told = summary(found)
-    assert all(one["spent"] <= 0.25 for one in found)
-    assert told["close"] >= 18
-    assert told["covered"] >= 17
+    repetitions = [repetition(grid(np.random.default_rng(k)), k) for k in range(REPETITIONS)]
+    report = summary(repetitions)
+    assert all(record["spent"] <= 0.25 for record in repetitions)
+    assert report["close"] >= 18
+    assert report["covered"] >= 17

@@ -35,7 +35,7 @@ CASES: dict[str, list[str]] = {
 }
 
 
-def trained(run: StepRun, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def train_returns(run: StepRun, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Training and evaluation returns (P, S)."""
     trials = world_trials(run, seeds)
     scores = [trials.advance() for _ in range(run.points)]
@@ -47,10 +47,10 @@ def trained(run: StepRun, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]
 def test_trials_in_the_world_learn_what_trials_of_the_run_learn(case: str) -> None:
     config = load("pendulum", [*SHORT, *CASES[case]])
     run = to_trial(config, "pendulum", {"set": {"task.episode_s": 0.4, "limits": {}}})
-    bare = msgspec.structs.replace(run, options={**run.options, "shield": False, "counts": False})
+    unshielded = msgspec.structs.replace(run, options={**run.options, "shield": False, "counts": False})
     trials = run_trials(config, learner_settings(config.learner), [3, 7])
-    before = [trials.advance().train for _ in range(4)]
-    assert trained(bare, [3, 7])[0] / 20 == pytest.approx(np.array(before), rel=1e-9)
+    first_returns = [trials.advance().train for _ in range(4)]
+    assert train_returns(unshielded, [3, 7])[0] / 20 == pytest.approx(np.array(first_returns), rel=1e-9)
 
 
 def test_a_trial_has_the_plant_of_its_seed_and_the_same_bits_alone() -> None:
@@ -58,14 +58,16 @@ def test_a_trial_has_the_plant_of_its_seed_and_the_same_bits_alone() -> None:
     plants = draw_plants(config, None).values
     run = to_trial(config, "pendulum", {"set": {"task.episode_s": 0.4}, "plants": plants})
     assert run.options["shield"] is True
-    together = trained(run, [0, 1, 65])
-    for at, seed in enumerate([0, 1, 65]):
-        alone = trained(run, [seed])
-        assert [of[:, 0].tolist() for of in alone] == [of[:, at].tolist() for of in together]
-    first = {name: values[:1] for name, values in plants.items()}
-    other = trained(msgspec.structs.replace(run, options={**run.options, "plants": first}), [0, 1])
-    assert (other[1][:, 0] == together[1][:, 0]).all()
-    assert (other[1][:, 1] != together[1][:, 1]).all()
+    joint_returns = train_returns(run, [0, 1, 65])
+    for column, seed in enumerate([0, 1, 65]):
+        single_returns = train_returns(run, [seed])
+        assert [returns[:, 0].tolist() for returns in single_returns] == [
+            returns[:, column].tolist() for returns in joint_returns
+        ]
+    first_plants = {name: values[:1] for name, values in plants.items()}
+    other = train_returns(msgspec.structs.replace(run, options={**run.options, "plants": first_plants}), [0, 1])
+    assert (other[1][:, 0] == joint_returns[1][:, 0]).all()
+    assert (other[1][:, 1] != joint_returns[1][:, 1]).all()
 
 
 def test_a_long_run_has_no_more_evaluations_than_a_curve_needs() -> None:
@@ -99,5 +101,5 @@ def test_what_trials_cannot_have_is_refused(settings: list[str], message: str) -
 
 
 def test_gates_and_budgets_are_left_to_the_rig() -> None:
-    gated = ["exploration.near_envelope={from: 0.3}", "exploration.budgets={session: {trips: 3}}"]
-    assert to_trial(load("pendulum", gated), "pendulum", {}) == to_trial(load("pendulum"), "pendulum", {})
+    gate_settings = ["exploration.near_envelope={from: 0.3}", "exploration.budgets={session: {trips: 3}}"]
+    assert to_trial(load("pendulum", gate_settings), "pendulum", {}) == to_trial(load("pendulum"), "pendulum", {})

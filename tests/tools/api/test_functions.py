@@ -17,31 +17,31 @@ from onrig.tools.running import RunResult
 from tests.tools.api.whole_runs import EPISODES, SETTINGS
 from tests.tools.experiments import specs
 from tests.tools.experiments.test_experiment import SPEC
-from tests.tools.identification.test_verb import few
+from tests.tools.identification.test_verb import short_excitations
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, list[RunFacts], object]:
+def ended_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, list[RunFacts], object]:
     """A run from a thread, what its progress was, and the handler of SIGINT meanwhile."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     facts: list[RunFacts] = []
     handlers: list[object] = []
-    found: list[RunResult] = []
+    results: list[RunResult] = []
 
-    def progress(known: RunFacts) -> None:
-        facts.append(known)
+    def progress(run_facts: RunFacts) -> None:
+        facts.append(run_facts)
         handlers.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(
-        target=lambda: found.append(onrig.run("pendulum", SETTINGS, run_dir=folder, progress=progress))
+        target=lambda: results.append(onrig.run("pendulum", SETTINGS, run_dir=folder, progress=progress))
     )
     thread.start()
     thread.join()
-    return found[0], facts, handlers[-1]
+    return results[0], facts, handlers[-1]
 
 
-def test_a_run_from_a_thread_ends_with_a_typed_result(ended: tuple[RunResult, list[RunFacts], object]) -> None:
-    run, facts, handler = ended
+def test_a_run_from_a_thread_ends_with_a_typed_result(ended_run: tuple[RunResult, list[RunFacts], object]) -> None:
+    run, facts, handler = ended_run
     assert run.code is ExitCode.OK
     assert run.reason == "completed"
     assert run.actuators.startswith("safe")
@@ -54,14 +54,14 @@ def test_a_run_from_a_thread_ends_with_a_typed_result(ended: tuple[RunResult, li
 
 
 def test_an_exception_of_the_progress_ends_the_run_in_order(tmp_path: Path) -> None:
-    class Enough(Exception):
+    class StopFromProgress(Exception):
         pass
 
     def progress(facts: RunFacts) -> None:
         if facts.ticks:
-            raise Enough
+            raise StopFromProgress
 
-    with pytest.raises(Enough):
+    with pytest.raises(StopFromProgress):
         onrig.run("pendulum", [*SETTINGS, "episodes=400"], run_dir=tmp_path / "run", progress=progress)
     data = onrig.open_run(tmp_path / "run")
     assert data.state == "finished"
@@ -71,14 +71,14 @@ def test_an_exception_of_the_progress_ends_the_run_in_order(tmp_path: Path) -> N
 
 def test_what_cannot_run_is_an_error_with_a_code(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
-    with pytest.raises(onrig.Failure, match="already contains a run") as failure:
+    with pytest.raises(onrig.Failure, match="already contains a run") as error:
         onrig.run("pendulum", run_dir=tmp_path)
-    assert failure.value.code is ExitCode.CONFIGURATION
+    assert error.value.code is ExitCode.CONFIGURATION
     with pytest.raises(onrig.ConfigError, match="rate_hz"):
         onrig.run("pendulum", ["rate_hz=-1"], run_dir=tmp_path / "run")
-    with pytest.raises(onrig.Failure, match="no such port") as missing:
+    with pytest.raises(onrig.Failure, match="no such port") as port_error:
         onrig.run("pendulum", device="/dev/ttyNONE", run_dir=tmp_path / "run")
-    assert missing.value.code is ExitCode.HARDWARE
+    assert port_error.value.code is ExitCode.HARDWARE
     assert not (tmp_path / "run").exists()
 
 
@@ -86,20 +86,22 @@ def test_check_returns_configuration_and_warnings() -> None:
     config, warnings = onrig.check("pendulum", ["episodes=1", "selection.write_probability=0.01"])
     assert config.episodes == 1
     assert "the policy never changes" in str(warnings[0])
-    with pytest.raises(onrig.Failure, match="expected") as failure:
+    with pytest.raises(onrig.Failure, match="expected") as error:
         onrig.check("pendulum", ["rate_hz=fast"])
-    assert isinstance(failure.value, onrig.ConfigError)
+    assert isinstance(error.value, onrig.ConfigError)
 
 
-def test_evaluate_scores_a_policy_of_the_run(ended: tuple[RunResult, list[RunFacts], object], tmp_path: Path) -> None:
-    run: RunData = onrig.open_run(ended[0].folder)
-    last = run.folder / "policies" / f"{run.policies['policy_id'][-1]}.onnx"
-    found = onrig.evaluate(last, "pendulum", SETTINGS, episodes=EPISODES)
-    evaluated = run.episodes["kind"] == "eval"
-    assert found.episodes[-1].reward_sum == run.episodes["return"][evaluated][-1]
-    assert found.mean["normalized"] <= 1
+def test_evaluate_scores_a_policy_of_the_run(
+    ended_run: tuple[RunResult, list[RunFacts], object], tmp_path: Path
+) -> None:
+    run: RunData = onrig.open_run(ended_run[0].folder)
+    last_policy = run.folder / "policies" / f"{run.policies['policy_id'][-1]}.onnx"
+    result = onrig.evaluate(last_policy, "pendulum", SETTINGS, episodes=EPISODES)
+    is_evaluation = run.episodes["kind"] == "eval"
+    assert result.episodes[-1].reward_sum == run.episodes["return"][is_evaluation][-1]
+    assert result.mean["normalized"] <= 1
     with pytest.raises(onrig.Failure, match="refused at contract: rig"):
-        onrig.evaluate(last, "magman")
+        onrig.evaluate(last_policy, "magman")
     with pytest.raises(onrig.Failure, match="cannot be read"):
         onrig.evaluate(tmp_path / "none.onnx", "pendulum")
 
@@ -108,10 +110,10 @@ def test_identify_returns_the_parameters(tmp_path: Path, monkeypatch: pytest.Mon
     pytest.importorskip("scipy")
     from onrig.sim.plants import Pendulum
 
-    monkeypatch.setattr(Pendulum, "excitations", few)
-    found = onrig.identify("pendulum", out=tmp_path)
-    assert (found.folder / "identified.yaml").is_file()
-    assert found.result.predicted
+    monkeypatch.setattr(Pendulum, "excitations", short_excitations)
+    result = onrig.identify("pendulum", out=tmp_path)
+    assert (result.folder / "identified.yaml").is_file()
+    assert result.result.predicted
     with pytest.raises(onrig.Failure, match="no such port"):
         onrig.identify("pendulum", device="/dev/ttyNONE", out=tmp_path)
     assert issubclass(NotIdentified, onrig.Failure)
@@ -120,17 +122,17 @@ def test_identify_returns_the_parameters(tmp_path: Path, monkeypatch: pytest.Mon
 def test_experiment_counts_its_trials(tmp_path: Path) -> None:
     from onrig.tools.experiments.options import ExperimentOptions
 
-    spec = specs.written(tmp_path, SPEC, "spec.yaml")
+    spec = specs.write_spec(tmp_path, SPEC, "spec.yaml")
     lines: list[str] = []
-    manner = ExperimentOptions(workers=1, trials=1)
+    options = ExperimentOptions(workers=1, trials=1)
     trials = onrig.experiment(
-        spec, out=tmp_path / "out", manner=manner, progress=lambda tally: lines.append(tally.line())
+        spec, out=tmp_path / "out", manner=options, progress=lambda tally: lines.append(tally.line())
     )
     assert trials.finished == trials.total > 0
     assert trials.lost == trials.diverged == 0
     assert lines[-1].startswith(f"{trials.total} of {trials.total} trials")
     with pytest.raises(onrig.Failure, match="already contains an experiment"):
-        onrig.experiment(spec, out=tmp_path / "out", manner=manner)
+        onrig.experiment(spec, out=tmp_path / "out", manner=options)
 
 
 def test_every_public_name_has_its_home() -> None:

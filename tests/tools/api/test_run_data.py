@@ -28,7 +28,7 @@ from tests.tools.replaying.runs import LoggedRun
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return whole_runs.finished(tmp_path_factory.mktemp("runs") / "run")
+    return whole_runs.make_finished_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +38,11 @@ def run(folder: Path) -> RunData:
 
 def test_the_records_are_those_of_the_log_bit_for_bit(run: RunData) -> None:
     parts = [part for part in read_log(run.folder, run.config.rig) if isinstance(part, np.ndarray)]
-    logged = np.concatenate(parts)
-    again = np.empty(run.records.rows, record_layout(run.config).dtype)
-    for name in again.dtype.names or ():
-        again[name] = run.records[name]
-    assert again.tobytes() == logged.tobytes()
+    logged_records = np.concatenate(parts)
+    reread = np.empty(run.records.rows, record_layout(run.config).dtype)
+    for name in reread.dtype.names or ():
+        reread[name] = run.records[name]
+    assert reread.tobytes() == logged_records.tobytes()
     assert run.records.units["observation"] == ("rad", "rad/s")
     assert run.records.units["t_mono_ns"] == "ns"
     assert run.records["observation"].shape == (run.records.rows, 2)
@@ -62,9 +62,9 @@ def test_the_experiences_are_those_of_the_memory_bit_for_bit(run: RunData) -> No
 def test_every_experience_has_its_records(run: RunData) -> None:
     """The memory keeps all transitions of training episodes: the same rewards and actions as in the log."""
     records = run.records
-    acts = (records["kind"] == Kind.TRAIN) & (records["flags"] & (Flag.NO_ACTION | Flag.INVALID) == 0)
-    assert np.array_equal(run.experiences["reward"], records["reward"][acts].astype(np.float32))
-    action = run.actions.normalise(records["applied"][acts]).astype(np.float32)
+    has_action = (records["kind"] == Kind.TRAIN) & (records["flags"] & (Flag.NO_ACTION | Flag.INVALID) == 0)
+    assert np.array_equal(run.experiences["reward"], records["reward"][has_action].astype(np.float32))
+    action = run.actions.normalise(records["applied"][has_action]).astype(np.float32)
     assert np.array_equal(run.experiences["action"], action)
 
 
@@ -94,16 +94,16 @@ def test_pandas_reads_the_tables(run: RunData) -> None:
 
 
 def test_a_killed_run_is_read_to_its_last_complete_record(folder: Path, run: RunData, tmp_path: Path) -> None:
-    cut = onrig.open_run(whole_runs.killed(folder, tmp_path / "killed"))
-    assert cut.state == "killed"
-    assert cut.missing == (
+    killed_run = onrig.open_run(whole_runs.copy_as_killed(folder, tmp_path / "killed"))
+    assert killed_run.state == "killed"
+    assert killed_run.missing == (
         "the run was killed: it has no summary",
         "log.mcap is incomplete; it is read up to its last complete chunk",
     )
-    assert 0 < cut.records.rows <= run.records.rows  # chunks close by the wall clock
-    for name in cut.records:
-        assert np.array_equal(cut.records[name], run.records[name][: cut.records.rows])
-    assert cut.experiences.rows == run.experiences.rows
+    assert 0 < killed_run.records.rows <= run.records.rows  # chunks close by the wall clock
+    for name in killed_run.records:
+        assert np.array_equal(killed_run.records[name], run.records[name][: killed_run.records.rows])
+    assert killed_run.experiences.rows == run.experiences.rows
 
 
 def test_a_run_under_way_is_read_too(folder: Path, tmp_path: Path) -> None:
@@ -123,28 +123,28 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NoRun, match="contains no run"):
         onrig.open_run(tmp_path)
     shutil.copy(folder / "config.yaml", tmp_path)
-    bare = onrig.open_run(tmp_path)
-    assert bare.episodes.rows == bare.events.rows == bare.policies.rows == 0
-    assert bare.state == "killed"
+    empty_folder = onrig.open_run(tmp_path)
+    assert empty_folder.episodes.rows == empty_folder.events.rows == empty_folder.policies.rows == 0
+    assert empty_folder.state == "killed"
     with pytest.raises(DataMissing, match="no log"):
-        _ = bare.records
+        _ = empty_folder.records
     with pytest.raises(DataMissing, match="no checkpoint"):
-        _ = bare.experiences
+        _ = empty_folder.experiences
 
 
 @pytest.mark.parametrize("session", ["session", "resumed"])
 def test_each_record_counts_once(tmp_path: Path, session: str) -> None:
     """Another replay process writes some once more; a run resumed in lockstep repeats those after its checkpoint."""
 
-    def repeat(run: LoggedRun) -> None:
-        run._drain()
+    def log_again(run: LoggedRun) -> None:
+        run._log_pending()
         run.log.close()
-        run.log = run.new_log(session)
+        run.log = run.open_log(session)
         run.log.add(np.array(run.records[-9:]).astype(run.layout.dtype))
 
-    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", at={20: repeat}).run()
-    read = onrig.open_run(run.folder).records
-    assert read["tick"].tolist() == [int(record["tick"]) for record in run.records]
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", actions_at={20: log_again}).run()
+    records = onrig.open_run(run.folder).records
+    assert records["tick"].tolist() == [int(record["tick"]) for record in run.records]
 
 
 STOCHASTIC = load_run("pendulum", ["recipe=pendulum-sac"])

@@ -31,7 +31,7 @@ def start(folder: Path, *settings: str, config: str = "pendulum") -> subprocess.
     )  # fmt: skip
 
 
-def finished(folder: Path, *settings: str, config: str = "pendulum") -> Path:
+def make_finished_run(folder: Path, *settings: str, config: str = "pendulum") -> Path:
     """Make a small run to its end."""
     with start(folder, *settings, config=config) as process:
         _, errors = process.communicate()
@@ -39,7 +39,7 @@ def finished(folder: Path, *settings: str, config: str = "pendulum") -> Path:
     return folder
 
 
-def killed(source: Path, folder: Path) -> Path:
+def copy_as_killed(source: Path, folder: Path) -> Path:
     """Copy of a run as it would be had it been killed: no summary, a log without its end."""
     import shutil
 

@@ -11,17 +11,21 @@ from onrig.tools.verbs.bench.link import Options
 MS = 1_000_000
 
 
-def of_door(ms: float, *, n_refused: int = 0, equal: bool = True, wire: float = 45.0) -> EndpointResults:
+def endpoint_results(
+    ms: float, *, n_refused: int = 0, equal: bool = True, bytes_per_step: float = 45.0
+) -> EndpointResults:
     part = [int(ms * MS / 3)] * 10
-    return EndpointResults(Latency(part, part, part), n_refused, [Snapshot(1000, 0.5, equal)], [5e4], wire)
+    return EndpointResults(Latency(part, part, part), n_refused, [Snapshot(1000, 0.5, equal)], [5e4], bytes_per_step)
 
 
 def test_every_check_can_fail_and_can_hold() -> None:
-    slow, quick = [int(2 * ADMISSION_MS * MS)] * 10, [int(0.5 * ADMISSION_MS * MS)] * 10
-    bad = build_report({"tcp": of_door(2 * STEP_TO_RIG_MS, n_refused=1, equal=False)}, AdmissionTimes(slow, slow), 44)
-    good = build_report({"tcp": of_door(0.5 * STEP_TO_RIG_MS)}, AdmissionTimes(quick, quick), 44)
-    assert [c.name for c in bad.checks if c.holds] == []
-    assert [c.name for c in good.checks if not c.holds] == []
+    slow_ns, fast_ns = [int(2 * ADMISSION_MS * MS)] * 10, [int(0.5 * ADMISSION_MS * MS)] * 10
+    bad_report = build_report(
+        {"tcp": endpoint_results(2 * STEP_TO_RIG_MS, n_refused=1, equal=False)}, AdmissionTimes(slow_ns, slow_ns), 44
+    )
+    good_report = build_report({"tcp": endpoint_results(0.5 * STEP_TO_RIG_MS)}, AdmissionTimes(fast_ns, fast_ns), 44)
+    assert [c.name for c in bad_report.checks if c.holds] == []
+    assert [c.name for c in good_report.checks if not c.holds] == []
 
 
 def test_the_latency_is_the_sum_of_its_parts_policy_by_policy() -> None:
@@ -29,7 +33,7 @@ def test_the_latency_is_the_sum_of_its_parts_policy_by_policy() -> None:
 
 
 def test_figures_keep_their_unit() -> None:
-    report = build_report({"tcp": of_door(30.0)}, AdmissionTimes([3 * MS], [2 * MS]), 44)
+    report = build_report({"tcp": endpoint_results(30.0)}, AdmissionTimes([3 * MS], [2 * MS]), 44)
     values = {row.case: (row.unit, row.p50) for row in report.rows}
     assert values["admission, network of 50 and 20 units"] == ("ms", 3.0)
     assert values["tcp: last gradient step to policy ready for the next tick"] == ("ms", 30.0)
@@ -40,7 +44,7 @@ def test_figures_keep_their_unit() -> None:
 
 
 def test_nothing_is_said_of_a_wire_that_there_is_not() -> None:
-    report = build_report({"ipc": of_door(1.0, wire=math.nan)}, AdmissionTimes([MS], [MS]), 44)
+    report = build_report({"ipc": endpoint_results(1.0, bytes_per_step=math.nan)}, AdmissionTimes([MS], [MS]), 44)
     assert not any("wire" in row.case for row in report.rows)
 
 

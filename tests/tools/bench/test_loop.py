@@ -53,38 +53,41 @@ CYCLICTEST = """# /dev/cpu_dma_latency set to 0us
 """
 
 
-def counted(*durations_us: float) -> DurationHistogram:
+def histogram_of(*durations_us: float) -> DurationHistogram:
     histogram = DurationHistogram()
-    histogram.add(np.array([round(1000 * us) for us in durations_us], np.int64))
+    histogram.add(np.array([round(1000 * latency_us) for latency_us in durations_us], np.int64))
     return histogram
 
 
-def tally(lateness_us: float, tick_us: float, missed: list[MissedTicks] | None = None, swaps: int = 0) -> Tally:
-    found = Tally(PERIOD_NS)
-    for name, histogram in found.histograms.items():
-        if "swap" not in name or swaps:
-            histogram.merge(counted(*[tick_us if name.startswith("tick") else lateness_us] * 100))
-    found.ticks, found.swaps, found.misses = 100, swaps, missed or []
-    for m in found.misses:
-        found.missed_ticks[m.cause] += m.frames
-    return found
+def tally(lateness_us: float, tick_us: float, misses: list[MissedTicks] | None = None, n_swaps: int = 0) -> Tally:
+    new_tally = Tally(PERIOD_NS)
+    for name, histogram in new_tally.histograms.items():
+        if "swap" not in name or n_swaps:
+            histogram.merge(histogram_of(*[tick_us if name.startswith("tick") else lateness_us] * 100))
+    new_tally.ticks, new_tally.swaps, new_tally.misses = 100, n_swaps, misses or []
+    for m in new_tally.misses:
+        new_tally.missed_ticks[m.cause] += m.frames
+    return new_tally
 
 
-def of_rig(name: str, t: Tally, p99: tuple[float, ...] = (50.0, 51.0, 52.0)) -> RigResults:
+def rig_results(name: str, t: Tally, p99: tuple[float, ...] = (50.0, 51.0, 52.0)) -> RigResults:
     return RigResults(name, t, [SliceFigures(0.5 * p, p, 0.5 * p, p) for p in p99], True)
 
 
-def at(
-    rate_hz: float, *rigs: RigResults, theirs: DurationHistogram | None = None, stalls: tuple[SentinelRecords, ...] = ()
+def rate_results(
+    rate_hz: float,
+    *rigs: RigResults,
+    reference_histogram: DurationHistogram | None = None,
+    stalls: tuple[SentinelRecords, ...] = (),
 ) -> RateResults:
-    return RateResults(rate_hz, 60.0, list(rigs), theirs, list(stalls), 60.0)
+    return RateResults(rate_hz, 60.0, list(rigs), reference_histogram, list(stalls), 60.0)
 
 
-def missed(cause: Miss, due_ns: int = 10**9, *, near_swap: bool = False) -> MissedTicks:
+def missed_ticks(cause: Miss, due_ns: int = 10**9, *, near_swap: bool = False) -> MissedTicks:
     return MissedTicks(1, cause, due_ns, due_ns + PERIOD_NS, near_swap, 100.0)
 
 
-def seen(kind: str, *stalls: tuple[int, int]) -> SentinelRecords:
+def sentinel_records(kind: str, *stalls: tuple[int, int]) -> SentinelRecords:
     return SentinelRecords("line" if kind == "line" else "timer", 0, True, [10, 5], 1000, list(stalls))
 
 
@@ -108,12 +111,12 @@ def test_output_without_a_histogram_is_refused(text: str) -> None:
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=300), st.sampled_from([50.0, 99.0, 99.9]))
 def test_percentiles_of_its_histogram_are_those_of_its_latencies(latencies: list[int], q: float) -> None:
-    us, counts = np.unique(latencies, return_counts=True)
-    text = "\n".join(f"{u:06d} {n:06d}" for u, n in zip(us, counts, strict=True))
+    latencies_us, counts = np.unique(latencies, return_counts=True)
+    text = "\n".join(f"{u:06d} {n:06d}" for u, n in zip(latencies_us, counts, strict=True))
     exact = float(np.percentile(latencies, q, method="inverted_cdf"))
-    found = parse(text).percentile_us(q)
-    assert found is not None
-    assert exact <= found + 1e-9 <= 1.008 * max(exact, 0.001) + 1e-6
+    percentile = parse(text).percentile_us(q)
+    assert percentile is not None
+    assert exact <= percentile + 1e-9 <= 1.008 * max(exact, 0.001) + 1e-6
 
 
 def test_it_runs_at_the_loop_s_priority_period_and_cpu() -> None:
@@ -133,8 +136,8 @@ def test_every_subject_gets_the_same_time_in_slices_that_take_turns(n: int, seco
     slices = schedule(subjects, seconds, slice_s)
     for k, subject in enumerate(subjects):
         assert math.fsum(s.seconds for s in slices if s.subject is subject) == pytest.approx(seconds)
-        rounds = [slices[i : i + n] for i in range(0, len(slices), n)]
-        assert all([s.subject.name for s in r].count(str(k)) == 1 for r in rounds)
+        rounds_of_slices = [slices[i : i + n] for i in range(0, len(slices), n)]
+        assert all([s.subject.name for s in r].count(str(k)) == 1 for r in rounds_of_slices)
 
 
 def test_turns_are_reversed_every_other_time_so_that_drift_cancels() -> None:
@@ -162,10 +165,10 @@ def test_a_rig_without_a_learner_starts_with_the_kind_of_policy_that_its_learner
 
 
 def test_the_default_run_has_all_that_a_tick_can_be_made_to_do() -> None:
-    base = load_for_rig("pendulum-hardware", [*MAX_LOAD_SETTINGS, "device.pace=realtime"])
-    assert base.limits.predicted is not None
-    budgets = base.exploration.budgets
-    assert all(v is not None for span in ("episode", "hour", "session") for v in vars_of(getattr(budgets, span)))
+    config = load_for_rig("pendulum-hardware", [*MAX_LOAD_SETTINGS, "device.pace=realtime"])
+    assert config.limits.predicted is not None
+    budgets = config.exploration.budgets
+    assert all(v is not None for period in ("episode", "hour", "session") for v in vars_of(getattr(budgets, period)))
 
 
 def vars_of(quota: object) -> list[object]:
@@ -176,24 +179,33 @@ def vars_of(quota: object) -> list[object]:
 
 
 def test_every_check_can_hold_and_can_fail() -> None:
-    theirs = counted(*[40.0] * 100)
-    at_500 = at(500, of_rig("onrig", tally(90, 201)))
-    assert {c.name: c.holds for c in build_checks(at_500)}["500 Hz: tick p99, us"] is False
-    good = at(200, of_rig("onrig", tally(90, 150, swaps=3)), of_rig("x", tally(9, 9)), theirs=theirs)
-    misses = [missed(Miss.PROGRAM), missed(Miss.HOST, near_swap=True)]
-    late = tally(160, 250, misses, swaps=3)
-    late.histograms["lateness near a swap"].merge(counted(*[900.0] * 100))
-    late.n_lost = 1
-    slow = of_rig("y", tally(9, 9, [missed(Miss.PROGRAM)]), (10.0, 10.1, 10.2))
-    bad = at(200, of_rig("onrig", late), slow, theirs=theirs)
-    assert [c.name for c in build_checks(good) if not c.holds] == []
-    assert [c.name for c in build_checks(bad) if c.holds] == []
+    reference_histogram = histogram_of(*[40.0] * 100)
+    results_at_500 = rate_results(500, rig_results("onrig", tally(90, 201)))
+    assert {c.name: c.holds for c in build_checks(results_at_500)}["500 Hz: tick p99, us"] is False
+    good_results = rate_results(
+        200,
+        rig_results("onrig", tally(90, 150, n_swaps=3)),
+        rig_results("x", tally(9, 9)),
+        reference_histogram=reference_histogram,
+    )
+    misses = [missed_ticks(Miss.PROGRAM), missed_ticks(Miss.HOST, near_swap=True)]
+    late_tally = tally(160, 250, misses, n_swaps=3)
+    late_tally.histograms["lateness near a swap"].merge(histogram_of(*[900.0] * 100))
+    late_tally.n_lost = 1
+    slow_results = rig_results("y", tally(9, 9, [missed_ticks(Miss.PROGRAM)]), (10.0, 10.1, 10.2))
+    bad_results = rate_results(
+        200, rig_results("onrig", late_tally), slow_results, reference_histogram=reference_histogram
+    )
+    assert [c.name for c in build_checks(good_results) if not c.holds] == []
+    assert [c.name for c in build_checks(bad_results) if c.holds] == []
 
 
 def test_lateness_may_be_half_as_much_again_or_sixty_microseconds_more_than_cyclictest_s() -> None:
-    def holds(ours: float, theirs: float) -> bool:
-        found = at(1000, of_rig("onrig", tally(ours, 100)), theirs=counted(*[theirs] * 100))
-        return next(c for c in build_checks(found) if "cyclictest" in c.name).holds
+    def holds(our_us: float, their_us: float) -> bool:
+        results = rate_results(
+            1000, rig_results("onrig", tally(our_us, 100)), reference_histogram=histogram_of(*[their_us] * 100)
+        )
+        return next(c for c in build_checks(results) if "cyclictest" in c.name).holds
 
     assert holds(99, 40)
     assert not holds(103, 40)
@@ -202,30 +214,30 @@ def test_lateness_may_be_half_as_much_again_or_sixty_microseconds_more_than_cycl
 
 
 def test_without_cyclictest_nothing_is_said_of_it() -> None:
-    assert not any("cyclictest" in c.name for c in build_checks(at(1000, of_rig("onrig", tally(9, 9)))))
+    assert not any("cyclictest" in c.name for c in build_checks(rate_results(1000, rig_results("onrig", tally(9, 9)))))
 
 
 def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() -> None:
-    rig = of_rig("onrig", tally(50, 100, [missed(Miss.PROGRAM)]))
+    rig = rig_results("onrig", tally(50, 100, [missed_ticks(Miss.PROGRAM)]))
 
     def value(*stalls: SentinelRecords) -> float:
-        found = at(1000, rig, stalls=stalls)
-        return next(c for c in build_checks(found) if "by the program" in c.name).value
+        results = rate_results(1000, rig, stalls=stalls)
+        return next(c for c in build_checks(results) if "by the program" in c.name).value
 
     assert value() == 1
-    assert value(seen("timer", (10**9, 10**9 + 900_000))) == 0
-    assert value(seen("timer", (2 * 10**9, 2 * 10**9 + 900_000))) == 1, "at another time"
-    assert value(seen("timer", (10**9, 10**9 + 200_000))) == 1, "too short to cost a tick"
-    assert value(seen("line", (10**9, 10**9 + 900_000))) == 1, "a slow line does not make our own work long"
+    assert value(sentinel_records("timer", (10**9, 10**9 + 900_000))) == 0
+    assert value(sentinel_records("timer", (2 * 10**9, 2 * 10**9 + 900_000))) == 1, "at another time"
+    assert value(sentinel_records("timer", (10**9, 10**9 + 200_000))) == 1, "too short to cost a tick"
+    assert value(sentinel_records("line", (10**9, 10**9 + 900_000))) == 1, "a slow line does not make our own work long"
 
 
 def test_at_two_hundred_hertz_a_miss_must_have_a_stall_of_machine_or_line_beside_it() -> None:
     def value(rate_hz: float, *stalls: SentinelRecords) -> list[float]:
-        found = at(rate_hz, of_rig("onrig", tally(50, 100, [missed(Miss.HOST)])), stalls=stalls)
-        return [c.value for c in build_checks(found) if "outside stalls" in c.name]
+        results = rate_results(rate_hz, rig_results("onrig", tally(50, 100, [missed_ticks(Miss.HOST)])), stalls=stalls)
+        return [c.value for c in build_checks(results) if "outside stalls" in c.name]
 
     assert value(200) == [1]
-    assert value(200, seen("line", (10**9, 10**9 + 2_000_000))) == [0]
+    assert value(200, sentinel_records("line", (10**9, 10**9 + 2_000_000))) == [0]
     assert value(1000) == []
 
 
@@ -235,10 +247,10 @@ def test_equal_slices_differ_by_nothing() -> None:
 
 @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=20), st.lists(st.floats(1, 1e4), min_size=2, max_size=20))
 def test_a_ratio_lies_in_its_interval_and_turns_over_with_its_sides(a: list[float], b: list[float]) -> None:
-    r, back = ratio_of_means(a, b), ratio_of_means(b, a)
+    r, inverse = ratio_of_means(a, b), ratio_of_means(b, a)
     assert r.low <= r.value <= r.high
-    assert r.value == pytest.approx(1 / back.value)
-    assert r.low == pytest.approx(1 / back.high)
+    assert r.value == pytest.approx(1 / inverse.value)
+    assert r.low == pytest.approx(1 / inverse.high)
 
 
 def test_single_slices_prove_nothing() -> None:
@@ -256,34 +268,43 @@ def test_a_difference_far_beyond_the_spread_is_found() -> None:
 
 
 def test_tables_and_json_name_rate_subject_and_cause(tmp_path: Path) -> None:
-    stalls = (seen("timer", (10**9, 10**9 + 900_000)),)
-    misses = [missed(Miss.HOST), missed(Miss.LINK, 5 * 10**9)]
-    found = [at(1000, of_rig("onrig", tally(50, 100, misses)), of_rig("without web", tally(50, 100)), stalls=stalls)]
-    report = build_report(describe_machine(), found)
+    stalls = (sentinel_records("timer", (10**9, 10**9 + 900_000)),)
+    misses = [missed_ticks(Miss.HOST), missed_ticks(Miss.LINK, 5 * 10**9)]
+    results = [
+        rate_results(
+            1000,
+            rig_results("onrig", tally(50, 100, misses)),
+            rig_results("without web", tally(50, 100)),
+            stalls=stalls,
+        )
+    ]
+    report = build_report(describe_machine(), results)
     assert {r.subject for r in report.rows} == {"onrig", "without web", "machine"}
     assert [(m.cause, m.stall_ms) for m in report.misses] == [("host", 0.9), ("link", 0.0)]
     assert sum(report.histograms["1000 Hz: tick, onrig"]["count"]) == 100
-    assert "1000 Hz, onrig" in misses_table(found)
+    assert "1000 Hz, onrig" in misses_table(results)
     assert "0.90" in misses_list(report.misses)
     assert " none " in misses_list(report.misses)
-    assert "without web" in ratios_table(found)
+    assert "without web" in ratios_table(results)
     assert "1000 Hz: stage policy" in rows_table(report.rows)
 
 
 def test_a_run_that_ended_by_itself_is_a_check_that_fails_and_keeps_what_was_measured() -> None:
-    base = of_rig("onrig", tally(50, 100))
-    found = at(
-        1000, base, of_rig("without web", tally(50, 100), p99=())._replace(end_reasons=["slice 3: device_lease"])
+    base_results = rig_results("onrig", tally(50, 100))
+    results = rate_results(
+        1000,
+        base_results,
+        rig_results("without web", tally(50, 100), p99=())._replace(end_reasons=["slice 3: device_lease"]),
     )
-    failing = {c.name: c.value for c in build_checks(found) if not c.holds}
-    assert failing.pop("1000 Hz: without web: runs that ended prematurely") == 1
-    assert len(failing) == 2
-    assert all(math.isnan(value) for value in failing.values()), "nothing to compare is no agreement"
-    assert "nan" in ratios_table([found])
-    assert not [c for c in build_checks(at(1000, base)) if "ended" in c.name]
+    failing_checks = {c.name: c.value for c in build_checks(results) if not c.holds}
+    assert failing_checks.pop("1000 Hz: without web: runs that ended prematurely") == 1
+    assert len(failing_checks) == 2
+    assert all(math.isnan(value) for value in failing_checks.values()), "nothing to compare is no agreement"
+    assert "nan" in ratios_table([results])
+    assert not [c for c in build_checks(rate_results(1000, base_results)) if "ended" in c.name]
 
 
-class Over:
+class EndedRun:
     """A run that has ended, and its ring."""
 
     n_written = 0
@@ -293,22 +314,26 @@ class Over:
 
 
 @pytest.mark.parametrize(
-    ("summary", "why"),
+    ("summary", "reason"),
     [('{"exit_reason": "a lease ran out 8 times"}', "ran out 8 times"), ("{", "last line"), (None, "last")],
 )
-def test_why_a_run_ended_stands_in_its_summary(summary: str | None, why: str, tmp_path: Path) -> None:
+def test_why_a_run_ended_stands_in_its_summary(summary: str | None, reason: str, tmp_path: Path) -> None:
     rig: Any = MeasuredRig.__new__(MeasuredRig)
-    rig.folder, rig._output, rig._run, rig._ring = tmp_path, tmp_path / "run.out", Over(), Over()
+    rig.folder, rig._output, rig._run, rig._ring = tmp_path, tmp_path / "run.out", EndedRun(), EndedRun()
     (tmp_path / "run.out").write_text("first line\nlast line\n")
     if summary is not None:
         (tmp_path / "summary.json").write_text(summary)
-    with pytest.raises(RunEnded, match=why):
+    with pytest.raises(RunEnded, match=reason):
         rig.follow(1e-3, lambda records: None)
 
 
 def test_a_long_list_of_misses_is_cut_and_says_so() -> None:
-    found = [at(1000, of_rig("onrig", tally(50, 100, [missed(Miss.LINK, n * 10**9) for n in range(50)])))]
-    lines = misses_list(build_report(describe_machine(), found).misses).splitlines()
+    results = [
+        rate_results(
+            1000, rig_results("onrig", tally(50, 100, [missed_ticks(Miss.LINK, n * 10**9) for n in range(50)]))
+        )
+    ]
+    lines = misses_list(build_report(describe_machine(), results).misses).splitlines()
     assert len(lines) == 22
     assert "30 more" in lines[-1]
 
@@ -317,8 +342,11 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from onrig.tools.bench.loop.report import plot
 
-    found = [at(r, of_rig("onrig", tally(50, 100)), theirs=counted(20, 30, 4000)) for r in (200.0, 1000.0)]
-    plot(found, tmp_path / "loop.png")
+    results = [
+        rate_results(r, rig_results("onrig", tally(50, 100)), reference_histogram=histogram_of(20, 30, 4000))
+        for r in (200.0, 1000.0)
+    ]
+    plot(results, tmp_path / "loop.png")
     assert (tmp_path / "loop.png").stat().st_size > 10_000
 
 
@@ -335,7 +363,7 @@ def test_bench_knows_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
+    ("arguments", "expected"),
     [
         (["--without", "luck"], "unknown part 'luck'"),
         (["--rate", "0"], "--rate"),
@@ -349,9 +377,9 @@ def test_bench_knows_it() -> None:
     ],
 )
 def test_bad_arguments_are_told_in_a_line_before_anything_starts(
-    arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "loop", *arguments]) == 2
-    said = capsys.readouterr()
-    assert what in said.err
-    assert said.out == ""
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.out == ""

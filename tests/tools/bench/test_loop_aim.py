@@ -13,32 +13,32 @@ PERIOD_NS = 1_000_000
 LAYOUT = RecordLayout(2, 1, 1)
 
 
-def aims(*sampled_ns: int) -> list[tuple[int, int]]:
+def record_aims(*sampled_ns: int) -> list[tuple[int, int]]:
     """What a sentinel is told by records of frames sampled then, one at a time."""
-    told: list[tuple[int, int]] = []
-    aim = PhaseTracker(PERIOD_NS, lambda *what: told.append(what))
-    for at in sampled_ns:
+    aims: list[tuple[int, int]] = []
+    tracker = PhaseTracker(PERIOD_NS, lambda *args: aims.append(args))
+    for frame_sampled_ns in sampled_ns:
         records = np.zeros(1, LAYOUT.dtype)
-        records["t_mono_ns"] = at
-        aim.add(records)
-        aim.add(records[:0])
-    return told
+        records["t_mono_ns"] = frame_sampled_ns
+        tracker.add(records)
+        tracker.add(records[:0])
+    return aims
 
 
 def test_it_looks_in_the_loop_s_rest() -> None:
-    assert aims(7_000_000) == [(7_600_000, PERIOD_NS)]
+    assert record_aims(7_000_000) == [(7_600_000, PERIOD_NS)]
 
 
 def test_it_is_told_once_as_long_as_the_device_keeps_its_phase() -> None:
-    assert len(aims(*(7_000_000 + n * PERIOD_NS + (-1) ** n * 20_000 for n in range(100)))) == 1
+    assert len(record_aims(*(7_000_000 + n * PERIOD_NS + (-1) ** n * 20_000 for n in range(100)))) == 1
 
 
 def test_it_is_told_again_where_a_twin_has_paused_or_a_crystal_has_drifted() -> None:
-    assert aims(7_000_000, 9_333_000, 10_333_000) == [(7_600_000, PERIOD_NS), (9_933_000, PERIOD_NS)]
-    drifting = aims(*(n * (PERIOD_NS + 100) for n in range(2001)))
-    assert len(drifting) == 1 + 200_000 // 50_100
-    near_a_whole_period = aims(7_000_000, 8_990_000)
-    assert len(near_a_whole_period) == 1
+    assert record_aims(7_000_000, 9_333_000, 10_333_000) == [(7_600_000, PERIOD_NS), (9_933_000, PERIOD_NS)]
+    drifting_aims = record_aims(*(n * (PERIOD_NS + 100) for n in range(2001)))
+    assert len(drifting_aims) == 1 + 200_000 // 50_100
+    phases_near_period = record_aims(7_000_000, 8_990_000)
+    assert len(phases_near_period) == 1
 
 
 @given(st.integers(0, 10**15), st.integers(100_000, 10**9), st.integers(0, 10**15))
@@ -56,4 +56,4 @@ def test_a_sentinel_that_is_told_to_look_elsewhere_goes_on_and_tells_what_it_saw
         (record,) = sentinels.records()
     assert (record.kind, record.cpu) == ("timer", 0)
     assert sum(record.counts) >= 1
-    assert max(woken - due for due, woken in [*record.stalls, (0, 0)]) <= record.max_ns
+    assert max(woken_ns - due_ns for due_ns, woken_ns in [*record.stalls, (0, 0)]) <= record.max_ns

@@ -17,7 +17,7 @@ from tests.tools import policies
 
 
 @pytest.fixture(autouse=True)
-def little(monkeypatch: pytest.MonkeyPatch) -> None:
+def shrink_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "FULL", Plan(1, 2, 1, 1))
     monkeypatch.setattr(policy, "_CACHE_FILLER_BYTES", 1 << 10)
     monkeypatch.setattr(policy, "disable_collector", lambda: None)
@@ -36,7 +36,7 @@ def test_sizes_and_kinds_are_measured_beside_peers(tmp_path: Path, capsys: pytes
 
 def test_a_file_is_measured_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "7.onnx"
-    path.write_bytes(policies.sound())
+    path.write_bytes(policies.sound_policy())
     assert main(["bench", "policy", "--file", str(path)]) == 0
     lines = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
     assert [line.split("  ")[0] for line in lines] == ["7.onnx: run", "7.onnx: run, caches cold", "7.onnx: build"]
@@ -44,29 +44,31 @@ def test_a_file_is_measured_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_rig_admits_what_is_made_up_and_peers_compute_the_same() -> None:
     config = load("pendulum", ["learner.algorithm=vracer", "exploration={process: own}"])
-    found = random_policies(config, [[8, 4]])
-    verdicts = [admission_verdict(one.model, config) for one in found]
+    policies = random_policies(config, [[8, 4]])
+    verdicts = [admission_verdict(policy.model, config) for policy in policies]
     assert [isinstance(verdict, Admitted) for verdict in verdicts] == [False, True, True], "the first draws nothing"
-    assert isinstance(admission_verdict(found[0].model, load("pendulum")), Admitted)
+    assert isinstance(admission_verdict(policies[0].model, load("pendulum")), Admitted)
     observation = (0.5,) * len(config.signals)
-    numpy, torch = (found[0].peers[name](observation) for name in ("numpy", "torch"))
+    numpy, torch = (policies[0].peers[name](observation) for name in ("numpy", "torch"))
     assert numpy == pytest.approx(torch, rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--hidden", "8,x"], "--hidden: expected numbers from 1 to 4096, separated by commas, got '8,x'"),
         (["--file", "nowhere.onnx"], "--file: 'nowhere.onnx' cannot be read: No such file or directory"),
         (["--json", "nowhere/x.json"], "--json: no such folder 'nowhere'"),
     ],
 )
-def test_what_cannot_be_measured_is_told(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_measured_is_told(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", "policy", *arguments]) == 2
-    assert capsys.readouterr().err == f"onrig bench policy: {told}\n"
+    assert capsys.readouterr().err == f"onrig bench policy: {message}\n"
 
 
 def test_a_policy_that_no_rig_would_admit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = policies.write_bad("wrong shapes", tmp_path)
+    path = policies.write_bad_policy("wrong shapes", tmp_path)
     assert main(["bench", "policy", "--file", str(path)]) == 2
     assert "refused at shapes" in capsys.readouterr().err

@@ -36,7 +36,7 @@ SUBJECT = "onrig.tools.bench.replay.subject"
 DRAWS = 20_000
 SHAPE = Shape(2, 1)
 LONG_NS = 10**12
-TINY = Plan((SHAPE,), (600,), rounds=2, calls=3, limit_ms=1000, draws=10_000, measured_capacity=2000)
+TINY_PLAN = Plan((SHAPE,), (600,), rounds=2, calls=3, limit_ms=1000, draws=10_000, measured_capacity=2000)
 
 
 def memory(kind: str) -> Buffer:
@@ -54,13 +54,13 @@ def test_what_onrig_draws_passes_the_gate(kind: str) -> None:
 
 def test_the_gate_catches_a_sampler_that_prefers_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[Uniform]")
-    right = buffer.columns
+    original_columns = buffer.columns
 
-    def newest_of_two() -> Columns:
-        a, b = right(), right()
+    def draw_newest_of_two() -> Columns:
+        a, b = original_columns(), original_columns()
         return a if a.reward.sum() > b.reward.sum() else b
 
-    monkeypatch.setattr(buffer, "columns", newest_of_two)
+    monkeypatch.setattr(buffer, "columns", draw_newest_of_two)
     verdict = admission_verdict(buffer)
     assert verdict.columns_match
     assert not verdict.passed
@@ -69,21 +69,21 @@ def test_the_gate_catches_a_sampler_that_prefers_the_newest(monkeypatch: pytest.
 def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[Uniform]")
     source = random_transitions(CAPACITY + CAPACITY // 2, N_OBS, N_ACT, 1)
-    drawn = 0
+    n_drawn = 0
 
-    def next_ones() -> Columns:
-        nonlocal drawn
-        named = CAPACITY // 2 + np.arange(drawn, drawn + 16) % CAPACITY
-        drawn += 16
+    def draw_next() -> Columns:
+        nonlocal n_drawn
+        indices = CAPACITY // 2 + np.arange(n_drawn, n_drawn + 16) % CAPACITY
+        n_drawn += 16
         return Columns(
-            source.observation[named],
-            source.action[named],
-            source.reward[named],
-            source.next_observation[named],
-            source.terminated[named],
+            source.observation[indices],
+            source.action[indices],
+            source.reward[indices],
+            source.next_observation[indices],
+            source.terminated[indices],
         )
 
-    monkeypatch.setattr(buffer, "columns", next_ones)
+    monkeypatch.setattr(buffer, "columns", draw_next)
     verdict = admission_verdict(buffer)
     assert verdict.columns_match
     assert not verdict.passed
@@ -91,15 +91,17 @@ def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypat
 
 def test_the_gate_catches_a_law_with_another_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[PropPER+IS]")
-    declared = buffer.probabilities
-    monkeypatch.setattr(buffer, "probabilities", lambda td: declared(td**1.5))
+    original_probabilities = buffer.probabilities
+    monkeypatch.setattr(buffer, "probabilities", lambda td: original_probabilities(td**1.5))
     assert not admission_verdict(buffer).passed
 
 
 def test_the_gate_catches_columns_of_another_transition(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[Uniform]")
-    right = buffer.columns
-    monkeypatch.setattr(buffer, "columns", lambda: (c := right())._replace(action=np.roll(c.action, 1, axis=0)))
+    original_columns = buffer.columns
+    monkeypatch.setattr(
+        buffer, "columns", lambda: (c := original_columns())._replace(action=np.roll(c.action, 1, axis=0))
+    )
     verdict = admission_verdict(buffer)
     assert not verdict.columns_match
     assert not verdict.passed
@@ -122,19 +124,21 @@ def test_percentiles_are_those_of_the_durations() -> None:
 
 
 def test_calls_that_did_nothing_are_not_timed() -> None:
-    def every_third(i: int) -> object:
+    def work_every_third(i: int) -> object:
         return None if i % 3 == 0 else SKIPPED
 
-    assert len(measure(every_third, range(30), LONG_NS)) == 10
-    beside = measure_with_stalls(every_third, range(30), LONG_NS)
-    assert [len(of) for of in (beside.calls, beside.spans, beside.busy_calls, beside.busy_spans)] == [10, 10, 10, 10]
+    assert len(measure(work_every_third, range(30), LONG_NS)) == 10
+    measured = measure_with_stalls(work_every_third, range(30), LONG_NS)
+    assert [
+        len(durations) for durations in (measured.calls, measured.spans, measured.busy_calls, measured.busy_spans)
+    ] == [10, 10, 10, 10]
 
 
 def test_what_comes_before_a_call_runs_once_for_each() -> None:
     order: list[tuple[str, int]] = []
     measure(lambda i: order.append(("call", i)), range(3), LONG_NS, lambda i: order.append(("before", i)))
-    once = [(what, i) for i in range(3) for what in ("before", "call")]
-    assert order == once + once, "a warm-up, then the calls"
+    expected = [(phase, i) for i in range(3) for phase in ("before", "call")]
+    assert order == expected + expected, "a warm-up, then the calls"
 
 
 def test_the_limit_ends_a_round() -> None:
@@ -142,8 +146,11 @@ def test_the_limit_ends_a_round() -> None:
 
 
 def test_tails_are_those_of_the_quietest_round() -> None:
-    loud, quiet = Timings([9000] * 10, [8000] * 10, [10] * 10, [20] * 10), Timings([3000], [2000], [30], [40])
-    f = summarize_rounds([Timings([1000, 2000, 3000])], [loud, quiet])
+    loud_timings, quiet_timings = (
+        Timings([9000] * 10, [8000] * 10, [10] * 10, [20] * 10),
+        Timings([3000], [2000], [30], [40]),
+    )
+    f = summarize_rounds([Timings([1000, 2000, 3000])], [loud_timings, quiet_timings])
     assert f.calls.p50 == 2.0
     assert f.wall_tail == pytest.approx(Tail(3.0, 2.0))
     assert f.cpu_tail == pytest.approx(Tail(0.03, 0.04), rel=1e-2)
@@ -152,9 +159,9 @@ def test_tails_are_those_of_the_quietest_round() -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_onrig_can_do_every_case(case: Case) -> None:
     buffer = build(case.onrig, 2, 1, 600, 0)
-    pool = random_transitions(POOL_SIZE, 2, 1, 0)
-    buffer.extend(pool.select(0, 600))
-    buffer.prepare(pool, random_errors(POOL_SIZE, 600, 0))
+    transitions = random_transitions(POOL_SIZE, 2, 1, 0)
+    buffer.extend(transitions.select(0, 600))
+    buffer.prepare(transitions, random_errors(POOL_SIZE, 600, 0))
     calls: dict[Operation, Callable[[int], object]] = {
         Operation.INSERT: buffer.insert,
         Operation.INSERT_DRAWABLE: buffer.insert_drawable,
@@ -171,12 +178,12 @@ def test_the_report_has_the_shape_of_the_interface(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(replay, "installed_version", lambda package: None)
-    monkeypatch.setattr(replay, "QUICK", TINY)
+    monkeypatch.setattr(replay, "QUICK", TINY_PLAN)
     file = tmp_path / "replay.json"
     assert main(["bench", "replay", "--quick", "--json", str(file)]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for peer in ("cpprb", "torchrl", "stable-baselines3", "tianshou"):
-        assert f"{peer}: not installed, skipped" in said
+        assert f"{peer}: not installed, skipped" in output
     report = json.loads(file.read_bytes())
     assert set(report) == {"machine", "stall_floor_us", "rows", "checks"}
     assert isinstance(report["machine"], dict)
@@ -184,34 +191,34 @@ def test_the_report_has_the_shape_of_the_interface(
     assert all(set(row) == {"case", "subject", "unit", "p50", "p99", "p999", "max"} for row in report["rows"])
     assert all(set(check) == {"name", "value", "bound", "holds"} for check in report["checks"])
     assert {row["subject"] for row in report["rows"]} == {"onrig"}
-    timed = {row["case"] for row in report["rows"] if row["unit"] == "us"}
-    assert timed == {case_title(case.name, SHAPE, 600) for case in CASES}
-    arrays = {row["case"]: row["p50"] for row in report["rows"] if row["unit"] == "bytes_per_transition"}
-    assert arrays[case_title("memory FIFO[Uniform] arrays", SHAPE, 2000)] == SHAPE.raw_bytes + 16
-    tests_of_draws = [check for check in report["checks"] if check["name"].startswith("test of draws: onrig")]
-    assert [check["holds"] for check in tests_of_draws] == [True] * 3
+    timed_cases = {row["case"] for row in report["rows"] if row["unit"] == "us"}
+    assert timed_cases == {case_title(case.name, SHAPE, 600) for case in CASES}
+    bytes_by_case = {row["case"]: row["p50"] for row in report["rows"] if row["unit"] == "bytes_per_transition"}
+    assert bytes_by_case[case_title("memory FIFO[Uniform] arrays", SHAPE, 2000)] == SHAPE.raw_bytes + 16
+    draw_checks = [check for check in report["checks"] if check["name"].startswith("test of draws: onrig")]
+    assert [check["holds"] for check in draw_checks] == [True] * 3
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["--capacity", "100"], "--capacity: expected at least 512, got 100"),
         (["--json", "no/such/folder/x.json"], "--json: no such folder 'no/such/folder'"),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_refused(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "replay", *arguments]) == 2
-    assert capsys.readouterr().err == f"onrig bench replay: {complaint}\n"
+    assert capsys.readouterr().err == f"onrig bench replay: {message}\n"
 
 
 def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "loops"])
-    said = capsys.readouterr().err
-    assert "'loops'" in said
-    assert all(what in said for what in members("bench"))
+    output = capsys.readouterr().err
+    assert "'loops'" in output
+    assert all(phase in output for phase in members("bench"))
 
 
 def test_a_library_that_does_not_come_up_is_unavailable_with_the_reason() -> None:
@@ -229,25 +236,25 @@ def test_a_process_that_dies_is_unavailable_from_then_on() -> None:
         assert worker.has_ended
 
 
-def timed(p50: float, wall: Tail | None = None) -> Figure:
-    return Figure(Quantiles(p50, p50, p50, p50, p50), wall, wall)
+def timed_figure(p50: float, wall_clock: Tail | None = None) -> Figure:
+    return Figure(Quantiles(p50, p50, p50, p50, p50), wall_clock, wall_clock)
 
 
-def held(figures: Figures) -> dict[str, bool]:
+def checks_held(figures: Figures) -> dict[str, bool]:
     return {check.name: check.holds for check in speed_checks(figures, SHAPE)}
 
 
 def test_bounds_hold_or_not_by_the_figures() -> None:
     fifo = "insert FIFO, 2/1, 10000"
     figures = {
-        FigureKey("insert FIFO", SHAPE, 10_000, "onrig"): timed(2.5, Tail(60.0, 9.0)),
-        FigureKey("insert FIFO", SHAPE, 10_000, "cpprb"): timed(13.0),
-        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "onrig"): timed(900.0),
-        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "cpprb"): timed(1000.0),
-        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "tianshou"): timed(800.0),
-        FigureKey("insert Resv", SHAPE, 1_000_000, "onrig"): timed(7.0, Tail(58.0, 9.0)),
+        FigureKey("insert FIFO", SHAPE, 10_000, "onrig"): timed_figure(2.5, Tail(60.0, 9.0)),
+        FigureKey("insert FIFO", SHAPE, 10_000, "cpprb"): timed_figure(13.0),
+        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "onrig"): timed_figure(900.0),
+        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "cpprb"): timed_figure(1000.0),
+        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "tianshou"): timed_figure(800.0),
+        FigureKey("insert Resv", SHAPE, 1_000_000, "onrig"): timed_figure(7.0, Tail(58.0, 9.0)),
     }
-    assert held(figures) == {
+    assert checks_held(figures) == {
         f"{fifo}: p50 us at most": False,
         f"{fifo}: times faster than cpprb at least": True,
         f"{fifo}: p99.99 us at most the stall floor's plus 50": False,
@@ -260,22 +267,22 @@ def test_bounds_hold_or_not_by_the_figures() -> None:
 
 
 def test_what_was_not_measured_is_not_checked() -> None:
-    assert held({FigureKey("insert FIFO", SHAPE, 5000, "onrig"): timed(1.0)}) == {}
+    assert checks_held({FigureKey("insert FIFO", SHAPE, 5000, "onrig"): timed_figure(1.0)}) == {}
 
 
 def test_memory_is_held_against_the_raw_fields_plus_sixteen() -> None:
-    place = FigureKey("memory FIFO[Uniform]", SHAPE, 1_000_000, "onrig")
-    assert [c.holds for c in memory_checks({place: MemorySize(40.5, 40.0)})] == [True, True]
-    assert [c.holds for c in memory_checks({place: MemorySize(41.0, 40.1)})] == [False, False]
+    key = FigureKey("memory FIFO[Uniform]", SHAPE, 1_000_000, "onrig")
+    assert [c.holds for c in memory_checks({key: MemorySize(40.5, 40.0)})] == [True, True]
+    assert [c.holds for c in memory_checks({key: MemorySize(41.0, 40.1)})] == [False, False]
 
 
 def test_what_fails_the_gate_is_marked_not_hidden() -> None:
-    wrong = Verdict("Uniform", 40.0, True)
-    (check,) = verdict_checks([("cpprb", wrong)])
+    failed_verdict = Verdict("Uniform", 40.0, True)
+    (check,) = verdict_checks([("cpprb", failed_verdict)])
     assert not check.holds
     figures = {
-        FigureKey("insert FIFO", SHAPE, 10_000, "onrig"): timed(2.0),
-        FigureKey("insert FIFO", SHAPE, 10_000, "cpprb"): timed(13.0),
+        FigureKey("insert FIFO", SHAPE, 10_000, "onrig"): timed_figure(2.0),
+        FigureKey("insert FIFO", SHAPE, 10_000, "cpprb"): timed_figure(13.0),
     }
     table = times_table(figures, SHAPE, 10_000, ["cpprb", "tianshou"], {("cpprb", "Uniform")})
     assert table.splitlines()[1].split() == ["insert", "FIFO", "2.00", "2.00", "2.00", "2.00", "13.00!", "(6.5x)"]

@@ -11,7 +11,7 @@ from onrig.tools.cli import main
 
 
 @pytest.fixture(autouse=True)
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+def replace_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the benchmark by one that does nothing."""
     monkeypatch.setattr(policy, "benchmark", lambda *arguments, **options: 0)
 
@@ -36,5 +36,5 @@ def test_with_the_library_there_is_nothing_to_say(capsys: pytest.CaptureFixture[
 
 
 def test_a_report_names_what_computed_it() -> None:
-    said = describe_machine()["executor"]
-    assert said == "numpy" if library() is None else str(said).startswith("the C library (")
+    executor_text = describe_machine()["executor"]
+    assert executor_text == "numpy" if library() is None else str(executor_text).startswith("the C library (")

@@ -10,13 +10,13 @@ from onrig.tools.doctor.finding import Check, Needs, Verdict
 from onrig.tools.machine import Machine
 
 RIG = Needs(config="rig.yaml")
-LOCKSTEP = Needs(config="pendulum", realtime=False)
-GENERAL = Needs()
-BY_ID = "/dev/serial/by-id/usb-FTDI_FT232R_A600-if00-port0"
+LOCKSTEP_NEEDS = Needs(config="pendulum", realtime=False)
+GENERAL_NEEDS = Needs()
+FTDI_PATH = "/dev/serial/by-id/usb-FTDI_FT232R_A600-if00-port0"
 PI_5 = {"proc/device-tree/model": "Raspberry Pi 5 Model B Rev 1.0\0", "boot/firmware/cmdline.txt": "quiet"}
 
 
-def board(root: Path, files: dict[str, str], links: dict[str, str] | None = None) -> Machine:
+def make_board(root: Path, files: dict[str, str], links: dict[str, str] | None = None) -> Machine:
     """Build one under ``root``."""
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -27,9 +27,9 @@ def board(root: Path, files: dict[str, str], links: dict[str, str] | None = None
     return Machine(root)
 
 
-def a_rig(root: Path) -> Machine:
+def make_rig_machine(root: Path) -> Machine:
     """One with an FTDI adapter that minicom holds."""
-    return board(
+    return make_board(
         root,
         {
             "dev/ttyUSB0": "",
@@ -40,7 +40,7 @@ def a_rig(root: Path) -> Machine:
             "proc/cmdline": "console=ttyUSB0,115200 quiet",
         },
         {
-            BY_ID.lstrip("/"): "../../ttyUSB0",
+            FTDI_PATH.lstrip("/"): "../../ttyUSB0",
             "proc/42/fd/3": "/dev/ttyUSB0",
             "proc/43/fd/0": "/dev/pts/1",
         },
@@ -49,15 +49,15 @@ def a_rig(root: Path) -> Machine:
 
 def verdicts(checks: Iterable[Check]) -> dict[str, str]:
     """Verdicts by name; what is not well has a remedy, what is well has none."""
-    found = {}
+    verdict_by_name = {}
     for check in checks:
         assert bool(check.remedy) is (check.verdict is not Verdict.PASS), check
-        assert check.name not in found
+        assert check.name not in verdict_by_name
         assert "\n" not in check.finding + check.remedy
-        found[check.name] = check.verdict.value
-    return found
+        verdict_by_name[check.name] = check.verdict.value
+    return verdict_by_name
 
 
-def by_name(checks: Iterable[Check]) -> dict[str, Check]:
+def checks_by_name(checks: Iterable[Check]) -> dict[str, Check]:
     """Checks by name."""
     return {check.name: check for check in checks}

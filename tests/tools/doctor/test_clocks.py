@@ -6,17 +6,17 @@ import pytest
 
 from onrig.tools.doctor.clocks import ClockFacts, check_clocks, read_clocks
 from onrig.tools.doctor.finding import Needs
-from tests.tools.doctor.boards import GENERAL, RIG, board, by_name, verdicts
+from tests.tools.doctor.boards import GENERAL_NEEDS, RIG, checks_by_name, make_board, verdicts
 
-GOOD = ClockFacts("tsc", "tsc hpet acpi_pm", 1e-9, True)
+GOOD_CLOCK = ClockFacts("tsc", "tsc hpet acpi_pm", 1e-9, True)
 
 
 def test_a_fast_source_and_the_right_time_pass() -> None:
-    assert set(verdicts(check_clocks(GOOD, RIG)).values()) == {"PASS"}
+    assert set(verdicts(check_clocks(GOOD_CLOCK, RIG)).values()) == {"PASS"}
 
 
 def test_a_slow_source_is_a_warning_with_the_better_one() -> None:
-    check = by_name(check_clocks(GOOD._replace(source="hpet", available_sources="hpet acpi_pm tsc"), RIG))[
+    check = checks_by_name(check_clocks(GOOD_CLOCK._replace(source="hpet", available_sources="hpet acpi_pm tsc"), RIG))[
         "clocksource"
     ]
     assert check.verdict.value == "WARN"
@@ -24,23 +24,25 @@ def test_a_slow_source_is_a_warning_with_the_better_one() -> None:
 
 
 def test_a_slow_source_without_a_better_one_points_at_the_log() -> None:
-    check = by_name(check_clocks(GOOD._replace(source="acpi_pm", available_sources="acpi_pm"), RIG))["clocksource"]
+    check = checks_by_name(check_clocks(GOOD_CLOCK._replace(source="acpi_pm", available_sources="acpi_pm"), RIG))[
+        "clocksource"
+    ]
     assert "dmesg" in check.remedy
 
 
-@pytest.mark.parametrize(("needs", "verdict"), [(RIG, "FAIL"), (GENERAL, "WARN")])
+@pytest.mark.parametrize(("needs", "verdict"), [(RIG, "FAIL"), (GENERAL_NEEDS, "WARN")])
 def test_a_clock_of_milliseconds_drives_no_rig(needs: Needs, verdict: str) -> None:
-    assert verdicts(check_clocks(GOOD._replace(resolution_s=4e-3), needs))["clock-resolution"] == verdict
+    assert verdicts(check_clocks(GOOD_CLOCK._replace(resolution_s=4e-3), needs))["clock-resolution"] == verdict
 
 
 def test_a_wrong_time_of_day_is_only_a_warning() -> None:
-    assert verdicts(check_clocks(GOOD._replace(is_synchronised=False), RIG))["time-sync"] == "WARN"
-    assert verdicts(check_clocks(GOOD._replace(is_synchronised=None), RIG))["time-sync"] == "PASS"
+    assert verdicts(check_clocks(GOOD_CLOCK._replace(is_synchronised=False), RIG))["time-sync"] == "WARN"
+    assert verdicts(check_clocks(GOOD_CLOCK._replace(is_synchronised=None), RIG))["time-sync"] == "PASS"
 
 
 def test_the_source_comes_from_sys(tmp_path: Path) -> None:
     folder = "sys/devices/system/clocksource/clocksource0"
-    machine = board(
+    machine = make_board(
         tmp_path, {f"{folder}/current_clocksource": "arch_sys_counter\n", f"{folder}/available_clocksource": "a b"}
     )
     facts = read_clocks(machine)

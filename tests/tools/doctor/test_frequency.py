@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.doctor.clocks import FrequencyFacts, check_frequency, examine_frequency, parse_flags, read_frequency
-from tests.tools.doctor.boards import LOCKSTEP, PI_5, RIG, board, by_name, verdicts
+from tests.tools.doctor.boards import LOCKSTEP_NEEDS, PI_5, RIG, checks_by_name, make_board, verdicts
 
-CALM = FrequencyFacts({0: "performance", 1: "performance"}, 0, None, 50.0)
+FULL_SPEED = FrequencyFacts({0: "performance", 1: "performance"}, 0, None, 50.0)
 
 
 def test_full_speed_and_no_flags_pass() -> None:
-    assert set(verdicts(check_frequency(CALM, RIG)).values()) == {"PASS"}
+    assert set(verdicts(check_frequency(FULL_SPEED, RIG)).values()) == {"PASS"}
 
 
 def test_a_machine_that_shows_nothing_passes() -> None:
@@ -19,16 +19,18 @@ def test_a_machine_that_shows_nothing_passes() -> None:
 
 
 def test_a_governor_that_slows_down_is_named_with_its_cpus() -> None:
-    check = by_name(check_frequency(CALM._replace(governors={0: "performance", 1: "ondemand", 2: "ondemand"}), RIG))[
-        "governor"
-    ]
+    check = checks_by_name(
+        check_frequency(FULL_SPEED._replace(governors={0: "performance", 1: "ondemand", 2: "ondemand"}), RIG)
+    )["governor"]
     assert check.verdict.value == "WARN"
     assert "ondemand on CPU 1, 2" in check.finding
     assert "tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor" in check.remedy
 
 
 def test_in_lockstep_the_governor_does_not_matter() -> None:
-    assert verdicts(check_frequency(CALM._replace(governors={0: "powersave"}), LOCKSTEP))["governor"] == "PASS"
+    assert (
+        verdicts(check_frequency(FULL_SPEED._replace(governors={0: "powersave"}), LOCKSTEP_NEEDS))["governor"] == "PASS"
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,14 +44,14 @@ def test_in_lockstep_the_governor_does_not_matter() -> None:
     ],
 )
 def test_the_flags_of_a_raspberry_pi_are_read_bit_by_bit(flags: int, verdict: str, word: str) -> None:
-    check = by_name(check_frequency(CALM._replace(pi_flags=flags), RIG))["throttling"]
+    check = checks_by_name(check_frequency(FULL_SPEED._replace(pi_flags=flags), RIG))["throttling"]
     assert check.verdict.value == verdict
     assert word in check.finding
 
 
 def test_heat_is_a_warning() -> None:
-    found = verdicts(check_frequency(FrequencyFacts({}, None, 12, 81.0), RIG))
-    assert (found["throttling"], found["temperature"]) == ("WARN", "WARN")
+    verdict_by_name = verdicts(check_frequency(FrequencyFacts({}, None, 12, 81.0), RIG))
+    assert (verdict_by_name["throttling"], verdict_by_name["temperature"]) == ("WARN", "WARN")
 
 
 @pytest.mark.parametrize(("text", "flags"), [("throttled=0x50000\n", 0x50000), ("throttled=0x0", 0), ("error", None)])
@@ -58,7 +60,7 @@ def test_what_vcgencmd_says_is_read(text: str, flags: int | None) -> None:
 
 
 def test_the_facts_come_from_sys(tmp_path: Path) -> None:
-    machine = board(
+    machine = make_board(
         tmp_path,
         {
             **PI_5,

@@ -10,7 +10,7 @@ from onrig.runtime.control.realtime import Interrupt
 from onrig.tools.doctor.cpus import check_interrupts, examine_interrupts
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.machine import Machine
-from tests.tools.doctor.boards import LOCKSTEP, PI_5, board, verdicts
+from tests.tools.doctor.boards import LOCKSTEP_NEEDS, PI_5, make_board, verdicts
 from tests.tools.doctor.boards import RIG as ANY_CPU
 
 RIG = ANY_CPU._replace(cpu=3)
@@ -25,7 +25,7 @@ ERR:          0
 """
 
 
-def machine(root: Path, served_by: str = "3", **more: str) -> Machine:
+def machine(root: Path, served_by: str = "3", **extra_files: str) -> Machine:
     files = {
         **PI_5,
         "proc/interrupts": TABLE,
@@ -38,7 +38,7 @@ def machine(root: Path, served_by: str = "3", **more: str) -> Machine:
         "proc/irq/24/effective_affinity_list": "3\n",
         "proc/irq/41/effective_affinity_list": "0\n",
     }
-    return board(root, {**files, **more})
+    return make_board(root, {**files, **extra_files})
 
 
 def test_what_comes_often_to_the_loops_cpu_is_named_most_frequent_first(tmp_path: Path) -> None:
@@ -51,14 +51,14 @@ def test_what_comes_often_to_the_loops_cpu_is_named_most_frequent_first(tmp_path
 
 
 def test_what_has_been_moved_away_is_well_though_it_came_often_before(tmp_path: Path) -> None:
-    moved = machine(tmp_path, served_by="0", **{"proc/irq/50/smp_affinity_list": "0-2\n"})
-    assert verdicts(examine_interrupts(moved, RIG)) == {"interrupts": "PASS"}
+    moved_machine = machine(tmp_path, served_by="0", **{"proc/irq/50/smp_affinity_list": "0-2\n"})
+    assert verdicts(examine_interrupts(moved_machine, RIG)) == {"interrupts": "PASS"}
 
 
 @pytest.mark.parametrize(
-    ("needs", "change"),
+    ("needs", "changed_files"),
     [
-        (LOCKSTEP, {}),
+        (LOCKSTEP_NEEDS, {}),
         (RIG._replace(cpu=None), {}),
         (RIG, {"sys/devices/system/cpu/online": "3\n"}),
         (RIG, {"proc/interrupts": ""}),
@@ -68,9 +68,9 @@ def test_what_has_been_moved_away_is_well_though_it_came_often_before(tmp_path: 
     ],
 )
 def test_nothing_is_said_where_nothing_can_be_late_done_or_known(
-    needs: Needs, change: dict[str, str], tmp_path: Path
+    needs: Needs, changed_files: dict[str, str], tmp_path: Path
 ) -> None:
-    assert list(examine_interrupts(machine(tmp_path, **change), needs)) == []
+    assert list(examine_interrupts(machine(tmp_path, **changed_files), needs)) == []
 
 
 def test_a_loop_that_may_choose_has_chosen_another_cpu(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_loop_that_may_choose_has_chosen_another_cpu(tmp_path: Path) -> None:
 
 
 def test_many_are_counted_but_all_are_in_the_remedy(tmp_path: Path) -> None:
-    many = [Interrupt(n, f"nvme0q{n}", {3: 1000}, {3}) for n in range(1, 7)]
-    (check,) = check_interrupts(many, 10.0, 3, {0, 1, 2}, Machine(tmp_path))
+    interrupts = [Interrupt(n, f"nvme0q{n}", {3: 1000}, {3}) for n in range(1, 7)]
+    (check,) = check_interrupts(interrupts, 10.0, 3, {0, 1, 2}, Machine(tmp_path))
     assert "and 2 more" in check.finding
     assert "for n in 1 2 3 4 5 6;" in check.remedy

@@ -7,38 +7,40 @@ import pytest
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.doctor.kernel import KernelFacts, check_kernel, read_kernel
 from onrig.tools.doctor.wheels import check_python
-from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board, verdicts
+from tests.tools.doctor.boards import GENERAL_NEEDS, LOCKSTEP_NEEDS, RIG, make_board, verdicts
 
-STOCK = KernelFacts("Linux", "6.6.31", "#1 SMP PREEMPT Debian", None, "aarch64")
+STOCK_KERNEL = KernelFacts("Linux", "6.6.31", "#1 SMP PREEMPT Debian", None, "aarch64")
 
 
-@pytest.mark.parametrize("facts", [STOCK._replace(version="#1 SMP PREEMPT_RT Debian"), STOCK._replace(realtime_flag=1)])
+@pytest.mark.parametrize(
+    "facts", [STOCK_KERNEL._replace(version="#1 SMP PREEMPT_RT Debian"), STOCK_KERNEL._replace(realtime_flag=1)]
+)
 def test_a_realtime_kernel_is_known_by_its_name_or_its_flag(facts: KernelFacts) -> None:
     assert verdicts(check_kernel(facts, RIG)) == {"kernel": "PASS", "preempt-rt": "PASS"}
 
 
-@pytest.mark.parametrize("needs", [RIG, GENERAL])
+@pytest.mark.parametrize("needs", [RIG, GENERAL_NEEDS])
 def test_an_ordinary_kernel_is_a_warning_with_the_figures(needs: Needs) -> None:
-    _, check = check_kernel(STOCK, needs)
+    _, check = check_kernel(STOCK_KERNEL, needs)
     assert check.verdict.value == "WARN"
     assert "37 ms" in check.finding
     assert "docs/real-time.md" in check.remedy
 
 
 def test_in_lockstep_an_ordinary_kernel_is_as_good() -> None:
-    assert verdicts(check_kernel(STOCK, LOCKSTEP))["preempt-rt"] == "PASS"
+    assert verdicts(check_kernel(STOCK_KERNEL, LOCKSTEP_NEEDS))["preempt-rt"] == "PASS"
 
 
 def test_a_32_bit_system_fails() -> None:
-    assert verdicts(check_kernel(STOCK._replace(architecture="armv7l"), GENERAL))["kernel"] == "FAIL"
+    assert verdicts(check_kernel(STOCK_KERNEL._replace(architecture="armv7l"), GENERAL_NEEDS))["kernel"] == "FAIL"
 
 
 def test_another_system_than_linux_is_said() -> None:
-    assert verdicts(check_kernel(STOCK._replace(system="Darwin"), GENERAL)) == {"kernel": "WARN"}
+    assert verdicts(check_kernel(STOCK_KERNEL._replace(system="Darwin"), GENERAL_NEEDS)) == {"kernel": "WARN"}
 
 
 def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
-    machine = board(
+    machine = make_board(
         tmp_path,
         {
             "proc/sys/kernel/ostype": "Linux\n",

@@ -7,9 +7,9 @@ import pytest
 from onrig.tools.doctor import memory
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.doctor.memory import DiskFacts, MemoryFacts, find_mount
-from tests.tools.doctor.boards import GENERAL, RIG, board, by_name, verdicts
+from tests.tools.doctor.boards import GENERAL_NEEDS, RIG, checks_by_name, make_board, verdicts
 
-ROOMY = MemoryFacts(8 << 30, {}, 4 << 30, 4 << 30, True)
+AMPLE_MEMORY = MemoryFacts(8 << 30, {}, 4 << 30, 4 << 30, True)
 DISK = DiskFacts(Path("/home/pi/runs"), "/", "ext4", False, True, 100 << 30, 200 << 30)
 MOUNTS = "\n".join(
     [
@@ -24,20 +24,20 @@ MOUNTS = "\n".join(
 
 
 def test_room_passes() -> None:
-    assert set(verdicts(memory.check_memory(ROOMY, RIG)).values()) == {"PASS"}
+    assert set(verdicts(memory.check_memory(AMPLE_MEMORY, RIG)).values()) == {"PASS"}
     assert set(verdicts(memory.check_disk(DISK, RIG)).values()) == {"PASS"}
 
 
 @pytest.mark.parametrize(
     ("facts", "name", "verdict"),
     [
-        (ROOMY._replace(available_bytes=1 << 20), "memory", "WARN"),
-        (ROOMY._replace(available_bytes=None), "memory", "PASS"),
-        (ROOMY._replace(swap_used_bytes={"/var/swap": 0}), "swap", "PASS"),
-        (ROOMY._replace(swap_used_bytes={"/var/swap": 1 << 20}), "swap", "WARN"),
-        (ROOMY._replace(shm_free_bytes=1 << 20), "shared-memory", "FAIL"),
-        (ROOMY._replace(is_shm_writable=False), "shared-memory", "FAIL"),
-        (ROOMY._replace(shm_free_bytes=None), "shared-memory", "FAIL"),
+        (AMPLE_MEMORY._replace(available_bytes=1 << 20), "memory", "WARN"),
+        (AMPLE_MEMORY._replace(available_bytes=None), "memory", "PASS"),
+        (AMPLE_MEMORY._replace(swap_used_bytes={"/var/swap": 0}), "swap", "PASS"),
+        (AMPLE_MEMORY._replace(swap_used_bytes={"/var/swap": 1 << 20}), "swap", "WARN"),
+        (AMPLE_MEMORY._replace(shm_free_bytes=1 << 20), "shared-memory", "FAIL"),
+        (AMPLE_MEMORY._replace(is_shm_writable=False), "shared-memory", "FAIL"),
+        (AMPLE_MEMORY._replace(shm_free_bytes=None), "shared-memory", "FAIL"),
     ],
 )
 def test_too_little_memory_is_told(facts: MemoryFacts, name: str, verdict: str) -> None:
@@ -45,12 +45,12 @@ def test_too_little_memory_is_told(facts: MemoryFacts, name: str, verdict: str) 
 
 
 def test_swap_matters_from_the_start_where_nothing_is_locked() -> None:
-    facts = ROOMY._replace(swap_used_bytes={"/var/swap": 0})
+    facts = AMPLE_MEMORY._replace(swap_used_bytes={"/var/swap": 0})
     assert verdicts(memory.check_memory(facts, RIG._replace(lock_memory=False)))["swap"] == "WARN"
 
 
 def test_memory_is_read_from_proc_and_compressed_swap_is_none(tmp_path: Path) -> None:
-    machine = board(
+    machine = make_board(
         tmp_path,
         {
             "proc/meminfo": "MemTotal: 8000 kB\nMemAvailable:    4000 kB\n",
@@ -65,7 +65,7 @@ def test_memory_is_read_from_proc_and_compressed_swap_is_none(tmp_path: Path) ->
         True,
     )
     assert facts.shm_free_bytes is not None
-    assert memory.read_memory(board(tmp_path / "bare", {"proc/x": ""})).shm_free_bytes is None
+    assert memory.read_memory(make_board(tmp_path / "bare", {"proc/x": ""})).shm_free_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -100,19 +100,21 @@ def test_the_mount_that_holds_a_path_is_found(path: str, mount: tuple[str, str, 
 
 
 def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_the_one_above(tmp_path: Path) -> None:
-    machine = board(tmp_path, {"proc/mounts": f"x {tmp_path} tmpfs rw 0 0\n"})
-    facts = memory.read_disk(machine, GENERAL._replace(folder=tmp_path / "a" / "b"))
+    machine = make_board(tmp_path, {"proc/mounts": f"x {tmp_path} tmpfs rw 0 0\n"})
+    facts = memory.read_disk(machine, GENERAL_NEEDS._replace(folder=tmp_path / "a" / "b"))
     assert (facts.folder, facts.kind, facts.is_writable) == (tmp_path / "a" / "b", "tmpfs", True)
     assert facts.free_bytes > 0
 
 
 def test_a_file_where_the_folder_would_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
-    needs = GENERAL._replace(folder=tmp_path / "a" / "b")
-    (check,) = memory.check_disk(memory.read_disk(board(tmp_path, {}), needs), needs)
+    needs = GENERAL_NEEDS._replace(folder=tmp_path / "a" / "b")
+    (check,) = memory.check_disk(memory.read_disk(make_board(tmp_path, {}), needs), needs)
     assert check.finding == f"{tmp_path / 'a' / 'b'} cannot be created: {tmp_path / 'a'} is a file"
 
 
-@pytest.mark.parametrize("needs", [GENERAL, RIG])
+@pytest.mark.parametrize("needs", [GENERAL_NEEDS, RIG])
 def test_every_remedy_is_one_line(needs: Needs) -> None:
-    assert by_name(memory.check_disk(DISK._replace(free_bytes=0), needs))["disk"].remedy.startswith("remove old runs")
+    assert checks_by_name(memory.check_disk(DISK._replace(free_bytes=0), needs))["disk"].remedy.startswith(
+        "remove old runs"
+    )

@@ -20,10 +20,10 @@ from onrig.tools.doctor.punctuality import (
     time_wake_ups,
 )
 from onrig.tools.machine import Machine
-from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board
+from tests.tools.doctor.boards import GENERAL_NEEDS, LOCKSTEP_NEEDS, RIG, make_board
 
-CALM = Measurement(2000, 0, 30.0, 60.0, 90.0, 120.0, True, [])
-ROUGH = Measurement(2000, 3, 30.0, 60.0, 900.0, 25000.0, True, [])
+PUNCTUAL = Measurement(2000, 0, 30.0, 60.0, 90.0, 120.0, True, [])
+UNPUNCTUAL = Measurement(2000, 3, 30.0, 60.0, 900.0, 25000.0, True, [])
 HISTOGRAM = """# /dev/cpu_dma_latency set to 0us
 # Histogram
 000000 000000
@@ -42,14 +42,14 @@ HISTOGRAM = """# /dev/cpu_dma_latency set to 0us
 class Clock:
     """Time that passes when somebody sleeps, and a little more than asked for."""
 
-    def __init__(self, late_ns: list[int]) -> None:
-        self.now_ns, self._late_ns = 1_000_000, late_ns
+    def __init__(self, delays_ns: list[int]) -> None:
+        self.now_ns, self._delays_ns = 1_000_000, delays_ns
 
     def monotonic_ns(self) -> int:
         return self.now_ns
 
     def sleep(self, seconds: float) -> None:
-        self.now_ns += round(seconds * 1e9) + (self._late_ns.pop(0) if self._late_ns else 0)
+        self.now_ns += round(seconds * 1e9) + (self._delays_ns.pop(0) if self._delays_ns else 0)
 
 
 def test_lateness_is_measured_from_the_grid_and_overruns_skip_to_its_next_point(
@@ -59,9 +59,9 @@ def test_lateness_is_measured_from_the_grid_and_overruns_skip_to_its_next_point(
     monkeypatch.setattr(punctuality, "time", clock)
     monkeypatch.setattr(punctuality, "_WARM_UP_TICKS", 3)
     monkeypatch.setattr(punctuality, "_WARM_UP_NS", 0)
-    late, missed = time_wake_ups(1_000, 5)
-    assert list(late) == [10, 2_500, 20, 30, 0]
-    assert missed == 2
+    lateness_us, n_missed = time_wake_ups(1_000, 5)
+    assert list(lateness_us) == [10, 2_500, 20, 30, 0]
+    assert n_missed == 2
     assert clock.now_ns == 1_000_000 + (3 + 5 + 2) * 1_000
 
 
@@ -81,7 +81,7 @@ def test_the_number_of_ticks_is_bounded(seconds: float, rate_hz: float, ticks: i
 
 
 def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None:
-    check = check_loop(LoopFacts(CALM, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
+    check = check_loop(LoopFacts(PUNCTUAL, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
     assert check.verdict.value == "PASS"
     assert "SCHED_FIFO 50" in check.finding
     assert "cyclictest: p50 4" in check.finding
@@ -91,21 +91,21 @@ def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None
 
 @pytest.mark.parametrize(
     ("needs", "preempt_rt", "verdict"),
-    [(RIG, False, "WARN"), (GENERAL, True, "WARN"), (RIG, True, "FAIL"), (LOCKSTEP, False, "PASS")],
+    [(RIG, False, "WARN"), (GENERAL_NEEDS, True, "WARN"), (RIG, True, "FAIL"), (LOCKSTEP_NEEDS, False, "PASS")],
 )
 def test_missed_ticks_fail_only_on_a_kernel_that_promises_none(needs: Needs, preempt_rt: bool, verdict: str) -> None:
-    assert check_loop(LoopFacts(ROUGH, "", None, preempt_rt), needs).verdict.value == verdict
+    assert check_loop(LoopFacts(UNPUNCTUAL, "", None, preempt_rt), needs).verdict.value == verdict
 
 
 def test_a_late_loop_on_a_machine_that_stalls_by_itself_is_not_blamed() -> None:
-    check = check_loop(LoopFacts(ROUGH, "", Latency(4.0, 10.0, 2000.0, 30000.0), False), RIG)
+    check = check_loop(LoopFacts(UNPUNCTUAL, "", Latency(4.0, 10.0, 2000.0, 30000.0), False), RIG)
     assert "the machine stalls" in check.remedy
 
 
 def test_a_tail_beyond_a_tenth_of_the_period_is_a_warning() -> None:
-    late = Measurement(2000, 0, 30.0, 60.0, 600.0, 700.0, True, [])
-    assert check_loop(LoopFacts(late, "", None, False), RIG).verdict.value == "WARN"
-    assert check_loop(LoopFacts(late, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
+    late_measurement = Measurement(2000, 0, 30.0, 60.0, 600.0, 700.0, True, [])
+    assert check_loop(LoopFacts(late_measurement, "", None, False), RIG).verdict.value == "WARN"
+    assert check_loop(LoopFacts(late_measurement, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
 
 
 def test_a_measurement_that_failed_is_told() -> None:
@@ -114,11 +114,11 @@ def test_a_measurement_that_failed_is_told() -> None:
 
 
 def test_cyclictest_runs_beside_the_loop_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[list[str]] = []
+    commands: list[list[str]] = []
 
-    def popen(command: list[str], **how: object) -> SimpleNamespace:
-        started.append(command)
-        out = HISTOGRAM if "cyclictest" in command[0] else msgspec.json.encode(CALM)
+    def popen(command: list[str], **kwargs: object) -> SimpleNamespace:
+        commands.append(command)
+        out = HISTOGRAM if "cyclictest" in command[0] else msgspec.json.encode(PUNCTUAL)
         return SimpleNamespace(communicate=lambda timeout=None: (out, b""), stdout=None, returncode=0, poll=lambda: 0)
 
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
@@ -129,12 +129,12 @@ def test_cyclictest_runs_beside_the_loop_as_it_does(monkeypatch: pytest.MonkeyPa
     assert (facts.cyclictest.p50, facts.cyclictest.p99, facts.cyclictest.max) == pytest.approx(
         (5.0, 7.0, 61000.0), rel=0.1
     )
-    assert " ".join(started[1]) == "/usr/bin/cyclictest -m -q -t 1 -p 50 -i 1000 -a 3 -D 2s -h 20000"
+    assert " ".join(commands[1]) == "/usr/bin/cyclictest -m -q -t 1 -p 50 -i 1000 -a 3 -D 2s -h 20000"
 
 
 def test_a_loop_is_measured_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
-    machine = board(tmp_path, {"sys/kernel/realtime": "1"})
+    machine = make_board(tmp_path, {"sys/kernel/realtime": "1"})
     needs = RIG._replace(priority=0, lock_memory=False, rate_hz=1000.0)
     facts = punctuality.read_loop(machine, needs, 0.0, lambda left_s: None)
     assert facts.measurement is not None

@@ -7,7 +7,7 @@ import pytest
 from onrig.tools.doctor import kernel
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.doctor.kernel import SchedulingFacts, check_scheduling, read_scheduling, try_scheduling
-from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board, by_name, verdicts
+from tests.tools.doctor.boards import GENERAL_NEEDS, LOCKSTEP_NEEDS, RIG, checks_by_name, make_board, verdicts
 
 GRANTED = SchedulingFacts("", "", 99, -1, False, 950000, 1000000)
 
@@ -16,28 +16,28 @@ def test_what_is_granted_passes() -> None:
     assert set(verdicts(check_scheduling(GRANTED, RIG, "pi")).values()) == {"PASS"}
 
 
-@pytest.mark.parametrize(("needs", "verdict"), [(RIG, "FAIL"), (GENERAL, "WARN"), (LOCKSTEP, "WARN")])
+@pytest.mark.parametrize(("needs", "verdict"), [(RIG, "FAIL"), (GENERAL_NEEDS, "WARN"), (LOCKSTEP_NEEDS, "WARN")])
 def test_a_refused_class_fails_only_where_a_rig_is_to_run(needs: Needs, verdict: str) -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", rtprio=0)
-    check = by_name(check_scheduling(facts, needs, "pi"))["sched-fifo"]
+    check = checks_by_name(check_scheduling(facts, needs, "pi"))["sched-fifo"]
     assert check.verdict.value == verdict
     assert "echo 'pi - rtprio 99' | sudo tee -a /etc/security/limits.d/onrig.conf" in check.remedy
 
 
 def test_a_refusal_in_spite_of_the_limit_points_at_the_control_group() -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", rtprio=99)
-    assert "control group" in by_name(check_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
+    assert "control group" in checks_by_name(check_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
 
 
 def test_a_kernel_that_gives_realtime_processes_no_time_is_named() -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", throttle_runtime_us=0)
-    assert "sched_rt_runtime_us" in by_name(check_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
+    assert "sched_rt_runtime_us" in checks_by_name(check_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
 
 
 def test_a_run_that_does_not_ask_needs_no_permission() -> None:
     facts = SchedulingFacts("no", "no", 0, 8 << 20, False, 950000, 1000000)
-    modest = RIG._replace(priority=0, lock_memory=False)
-    assert set(verdicts(check_scheduling(facts, modest, "pi")).values()) == {"PASS"}
+    needs = RIG._replace(priority=0, lock_memory=False)
+    assert set(verdicts(check_scheduling(facts, needs, "pi")).values()) == {"PASS"}
 
 
 @pytest.mark.parametrize(("runtime", "verdict"), [(None, "PASS"), (950000, "PASS"), (-1, "WARN"), (100000, "FAIL")])
@@ -48,7 +48,7 @@ def test_throttling_of_realtime_processes_is_judged(runtime: int | None, verdict
 
 
 @pytest.mark.parametrize(
-    ("limit", "capable", "error", "verdict"),
+    ("limit", "is_capable", "error", "verdict"),
     [
         (-1, False, "", "PASS"),
         (1 << 30, False, "", "PASS"),
@@ -58,16 +58,16 @@ def test_throttling_of_realtime_processes_is_judged(runtime: int | None, verdict
         (8 << 20, True, "Operation not permitted", "FAIL"),
     ],
 )
-def test_locked_memory_needs_room_for_the_whole_loop(limit: int, capable: bool, error: str, verdict: str) -> None:
-    facts = GRANTED._replace(memlock_bytes=limit, may_lock_all=capable, lock_error=error)
-    check = by_name(check_scheduling(facts, RIG, "pi"))["memory-lock"]
+def test_locked_memory_needs_room_for_the_whole_loop(limit: int, is_capable: bool, error: str, verdict: str) -> None:
+    facts = GRANTED._replace(memlock_bytes=limit, may_lock_all=is_capable, lock_error=error)
+    check = checks_by_name(check_scheduling(facts, RIG, "pi"))["memory-lock"]
     assert check.verdict.value == verdict
     assert verdict == "PASS" or "pi - memlock unlimited" in check.remedy
 
 
 def test_the_limits_are_those_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "try_scheduling", lambda priority: (str(priority), "b"))
-    machine = board(
+    machine = make_board(
         tmp_path,
         {
             "proc/self/limits": (
@@ -85,7 +85,7 @@ def test_the_limits_are_those_of_the_process(tmp_path: Path, monkeypatch: pytest
 
 def test_no_limit_is_read_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "try_scheduling", lambda priority: ("", ""))
-    machine = board(
+    machine = make_board(
         tmp_path, {"proc/self/limits": "Max locked memory         unlimited            unlimited   bytes\n"}
     )
     facts = read_scheduling(machine, RIG)
@@ -95,7 +95,7 @@ def test_no_limit_is_read_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_attempt_in_a_child_gives_an_answer_and_changes_nothing_here() -> None:
     import os
 
-    before = os.sched_getscheduler(0)
+    policy_before = os.sched_getscheduler(0)
     answers = try_scheduling(1)
     assert all(isinstance(a, str) and "the attempt itself failed" not in a for a in answers)
-    assert os.sched_getscheduler(0) == before
+    assert os.sched_getscheduler(0) == policy_before

@@ -36,23 +36,23 @@ from onrig.tools.key_folder import make_keys
 from onrig.tools.load import load, load_for_rig
 from onrig.tools.machine import Machine
 from onrig.tools.run import _warn_about_disk_space
-from tests.tools.doctor.boards import RIG, by_name
+from tests.tools.doctor.boards import RIG, checks_by_name
 
-ANSWER = Measurement(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
+MEASUREMENT = Measurement(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
 
 
-def all_work(wheels: Iterable[Wheel]) -> list[WheelFacts]:
+def report_all_working(wheels: Iterable[Wheel]) -> list[WheelFacts]:
     return [WheelFacts(wheel, "1.0", 0, "") for wheel in wheels]
 
 
 @pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(machine: Machine, needs: Needs, seconds: float, on_progress: Callable[[float], None]) -> LoopFacts:
+def skip_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_at_once(machine: Machine, needs: Needs, seconds: float, on_progress: Callable[[float], None]) -> LoopFacts:
         on_progress(seconds)
-        return LoopFacts(ANSWER, "", None, False)
+        return LoopFacts(MEASUREMENT, "", None, False)
 
-    monkeypatch.setattr(punctuality, "read_loop", read)
-    monkeypatch.setattr(doctor, "read_wheels", all_work)
+    monkeypatch.setattr(punctuality, "read_loop", read_at_once)
+    monkeypatch.setattr(doctor, "read_wheels", report_all_working)
 
 
 def test_every_finding_is_a_line_and_what_is_not_well_has_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_a_configured_port_that_is_missing_fails(tmp_path: Path, capsys: pytest.
 
 def test_a_broken_wheel_keeps_what_needs_it_from_being_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     wheels = [WheelFacts(w, "1.0", -4 if w.package == "numpy" else 0, "") for w in WHEELS]
-    checks = by_name(doctor.examine(Machine(), RIG, wheels, quick=True))
+    checks = checks_by_name(doctor.examine(Machine(), RIG, wheels, quick=True))
     assert checks["wheel-numpy"].verdict is Verdict.FAIL
     assert "crashes with SIGILL" in checks["wheel-numpy"].finding
     assert "were not checked" in checks["loop"].finding
@@ -131,17 +131,17 @@ def test_a_broken_wheel_keeps_what_needs_it_from_being_imported(monkeypatch: pyt
 
 def test_nothing_that_a_broken_wheel_could_kill_is_imported_before_the_wheels_are_tried() -> None:
     code = "import sys, onrig.tools.doctor.examination; print(*sorted({n.split('.')[0] for n in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    heavy = {"numpy", "onnxruntime", "zmq", "yaml", "msgspec", "serial", "torch", "matplotlib", "rich"}
-    assert set(done.stdout.split()) & heavy == set()
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    heavy_packages = {"numpy", "onnxruntime", "zmq", "yaml", "msgspec", "serial", "torch", "matplotlib", "rich"}
+    assert set(process.stdout.split()) & heavy_packages == set()
 
 
 def test_a_subject_that_breaks_is_told_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(machine: Machine, needs: Needs) -> Iterable[Check]:
+    def raise_from_check(machine: Machine, needs: Needs) -> Iterable[Check]:
         raise ZeroDivisionError("odd board")
 
-    monkeypatch.setattr(doctor, "_LATER_EXAMINATIONS", (("cpu", broken), *doctor._LATER_EXAMINATIONS[2:]))
-    checks = by_name(doctor.examine(Machine(), Needs(), all_work(WHEELS), quick=True))
+    monkeypatch.setattr(doctor, "_LATER_EXAMINATIONS", (("cpu", raise_from_check), *doctor._LATER_EXAMINATIONS[2:]))
+    checks = checks_by_name(doctor.examine(Machine(), Needs(), report_all_working(WHEELS), quick=True))
     assert "ZeroDivisionError: odd board" in checks["cpu"].finding
     assert {"governor", "disk", "loop"} <= set(checks)
 
@@ -164,29 +164,31 @@ def test_a_run_asks_for_what_its_configuration_says(tmp_path: Path) -> None:
     needs = determine_needs(load_for_rig("pendulum", settings), "pendulum", tmp_path, "/dev/x")
     assert (needs.rate_hz, needs.priority, needs.cpu, needs.realtime) == (500.0, 20, 3, True)
     assert (needs.port, needs.keys, needs.learner, needs.folder) == ("/dev/x", Path("K/rig"), False, tmp_path)
-    longer = determine_needs(load_for_rig("pendulum", [*settings, "episodes=5000"]), "pendulum", tmp_path, None)
-    assert longer.disk_bytes > 2 * needs.disk_bytes > 0
-    unlogged = determine_needs(load_for_rig("pendulum", [*settings, "log.mcap=false"]), "pendulum", tmp_path, None)
-    assert 0 < unlogged.disk_bytes < needs.disk_bytes - 200_000_000
+    longer_needs = determine_needs(load_for_rig("pendulum", [*settings, "episodes=5000"]), "pendulum", tmp_path, None)
+    assert longer_needs.disk_bytes > 2 * needs.disk_bytes > 0
+    needs_without_log = determine_needs(
+        load_for_rig("pendulum", [*settings, "log.mcap=false"]), "pendulum", tmp_path, None
+    )
+    assert 0 < needs_without_log.disk_bytes < needs.disk_bytes - 200_000_000
     assert needs.shm_bytes > 1 << 20
 
 
 def test_a_learner_needs_room_for_its_sampler_and_for_links_between_experiences() -> None:
-    def needed(strategy: str, *more: str) -> int:
+    def needed_bytes(strategy: str, *overrides: str) -> int:
         selection = f"selection={{strategy: '{strategy}', capacity: 1000}}"
-        return learner_bytes(load("pendulum", [selection, *more]))
+        return learner_bytes(load("pendulum", [selection, *overrides]))
 
-    def drawing(section: str) -> int:
+    def bytes_for_section(section: str) -> int:
         learner = f"learner={{{section}, updates_per_episode: 1}}"
-        return needed("FIFO[Uniform]", learner, "exploration={process: own}")
+        return needed_bytes("FIFO[Uniform]", learner, "exploration={process: own}")
 
-    plain = needed("FIFO[Uniform]")
-    assert needed("FIFO[NERS]") == plain + 26_000
-    assert needed("FIFO[Uniform]", "learner={algorithm: rainbow, updates_per_episode: 1}") == plain + 200_000
-    behaviour = drawing("algorithm: sac") - plain
-    assert drawing("refer: {}") == plain + behaviour + 9_000
-    assert drawing("algorithm: vracer") == plain + behaviour + 230_000
-    assert drawing("algorithm: acer") == plain + behaviour + 209_000
+    base_bytes = needed_bytes("FIFO[Uniform]")
+    assert needed_bytes("FIFO[NERS]") == base_bytes + 26_000
+    assert needed_bytes("FIFO[Uniform]", "learner={algorithm: rainbow, updates_per_episode: 1}") == base_bytes + 200_000
+    behaviour_bytes = bytes_for_section("algorithm: sac") - base_bytes
+    assert bytes_for_section("refer: {}") == base_bytes + behaviour_bytes + 9_000
+    assert bytes_for_section("algorithm: vracer") == base_bytes + behaviour_bytes + 230_000
+    assert bytes_for_section("algorithm: acer") == base_bytes + behaviour_bytes + 209_000
 
 
 def test_a_lockstep_run_asks_for_no_real_time() -> None:
@@ -196,13 +198,13 @@ def test_a_lockstep_run_asks_for_no_real_time() -> None:
 def test_keys_that_others_may_read_fail_and_good_ones_pass(tmp_path: Path) -> None:
     make_keys(tmp_path / "K")
     needs = RIG._replace(listens=True, keys=tmp_path / "K" / "rig")
-    (good,) = examine_keys(Machine(), needs)
-    assert good.verdict is Verdict.PASS
-    assert "admitted: learner" in good.finding
+    (good_check,) = examine_keys(Machine(), needs)
+    assert good_check.verdict is Verdict.PASS
+    assert "admitted: learner" in good_check.finding
     (tmp_path / "K" / "rig" / "secret.key").chmod(0o644)
-    (open_to_all,) = examine_keys(Machine(), needs)
-    assert open_to_all.verdict is Verdict.FAIL
-    assert "chmod 600" in open_to_all.remedy
+    (readable_check,) = examine_keys(Machine(), needs)
+    assert readable_check.verdict is Verdict.FAIL
+    assert "chmod 600" in readable_check.remedy
 
 
 @pytest.mark.parametrize(
@@ -222,21 +224,21 @@ def test_the_sections_that_remedies_point_at_are_on_their_page() -> None:
     root = Path(doctor.__file__).parents[2]
     page = (root / REAL_TIME_PAGE).read_text()
     sources = "".join(path.read_text() for path in (root / "tools" / "doctor").glob("*.py"))
-    named = set(re.findall(r"\{REAL_TIME_PAGE\}, '([^']+)'", sources))
-    assert named == {"A kernel", "The governor"}
-    assert all(f"\n## {section}\n" in page for section in named)
+    sections_named = set(re.findall(r"\{REAL_TIME_PAGE\}, '([^']+)'", sources))
+    assert sections_named == {"A kernel", "The governor"}
+    assert all(f"\n## {section}\n" in page for section in sections_named)
 
 
 def test_a_disk_too_small_for_the_whole_run_is_told_of_beforehand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = load_for_rig("pendulum")
-    whole = complete_run_bytes(config)
-    free = whole
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=1))
+    required = complete_run_bytes(config)
+    free_bytes = required
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free_bytes, f_frsize=1))
     _warn_about_disk_space(config, tmp_path)
     assert capsys.readouterr().err == ""
-    free = whole - 1
+    free_bytes = required - 1
     _warn_about_disk_space(config, tmp_path)
     (line,) = capsys.readouterr().err.splitlines()
     assert "the complete run may need" in line

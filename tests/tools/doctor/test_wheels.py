@@ -21,7 +21,7 @@ from onrig.tools.doctor.wheels import (
 NUMPY, TORCH = WHEELS[0], WHEELS[-1]
 
 
-def dying(code: str) -> Wheel:
+def wheel_running(code: str) -> Wheel:
     return Wheel("pytest", code)
 
 
@@ -32,7 +32,7 @@ def test_a_wheel_that_works_passes_with_its_version() -> None:
 
 
 def test_a_wheel_that_kills_its_process_is_caught_and_named() -> None:
-    facts = read_wheel(dying("import os, signal; os.kill(os.getpid(), signal.SIGILL)"))
+    facts = read_wheel(wheel_running("import os, signal; os.kill(os.getpid(), signal.SIGILL)"))
     check = check_wheel(facts)
     assert check.verdict.value == "FAIL"
     assert "crashes with SIGILL: it uses instructions that this processor lacks" in check.finding
@@ -40,7 +40,7 @@ def test_a_wheel_that_kills_its_process_is_caught_and_named() -> None:
 
 
 def test_a_wheel_that_raises_is_told_by_its_last_line() -> None:
-    check = check_wheel(read_wheel(dying("raise ImportError('libgomp.so.1: cannot open')")))
+    check = check_wheel(read_wheel(wheel_running("raise ImportError('libgomp.so.1: cannot open')")))
     assert check.verdict.value == "FAIL"
     assert "ImportError: libgomp.so.1" in check.finding
 

@@ -9,7 +9,7 @@ from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Cell
 
-SMALL = """
+SMALL_SPEC = """
     name: small
     title: A small one
     trials: 4
@@ -25,19 +25,19 @@ SMALL = """
     """
 
 
-def written(folder: Path, text: str, name: str = "small.yaml") -> Path:
+def write_spec(folder: Path, text: str, name: str = "small.yaml") -> Path:
     path = folder / name
     path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
     return path
 
 
 def cells(path: Path) -> list[Cell]:
-    found = expand_spec(load_spec(path), lambda config, settings: [])
-    return [cell for cell in found if isinstance(cell, Cell)]
+    expanded = expand_spec(load_spec(path), lambda config, settings: [])
+    return [cell for cell in expanded if isinstance(cell, Cell)]
 
 
 def small_cells(folder: Path) -> list[Cell]:
-    return cells(written(folder, SMALL))
+    return cells(write_spec(folder, SMALL_SPEC))
 
 
 def trial_files(folder: Path) -> dict[str, bytes]:

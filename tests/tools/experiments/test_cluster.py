@@ -56,8 +56,8 @@ def address() -> Iterator[str]:
 
 @pytest.mark.study  # two nodes of Ray cost more than the rest of this folder
 def test_a_cluster_gives_the_same_files_as_this_machine(tmp_path: Path, address: str) -> None:
-    spec = specs.written(tmp_path, SPEC)
-    done = subprocess.run(
+    spec = specs.write_spec(tmp_path, SPEC)
+    process = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -75,8 +75,8 @@ def test_a_cluster_gives_the_same_files_as_this_machine(tmp_path: Path, address:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("6 of 6 trials are in")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1].startswith("6 of 6 trials are in")
     assert experiment(spec, "--out", tmp_path / "here", "--workers", 1) == 0
     assert specs.trial_files(tmp_path / "there") == specs.trial_files(tmp_path / "here")
 
@@ -95,9 +95,9 @@ def test_a_node_that_computes_with_something_else_ends_the_experiment(
 def test_a_dead_address_is_one_line_and_a_folder_that_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = specs.written(tmp_path, SPEC)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    spec = specs.write_spec(tmp_path, SPEC)
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
     assert experiment(spec, "--out", tmp_path / "out", "--cluster", f"127.0.0.1:{port}") == 4
     assert capsys.readouterr().err == (
         f"onrig experiment: no Ray cluster at 127.0.0.1:{port} (Connection refused); start one with "
@@ -110,18 +110,21 @@ def test_a_port_that_never_answers_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cluster, "CONNECT_TIMEOUT_S", 0.5)
-    spec = specs.written(tmp_path, SPEC)
+    spec = specs.write_spec(tmp_path, SPEC)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         assert experiment(spec, "--out", tmp_path / "out", "--cluster", address) == 4
     assert f"no Ray cluster at {address} (no answer within 0.5 s)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("good", ["auto", "10.0.0.1:6379", "ray://head:10001", "[::1]:6379"])
-def test_addresses_that_may_be(good: str) -> None:
-    assert cluster.address_problem(good) is None
+@pytest.mark.parametrize("host_port", ["auto", "10.0.0.1:6379", "ray://head:10001", "[::1]:6379"])
+def test_addresses_that_may_be(host_port: str) -> None:
+    assert cluster.address_problem(host_port) is None
 
 
-@pytest.mark.parametrize("bad", ["", "local", "head", "head:", "head:0", "head:99999", "http://head:1", "a b:1"])
-def test_addresses_that_cannot_be(bad: str) -> None:
-    assert cluster.address_problem(bad) == f"'{bad}' is not an address: expected HOST:PORT, ray://HOST:PORT or auto"
+@pytest.mark.parametrize("host_port", ["", "local", "head", "head:", "head:0", "head:99999", "http://head:1", "a b:1"])
+def test_addresses_that_cannot_be(host_port: str) -> None:
+    assert (
+        cluster.address_problem(host_port)
+        == f"'{host_port}' is not an address: expected HOST:PORT, ray://HOST:PORT or auto"
+    )

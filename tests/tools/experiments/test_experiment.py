@@ -26,7 +26,7 @@ from onrig.tools.experiments.store import Trial, read_cells, read_spec, read_tri
 from onrig.tools.experiments.workers import ExecutorMismatch
 from onrig.tools.machine import Machine
 from tests.tools.experiments import specs
-from tests.tools.experiments.specs import written
+from tests.tools.experiments.specs import write_spec
 
 PATIENCE_S: Final = 60.0
 SPEC: Final = """
@@ -39,20 +39,20 @@ SPEC: Final = """
       - config: pendulum
         grid: {strategy: ["FIFO[Uniform]", "FULL[PER]"]}
     """
-LONGER: Final = SPEC.replace("trials: 3", "trials: 5").replace("episodes: 12", "episodes: 25")
+LONGER_SPEC: Final = SPEC.replace("trials: 3", "trials: 5").replace("episodes: 12", "episodes: 25")
 
 
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    return specs.written(tmp_path, SPEC, "tiny.yaml")
+    return specs.write_spec(tmp_path, SPEC, "tiny.yaml")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Results of the longer experiment when nothing stops it."""
     folder = tmp_path_factory.mktemp("whole")
-    spec = specs.written(folder, LONGER)
+    spec = specs.write_spec(folder, LONGER_SPEC)
     assert experiment(spec, "--out", folder / "out", "--workers", 1, "--chunk", 3) == 0
     return specs.trial_files(folder / "out")
 
@@ -61,7 +61,7 @@ def experiment(*arguments: object) -> int:
     return main(["experiment", *map(str, arguments)])
 
 
-def started(*arguments: object) -> subprocess.Popen[str]:
+def start_experiment(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "onrig.tools.cli", "experiment", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -92,16 +92,16 @@ def test_a_finished_experiment_can_be_read(spec: Path, tmp_path: Path, capsys: p
         assert trials.batch_noise.shape == (3, 3)
     meta = msgspec.json.decode((folder / "meta.json").read_bytes(), type=dict[str, object])
     assert {"git_revision", "versions", "cpus", "started"} <= meta.keys()
-    before = specs.trial_files(folder)
+    files_before = specs.trial_files(folder)
     assert experiment(spec, "--resume", "--trials", 4, "--only", "strategy=FULL[PER]", "--chunk", 1) == 0
-    after = specs.trial_files(folder)
-    assert len(after) == 7
-    assert before.items() <= after.items(), "what was there stays as it was"
+    files_after = specs.trial_files(folder)
+    assert len(files_after) == 7
+    assert files_before.items() <= files_after.items(), "what was there stays as it was"
     assert len(msgspec.json.decode((folder / "meta.json").read_bytes())["resumed"]) == 1
 
 
 @pytest.mark.parametrize(
-    ("how", "workers"),
+    ("stop_signal", "workers"),
     [
         (signal.SIGKILL, 2),
         pytest.param(signal.SIGINT, 2, marks=pytest.mark.study),
@@ -109,26 +109,26 @@ def test_a_finished_experiment_can_be_read(spec: Path, tmp_path: Path, capsys: p
     ],
 )
 def test_a_stopped_experiment_goes_on_to_the_same_files(
-    tmp_path: Path, how: signal.Signals, workers: int, whole: dict[str, bytes]
+    tmp_path: Path, stop_signal: signal.Signals, workers: int, uninterrupted: dict[str, bytes]
 ) -> None:
-    spec = specs.written(tmp_path, LONGER)
-    stopped = tmp_path / "stopped"
-    process = started(spec, "--out", stopped, "--workers", workers, "--chunk", 1)
-    wait_for_trials(stopped, process)
-    process.send_signal(how)
+    spec = specs.write_spec(tmp_path, LONGER_SPEC)
+    stopped_folder = tmp_path / "stopped"
+    process = start_experiment(spec, "--out", stopped_folder, "--workers", workers, "--chunk", 1)
+    wait_for_trials(stopped_folder, process)
+    process.send_signal(stop_signal)
     _, err = process.communicate(timeout=PATIENCE_S)
-    there = len(specs.trial_files(stopped))
-    assert 0 < there < 10
-    if how == signal.SIGKILL:
+    n_finished = len(specs.trial_files(stopped_folder))
+    assert 0 < n_finished < 10
+    if stop_signal == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 130
         assert err.splitlines() == [
-            f"onrig experiment: stopped; continue with `onrig experiment {spec} --out {stopped} --resume`"
+            f"onrig experiment: stopped; continue with `onrig experiment {spec} --out {stopped_folder} --resume`"
         ]
-    assert experiment(spec, "--out", stopped, "--resume", "--workers", 1) == 0
-    assert specs.trial_files(stopped) == whole
-    assert len(whole) == 10
+    assert experiment(spec, "--out", stopped_folder, "--resume", "--workers", 1) == 0
+    assert specs.trial_files(stopped_folder) == uninterrupted
+    assert len(uninterrupted) == 10
 
 
 def test_trials_that_something_else_computed_are_left_alone(
@@ -138,17 +138,17 @@ def test_trials_that_something_else_computed_are_left_alone(
     assert experiment(spec, "--out", folder, "--trials", 1, "--workers", 1) == 0
     meta = msgspec.json.decode((folder / "meta.json").read_bytes(), type=dict[str, object])
     assert read_executor(meta["executor"]) == executor()
-    before = specs.trial_files(folder)
+    files_before = specs.trial_files(folder)
     (folder / "meta.json").write_bytes(msgspec.json.encode({**meta, "executor": executor_of("riscv64")}))
     capsys.readouterr()
-    for how in ((), ("--dry-run",)):
-        assert experiment(spec, "--out", folder, "--resume", *how) == 2
+    for arguments in ((), ("--dry-run",)):
+        assert experiment(spec, "--out", folder, "--resume", *arguments) == 2
         assert capsys.readouterr().err == (
             f"onrig experiment: the trials in '{folder}' were computed by the C library (riscv64); here it would be "
             f"{executor()}, which rounds differently: only a machine with the C library (riscv64) gives the same; "
             "or choose another folder\n"
         )
-    assert specs.trial_files(folder) == before
+    assert specs.trial_files(folder) == files_before
 
 
 def test_trials_of_an_earlier_version_are_continued_and_it_says_with_what(
@@ -161,9 +161,9 @@ def test_trials_of_an_earlier_version_are_continued_and_it_says_with_what(
     (folder / "meta.json").write_bytes(msgspec.json.encode(meta))
     capsys.readouterr()
     assert experiment(spec, "--out", folder, "--resume", "--trials", 2, "--workers", 1) == 0
-    said = f"'{folder}/meta.json' does not record the executor of its trials; the missing trials are computed by"
-    said = f"{said} {executor()}\n"
-    assert said in capsys.readouterr().err
+    message = f"'{folder}/meta.json' does not record the executor of its trials; the missing trials are computed by"
+    message = f"{message} {executor()}\n"
+    assert message in capsys.readouterr().err
     assert experiment(spec, "--out", folder, "--resume", "--workers", 1) == 0
     assert capsys.readouterr().err == "", "the second start has said it"
 
@@ -171,7 +171,7 @@ def test_trials_of_an_earlier_version_are_continued_and_it_says_with_what(
 def test_a_worker_that_computes_with_something_else_ends_it_with_2(
     spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Workers:
+    class StubWorkers:
         slots = 1
 
         def run(self, units: object) -> Iterator[None]:
@@ -181,7 +181,7 @@ def test_a_worker_that_computes_with_something_else_ends_it_with_2(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("onrig.tools.experiments.options._create_workers", lambda args: Workers())
+    monkeypatch.setattr("onrig.tools.experiments.options._create_workers", lambda args: StubWorkers())
     assert experiment(spec) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("onrig experiment: the worker on node7 does not fit; continue with `onrig experiment ")
@@ -195,11 +195,11 @@ def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest
     assert capsys.readouterr().err == (
         f"onrig experiment: '{folder}' already contains an experiment; add --resume to continue it, or choose another\n"
     )
-    other = specs.written(tmp_path, SPEC.replace("episodes: 12", "episodes: 13"), "other.yaml")
+    other = specs.write_spec(tmp_path, SPEC.replace("episodes: 12", "episodes: 13"), "other.yaml")
     assert experiment(other, "--out", folder, "--resume") == 2
     assert "contains a cell that is not in this spec (pendulum, FIFO[Uniform])" in capsys.readouterr().err
-    more = specs.written(tmp_path, SPEC.replace('"FULL[PER]"', '"FULL[PER]", "Resv[PER]"'), "more.yaml")
-    assert experiment(more, "--out", folder, "--resume", "--trials", 1) == 0
+    larger_spec = specs.write_spec(tmp_path, SPEC.replace('"FULL[PER]"', '"FULL[PER]", "Resv[PER]"'), "more.yaml")
+    assert experiment(larger_spec, "--out", folder, "--resume", "--trials", 1) == 0
     assert len(specs.trial_files(folder)) == 3
 
 
@@ -247,12 +247,12 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
-    spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
+    spec = write_spec(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
     assert experiment(spec, "--dry-run") == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("1 cells of 2 trials, 9 episodes each, about ")
-    told = "estimated from 1 or more updates of 2 trials of each of 1 kinds of cells"
-    assert last.endswith(f" CPUs available to this process ({told}); would run in runs/one-1")
+    last_line = capsys.readouterr().out.splitlines()[-1]
+    assert last_line.startswith("1 cells of 2 trials, 9 episodes each, about ")
+    estimate_text = "estimated from 1 or more updates of 2 trials of each of 1 kinds of cells"
+    assert last_line.endswith(f" CPUs available to this process ({estimate_text}); would run in runs/one-1")
     assert list(tmp_path.iterdir()) == [spec]
 
 
@@ -262,7 +262,7 @@ def test_a_dry_run_knows_what_share_of_a_cpu_a_container_grants(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     monkeypatch.setattr(Machine, "cpu_quota", lambda machine: 0.5)
-    spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
+    spec = write_spec(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
     assert experiment(spec, "--dry-run") == 0
     assert " on the 0.5 CPUs available to this process (" in capsys.readouterr().out.splitlines()[-1]
     assert _create_workers(ExperimentOptions()).slots == 1
@@ -272,7 +272,7 @@ def test_a_dry_run_that_goes_on_counts_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
-    spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
+    spec = write_spec(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
     (cell,) = expand_spec(load_spec(spec), lambda config, settings: [])
     folder = tmp_path / "out"
     folder.mkdir()
@@ -280,8 +280,8 @@ def test_a_dry_run_that_goes_on_counts_what_is_left(
     for seed in range(2):
         write_trial(folder, cell, seed, Trial(np.zeros(9), np.zeros(9)))
     assert experiment(spec, "--dry-run", "--resume", "--out", folder) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith(
+    last_line = capsys.readouterr().out.splitlines()[-1]
+    assert last_line.startswith(
         "1 cells of 2 trials, 9 episodes each, 2 trials are finished, about 0 s of one core, 0 s on the "
     )
 
@@ -289,10 +289,10 @@ def test_a_dry_run_that_goes_on_counts_what_is_left(
 def test_a_full_disk_is_told_in_one_line(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(*arguments: object) -> None:
+    def fail_write(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("onrig.tools.experiments.runner.write_trial", full)
+    monkeypatch.setattr("onrig.tools.experiments.runner.write_trial", fail_write)
     assert experiment(spec, "--out", tmp_path / "out", "--workers", 1, "--trials", 2) == 3
     assert capsys.readouterr().err == (
         f"onrig experiment: '{tmp_path}/out' cannot be written: No space left on device; "
@@ -315,18 +315,18 @@ def test_two_at_once_in_one_folder_are_kept_apart(
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(("spoilt", "code"), [(6, 6), (5, 0)])
+@pytest.mark.parametrize(("n_diverged", "code"), [(6, 6), (5, 0)])
 def test_an_experiment_whose_trials_have_all_diverged_is_no_success(
-    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: int, code: int
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], n_diverged: int, code: int
 ) -> None:
     cells, out = expand_spec(load_spec(spec), trials_problems), tmp_path / "out"
     out.mkdir()
     write_cells(out, cells)
     for number, (cell, seed) in enumerate((cell, seed) for cell in cells for seed in range(3)):
         scores = np.linspace(-1.0, 0.0, cell.points)
-        if number < spoilt:
+        if number < n_diverged:
             scores[3:] = np.nan
         write_trial(out, cell, seed, Trial(scores, scores))
     assert experiment(spec, "--out", out, "--resume") == code
-    trials = "all 6" if spoilt == 6 else "5 of 6"
+    trials = "all 6" if n_diverged == 6 else "5 of 6"
     assert capsys.readouterr().err == f"onrig experiment: {trials} trials diverged: their rewards are non-finite\n"

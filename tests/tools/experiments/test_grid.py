@@ -18,19 +18,21 @@ from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import cell_id, equal_settings, load_spec
 from onrig.tools.experiments.store import Cell
 from tests.tools.experiments import specs
-from tests.tools.experiments.specs import written
+from tests.tools.experiments.specs import write_spec
 
-HEAD = "name: n\ntitle: T\ntrials: 2\nepisodes: 100\nblocks:\n"
-
-
-def cells(folder: Path, blocks: str, head: str = HEAD) -> list[Cell]:
-    return specs.cells(specs.written(folder, head + textwrap.indent(textwrap.dedent(blocks).lstrip("\n"), "  ")))
+SPEC_HEAD = "name: n\ntitle: T\ntrials: 2\nepisodes: 100\nblocks:\n"
 
 
-def problems(folder: Path, blocks: str, head: str = HEAD) -> list[str]:
-    with pytest.raises(ConfigError) as refused:
-        cells(folder, blocks, head)
-    return [str(problem).removeprefix(f"{folder / 'small.yaml'}:") for problem in refused.value.problems]
+def cells(folder: Path, blocks: str, spec_head: str = SPEC_HEAD) -> list[Cell]:
+    return specs.cells(
+        specs.write_spec(folder, spec_head + textwrap.indent(textwrap.dedent(blocks).lstrip("\n"), "  "))
+    )
+
+
+def problems(folder: Path, blocks: str, spec_head: str = SPEC_HEAD) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        cells(folder, blocks, spec_head)
+    return [str(problem).removeprefix(f"{folder / 'small.yaml'}:") for problem in error.value.problems]
 
 
 def learner(cell: Cell) -> LearnerSettings:
@@ -42,21 +44,21 @@ def twin(cell: Cell) -> TwinOptions:
 
 
 def test_a_block_gives_every_combination_with_its_label(tmp_path: Path) -> None:
-    found = cells(
+    grid_cells = cells(
         tmp_path, "- {config: pendulum, grid: {strategy: ['FIFO[Uniform]', 'FULL[PER]'], rate_hz: [50, 100]}}"
     )
-    assert [cell.label for cell in found] == [
+    assert [cell.label for cell in grid_cells] == [
         {"config": "pendulum", "strategy": strategy, "rate_hz": rate}
         for strategy in ("FIFO[Uniform]", "FULL[PER]")
         for rate in (50, 100)
     ]
-    assert [(c.config.selection.strategy, c.config.rate_hz) for c in found][1] == ("FIFO[Uniform]", 100.0)
-    assert len({cell.id for cell in found}) == 4
-    assert all(cell.config.episodes == 100 for cell in found)
+    assert [(c.config.selection.strategy, c.config.rate_hz) for c in grid_cells][1] == ("FIFO[Uniform]", 100.0)
+    assert len({cell.id for cell in grid_cells}) == 4
+    assert all(cell.config.episodes == 100 for cell in grid_cells)
 
 
 def test_updates_follow_from_a_reuse_of_eight(tmp_path: Path) -> None:
-    found = cells(
+    grid_cells = cells(
         tmp_path,
         """
         - {config: magman, grid: {rate_hz: [25, 50, 200]}}
@@ -64,12 +66,12 @@ def test_updates_follow_from_a_reuse_of_eight(tmp_path: Path) -> None:
         - {config: magman, set: {learner.ddpg.batch: 64}}
         """,
     )
-    assert [learner(cell).updates_per_episode for cell in found] == [50, 100, 400, 100, 25]
+    assert [learner(cell).updates_per_episode for cell in grid_cells] == [50, 100, 400, 100, 25]
 
 
 def test_updates_that_are_set_stay(tmp_path: Path) -> None:
-    found = cells(tmp_path, "- {config: pendulum, grid: {learner.updates_per_episode: [7, 9]}}")
-    assert [learner(cell).updates_per_episode for cell in found] == [7, 9]
+    grid_cells = cells(tmp_path, "- {config: pendulum, grid: {learner.updates_per_episode: [7, 9]}}")
+    assert [learner(cell).updates_per_episode for cell in grid_cells] == [7, 9]
 
 
 def test_short_names_set_what_they_stand_for(tmp_path: Path) -> None:
@@ -91,33 +93,33 @@ def test_short_names_set_what_they_stand_for(tmp_path: Path) -> None:
 
 
 def test_the_axis_alpha_fills_a_strategy(tmp_path: Path) -> None:
-    found = cells(tmp_path, "- {config: pendulum, grid: {strategy: ['Expl({alpha})[PER]'], alpha: [0.5, 1]}}")
-    assert [cell.config.selection.strategy for cell in found] == ["Expl(0.5)[PER]", "Expl(1.0)[PER]"]
+    grid_cells = cells(tmp_path, "- {config: pendulum, grid: {strategy: ['Expl({alpha})[PER]'], alpha: [0.5, 1]}}")
+    assert [cell.config.selection.strategy for cell in grid_cells] == ["Expl(0.5)[PER]", "Expl(1.0)[PER]"]
 
 
 def test_the_hardwares_inertia_brings_its_yardsticks(tmp_path: Path) -> None:
-    paper, hardware = cells(tmp_path, "- {config: pendulum, grid: {inertia: [paper, hardware]}}")
-    assert (paper.config.task.name, hardware.config.task.name) == ("swingup", "swingup-hardware")
-    assert (paper.config.rig.name, hardware.config.rig.name) == ("pendulum", "pendulum-hw")
-    assert getattr(twin(hardware).plant, "inertia", None) == "hardware"
+    paper_cell, hardware_cell = cells(tmp_path, "- {config: pendulum, grid: {inertia: [paper, hardware]}}")
+    assert (paper_cell.config.task.name, hardware_cell.config.task.name) == ("swingup", "swingup-hardware")
+    assert (paper_cell.config.rig.name, hardware_cell.config.rig.name) == ("pendulum", "pendulum-hw")
+    assert getattr(twin(hardware_cell).plant, "inertia", None) == "hardware"
 
 
 def test_nothing_synthetic_is_the_same_as_no_synthetic_experiences(tmp_path: Path) -> None:
-    (plain,) = cells(tmp_path, "- config: pendulum")
+    (plain_cell,) = cells(tmp_path, "- config: pendulum")
     (zero,) = cells(tmp_path, "- {config: pendulum, set: {synthetic_states: 0}}")
-    assert (zero.config.selection.synthetic, zero.id) == (None, plain.id)
+    assert (zero.config.selection.synthetic, zero.id) == (None, plain_cell.id)
 
 
 def test_a_block_replaces_what_the_whole_spec_sets(tmp_path: Path) -> None:
-    head = HEAD.replace("blocks:", "set: {rate_hz: 20, noise: 0.01}\nblocks:")
-    a, b = cells(tmp_path, "- config: pendulum\n- {config: pendulum, set: {rate_hz: 40}}", head)
+    spec_head = SPEC_HEAD.replace("blocks:", "set: {rate_hz: 20, noise: 0.01}\nblocks:")
+    a, b = cells(tmp_path, "- config: pendulum\n- {config: pendulum, set: {rate_hz: 40}}", spec_head)
     assert (a.config.rate_hz, b.config.rate_hz) == (20, 40)
     assert (twin(a).sensor_noise, b.label) == (0.01, {"config": "pendulum", "rate_hz": 40})
 
 
 def test_a_run_may_stand_beside_the_spec(tmp_path: Path) -> None:
-    own = find_config("pendulum").read_text(encoding="utf-8").replace("rate_hz: 50", "rate_hz: 25")
-    (tmp_path / "mine.yaml").write_text(own, encoding="utf-8")
+    run_text = find_config("pendulum").read_text(encoding="utf-8").replace("rate_hz: 50", "rate_hz: 25")
+    (tmp_path / "mine.yaml").write_text(run_text, encoding="utf-8")
     (cell,) = cells(tmp_path, "- config: ./mine.yaml")
     assert (cell.config.rate_hz, cell.label) == (25, {"config": "mine"})
 
@@ -127,16 +129,16 @@ def test_an_id_depends_on_what_differs_and_not_on_the_seed(tmp_path: Path) -> No
     other = msgspec.structs.replace(cell.config, seed=5)
     assert cell_id(other) == cell.id
     assert equal_settings(other, cell.config)
-    faster = msgspec.structs.replace(cell.config, rate_hz=60.0)
-    assert cell_id(faster) != cell.id
-    assert not equal_settings(faster, cell.config)
+    faster_config = msgspec.structs.replace(cell.config, rate_hz=60.0)
+    assert cell_id(faster_config) != cell.id
+    assert not equal_settings(faster_config, cell.config)
 
 
 def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
     """A configuration that was written before ``learner.per_alpha`` came to be is that of the same cell."""
     (cell,) = cells(tmp_path, "- config: pendulum")
-    older = {name: value for name, value in cell.config.learner.items() if name != "per_alpha"}
-    config = msgspec.structs.replace(cell.config, learner=older)
+    older_learner = {name: value for name, value in cell.config.learner.items() if name != "per_alpha"}
+    config = msgspec.structs.replace(cell.config, learner=older_learner)
     assert cell_id(config) == cell.id
     assert equal_settings(config, cell.config)
 
@@ -144,11 +146,11 @@ def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
 def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: Path) -> None:
     text = "{name: a, title: A, trials: 1, episodes: 9, evaluation: {every: 7}, blocks: [{config: pendulum}]}"
     with pytest.raises(ConfigError, match="evaluated once per episode at evaluation"):
-        load_spec(written(tmp_path, text))
+        load_spec(write_spec(tmp_path, text))
 
 
 @pytest.mark.parametrize(
-    ("block", "culprit", "message"),
+    ("block", "column_text", "message"),
     [
         ("{config: pendulum, grid: {strategi: [1]}}", "strategi", "unknown axis 'strategi' (did you mean 'strategy'?)"),
         ("{config: pendulum, grid: {rate_hz: []}}", "[]", "axis 'rate_hz' has no values"),
@@ -180,12 +182,12 @@ def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: P
         ),
     ],
 )
-def test_an_impossible_grid_is_refused_at_its_line(tmp_path: Path, block: str, culprit: str, message: str) -> None:
-    (found,) = problems(tmp_path, f"- {block}")
+def test_an_impossible_grid_is_refused_at_its_line(tmp_path: Path, block: str, column_text: str, message: str) -> None:
+    (problem,) = problems(tmp_path, f"- {block}")
     if "\n" in block:
-        assert found.startswith(f"7:5: {message}")
+        assert problem.startswith(f"7:5: {message}")
     else:
-        assert found.startswith(f"6:{f'  - {block}'.rindex(culprit) + 1}: {message}")
+        assert problem.startswith(f"6:{f'  - {block}'.rindex(column_text) + 1}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -200,44 +202,44 @@ def test_an_impossible_grid_is_refused_at_its_line(tmp_path: Path, block: str, c
     ],
 )
 def test_a_bad_spec_is_refused_at_its_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
-    found = problems(tmp_path, "- config: pendulum", HEAD.replace(old, new))
-    assert any(line.startswith(expected) for line in found), found
+    problem_lines = problems(tmp_path, "- config: pendulum", SPEC_HEAD.replace(old, new))
+    assert any(line.startswith(expected) for line in problem_lines), problem_lines
 
 
 def test_too_few_episodes_for_a_single_batch_are_refused(tmp_path: Path) -> None:
-    head = HEAD.replace("episodes: 100", "episodes: 2\nset: {task.episode_s: 0.1, strategy: 'FIFO[Uniform]'}")
-    assert problems(tmp_path, "- config: pendulum", head) == [
+    spec_head = SPEC_HEAD.replace("episodes: 100", "episodes: 2\nset: {task.episode_s: 0.1, strategy: 'FIFO[Uniform]'}")
+    assert problems(tmp_path, "- config: pendulum", spec_head) == [
         "4:11: 2 episodes of 5 steps do not fill a batch of 16 at episodes"
     ]
 
 
 def test_problems_of_all_blocks_are_told_at_once(tmp_path: Path) -> None:
-    found = problems(
+    problem_lines = problems(
         tmp_path,
         "- {config: pendulum, grid: {strategy: [Y]}}\n- {config: magman, grid: {strategy: [X]}}",
     )
-    assert [line.split(":")[0] for line in found] == ["6", "7"]
+    assert [line.split(":")[0] for line in problem_lines] == ["6", "7"]
 
 
 def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_path: Path) -> None:
-    def no_dqn(config: RunConfig, settings: LearnerSettings) -> list[str]:
+    def refuse_dqn(config: RunConfig, settings: LearnerSettings) -> list[str]:
         return ["no dqn today"] if settings.algorithm == "dqn" else []
 
-    path = specs.written(tmp_path, HEAD + "  - {config: pendulum, grid: {algorithm: [ddpg, dqn]}}\n")
-    with pytest.raises(ConfigError) as refused:
-        expand_spec(load_spec(path), no_dqn)
-    assert str(refused.value) == f"{path}:6:49: no dqn today"
+    path = specs.write_spec(tmp_path, SPEC_HEAD + "  - {config: pendulum, grid: {algorithm: [ddpg, dqn]}}\n")
+    with pytest.raises(ConfigError) as error:
+        expand_spec(load_spec(path), refuse_dqn)
+    assert str(error.value) == f"{path}:6:49: no dqn today"
 
 
 def test_an_axis_of_all_algorithms_sets_that_of_the_cells_own(tmp_path: Path) -> None:
-    found = cells(tmp_path, "- {config: pendulum, grid: {algorithm: [ddpg, td3], gamma: [0.9]}}")
-    assert [learner(cell).algorithm_config.gamma for cell in found] == [0.9, 0.9]
+    grid_cells = cells(tmp_path, "- {config: pendulum, grid: {algorithm: [ddpg, td3], gamma: [0.9]}}")
+    assert [learner(cell).algorithm_config.gamma for cell in grid_cells] == [0.9, 0.9]
 
 
 def test_an_axis_that_the_algorithm_does_not_read_is_refused(tmp_path: Path) -> None:
     block = "- {config: pendulum, set: {algorithm: td3}, grid: {network: [small, ddpg_original]}}"
-    (found,) = problems(tmp_path, block)
-    assert "'network' sets learner.td3.network, which does not exist" in found
+    (problem,) = problems(tmp_path, block)
+    assert "'network' sets learner.td3.network, which does not exist" in problem
 
 
 @pytest.mark.parametrize("name", shipped_names("experiments"))
@@ -247,13 +249,13 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
     file = load_spec(find_config(name, "experiments"))
     assert file.spec.name == name
     assert file.spec.figures or file.spec.steps
-    found = expand_spec(
+    expanded = expand_spec(
         file, trials_problems, lambda run: list(step_problems(run))
     )  # the tasks themselves may need an extra
-    assert len(found) > 1
-    for cell in found:
-        of_the_paper = name.startswith(("figure-", "table-"))
-        if of_the_paper and isinstance(cell, Cell) and cell.config.rig.name == "magman":
+    assert len(expanded) > 1
+    for cell in expanded:
+        is_from_paper = name.startswith(("figure-", "table-"))
+        if is_from_paper and isinstance(cell, Cell) and cell.config.rig.name == "magman":
             assert learner(cell).ddpg.actor_lr == 1e-4, "the paper's"
             assert cell.config.learner["updates_per_episode"] == round(
                 8 * 4 * cell.config.rate_hz * cell.config.selection.write_probability / 16
@@ -262,7 +264,11 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
 
 def test_the_experiments_of_the_claims_have_enough_trials() -> None:
     for number in ("figure-3", "figure-12", "figure-13", "figure-14", "figure-15", "table-6"):
-        full, quick = (load_spec(find_config(number + end, "experiments")).spec for end in ("", "-quick"))
+        full_spec, quick_spec = (load_spec(find_config(number + end, "experiments")).spec for end in ("", "-quick"))
         # At 200 Hz an episode is four times the work.
-        assert (full.trials, quick.trials, quick.episodes) == (50, 32, 1000 if number == "figure-13" else 2000)
-        assert full.episodes == (2000 if number == "figure-3" else 3000)
+        assert (full_spec.trials, quick_spec.trials, quick_spec.episodes) == (
+            50,
+            32,
+            1000 if number == "figure-13" else 2000,
+        )
+        assert full_spec.episodes == (2000 if number == "figure-3" else 3000)

@@ -30,19 +30,19 @@ def cell(tmp_path: Path) -> Cell:
     return specs.small_cells(tmp_path)[0]
 
 
-def trial(seed: float, *, noisy: bool = True) -> Trial:
+def trial(seed: float, *, has_noise: bool = True) -> Trial:
     train = np.array([-1.0, -1.0 / 3, seed])
-    return Trial(train, train * 2, np.array([0.1, 0.2, seed]) if noisy else None)
+    return Trial(train, train * 2, np.array([0.1, 0.2, seed]) if has_noise else None)
 
 
 def test_cells_come_back_as_they_were(tmp_path: Path) -> None:
-    there = specs.small_cells(tmp_path)
-    write_cells(tmp_path, there)
-    assert read_cells(tmp_path) == there
+    cells_written = specs.small_cells(tmp_path)
+    write_cells(tmp_path, cells_written)
+    assert read_cells(tmp_path) == cells_written
 
 
 def test_the_spec_of_a_folder_is_its_copy(tmp_path: Path) -> None:
-    specs.written(tmp_path, specs.SMALL, "spec.yaml")
+    specs.write_spec(tmp_path, specs.SMALL_SPEC, "spec.yaml")
     assert (read_spec(tmp_path).name, read_spec(tmp_path).trials) == ("small", 4)
 
 
@@ -50,7 +50,7 @@ def test_the_spec_of_a_folder_reads_no_python_files(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
     plugin = "    python: {samplers: {Missing: missing.py:Missing, Evil: evil.py:Evil}}\n"
-    path = specs.written(tmp_path, specs.SMALL.rstrip(" ") + plugin, "spec.yaml")
+    path = specs.write_spec(tmp_path, specs.SMALL_SPEC.rstrip(" ") + plugin, "spec.yaml")
     write_cells(tmp_path, [])
     assert read_spec(tmp_path).name == "small"
     assert "Evil" not in registry.names(registry.SAMPLERS)
@@ -61,12 +61,12 @@ def test_the_spec_of_a_folder_reads_no_python_files(tmp_path: Path, monkeypatch:
 def test_trials_come_back_by_ascending_seed_bit_for_bit(tmp_path: Path, cell: Cell) -> None:
     for seed in (10, 2, 7):
         write_trial(tmp_path, cell, seed, trial(seed))
-    found = read_trials(tmp_path, cell)
-    assert found.seeds.tolist() == [2, 7, 10]
-    assert found.train.tolist() == [trial(s).train.tolist() for s in (2, 7, 10)]
-    assert found.evaluation.tolist() == [trial(s).evaluation.tolist() for s in (2, 7, 10)]
-    assert found.batch_noise is not None
-    assert found.batch_noise.tolist() == [[0.1, 0.2, s] for s in (2, 7, 10)]
+    trials = read_trials(tmp_path, cell)
+    assert trials.seeds.tolist() == [2, 7, 10]
+    assert trials.train.tolist() == [trial(s).train.tolist() for s in (2, 7, 10)]
+    assert trials.evaluation.tolist() == [trial(s).evaluation.tolist() for s in (2, 7, 10)]
+    assert trials.batch_noise is not None
+    assert trials.batch_noise.tolist() == [[0.1, 0.2, s] for s in (2, 7, 10)]
 
 
 def test_measures_that_an_older_version_did_not_take_are_nan(tmp_path: Path, cell: Cell) -> None:
@@ -81,13 +81,13 @@ def test_measures_that_an_older_version_did_not_take_are_nan(tmp_path: Path, cel
 
 
 def test_a_cell_without_trials_has_none_of_as_many_episodes(tmp_path: Path, cell: Cell) -> None:
-    found = read_trials(tmp_path, cell)
-    assert found.train.shape == found.evaluation.shape == (0, 3)
-    assert (found.seeds.tolist(), found.batch_noise) == ([], None)
+    trials = read_trials(tmp_path, cell)
+    assert trials.train.shape == trials.evaluation.shape == (0, 3)
+    assert (trials.seeds.tolist(), trials.batch_noise) == ([], None)
 
 
 def test_trials_without_noise_have_none(tmp_path: Path, cell: Cell) -> None:
-    write_trial(tmp_path, cell, 1, trial(1, noisy=False))
+    write_trial(tmp_path, cell, 1, trial(1, has_noise=False))
     assert read_trials(tmp_path, cell).batch_noise is None
 
 
@@ -102,7 +102,7 @@ def test_a_damaged_trial_counts_as_missing_and_is_written_anew(tmp_path: Path, c
     write_trial(tmp_path, cell, 1, trial(1))
     write_trial(tmp_path, cell, 2, trial(2))
     path = tmp_path / "trials" / cell.id / "1.npz"
-    whole = path.read_bytes()
+    content = path.read_bytes()
     if damage == "other length":
         with path.open("wb") as file:
             np.savez(file, train=np.zeros(2), evaluation=np.zeros(2))
@@ -110,16 +110,16 @@ def test_a_damaged_trial_counts_as_missing_and_is_written_anew(tmp_path: Path, c
         with path.open("wb") as file:
             np.save(file, np.zeros(2))
     elif damage == "encrypted":  # one bit of the archive's directory
-        at = whole.index(b"PK\x01\x02") + 8
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        header_offset = content.index(b"PK\x01\x02") + 8
+        path.write_bytes(content[:header_offset] + bytes([content[header_offset] ^ 1]) + content[header_offset + 1 :])
     else:
-        at = whole.index(trial(1).train.tobytes())
-        flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
-        path.write_bytes({"cut": whole[: len(whole) // 2], "flipped": flipped, "emptied": b""}[damage])
+        header_offset = content.index(trial(1).train.tobytes())
+        damaged = content[:header_offset] + bytes([content[header_offset] ^ 1]) + content[header_offset + 1 :]
+        path.write_bytes({"cut": content[: len(content) // 2], "flipped": damaged, "emptied": b""}[damage])
     assert missing_seeds(tmp_path, cell, range(4)) == [0, 1, 3]
     assert read_trials(tmp_path, cell).seeds.tolist() == [2]
     write_trial(tmp_path, cell, 1, trial(1))
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == content
 
 
 def test_a_whole_trial_is_never_overwritten(tmp_path: Path, cell: Cell) -> None:
@@ -131,10 +131,10 @@ def test_a_whole_trial_is_never_overwritten(tmp_path: Path, cell: Cell) -> None:
 def test_a_file_that_cannot_be_finished_leaves_nothing(
     tmp_path: Path, cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(fd: int) -> None:
+    def fail_fsync(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("onrig.tools.experiments.store.os.fsync", full)
+    monkeypatch.setattr("onrig.tools.experiments.store.os.fsync", fail_fsync)
     with pytest.raises(OSError, match="No space left"):
         write_trial(tmp_path, cell, 1, trial(1))
     assert specs.trial_files(tmp_path) == {}
@@ -142,11 +142,11 @@ def test_a_file_that_cannot_be_finished_leaves_nothing(
 
 def test_what_was_half_written_is_swept_away(tmp_path: Path, cell: Cell) -> None:
     write_trial(tmp_path, cell, 1, trial(1))
-    half = tmp_path / "trials" / cell.id / ".2.npz.unfinished"
-    half.write_bytes(b"PK")
+    unfinished_file = tmp_path / "trials" / cell.id / ".2.npz.unfinished"
+    unfinished_file.write_bytes(b"PK")
     assert read_trials(tmp_path, cell).seeds.tolist() == [1]
     remove_unfinished(tmp_path)
-    assert not half.exists()
+    assert not unfinished_file.exists()
     assert missing_seeds(tmp_path, cell, [1, 2]) == [2]
 
 
@@ -157,16 +157,16 @@ def test_damaged_cells_are_told_by_their_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("old", "new", "message"),
     [
         ('"config": "', '"confug": "', "neither 'config' nor 'world' in its label"),
         ('"FIFO[Uniform]"', '"FIFO[Unifrom]"', "unknown sampling 'Unifrom'"),
     ],
 )
-def test_cells_of_wrong_values_are_too(tmp_path: Path, cell: Cell, before: str, after: str, said: str) -> None:
+def test_cells_of_wrong_values_are_too(tmp_path: Path, cell: Cell, old: str, new: str, message: str) -> None:
     write_cells(tmp_path, [cell])
     text = (tmp_path / "cells.json").read_text()
-    assert before in text
-    (tmp_path / "cells.json").write_text(text.replace(before, after))
-    with pytest.raises(ValueError, match=rf"cells\.json' is damaged.*{said}"):
+    assert old in text
+    (tmp_path / "cells.json").write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match=rf"cells\.json' is damaged.*{message}"):
         read_cells(tmp_path)

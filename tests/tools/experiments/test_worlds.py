@@ -28,9 +28,9 @@ from onrig.tools.experiments.store import (
     write_cells,
     write_trial,
 )
-from tests.tools.experiments.specs import written
+from tests.tools.experiments.specs import write_spec
 
-SMALL = """
+SMALL_SPEC = """
     name: small
     title: Two algorithms
     trials: 3
@@ -50,29 +50,29 @@ SMALL = """
 
 
 def _cells(path: Path) -> list[WorldCell]:
-    found = expand_spec(load_spec(path), lambda config, settings: [])
-    return [cell for cell in found if isinstance(cell, WorldCell)]
+    expanded = expand_spec(load_spec(path), lambda config, settings: [])
+    return [cell for cell in expanded if isinstance(cell, WorldCell)]
 
 
-def _problems(folder: Path, before: str, after: str) -> list[str]:
-    with pytest.raises(ConfigError) as refused:
-        _cells(written(folder, SMALL.replace(before, after)))
-    return [str(problem).removeprefix(f"{folder / 'small.yaml'}:") for problem in refused.value.problems]
+def _problems(folder: Path, old: str, new: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        _cells(write_spec(folder, SMALL_SPEC.replace(old, new)))
+    return [str(problem).removeprefix(f"{folder / 'small.yaml'}:") for problem in error.value.problems]
 
 
 def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
-    first, second, third = _cells(written(tmp_path, SMALL))
-    common = {"world": "Pendulum-v1", "algorithm": "td3", "capacity": 30}
-    assert first.label == common | {"strategy": "FIFO[Uniform]"}
-    assert second.config.selection.strategy == "Expl(1.0)[Uniform]"
-    assert third.label["world"] == "CartPole-v1"
-    assert (third.config.steps, third.config.evaluation.every, third.points) == (40, 20, 2)
-    write_cells(tmp_path, [first, third])
-    assert read_cells(tmp_path) == [first, third]
+    first_cell, second_cell, third_cell = _cells(write_spec(tmp_path, SMALL_SPEC))
+    common_label = {"world": "Pendulum-v1", "algorithm": "td3", "capacity": 30}
+    assert first_cell.label == common_label | {"strategy": "FIFO[Uniform]"}
+    assert second_cell.config.selection.strategy == "Expl(1.0)[Uniform]"
+    assert third_cell.label["world"] == "CartPole-v1"
+    assert (third_cell.config.steps, third_cell.config.evaluation.every, third_cell.points) == (40, 20, 2)
+    write_cells(tmp_path, [first_cell, third_cell])
+    assert read_cells(tmp_path) == [first_cell, third_cell]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("old", "new", "message"),
     [
         ("gym:Pendulum-v1", "gym:Penduluum-v1", "11:12: gymnasium has no task 'Penduluum-v1'"),
         ("gym:Pendulum-v1", "plane:Pendulum-v1", "11:12: 'plane:Pendulum-v1' is not a world"),
@@ -96,20 +96,20 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("world: gym:Pendulum-v1", "config: null", "expected one of 'config' and 'world' at blocks[0]"),
     ],
 )
-def test_what_is_wrong_is_found_at_its_place(tmp_path: Path, before: str, after: str, said: str) -> None:
-    found = _problems(tmp_path, before, after)
-    assert any(said in problem for problem in found), found
+def test_what_is_wrong_is_found_at_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+    problems = _problems(tmp_path, old, new)
+    assert any(message in problem for problem in problems), problems
 
 
 def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = written(tmp_path, SMALL, "spec.yaml")
+    spec = write_spec(tmp_path, SMALL_SPEC, "spec.yaml")
     cells = _cells(spec)
     write_cells(tmp_path, cells)
-    told: list[int] = []
+    progress: list[int] = []
     for cell in cells[:2]:
         unit = Unit(cell, (0, 1, 2))
-        finished = run_job(create_job(unit), load_engine("onrig.learner.trials.engine"), told.append)
-        for seed, trial in zip(unit.seeds, decode_trials(finished), strict=True):
+        result = run_job(create_job(unit), load_engine("onrig.learner.trials.engine"), progress.append)
+        for seed, trial in zip(unit.seeds, decode_trials(result), strict=True):
             assert trial.evaluation.shape == (2,)
             assert trial.batch_noise is None
             assert trial.replayed is not None
@@ -118,7 +118,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
             assert not trial.shield.any(), "a task of gymnasium has no shield"
             write_trial(tmp_path, cell, seed, trial)
         assert not missing_seeds(tmp_path, cell, unit.seeds)
-    assert told == [1, 2, 1, 2]
+    assert progress == [1, 2, 1, 2]
     tally = Tally([Unit(cells[2], (0, 1, 2))], 6, lambda: 1.0)
     assert "evaluations/s" in tally.line()
     write_trial(tmp_path, cells[2], 0, Trial(np.full(2, np.nan), np.array([9.0, np.nan]), None))
@@ -133,9 +133,9 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     names = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert names == ["replayed-Pendulum-v1.png", "returns-Pendulum-v1.png"]
     (path,) = (tmp_path / "curves").glob(f"*{cells[0].id}.csv")
-    head, *rows = csv.reader(path.read_text().splitlines())
-    kinds = ("evaluation", "training", *REPLAY_MEASURES, *SHIELD_COUNTS)
-    assert head == ["step", *(f"{kind} {seed}" for kind in kinds for seed in range(3))]
+    header_row, *rows = csv.reader(path.read_text().splitlines())
+    measure_kinds = ("evaluation", "training", *REPLAY_MEASURES, *SHIELD_COUNTS)
+    assert header_row == ["step", *(f"{kind} {seed}" for kind in measure_kinds for seed in range(3))]
     evaluation = read_trials(tmp_path, cells[0]).evaluation
     assert [[float(row[1 + seed]) for row in rows] for seed in range(3)] == evaluation.tolist()
     assert [row[0] for row in rows] == ["20", "40"]
@@ -143,14 +143,16 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_cell_is_known_again_whatever_defaults_are_written_out(tmp_path: Path) -> None:
-    (first, *_) = _cells(written(tmp_path, SMALL))
-    (spelled, *_) = _cells(written(tmp_path, SMALL.replace("horizon: 15", "horizon: 15\n      updates_per_step: 1")))
-    assert first.id == spelled.id
-    assert isinstance(first.config, StepRun)
+    (first_cell, *_) = _cells(write_spec(tmp_path, SMALL_SPEC))
+    (spelled_out, *_) = _cells(
+        write_spec(tmp_path, SMALL_SPEC.replace("horizon: 15", "horizon: 15\n      updates_per_step: 1"))
+    )
+    assert first_cell.id == spelled_out.id
+    assert isinstance(first_cell.config, StepRun)
 
 
 def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(tmp_path: Path) -> None:
-    spec = written(
+    spec = write_spec(
         tmp_path,
         """
         name: small
@@ -162,18 +164,18 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
     )
     with pytest.raises(ConfigError, match="no file"):
         _cells(spec)
-    shipped = find_config("pendulum").read_text(encoding="utf-8")
-    (tmp_path / "mine.yaml").write_text(shipped, encoding="utf-8")
+    shipped_text = find_config("pendulum").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(shipped_text, encoding="utf-8")
     (cell,) = _cells(spec)
     assert cell.label["world"] == "./mine.yaml"
-    named = tmp_path / "named"
-    named.mkdir()
-    (namesake,) = _cells(written(named, spec.read_text(encoding="utf-8").replace("./mine.yaml", "pendulum")))
+    named_folder = tmp_path / "named"
+    named_folder.mkdir()
+    (namesake,) = _cells(write_spec(named_folder, spec.read_text(encoding="utf-8").replace("./mine.yaml", "pendulum")))
     assert namesake.id == cell.id
     assert equal_settings(namesake.config, cell.config)
-    (tmp_path / "mine.yaml").write_text(shipped.replace("rate_hz: 50", "rate_hz: 40"), encoding="utf-8")
-    (changed,) = _cells(spec)
-    assert changed.id != cell.id
+    (tmp_path / "mine.yaml").write_text(shipped_text.replace("rate_hz: 50", "rate_hz: 40"), encoding="utf-8")
+    (changed_cell,) = _cells(spec)
+    assert changed_cell.id != cell.id
     with pytest.raises(ValueError, match="has changed since the experiment began"):
         run_job(create_job(Unit(cell, (0,))), load_engine(ENGINE), lambda episodes: None)
     (tmp_path / "out").mkdir()
@@ -181,11 +183,11 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
     with pytest.raises(
         UnsuitableFolder, match=r"started with other settings in the run of 'plant:.*mine.yaml'; restore it"
     ):
-        check_folder(tmp_path / "out", [changed], resume=True)
+        check_folder(tmp_path / "out", [changed_cell], resume=True)
 
 
 @pytest.mark.parametrize(
-    ("change", "alike"),
+    ("change", "is_same"),
     [
         ("hidden: [4], batch: 4, lr: 0.1", True),
         ("hidden: [4], batch: 8", False),
@@ -193,25 +195,25 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
         ("hidden: [4], batch: 4, delay: 1", False),
     ],
 )
-def test_cells_that_differ_in_fractions_alone_are_probed_once(tmp_path: Path, change: str, alike: bool) -> None:
-    first, other, _ = _cells(written(tmp_path, SMALL))
-    changed, *_ = _cells(written(tmp_path, SMALL.replace("hidden: [4], batch: 4", change)))
-    assert (cost_key(first.config) == cost_key(changed.config)) is alike
-    assert cost_key(first.config) != cost_key(other.config)
-    larger, *_ = _cells(written(tmp_path, SMALL.replace("capacity: [30]", "capacity: [35]")))
-    assert cost_key(first.config) == cost_key(larger.config)
+def test_cells_that_differ_in_fractions_alone_are_probed_once(tmp_path: Path, change: str, is_same: bool) -> None:
+    first_cell, other_cell, _ = _cells(write_spec(tmp_path, SMALL_SPEC))
+    changed_cell, *_ = _cells(write_spec(tmp_path, SMALL_SPEC.replace("hidden: [4], batch: 4", change)))
+    assert (cost_key(first_cell.config) == cost_key(changed_cell.config)) is is_same
+    assert cost_key(first_cell.config) != cost_key(other_cell.config)
+    larger_cell, *_ = _cells(write_spec(tmp_path, SMALL_SPEC.replace("capacity: [30]", "capacity: [35]")))
+    assert cost_key(first_cell.config) == cost_key(larger_cell.config)
 
 
 def test_check_and_dry_run_tell_what_there_is_and_what_it_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path, SMALL)
+    path = write_spec(tmp_path, SMALL_SPEC)
     assert main(["check", str(path)]) == ExitCode.OK
     assert capsys.readouterr().out.endswith("valid: an experiment of 3 cells, 3 trials of 40 steps each\n")
     assert main(["check", str(path), "--explain"]) == ExitCode.CONFIGURATION
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     assert main(["experiment", str(path), "--dry-run", "--out", str(tmp_path / "out")]) == ExitCode.OK
     assert "3 cells of 3 trials, 40 steps each, about" in capsys.readouterr().out
-    written(tmp_path, SMALL.replace("CartPole-v1", "CartPole-v7"))
+    write_spec(tmp_path, SMALL_SPEC.replace("CartPole-v1", "CartPole-v7"))
     assert main(["check", str(path)]) == ExitCode.CONFIGURATION
     assert f"{path}:14:12: gymnasium has no task 'CartPole-v7'" in capsys.readouterr().err

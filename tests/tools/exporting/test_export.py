@@ -33,22 +33,22 @@ pyarrow = pytest.importorskip("pyarrow")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
-    return onrig.open_run(whole_runs.finished(tmp_path_factory.mktemp("runs") / "run"))
+    return onrig.open_run(whole_runs.make_finished_run(tmp_path_factory.mktemp("runs") / "run"))
 
 
-def equal(a: Table, b: Table) -> bool:
+def are_equal(a: Table, b: Table) -> bool:
     return list(a) == list(b) and all(a[name].tobytes() == b[name].tobytes() for name in a)
 
 
 def test_parquet_holds_log_and_memory_bit_for_bit(run: RunData, tmp_path: Path) -> None:
     from onrig.tools.exporting.table_formats import read_table
 
-    exported = export(run, "parquet", tmp_path / "out")
-    assert exported.missing == exported.never_recorded == ()
-    assert equal(read_table(tmp_path / "out/records.parquet", run.record_schema), run.records)
+    exported_path = export(run, "parquet", tmp_path / "out")
+    assert exported_path.missing == exported_path.never_recorded == ()
+    assert are_equal(read_table(tmp_path / "out/records.parquet", run.record_schema), run.records)
     memory = read_table(tmp_path / "out/experiences.parquet", experience_schema(run.config))
     assert (experience_rows(run.config, memory) == np.concatenate(list(run.experience_rows()))).all()
-    assert exported.counts["records"] == run.records.rows
+    assert exported_path.counts["records"] == run.records.rows
     schema = pyarrow.parquet.read_schema(tmp_path / "out/records.parquet")
     assert schema.field("observation.velocity").metadata == {b"unit": b"rad/s"}
     provenance = json.loads(schema.metadata[b"onrig.provenance"])
@@ -72,8 +72,8 @@ def test_csv_keeps_every_digit(run: RunData, tmp_path: Path) -> None:
     with (tmp_path / "out/records.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for name, values in run.records.flat().items():
-        read = np.array([row[name] for row in rows]).astype(values.dtype)
-        assert read.tobytes() == np.ascontiguousarray(values).tobytes(), name
+        read_back = np.array([row[name] for row in rows]).astype(values.dtype)
+        assert read_back.tobytes() == np.ascontiguousarray(values).tobytes(), name
 
 
 def test_minari_reads_the_episodes_back_bit_for_bit(run: RunData, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_minari_reads_the_episodes_back_bit_for_bit(run: RunData, tmp_path: Path
     export(run, "minari", tmp_path / "pendulum-v0")
     data = minari.MinariDataset(tmp_path / "pendulum-v0/data")
     layout = record_layout(run.config)
-    read = []
+    read_back = []
     for episode in data.iterate_episodes():
         records = np.empty(len(episode.observations), layout.dtype)
         for name in layout.dtype.names or ():
@@ -92,14 +92,14 @@ def test_minari_reads_the_episodes_back_bit_for_bit(run: RunData, tmp_path: Path
         assert np.array_equal(episode.rewards, records["reward"][:-1])
         assert episode.truncations[-1]
         assert not episode.terminations.any()
-        read.append(records)
-    logged = np.empty(run.records.rows, layout.dtype)
+        read_back.append(records)
+    logged_records = np.empty(run.records.rows, layout.dtype)
     for name in layout.dtype.names or ():
-        logged[name] = run.records[name]
-    assert np.concatenate(read).tobytes() == logged[logged["kind"] != Kind.RESET].tobytes()
-    offered = TransitionBuilder(run.config.rig).add(np.concatenate(read))  # all of which the memory keeps
+        logged_records[name] = run.records[name]
+    assert np.concatenate(read_back).tobytes() == logged_records[logged_records["kind"] != Kind.RESET].tobytes()
+    transitions = TransitionBuilder(run.config.rig).add(np.concatenate(read_back))  # all of which the memory keeps
     for name in ("observation", "action", "next_observation", "reward", "exploration", "episode", "step"):
-        assert np.array_equal(getattr(offered, name), run.experiences[name]), name
+        assert np.array_equal(getattr(transitions, name), run.experiences[name]), name
     assert data.storage.metadata["onrig"]["rig"] == "pendulum"
     kinds = [m["options"]["kind"] for m in data.storage.get_episode_metadata(range(data.total_episodes))]
     assert kinds.count("train") == whole_runs.EPISODES
@@ -113,16 +113,16 @@ def test_lerobot_has_the_documented_layout(run: RunData, tmp_path: Path) -> None
     info = json.loads((out / "meta/info.json").read_text())
     assert info["codebase_version"] == "v3.0"
     assert info["fps"] == run.config.rate_hz
-    place = {"chunk_index": 0, "file_index": 0}
-    frames = pyarrow.parquet.read_table(out / info["data_path"].format(**place))
+    indices = {"chunk_index": 0, "file_index": 0}
+    frames = pyarrow.parquet.read_table(out / info["data_path"].format(**indices))
     assert set(frames.column_names) == set(info["features"])
     for name, feature in info["features"].items():
         type_, shape = frames.schema.field(name).type, tuple(feature["shape"])
-        wide = pyarrow.types.is_fixed_size_list(type_)
-        assert (type_.list_size,) == shape if wide else shape == (1,), name
-        assert wide == (shape != (1,)), name  # LeRobot reads a single component as a plain value
+        is_fixed_size = pyarrow.types.is_fixed_size_list(type_)
+        assert (type_.list_size,) == shape if is_fixed_size else shape == (1,), name
+        assert is_fixed_size == (shape != (1,)), name  # LeRobot reads a single component as a plain value
         assert feature["dtype"] in (
-            str(type_.value_type if wide else type_).replace("float", "float32"),
+            str(type_.value_type if is_fixed_size else type_).replace("float", "float32"),
             "float32",
             "bool",
         )
@@ -132,14 +132,14 @@ def test_lerobot_has_the_documented_layout(run: RunData, tmp_path: Path) -> None
     assert episodes["dataset_to_index"].tolist() == np.cumsum(episodes["length"]).tolist()
     assert frames["index"].to_pylist() == list(range(frames.num_rows))
     assert frames["timestamp"][1].as_py() == np.float32(1 / run.config.rate_hz)
-    ends = np.array(episodes["dataset_to_index"]) - 1
-    done = frames["next.done"].to_numpy()
-    assert np.flatnonzero(done).tolist() == ends.tolist()
+    last_indices = np.array(episodes["dataset_to_index"]) - 1
+    is_done = frames["next.done"].to_numpy()
+    assert np.flatnonzero(is_done).tolist() == last_indices.tolist()
     assert pandas.read_parquet(out / "meta/tasks.parquet").loc["swingup on pendulum", "task_index"] == 0
     state = np.stack(frames["observation.state"].to_pylist())
     final = np.stack(frames["next.observation.state"].to_pylist())
-    inside = ~done[:-1]
-    assert np.array_equal(final[:-1][inside], state[1:][inside])
+    is_inside = ~is_done[:-1]
+    assert np.array_equal(final[:-1][is_inside], state[1:][is_inside])
     stats = json.loads((out / "meta/stats.json").read_text())
     assert np.allclose(stats["observation.state"]["mean"], state.mean(axis=0), atol=1e-6)
     assert np.allclose(stats["observation.state"]["std"], state.std(axis=0), atol=1e-6)
@@ -150,7 +150,7 @@ def test_a_killed_run_is_exported_and_what_is_missing_is_said(
     run: RunData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = whole_runs.killed(run.folder, tmp_path / "killed")
+    folder = whole_runs.copy_as_killed(run.folder, tmp_path / "killed")
     with (folder / "episodes.csv").open("a") as file:
         file.write("99,train,30,-1.0,-1.0,0.5,0.0,0,0,1,0\n")
     assert cli.main(["export", str(folder), "--format", "parquet"]) == ExitCode.INCOMPLETE
@@ -168,21 +168,21 @@ def test_a_killed_run_is_exported_and_what_is_missing_is_said(
 
 def test_a_run_that_is_under_way_and_then_killed_is_exported_to_a_prefix_of_the_whole_one(tmp_path: Path) -> None:
     settings = ("episodes=60", "evaluate_every=0")
-    whole = onrig.open_run(whole_runs.finished(tmp_path / "whole", *settings))
-    folder, seen = tmp_path / "killed", 0
+    complete_run = onrig.open_run(whole_runs.make_finished_run(tmp_path / "whole", *settings))
+    folder, n_rows = tmp_path / "killed", 0
     with whole_runs.start(folder, *settings) as process:
-        while not seen and process.poll() is None:  # until the first chunk of the log is on disk
+        while not n_rows and process.poll() is None:  # until the first chunk of the log is on disk
             if list(folder.glob("log*.mcap")):
-                seen = onrig.open_run(folder).records.rows
+                n_rows = onrig.open_run(folder).records.rows
         process.kill()
         process.communicate()
     with contextlib.suppress(FolderBusy):  # its orphans write what they have, and end
         os.close(claim(folder, 30.0))
-    exported = export(onrig.open_run(folder), "parquet", tmp_path / "out")
-    assert exported.missing
-    read = pyarrow.parquet.read_table(tmp_path / "out/records.parquet")
-    assert 0 < seen <= read.num_rows <= whole.records.rows
-    decided = (
+    exported_path = export(onrig.open_run(folder), "parquet", tmp_path / "out")
+    assert exported_path.missing
+    read_back = pyarrow.parquet.read_table(tmp_path / "out/records.parquet")
+    assert 0 < n_rows <= read_back.num_rows <= complete_run.records.rows
+    decision_fields = (
         "tick",
         "episode",
         "observation.angle",
@@ -192,9 +192,9 @@ def test_a_run_that_is_under_way_and_then_killed_is_exported_to_a_prefix_of_the_
         "policy_id",
         "flags",
     )
-    flat = whole.records.flat()
-    for name in decided:
-        assert np.array_equal(read[name].to_numpy(), flat[name][: read.num_rows]), name
+    flat_records = complete_run.records.flat()
+    for name in decision_fields:
+        assert np.array_equal(read_back[name].to_numpy(), flat_records[name][: read_back.num_rows]), name
 
 
 def test_what_cannot_be_exported_is_refused_in_one_line(
@@ -208,29 +208,29 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
 
 
 def test_a_run_without_a_log_exports_its_memory_and_has_no_episodes(run: RunData, tmp_path: Path) -> None:
-    folder = whole_runs.killed(run.folder, tmp_path / "run")
+    folder = whole_runs.copy_as_killed(run.folder, tmp_path / "run")
     (folder / "log.mcap").unlink()
-    bare = onrig.open_run(folder)
-    exported = export(bare, "parquet", tmp_path / "out")
-    assert exported.counts["records"] == 0
-    assert exported.counts["experiences"] == run.experiences.rows
-    assert len(exported.never_recorded) == 1
+    run_without_log = onrig.open_run(folder)
+    exported_path = export(run_without_log, "parquet", tmp_path / "out")
+    assert exported_path.counts["records"] == 0
+    assert exported_path.counts["experiences"] == run.experiences.rows
+    assert len(exported_path.never_recorded) == 1
     for format_ in ("minari", "lerobot"):
         with pytest.raises(CannotExport, match="export its memory: --format parquet"):
-            export(bare, format_, tmp_path / format_)
+            export(run_without_log, format_, tmp_path / format_)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_an_interrupt_leaves_nothing(run: RunData, tmp_path: Path, format_: str) -> None:
-    def interrupt(records: int) -> None:
+    def raise_interrupt(records: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(run, format_, tmp_path / "out", interrupt)  # type: ignore[arg-type]
+        export(run, format_, tmp_path / "out", raise_interrupt)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
-_KILLED: Final = """
+_KILL_PROGRAM: Final = """
 import os, signal, sys
 from pathlib import Path
 import onrig
@@ -253,14 +253,14 @@ module.export(onrig.open_run(run), format_, Path(out), progress)
 
 
 @pytest.mark.parametrize(
-    ("format_", "moment"),
-    [*((format_, "records") for format_ in FORMATS), *(("parquet", moment) for moment in ("end", "sync", "rename"))],
+    ("format_", "stage"),
+    [*((format_, "records") for format_ in FORMATS), *(("parquet", stage) for stage in ("end", "sync", "rename"))],
 )
 def test_an_export_killed_at_any_moment_leaves_no_folder_and_the_next_one_succeeds(
-    run: RunData, tmp_path: Path, format_: str, moment: str
+    run: RunData, tmp_path: Path, format_: str, stage: str
 ) -> None:
     out = tmp_path / "out"
-    words = [sys.executable, "-c", _KILLED, str(run.folder), str(out), format_, moment]
+    words = [sys.executable, "-c", _KILL_PROGRAM, str(run.folder), str(out), format_, stage]
     assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
     assert not out.exists()
     export(run, format_, out)  # type: ignore[arg-type]
@@ -269,11 +269,11 @@ def test_an_export_killed_at_any_moment_leaves_no_folder_and_the_next_one_succee
 
 
 def test_a_link_at_the_name_of_the_temporary_folder_is_not_followed(run: RunData, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "thesis").write_text("years of work")
-    (tmp_path / ".out.partial").symlink_to(elsewhere)
+    link_target = tmp_path / "elsewhere"
+    link_target.mkdir()
+    (link_target / "thesis").write_text("years of work")
+    (tmp_path / ".out.partial").symlink_to(link_target)
     with pytest.raises(CannotExport, match=r"\.out\.partial' is a link: remove it"):
         export(run, "csv", tmp_path / "out")
-    assert [path.name for path in elsewhere.iterdir()] == ["thesis"]
+    assert [path.name for path in link_target.iterdir()] == ["thesis"]
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""The Foxglove server of a run, by a client of the protocol; skipped without the extra ``live``."""
+"""The Foxglove server of a run, by a client of the protocol; skipped without the extra ``live_run``."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ ADVERTISED = [c for c in channels(StepMessages(PENDULUM.rig)) if c.topic != "/on
 
 
 @pytest.fixture
-def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
+def live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
     with LiveRun(tmp_path / "run", tmp_path / "shm", PENDULUM) as run:
-        found: list[Running] = [run.running]
+        running: list[Running] = [run.running]
         monkeypatch.setattr(
-            run_view, "find_running", lambda folder: next((r for r in found if r.folder == folder), None)
+            run_view, "find_running", lambda folder: next((r for r in running if r.folder == folder), None)
         )
         yield run
 
 
 @pytest.fixture
-def sink(live: LiveRun) -> Iterator[FoxgloveServer]:
-    with FoxgloveServer(live.folder, "") as sink:
-        yield sink
+def server(live_run: LiveRun) -> Iterator[FoxgloveServer]:
+    with FoxgloveServer(live_run.folder, "") as server:
+        yield server
 
 
 def ids(viewer: Viewer) -> dict[str, int]:
@@ -53,28 +53,28 @@ def ids(viewer: Viewer) -> dict[str, int]:
     advertised = {c["topic"]: c for c in viewer.text("advertise")["channels"]}
     assert set(advertised) == {c.topic for c in ADVERTISED}
     for channel in ADVERTISED:
-        told = advertised[channel.topic]
-        assert (told["encoding"], told["schemaName"]) == ("protobuf", channel.message)
-        assert base64.b64decode(told["schema"] + "==") == channel.descriptors
-    return {topic: told["id"] for topic, told in advertised.items()}
+        advertised_channel = advertised[channel.topic]
+        assert (advertised_channel["encoding"], advertised_channel["schemaName"]) == ("protobuf", channel.message)
+        assert base64.b64decode(advertised_channel["schema"] + "==") == channel.descriptors
+    return {topic: advertised_channel["id"] for topic, advertised_channel in advertised.items()}
 
 
-def test_a_viewer_gets_the_channels_of_the_log_and_their_messages(sink: FoxgloveServer, live: LiveRun) -> None:
+def test_a_viewer_gets_the_channels_of_the_log_and_their_messages(server: FoxgloveServer, live_run: LiveRun) -> None:
     rows = records(3)
-    with Viewer(sink.url) as viewer:
+    with Viewer(server.url) as viewer:
         assert viewer.text("serverInfo")["capabilities"] == []
         viewer.ask(op="subscribe", subscriptions=[{"id": 7, "channelId": ids(viewer)[STEPS]}])
-        until(lambda: sink.has_viewers, "the subscription")
-        sink.forward(0.0)
-        live.push(rows)
-        sink.forward(0.1)
-        told = [viewer.message() for _ in rows]
-    assert [(number, t_ns) for number, t_ns, _ in told] == [(7, t) for t in rows["t_mono_ns"].tolist()]
-    assert StepMessages(PENDULUM.rig).decode(b"".join(data for *_, data in told))["tick"].tolist() == [0, 1, 2]
+        until(lambda: server.has_viewers, "the subscription")
+        server.forward(0.0)
+        live_run.push(rows)
+        server.forward(0.1)
+        received = [viewer.message() for _ in rows]
+    assert [(number, t_ns) for number, t_ns, _ in received] == [(7, t) for t in rows["t_mono_ns"].tolist()]
+    assert StepMessages(PENDULUM.rig).decode(b"".join(data for *_, data in received))["tick"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
-    ("kind", "order", "reply"),
+    ("kind", "message", "reply"),
     [
         (TEXT, b'{"op":"advertise","channels":[{"id":1,"topic":"/u","encoding":"json","schemaName":""}]}', "status"),
         (BINARY, b"\x01" + bytes(4) + b'{"voltage":3}', "status"),
@@ -83,46 +83,46 @@ def test_a_viewer_gets_the_channels_of_the_log_and_their_messages(sink: Foxglove
     ],
 )
 def test_a_viewer_can_neither_publish_nor_call_nor_set(
-    sink: FoxgloveServer, kind: int, order: bytes, reply: str
+    server: FoxgloveServer, kind: int, message: bytes, reply: str
 ) -> None:
-    with Viewer(sink.url) as viewer:
-        viewer.send(kind, order)
+    with Viewer(server.url) as viewer:
+        viewer.send(kind, message)
         assert re.search("does not support|Unknown channel", viewer.text(reply)["message"])
 
 
 @pytest.mark.parametrize("origin", [None, "file://", "http://localhost:8080", "https://app.foxglove.dev"])
-def test_programs_and_pages_of_this_machine_may_watch(sink: FoxgloveServer, origin: str | None) -> None:
-    with Viewer(sink.url, origin) as viewer:
+def test_programs_and_pages_of_this_machine_may_watch(server: FoxgloveServer, origin: str | None) -> None:
+    with Viewer(server.url, origin) as viewer:
         viewer.text("serverInfo")
 
 
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "https://app.foxglove.dev.evil.example", "http://["]
 )
-def test_pages_of_other_sites_may_not(sink: FoxgloveServer, origin: str) -> None:
+def test_pages_of_other_sites_may_not(server: FoxgloveServer, origin: str) -> None:
     with pytest.raises(PermissionError, match="403"):
-        Viewer(sink.url, origin)
+        Viewer(server.url, origin)
 
 
-def test_for_others_the_address_comes_with_a_token(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_others_the_address_comes_with_a_token(live_run: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN, "secret")
     with listen_at(Address("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    here = f"ws://127.0.0.1:{port}/"
-    with FoxgloveServer(live.folder, f"0.0.0.0:{port}") as sink:
-        assert sink.url.endswith(f":{port}/?token=secret")
-        for wrong in ("", "?token=wrong"):
+    local_url = f"ws://127.0.0.1:{port}/"
+    with FoxgloveServer(live_run.folder, f"0.0.0.0:{port}") as server:
+        assert server.url.endswith(f":{port}/?token=secret")
+        for query in ("", "?token=wrong"):
             with pytest.raises(PermissionError, match="401"):
-                Viewer(here + wrong)
-        with Viewer(here + "?token=secret", "https://lab.example") as viewer:
+                Viewer(local_url + query)
+        with Viewer(local_url + "?token=secret", "https://lab.example") as viewer:
             viewer.text("serverInfo")
 
 
-def test_a_viewer_that_is_too_many_is_refused(sink: FoxgloveServer) -> None:
-    watching = [Viewer(sink.url) for _ in range(8)]
+def test_a_viewer_that_is_too_many_is_refused(server: FoxgloveServer) -> None:
+    viewers = [Viewer(server.url) for _ in range(8)]
     with pytest.raises(PermissionError, match="503"):
-        Viewer(sink.url)
-    for viewer in watching:
+        Viewer(server.url)
+    for viewer in viewers:
         viewer.close()
 
 

@@ -54,14 +54,14 @@ class Viewer:
 
     def frame(self) -> tuple[int, bytes]:
         """The next frame: kind, and content, which is empty once the server has gone."""
-        head = self._stream.read(2)
-        if len(head) < 2:
+        header = self._stream.read(2)
+        if len(header) < 2:
             return CLOSE, b""
-        size = head[1] & 0x7F
+        size = header[1] & 0x7F
         if size > 125:
             code, n = (">H", 2) if size == 126 else (">Q", 8)
             (size,) = struct.unpack(code, self._stream.read(n))
-        return head[0] & 0x0F, self._stream.read(size)
+        return header[0] & 0x0F, self._stream.read(size)
 
     def text(self, op: str) -> dict[str, Any]:
         """The next message in JSON of one kind."""
@@ -69,8 +69,8 @@ class Viewer:
             kind, data = self.frame()
             assert kind != CLOSE, "the server has gone"
             if kind == TEXT and (message := json.loads(data))["op"] == op:
-                found: dict[str, Any] = message
-                return found
+                decoded: dict[str, Any] = message
+                return decoded
 
     def message(self) -> tuple[int, int, bytes]:
         """The next message of a subscription: its number, time in ns, and content."""

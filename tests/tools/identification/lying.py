@@ -17,135 +17,147 @@ from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import drive
 from onrig.tools.identification.recorded import nominal_plant
 
-PLACE, VELOCITY = 0, 1
+POSITION, VELOCITY = 0, 1
 DEGREES = 180.0 / math.pi
 Readings = list[tuple[float, ...]]
 """What an honest device has read so far (SI, angles unwrapped), the latest last."""
 
 
-class Lie(NamedTuple):
-    """A kind of dishonest device; ``half`` is the number of frames in half of an experiment."""
+class Falsification(NamedTuple):
+    """A kind of dishonest device; ``half_frames`` is the number of frames in half of an experiment."""
 
-    read: Callable[[Readings, int], Sequence[float]] = lambda seen, half: seen[-1]
+    read: Callable[[Readings, int], Sequence[float]] = lambda observed, half_frames: observed[-1]
     """What the sensors say instead of the latest readings."""
-    motor: Callable[[int, int], float] = lambda frame, half: 1.0
+    motor: Callable[[int, int], float] = lambda frame, half_frames: 1.0
     """Factor between the output and its effect."""
 
 
-def one(channel: int, said: Callable[[list[float], int], float]) -> Lie:
+def falsify_one(channel: int, false_value: Callable[[list[float], int], float]) -> Falsification:
     """A lie of one sensor, by its own readings so far."""
 
-    def read(seen: Readings, half: int) -> Sequence[float]:
-        told = said([readings[channel] for readings in seen[-2 * half :]], half)
-        return [told if i == channel else x for i, x in enumerate(seen[-1])]
+    def read(observed: Readings, half_frames: int) -> Sequence[float]:
+        value = false_value([readings[channel] for readings in observed[-2 * half_frames :]], half_frames)
+        return [value if i == channel else x for i, x in enumerate(observed[-1])]
 
-    return Lie(read)
-
-
-def scaled(channel: int, factor: float) -> Lie:
-    return one(channel, lambda seen, half: factor * seen[-1])
+    return Falsification(read)
 
 
-def late(channel: int, periods: float) -> Lie:
-    whole, share = int(periods), periods % 1.0
-
-    def said(seen: list[float], half: int) -> float:
-        now, before = (seen[max(len(seen) - 1 - k, 0)] for k in (whole, whole + 1))
-        return (1.0 - share) * now + share * before
-
-    return one(channel, said)
+def scaled_by(channel: int, factor: float) -> Falsification:
+    return falsify_one(channel, lambda observed, half_frames: factor * observed[-1])
 
 
-def all_late(periods: int) -> Lie:
-    return Lie(lambda seen, half: seen[max(len(seen) - 1 - periods, 0)])
+def delayed(channel: int, n_periods: float) -> Falsification:
+    whole_periods, fraction = int(n_periods), n_periods % 1.0
+
+    def false_value(observed: list[float], half_frames: int) -> float:
+        later, earlier = (observed[max(len(observed) - 1 - k, 0)] for k in (whole_periods, whole_periods + 1))
+        return (1.0 - fraction) * later + fraction * earlier
+
+    return falsify_one(channel, false_value)
 
 
-def stuck(channel: int, *, from_half: bool = False) -> Lie:
-    return one(channel, lambda seen, half: seen[min(len(seen) - 1, half)] if from_half else seen[0])
+def all_delayed(n_periods: int) -> Falsification:
+    return Falsification(lambda observed, half_frames: observed[max(len(observed) - 1 - n_periods, 0)])
 
 
-def quantised(channel: int, step: float) -> Lie:
-    return one(channel, lambda seen, half: round(seen[-1] / step) * step)
+def stuck_at(channel: int, *, from_half: bool = False) -> Falsification:
+    return falsify_one(
+        channel,
+        lambda observed, half_frames: observed[min(len(observed) - 1, half_frames)] if from_half else observed[0],
+    )
 
 
-def drifting(channel: int, most: float) -> Lie:
-    return one(channel, lambda seen, half: seen[-1] + most * len(seen) / (2 * half))
+def quantised(channel: int, step: float) -> Falsification:
+    return falsify_one(channel, lambda observed, half_frames: round(observed[-1] / step) * step)
 
 
-def flipped(*channels: int) -> Lie:
-    def read(seen: Readings, half: int) -> Sequence[float]:
-        return [-x if i in channels and len(seen) > half else x for i, x in enumerate(seen[-1])]
+def drifting_sensor(channel: int, max_drift: float) -> Falsification:
+    return falsify_one(
+        channel, lambda observed, half_frames: observed[-1] + max_drift * len(observed) / (2 * half_frames)
+    )
 
-    return Lie(read)
+
+def negated(*channels: int) -> Falsification:
+    def read(observed: Readings, half_frames: int) -> Sequence[float]:
+        return [-x if i in channels and len(observed) > half_frames else x for i, x in enumerate(observed[-1])]
+
+    return Falsification(read)
 
 
-HONEST = Lie()
-SWAPPED = Lie(lambda seen, half: seen[-1][::-1])
-TURNED_MOTOR = Lie(motor=lambda frame, half: -1.0)
-WEAKER_MOTOR = Lie(motor=lambda frame, half: 1.0 if frame < half else 0.5)
-OTHER_WAY_ROUND = Lie(lambda seen, half: [-x for x in seen[-1]], lambda frame, half: -1.0)
+NO_FALSIFICATION = Falsification()
+SWAPPED_SENSORS = Falsification(lambda observed, half_frames: observed[-1][::-1])
+REVERSED_MOTOR = Falsification(motor=lambda frame, half_frames: -1.0)
+WEAKER_MOTOR = Falsification(motor=lambda frame, half_frames: 1.0 if frame < half_frames else 0.5)
+ALL_REVERSED = Falsification(lambda observed, half_frames: [-x for x in observed[-1]], lambda frame, half_frames: -1.0)
 """All signs at once: a mere convention of a symmetric plant."""
 
 
-class LyingSensing:
+class FalsifiedSensing:
     """Stands in for the twin's sensing."""
 
-    def __init__(self, honest: Sensing, rig: Rig, lie: Lie, half: int) -> None:
-        self._honest, self._rig, self._lie, self._half = honest, rig, lie, half
-        self.seen: Readings = []
+    def __init__(self, true_sensing: Sensing, rig: Rig, falsification: Falsification, half_frames: int) -> None:
+        self._true_sensing, self._rig, self._falsification, self._half_frames = (
+            true_sensing,
+            rig,
+            falsification,
+            half_frames,
+        )
+        self.true_readings: Readings = []
 
     def reseed(self, seed: int) -> None:
-        self._honest.reseed(seed)
+        self._true_sensing.reseed(seed)
 
     def actuator_offsets(self) -> tuple[float, ...]:
-        return self._honest.actuator_offsets()
+        return self._true_sensing.actuator_offsets()
 
     def read(self, state: Sequence[float]) -> Counts | None:
-        counts = self._honest.read(state)
+        counts = self._true_sensing.read(state)
         if counts is None:
             return None
-        before = self.seen[-1] if self.seen else (0.0,) * len(counts)
+        earlier = self.true_readings[-1] if self.true_readings else (0.0,) * len(counts)
         readings = [c * s.resolution for c, s in zip(counts, self._rig.sensors, strict=True)]
-        self.seen.append(
+        self.true_readings.append(
             tuple(
                 b + math.remainder(x - b, 2.0 * math.pi) if s.wrap else x
-                for x, b, s in zip(readings, before, self._rig.sensors, strict=True)
+                for x, b, s in zip(readings, earlier, self._rig.sensors, strict=True)
             )
         )
-        told = []
-        for x, s in zip(self._lie.read(self.seen, self._half), self._rig.sensors, strict=True):
+        value = []
+        for x, s in zip(
+            self._falsification.read(self.true_readings, self._half_frames), self._rig.sensors, strict=True
+        ):
             low, high = count_range(s.resolution, s.wrap)
             count = round(x / s.resolution)
-            told.append((count - low) % (high - low + 1) + low if s.wrap else min(max(count, low), high))
-        return tuple(told)
+            value.append((count - low) % (high - low + 1) + low if s.wrap else min(max(count, low), high))
+        return tuple(value)
 
 
-def lying_twin(lie: Lie, half: int) -> type[TwinDevice]:
-    """Class of twins that tell this lie; ``fastest`` of the class is the largest true speed of any of them."""
+def falsified_twin(falsification: Falsification, half_frames: int) -> type[TwinDevice]:
+    """Class of twins that tell this lie; ``max_velocity`` of the class is the largest true speed of any of them."""
 
-    class LyingTwin(TwinDevice):
-        fastest = 0.0
+    class FalsifiedTwin(TwinDevice):
+        max_velocity = 0.0
 
-        def __init__(self, rig: Rig, options: TwinOptions, start: Mapping[str, float], **more: Any) -> None:
-            super().__init__(rig, options, start, **more)
+        def __init__(self, rig: Rig, options: TwinOptions, start: Mapping[str, float], **kwargs: Any) -> None:
+            super().__init__(rig, options, start, **kwargs)
             self._true_resolutions = self._resolutions
-            self._sensing = LyingSensing(self._sensing, rig, lie, half)  # type: ignore[assignment]
+            self._sensing = FalsifiedSensing(self._sensing, rig, falsification, half_frames)  # type: ignore[assignment]
 
         def _move_plant(self, until_us: int) -> None:
-            factor = lie.motor(self.frame, half)
+            factor = falsification.motor(self.frame, half_frames)
             self._resolutions = tuple(factor * r for r in self._true_resolutions)
             super()._move_plant(until_us)
-            LyingTwin.fastest = max(LyingTwin.fastest, abs(self.plant_state[VELOCITY]))
+            FalsifiedTwin.max_velocity = max(FalsifiedTwin.max_velocity, abs(self.plant_state[VELOCITY]))
 
-    return LyingTwin
+    return FalsifiedTwin
 
 
-def pushed_speed(config: RunConfig, twin: type[TwinDevice], duration_s: float) -> float:
+def max_speed_when_pushed(config: RunConfig, twin: type[TwinDevice], duration_s: float) -> float:
     """Largest true speed under a policy that always adds energy; ``twin`` must be the one that sessions use."""
-    twin.fastest = 0.0  # type: ignore[attr-defined]
+    twin.max_velocity = 0.0  # type: ignore[attr-defined]
     box = config.limits.predicted
     assert box is not None
     ranges = config.limits.context(config.rig, config.period_us * 1e-6).ranges
     push = type(nominal_plant(config)).adversaries(box, config.rig, ranges).push
     drive(config, lockstep_session(config), [Excitation("push", duration_s, lambda t, o: push(o))], seed=1)
-    return float(twin.fastest)  # type: ignore[attr-defined]
+    return float(twin.max_velocity)  # type: ignore[attr-defined]

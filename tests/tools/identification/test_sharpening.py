@@ -19,31 +19,31 @@ from onrig.tools.identification import driving, sharpening
 from onrig.tools.identification.sharpening import follow_run
 from onrig.tools.load import load
 from onrig.tools.sharpened import FITTINGS_FILE, Fitting, read_fittings, write_fitting
-from tests.tools.identification.test_verb import SETTINGS, SHORT, few
+from tests.tools.identification.test_verb import SETTINGS, SHORT_EXPERIMENT, short_excitations
 
-PARTS = [f"{name}={value}" for name, value in SHORT.items()]
+SHORT_SETTINGS = [f"{name}={value}" for name, value in SHORT_EXPERIMENT.items()]
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def earlier_identification(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of an identification."""
     folder = tmp_path_factory.mktemp("earlier")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onrig.sim.plants.Pendulum.excitations", few)
+        patch.setattr("onrig.sim.plants.Pendulum.excitations", short_excitations)
         assert main(["identify", "pendulum", *SETTINGS, "--out", str(folder)]) == ExitCode.OK
     return folder
 
 
-def run_folder(earlier: Path, folder: Path, change: str = "device.twin.plant.damping=2e-5") -> Path:
+def run_folder(earlier_identification: Path, folder: Path, override: str = "device.twin.plant.damping=2e-5") -> Path:
     """Folder of a run that began with the identification, whose plant may have changed."""
-    config = load("pendulum", [*PARTS, change])
-    parts = few(config.device.twin["plant"], config.rig, {"voltage": (-3.0, 3.0)})  # type: ignore[index, arg-type]
+    config = load("pendulum", [*SHORT_SETTINGS, override])
+    parts = short_excitations(config.device.twin["plant"], config.rig, {"voltage": (-3.0, 3.0)})  # type: ignore[index, arg-type]
     steps = driving.drive(config, lockstep_session(config), parts, seed=1)
     save_resolved(config, folder / "config.yaml")
     log = McapLog(config, folder, "session", lambda kind, **values: None)
     log.add(RecordLayout.for_rig(config.rig).pack(steps))
     log.close()
-    shutil.copy(earlier / FILE_NAME, folder / FILE_NAME)
+    shutil.copy(earlier_identification / FILE_NAME, folder / FILE_NAME)
     return folder
 
 
@@ -52,56 +52,58 @@ def widths(result: Result) -> list[float]:
 
 
 def test_a_runs_own_data_make_its_identification_narrower(
-    earlier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    earlier_identification: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = run_folder(earlier, tmp_path)
+    folder = run_folder(earlier_identification, tmp_path)
     assert main(["identify", str(folder), "--sharpen"]) == ExitCode.OK
-    before, now = (read_result(path / FILE_NAME) for path in (earlier, folder / "identification"))
-    assert all(new < old for new, old in zip(widths(now), widths(before), strict=True))
-    assert "sharpened by run" in now.source
-    gravity = next(p for p in now.parameters if p.name == "gravity_per_s2")
+    before_sharpening, after_sharpening = (
+        read_result(path / FILE_NAME) for path in (earlier_identification, folder / "identification")
+    )
+    assert all(new < old for new, old in zip(widths(after_sharpening), widths(before_sharpening), strict=True))
+    assert "sharpened by run" in after_sharpening.source
+    gravity = next(p for p in after_sharpening.parameters if p.name == "gravity_per_s2")
     assert gravity.value == pytest.approx(24.08, rel=0.02)
     assert "gravity_per_s2" in capsys.readouterr().out
     assert load("pendulum", [f"identified={folder / 'identification' / FILE_NAME}"]).identified
 
 
 def test_a_plant_that_has_changed_is_named_and_nothing_is_written(
-    earlier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    earlier_identification: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = run_folder(earlier, tmp_path, "device.twin.plant.torque_constant=0.0586")
+    folder = run_folder(earlier_identification, tmp_path, "device.twin.plant.torque_constant=0.0586")
     assert main(["identify", str(folder), "--sharpen"]) == ExitCode.PREFLIGHT
     assert "the plant has left the identification: gain_per_v_s2" in capsys.readouterr().err
     assert not (folder / "identification").exists()
 
 
 def test_a_run_in_progress_is_followed_to_its_end(
-    earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    earlier_identification: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = run_folder(earlier, tmp_path)
-    logged = iter([500, 2500, 2500, 2600, 6000, 6000, 6400])
-    fitted: list[Fitting] = []
+    folder = run_folder(earlier_identification, tmp_path)
+    n_logged = iter([500, 2500, 2500, 2600, 6000, 6000, 6400])
+    fittings: list[Fitting] = []
     monkeypatch.setattr(sharpening, "_POLL_INTERVAL_S", 0.0)
-    monkeypatch.setattr(sharpening, "count_logged_steps", lambda folder: next(logged))
+    monkeypatch.setattr(sharpening, "count_logged_steps", lambda folder: next(n_logged))
     states = iter([True, True, True, True])
     monkeypatch.setattr(sharpening, "find_running", lambda folder: next(states, None))
-    found = follow_run(folder, tmp_path / "out", fitted.append)
-    assert [fitting.ticks for fitting in fitted] == [2500, 6000, 6400]
-    assert all(now < before for before, now in fitted[-1].widths.values())
-    assert "gain_per_v_s2 ±" in fitted[0].line()
-    assert read_result(tmp_path / "out" / FILE_NAME) == found.result
+    result = follow_run(folder, tmp_path / "out", fittings.append)
+    assert [fitting.ticks for fitting in fittings] == [2500, 6000, 6400]
+    assert all(width < previous_width for previous_width, width in fittings[-1].widths.values())
+    assert "gain_per_v_s2 ±" in fittings[0].line()
+    assert read_result(tmp_path / "out" / FILE_NAME) == result.result
     with (tmp_path / FITTINGS_FILE).open("ab") as file:
-        for fitting in fitted:
+        for fitting in fittings:
             write_fitting(file, fitting)
             file.write(b'{"ti\n')
-    assert read_fittings(tmp_path) == fitted, "damaged lines cost nothing else"
+    assert read_fittings(tmp_path) == fittings, "damaged lines cost nothing else"
 
 
 def test_it_needs_a_run_that_began_with_an_identification(
-    earlier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    earlier_identification: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["identify", "pendulum", "--sharpen"]) == ExitCode.CONFIGURATION
     assert "'pendulum' is not the folder of a run" in capsys.readouterr().err
-    folder = run_folder(earlier, tmp_path)
+    folder = run_folder(earlier_identification, tmp_path)
     (folder / FILE_NAME).unlink()
     assert main(["identify", str(folder), "--sharpen"]) == ExitCode.CONFIGURATION
     assert "began without an identification" in capsys.readouterr().err

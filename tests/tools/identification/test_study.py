@@ -20,9 +20,9 @@ from onrig.tools.load import load
 @pytest.mark.study
 def test_a_fit_that_stops_early_does_not_turn_a_symmetric_plant_around() -> None:
     """Twin 29's mirror image fits worse from the solution's own reflection than from its own start."""
-    found = run_twin(load("pendulum-hardware", []), 0, 29)
-    assert isinstance(found, Outcome)
-    assert found.signs_correct
+    outcome = run_twin(load("pendulum-hardware", []), 0, 29)
+    assert isinstance(outcome, Outcome)
+    assert outcome.signs_correct
 
 
 @pytest.mark.parametrize("index", [3, 12])
@@ -34,7 +34,9 @@ def test_a_large_dead_band_does_not_look_like_a_reversed_actuator(index: int, mo
     options = twin_options(config)
     twin = study.draw_twin(options, config, np.random.default_rng((7, index)))
     device = msgspec.structs.replace(config.device, twin=msgspec.to_builtins(twin))
-    gentle = options.plant.excitations(config.rig, ranges_of(config, 1.0))[:N_GENTLE_EXCITATIONS]
-    steps = drive(config, lockstep_session(msgspec.structs.replace(config, device=device)), gentle, seed=index)
+    gentle_excitations = options.plant.excitations(config.rig, ranges_of(config, 1.0))[:N_GENTLE_EXCITATIONS]
+    steps = drive(
+        config, lockstep_session(msgspec.structs.replace(config, device=device)), gentle_excitations, seed=index
+    )
     connection = connection_of(options.plant, config.rig, list(stretches(steps, config.rig, config.period_us)))
     assert reversed_channels(connection, config.rig) == []

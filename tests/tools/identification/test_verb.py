@@ -22,23 +22,23 @@ from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification import driving
 from onrig.tools.load import load
 
-SHORT = {
+SHORT_EXPERIMENT = {
     "device.twin.plant.damping": "2e-5",
     "device.twin.plant.dry_friction": "0.6",
     "device.twin.plant.dead_band": "0.1",
     "device.twin.plant.delay_s": "0.01",
     "device.twin.sensor_noise": "0.002",
 }
-SETTINGS = [part for name, value in SHORT.items() for part in ("--set", f"{name}={value}")]
+SETTINGS = [part for name, value in SHORT_EXPERIMENT.items() for part in ("--set", f"{name}={value}")]
 
 
-def few(self: Pendulum, rig: Rig, ranges: Ranges) -> list[Excitation]:
-    return [chirp(rig, ranges, 0, share, (0.2, 2.5), 8.0) for share in (0.2, 0.5, 1.0)]
+def short_excitations(self: Pendulum, rig: Rig, ranges: Ranges) -> list[Excitation]:
+    return [chirp(rig, ranges, 0, amplitude, (0.2, 2.5), 8.0) for amplitude in (0.2, 0.5, 1.0)]
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pendulum, "excitations", few)
+def _shorten_excitations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pendulum, "excitations", short_excitations)
 
 
 def test_a_twin_is_identified_and_a_run_takes_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +58,9 @@ def test_a_twin_is_identified_and_a_run_takes_the_result(tmp_path: Path, capsys:
 
 def test_the_shield_sees_every_command() -> None:
     config = load("pendulum", ["limits.range.voltage=[-0.5, 0.5]", "limits.predicted=null"])
-    steps = driving.drive(config, lockstep_session(config), few(Pendulum(), config.rig, {"voltage": (-3.0, 3.0)}), 0)
+    steps = driving.drive(
+        config, lockstep_session(config), short_excitations(Pendulum(), config.rig, {"voltage": (-3.0, 3.0)}), 0
+    )
     assert max(abs(s.command[0]) for s in steps) == 5000
     assert {s.rule for s in steps} == {Rule.NONE, Rule.RANGE}
     assert len(steps) == 1200
@@ -74,7 +76,7 @@ def test_a_twin_that_no_run_could_reset_can_be_driven_and_scored_on() -> None:
 def test_it_leaves_the_device_disarmed() -> None:
     config = load("pendulum")
     session = lockstep_session(config)
-    driving.drive(config, session, few(Pendulum(), config.rig, {"voltage": (-1.0, 1.0)})[:1], seed=0)
+    driving.drive(config, session, short_excitations(Pendulum(), config.rig, {"voltage": (-1.0, 1.0)})[:1], seed=0)
     session.reset(1)
     state = session.wait_state(0)
     assert state is not None
@@ -84,15 +86,15 @@ def test_it_leaves_the_device_disarmed() -> None:
 def test_an_actuator_the_other_way_round_stops_it_before_anything_strong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    driven = driving.drive
+    original_drive = driving.drive
 
-    def turned(*args: object, **kwargs: object) -> list[object]:
-        steps = driven(*args, **kwargs)  # type: ignore[arg-type]
+    def drive_reversed(*args: object, **kwargs: object) -> list[object]:
+        steps = original_drive(*args, **kwargs)  # type: ignore[arg-type]
         for step in steps:
             step.u_start, step.u_end = (-step.u_start[0],), (-step.u_end[0],)
         return list(steps)
 
-    monkeypatch.setattr(driving, "drive", turned)
+    monkeypatch.setattr(driving, "drive", drive_reversed)
     assert main(["identify", "pendulum", *SETTINGS, "--out", str(tmp_path / "out")]) == 3
     assert "voltage" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -106,40 +108,42 @@ def test_a_study_says_how_often_the_truth_was_inside(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["pendulum", "--effort", "0"], "--effort: expected more than 0"),
         (["pendulum", "--study", "0"], "--study: expected 1 or more"),
         (["nowhere"], "no 'nowhere'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_said_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["identify", *arguments]) == 2
     err = capsys.readouterr().err
-    assert told in err
+    assert message in err
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("more", [[], ["--set", "limits.predicted=null"]], ids=["by its box", "by its twin"])
+@pytest.mark.parametrize("arguments", [[], ["--set", "limits.predicted=null"]], ids=["by its box", "by its twin"])
 def test_a_device_is_driven_only_when_somebody_says_yes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, more: list[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
 ) -> None:
-    there, other = os.openpty()
+    terminal_fd, other_fd = os.openpty()
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    port = os.ttyname(other)
+    port = os.ttyname(other_fd)
     settings = ["--set", "device.pace=realtime", "--out", str(tmp_path / "out")]
-    assert main(["identify", "pendulum", "--device", port, *settings, *more]) == 3
-    told = capsys.readouterr()
-    assert "voltage: -3 to 3 V" in told.out
-    assert "velocity within -15 to 15" in told.out
-    assert "nothing was moved" in told.err
-    os.close(there)
-    os.close(other)
+    assert main(["identify", "pendulum", "--device", port, *settings, *arguments]) == 3
+    captured = capsys.readouterr()
+    assert "voltage: -3 to 3 V" in captured.out
+    assert "velocity within -15 to 15" in captured.out
+    assert "nothing was moved" in captured.err
+    os.close(terminal_fd)
+    os.close(other_fd)
 
 
 def test_a_run_s_log_tells_its_plant(tmp_path: Path) -> None:
-    config = load("pendulum", [f"{name}={value}" for name, value in SHORT.items()])
-    parts = few(Pendulum(), config.rig, {"voltage": (-3.0, 3.0)})
+    config = load("pendulum", [f"{name}={value}" for name, value in SHORT_EXPERIMENT.items()])
+    parts = short_excitations(Pendulum(), config.rig, {"voltage": (-3.0, 3.0)})
     steps = driving.drive(config, lockstep_session(config), parts, seed=1)
     save_resolved(config, tmp_path / "config.yaml")
     log = McapLog(config, tmp_path, "session", lambda kind, **values: None)
@@ -170,6 +174,6 @@ def test_a_plants_own_excitations_come_first_unless_it_has_brief_ones() -> None:
     config = load("pendulum")
     ranges = {"voltage": (-3.0, 3.0)}
     assert [e.name for e in Plant.brief_excitations(Pendulum(), config.rig, ranges)] == [
-        e.name for e in few(Pendulum(), config.rig, ranges)
+        e.name for e in short_excitations(Pendulum(), config.rig, ranges)
     ]
     assert sum(e.duration_s for e in Pendulum().brief_excitations(config.rig, ranges)) < 21

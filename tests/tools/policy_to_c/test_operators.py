@@ -20,44 +20,46 @@ from onrig.runtime.policy.contract import ModelRefused, contract_for
 from onrig.tools.load import load
 from onrig.tools.policy_to_c.source import source_of
 from tests.runtime.policy.models import CONTRACT, linear, node, policy, proto, serialized, stochastic, wide_policy
-from tests.tools.policy_to_c.compiled import deviation
+from tests.tools.policy_to_c.compiled import max_deviation
 
 
-def grown(key: str, value: NDArray[np.generic]) -> NDArray[np.generic]:
+def trained_size_weights(key: str, value: NDArray[np.generic]) -> NDArray[np.generic]:
     """Weights of a network as large as after training; other parts of a state as they are."""
     if "/weight" not in key:
         return value
-    drawn = np.random.default_rng(2).standard_normal(value.shape) * 2.5 / np.sqrt(value.shape[-2])
-    weights: NDArray[np.generic] = drawn.astype(value.dtype)
+    samples = np.random.default_rng(2).standard_normal(value.shape) * 2.5 / np.sqrt(value.shape[-2])
+    weights: NDArray[np.generic] = samples.astype(value.dtype)
     return weights
 
 
-FORMS = [*((name, False) for name in algorithm_names()), ("ddpg", True)]
+ALGORITHM_CASES = [*((name, False) for name in algorithm_names()), ("ddpg", True)]
 
 
-@pytest.mark.parametrize(("name", "refers"), FORMS, ids=[f"{name}{'-refer' * r}" for name, r in FORMS])
-def test_what_an_algorithm_exports_acts_in_c_as_in_onnxruntime(name: str, refers: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "uses_refer"), ALGORITHM_CASES, ids=[f"{name}{'-refer' * r}" for name, r in ALGORITHM_CASES]
+)
+def test_what_an_algorithm_exports_acts_in_c_as_in_onnxruntime(name: str, uses_refer: bool, tmp_path: Path) -> None:
     """10 000 states up to a hundred times the observations' ranges."""
-    small = {"hidden": [30, 20]} if hasattr(default_section(name), "hidden") else {}
-    section = {"algorithm": name, name: small, **({"refer": {}} if refers else {})}
+    small_network = {"hidden": [30, 20]} if hasattr(default_section(name), "hidden") else {}
+    section = {"algorithm": name, name: small_network, **({"refer": {}} if uses_refer else {})}
     settings = msgspec.convert(section, LearnerSettings)
     config = load("pendulum" if settings.algorithm_config.single_action else "magman", [])
     n, m = len(config.signals), len(config.rig.actuators)
     algorithm = algorithm_for(settings, n, m, [np.random.default_rng(1)])
     if not isinstance(algorithm, Exportable):
         pytest.skip("a rig cannot run its policies")
-    algorithm.restore({key: grown(key, value) for key, value in algorithm.state().items()})
+    algorithm.restore({key: trained_size_weights(key, value) for key, value in algorithm.state().items()})
     contract = contract_for(
         config.rig, 50.0, policy_id=7, parent_run="", training_step=0, behaviour=algorithm.behaviour
     )
-    assert deviation(algorithm.policy_graph(0, contract), tmp_path, 10_000) <= 1e-5
+    assert max_deviation(algorithm.policy_graph(0, contract), tmp_path, 10_000) <= 1e-5
 
 
-def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
+def convert_to_float32(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model whose statistics are float64, in float32."""
     nodes = list(model.graph.node)
-    for each in nodes:
-        for attribute in each.attribute:
+    for onnx_node in nodes:
+        for attribute in onnx_node.attribute:
             if attribute.name == "to":
                 attribute.i = onnx.TensorProto.FLOAT
     for tensor in model.graph.initializer:
@@ -68,7 +70,7 @@ def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def test_operators_that_move_elements_only_move_indices(tmp_path: Path) -> None:
-    assert deviation(serialized(in_float32(wide_policy())), tmp_path, 1000) <= 1e-5
+    assert max_deviation(serialized(convert_to_float32(wide_policy())), tmp_path, 1000) <= 1e-5
 
 
 ACTIVATIONS = [
@@ -77,14 +79,14 @@ ACTIVATIONS = [
 ]
 
 
-def activations() -> onnx.ModelProto:
+def activation_model() -> onnx.ModelProto:
     """All activations of the same sums, added up; a few with attributes."""
     constants: dict[str, npt.ArrayLike] = {"to_one": np.ones((3, 1), np.float32)}
     constants |= {"w": np.array([[0.3, -0.2, 0.7], [0.01, 0.08, -0.05]], np.float32)}
     nodes, parts = [node("MatMul", ["observation", "w"], ["wild"]), node("Tanh", ["wild"], ["s"])], []
-    kinds: list[tuple[str, dict[str, Any]]] = [(kind, {}) for kind in ACTIVATIONS]
-    kinds += [("LeakyRelu", {"alpha": 0.3}), ("Elu", {"alpha": 0.7}), ("Gelu", {"approximate": "tanh"})]
-    for i, (kind, attributes) in enumerate(kinds):
+    node_kinds: list[tuple[str, dict[str, Any]]] = [(kind, {}) for kind in ACTIVATIONS]
+    node_kinds += [("LeakyRelu", {"alpha": 0.3}), ("Elu", {"alpha": 0.7}), ("Gelu", {"approximate": "tanh"})]
+    for i, (kind, attributes) in enumerate(node_kinds):
         nodes.append(node(kind, ["s"], [f"a{i}"], **attributes))
         parts.append(f"a{i}")
     nodes += [node("Concat", parts, ["joined"], axis=0), node("Transpose", ["joined"], ["columns"], perm=[1, 0])]
@@ -101,7 +103,7 @@ def activations() -> onnx.ModelProto:
 
 
 def test_activations_and_their_attributes(tmp_path: Path) -> None:
-    assert deviation(serialized(activations()), tmp_path, 1000) <= 1e-5
+    assert max_deviation(serialized(activation_model()), tmp_path, 1000) <= 1e-5
 
 
 def test_the_best_of_computed_values_is_gathered(tmp_path: Path) -> None:
@@ -115,12 +117,12 @@ def test_the_best_of_computed_values_is_gathered(tmp_path: Path) -> None:
     ]
     constants = {"w": np.array([[0.3, -0.2, 0.7, 0.1], [0.01, 0.08, -0.05, 0.1]], np.float32)}
     constants |= {"levels": np.array([[-1.0], [0.3], [0.5], [2.0]], np.float32)}
-    assert deviation(serialized(proto(nodes, constants)), tmp_path, 1000) <= 1e-5
+    assert max_deviation(serialized(proto(nodes, constants)), tmp_path, 1000) <= 1e-5
 
 
 def test_of_a_stochastic_policy_the_action_without_noise(tmp_path: Path) -> None:
     model = serialized(stochastic())
-    assert deviation(model, tmp_path, 1000, widest=2.0) <= 1e-5
+    assert max_deviation(model, tmp_path, 1000, max_width=2.0) <= 1e-5
     assert "expf" not in source_of(model, "policy").text  # the spread is not computed
 
 
@@ -145,7 +147,7 @@ def test_what_c_does_not_get_is_refused() -> None:
 
 
 def test_values_that_the_action_does_not_need_are_left_out() -> None:
-    plain = source_of(serialized(linear()), "policy")
+    plain_source = source_of(serialized(linear()), "policy")
     extra = [helper.make_node("Cast", ["observation"], ["unused"], to=11)]
-    assert source_of(serialized(linear(extra)), "policy").constant_bytes == plain.constant_bytes
-    assert CONTRACT.rig in plain.text
+    assert source_of(serialized(linear(extra)), "policy").constant_bytes == plain_source.constant_bytes
+    assert CONTRACT.rig in plain_source.text

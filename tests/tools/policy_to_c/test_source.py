@@ -15,14 +15,14 @@ from onrig.tools.policy_to_c.source import c_name, source_of
 from onrig.tools.policy_to_c.workspace import literal
 from tests.hw.firmware.build import ROOT
 from tests.runtime.policy.models import CONTRACT, convolving, policy, recurrent, serialized
-from tests.tools.policy_to_c.compiled import compiled
+from tests.tools.policy_to_c.compiled import compile_policy
 
 SWING_UP = ROOT / "tests" / "hw" / "firmware" / "swing_up.onnx"
 
 
 def test_the_header_has_names_units_ranges_rate_and_hash() -> None:
     model = SWING_UP.read_bytes()
-    head = source_of(model, "swing_up").text.split("*/")[0]
+    header_comment = source_of(model, "swing_up").text.split("*/")[0]
     for part in (
         f"SHA-256 of the ONNX model: {hashlib.sha256(model).hexdigest()}",
         "for the rig 'pendulum' at 50 Hz, after 22500 training steps",
@@ -30,7 +30,7 @@ def test_the_header_has_names_units_ranges_rate_and_hash() -> None:
         "action: voltage (V, -3 to 3)",
         "Constants: 4736 bytes",
     ):
-        assert part in head
+        assert part in header_comment
 
 
 def test_the_file_does_not_depend_on_anything_but_the_model() -> None:
@@ -43,7 +43,7 @@ def test_foreign_text_stays_text(tmp_path: Path) -> None:
     signals = (Signal('a"; */ #error', "\\", -1.0, 1.0), Signal("ω\n/*", "rad/s", -1.0, 1.0))
     contract = msgspec.structs.replace(CONTRACT, rig="x */ int i;", parent_run="/* */", observations=signals)
     model = serialized(policy(contract=contract))
-    assert compiled(model, tmp_path).check() <= 1e-5
+    assert compile_policy(model, tmp_path).check() <= 1e-5
     assert '"\\317\\211\\012/*"' in source_of(model, "policy").text
 
 
@@ -74,7 +74,7 @@ def test_the_verb_writes_the_file_next_to_nothing_else(
     assert "void swing_up_act(const float observation[2], float action[1])" in (tmp_path / "swing_up.c").read_text()
 
 
-def refused(model: bytes, folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refusal_message(model: bytes, folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     path = folder / "policy.onnx"
     path.write_bytes(model)
     assert main(["policy", "to-c", str(path), *arguments]) == 2
@@ -87,16 +87,18 @@ def test_what_cannot_be_translated_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    cannot = "onrig policy: /policy.onnx: cannot be translated"
+    message_start = "onrig policy: /policy.onnx: cannot be translated"
     memory = "ports: it has a hidden state, which the C function does not support: export a policy without memory"
-    assert refused(serialized(recurrent()), tmp_path, capsys) == f"{cannot} ({memory})"
+    assert refusal_message(serialized(recurrent()), tmp_path, capsys) == f"{message_start} ({memory})"
     images = "operators: Floor -> 'whole' cannot be translated to C"
-    assert refused(serialized(convolving()), tmp_path, capsys) == f"{cannot} ({images})"
-    bare = serialized(policy(contract=None))
+    assert refusal_message(serialized(convolving()), tmp_path, capsys) == f"{message_start} ({images})"
+    model_without_contract = serialized(policy(contract=None))
     stamp = "contract: it has no contract: add the rig's with onrig policy stamp"
-    assert refused(bare, tmp_path, capsys) == f"{cannot} ({stamp})"
-    assert refused(b"no model", tmp_path, capsys).startswith(f"{cannot} (format: ")
-    assert refused(bytes(5 << 20), tmp_path, capsys) == f"{cannot} (size: more than 4194304 bytes)"
-    assert "expected a file whose name ends in .c" in refused(bare, tmp_path, capsys, "--out", "policy.h")
+    assert refusal_message(model_without_contract, tmp_path, capsys) == f"{message_start} ({stamp})"
+    assert refusal_message(b"no model", tmp_path, capsys).startswith(f"{message_start} (format: ")
+    assert refusal_message(bytes(5 << 20), tmp_path, capsys) == f"{message_start} (size: more than 4194304 bytes)"
+    assert "expected a file whose name ends in .c" in refusal_message(
+        model_without_contract, tmp_path, capsys, "--out", "policy.h"
+    )
     assert main(["policy", "to-c", "missing.onnx"]) == 2
     assert capsys.readouterr().err == "onrig policy: 'missing.onnx': No such file or directory\n"

@@ -14,15 +14,15 @@ STD = 0.01
 
 def pendulum_result(std: float = STD, *, samples: int = 200, widths: bool = True) -> Result:
     """Result near the nominal plant, whose dry friction alone is an imperfection."""
-    lumped = {**Pendulum().lumped, "dry_friction": 0.5}
+    lumped_parameters = {**Pendulum().lumped, "dry_friction": 0.5}
     rng = np.random.default_rng(3)
-    draws = np.array(list(lumped.values())) * np.exp(std * rng.standard_normal((samples, 4)))
+    draws = np.array(list(lumped_parameters.values())) * np.exp(std * rng.standard_normal((samples, 4)))
     parameters = tuple(
         Parameter(name, "", value, value * (1 - 2 * std * widths), value * (1 + 2 * std * widths), True)
-        for name, value in lumped.items()
+        for name, value in lumped_parameters.items()
     )
     if not widths:
-        draws[:] = list(lumped.values())
+        draws[:] = list(lumped_parameters.values())
     return Result(
         rig="pendulum",
         source="a test",
@@ -37,7 +37,7 @@ def pendulum_result(std: float = STD, *, samples: int = 200, widths: bool = True
     )
 
 
-def write_pendulum(folder: Path, result: Result | None = None) -> Path:
+def write_pendulum_result(folder: Path, result: Result | None = None) -> Path:
     """File of a result."""
     write_result(result or pendulum_result(), folder / "identified.yaml")
     return folder / "identified.yaml"

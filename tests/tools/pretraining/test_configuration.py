@@ -16,19 +16,21 @@ from onrig.sim.twin.options import draw_options
 from onrig.tools.load import load_for_rig, rig_findings
 from onrig.tools.pretrained import N_HELD_OUT_PLANTS
 from onrig.tools.pretraining.configuration import piece_episodes, pretraining_config, split_samples
-from tests.tools.pretraining.posterior import STD, pendulum_result, write_pendulum
+from tests.tools.pretraining.posterior import STD, pendulum_result, write_pendulum_result
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> RunConfig:
-    return load_for_rig("pendulum", [f"identified={write_pendulum(tmp_path)}", "exploration.budgets.hour.trips=5"])
+    return load_for_rig(
+        "pendulum", [f"identified={write_pendulum_result(tmp_path)}", "exploration.budgets.hour.trips=5"]
+    )
 
 
 def test_held_out_plants_are_not_learned_on(config: RunConfig) -> None:
     plants = split_samples(pendulum_result(), config, "FILE")
-    gains = [set(part["gain_per_v_s2"]) for part in (plants.training_samples, plants.held_out)]
-    assert [len(g) for g in gains] == [200 - N_HELD_OUT_PLANTS - plants.n_uncovered, N_HELD_OUT_PLANTS]
-    assert not gains[0] & gains[1]
+    gains_of = [set(part["gain_per_v_s2"]) for part in (plants.training_samples, plants.held_out)]
+    assert [len(g) for g in gains_of] == [200 - N_HELD_OUT_PLANTS - plants.n_uncovered, N_HELD_OUT_PLANTS]
+    assert not gains_of[0] & gains_of[1]
 
 
 def test_parameters_are_drawn_together_with_noise_within_its_interval(config: RunConfig) -> None:
@@ -45,9 +47,9 @@ def test_parameters_are_drawn_together_with_noise_within_its_interval(config: Ru
 def test_each_episode_of_the_twin_has_a_plant_of_the_posterior(config: RunConfig) -> None:
     result = pendulum_result()
     plants = split_samples(result, config, "FILE")
-    first = pretraining_config(config, result, plants.training_samples, 10)
-    assert not [*rig_findings(first)]
-    options = twin_options(first)
+    first_config = pretraining_config(config, result, plants.training_samples, 10)
+    assert not [*rig_findings(first_config)]
+    options = twin_options(first_config)
     gains = [draw_options(options, seed).plant.lumped["gain_per_v_s2"] for seed in range(300)]
     assert np.std(np.log(gains)) == pytest.approx(STD, rel=0.2)
     assert set(np.round(gains, 9)) <= set(np.round(plants.training_samples["gain_per_v_s2"], 9))
@@ -55,33 +57,35 @@ def test_each_episode_of_the_twin_has_a_plant_of_the_posterior(config: RunConfig
 
 def test_limits_and_task_are_the_rigs_and_budgets_of_its_wear_are_not(config: RunConfig) -> None:
     result = pendulum_result()
-    first = pretraining_config(config, result, split_samples(result, config, "FILE").training_samples, 10)
-    assert (first.limits, first.task, first.rig, first.probation) == (
+    first_config = pretraining_config(config, result, split_samples(result, config, "FILE").training_samples, 10)
+    assert (first_config.limits, first_config.task, first_config.rig, first_config.probation) == (
         config.limits,
         config.task,
         config.rig,
         config.probation,
     )
     assert config.exploration.budgets.hour.trips == 5
-    assert first.exploration.budgets.hour.trips is None
-    assert first.lockstep
-    assert first.identified == config.identified
+    assert first_config.exploration.budgets.hour.trips is None
+    assert first_config.lockstep
+    assert first_config.identified == config.identified
 
 
 def test_a_rig_on_a_port_is_pretrained_on_its_identified_twin(config: RunConfig) -> None:
     result = pendulum_result()
-    on_port = msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, twin=None))
-    plants = split_samples(result, on_port, "FILE")
-    assert twin_options(pretraining_config(on_port, result, plants.training_samples, 1)).plant.dry_friction == 0.5
+    config_on_port = msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, twin=None))
+    plants = split_samples(result, config_on_port, "FILE")
+    assert (
+        twin_options(pretraining_config(config_on_port, result, plants.training_samples, 1)).plant.dry_friction == 0.5
+    )
 
 
 def test_plants_beyond_the_shield_are_left_out(config: RunConfig) -> None:
-    wide = pendulum_result(0.03)
-    plants = split_samples(wide, config, "FILE")
+    wide_result = pendulum_result(0.03)
+    plants = split_samples(wide_result, config, "FILE")
     assert plants.n_uncovered > 20
-    nominal = config.limits.predicted.nominal["gain_per_v_s2"]  # type: ignore[union-attr]
+    nominal_gain = config.limits.predicted.nominal["gain_per_v_s2"]  # type: ignore[union-attr]
     for part in (plants.training_samples, plants.held_out):
-        assert np.all(np.abs(np.array(part["gain_per_v_s2"]) / nominal - 1) <= 0.05 + 1e-9)
+        assert np.all(np.abs(np.array(part["gain_per_v_s2"]) / nominal_gain - 1) <= 0.05 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -96,12 +100,12 @@ def test_plants_beyond_the_shield_are_left_out(config: RunConfig) -> None:
     ],
 )
 def test_a_useless_posterior_is_refused_in_one_line(config: RunConfig, result: Result, message: str) -> None:
-    with pytest.raises(Failure, match=message) as refused:
+    with pytest.raises(Failure, match=message) as error:
         split_samples(result, config, "FILE")
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_piece_has_about_as_many_steps_for_every_task(config: RunConfig) -> None:
     assert piece_episodes(config) == 25
-    long = msgspec.structs.replace(config.task, episode_s=300.0)
-    assert piece_episodes(msgspec.structs.replace(config, task=long)) == 1
+    long_task = msgspec.structs.replace(config.task, episode_s=300.0)
+    assert piece_episodes(msgspec.structs.replace(config, task=long_task)) == 1

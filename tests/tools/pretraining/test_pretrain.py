@@ -22,31 +22,33 @@ from onrig.tools.load import load_for_rig
 from onrig.tools.pretrained import Pretraining, Scores, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
 from onrig.tools.pretraining.start import start_recipe, start_settings, write_start
-from tests.tools.pretraining.posterior import pendulum_result, write_pendulum
+from tests.tools.pretraining.posterior import pendulum_result, write_pendulum_result
 
-SMALL = ("task.episode_s=0.6", "learner.ddpg.network=small", "learner.updates_per_episode=5", "rate_hz=50")
+SMALL_SETTINGS = ("task.episode_s=0.6", "learner.ddpg.network=small", "learner.updates_per_episode=5", "rate_hz=50")
 
 
-class Trained:
+class PretrainedFolders:
     """A pretraining of two pieces, and its folder as a kill after the first one leaves it."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.file = write_pendulum(folder)
-        self.settings = [f"identified={self.file}", *SMALL]
-        self.out, self.killed = folder / "whole", folder / "killed"
+        self.file = write_pendulum_result(folder)
+        self.settings = [f"identified={self.file}", *SMALL_SETTINGS]
+        self.out, self.killed_folder = folder / "whole", folder / "killed"
         monkeypatch.setattr("onrig.tools.pretraining.pretrain.piece_episodes", lambda config: 3)
 
-        def copy(config: RunConfig, scores: Scores) -> None:
+        def copy_folder(config: RunConfig, scores: Scores) -> None:
             if scores.episode == 3:
-                shutil.copytree(self.out, self.killed)
+                shutil.copytree(self.out, self.killed_folder)
 
-        self.record: Pretraining = pretrain("pendulum", self.settings, out=self.out, episodes=6, on_evaluation=copy)
+        self.record: Pretraining = pretrain(
+            "pendulum", self.settings, out=self.out, episodes=6, on_evaluation=copy_folder
+        )
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> PretrainedFolders:
     with pytest.MonkeyPatch.context() as patch:
-        return Trained(tmp_path_factory.mktemp("pretraining"), patch)
+        return PretrainedFolders(tmp_path_factory.mktemp("pretraining"), patch)
 
 
 def networks(folder: Path) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
@@ -54,56 +56,67 @@ def networks(folder: Path) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.
     return dict(read_networks(states.path(states.episodes()[0]), "ddpg"))
 
 
-def test_it_is_evaluated_after_each_piece_and_says_why_it_ended(trained: Trained) -> None:
-    assert [e.episode for e in trained.record.evaluations] == [0, 3, 6]
-    assert trained.record.ended == "limit of 6 episodes"
-    assert read_pretraining(trained.out) == trained.record
-    assert len(set(trained.record.evaluations[-1].scores)) > 30, "the plants differ"
+def test_it_is_evaluated_after_each_piece_and_says_why_it_ended(pretrained: PretrainedFolders) -> None:
+    assert [e.episode for e in pretrained.record.evaluations] == [0, 3, 6]
+    assert pretrained.record.ended == "limit of 6 episodes"
+    assert read_pretraining(pretrained.out) == pretrained.record
+    assert len(set(pretrained.record.evaluations[-1].scores)) > 30, "the plants differ"
 
 
 @pytest.mark.study  # with kills at random: tests/studies/test_pretraining_killed.py
-def test_a_killed_one_continues_to_the_same_bits(trained: Trained) -> None:
-    assert not read_pretraining(trained.killed).evaluations
-    record = resume(trained.killed)
-    assert record.evaluations == trained.record.evaluations
-    assert digest(networks(trained.out)) == digest(networks(trained.killed))
-    ours, theirs = (RunData(folder, load_resolved(folder / "config.yaml")) for folder in (trained.out, trained.killed))
-    assert all(np.array_equal(ours.experiences[name], theirs.experiences[name]) for name in ("observation", "action"))
+def test_a_killed_one_continues_to_the_same_bits(pretrained: PretrainedFolders) -> None:
+    assert not read_pretraining(pretrained.killed_folder).evaluations
+    record = resume(pretrained.killed_folder)
+    assert record.evaluations == pretrained.record.evaluations
+    assert digest(networks(pretrained.out)) == digest(networks(pretrained.killed_folder))
+    uninterrupted, continued = (
+        RunData(folder, load_resolved(folder / "config.yaml")) for folder in (pretrained.out, pretrained.killed_folder)
+    )
+    assert all(
+        np.array_equal(uninterrupted.experiences[name], continued.experiences[name])
+        for name in ("observation", "action")
+    )
 
 
-def test_a_run_begins_with_its_networks_and_experiences(trained: Trained) -> None:
-    settings = [f"recipe={trained.out / 'start.yaml'}", f"identified={trained.out / 'identified.yaml'}", *SMALL[:1]]
+def test_a_run_begins_with_its_networks_and_experiences(pretrained: PretrainedFolders) -> None:
+    settings = [
+        f"recipe={pretrained.out / 'start.yaml'}",
+        f"identified={pretrained.out / 'identified.yaml'}",
+        *SMALL_SETTINGS[:1],
+    ]
     beginning = read_beginning(load_for_rig("pendulum", settings))
-    begun = beginning.facts["start"]
-    assert isinstance(begun, dict)
-    assert begun["experiences"]["experiences"] == 6 * 30
-    assert begun["networks"]["episode"] == 6
-    expected = begun["networks"]["expected"]
-    assert (expected["low"], expected["high"]) == trained.record.evaluations[-1].range
+    start_facts = beginning.facts["start"]
+    assert isinstance(start_facts, dict)
+    assert start_facts["experiences"]["experiences"] == 6 * 30
+    assert start_facts["networks"]["episode"] == 6
+    expected = start_facts["networks"]["expected"]
+    assert (expected["low"], expected["high"]) == pretrained.record.evaluations[-1].range
 
 
-def test_a_run_of_another_identification_is_refused_with_both_values(trained: Trained, tmp_path: Path) -> None:
-    other = write_pendulum(tmp_path, pendulum_result(0.011))
-    settings = [f"recipe={trained.out / 'start.yaml'}", f"identified={other}", *SMALL[:1]]
-    with pytest.raises(ConfigError) as refused:
+def test_a_run_of_another_identification_is_refused_with_both_values(
+    pretrained: PretrainedFolders, tmp_path: Path
+) -> None:
+    other = write_pendulum_result(tmp_path, pendulum_result(0.011))
+    settings = [f"recipe={pretrained.out / 'start.yaml'}", f"identified={other}", *SMALL_SETTINGS[:1]]
+    with pytest.raises(ConfigError) as error:
         load_for_rig("pendulum", settings)
-    first = str(refused.value).splitlines()[0]
-    assert str(trained.record.identified) in first
-    assert f'this run has "{load_for_rig("pendulum", settings[1:]).identified}"' in first
+    first_line = str(error.value).splitlines()[0]
+    assert str(pretrained.record.identified) in first_line
+    assert f'this run has "{load_for_rig("pendulum", settings[1:]).identified}"' in first_line
 
 
-def test_run_takes_it_by_its_folder(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "pendulum", "--pretrained", str(trained.out), "--set", SMALL[0], "--dry-run"]) == 0
+def test_run_takes_it_by_its_folder(pretrained: PretrainedFolders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "pendulum", "--pretrained", str(pretrained.out), "--set", SMALL_SETTINGS[0], "--dry-run"]) == 0
     assert "pendulum: valid" in capsys.readouterr().out
 
 
 def test_what_has_ended_is_not_continued_and_not_overwritten(
-    trained: Trained, capsys: pytest.CaptureFixture[str]
+    pretrained: PretrainedFolders, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["pretrain", "--resume", str(trained.out)]) == 2
+    assert main(["pretrain", "--resume", str(pretrained.out)]) == 2
     assert "has ended: limit of 6 episodes" in capsys.readouterr().err
-    again = ["pretrain", "pendulum", "--set", f"identified={trained.file}", "--out", str(trained.out)]
-    assert main(again) == 2
+    arguments = ["pretrain", "pendulum", "--set", f"identified={pretrained.file}", "--out", str(pretrained.out)]
+    assert main(arguments) == 2
     assert "already contains a pretraining; --resume continues it" in capsys.readouterr().err
 
 
@@ -125,26 +138,28 @@ def test_what_has_ended_is_not_continued_and_not_overwritten(
 def test_what_is_wrong_is_said_in_one_line(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = write_pendulum(tmp_path)
+    file = write_pendulum_result(tmp_path)
     assert main(["pretrain", *(a.replace("{file}", str(file)) for a in arguments)]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
 
 
-def test_a_folder_that_was_moved_begins_with_its_own_networks(trained: Trained, tmp_path: Path) -> None:
-    moved = tmp_path / "moved: aside"
-    shutil.copytree(trained.out, moved)
-    config = load_for_rig("pendulum", [*start_settings(moved), *SMALL[:1]])
+def test_a_folder_that_was_moved_begins_with_its_own_networks(pretrained: PretrainedFolders, tmp_path: Path) -> None:
+    moved_folder = tmp_path / "moved: aside"
+    shutil.copytree(pretrained.out, moved_folder)
+    config = load_for_rig("pendulum", [*start_settings(moved_folder), *SMALL_SETTINGS[:1]])
     start, seeds = learner_settings(config.learner).start, config.selection.seeds
     assert start is not None
     assert seeds is not None
-    assert {start.path, seeds.path} == {str(moved)}
+    assert {start.path, seeds.path} == {str(moved_folder)}
 
 
-def test_a_learner_from_its_own_policies_begins_without_experiences(trained: Trained, tmp_path: Path) -> None:
+def test_a_learner_from_its_own_policies_begins_without_experiences(
+    pretrained: PretrainedFolders, tmp_path: Path
+) -> None:
     config = load_for_rig("pendulum", ["recipe=pendulum-ppo"])
-    write_start(tmp_path, config, trained.record)
+    write_start(tmp_path, config, pretrained.record)
     settings = start_settings(tmp_path)
     assert settings[2:] == (f'learner.start_from="{tmp_path}"',)
-    assert "seed_from" not in start_recipe(tmp_path, config, trained.record)["selection"]
+    assert "seed_from" not in start_recipe(tmp_path, config, pretrained.record)["selection"]

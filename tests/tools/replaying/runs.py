@@ -42,7 +42,7 @@ from tests.runtime.policy.models import node, proto, recurrent, serialized
 SHORT: Final = ("episodes=2", "task.episode_s=0.6")
 
 
-def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
+def make_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
     """Some policy for a rig, another one for each id, that moves it; a stochastic one where the rig takes such."""
     rng = np.random.default_rng(policy_id)
     rig = config.rig
@@ -60,8 +60,8 @@ def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
         contract = contract_for(
             rig, config.rate_hz, policy_id=1, parent_run="", training_step=0, behaviour=behaviour, signals=signals
         )
-        spread = LogStdHead(constants["w1"], scale * constants["b1"], (-2.0, 0.5))
-        return export_policy([(constants[f"w{i}"], constants[f"b{i}"]) for i in (0, 1)], contract, spread)
+        std_head = LogStdHead(constants["w1"], scale * constants["b1"], (-2.0, 0.5))
+        return export_policy([(constants[f"w{i}"], constants[f"b{i}"]) for i in (0, 1)], contract, std_head)
     nodes = [
         node("Gemm", ["observation", "w0", "b0"], ["s0"]),
         node("Relu", ["s0"], ["h0"]),
@@ -70,26 +70,26 @@ def a_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
         node("Mul", ["h1", "half"], ["h2"]),
         node("Add", ["h2", "centre"], ["action"]),
     ]
-    float_ = onnx.TensorProto.FLOAT
-    ports = ([helper.make_tensor_value_info("observation", float_, [1, n])],)
-    outputs = [helper.make_tensor_value_info("action", float_, [1, m])]
+    float_type = onnx.TensorProto.FLOAT
+    ports = ([helper.make_tensor_value_info("observation", float_type, [1, n])],)
+    outputs = [helper.make_tensor_value_info("action", float_type, [1, m])]
     contract = contract_for(rig, config.rate_hz, policy_id=policy_id, parent_run="", training_step=0, signals=signals)
     model = proto(nodes, constants, contract=contract, inputs=ports[0], outputs=outputs)
     return bytes(model.SerializeToString())
 
 
-class _Ring(RingWriter):
+class _HookedRing(RingWriter):
     at_push: Callable[[int], None] = staticmethod(lambda n: None)
-    pushed = 0
+    n_pushed = 0
 
     def push(self, fields: tuple[float, ...]) -> bool:
-        done = super().push(fields)
-        self.pushed += 1
-        self.at_push(self.pushed)
-        return done
+        was_pushed = super().push(fields)
+        self.n_pushed += 1
+        self.at_push(self.n_pushed)
+        return was_pushed
 
 
-class _Switch(PolicySwitch):
+class _ImmediateSwitch(PolicySwitch):
     """Takes the time that it needs: what it prepares is ready at the next tick edge."""
 
     def prepare(self, slack_ns: int) -> None:
@@ -106,7 +106,7 @@ class LoggedRun:
         *settings: str,
         lockstep: bool = True,
         reset: bool = True,
-        at: Mapping[int, Callable[[LoggedRun], None]] | None = None,
+        actions_at: Mapping[int, Callable[[LoggedRun], None]] | None = None,
         recurrent: bool = False,
         native: bool = False,
     ) -> None:
@@ -121,30 +121,35 @@ class LoggedRun:
         self.shm.mkdir()
         self.images: ImageSource | None = None
         self.at_start: Callable[[ControlLoop], None] = lambda loop: None
-        self.line_of: Callable[[TwinDevice, VirtualClock], Transport] = lambda d, c: LoopbackDevice(d, c).transport
-        self._lockstep, self._reset, self._at, self._recurrent = lockstep, reset, dict(at or {}), recurrent
+        self.make_line: Callable[[TwinDevice, VirtualClock], Transport] = lambda d, c: LoopbackDevice(d, c).transport
+        self._lockstep, self._reset, self._actions_at, self._recurrent = (
+            lockstep,
+            reset,
+            dict(actions_at or {}),
+            recurrent,
+        )
         self.layout = record_layout(self.config)
         segment = Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA)
-        self.board, self._kept_state = Board(segment), loop_state_in(segment)
+        self.board, self._state_store = Board(segment), loop_state_in(segment)
         self.board[Word.BARRIER] = 1 << 20
         ring = Segment.create(self.shm / "ring", ring_bytes(self.layout, 256), self.layout.schema)
-        self.ring, self._reader = _Ring(ring, self.layout), RingReader(ring, self.layout)
+        self.ring, self._reader = _HookedRing(ring, self.layout), RingReader(ring, self.layout)
         self.slot = PolicySlot(Segment.create(self.shm / "slot", SLOT_BYTES, SLOT_SCHEMA))
         self.orders = Requests(self.board)
         self.events = EventFile(folder / "events.jsonl")
         self._accounts = EpisodeAccounts(self.config.task, self.config.rate_hz, self.config.rig)
         self.rows = EpisodeFile(folder / "episodes.csv")
-        self.log = self.new_log()
+        self.log = self.open_log()
         self.records: list[np.void] = []
-        self.put(1)
+        self.admit_policy(1)
 
-    def new_log(self, session: str = "session") -> McapLog:
+    def open_log(self, session: str = "session") -> McapLog:
         """A log of a replay process that has just begun."""
-        return McapLog(self.config, self.folder, session, self.events.write, self._kept_state.take)
+        return McapLog(self.config, self.folder, session, self.events.write, self._state_store.take)
 
-    def put(self, policy_id: int, scale: float = 1.0) -> None:
+    def admit_policy(self, policy_id: int, scale: float = 1.0) -> None:
         """Admit a policy."""
-        model = serialized(recurrent()) if self._recurrent else a_policy(self.config, policy_id, scale)
+        model = serialized(recurrent()) if self._recurrent else make_policy(self.config, policy_id, scale)
         (self.folder / "policies" / f"{policy_id}.onnx").write_bytes(model)
         self.slot.put(policy_id, model, is_native=self.native)
 
@@ -158,30 +163,30 @@ class LoggedRun:
             rig, TwinOptions(plant=plant, reset=self._reset), start, time_scale=0.0 if self._lockstep else 1.0
         )
         clock = VirtualClock()
-        session = DeviceSession(self.line_of(device, clock), rig, clock)
+        session = DeviceSession(self.make_line(device, clock), rig, clock)
         session.connect()
         session.configure(self.config.period_us, rig.lease_periods)
-        switch = _Switch(self.slot, probation_limits(self.config))
-        shared = SharedMemory(self.ring, self.board, self._kept_state, images=self.images)
+        switch = _ImmediateSwitch(self.slot, probation_limits(self.config))
+        shared = SharedMemory(self.ring, self.board, self._state_store, images=self.images)
         loop = ControlLoop(self.config, session, shared, switch, self.orders)
         self.device, self.clock = device, clock
         self.at_start(loop)
-        self.ring.at_push = self._pushed
+        self.ring.at_push = self._after_push
         with contextlib.suppress(Stopped):
             loop.run()
-        self._drain()
+        self._log_pending()
         self.log.close()
         self.events.close()
         self.rows.close()
         return self
 
-    def _pushed(self, n: int) -> None:
-        if n in self._at:
-            self._at[n](self)
+    def _after_push(self, n: int) -> None:
+        if n in self._actions_at:
+            self._actions_at[n](self)
         if n % 7 == 0:  # batches of any length
-            self._drain()
+            self._log_pending()
 
-    def _drain(self) -> None:
+    def _log_pending(self) -> None:
         records = self._reader.peek()
         self._reader.take(len(records))
         self._reader.release(self._reader.n_taken)
@@ -193,7 +198,7 @@ class LoggedRun:
             self.log.episode(row)
             self.rows.append(row)
 
-    def said(self, kind: str) -> list[dict[str, object]]:
+    def events_of_kind(self, kind: str) -> list[dict[str, object]]:
         """Events of one kind."""
         lines = (self.folder / "events.jsonl").read_bytes().splitlines()
         events = [msgspec.json.decode(line, type=dict[str, object]) for line in lines]

@@ -16,14 +16,14 @@ from onrig.tools.experiments.store import SPEC, Cell, Trial, write_cells, write_
 from onrig.tools.load import load
 
 EPISODES = 120
-Make = Callable[[Cell, int], Trial]
+TrialFactory = Callable[[Cell, int], Trial]
 
 
 def cell(config: str = "pendulum", *overrides: str, strategy: str = "FIFO[Uniform]", episodes: int = EPISODES) -> Cell:
     """A cell of one of the shipped runs."""
-    made = load(config, [f"episodes={episodes}", *overrides, f"selection.strategy='{strategy}'"])
-    digest = hashlib.sha256(msgspec.json.encode(made)).hexdigest()[:12]
-    return Cell(digest, {"config": config, "strategy": strategy}, made)
+    run_config = load(config, [f"episodes={episodes}", *overrides, f"selection.strategy='{strategy}'"])
+    digest = hashlib.sha256(msgspec.json.encode(run_config)).hexdigest()[:12]
+    return Cell(digest, {"config": config, "strategy": strategy}, run_config)
 
 
 def noise(sigma: float) -> tuple[str, str]:
@@ -36,12 +36,12 @@ def write_experiment(
     cells: Sequence[Cell],
     trials: int = 12,
     *,
-    make: Make | None = None,
-    done: Callable[[Cell, int], bool] = lambda cell, seed: True,
+    make_trial: TrialFactory | None = None,
+    is_done: Callable[[Cell, int], bool] = lambda cell, seed: True,
     figures: Sequence[int | str] = (),
     title: str = "Made-up results",
 ) -> Path:
-    """Write the folder of an experiment with its trials where ``done``."""
+    """Write the folder of an experiment with its trials where ``is_done``."""
     spec = {
         "name": "made-up",
         "title": title,
@@ -53,10 +53,10 @@ def write_experiment(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
     write_cells(folder, list(cells))
-    for one in cells:
+    for trial_cell in cells:
         for seed in range(trials):
-            if done(one, seed):
-                write_trial(folder, one, seed, (make or a_trial)(one, seed))
+            if is_done(trial_cell, seed):
+                write_trial(folder, trial_cell, seed, (make_trial or random_trial)(trial_cell, seed))
     return folder
 
 
@@ -67,48 +67,54 @@ def raw(config: Cell, mu: NDArray[np.float64]) -> NDArray[np.float64]:
     return n.random_reward + mu * (n.reference_reward - n.random_reward)
 
 
-def flat(value: float) -> Make:
+def constant_trials(value: float) -> TrialFactory:
     """Trials that always perform alike, ``value`` plus a hundredth of their seed."""
     return lambda cell, seed: Trial(*(raw(cell, np.full(cell.config.episodes, value + 0.01 * seed)),) * 2, None)
 
 
-def a_trial(one: Cell, seed: int) -> Trial:
+def random_trial(trial_cell: Cell, seed: int) -> Trial:
     """A trial that looks like one."""
-    config = one.config
+    config = trial_cell.config
     strategy = parse_strategy(config.selection.strategy)
-    magman, episodes = config.rig.name == "magman", config.episodes
-    common = np.random.default_rng(seed)
-    own = np.random.default_rng(int.from_bytes(one.id.encode()[:6], "big") + seed)
+    is_magman, episodes = config.rig.name == "magman", config.episodes
+    shared_rng = np.random.default_rng(seed)
+    cell_rng = np.random.default_rng(int.from_bytes(trial_cell.id.encode()[:6], "big") + seed)
     synthetic = config.selection.synthetic
     fraction = synthetic.states + synthetic.actions if synthetic else 0.0
-    top = {"FIFO": 0.97, "FULL": 0.95, "Resv": 0.95, "TDE": 0.93, "Expl": 0.94}[strategy.retention] - 0.1 * (
+    final_level = {"FIFO": 0.97, "FULL": 0.95, "Resv": 0.95, "TDE": 0.93, "Expl": 0.94}[strategy.retention] - 0.1 * (
         config.rate_hz > 60
     )
-    rise = {"FIFO": 0.12, "FULL": 0.22, "Resv": 0.2, "TDE": 0.2, "Expl": 0.16}[strategy.retention]
+    rise_time = {"FIFO": 0.12, "FULL": 0.22, "Resv": 0.2, "TDE": 0.2, "Expl": 0.16}[strategy.retention]
     decay = 0.0
-    if not magman:
-        rise, decay = 0.12, {"FIFO": 0.45, "TDE": 0.25, "Expl": 0.1}.get(strategy.retention, 0.0)
+    if not is_magman:
+        rise_time, decay = 0.12, {"FIFO": 0.45, "TDE": 0.25, "Expl": 0.1}.get(strategy.retention, 0.0)
         decay *= (1 - fraction) ** 2
         decay += 0.1 * (strategy.alpha is not None) * (1.5 - (strategy.alpha or 0))
     elif fraction:
-        top -= 0.3 * fraction**2
+        final_level -= 0.3 * fraction**2
     if "PER" in strategy.sampling:
-        rise *= 0.75
-        top -= 0.02
-    rise *= float(np.exp(0.2 * common.standard_normal() + 0.1 * own.standard_normal())) * episodes
+        rise_time *= 0.75
+        final_level -= 0.02
+    rise_time *= float(np.exp(0.2 * shared_rng.standard_normal() + 0.1 * cell_rng.standard_normal())) * episodes
     t = np.arange(1, episodes + 1)
-    mu = top / (1 + np.exp(-(t - rise) / (0.04 * episodes))) - 0.3 * np.exp(-t / (0.03 * episodes))
-    late = np.clip(t / episodes - 0.3, 0, 1) * decay * float(common.gamma(2.0, 0.7))
-    jitter = 0.05 * own.standard_normal(episodes) * np.exp(0.5 * own.standard_normal(episodes))
-    mu = mu - late - np.abs(jitter) * (0.3 + late)
-    return Trial(raw(one, mu - 0.1), raw(one, mu), _batch_noise(one, own, strategy.retention, strategy.sampling))
+    mu = final_level / (1 + np.exp(-(t - rise_time) / (0.04 * episodes))) - 0.3 * np.exp(-t / (0.03 * episodes))
+    late_decay = np.clip(t / episodes - 0.3, 0, 1) * decay * float(shared_rng.gamma(2.0, 0.7))
+    jitter = 0.05 * cell_rng.standard_normal(episodes) * np.exp(0.5 * cell_rng.standard_normal(episodes))
+    mu = mu - late_decay - np.abs(jitter) * (0.3 + late_decay)
+    return Trial(
+        raw(trial_cell, mu - 0.1),
+        raw(trial_cell, mu),
+        _batch_noise(trial_cell, cell_rng, strategy.retention, strategy.sampling),
+    )
 
 
-def _batch_noise(one: Cell, own: np.random.Generator, retention: str, sampling: str) -> NDArray[np.float64] | None:
-    twin = one.config.device.twin or {}
+def _batch_noise(
+    trial_cell: Cell, cell_rng: np.random.Generator, retention: str, sampling: str
+) -> NDArray[np.float64] | None:
+    twin = trial_cell.config.device.twin or {}
     sigma = float(msgspec.convert(twin.get("sensor_noise", 0.0), float))
     if not sigma:
         return None
-    d = len(one.config.rig.signals) + len(one.config.rig.actuators)
+    d = len(trial_cell.config.rig.signals) + len(trial_cell.config.rig.actuators)
     level = 0.798 * sigma * (1 + 0.05 * (retention == "TDE") + 0.05 * ("PER" in sampling))
-    return level * (1 + 0.01 * own.standard_normal(d))
+    return level * (1 + 0.01 * cell_rng.standard_normal(d))

@@ -15,60 +15,68 @@ from onrig.tools.reports.results import (
     group_by_conditions,
     read_experiment,
 )
-from tests.tools.reports.synthetic import Make, cell, flat, raw, write_experiment
+from tests.tools.reports.synthetic import TrialFactory, cell, constant_trials, raw, write_experiment
 
 LEVELS = {"FIFO[Uniform]": 0.5, "FULL[Uniform]": 0.7, "FULL[PER]": 0.6, "FIFO[PER+IS]": 0.5, "FIFO[PER]": 0.4}
 
 
-def by_strategy(one: Cell, seed: int) -> Trial:
-    return flat(LEVELS[one.config.selection.strategy])(one, seed)
+def by_strategy(trial_cell: Cell, seed: int) -> Trial:
+    return constant_trials(LEVELS[trial_cell.config.selection.strategy])(trial_cell, seed)
 
 
-def results(folder: Path, cells: Sequence[Cell], make: Make = by_strategy, trials: int = 4) -> list[Result]:
-    return read_experiment(write_experiment(folder, cells, trials, make=make)).results
+def results(
+    folder: Path, cells: Sequence[Cell], make_trial: TrialFactory = by_strategy, trials: int = 4
+) -> list[Result]:
+    return read_experiment(write_experiment(folder, cells, trials, make_trial=make_trial)).results
 
 
 def test_each_strategy_is_compared_with_fifo_uniform_by_common_seeds(tmp_path: Path) -> None:
     cells = [cell(strategy=s) for s in ("FULL[Uniform]", "FIFO[Uniform]", "FULL[PER]")]
-    write_experiment(tmp_path, cells, 4, make=by_strategy, done=lambda one, seed: one is not cells[0] or seed != 1)
-    found = compare_with_baseline(read_experiment(tmp_path).results)
-    assert [(d.strategy, d.reference, d.n_pairs) for d in found] == [
+    write_experiment(
+        tmp_path,
+        cells,
+        4,
+        make_trial=by_strategy,
+        is_done=lambda trial_cell, seed: trial_cell is not cells[0] or seed != 1,
+    )
+    comparisons = compare_with_baseline(read_experiment(tmp_path).results)
+    assert [(d.strategy, d.reference, d.n_pairs) for d in comparisons] == [
         ("FULL[Uniform]", "FIFO[Uniform]", 3),
         ("FULL[PER]", "FIFO[Uniform]", 4),
     ]
     # The spread over the seeds is the same in both and so drops out.
-    assert found[0].final.value == pytest.approx(0.2)
-    assert found[1].highest.value == pytest.approx(0.1)
-    assert found[0].rise.value == pytest.approx(1.0)
-    assert found[0].is_censored
+    assert comparisons[0].final.value == pytest.approx(0.2)
+    assert comparisons[1].highest.value == pytest.approx(0.1)
+    assert comparisons[0].rise.value == pytest.approx(1.0)
+    assert comparisons[0].is_censored
 
 
 def test_without_fifo_uniform_the_first_strategy_is_the_baseline(tmp_path: Path) -> None:
-    found = compare_with_baseline(results(tmp_path, [cell(strategy=s) for s in ("FULL[PER]", "FULL[Uniform]")]))
-    assert [(d.strategy, d.reference) for d in found] == [("FULL[Uniform]", "FULL[PER]")]
+    comparisons = compare_with_baseline(results(tmp_path, [cell(strategy=s) for s in ("FULL[PER]", "FULL[Uniform]")]))
+    assert [(d.strategy, d.reference) for d in comparisons] == [("FULL[Uniform]", "FULL[PER]")]
 
 
 def test_only_the_same_conditions_are_compared(tmp_path: Path) -> None:
     cells = [cell("pendulum", strategy="FIFO[Uniform]"), cell("magman", strategy="FULL[Uniform]")]
-    found = results(tmp_path, cells)
-    assert [g.conditions for g in group_by_conditions(found)] == ["pendulum", "magman"]
-    assert compare_with_baseline(found) == []
+    all_results = results(tmp_path, cells)
+    assert [g.conditions for g in group_by_conditions(all_results)] == ["pendulum", "magman"]
+    assert compare_with_baseline(all_results) == []
 
 
 def test_sampling_is_compared_with_uniform_and_with_the_uncorrected_for_the_same_retention(tmp_path: Path) -> None:
     names = ("FIFO[Uniform]", "FIFO[PER]", "FIFO[PER+IS]", "FULL[PER]", "FULL[Uniform]")
-    found = compare_with_plainer_sampling(results(tmp_path, [cell(strategy=s) for s in names]))
-    pairs = [(d.strategy, d.reference, round(d.final.value, 9)) for d in found]
+    comparisons = compare_with_plainer_sampling(results(tmp_path, [cell(strategy=s) for s in names]))
+    pairs = [(d.strategy, d.reference, round(d.final.value, 9)) for d in comparisons]
     assert pairs == [("FIFO[PER+IS]", "FIFO[PER]", 0.1), ("FULL[PER]", "FULL[Uniform]", -0.1)]
 
 
 def test_estimates_are_those_of_the_evaluation_and_tell_who_never_rose(tmp_path: Path) -> None:
-    def make(one: Cell, seed: int) -> Trial:
-        mu = np.full(one.config.episodes, 0.2)
+    def make_trial(trial_cell: Cell, seed: int) -> Trial:
+        mu = np.full(trial_cell.config.episodes, 0.2)
         mu[10 + seed :] = 0.9 if seed < 3 else 0.7
-        return Trial(raw(one, mu - 5), raw(one, mu), None)
+        return Trial(raw(trial_cell, mu - 5), raw(trial_cell, mu), None)
 
-    [result] = results(tmp_path, [cell(strategy="FIFO[Uniform]", episodes=200)], make)
+    [result] = results(tmp_path, [cell(strategy="FIFO[Uniform]", episodes=200)], make_trial)
     e = estimate(result)
     assert e.final.value == pytest.approx(0.9)
     assert e.highest.value == pytest.approx(0.9)
@@ -77,13 +85,15 @@ def test_estimates_are_those_of_the_evaluation_and_tell_who_never_rose(tmp_path:
 
 
 def test_comparisons_under_the_same_conditions_are_corrected_for_their_number(tmp_path: Path) -> None:
-    def make(one: Cell, seed: int) -> Trial:
-        level = LEVELS[one.config.selection.strategy] - 0.5
-        return flat(0.5 + (level if seed else -level))(one, seed)  # nine of ten pairs in one direction
+    def make_trial(trial_cell: Cell, seed: int) -> Trial:
+        level = LEVELS[trial_cell.config.selection.strategy] - 0.5
+        return constant_trials(0.5 + (level if seed else -level))(
+            trial_cell, seed
+        )  # nine of ten pairs in one direction
 
     cells = [cell(config, strategy=s) for config in ("pendulum", "magman") for s in LEVELS]
-    found = compare_with_baseline(results(tmp_path, cells[:4] + cells[5:7], make, trials=10))
+    comparisons = compare_with_baseline(results(tmp_path, cells[:4] + cells[5:7], make_trial, trials=10))
     p = 22 / 1024
-    assert [d.final.p for d in found if d.conditions == "magman"] == pytest.approx([p])
+    assert [d.final.p for d in comparisons if d.conditions == "magman"] == pytest.approx([p])
     # FIFO[PER+IS] is FIFO[Uniform] itself here: three comparisons, of which one is without a difference.
-    assert [d.final.p for d in found if d.conditions == "pendulum"] == pytest.approx([3 * p, 3 * p, 1.0])
+    assert [d.final.p for d in comparisons if d.conditions == "pendulum"] == pytest.approx([3 * p, 3 * p, 1.0])

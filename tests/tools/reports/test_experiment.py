@@ -8,31 +8,33 @@ import pytest
 from onrig.tools.cli import main
 from onrig.tools.experiments.store import Cell, Trial
 from onrig.tools.reports.experiment import missing_figure_notes
-from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
+from tests.tools.reports.synthetic import cell, constant_trials, noise, write_experiment
 
 PNG = b"\x89PNG\r\n\x1a\n"
 LEVELS = {"FIFO[Uniform]": 0.5, "FULL[Uniform]": 0.7, "FULL[PER]": 0.9}
 
 
-def by_strategy(one: Cell, seed: int) -> Trial:
-    return flat(LEVELS[one.config.selection.strategy])(one, seed)
+def by_strategy(trial_cell: Cell, seed: int) -> Trial:
+    return constant_trials(LEVELS[trial_cell.config.selection.strategy])(trial_cell, seed)
 
 
-def three(config: str = "pendulum", *overrides: str) -> list[Cell]:
+def three_cells(config: str = "pendulum", *overrides: str) -> list[Cell]:
     return [cell(config, *overrides, strategy=s) for s in LEVELS]
 
 
 def row(table: str, *starts: str) -> list[str]:
     """Cells of the Markdown row that starts with these."""
-    [found] = [line for line in table.splitlines() if line.startswith("| " + " | ".join(starts) + " |")]
-    return [text.strip() for text in found.strip("|").split("|")][len(starts) :]
+    [matching_row] = [line for line in table.splitlines() if line.startswith("| " + " | ".join(starts) + " |")]
+    return [text.strip() for text in matching_row.strip("|").split("|")][len(starts) :]
 
 
 def test_an_experiment_is_told_in_figures_tables_and_one_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cells = [*three(), *three("magman")]
-    write_experiment(tmp_path, cells, 12, make=by_strategy, figures=[3, 12, 13, "table-6"], title="A <b>title</b>")
+    cells = [*three_cells(), *three_cells("magman")]
+    write_experiment(
+        tmp_path, cells, 12, make_trial=by_strategy, figures=[3, 12, 13, "table-6"], title="A <b>title</b>"
+    )
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     names = ["figure-03-learning-curves.png", "figure-12-strategies.png"]
@@ -64,7 +66,7 @@ def test_an_experiment_is_told_in_figures_tables_and_one_page(
 
 
 def test_the_same_results_give_the_same_bytes_and_figures_without_data_are_taken_away(tmp_path: Path) -> None:
-    write_experiment(tmp_path, three()[:2], 3, make=by_strategy)
+    write_experiment(tmp_path, three_cells()[:2], 3, make_trial=by_strategy)
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "figure-20-retention-alpha.png").write_bytes(PNG)
     (tmp_path / "figures" / "mine.png").write_bytes(PNG)
@@ -81,8 +83,10 @@ def test_the_same_results_give_the_same_bytes_and_figures_without_data_are_taken
 
 
 def test_an_unfinished_experiment_is_told_as_far_as_it_got(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = three()
-    write_experiment(tmp_path, cells, 4, make=by_strategy, done=lambda one, seed: one is cells[0] and seed < 1)
+    cells = three_cells()
+    write_experiment(
+        tmp_path, cells, 4, make_trial=by_strategy, is_done=lambda trial_cell, seed: trial_cell is cells[0] and seed < 1
+    )
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "Unfinished: 1 of 12 trials, in 1 of 3 cells" in out
@@ -96,24 +100,24 @@ def test_an_unfinished_experiment_is_told_as_far_as_it_got(tmp_path: Path, capsy
 def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
     levels = {"Expl(1.0)[Uniform]": 1.6e-2, "TDE(1.0)[PER]": 1.8e-2}
 
-    def make(one: Cell, seed: int) -> Trial:
-        level = levels[one.config.selection.strategy]
-        return flat(0.9)(one, seed)._replace(
-            batch_noise=level * (1 + 0.01 * (seed % 2)) * flat(1.0)(one, 0).train[:3] ** 0
+    def make_trial(trial_cell: Cell, seed: int) -> Trial:
+        level = levels[trial_cell.config.selection.strategy]
+        return constant_trials(0.9)(trial_cell, seed)._replace(
+            batch_noise=level * (1 + 0.01 * (seed % 2)) * constant_trials(1.0)(trial_cell, 0).train[:3] ** 0
         )
 
     cells = [cell("pendulum", *noise(0.02), strategy=s) for s in levels]
-    write_experiment(tmp_path, cells, 6, make=make, figures=["table-6"])
+    write_experiment(tmp_path, cells, 6, make_trial=make_trial, figures=["table-6"])
     assert main(["report", str(tmp_path)]) == 0
     table = (tmp_path / "tables.md").read_text().split("## Table 6")[1].split("## All cells")[0]
     assert "| position | position: − first | position: mean | position: paper | velocity |" in table
-    first, other = row(table, "Expl(1)[Uniform]"), row(table, "TDE(1)[PER]")
-    assert first[1:5] == ["1.608 [1.600, 1.616]", "", "1.608", "1.584"]
-    assert [other[k] for k in (2, 4, 12)] == ["↑ +0.201 [+0.200, +0.202]", "1.846", "1.594"]
+    first_row, other_row = row(table, "Expl(1)[Uniform]"), row(table, "TDE(1)[PER]")
+    assert first_row[1:5] == ["1.608 [1.600, 1.616]", "", "1.608", "1.584"]
+    assert [other_row[k] for k in (2, 4, 12)] == ["↑ +0.201 [+0.200, +0.202]", "1.846", "1.594"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "drawn", "noisy", "lines"),
+    ("requested", "drawn_figures", "has_noise", "lines"),
     [
         ([3, 12, "table-6"], {3, 12}, True, []),
         ([6, 9, 23], {5, 10}, False, []),
@@ -128,14 +132,14 @@ def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wanted_and_not_drawn_has_a_line(
-    wanted: list[int | str], drawn: set[int], noisy: bool, lines: list[str]
+    requested: list[int | str], drawn_figures: set[int], has_noise: bool, lines: list[str]
 ) -> None:
-    found = missing_figure_notes(wanted, drawn, has_noise=noisy)
-    assert len(found) == len(lines)
-    assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))
+    notes = missing_figure_notes(requested, drawn_figures, has_noise=has_noise)
+    assert len(notes) == len(lines)
+    assert all(line.startswith(start) for line, start in zip(notes, lines, strict=True))
 
 
-def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def refusal_message(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["report", str(folder)]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert not (folder / "report.html").exists()
@@ -143,32 +147,34 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_an_experiment_without_finished_trials_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_experiment(tmp_path, three(), 3, done=lambda one, seed: False)
-    assert refused(tmp_path, capsys) == f"onrig report: '{tmp_path}' has no finished trials yet"
+    write_experiment(tmp_path, three_cells(), 3, is_done=lambda trial_cell, seed: False)
+    assert refusal_message(tmp_path, capsys) == f"onrig report: '{tmp_path}' has no finished trials yet"
 
 
 def test_an_experiment_of_which_nothing_is_finite_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_experiment(tmp_path, three(), 3, make=lambda one, seed: flat(float("inf"))(one, seed))
-    assert refused(tmp_path, capsys) == f"onrig report: '{tmp_path}' has no trial with finite rewards"
+    write_experiment(
+        tmp_path, three_cells(), 3, make_trial=lambda trial_cell, seed: constant_trials(float("inf"))(trial_cell, seed)
+    )
+    assert refusal_message(tmp_path, capsys) == f"onrig report: '{tmp_path}' has no trial with finite rewards"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [("cells.json", None, "cannot be read"), ("cells.json", "[1", "damaged"), ("spec.yaml", "name: [", "spec.yaml:")],
 )
 def test_what_cannot_be_read_is_told_in_one_line(
-    tmp_path: Path, name: str, content: str | None, said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, name: str, content: str | None, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_experiment(tmp_path, three(), 2, make=by_strategy)
+    write_experiment(tmp_path, three_cells(), 2, make_trial=by_strategy)
     (tmp_path / name).unlink()
     if content is not None:
         (tmp_path / name).write_text(content)
-    assert said in refused(tmp_path, capsys)
+    assert message in refusal_message(tmp_path, capsys)
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_experiment(tmp_path, three(), 2, make=by_strategy)
+    write_experiment(tmp_path, three_cells(), 2, make_trial=by_strategy)
     (tmp_path / "figures").write_text("in the way")
-    assert "cannot be written" in refused(tmp_path, capsys)
+    assert "cannot be written" in refusal_message(tmp_path, capsys)

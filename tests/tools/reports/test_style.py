@@ -23,13 +23,13 @@ from onrig.tools.reports.style import (
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_labels_keep_their_order_and_distance_within_the_panel(wanted: list[float]) -> None:
-    gap = 0.08
-    places = spread_positions(sorted(wanted), gap)
-    assert len(places) == len(wanted)
-    assert min(places) >= -1e-9
-    assert max(places) <= 1 + 1e-9
-    assert all(b - a >= gap - 1e-9 for a, b in itertools.pairwise(places))
+def test_labels_keep_their_order_and_distance_within_the_panel(requested: list[float]) -> None:
+    min_gap = 0.08
+    positions = spread_positions(sorted(requested), min_gap)
+    assert len(positions) == len(requested)
+    assert min(positions) >= -1e-9
+    assert max(positions) <= 1 + 1e-9
+    assert all(b - a >= min_gap - 1e-9 for a, b in itertools.pairwise(positions))
 
 
 def test_labels_with_room_stay_where_they_belong_and_a_pair_moves_apart_evenly() -> None:
@@ -40,15 +40,15 @@ def test_labels_with_room_stay_where_they_belong_and_a_pair_moves_apart_evenly()
 
 def test_every_strategy_looks_different_whoever_registered_it(monkeypatch: pytest.MonkeyPatch) -> None:
     retentions = (*registry.names(registry.RETENTIONS), "Dullest", "Newest")
-    drawn = (*sampling_names(), "Recent", "Mine(3)+IS")
+    names_drawn = (*sampling_names(), "Recent", "Mine(3)+IS")
     monkeypatch.setattr(registry, "names", lambda group: retentions)
-    monkeypatch.setattr(style, "sampling_names", lambda: drawn)
-    styles = {strategy_style(r, s)[:3] for r in retentions for s in drawn}
-    assert len(styles) == len(retentions) * len(drawn)
+    monkeypatch.setattr(style, "sampling_names", lambda: names_drawn)
+    styles = {strategy_style(r, s)[:3] for r in retentions for s in names_drawn}
+    assert len(styles) == len(retentions) * len(names_drawn)
     assert strategy_style("of another installation", "too").colour.startswith("#")
 
 
-SIGHTS = {
+COLOUR_VISION_MATRICES = {
     "normal": np.eye(3),
     "without red": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
     "without green": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9690]]),
@@ -58,11 +58,11 @@ SIGHTS = {
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
-def _lab(colour: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
+def _lab_colour(colour: str, vision_matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """CIE L*a*b* of a colour as it is seen."""
     rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    xyz = XYZ @ np.clip(sight @ linear, 0.0, 1.0) / (0.9505, 1.0, 1.0888)
+    linear_rgb = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = XYZ @ np.clip(vision_matrix @ linear_rgb, 0.0, 1.0) / (0.9505, 1.0, 1.0888)
     x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
@@ -72,12 +72,12 @@ def test_no_two_of_sixteen_lines_look_the_same() -> None:
     assert len({(style.colour, style.line) for style in styles}) == 16
 
 
-@pytest.mark.parametrize("sight", SIGHTS.values(), ids=SIGHTS.keys())
-def test_eight_lines_are_told_apart_by_every_kind_of_sight(sight: NDArray[np.float64]) -> None:
+@pytest.mark.parametrize("vision_matrix", COLOUR_VISION_MATRICES.values(), ids=COLOUR_VISION_MATRICES.keys())
+def test_eight_lines_are_told_apart_by_every_kind_of_sight(vision_matrix: NDArray[np.float64]) -> None:
     styles = [ordinal_style(k, 8, graded=False) for k in range(8)]
     assert {style.colour for style in styles} == set(PALETTE)
-    seen = [_lab(style.colour, sight) for style in styles]
-    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 12.0
+    lab_colours = [_lab_colour(style.colour, vision_matrix) for style in styles]
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(lab_colours, 2)) > 12.0
     assert len({style.line for style in styles[:4]} & {style.line for style in styles[4:]}) == 0
 
 
@@ -86,15 +86,15 @@ def test_reports_have_the_colours_of_the_page_by_day() -> None:
     assert f"--accent: {style.page_colour('accent')}" in css.partition("light")[2]
 
 
-@pytest.mark.parametrize("bands", [1, 2, 4, 8, 16, 50])
-def test_bands_that_lie_on_each_other_are_no_opaque_block(bands: int) -> None:
-    assert 1.0 - (1.0 - band_alpha(bands)) ** bands < 0.56
+@pytest.mark.parametrize("n_bands", [1, 2, 4, 8, 16, 50])
+def test_bands_that_lie_on_each_other_are_no_opaque_block(n_bands: int) -> None:
+    assert 1.0 - (1.0 - band_alpha(n_bands)) ** n_bands < 0.56
 
 
-@pytest.mark.parametrize("one_sided", [False, True])
-def test_a_policy_has_the_colours_of_the_page(one_sided: bool) -> None:
+@pytest.mark.parametrize("is_one_sided", [False, True])
+def test_a_policy_has_the_colours_of_the_page(is_one_sided: bool) -> None:
     from matplotlib.colors import to_hex
 
-    colours = surface_colours(one_sided=one_sided)
-    assert to_hex(colours(0.0)) == page_colour("surface-mid" if one_sided else "surface-low")
+    colours = surface_colours(one_sided=is_one_sided)
+    assert to_hex(colours(0.0)) == page_colour("surface-mid" if is_one_sided else "surface-low")
     assert to_hex(colours(1.0)) == page_colour("surface-high")

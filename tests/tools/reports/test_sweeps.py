@@ -9,18 +9,18 @@ from onrig.tools.reports import style
 from onrig.tools.reports.curves import draw_curves, group_by_figure
 from onrig.tools.reports.results import Result, read_experiment
 from onrig.tools.reports.sweeps import SWEEPS, paper_figure, sweep_lines
-from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
+from tests.tools.reports.synthetic import cell, constant_trials, noise, write_experiment
 
 FIFO = "FIFO[Uniform]"
 
 
-def synthetic(kind: str, fraction: float, refresh: float = 1.0) -> tuple[str, ...]:
-    return (f"selection.synthetic={{{kind}: {fraction}, refresh: {refresh}}}",) if fraction else ()
+def synthetic(kind: str, fraction: float, refresh_probability: float = 1.0) -> tuple[str, ...]:
+    return (f"selection.synthetic={{{kind}: {fraction}, refresh: {refresh_probability}}}",) if fraction else ()
 
 
 def results(folder: Path, cells: list[Cell]) -> list[Result]:
-    unique = {one.id: one for one in cells}
-    return read_experiment(write_experiment(folder, list(unique.values()), 2, make=flat(0.5))).results
+    unique = {trial_cell.id: trial_cell for trial_cell in cells}
+    return read_experiment(write_experiment(folder, list(unique.values()), 2, make_trial=constant_trials(0.5))).results
 
 
 FRACTIONS = (0.0, 0.1, 0.5)
@@ -50,19 +50,19 @@ LINES = {5: 4, 7: 2, 8: 2, 9: 2, 10: 2, 11: 1, 20: 2, 21: 1}
 
 @pytest.mark.parametrize("number", GRIDS)
 def test_a_grid_gives_the_figure_that_shows_its_sweep_and_no_other(tmp_path: Path, number: int) -> None:
-    found = results(tmp_path, GRIDS[number])
-    drawn = {s.slug: sweep_lines(s, found) for s in SWEEPS}
-    numbers = [paper_figure(s, drawn[s.slug])[0] for s in SWEEPS if drawn[s.slug]]
+    all_results = results(tmp_path, GRIDS[number])
+    lines_by_slug = {s.slug: sweep_lines(s, all_results) for s in SWEEPS}
+    numbers = [paper_figure(s, lines_by_slug[s.slug])[0] for s in SWEEPS if lines_by_slug[s.slug]]
     assert numbers == [number]
-    [lines] = [lines for lines in drawn.values() if lines]
+    [lines] = [lines for lines in lines_by_slug.values() if lines]
     assert len(lines) == LINES[number]
     # Fraction 0 stands for either kind and any refreshing, 50 Hz for both ways of going on from it.
     assert all(len(line.x) == 3 and line.x == sorted(line.x) for line in lines)
 
 
 def test_two_values_make_no_sweep(tmp_path: Path) -> None:
-    found = results(tmp_path, [cell("pendulum", *noise(s)) for s in (0, 0.02)])
-    assert not any(sweep_lines(s, found) for s in SWEEPS)
+    all_results = results(tmp_path, [cell("pendulum", *noise(s)) for s in (0, 0.02)])
+    assert not any(sweep_lines(s, all_results) for s in SWEEPS)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,11 @@ def test_two_values_make_no_sweep(tmp_path: Path) -> None:
 def test_strategies_go_into_the_figure_of_their_conditions(
     tmp_path: Path, overrides: tuple[str, ...], strategies: tuple[str, ...], numbers: dict[int, int]
 ) -> None:
-    found = group_by_figure(results(tmp_path, [cell("pendulum", *overrides, strategy=s) for s in strategies]))
-    assert {number: len(groups[0].results) for number, groups in found.items()} == numbers
-    assert all(len(groups) == 1 for groups in found.values())
+    results_by_figure = group_by_figure(
+        results(tmp_path, [cell("pendulum", *overrides, strategy=s) for s in strategies])
+    )
+    assert {number: len(groups[0].results) for number, groups in results_by_figure.items()} == numbers
+    assert all(len(groups) == 1 for groups in results_by_figure.values())
 
 
 @pytest.mark.parametrize(
@@ -91,5 +93,5 @@ def test_networks_are_compared_where_nothing_else_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, figures: list[int]
 ) -> None:
     monkeypatch.setattr(style, "DPI", 20)
-    found = results(tmp_path, [cell("pendulum", strategy=FIFO), cell("pendulum", other, strategy=FIFO)])
-    assert [plot.number for plot in draw_curves(found, tmp_path)] == figures
+    all_results = results(tmp_path, [cell("pendulum", strategy=FIFO), cell("pendulum", other, strategy=FIFO)])
+    assert [plot.number for plot in draw_curves(all_results, tmp_path)] == figures

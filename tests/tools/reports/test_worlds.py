@@ -20,11 +20,11 @@ from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_t
 from onrig.tools.reports import style
 from onrig.tools.reports.world_plots import cell_styles, draw_capacities
 from onrig.tools.reports.world_results import WorldResult, buffer_size_by_rule
-from tests.tools.experiments.specs import written
+from tests.tools.experiments.specs import write_spec
 
 
 @pytest.fixture(autouse=True)
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+def lower_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots of few pixels: their content is not checked here."""
     monkeypatch.setattr(style, "DPI", 20)
 
@@ -42,52 +42,60 @@ SPEC = """
       - world: gym:Pendulum-v1
         grid: {strategy: ["FIFO[Uniform]", "TDE(1.2)[Uniform]"], capacity: [20, 40, 80]}
     """
-SCORES = {"random": 0.5, "old": 0.6, "present": 0.7}
+SCORE_BY_ORIGIN = {"random": 0.5, "old": 0.6, "present": 0.7}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    spec = written(tmp_path, SPEC, "spec.yaml")
+    spec = write_spec(tmp_path, SPEC, "spec.yaml")
     cells = list(expand_spec(load_spec(spec), lambda config, settings: []))
     write_cells(tmp_path, cells)
     for k, cell in enumerate(cells):
         for seed in range(5):
-            replayed = np.full((len(REPLAY_MEASURES), 4), 2.0)
-            for origin, score in SCORES.items():
-                replayed[REPLAY_MEASURES.index(f"kl covariance {origin}")] = score + 0.02 * seed
-            replayed[REPLAY_MEASURES.index("kl behaviour"), -1] = 0.5 + 0.1 * seed
-            replayed[REPLAY_MEASURES.index("far share"), -1] = 0.1
+            measures = np.full((len(REPLAY_MEASURES), 4), 2.0)
+            for origin, score in SCORE_BY_ORIGIN.items():
+                measures[REPLAY_MEASURES.index(f"kl covariance {origin}")] = score + 0.02 * seed
+            measures[REPLAY_MEASURES.index("kl behaviour"), -1] = 0.5 + 0.1 * seed
+            measures[REPLAY_MEASURES.index("far share"), -1] = 0.1
             returns = np.array([-900.0, -500.0, -200.0, -100.0]) + k + seed
-            write_trial(tmp_path, cell, seed, Trial(returns, returns, None, replayed))
+            write_trial(tmp_path, cell, seed, Trial(returns, returns, None, measures))
     return tmp_path
 
 
-@pytest.mark.parametrize(("algorithm", "applies"), [("ddpg", True), ("ppo", False)])
-def test_the_rule_of_thumb_is_of_an_algorithm_that_replays_all(algorithm: str, applies: bool) -> None:
+@pytest.mark.parametrize(("algorithm", "is_applicable"), [("ddpg", True), ("ppo", False)])
+def test_the_rule_of_thumb_is_of_an_algorithm_that_replays_all(algorithm: str, is_applicable: bool) -> None:
     run = StepRun("plant:pendulum", 400, Evaluation(200), learner=LearnerSettings(algorithm=algorithm))
     returns = np.array([[-900.0, -100.0]])
     result = WorldResult(WorldCell("id", {"world": "pendulum"}, run), np.arange(1), returns, 1, None, None)
     assert str(result.strategy) == "FULL[Uniform]"
-    assert (buffer_size_by_rule([result]) is not None) is applies
+    assert (buffer_size_by_rule([result]) is not None) is is_applicable
 
 
 def test_sizes_are_compared_where_nothing_else_differs(tmp_path: Path) -> None:
-    def of(capacity: int, **label: str) -> WorldResult:
+    def world_result(capacity: int, **label: str) -> WorldResult:
         run = StepRun("plant:pendulum", 400, Evaluation(200), selection=Selection("FIFO[Uniform]", capacity))
         cell = WorldCell("id", {"world": "pendulum", "capacity": capacity, **label}, run)
         return WorldResult(cell, np.arange(2), np.array([[-900.0, -100.0], [-800.0, -90.0]]), 2, None, None)
 
-    assert len(draw_capacities(tmp_path, [of(20), of(40), of(80)])) == 1
-    assert draw_capacities(tmp_path, [of(20, called="PPO"), of(40, called="NAF"), of(80, called="SAC")]) == []
+    assert len(draw_capacities(tmp_path, [world_result(20), world_result(40), world_result(80)])) == 1
+    assert (
+        draw_capacities(
+            tmp_path, [world_result(20, called="PPO"), world_result(40, called="NAF"), world_result(80, called="SAC")]
+        )
+        == []
+    )
 
 
 def test_a_cell_looks_the_same_in_each_task() -> None:
-    def of(world: str, called: str) -> WorldResult:
-        cell = WorldCell("id", {"world": world, "called": called}, StepRun(f"plant:{world}", 400, Evaluation(200)))
+    def world_result(world: str, label: str) -> WorldResult:
+        cell = WorldCell("id", {"world": world, "called": label}, StepRun(f"plant:{world}", 400, Evaluation(200)))
         return WorldResult(cell, np.arange(1), np.zeros((1, 2)), 1, None, None)
 
-    of_one, of_other = [of("pendulum", name) for name in ("DDPG", "DQN", "NAF")], [of("magman", "DDPG")]
-    styles = cell_styles({"pendulum": of_one, "magman": [*of_other, of("magman", "NAF")]})
+    pendulum_results, magman_results = (
+        [world_result("pendulum", name) for name in ("DDPG", "DQN", "NAF")],
+        [world_result("magman", "DDPG")],
+    )
+    styles = cell_styles({"pendulum": pendulum_results, "magman": [*magman_results, world_result("magman", "NAF")]})
     assert [*styles] == ["DDPG", "DQN", "NAF"]
     assert len(set(styles.values())) == 3
 
@@ -101,8 +109,8 @@ def test_batches_are_compared_by_their_origin(folder: Path) -> None:
 
 def test_the_distance_from_the_policies_that_acted_is_that_of_the_end_where_it_is_finite(folder: Path) -> None:
     cell = expand_spec(load_spec(folder / "spec.yaml"), lambda config, settings: [])[0]
-    replayed = np.full((len(REPLAY_MEASURES), 4), np.nan)
-    write_trial(folder, cell, 5, Trial(np.zeros(4), np.zeros(4), None, replayed))
+    measures = np.full((len(REPLAY_MEASURES), 4), np.nan)
+    write_trial(folder, cell, 5, Trial(np.zeros(4), np.zeros(4), None, measures))
     assert main(["report", str(folder)]) == ExitCode.OK
     tables = (folder / "tables.md").read_text()
     assert re.search(r"FULL\S+ \| 5 \| 0.7000 \[0.5000, 0.9000\] \| 0.100 \[0.100, 0.100\] \|", tables)
@@ -115,9 +123,9 @@ def test_a_page_has_all_plots_next_to_it(folder: Path, capsys: pytest.CaptureFix
     assert main(["report", str(folder), "--pages", str(pages)]) == ExitCode.OK
     assert f"see {pages / 'sizes.md'}" in capsys.readouterr().out
     page = (pages / "sizes.md").read_text()
-    shown = re.findall(r"!\[.*\]\((.*)\)", page)
-    assert shown == [f"sizes-{name}.png" for name in ("capacities", *(f"{k}-Pendulum-v1" for k in CURVES))]
-    assert sorted(shown) == sorted(path.name for path in pages.glob("*.png"))
+    image_names = re.findall(r"!\[.*\]\((.*)\)", page)
+    assert image_names == [f"sizes-{name}.png" for name in ("capacities", *(f"{k}-Pendulum-v1" for k in CURVES))]
+    assert sorted(image_names) == sorted(path.name for path in pages.glob("*.png"))
     assert "| FIFO[Uniform], capacity 20 | 5 |" in page
     assert " Run at revision abcdabcd, then 01230123 (with uncommitted changes).\n" in page
     # 90 % of the way from -900 to -100, at the last of four evaluations.
@@ -128,7 +136,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
     spec = SPEC.replace("gym:Pendulum-v1", "plant:pendulum").replace(
         "set: {random", "set: {options.shield: true, random"
     )
-    cells = list(expand_spec(load_spec(written(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
+    cells = list(expand_spec(load_spec(write_spec(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
     write_cells(tmp_path, cells)
     returns = np.zeros(4)
     counts = np.array([[40.0, 20.0, 20.0, 10.0], [4.0, 0.0, 0.0, 0.0]])  # of 100 steps each
@@ -143,7 +151,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
 
 
 def test_a_measure_that_no_cell_has_is_not_plotted(tmp_path: Path) -> None:
-    cells = list(expand_spec(load_spec(written(tmp_path, SPEC, "spec.yaml")), lambda config, settings: []))
+    cells = list(expand_spec(load_spec(write_spec(tmp_path, SPEC, "spec.yaml")), lambda config, settings: []))
     write_cells(tmp_path, cells)
     for seed in range(2):
         write_trial(
@@ -159,7 +167,7 @@ def test_scores_are_not_by_a_run_that_has_changed_since(tmp_path: Path) -> None:
         "{rig: pendulum, task: swingup, rate_hz: 50, episodes: 9, device: {twin: {plant: {kind: pendulum}}}}\n"
     )
     spec = SPEC.replace("gym:Pendulum-v1", "plant:./mine.yaml")
-    cells = list(expand_spec(load_spec(written(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
+    cells = list(expand_spec(load_spec(write_spec(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
     write_cells(tmp_path, cells)
     for seed in range(2):
         write_trial(tmp_path, cells[0], seed, Trial(np.zeros(4), np.zeros(4)))

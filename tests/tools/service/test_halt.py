@@ -16,12 +16,12 @@ from onrig.runtime.shm.segment import Segment
 from onrig.tools.service.halt import FADE_TIMEOUT_S, find_run, halt, main
 
 
-class Loop:
+class FakeLoop:
     """A loop that heeds a stop after a while, in virtual time, on a device whose frames show what became of it."""
 
-    def __init__(self, folder: Path, heeds: dict[int, float], *, shows: bool = True) -> None:
-        self.now_s, self._heeds, self._asked = 5.0, heeds, {0: 5.0}
-        self._shows = shows
+    def __init__(self, folder: Path, stop_delays_s: dict[int, float], *, reports_state: bool = True) -> None:
+        self.now_s, self._stop_delays_s, self._requested_at_s = 5.0, stop_delays_s, {0: 5.0}
+        self._reports_state = reports_state
         self.segment = Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA)
         self.board = Board(self.segment)
         self.board[Word.STATE] = State.RUNNING
@@ -30,10 +30,10 @@ class Loop:
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
         level = self.board.stop_outside
-        since = self._asked.setdefault(level, self.now_s)
-        if level in self._heeds and self.now_s - since >= self._heeds[level]:
+        requested_at_s = self._requested_at_s.setdefault(level, self.now_s)
+        if level in self._stop_delays_s and self.now_s - requested_at_s >= self._stop_delays_s[level]:
             self.board[Word.STATE] = State.DISCONNECTED
-            if self._shows:
+            if self._reports_state:
                 self.board[Word.SAFE_NS] = round(self.now_s * 1e9)
 
     def close(self) -> None:
@@ -42,49 +42,54 @@ class Loop:
 
 
 @contextmanager
-def looping(folder: Path, heeds: dict[int, float], *, shows: bool = True) -> Iterator[tuple[Loop, RemoteControl]]:
-    with closing(Loop(folder, heeds, shows=shows)) as loop, RemoteControl(Running(1, folder, folder)) as remote:
+def running_loop(
+    folder: Path, stop_delays_s: dict[int, float], *, reports_state: bool = True
+) -> Iterator[tuple[FakeLoop, RemoteControl]]:
+    with (
+        closing(FakeLoop(folder, stop_delays_s, reports_state=reports_state)) as loop,
+        RemoteControl(Running(1, folder, folder)) as remote,
+    ):
         yield loop, remote
 
 
 def test_a_loop_that_heeds_fades_out(tmp_path: Path) -> None:
-    with looping(tmp_path, {1: 0.3}) as (loop, remote):
+    with running_loop(tmp_path, {1: 0.3}) as (loop, remote):
         assert halt(remote, lambda: loop.now_s, loop.sleep)
         assert loop.board.stop_outside == 1
         assert loop.now_s == pytest.approx(5.3, abs=0.02)
 
 
 def test_a_loop_that_does_not_fade_is_stopped_at_once(tmp_path: Path) -> None:
-    with looping(tmp_path, {2: 0.1}) as (loop, remote):
+    with running_loop(tmp_path, {2: 0.1}) as (loop, remote):
         assert halt(remote, lambda: loop.now_s, loop.sleep)
         assert loop.board.stop_outside == 2
         assert loop.now_s > FADE_TIMEOUT_S
 
 
 def test_a_loop_that_hangs_is_left_to_its_devices_lease(tmp_path: Path) -> None:
-    with looping(tmp_path, {}) as (loop, remote):
+    with running_loop(tmp_path, {}) as (loop, remote):
         assert not halt(remote, lambda: loop.now_s, loop.sleep)
 
 
 def test_a_loop_that_says_it_disarmed_is_not_believed_without_a_frame_of_the_device(tmp_path: Path) -> None:
-    with looping(tmp_path, {1: 0.1}, shows=False) as (loop, remote):
+    with running_loop(tmp_path, {1: 0.1}, reports_state=False) as (loop, remote):
         assert not halt(remote, lambda: loop.now_s, loop.sleep)
         assert loop.board[Word.STATE] == State.DISCONNECTED
 
 
 def test_a_frame_from_before_the_request_confirms_nothing(tmp_path: Path) -> None:
-    with looping(tmp_path, {}) as (loop, remote):
+    with running_loop(tmp_path, {}) as (loop, remote):
         loop.board[Word.SAFE_NS] = round(4.9e9)
         assert not halt(remote, lambda: loop.now_s, loop.sleep)
 
 
-@pytest.mark.parametrize(("answered_ns", "halted"), [(0, True), (7, False)])
+@pytest.mark.parametrize(("answered_ns", "is_halted"), [(0, True), (7, False)])
 def test_a_loop_that_has_ended_without_a_frame_is_safe_only_if_it_commanded_nothing(
-    tmp_path: Path, answered_ns: int, halted: bool
+    tmp_path: Path, answered_ns: int, is_halted: bool
 ) -> None:
-    with looping(tmp_path, {}) as (loop, remote):
+    with running_loop(tmp_path, {}) as (loop, remote):
         loop.board[Word.ENDED], loop.board[Word.ANSWERED_NS] = 1, answered_ns
-        assert halt(remote, lambda: loop.now_s, loop.sleep) is halted
+        assert halt(remote, lambda: loop.now_s, loop.sleep) is is_halted
         assert loop.now_s == 5.0
 
 

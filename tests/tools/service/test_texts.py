@@ -52,7 +52,7 @@ def values(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "quoted"),
+    ("text", "expected"),
     [
         ("/usr/bin/python", "/usr/bin/python"),
         ("my rig.yaml", '"my rig.yaml"'),
@@ -64,21 +64,21 @@ def values(text: str) -> dict[str, str]:
         ("", '""'),
     ],
 )
-def test_words_of_a_command_line_reach_the_program_as_they_are(text: str, quoted: str) -> None:
-    assert quote_for_systemd(text) == quoted
+def test_words_of_a_command_line_reach_the_program_as_they_are(text: str, expected: str) -> None:
+    assert quote_for_systemd(text) == expected
 
 
 @settings(max_examples=50)
 @given(st.text(max_size=30))
 def test_a_word_is_one_word_on_one_line_and_reads_as_what_was_written(text: str) -> None:
-    quoted = quote_for_systemd(text)
-    assert "\n" not in quoted
-    if not quoted.startswith('"'):
-        assert quoted == text
+    expected = quote_for_systemd(text)
+    assert "\n" not in expected
+    if not expected.startswith('"'):
+        assert expected == text
         return
-    assert re.fullmatch(r'"(?:[^"\\]|\\.)*"', quoted, re.DOTALL)
-    plain = re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), quoted[1:-1], flags=re.DOTALL)
-    assert plain.replace("%%", "%").replace("$$", "$") == text
+    assert re.fullmatch(r'"(?:[^"\\]|\\.)*"', expected, re.DOTALL)
+    unescaped = re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), expected[1:-1], flags=re.DOTALL)
+    assert unescaped.replace("%%", "%").replace("$$", "$") == text
 
 
 def test_device_units_are_named_as_systemd_escape_names_them() -> None:
@@ -86,10 +86,10 @@ def test_device_units_are_named_as_systemd_escape_names_them() -> None:
     assert device_unit("/dev/serial/by-id/usb-A_b.c") == "dev-serial-by\\x2did-usb\\x2dA_b.c.device"
     if shutil.which("systemd-escape"):
         path = "/dev/serial/by-id/usb-Ärger_#1:x.y"
-        done = subprocess.run(
+        process = subprocess.run(
             ["systemd-escape", "--path", "--suffix=device", path], capture_output=True, text=True, check=True
         )
-        assert device_unit(path) == done.stdout.strip()
+        assert device_unit(path) == process.stdout.strip()
 
 
 def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
@@ -120,8 +120,10 @@ def test_a_device_on_another_line_is_disarmed_by_its_configuration_with_the_trus
     assert "Requires" not in lines
     assert lines["After"] == "network-online.target"
     assert lines["ExecStart"].endswith(" --trust")
-    run, disarm = (lines[key].partition('"/home/pi/my rig.yaml" ')[2] for key in ("ExecStart", "ExecStopPost"))
-    assert run == disarm, "the device that ran is the one that is disarmed"
+    run_words, disarm_words = (
+        lines[key].partition('"/home/pi/my rig.yaml" ')[2] for key in ("ExecStart", "ExecStopPost")
+    )
+    assert run_words == disarm_words, "the device that ran is the one that is disarmed"
 
 
 def test_a_given_port_and_a_unit_of_the_user() -> None:
@@ -141,14 +143,17 @@ def test_systemd_itself_finds_nothing_wrong_with_the_unit(for_user: bool, tmp_pa
     service = SERVICE._replace(python=sys.executable, folder=folder, for_user=for_user)
     path = tmp_path / service.unit
     path.write_text(unit_text(service))
-    how = ["--user"] if for_user else []
-    done = subprocess.run(
-        ["systemd-analyze", *how, "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=60
+    systemd_arguments = ["--user"] if for_user else []
+    process = subprocess.run(
+        ["systemd-analyze", *systemd_arguments, "verify", "--man=no", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    if "Failed to initialize manager" in done.stderr or "XDG_RUNTIME_DIR" in done.stderr:
+    if "Failed to initialize manager" in process.stderr or "XDG_RUNTIME_DIR" in process.stderr:
         pytest.skip("there is no user manager here")
-    ours = [line for line in done.stderr.splitlines() if service.unit in line]
-    assert (ours, done.returncode) == ([], 0), done.stderr
+    own_lines = [line for line in process.stderr.splitlines() if service.unit in line]
+    assert (own_lines, process.returncode) == ([], 0), process.stderr
 
 
 def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
@@ -162,11 +167,11 @@ def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
     ]
 
 
-@pytest.mark.parametrize("usb", [None, UsbIdentity("2341", "0043", "")])
-def test_other_ports_have_no_latency_to_set(usb: UsbIdentity | None) -> None:
-    text = udev_rule_text(SERVICE._replace(usb=usb))
+@pytest.mark.parametrize("usb_identity", [None, UsbIdentity("2341", "0043", "")])
+def test_other_ports_have_no_latency_to_set(usb_identity: UsbIdentity | None) -> None:
+    text = udev_rule_text(SERVICE._replace(usb=usb_identity))
     assert "latency_timer" not in text
-    assert ("KERNEL" in text) is (usb is None)
+    assert ("KERNEL" in text) is (usb_identity is None)
     assert "serial" not in text
 
 

@@ -90,8 +90,8 @@ def test_a_service_of_the_user_is_its_unit_alone(
 ) -> None:
     root = tmp_path / "root"
     assert main(["service", str(config), "--user", "--write", "--root", str(root)]) == ExitCode.OK
-    (written,) = files(root)
-    assert written.endswith(".config/systemd/user/onrig-lab.service")
+    (written_file,) = files(root)
+    assert written_file.endswith(".config/systemd/user/onrig-lab.service")
     assert "systemctl --user enable --now" in capsys.readouterr().out
 
 
@@ -104,7 +104,7 @@ def test_a_service_of_the_user_is_not_written_as_root(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["pendulum"], ExitCode.CONFIGURATION, "uses a twin"),
         (["pendulum", "--device", "{port}"], ExitCode.CONFIGURATION, "device.pace=realtime"),
@@ -121,18 +121,18 @@ def test_a_service_of_the_user_is_not_written_as_root(
 def test_what_is_missing_is_said_in_one_line_and_nothing_is_written(
     arguments: list[str],
     code: int,
-    says: str,
+    message: str,
     config: Path,
     port: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    filled = [
+    file_names = [
         a.replace("{port}", port).replace("{config}", str(config)).replace("{place}", str(tmp_path)) for a in arguments
     ]
-    assert main(["service", *filled, "--write", "--root", str(tmp_path / "root")]) == code
+    assert main(["service", *file_names, "--write", "--root", str(tmp_path / "root")]) == code
     err = capsys.readouterr().err
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1
     assert not (tmp_path / "root").exists()
 
@@ -149,23 +149,23 @@ def test_keys_are_read_as_the_user_of_the_service_whose_home_they_may_be_in(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with sudo: the process is another user, and its home another's."""
-    me, taken = os.geteuid(), [os.geteuid() + 1]
-    account = pwd.getpwuid(me)
-    home = pwd.struct_passwd((*account[:5], str(tmp_path / "home"), account[6]))
+    own_uid, current_uid = os.geteuid(), [os.geteuid() + 1]
+    account = pwd.getpwuid(own_uid)
+    account_with_home = pwd.struct_passwd((*account[:5], str(tmp_path / "home"), account[6]))
     monkeypatch.setenv("SUDO_USER", account.pw_name)
     monkeypatch.setenv("HOME", str(tmp_path / "root"))
-    monkeypatch.setattr(pwd, "getpwnam", lambda name: home)
-    monkeypatch.setattr(os, "geteuid", lambda: taken[-1])
-    monkeypatch.setattr(os, "seteuid", taken.append)
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: account_with_home)
+    monkeypatch.setattr(os, "geteuid", lambda: current_uid[-1])
+    monkeypatch.setattr(os, "seteuid", current_uid.append)
     keys = tmp_path / "home/K"
     keys.parent.mkdir()
-    keyed = ["--set", "link={listen: 'tcp://*:5555', keys: ~/K}", "--root", str(tmp_path / "image")]
-    assert main(["service", str(config), *keyed]) == ExitCode.PREFLIGHT
-    with monkeypatch.context() as as_user:
-        as_user.setattr(os, "geteuid", lambda: me)
+    key_arguments = ["--set", "link={listen: 'tcp://*:5555', keys: ~/K}", "--root", str(tmp_path / "image")]
+    assert main(["service", str(config), *key_arguments]) == ExitCode.PREFLIGHT
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: own_uid)
         assert main(["keys", str(keys)]) == ExitCode.OK
-    assert main(["service", str(config), *keyed]) == ExitCode.OK
-    assert taken[-2:] == [me, me + 1], "and the process is again who it was"
+    assert main(["service", str(config), *key_arguments]) == ExitCode.OK
+    assert current_uid[-2:] == [own_uid, own_uid + 1], "and the process is again who it was"
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -179,50 +179,50 @@ def test_the_files_of_a_service_go_where_the_system_looks(tmp_path: Path) -> Non
         "etc/udev/rules.d/90-onrig-pendulum.rules",
         "etc/security/limits.d/90-onrig-pendulum.conf",
     ]
-    (own,) = service_files(SERVICE._replace(for_user=True), Path("/home/pi"), tmp_path)
-    assert own.path == tmp_path / "home/pi/.config/systemd/user/onrig-pendulum.service"
+    (user_file,) = service_files(SERVICE._replace(for_user=True), Path("/home/pi"), tmp_path)
+    assert user_file.path == tmp_path / "home/pi/.config/systemd/user/onrig-pendulum.service"
 
 
 def test_files_are_readable_for_all_and_written_again_without_harm(tmp_path: Path) -> None:
-    listed = service_files(SERVICE, Path("/home/pi"), tmp_path)
-    assert [file_state(a) for a in listed] == ["new"] * 3
-    write_files(listed)
-    first = content(tmp_path)
-    assert all(stat.S_IMODE(a.path.stat().st_mode) == 0o644 for a in listed)
-    assert [file_state(a) for a in listed] == ["unchanged"] * 3
-    changed = service_files(SERVICE._replace(user="lab"), Path("/home/pi"), tmp_path)
-    assert [file_state(a) for a in changed] == ["replaced", "unchanged", "replaced"]
-    write_files(changed)
-    assert set(content(tmp_path)) == set(first)
-    assert "User=lab" in listed[0].path.read_text()
+    service_file_list = service_files(SERVICE, Path("/home/pi"), tmp_path)
+    assert [file_state(a) for a in service_file_list] == ["new"] * 3
+    write_files(service_file_list)
+    first_content = content(tmp_path)
+    assert all(stat.S_IMODE(a.path.stat().st_mode) == 0o644 for a in service_file_list)
+    assert [file_state(a) for a in service_file_list] == ["unchanged"] * 3
+    changed_files = service_files(SERVICE._replace(user="lab"), Path("/home/pi"), tmp_path)
+    assert [file_state(a) for a in changed_files] == ["replaced", "unchanged", "replaced"]
+    write_files(changed_files)
+    assert set(content(tmp_path)) == set(first_content)
+    assert "User=lab" in service_file_list[0].path.read_text()
 
 
 def test_a_file_of_somebody_else_is_never_replaced_and_nothing_is_written(tmp_path: Path) -> None:
-    listed = service_files(SERVICE, Path("/home/pi"), tmp_path)
-    listed[2].path.parent.mkdir(parents=True)
-    listed[2].path.write_text("@audio - rtprio 95\n")
-    before = content(tmp_path)
+    service_file_list = service_files(SERVICE, Path("/home/pi"), tmp_path)
+    service_file_list[2].path.parent.mkdir(parents=True)
+    service_file_list[2].path.write_text("@audio - rtprio 95\n")
+    content_before = content(tmp_path)
     with pytest.raises(PathOccupied, match="was not written by Onrig"):
-        write_files(listed)
-    assert content(tmp_path) == before
+        write_files(service_file_list)
+    assert content(tmp_path) == content_before
 
 
 def test_a_failure_on_the_way_takes_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = ServiceFile(tmp_path / "b", f"{HEADER_LINE}\nold\n")
-    write_files([old])
-    real = install_service._replace
+    old_file = ServiceFile(tmp_path / "b", f"{HEADER_LINE}\nold\n")
+    write_files([old_file])
+    original_replace = install_service._replace
 
-    def fail_at_c(path: Path, content: bytes) -> None:
+    def fail_on_third(path: Path, content: bytes) -> None:
         if path.name == "c":
             raise OSError(28, "No space left on device", str(path))
-        real(path, content)
+        original_replace(path, content)
 
-    monkeypatch.setattr(install_service, "_replace", fail_at_c)
+    monkeypatch.setattr(install_service, "_replace", fail_on_third)
     with pytest.raises(OSError, match="No space left"):
         write_files(
             [
                 ServiceFile(tmp_path / "new" / "a", "x"),
-                old._replace(text=f"{HEADER_LINE}\nnew\n"),
+                old_file._replace(text=f"{HEADER_LINE}\nnew\n"),
                 ServiceFile(tmp_path / "c", "x"),
             ]
         )

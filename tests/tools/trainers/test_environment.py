@@ -34,7 +34,18 @@ from tests.sim.barrier.beam import with_table
 
 SETTINGS = ("task.episode_s=0.4", "checkpoint_s=3600")
 STEPS = 20
-COLUMNS = ("observation", "explored", "commanded", "command", "applied", "reward", "rule", "margin", "sensors", "frame")
+COMPARED_COLUMNS = (
+    "observation",
+    "explored",
+    "commanded",
+    "command",
+    "applied",
+    "reward",
+    "rule",
+    "margin",
+    "sensors",
+    "frame",
+)
 
 
 @pytest.fixture
@@ -44,27 +55,27 @@ def env(tmp_path: Path) -> Iterator[RigEnv]:
     env.close()
 
 
-def steps_of(folder: Path) -> np.ndarray:
+def read_steps(folder: Path) -> np.ndarray:
     config = load_resolved(folder / "config.yaml")
     return np.concatenate([part for part in read_log(folder, config.rig) if isinstance(part, np.ndarray)])
 
 
-def played(env: RigEnv, action: float, seed: int | None = None) -> list[object]:
+def play_episode(env: RigEnv, action: float, seed: int | None = None) -> list[object]:
     """Everything that an episode gives."""
     observation, _ = env.reset(seed=seed)
-    found: list[object] = [observation.tolist()]
-    over = False
-    while not over:
+    episode_values: list[object] = [observation.tolist()]
+    is_over = False
+    while not is_over:
         observation, reward, terminated, truncated, _ = env.step(np.array([action], np.float32))
-        found.append((observation.tolist(), reward))
-        over = terminated or truncated
-    return found
+        episode_values.append((observation.tolist(), reward))
+        is_over = terminated or truncated
+    return episode_values
 
 
 def test_an_episode_of_the_task_then_one_that_is_cut_short_and_the_run_folder_of_both(env: RigEnv) -> None:
     with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
         env.step(np.zeros(1, np.float32))
-    assert len(played(env, 0.5)) == STEPS + 1
+    assert len(play_episode(env, 0.5)) == STEPS + 1
     with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
         env.step(np.zeros(1, np.float32))
     env.reset()
@@ -78,34 +89,34 @@ def test_an_episode_of_the_task_then_one_that_is_cut_short_and_the_run_folder_of
     env.reset()
     env.close()
     assert env.run_dir is not None
-    steps = steps_of(env.run_dir)
-    ends = steps[(steps["flags"] & Flag.NO_ACTION) != 0]
-    assert ends["episode"].tolist() == [1, 2, 3]
-    assert (ends["flags"] & Flag.TRUNCATED != 0).all()
+    steps = read_steps(env.run_dir)
+    last_steps = steps[(steps["flags"] & Flag.NO_ACTION) != 0]
+    assert last_steps["episode"].tolist() == [1, 2, 3]
+    assert (last_steps["flags"] & Flag.TRUNCATED != 0).all()
     assert cli.main(["replay", str(env.run_dir)]) == 0
 
 
 def test_what_a_late_step_covers_is_put_together_from_the_ring_and_its_sample() -> None:
     rows = records(12, tick=30)
     for periods in (2, 5):
-        found = history_up_to(rows[-4:-2], rows[:-2], periods)
-        assert found["tick"].tolist() == list(range(39 - periods, 40))
+        history = history_up_to(rows[-4:-2], rows[:-2], periods)
+        assert history["tick"].tolist() == list(range(39 - periods, 40))
 
 
 def test_a_seed_repeats_an_episode_and_those_after_it(env: RigEnv) -> None:
-    first = [played(env, 0.4, seed=7), played(env, 0.4)]
-    again = [played(env, 0.4, seed=7), played(env, 0.4)]
-    assert first == again
+    first_episodes = [play_episode(env, 0.4, seed=7), play_episode(env, 0.4)]
+    repeated_episodes = [play_episode(env, 0.4, seed=7), play_episode(env, 0.4)]
+    assert first_episodes == repeated_episodes
 
 
 def test_the_same_actions_give_the_bits_of_a_run(tmp_path: Path) -> None:
     settings = (*SETTINGS, "seed=11", "task.start={angle: [-1, 1], velocity: 0}")
     with Run(tmp_path / "run", "pendulum", *settings, "episodes=2", "evaluate_every=0") as run:
         assert run.ended(PATIENCE_S) == 0
-    theirs = steps_of(tmp_path / "run")
-    assert len(np.unique(theirs[theirs["flags"] & Flag.FIRST != 0]["observation"])) > 1, "starts are drawn"
+    run_steps = read_steps(tmp_path / "run")
+    assert len(np.unique(run_steps[run_steps["flags"] & Flag.FIRST != 0]["observation"])) > 1, "starts are drawn"
     env = onrig.make("pendulum", overrides=settings, run_dir=tmp_path / "env", si=True)
-    for record in theirs:
+    for record in run_steps:
         if record["flags"] & Flag.FIRST:
             observation, _ = env.reset(seed=11 if record["episode"] == 1 else None)
         np.testing.assert_array_equal(observation, record["observation"])
@@ -113,9 +124,9 @@ def test_the_same_actions_give_the_bits_of_a_run(tmp_path: Path) -> None:
             observation, reward, *_ = env.step(record["explored"])
             assert reward == record["reward"]
     env.close()
-    mine = steps_of(tmp_path / "env")
-    for column in COLUMNS:
-        np.testing.assert_array_equal(mine[column], theirs[column], err_msg=column)
+    env_steps = read_steps(tmp_path / "env")
+    for column in COMPARED_COLUMNS:
+        np.testing.assert_array_equal(env_steps[column], run_steps[column], err_msg=column)
 
 
 def test_gymnasium_finds_nothing_wrong_and_makes_it_again_from_its_spec(
@@ -129,10 +140,10 @@ def test_gymnasium_finds_nothing_wrong_and_makes_it_again_from_its_spec(
         warnings.filterwarnings("ignore", ".*(render|close|unwrapped).*")
         check_env(env, skip_render_check=True)
     env.close()
-    again = gymnasium.make(env.spec)
-    assert isinstance(again.unwrapped, RigEnv)
-    assert again.unwrapped.config_hash == env.config_hash
-    again.close()
+    remade = gymnasium.make(env.spec)
+    assert isinstance(remade.unwrapped, RigEnv)
+    assert remade.unwrapped.config_hash == env.config_hash
+    remade.close()
 
 
 def test_gymnasium_finds_nothing_wrong_in_real_time(tmp_path: Path) -> None:
@@ -152,22 +163,22 @@ def test_gymnasium_finds_nothing_wrong_in_real_time(tmp_path: Path) -> None:
 
 
 def test_stable_baselines_finds_nothing_wrong(env: RigEnv) -> None:
-    checker = pytest.importorskip("stable_baselines3.common.env_checker")
-    checker.check_env(env, warn=True)
+    env_checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    env_checker.check_env(env, warn=True)
 
 
 def test_renders_of_the_rig(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     env = onrig.make("pendulum", overrides=SETTINGS, run_dir=tmp_path / "run", render_mode="rgb_array")
     env.reset()
-    before = env.render()
+    image_before = env.render()
     for _ in range(STEPS - 1):
         env.step(np.ones(1, np.float32))
-    after = env.render()
+    image_after = env.render()
     env.close()
-    assert before.shape == after.shape
-    assert before.dtype == np.uint8
-    assert (before != after).any()
+    assert image_before.shape == image_after.shape
+    assert image_before.dtype == np.uint8
+    assert (image_before != image_after).any()
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -179,13 +190,13 @@ def test_every_shipped_run_is_an_environment(name: str) -> None:
 
 def test_images_are_observations_as_the_twin_renders_them(tmp_path: Path) -> None:
     env = onrig.make("pendulum-camera", overrides=("task.episode_s=0.1",), run_dir=tmp_path / "run")
-    first, _ = env.reset(seed=1)
-    second, *_ = env.step(np.ones(1, np.float32))
+    first_observation, _ = env.reset(seed=1)
+    second_observation, *_ = env.step(np.ones(1, np.float32))
     env.close()
-    assert env.observation_space.contains(first)
-    assert env.observation_space.contains(second)
+    assert env.observation_space.contains(first_observation)
+    assert env.observation_space.contains(second_observation)
     (image,) = TwinCameras(env.config.cameras).render(Pendulum(), (0.0, 0.0))
-    assert first[0].tobytes() == first[1].tobytes() == second[1].tobytes() == image
+    assert first_observation[0].tobytes() == first_observation[1].tobytes() == second_observation[1].tobytes() == image
     with pytest.raises(ConfigError, match=r"images of one size, or no images, at task\.inputs"):
         onrig.make("pendulum-camera", overrides=("task.inputs=[{observation: front}, {observation: angle}]",))
 
@@ -195,10 +206,12 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
         onrig.make("pendulum", overrides=("task.episode_s=-1",))
     with pytest.raises(ValueError, match="render_mode"):
         onrig.make("pendulum", render_mode="ascii")
-    missing = onrig.make("pendulum", device=str(tmp_path / "none"), pace="realtime", run_dir=tmp_path / "run")
+    env_without_device = onrig.make(
+        "pendulum", device=str(tmp_path / "none"), pace="realtime", run_dir=tmp_path / "run"
+    )
     with pytest.raises(RunEnded, match="none"):
-        missing.reset()
-    missing.close()
+        env_without_device.reset()
+    env_without_device.close()
 
 
 def test_its_folder_has_what_a_run_begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,5 +234,5 @@ def test_onrig_run_starts_nothing_in_which_a_program_acts(
     assert cli.main(["run", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "other")]) == ExitCode.CONFIGURATION
     assert "onrig.make" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
-    clash = replace(env.config, local_learner=True, evaluate_every=1, policy="first.onnx")
-    assert [path for path, _ in findings(clash)] == [("local_learner",), ("evaluate_every",), ("policy",)]
+    conflicting_config = replace(env.config, local_learner=True, evaluate_every=1, policy="first.onnx")
+    assert [path for path, _ in findings(conflicting_config)] == [("local_learner",), ("evaluate_every",), ("policy",)]

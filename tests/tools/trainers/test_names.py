@@ -12,10 +12,10 @@ from tests.docs.commands import ROOT
 
 
 def test_importing_the_package_imports_nothing_else() -> None:
-    heavy = ("numpy", "msgspec", "gymnasium", "torch", "onrig.tools")
-    code = f"import sys, onrig; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    heavy_packages = ("numpy", "msgspec", "gymnasium", "torch", "onrig.tools")
+    code = f"import sys, onrig; print([name for name in {heavy_packages} if name in sys.modules])"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
 def test_every_name_is_there_and_in_the_page() -> None:

@@ -24,7 +24,7 @@ from tests.sim.twin.bench import RIG
 
 N, STEPS = 5, 10
 SETTINGS = ("task.episode_s=0.2", "task.start={angle: [-1, 1], velocity: 0}")
-TRACKING = (
+TRACKING_SETTINGS = (
     "task.targets={wanted: {kind: steps, low: -3, high: 3, every_s: 0.1}}",
     "task.reward={terms: {near: {kind: distance, observation: angle, weight: 1, target: wanted}}}",
     "task.normalization=null",
@@ -34,37 +34,42 @@ MODES = [*AutoresetMode]
 
 def test_one_of_them_goes_the_way_of_the_twin_in_lockstep(tmp_path: Path) -> None:
     """Starts, targets and noise follow the seed, also where it comes in the middle of a run, and so does a replay."""
-    settings = (*SETTINGS, *TRACKING)
-    many = onrig.make_vec("pendulum", 3, overrides=settings)
-    one = onrig.make("pendulum", overrides=(*settings, "checkpoint_s=3600"), run_dir=tmp_path / "run")
+    settings = (*SETTINGS, *TRACKING_SETTINGS)
+    vector_env = onrig.make_vec("pendulum", 3, overrides=settings)
+    single_env = onrig.make("pendulum", overrides=(*settings, "checkpoint_s=3600"), run_dir=tmp_path / "run")
     rng = np.random.default_rng(2)
-    wanted = []
+    expected = []
     for seed in (6, 70, 6):
-        observations, _ = many.reset(seed=seed - 1)
-        observation, _ = one.reset(seed=seed)
+        observations, _ = vector_env.reset(seed=seed - 1)
+        observation, _ = single_env.reset(seed=seed)
         for _ in range(STEPS):
             np.testing.assert_allclose(observations[1], observation, atol=1e-6)
-            wanted.append(observation[-1])
+            expected.append(observation[-1])
             actions = rng.uniform(-1, 1, (3, 1)).astype(np.float32)
-            observations, rewards, _, truncated, _ = many.step(actions)
-            observation, reward, _, late, _ = one.step(actions[1])
+            observations, rewards, _, truncated, _ = vector_env.step(actions)
+            observation, reward, _, is_truncated, _ = single_env.step(actions[1])
             assert rewards[1] == pytest.approx(reward, rel=1e-6)
-            assert truncated[1] == late
-    one.close()
-    assert wanted[:STEPS] == wanted[2 * STEPS :] != wanted[STEPS : 2 * STEPS]
+            assert truncated[1] == is_truncated
+    single_env.close()
+    assert expected[:STEPS] == expected[2 * STEPS :] != expected[STEPS : 2 * STEPS]
     assert cli.main(["replay", str(tmp_path / "run")]) == ExitCode.OK
-    assert first_difference_without_the_positions_at_the_seeds(tmp_path / "run") is None
+    assert first_replay_difference(tmp_path / "run") is None
 
 
-def first_difference_without_the_positions_at_the_seeds(folder: Path) -> object:
+def first_replay_difference(folder: Path) -> object:
     """Replay a log that was written so late that it holds only the position after each episode."""
     config = load_resolved(folder / "config.yaml")
-    recorded = list(read_log(folder, config.rig, inputs=config.input_names))
+    log_parts = list(read_log(folder, config.rig, inputs=config.input_names))
     parts: list[Part] = []
-    numbered: object = None
-    for part, following in zip(recorded, [*recorded[1:], None], strict=True):
-        before, numbered = numbered, part.fields["numbered_from"] if isinstance(part, StoredLoopState) else numbered
-        if before in (None, numbered) or not isinstance(following, StoredLoopState):  # the only one of its episode
+    numbered_from: object = None
+    for part, next_part in zip(log_parts, [*log_parts[1:], None], strict=True):
+        previous_number, numbered_from = (
+            numbered_from,
+            part.fields["numbered_from"] if isinstance(part, StoredLoopState) else numbered_from,
+        )
+        if previous_number in (None, numbered_from) or not isinstance(
+            next_part, StoredLoopState
+        ):  # the only one of its episode
             parts.append(part)
     verification = Verification(config, folder)
     verification.run(parts)
@@ -75,32 +80,32 @@ def first_difference_without_the_positions_at_the_seeds(folder: Path) -> object:
 def test_an_episode_that_is_over_begins_again_as_its_mode_says(mode: AutoresetMode) -> None:
     env = onrig.make_vec("pendulum", N, overrides=SETTINGS, autoreset_mode=mode)
     assert env.metadata["autoreset_mode"] is mode
-    first, _ = env.reset(seed=1)
-    assert first in env.observation_space
-    ones = np.ones((N, 1), np.float32)
+    first_observation, _ = env.reset(seed=1)
+    assert first_observation in env.observation_space
+    unit_actions = np.ones((N, 1), np.float32)
     for k in range(STEPS):
-        last, rewards, terminated, truncated, infos = env.step(ones)
+        last_observation, rewards, terminated, truncated, info_by_env = env.step(unit_actions)
         assert (truncated == (k == STEPS - 1)).all()
         assert not terminated.any()
         assert (rewards < 0).all()
     if mode is AutoresetMode.SAME_STEP:
-        assert infos["_final_obs"].all()
-        assert (infos["final_obs"] != last).any()
-        begun = last
+        assert info_by_env["_final_obs"].all()
+        assert (info_by_env["final_obs"] != last_observation).any()
+        last_before_reset = last_observation
     elif mode is AutoresetMode.NEXT_STEP:
-        begun, rewards, _, truncated, _ = env.step(ones)
+        last_before_reset, rewards, _, truncated, _ = env.step(unit_actions)
         assert (rewards == 0).all()
         assert not truncated.any()
     else:
         with pytest.raises(RuntimeError, match="reset_mask"):
-            env.step(ones)
+            env.step(unit_actions)
         mask = np.arange(N) > 0
-        begun, _ = env.reset(options={"reset_mask": mask})
-        np.testing.assert_array_equal(begun[0], last[0])
-        begun, _ = env.reset(options={"reset_mask": ~mask})
-    assert not np.array_equal(begun, first), "another draw of the start"
-    again, _ = env.reset(seed=1)
-    np.testing.assert_array_equal(again, first)
+        last_before_reset, _ = env.reset(options={"reset_mask": mask})
+        np.testing.assert_array_equal(last_before_reset[0], last_observation[0])
+        last_before_reset, _ = env.reset(options={"reset_mask": ~mask})
+    assert not np.array_equal(last_before_reset, first_observation), "another draw of the start"
+    reset_observation, _ = env.reset(seed=1)
+    np.testing.assert_array_equal(reset_observation, first_observation)
 
 
 def test_plants_differ_and_limits_hold_if_wished() -> None:
@@ -110,10 +115,10 @@ def test_plants_differ_and_limits_hold_if_wished() -> None:
     observations = [env.step(np.ones((N, 1), np.float32))[0] for _ in range(STEPS - 1)][-1]
     assert len(np.unique(observations[:, 0])) == N
     start = "task.start={angle: 1.0, velocity: 8.0}"
-    guarded = onrig.make_vec("pendulum", 2, overrides=("task.episode_s=1", start), shield=True)
-    guarded.reset()
-    intervened = [guarded.step(np.ones((2, 1), np.float32))[4]["intervened"] for _ in range(50)]
-    assert np.any(intervened)
+    shielded_env = onrig.make_vec("pendulum", 2, overrides=("task.episode_s=1", start), shield=True)
+    shielded_env.reset()
+    interventions = [shielded_env.step(np.ones((2, 1), np.float32))[4]["intervened"] for _ in range(50)]
+    assert np.any(interventions)
 
 
 def test_plants_are_drawn_from_what_was_identified(tmp_path: Path) -> None:
@@ -147,7 +152,7 @@ def test_mistakes() -> None:
 def test_the_space_covers_an_angle_that_is_rounded_beyond_half_a_turn(resolution: float) -> None:
     env: Any = onrig.make_vec("pendulum", 1, overrides=(f"rig.sensors[0].resolution={resolution}",))
     for angle in (-np.pi, np.pi):
-        seen = np.array([round(angle / resolution) * resolution / np.pi, 0.0], np.float32)
-        assert env.single_observation_space.contains(seen)
+        rounded_observation = np.array([round(angle / resolution) * resolution / np.pi, 0.0], np.float32)
+        assert env.single_observation_space.contains(rounded_observation)
     assert isinstance(env.single_observation_space, gymnasium.spaces.Box)
     assert env.single_observation_space.high[0] < 1.0002

@@ -27,19 +27,19 @@ MODEL = ROOT / "tests/sim/plants/pole.xml"
 
 
 @pytest.fixture(autouse=True)
-def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolate_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants in files are registered for the process, and their trust is in its environment: for one test here."""
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setenv("ONRIG_TRUST", "")
 
 
-def needs(plant: str) -> None:
+def skip_if_unavailable(plant: str) -> None:
     """Skip a plant of MuJoCo where that is not installed."""
     if plant == "inverted-double-pendulum":
         pytest.importorskip("mujoco")
 
 
-def begun(folder: Path, plant: str) -> Path:
+def init_folder(folder: Path, plant: str) -> Path:
     """A folder that the verb has filled."""
     assert main(["init", str(folder), "--plant", plant]) == ExitCode.OK
     return folder
@@ -53,33 +53,33 @@ def test_there_is_a_template_for_each_plant_that_people_have() -> None:
 
 @pytest.mark.parametrize("plant", SHIPPED)
 def test_a_template_after_a_shipped_run_is_that_run_under_another_name(plant: str, tmp_path: Path) -> None:
-    folder = begun(tmp_path / "my bench", plant)
+    folder = init_folder(tmp_path / "my bench", plant)
     source = {"pendulum": "pendulum-hardware"}.get(plant, plant)
-    mine, shipped = load(str(folder / "run.yaml")), load(source)
-    assert mine.rig.name == "my-bench"
-    rig = msgspec.structs.replace(mine.rig, name=shipped.rig.name)
-    assert msgspec.structs.replace(mine, rig=rig) == shipped
+    created, original = load(str(folder / "run.yaml")), load(source)
+    assert created.rig.name == "my-bench"
+    rig = msgspec.structs.replace(created.rig, name=original.rig.name)
+    assert msgspec.structs.replace(created, rig=rig) == original
     assert "# plants that the shield's guarantee covers" in (folder / "run.yaml").read_text()
-    assert f"for this rig is **{promise_of(mine.limits).basis}**" in (folder / "README.md").read_text()
+    assert f"for this rig is **{promise_of(created.limits).basis}**" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("plant", sorted(set(templates()) - set(SHIPPED)))
 def test_an_example_is_what_is_written_but_for_name_and_bench(plant: str, tmp_path: Path) -> None:
-    example, folder = templates()[plant], begun(tmp_path / "my-rig", plant)
-    given = {p.name for p in example.iterdir() if p.is_file()} - {"bench.yaml"}
-    assert {p.name for p in folder.iterdir()} == given
-    for name in given - {"rig.yaml", "run.yaml", "README.md"}:
+    example, folder = templates()[plant], init_folder(tmp_path / "my-rig", plant)
+    example_files = {p.name for p in example.iterdir() if p.is_file()} - {"bench.yaml"}
+    assert {p.name for p in folder.iterdir()} == example_files
+    for name in example_files - {"rig.yaml", "run.yaml", "README.md"}:
         assert (folder / name).read_text() == (example / name).read_text()
-    head = (example / "README.md").read_text().partition("\n")[2].strip()
-    assert (folder / "README.md").read_text().startswith(f"# my-rig\n\n{head}\n\n## On the bench\n")
+    first_paragraph = (example / "README.md").read_text().partition("\n")[2].strip()
+    assert (folder / "README.md").read_text().startswith(f"# my-rig\n\n{first_paragraph}\n\n## On the bench\n")
 
 
 @pytest.mark.parametrize("plant", sorted(templates()))
 def test_the_files_refer_to_each_other_wherever_they_are(
     plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    needs(plant)
-    begun(tmp_path / "here", plant).rename(tmp_path / "there")
+    skip_if_unavailable(plant)
+    init_folder(tmp_path / "here", plant).rename(tmp_path / "there")
     monkeypatch.chdir(tmp_path)
     assert main(["check", "there/run.yaml"]) == ExitCode.OK
     assert "rig here, task " in capsys.readouterr().out
@@ -90,22 +90,22 @@ def test_the_files_refer_to_each_other_wherever_they_are(
 def test_what_the_readme_tells_to_type_is_sound(
     plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    needs(plant)
-    folder = begun(tmp_path / "bench", plant)
+    skip_if_unavailable(plant)
+    folder = init_folder(tmp_path / "bench", plant)
     monkeypatch.chdir(folder)
-    readme = (folder / "README.md").read_text()
-    assert "$" not in readme
-    tried = 0
+    readme_text = (folder / "README.md").read_text()
+    assert "$" not in readme_text
+    n_commands = 0
     for command in commands_of(folder / "README.md"):
         # Nothing has been identified yet, and no device is there.
         text = command.text.replace("--set identified=identified/identified.yaml", "").replace("PORT", "/dev/null")
-        program, verb, *rest = shlex.split(text)
+        program, verb, *arguments = shlex.split(text)
         assert program == "python" or verb in VERBS
         if verb in ("check", "run"):
-            dry = ["--dry-run"] if verb == "run" and "--dry-run" not in rest else []
-            assert main([verb, *rest, *dry]) == ExitCode.OK, (text, capsys.readouterr().err)
-            tried += 1
-    assert tried >= 6
+            dry_run_arguments = ["--dry-run"] if verb == "run" and "--dry-run" not in arguments else []
+            assert main([verb, *arguments, *dry_run_arguments]) == ExitCode.OK, (text, capsys.readouterr().err)
+            n_commands += 1
+    assert n_commands >= 6
 
 
 # -- generated files ---------------------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ def test_names_that_no_frame_carries_are_given_others(tmp_path: Path) -> None:
 
 def test_a_model_with_other_files_stays_where_it_is(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
-    whole = tmp_path / "whole.xml"
-    whole.write_text(f'<mujoco><include file="{MODEL}"/></mujoco>')
-    texts = mujoco_model_files(whole)
+    model_path = tmp_path / "whole.xml"
+    model_path.write_text(f'<mujoco><include file="{MODEL}"/></mujoco>')
+    texts = mujoco_model_files(model_path)
     assert "whole.xml" not in texts
-    assert str(whole) in texts["run.yaml"]
+    assert str(model_path) in texts["run.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_what_cannot_be_written_is_said_in_one_line(
     words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", str(tmp_path / "rig"), *words.split()]) == ExitCode.CONFIGURATION
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    error_output = capsys.readouterr().err
+    assert message in error_output
+    assert error_output.count("\n") == 1
     assert not (tmp_path / "rig").exists()
 
 
@@ -180,50 +180,50 @@ def test_a_model_that_is_none_is_said_in_one_line(
         model.write_text(text)
     words = ["init", str(tmp_path / "rig"), "--plant", "mujoco", "--model", str(model)]
     assert main(words) == ExitCode.CONFIGURATION
-    said = capsys.readouterr().err
-    assert said.startswith(f"onrig init: {model}: ")
-    assert said.count("\n") == 1
+    error_output = capsys.readouterr().err
+    assert error_output.startswith(f"onrig init: {model}: ")
+    assert error_output.count("\n") == 1
 
 
-class Foreign(CartPole, frozen=True, tag="foreign"):
+class ForeignPlant(CartPole, frozen=True, tag="foreign"):
     """A plant of another package."""
 
 
-class WithTemplate(Pendulum, frozen=True, tag="with_template"):
+class TemplatePlant(Pendulum, frozen=True, tag="with_template"):
     """A plant of another package, with a template."""
 
     template = "../../../docs/examples/motor"
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def register_plants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both, as if packages had registered them."""
-    kinds: dict[str, type[Plant]] = {"foreign": Foreign, "with_template": WithTemplate}
-    names, load_piece = registry.names, registry.load
+    kinds: dict[str, type[Plant]] = {"foreign": ForeignPlant, "with_template": TemplatePlant}
+    names, original_load = registry.names, registry.load
 
-    def of(group: str, name: str) -> object:
-        return kinds[name] if group == registry.PLANTS and name in kinds else load_piece(group, name)
+    def load_registered(group: str, name: str) -> object:
+        return kinds[name] if group == registry.PLANTS and name in kinds else original_load(group, name)
 
     monkeypatch.setattr(registry, "names", lambda g: (*names(g), *(kinds if g == registry.PLANTS else ())))
-    monkeypatch.setattr(registry, "load", of)
+    monkeypatch.setattr(registry, "load", load_registered)
 
 
-@pytest.mark.usefixtures("registered")
+@pytest.mark.usefixtures("register_plants")
 def test_a_plant_of_another_package_has_its_template_or_generated_files(tmp_path: Path) -> None:
-    theirs = load(str(begun(tmp_path / "theirs", "with_template")))
-    assert (theirs.rig.name, theirs.task.name) == ("theirs", "speed")
-    run = load(str(begun(tmp_path / "lab", "foreign")))
+    created_config = load(str(init_folder(tmp_path / "theirs", "with_template")))
+    assert (created_config.rig.name, created_config.task.name) == ("theirs", "speed")
+    run = load(str(init_folder(tmp_path / "lab", "foreign")))
     assert [s.name for s in run.rig.sensors] == ["position", "angle", "speed", "velocity"]
     assert run.device.twin is not None
     assert msgspec.to_builtins(run.device.twin["plant"])["kind"] == "foreign"
 
 
 def test_a_plant_that_fails_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Plant, *of: object) -> tuple[float, ...]:
+    def fail(self: Plant, *args: object) -> tuple[float, ...]:
         raise LookupError("no table")
 
-    monkeypatch.setattr(Foreign, "derivative", fails)
-    monkeypatch.setattr(registry, "load", lambda group, name: Foreign)
+    monkeypatch.setattr(ForeignPlant, "derivative", fail)
+    monkeypatch.setattr(registry, "load", lambda group, name: ForeignPlant)
     with pytest.raises(NoTemplate, match=r"the plant 'foreign': LookupError: no table"):
         generate_files("foreign")
 
@@ -255,14 +255,14 @@ def test_a_full_disk_leaves_nothing_in_the_way_of_the_next_attempt(
 ) -> None:
     write, folder = Path.write_text, tmp_path / "my rig"
 
-    def full(path: Path, text: str, encoding: str) -> int:
+    def raise_no_space(path: Path, text: str, encoding: str) -> int:
         if path.name == "run.yaml":
             path.touch()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(path, text, encoding)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", full)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", raise_no_space)
         assert main(["init", str(folder)]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == f"onrig init: '{folder}' cannot be written: No space left on device\n"
     assert main(["init", str(folder)]) == ExitCode.OK
@@ -283,4 +283,4 @@ def test_a_rig_is_named_after_its_folder_as_far_as_the_wire_can_carry_it(
     folder: str, name: str, tmp_path: Path
 ) -> None:
     assert rig_name(tmp_path / folder, "pendulum") == name
-    assert load(str(begun(tmp_path / folder, "pendulum") / "run.yaml")).rig.name == name
+    assert load(str(init_folder(tmp_path / folder, "pendulum") / "run.yaml")).rig.name == name

@@ -19,12 +19,12 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_files_are_0600_and_folders_0700_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
+    umask_before = os.umask(0)
     try:
         assert main(["keys", str(tmp_path / "keys")]) == ExitCode.OK
         assert main(["keys", str(tmp_path / "keys"), "--learner", "second"]) == ExitCode.OK
     finally:
-        os.umask(before)
+        os.umask(umask_before)
     for path in [tmp_path / "keys", *(tmp_path / "keys").rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
@@ -32,11 +32,11 @@ def test_files_are_0600_and_folders_0700_whatever_the_umask(tmp_path: Path) -> N
 def test_a_second_learner_is_added_and_nothing_else_changes(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     main(["keys", str(folder)])
-    before = content(folder)
+    content_before = content(folder)
     assert main(["keys", str(folder), "--learner", "lab"]) == ExitCode.OK
-    after = content(folder)
-    assert {name: after[name] for name in before} == before
-    assert set(after) - set(before) == {"lab/secret.key", "lab/rig.key", "rig/learners/lab.key"}
+    content_after = content(folder)
+    assert {name: content_after[name] for name in content_before} == content_before
+    assert set(content_after) - set(content_before) == {"lab/secret.key", "lab/rig.key", "rig/learners/lab.key"}
     assert sorted(load_rig_keys(folder).names_by_key.values()) == ["lab", "learner"]
     assert load_learner_keys(folder / "lab").rig == load_rig_keys(folder).pair.public
 
@@ -49,12 +49,12 @@ def test_keys_that_are_there_are_never_overwritten(
     main(["keys", str(folder), "--learner", name])
     if name == "gone":  # the learner's folder has been moved to its machine
         (folder / name).rename(tmp_path / "elsewhere")
-    before = content(folder)
+    content_before = content(folder)
     assert main(["keys", str(folder), "--learner", name]) == ExitCode.CONFIGURATION
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "never overwritten" in err
-    assert content(folder) == before
+    assert content(folder) == content_before
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,10 +73,10 @@ def test_a_name_that_makes_no_folder_is_refused(tmp_path: Path, name: str, capsy
 
 
 def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object, **more: object) -> None:
+    def raise_error(*arguments: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(key_folder, "_write_learner", fail)
+    monkeypatch.setattr(key_folder, "_write_learner", raise_error)
     assert main(["keys", str(tmp_path / "keys")]) == ExitCode.CONFIGURATION
     assert list(tmp_path.iterdir()) == []
 

@@ -19,14 +19,14 @@ from onrig.runtime.shm.segment import Segment
 from onrig.tools import active_runs
 from onrig.tools.cli import main
 
-WAITS = "import signal, sys; print(flush=True); sys.exit(signal.sigwait({{signal.{}}}) and 0)"
+WAIT_PROGRAM = "import signal, sys; print(flush=True); sys.exit(signal.sigwait({{signal.{}}}) and 0)"
 
 
 @pytest.fixture
-def older(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+def older_supervisor(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
     """A supervisor that ends when it gets the signal."""
     Segment.create(tmp_path / "board", 64, "an older board").close()
-    code = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.{request.param}]); {WAITS}"
+    code = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.{request.param}]); {WAIT_PROGRAM}"
     with subprocess.Popen([sys.executable, "-c", code.format(request.param)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -34,20 +34,22 @@ def older(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess
         process.kill()
 
 
-@pytest.mark.parametrize(("older", "options"), [("SIGTERM", []), ("SIGQUIT", ["--now"])], indirect=["older"])
+@pytest.mark.parametrize(
+    ("older_supervisor", "options"), [("SIGTERM", []), ("SIGQUIT", ["--now"])], indirect=["older_supervisor"]
+)
 def test_it_is_stopped_by_a_signal_and_what_nobody_confirms_is_told(
-    older: subprocess.Popen[bytes],
+    older_supervisor: subprocess.Popen[bytes],
     options: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(active_runs, "running_rigs", lambda: [Running(older.pid, tmp_path, tmp_path)])
+    monkeypatch.setattr(active_runs, "running_rigs", lambda: [Running(older_supervisor.pid, tmp_path, tmp_path)])
     assert main(["stop", *options]) == ExitCode.HARDWARE
-    assert older.wait() == 0
-    said = capsys.readouterr()
-    assert "has the layout of another schema; requesting the stop by a signal instead" in said.out
-    assert "actuators unconfirmed" in said.err
+    assert older_supervisor.wait() == 0
+    captured = capsys.readouterr()
+    assert "has the layout of another schema; requesting the stop by a signal instead" in captured.out
+    assert "actuators unconfirmed" in captured.err
 
 
 def test_it_is_not_resumed_and_not_taken_for_ended(
@@ -59,12 +61,12 @@ def test_it_is_not_resumed_and_not_taken_for_ended(
     assert "has the layout of another schema" in capsys.readouterr().err
 
 
-class Terminal(io.StringIO):
+class FakeTerminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
-class Paused:
+class PausedBoard:
     """The board of a run that is resumed as soon as it is asked."""
 
     resumed: ClassVar[list[int]] = []
@@ -73,7 +75,7 @@ class Paused:
         self._pid = running.pid
         self.state = State.PAUSED
 
-    def __enter__(self) -> Paused:
+    def __enter__(self) -> PausedBoard:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -85,7 +87,7 @@ class Paused:
 
 
 @pytest.fixture
-def paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def paused_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A paused run of this user, the only one, and a working directory next to it."""
     folder = tmp_path / "bench" / "run"
     folder.mkdir(parents=True)
@@ -93,46 +95,49 @@ def paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(active_runs, "running_rigs", lambda: [Running(1, tmp_path, folder)])
-    monkeypatch.setattr(active_runs, "RemoteControl", Paused)
+    monkeypatch.setattr(active_runs, "RemoteControl", PausedBoard)
     monkeypatch.setattr(active_runs, "_MIN_RUNNING_S", 0.0)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    monkeypatch.setattr(Paused, "resumed", [])
+    monkeypatch.setattr(PausedBoard, "resumed", [])
     return folder
 
 
 @pytest.mark.parametrize("verb", ["resume", "web"])
 def test_a_run_elsewhere_is_not_taken_for_being_alone(
-    paused: Path, capsys: pytest.CaptureFixture[str], verb: str
+    paused_run_folder: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     assert main([verb]) == ExitCode.CONFIGURATION
-    here = Path.cwd()
-    assert capsys.readouterr().err == f"onrig {verb}: no run below '{here}' is active; name one of {paused}\n"
-    assert not Paused.resumed
+    working_folder = Path.cwd()
+    assert (
+        capsys.readouterr().err
+        == f"onrig {verb}: no run below '{working_folder}' is active; name one of {paused_run_folder}\n"
+    )
+    assert not PausedBoard.resumed
 
 
-def test_a_stop_finds_the_only_run_from_anywhere(paused: Path) -> None:
-    found = active_runs.choose_run("stop", None, anywhere=True)
-    assert isinstance(found, Running)
-    assert found.folder == paused
+def test_a_stop_finds_the_only_run_from_anywhere(paused_run_folder: Path) -> None:
+    chosen = active_runs.choose_run("stop", None, anywhere=True)
+    assert isinstance(chosen, Running)
+    assert chosen.folder == paused_run_folder
 
 
 def test_a_run_below_is_resumed_without_its_name_only_once_confirmed(
-    paused: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    paused_run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(paused.parent)
+    monkeypatch.chdir(paused_run_folder.parent)
     assert main(["resume"]) == ExitCode.CONFIGURATION
     assert "rig 'pendulum' would move again; confirm with --yes, or name the run" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "stdin", Terminal("no\n"))
+    monkeypatch.setattr(sys, "stdin", FakeTerminal("no\n"))
     assert main(["resume"]) == ExitCode.CONFIGURATION
     assert "rig 'pendulum' will move again.  Continue? (yes)" in capsys.readouterr().out
-    assert not Paused.resumed
-    monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
+    assert not PausedBoard.resumed
+    monkeypatch.setattr(sys, "stdin", FakeTerminal("yes\n"))
     assert main(["resume"]) == ExitCode.OK
     assert "rig 'pendulum' resumed" in capsys.readouterr().out
     assert main(["resume", "--yes"]) == ExitCode.OK
-    assert len(Paused.resumed) == 2
+    assert len(PausedBoard.resumed) == 2
 
 
-def test_a_run_that_is_named_needs_no_confirmation(paused: Path) -> None:
-    assert main(["resume", str(paused)]) == ExitCode.OK
-    assert Paused.resumed == [1]
+def test_a_run_that_is_named_needs_no_confirmation(paused_run_folder: Path) -> None:
+    assert main(["resume", str(paused_run_folder)]) == ExitCode.OK
+    assert PausedBoard.resumed == [1]

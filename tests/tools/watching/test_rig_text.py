@@ -25,43 +25,43 @@ from onrig.tools.watching.snapshot import LastStep
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 
-def now(observation: tuple[float, ...], commanded: tuple[float, ...]) -> LastStep:
+def make_last_step(observation: tuple[float, ...], commanded: tuple[float, ...]) -> LastStep:
     return LastStep(observation, commanded, 0.5, 0.1, Rule.NONE)
 
 
-def heavy(rows: list[str]) -> tuple[float, float]:
+def dot_centroid(rows: list[str]) -> tuple[float, float]:
     """Where most of the dots are: (column, row), from the middle, in characters."""
     dots = [(x, y, (ord(c) - 0x2800).bit_count()) for y, row in enumerate(rows) for x, c in enumerate(row) if c != " "]
     n = sum(d for *_, d in dots)
-    middle = 0.5 * (len(rows[0]) - 1), 0.5 * (len(rows) - 1)
-    return sum(x * d for x, _, d in dots) / n - middle[0], sum(y * d for _, y, d in dots) / n - middle[1]
+    center = 0.5 * (len(rows[0]) - 1), 0.5 * (len(rows) - 1)
+    return sum(x * d for x, _, d in dots) / n - center[0], sum(y * d for _, y, d in dots) / n - center[1]
 
 
 def test_the_pendulum_hangs_down_at_zero_and_stands_up_at_pi() -> None:
-    replace, task = msgspec.structs.replace, PENDULUM.task
-    aimless = replace(PENDULUM, task=replace(task, reward=replace(task.reward, target={})))
+    replace_fields, task = msgspec.structs.replace, PENDULUM.task
+    without_target = replace_fields(PENDULUM, task=replace_fields(task, reward=replace_fields(task.reward, target={})))
 
-    def dial(angle: float) -> tuple[float, float]:
-        return heavy(scene_rows(create_sketch(aimless), now((angle, 0.0), (0.0,)), 9))
+    def dial_centroid(angle: float) -> tuple[float, float]:
+        return dot_centroid(scene_rows(create_sketch(without_target), make_last_step((angle, 0.0), (0.0,)), 9))
 
-    assert dial(0.0)[1] > 0.5
-    assert dial(math.pi)[1] < -0.5
-    assert dial(math.pi / 2)[0] > 1.0, "positive to the right"
-    assert dial(-math.pi / 2)[0] < -1.0
+    assert dial_centroid(0.0)[1] > 0.5
+    assert dial_centroid(math.pi)[1] < -0.5
+    assert dial_centroid(math.pi / 2)[0] > 1.0, "positive to the right"
+    assert dial_centroid(-math.pi / 2)[0] < -1.0
 
 
 def test_the_ball_is_where_it_is_over_its_coils() -> None:
     sketch = Sketch(track=Track(position=0, low=0.0, high=1.0, target=0.5))
-    rows = rig_rows(MAGMAN.rig, sketch, now((1.0, 0.0), (0.0, 0.6, 0.3, 0.0)), 21, 8)
+    rows = rig_rows(MAGMAN.rig, sketch, make_last_step((1.0, 0.0), (0.0, 0.6, 0.3, 0.0)), 21, 8)
     assert rows[0] == " " * 20 + "●"
     assert rows[1] == "├─────────┼─────────┤"
-    assert rig_rows(MAGMAN.rig, sketch, now((0.0, 0.0), (0.0,) * 4), 21, 8)[0] == "●"
+    assert rig_rows(MAGMAN.rig, sketch, make_last_step((0.0, 0.0), (0.0,) * 4), 21, 8)[0] == "●"
 
 
 def test_strong_coils_are_high() -> None:
     sketch = create_sketch(MAGMAN)
-    coils = rig_rows(MAGMAN.rig, sketch, now((0.0, 0.0), (0.0, 0.6, 0.3, 0.0)), 40, 8)[2].split()
-    assert coils == ["·", "█", "▄", "·"]
+    coil_cells = rig_rows(MAGMAN.rig, sketch, make_last_step((0.0, 0.0), (0.0, 0.6, 0.3, 0.0)), 40, 8)[2].split()
+    assert coil_cells == ["·", "█", "▄", "·"]
 
 
 @pytest.mark.parametrize("config", [PENDULUM, MAGMAN], ids=lambda c: c.rig.name)
@@ -71,7 +71,7 @@ def test_strong_coils_are_high() -> None:
 def test_it_fits_whatever_the_rig_says(config: RunConfig, unicode: bool, size: tuple[int, int], value: float) -> None:
     n = len(config.rig.actuators)
     for sketch in (create_sketch(config), Sketch()):
-        rows = rig_rows(config.rig, sketch, now((value, value), (value,) * n), *size, unicode=unicode)
+        rows = rig_rows(config.rig, sketch, make_last_step((value, value), (value,) * n), *size, unicode=unicode)
         assert 0 < len(rows) <= size[1]
         assert all(len(row) <= size[0] for row in rows)
         if not unicode:
@@ -82,7 +82,7 @@ def test_before_the_first_record_it_says_so() -> None:
     assert rig_rows(PENDULUM.rig, create_sketch(PENDULUM), None, 30, 5) == ["no step record yet"]
 
 
-anything = st.floats(allow_nan=True, allow_infinity=True, width=32)
+any_float = st.floats(allow_nan=True, allow_infinity=True, width=32)
 
 
 @pytest.mark.parametrize("unicode", [True, False])
@@ -107,7 +107,7 @@ def test_dots_are_where_they_were_set() -> None:
     assert canvas.rows() == [chr(0x2801) + chr(0x2880)]
 
 
-@given(st.lists(anything, max_size=30), st.integers(0, 12), st.booleans())
+@given(st.lists(any_float, max_size=30), st.integers(0, 12), st.booleans())
 @settings(max_examples=50)
 def test_a_curve_is_never_wider_than_asked(values: list[float], width: int, unicode: bool) -> None:
     line = sparkline(values, width, 0.0, 1.0, unicode=unicode)
@@ -120,11 +120,11 @@ def test_a_curve_rises_where_its_values_do_and_has_a_gap_where_there_is_none() -
     assert sparkline([5.0], 3, 1.0, 1.0) == "▁", "without a range"
 
 
-@given(anything, st.integers(1, 20), st.booleans())
+@given(any_float, st.integers(1, 20), st.booleans())
 @settings(max_examples=50)
-def test_bars_keep_their_width(share: float, width: int, unicode: bool) -> None:
-    assert len(bar(share, width, unicode=unicode)) == width
-    assert len(centred_bar(share, width, unicode=unicode)) == 2 * width + 1
+def test_bars_keep_their_width(fraction: float, width: int, unicode: bool) -> None:
+    assert len(bar(fraction, width, unicode=unicode)) == width
+    assert len(centred_bar(fraction, width, unicode=unicode)) == 2 * width + 1
 
 
 def test_bars_show_their_share() -> None:

@@ -26,7 +26,7 @@ from tests.runtime.view.live import LiveRun
 rich_console = pytest.importorskip("rich.console")
 
 
-class Watched:
+class WatchedRun:
     """A run, and somebody who watches it."""
 
     def __init__(self, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ class Watched:
         self.view.detach()
         self.live.__exit__(None, None, None)
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Two hundred ticks, some with an intervention or a miss, and what else a run tells."""
         rows = records(200, episode=3)
         rows["tick_ns"], rows["lateness_ns"], rows["amplitude"] = 150_000, 60_000, 0.5
@@ -46,7 +46,7 @@ class Watched:
         rows["miss"][50], rows["missed"][50] = Miss.HOST, 2
         rows["commanded"] = 1.5
         self.live.push(rows)
-        self.live.keep(60, np.random.default_rng(0))
+        self.live.insert_random(60, np.random.default_rng(0))
         board = self.live.board
         board[Word.STATE], board[Word.EPISODE], board[Word.TICK], board[Word.POLICY] = State.RUNNING, 3, 200, 7
         self.live.telemetry.poll(1e9)
@@ -54,9 +54,9 @@ class Watched:
         for k in range(1, 31):
             text += f"{k},train,200,-1,-0.1,{k / 30},0,0,0,1,0\n{k},eval,200,-1,-0.1,0.9,0,0,0,1,0\n"
         (self.live.folder / "episodes.csv").write_text(text)
-        self.tell({"t_unix_s": 0, "kind": "warning", "message": "[bold]careful[/]"})
+        self.append_event({"t_unix_s": 0, "kind": "warning", "message": "[bold]careful[/]"})
 
-    def tell(self, event: dict[str, object]) -> None:
+    def append_event(self, event: dict[str, object]) -> None:
         with (self.live.folder / "events.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(event) + b"\n")
 
@@ -73,24 +73,24 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    watched = Watched(tmp_path)
-    yield watched
-    watched.close()
+def watched_run(tmp_path: Path) -> Iterator[WatchedRun]:
+    watched_run = WatchedRun(tmp_path)
+    yield watched_run
+    watched_run.close()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-def test_it_fills_the_terminal_and_no_more(watched: Watched, size: tuple[int, int]) -> None:
-    watched.go_on()
-    rows = watched.screen(*size)
+def test_it_fills_the_terminal_and_no_more(watched_run: WatchedRun, size: tuple[int, int]) -> None:
+    watched_run.advance()
+    rows = watched_run.screen(*size)
     assert len(rows) == size[1]
     assert max(map(len, rows)) <= size[0]
 
 
-def test_everything_is_on_a_small_one(watched: Watched) -> None:
-    watched.go_on()
-    text = "\n".join(watched.screen())
-    for told in (
+def test_everything_is_on_a_small_one(watched_run: WatchedRun) -> None:
+    watched_run.advance()
+    text = "\n".join(watched_run.screen())
+    for expected in (
         "RUNNING",
         "episode 3 of 500, tick 200",
         "angle +3 rad",
@@ -109,53 +109,55 @@ def test_everything_is_on_a_small_one(watched: Watched) -> None:
         "q leaves",
         "▁▁▂",
     ):
-        assert told in text, told
-    assert "…" not in "\n".join(watched.screen()[10:17]), "the figures of timing and safety fit"
+        assert expected in text, expected
+    assert "…" not in "\n".join(watched_run.screen()[10:17]), "the figures of timing and safety fit"
 
 
-def test_without_unicode_it_is_plain(watched: Watched) -> None:
-    watched.go_on()
-    inside = [row[1:-1] for row in watched.screen(unicode=False)[2:9]]
-    assert all(c.isascii() or c in "│╭╮╰╯─…" for row in inside for c in row)
+def test_without_unicode_it_is_plain(watched_run: WatchedRun) -> None:
+    watched_run.advance()
+    inner_rows = [row[1:-1] for row in watched_run.screen(unicode=False)[2:9]]
+    assert all(c.isascii() or c in "│╭╮╰╯─…" for row in inner_rows for c in row)
 
 
-def test_before_anything_happened_there_is_a_screen_too(watched: Watched) -> None:
-    text = "\n".join(watched.screen())
+def test_before_anything_happened_there_is_a_screen_too(watched_run: WatchedRun) -> None:
+    text = "\n".join(watched_run.screen())
     assert "DISCONNECTED" in text
     assert "no step record yet" in text
     assert "none yet" in text
 
 
-def test_a_line_says_what_matters(watched: Watched) -> None:
-    watched.go_on()
-    told = one_line(watched.watcher.snapshot())
-    assert told.startswith("running  episode 3 of 500, tick 200, normalised reward 0.50, policy 7, 60 of ")
+def test_a_line_says_what_matters(watched_run: WatchedRun) -> None:
+    watched_run.advance()
+    line = one_line(watched_run.watcher.snapshot())
+    assert line.startswith("running  episode 3 of 500, tick 200, normalised reward 0.50, policy 7, 60 of ")
 
 
-def test_looking_takes_only_what_is_new(watched: Watched) -> None:
-    watched.go_on()
-    assert len(watched.watcher.snapshot().train) == 30
-    assert len(watched.watcher.snapshot().train) == 30
-    watched.tell({"t_unix_s": 1, "kind": "fault", "message": "stop", "fault": "device_lease"})
-    events = watched.watcher.snapshot().events
+def test_looking_takes_only_what_is_new(watched_run: WatchedRun) -> None:
+    watched_run.advance()
+    assert len(watched_run.watcher.snapshot().train) == 30
+    assert len(watched_run.watcher.snapshot().train) == 30
+    watched_run.append_event({"t_unix_s": 1, "kind": "fault", "message": "stop", "fault": "device_lease"})
+    events = watched_run.watcher.snapshot().events
     assert [(e.text, e.level) for e in events] == [("[bold]careful[/]", "warn"), ("stop", "bad")]
 
 
 def test_events_are_told_as_on_the_page_and_counted() -> None:
     tick = {"rule": "predicted", "missed": 0, "episode": 4, "tick": 9, "count": 2}
-    told = event_line(Event(0.0, "tick", tick))
-    assert told is not None
-    assert told.text.startswith("episode 4, tick 9: the command would have left the safe set; ")
-    assert told.text.endswith(" (2 times)")
+    line = event_line(Event(0.0, "tick", tick))
+    assert line is not None
+    assert line.text.startswith("episode 4, tick 9: the command would have left the safe set; ")
+    assert line.text.endswith(" (2 times)")
     assert event_line(Event(0.0, "policy_admitted", {})) is None
 
 
-def test_without_references_returns_are_shown(watched: Watched) -> None:
-    watched.go_on()
-    seen = watched.watcher.snapshot()
-    config = msgspec.structs.replace(seen.config, task=msgspec.structs.replace(seen.config.task, normalization=None))
-    assert seen.facts is not None
-    facts = seen.facts._replace(measure=measure_of(config.task), score=-26102.4)
-    raw = seen._replace(config=config, facts=facts, train=(-31400.0, -13510.0), evaluation=())
+def test_without_references_returns_are_shown(watched_run: WatchedRun) -> None:
+    watched_run.advance()
+    snapshot = watched_run.watcher.snapshot()
+    config = msgspec.structs.replace(
+        snapshot.config, task=msgspec.structs.replace(snapshot.config.task, normalization=None)
+    )
+    assert snapshot.facts is not None
+    facts = snapshot.facts._replace(measure=measure_of(config.task), score=-26102.4)
+    raw = snapshot._replace(config=config, facts=facts, train=(-31400.0, -13510.0), evaluation=())
     assert "return -26102.4" in one_line(raw)
     assert learning_lines(raw, 40)[0].startswith("train  -22455 ")

@@ -32,7 +32,7 @@ _ARGUMENTS: Final = (
     "--hide-scrollbars",
     "--mute-audio",
 )
-_EXEC: Final = """
+_EXEC_PROGRAM: Final = """
 import fcntl, os, sys
 ours = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]]
 for fd, wanted in zip(ours, (3, 4)):
@@ -60,17 +60,17 @@ class Browser:
     def __init__(self, path: str, *, timeout_s: float = 30.0) -> None:
         self._timeout_s = timeout_s
         self._profile = tempfile.TemporaryDirectory(prefix="onrig-chromium-", ignore_cleanup_errors=True)
-        theirs_in, ours_out = os.pipe()
-        ours_in, theirs_out = os.pipe()
+        browser_read_fd, write_fd = os.pipe()
+        read_fd, browser_write_fd = os.pipe()
         # As root, Chromium does not start with its sandbox; it only loads our own page.
         sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
         self._process = subprocess.Popen(
             [
                 sys.executable,
                 "-c",
-                _EXEC,
-                str(theirs_in),
-                str(theirs_out),
+                _EXEC_PROGRAM,
+                str(browser_read_fd),
+                str(browser_write_fd),
                 path,
                 *_ARGUMENTS,
                 *sandbox,
@@ -80,12 +80,12 @@ class Browser:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=(theirs_in, theirs_out),
+            pass_fds=(browser_read_fd, browser_write_fd),
         )
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self._in, self._out = ours_in, ours_out
-        self._rest = b""
+        os.close(browser_read_fd)
+        os.close(browser_write_fd)
+        self._read_fd, self._write_fd = read_fd, write_fd
+        self._buffer = b""
         self._number = 0
         self._session: str | None = None
         self.problems: list[str] = []
@@ -113,8 +113,8 @@ class Browser:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        os.close(self._in)
-        os.close(self._out)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
         self._profile.cleanup()
 
     def call(self, method: str, **parameters: object) -> Fields:
@@ -122,7 +122,7 @@ class Browser:
         number = self._send(method, parameters)
         limit = time.monotonic() + self._timeout_s
         while True:
-            for message in self._received():
+            for message in self._receive():
                 if message.get("id") == number:
                     if "error" in message:
                         raise BrowserFault(f"{method}: {message['error']}")
@@ -130,40 +130,42 @@ class Browser:
             if time.monotonic() > limit:
                 raise BrowserFault(f"{method}: no answer within {self._timeout_s:g} s")
 
-    def show(self, url: str, *, width: int, height: int, dark: bool, mobile: bool = False, scale: float = 1.0) -> None:
+    def show(
+        self, url: str, *, width: int, height: int, is_dark: bool, is_mobile: bool = False, scale: float = 1.0
+    ) -> None:
         """Open a page in a window of ``width`` x ``height`` CSS pixels."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=mobile
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=is_mobile
         )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=url)
 
-    def value(self, expression: str) -> object:
+    def evaluate(self, expression: str) -> object:
         """Evaluate JavaScript in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise BrowserFault(f"{expression}: {answer['exceptionDetails']}")
         return msgspec.convert(answer["result"], Fields).get("value")
 
-    def until(self, expression: str) -> object:
+    def wait_until(self, expression: str) -> object:
         """Evaluate until it is true; raises BrowserFault when it stays false.  A page that loads may throw."""
         limit = time.monotonic() + self._timeout_s
-        while not (found := self.value(f"(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()")):
+        while not (value := self.evaluate(f"(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()")):
             if time.monotonic() > limit:
                 raise BrowserFault(f"waited {self._timeout_s:g} s for {expression}; console: {self.problems}")
             self.listen(_POLL_S)
-        return found
+        return value
 
     def listen(self, seconds: float) -> None:
         """Let time pass."""
         limit = time.monotonic() + seconds
         while (left := limit - time.monotonic()) > 0:
-            self._received(left)
+            self._receive(left)
 
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+    def screenshot(self, path: Path, *, full_page: bool = False) -> None:
         """Save a PNG of the window, or of the whole page."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full_page)
         path.write_bytes(base64.b64decode(str(answer["data"])))
 
     def _send(self, method: str, parameters: Fields) -> int:
@@ -173,22 +175,22 @@ class Browser:
             message["sessionId"] = self._session
         data = msgspec.json.encode(message) + b"\0"
         while data:
-            data = data[os.write(self._out, data) :]
+            data = data[os.write(self._write_fd, data) :]
         return self._number
 
-    def _received(self, timeout_s: float = _POLL_S) -> list[Fields]:
-        if not select.select((self._in,), (), (), timeout_s)[0]:
+    def _receive(self, timeout_s: float = _POLL_S) -> list[Fields]:
+        if not select.select((self._read_fd,), (), (), timeout_s)[0]:
             return []
-        data = os.read(self._in, 1 << 20)
+        data = os.read(self._read_fd, 1 << 20)
         if not data:
             raise BrowserFault("the browser has ended")
-        *whole, self._rest = (self._rest + data).split(b"\0")
-        messages = [msgspec.json.decode(part, type=Fields) for part in whole]
+        *complete, self._buffer = (self._buffer + data).split(b"\0")
+        messages = [msgspec.json.decode(part, type=Fields) for part in complete]
         for message in messages:
-            self._note(message)
+            self._handle_message(message)
         return messages
 
-    def _note(self, message: Fields) -> None:
+    def _handle_message(self, message: Fields) -> None:
         parameters = msgspec.convert(message.get("params", {}), Fields)
         match message.get("method"):
             case "Runtime.exceptionThrown":

@@ -21,10 +21,10 @@ from tests.tools.web.chromium import Browser, find_chromium
 
 _EPISODES: Final = {"pendulum": 300, "magman": 150}
 _URL: Final = re.compile(r"live view: (\S+)")
-_COLOURS: Final = 256
+_N_COLOURS: Final = 256
 
 
-class Shot(NamedTuple):
+class Screenshot(NamedTuple):
     """One screenshot."""
 
     name: str
@@ -32,18 +32,18 @@ class Shot(NamedTuple):
     width: int
     height: int
     scale: float
-    dark: bool
-    whole: bool
+    is_dark: bool
+    full_page: bool
     colour: str
 
 
-SHOTS: Final = (
-    Shot("pendulum-dark", "pendulum", 1400, 900, 1.0, True, True, "age"),
-    Shot("pendulum-light", "pendulum", 1400, 900, 1.0, False, True, "td"),
-    Shot("pendulum-phone", "pendulum", 390, 1180, 2.0, True, False, "age"),
-    Shot("magman-dark", "magman", 1400, 900, 1.0, True, True, "exploration"),
-    Shot("magman-light", "magman", 1400, 900, 1.0, False, True, "age"),
-    Shot("magman-phone", "magman", 390, 1180, 2.0, False, False, "age"),
+SCREENSHOTS: Final = (
+    Screenshot("pendulum-dark", "pendulum", 1400, 900, 1.0, True, True, "age"),
+    Screenshot("pendulum-light", "pendulum", 1400, 900, 1.0, False, True, "td"),
+    Screenshot("pendulum-phone", "pendulum", 390, 1180, 2.0, True, False, "age"),
+    Screenshot("magman-dark", "magman", 1400, 900, 1.0, True, True, "exploration"),
+    Screenshot("magman-light", "magman", 1400, 900, 1.0, False, True, "age"),
+    Screenshot("magman-phone", "magman", 390, 1180, 2.0, False, False, "age"),
 )
 
 
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     for config, episodes in _EPISODES.items():
         if args.only in (None, config):
             with _running(config) as url:
-                _take(path, url, args.out, config, args.episodes or episodes)
+                _take_screenshots(path, url, args.out, config, args.episodes or episodes)
     return ExitCode.OK
 
 
@@ -74,44 +74,51 @@ def _running(config: str) -> Iterator[str]:
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
-                yield address_in(process.stdout)
+                yield find_address(process.stdout)
                 process.communicate(timeout=60)
             finally:
                 process.terminate()
                 process.communicate(timeout=60)
 
 
-def address_in(lines: Iterable[str]) -> str:
+def find_address(lines: Iterable[str]) -> str:
     """Find the page's address in what a run prints."""
     for line in lines:
-        found = _URL.search(line)
-        if found is not None:
-            return found[1]
+        match = _URL.search(line)
+        if match is not None:
+            return match[1]
     raise RuntimeError("the run ended before it had a page")
 
 
-def _take(path: str, url: str, out: Path, config: str, episodes: int) -> None:
+def _take_screenshots(path: str, url: str, out: Path, config: str, episodes: int) -> None:
     with Browser(path, timeout_s=900.0) as browser:
-        browser.show(url, width=1400, height=900, dark=True)
-        reached = "Number(document.getElementById('count')?.textContent.split('/')[0] ?? 0)"
+        browser.show(url, width=1400, height=900, is_dark=True)
+        episode_expression = "Number(document.getElementById('count')?.textContent.split('/')[0] ?? 0)"
         print(f"{config}: waiting for episode {episodes}", flush=True)
-        browser.until(f"{reached} >= {episodes} && document.documentElement.dataset.received.includes('memory')")
-        for shot in SHOTS:
-            if shot.config != config:
+        browser.wait_until(
+            f"{episode_expression} >= {episodes} && document.documentElement.dataset.received.includes('memory')"
+        )
+        for screenshot in SCREENSHOTS:
+            if screenshot.config != config:
                 continue
             browser.show(
-                url, width=shot.width, height=shot.height, dark=shot.dark, mobile=shot.width < 600, scale=shot.scale
+                url,
+                width=screenshot.width,
+                height=screenshot.height,
+                is_dark=screenshot.is_dark,
+                is_mobile=screenshot.width < 600,
+                scale=screenshot.scale,
             )
-            browser.until("document.documentElement?.dataset.received?.includes('memory')")
-            browser.value(f"document.querySelector('input[value={shot.colour}]').click()")
-            browser.until("document.getElementById('rig-note').textContent.startsWith('evaluation')")
+            browser.wait_until("document.documentElement?.dataset.received?.includes('memory')")
+            browser.evaluate(f"document.querySelector('input[value={screenshot.colour}]').click()")
+            browser.wait_until("document.getElementById('rig-note').textContent.startsWith('evaluation')")
             browser.listen(2.4)  # in the middle of an episode played back
-            file = out / f"{shot.name}.png"
-            browser.screenshot(file, whole=shot.whole)
+            file = out / f"{screenshot.name}.png"
+            browser.screenshot(file, full_page=screenshot.full_page)
             _shrink(file)
             print(f"{file}: {file.stat().st_size // 1000} kB", flush=True)
-        browser.value("document.getElementById('stop').click()")
-        browser.until("document.getElementById('stop').disabled")
+        browser.evaluate("document.getElementById('stop').click()")
+        browser.wait_until("document.getElementById('stop').disabled")
         for problem in browser.problems:
             print(f"console: {problem}", file=sys.stderr)
 
@@ -123,8 +130,10 @@ def _shrink(file: Path) -> None:
     except ImportError:
         return
     with Image.open(file) as image:
-        few = image.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
-        few.save(file, optimize=True)
+        quantized = image.convert("RGB").quantize(
+            _N_COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE
+        )
+        quantized.save(file, optimize=True)
 
 
 if __name__ == "__main__":

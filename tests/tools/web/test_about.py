@@ -16,14 +16,14 @@ from tests.runtime.samples import MAGMAN, PENDULUM
 COILS = [0.025, 0.05, 0.075, 0.1]
 
 
-def bare(config: RunConfig, *, reset: bool = False) -> RunConfig:
+def without_plant_settings(config: RunConfig, *, reset: bool = False) -> RunConfig:
     """Without what the limits (and the task) say of the plant, on a port."""
     task = config.task if reset else msgspec.structs.replace(config.task, reset=None)
     limits = Limits(fallback=SafeOutput())
     return msgspec.structs.replace(config, limits=limits, task=task, device=Device(port=Port("/dev/null")))
 
 
-def magnets(config: RunConfig) -> list[float]:
+def magnet_positions(config: RunConfig) -> list[float]:
     drawing = drawing_of(config)
     assert drawing["kind"] == "track"
     track = drawing["track"]
@@ -34,22 +34,25 @@ def magnets(config: RunConfig) -> list[float]:
 def test_the_shipped_rigs_are_drawn_as_what_they_are() -> None:
     assert drawing_of(PENDULUM)["kind"] == "pendulum"
     assert drawing_of(load_run("pendulum-hardware"))["kind"] == "pendulum"
-    assert magnets(MAGMAN) == COILS
+    assert magnet_positions(MAGMAN) == COILS
 
 
 def test_coils_are_found_by_the_fallback_the_reset_or_the_twin() -> None:
-    by_fallback = msgspec.structs.replace(MAGMAN, limits=msgspec.structs.replace(MAGMAN.limits, predicted=None))
-    assert magnets(by_fallback) == COILS
-    assert magnets(bare(MAGMAN, reset=True)) == COILS
-    by_twin = msgspec.structs.replace(bare(MAGMAN), device=MAGMAN.device)
-    assert magnets(by_twin) == pytest.approx(COILS)
+    fallback_only = msgspec.structs.replace(MAGMAN, limits=msgspec.structs.replace(MAGMAN.limits, predicted=None))
+    assert magnet_positions(fallback_only) == COILS
+    assert magnet_positions(without_plant_settings(MAGMAN, reset=True)) == COILS
+    twin_only = msgspec.structs.replace(without_plant_settings(MAGMAN), device=MAGMAN.device)
+    assert magnet_positions(twin_only) == pytest.approx(COILS)
 
 
 def test_an_angle_that_wraps_is_no_pendulum_unless_somebody_says_so() -> None:
-    assert drawing_of(bare(PENDULUM)) == {"kind": "bars"}
-    assert drawing_of(bare(MAGMAN)) == {"kind": "bars"}
-    said = {"drawing": {"kind": "pendulum", "angle": "angle", "actuator": "voltage"}}
-    assert drawing_of(msgspec.structs.replace(bare(PENDULUM), view=said))["kind"] == "pendulum"
+    assert drawing_of(without_plant_settings(PENDULUM)) == {"kind": "bars"}
+    assert drawing_of(without_plant_settings(MAGMAN)) == {"kind": "bars"}
+    drawing_settings = {"drawing": {"kind": "pendulum", "angle": "angle", "actuator": "voltage"}}
+    assert (
+        drawing_of(msgspec.structs.replace(without_plant_settings(PENDULUM), view=drawing_settings))["kind"]
+        == "pendulum"
+    )
 
 
 def test_the_walls_are_those_of_the_task() -> None:
@@ -60,9 +63,9 @@ def test_the_walls_are_those_of_the_task() -> None:
 
 @pytest.mark.parametrize("config", [PENDULUM, MAGMAN])
 def test_what_a_page_is_told_of_a_run_is_plain(config: RunConfig, tmp_path: object) -> None:
-    told = about(config, Path("a run"))
-    assert msgspec.json.decode(msgspec.json.encode(told)) is not None
-    assert told["lockstep"] is True
+    facts = about(config, Path("a run"))
+    assert msgspec.json.decode(msgspec.json.encode(facts)) is not None
+    assert facts["lockstep"] is True
 
 
 def test_the_schedule_runs_over_all_episodes() -> None:
@@ -75,6 +78,6 @@ def test_the_page_learns_what_follows_which_target() -> None:
     assert about(PENDULUM, Path("a run"))["followed"] == {}
     targets = "task.targets={ref: {kind: drawn, low: 0, high: 1, observation: velocity}}"
     config = load_run("pendulum", [targets])
-    told = about(config, Path("a run"))
-    assert told["followed"] == {"velocity": "ref"}
-    assert [axis["name"] for axis in told["observations"]] == ["angle", "velocity", "ref"]  # type: ignore[attr-defined]
+    facts = about(config, Path("a run"))
+    assert facts["followed"] == {"velocity": "ref"}
+    assert [axis["name"] for axis in facts["observations"]] == ["angle", "velocity", "ref"]  # type: ignore[attr-defined]

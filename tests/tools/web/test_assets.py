@@ -14,13 +14,13 @@ UPLOT = ROOT / "tools" / "web" / "uplot"
 
 
 def test_all_files_of_the_page_are_served() -> None:
-    foreign = {"/uPlot.iife.min.js", "/uPlot.min.css"}
-    assert {f"/{s.name}" for s in SOURCES} | foreign | {"/"} == set(load_assets())
+    foreign_paths = {"/uPlot.iife.min.js", "/uPlot.min.css"}
+    assert {f"/{s.name}" for s in SOURCES} | foreign_paths | {"/"} == set(load_assets())
 
 
 def test_the_wheel_takes_them_along() -> None:
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    patterns = listed.get("onrig.tools.web", [])
+    package_data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    patterns = package_data.get("onrig.tools.web", [])
     assert all(any(s.match(p) for p in patterns) for s in (*SOURCES, *UPLOT.iterdir()))
 
 
@@ -29,8 +29,8 @@ def test_what_others_wrote_comes_with_its_version_its_licence_and_no_wish_for_mo
     assert "uPlot (v1.6.32)" in script.splitlines()[0]
     assert licence.startswith("The MIT License")
     assert "Leon Sorokin" in licence
-    rest = script.partition("\n")[2] + (UPLOT / "uPlot.min.css").read_text()
-    assert not re.search(r"https?://|innerHTML|eval\(|new Function|@import|url\(", rest)
+    uplot_text = script.partition("\n")[2] + (UPLOT / "uPlot.min.css").read_text()
+    assert not re.search(r"https?://|innerHTML|eval\(|new Function|@import|url\(", uplot_text)
     assert "uPlot" in (ROOT / "docs" / "dependencies.md").read_text()
 
 
@@ -53,8 +53,10 @@ def test_every_import_and_every_element_that_is_asked_for_is_there() -> None:
             continue
         text = source.read_text()
         assert set(re.findall(r'from "\./([^"]+)"', text)) <= names
-        wanted = re.findall(r'(?:getElementById\(|\$\(|new CanvasView\(|new TimePlot\(|say\(|show\()"([^"]+)"', text)
-        assert {w for w in wanted if " " not in w} <= ids, source.name
+        element_ids = re.findall(
+            r'(?:getElementById\(|\$\(|new CanvasView\(|new TimePlot\(|say\(|show\()"([^"]+)"', text
+        )
+        assert {w for w in element_ids if " " not in w} <= ids, source.name
 
 
 def test_the_files_are_small() -> None:

@@ -11,16 +11,16 @@ def test_the_oldest_without_a_whole_request_gives_way_then_one_that_does_not_rea
         assert slot is not None
         assert evicted is None
         slot.stage = Stage.STREAMING if n < 3 else Stage.ANSWERING if n < 8 else Stage.RECEIVING
-    gone = []
+    closed_connections = []
     for n in range(MAX_CONNECTIONS_PER_ADDRESS, 2 * MAX_CONNECTIONS_PER_ADDRESS):
         slot, evicted = slots.acquire("here", n)
         assert slot is not None
         assert evicted is not None
         slot.stage = Stage.STREAMING
-        gone.append(evicted.connection)
-        if len(gone) == MAX_CONNECTIONS_PER_ADDRESS - 3:
+        closed_connections.append(evicted.connection)
+        if len(closed_connections) == MAX_CONNECTIONS_PER_ADDRESS - 3:
             break
-    assert gone == [*range(8, MAX_CONNECTIONS_PER_ADDRESS), *range(3, 8)]
+    assert closed_connections == [*range(8, MAX_CONNECTIONS_PER_ADDRESS), *range(3, 8)]
     assert slots.acquire("here", 99) == (None, None), "all the others watch"
 
 
@@ -60,11 +60,11 @@ def test_who_joins_hears_the_story_so_far_and_then_what_happens() -> None:
 
 def test_there_is_room_for_so_many_and_a_place_that_is_left_is_free_again() -> None:
     hub = Hub(limit=2)
-    first, second = hub.join(list), hub.join(list)
-    assert first is not None
-    assert second is not None
+    first_watcher, second_watcher = hub.join(list), hub.join(list)
+    assert first_watcher is not None
+    assert second_watcher is not None
     assert hub.join(list) is None
-    hub.leave(first)
+    hub.leave(first_watcher)
     assert hub.join(list) is not None
 
 
@@ -79,27 +79,27 @@ def test_it_knows_whether_anybody_watches() -> None:
 
 def test_who_cannot_keep_up_is_let_go_and_the_others_go_on() -> None:
     hub = Hub()
-    slow, quick = hub.join(list), hub.join(list)
-    assert slow is not None
-    assert quick is not None
+    slow_watcher, quick_watcher = hub.join(list), hub.join(list)
+    assert slow_watcher is not None
+    assert quick_watcher is not None
     for i in range(1000):
         hub.publish(lambda i=i: [Message("n", i)])  # type: ignore[misc]
-        assert quick.next(0) == frame(Message("n", i))
+        assert quick_watcher.next(0) == frame(Message("n", i))
     received: list[bytes | None] = []
     while received[-1:] not in ([b""], [None]):
-        received.append(slow.next(0))
+        received.append(slow_watcher.next(0))
     assert received[-1] == b""
     assert len(received) < 1000
 
 
 def test_at_the_end_everybody_is_told_whoever_comes_late_too() -> None:
     hub = Hub()
-    early = hub.join(list)
+    early_watcher = hub.join(list)
     hub.end()
-    late = hub.join(list)
-    assert early is not None
-    assert late is not None
-    assert (early.next(0), late.next(0)) == (b"", b"")
+    late_watcher = hub.join(list)
+    assert early_watcher is not None
+    assert late_watcher is not None
+    assert (early_watcher.next(0), late_watcher.next(0)) == (b"", b"")
 
 
 def test_text_from_a_log_cannot_forge_an_event() -> None:
@@ -108,15 +108,15 @@ def test_text_from_a_log_cannot_forge_an_event() -> None:
 
 def test_where_there_are_too_many_one_that_does_not_read_gives_way() -> None:
     hub = Hub(2)
-    reads, stalls = hub.join(list), hub.join(list)
-    assert reads is not None
-    assert stalls is not None
+    reading_watcher, stalled_watcher = hub.join(list), hub.join(list)
+    assert reading_watcher is not None
+    assert stalled_watcher is not None
     assert hub.join(list) is None
     for n in range(module._STALLED_MESSAGES):
         hub.publish(lambda n=n: [Message("status", n)])  # type: ignore[misc]
-        reads.next(0.0)
+        reading_watcher.next(0.0)
     assert hub.join(list) is not None
     assert hub.join(list) is None, "the other one reads"
     for _ in range(module._STALLED_MESSAGES):
-        assert stalls.next(0.0) != b""
-    assert stalls.next(0.0) == b""
+        assert stalled_watcher.next(0.0) != b""
+    assert stalled_watcher.next(0.0) == b""

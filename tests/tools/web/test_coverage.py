@@ -23,8 +23,8 @@ def sample(n: int, seed: int = 0) -> NDArray[np.void]:
     return rows
 
 
-def levels(packed: dict[str, object], name: str) -> NDArray[np.uint8]:
-    colours = packed["colours"]
+def levels(packed_levels: dict[str, object], name: str) -> NDArray[np.uint8]:
+    colours = packed_levels["colours"]
     assert isinstance(colours, dict)
     return np.frombuffer(base64.b64decode(colours[name]["levels"]), np.uint8)
 
@@ -35,8 +35,8 @@ def test_positions_come_back_as_they_were(n: int, seed: int) -> None:
     positions = pack_sample(rows, n)["positions"]
     assert isinstance(positions, list)
     for i in range(2):
-        back = np.frombuffer(base64.b64decode(positions[i]), "<i2") / 8192
-        np.testing.assert_allclose(back, rows["observation"][:, i], atol=1 / 8192)
+        decoded = np.frombuffer(base64.b64decode(positions[i]), "<i2") / 8192
+        np.testing.assert_allclose(decoded, rows["observation"][:, i], atol=1 / 8192)
 
 
 def test_positions_far_out_stay_at_the_edge() -> None:
@@ -50,8 +50,13 @@ def test_positions_far_out_stay_at_the_edge() -> None:
 @pytest.mark.parametrize("name", ["age", "exploration", "td", "reward"])
 def test_colours_rise_with_what_they_show(name: str) -> None:
     rows = sample(300)
-    shown = {"age": -rows["number"], "exploration": rows["exploration"], "td": rows["abs_td"], "reward": rows["reward"]}
-    order = np.argsort(shown[name])
+    values_by_colour = {
+        "age": -rows["number"],
+        "exploration": rows["exploration"],
+        "td": rows["abs_td"],
+        "reward": rows["reward"],
+    }
+    order = np.argsort(values_by_colour[name])
     assert (np.diff(levels(pack_sample(rows, 300), name)[order].astype(int)) >= 0).all()
 
 

@@ -17,8 +17,8 @@ from onrig.tools.web.guard import (
     parse_address,
 )
 
-HERE = {"Host": "127.0.0.1:8089"}
-ORDER = {**HERE, "Origin": "http://127.0.0.1:8089", "Content-Type": "application/json"}
+LOCAL_HEADERS = {"Host": "127.0.0.1:8089"}
+ORDER_HEADERS = {**LOCAL_HEADERS, "Origin": "http://127.0.0.1:8089", "Content-Type": "application/json"}
 
 
 def status(guard: Guard, headers: dict[str, str], token: str | None = None) -> HTTPStatus | None:
@@ -42,18 +42,18 @@ def test_a_machine_is_known_by_its_own_names_where_it_is_told_them() -> None:
 
 def test_a_token_is_asked_for_and_taken_from_the_address_or_the_cookie() -> None:
     guard = Guard(8089, "secret")
-    assert status(guard, HERE) is HTTPStatus.UNAUTHORIZED
-    assert status(guard, HERE, "wrong") is HTTPStatus.UNAUTHORIZED
-    assert status(guard, HERE, "secret") is None
-    assert status(guard, {**HERE, "Cookie": "onrig_8089=secret; other=1"}) is None
-    assert status(guard, {**HERE, "Cookie": "onrig_8090=secret"}) is HTTPStatus.UNAUTHORIZED
-    assert status(guard, {**HERE, "Cookie": "onrig_8089=wrong"}) is HTTPStatus.UNAUTHORIZED
+    assert status(guard, LOCAL_HEADERS) is HTTPStatus.UNAUTHORIZED
+    assert status(guard, LOCAL_HEADERS, "wrong") is HTTPStatus.UNAUTHORIZED
+    assert status(guard, LOCAL_HEADERS, "secret") is None
+    assert status(guard, {**LOCAL_HEADERS, "Cookie": "onrig_8089=secret; other=1"}) is None
+    assert status(guard, {**LOCAL_HEADERS, "Cookie": "onrig_8090=secret"}) is HTTPStatus.UNAUTHORIZED
+    assert status(guard, {**LOCAL_HEADERS, "Cookie": "onrig_8089=wrong"}) is HTTPStatus.UNAUTHORIZED
 
 
 @given(st.text(max_size=30), st.text(max_size=60))
 def test_no_guess_is_good_and_none_breaks_it(guess: str, cookie: str) -> None:
     guard = Guard(8089, "a token of some length, not guessed")
-    assert status(guard, {**HERE, "Cookie": cookie}, guess) is HTTPStatus.UNAUTHORIZED
+    assert status(guard, {**LOCAL_HEADERS, "Cookie": cookie}, guess) is HTTPStatus.UNAUTHORIZED
 
 
 def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites() -> None:
@@ -64,11 +64,11 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites() -> None:
 
 
 def test_an_order_from_our_own_page_is_taken() -> None:
-    assert Guard(8089, None).refuse_command({**ORDER, "Sec-Fetch-Site": "same-origin"}) is None
+    assert Guard(8089, None).refuse_command({**ORDER_HEADERS, "Sec-Fetch-Site": "same-origin"}) is None
 
 
 @pytest.mark.parametrize(
-    "change",
+    "changed_headers",
     [
         {"Origin": "http://evil.example"},
         {"Origin": "http://127.0.0.1:8090"},
@@ -81,12 +81,12 @@ def test_an_order_from_our_own_page_is_taken() -> None:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-def test_an_order_from_elsewhere_is_not(change: dict[str, str]) -> None:
-    assert Guard(8089, None).refuse_command({**ORDER, **change}) is not None
+def test_an_order_from_elsewhere_is_not(changed_headers: dict[str, str]) -> None:
+    assert Guard(8089, None).refuse_command({**ORDER_HEADERS, **changed_headers}) is not None
 
 
 def test_an_order_without_an_origin_is_not_taken() -> None:
-    assert Guard(8089, None).refuse_command({k: v for k, v in ORDER.items() if k != "Origin"}) is not None
+    assert Guard(8089, None).refuse_command({k: v for k, v in ORDER_HEADERS.items() if k != "Origin"}) is not None
 
 
 def test_the_policy_allows_nothing_from_elsewhere_and_nothing_inline() -> None:
@@ -119,22 +119,22 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "loopback"),
+    ("host", "is_loopback"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a", False)],
 )
-def test_only_loopback_goes_without_a_token(host: str, loopback: bool) -> None:
-    assert Address(host, 80).is_loopback is loopback
+def test_only_loopback_goes_without_a_token(host: str, is_loopback: bool) -> None:
+    assert Address(host, 80).is_loopback is is_loopback
 
 
 def test_without_a_port_the_next_free_one_is_taken() -> None:
-    with listen_at(Address("127.0.0.1", None)) as first, listen_at(Address("127.0.0.1", None)) as second:
-        ports = (first.getsockname()[1], second.getsockname()[1])
+    with listen_at(Address("127.0.0.1", None)) as first_socket, listen_at(Address("127.0.0.1", None)) as second_socket:
+        ports = (first_socket.getsockname()[1], second_socket.getsockname()[1])
     assert FIRST_PORT <= ports[0] < ports[1]
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:
-    with listen_at(Address("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with listen_at(Address("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         with pytest.raises(OSError, match=f"127.0.0.1:{port}.*choose another port"):
             listen_at(Address("127.0.0.1", port))
 

@@ -18,8 +18,8 @@ def row(episode: int, kind: str = "train", score: float = 0.5) -> EpisodeRow:
 
 def test_rows_come_as_the_page_wants_them() -> None:
     curve = EpisodeHistory()
-    fresh = curve.add([row(1), row(1, "eval", 0.75)])
-    assert fresh == [[1, 0, 200, 0.5, 0.25, 2, 1, 9], [1, 1, 200, 0.75, 0.25, 2, 1, 9]]
+    new_points = curve.add([row(1), row(1, "eval", 0.75)])
+    assert new_points == [[1, 0, 200, 0.5, 0.25, 2, 1, 9], [1, 1, 200, 0.75, 0.25, 2, 1, 9]]
     assert curve.add([row(2)]) == [[2, 0, 200, 0.5, 0.25, 2, 1, 9]]
     assert len(curve.rows) == 3
     assert len(FIELDS) == len(curve.rows[0])
@@ -37,8 +37,8 @@ def test_an_episode_without_a_step_has_no_score() -> None:
 @given(n=st.integers(1, 200), limit=st.integers(2, 40))
 def test_it_stays_within_its_limit_and_loses_no_intervention(n: int, limit: int) -> None:
     curve = EpisodeHistory(limit)
-    for n_th in range(1, n + 1):
-        curve.add([row(n_th), row(n_th, "eval", 1.0)])
+    for number in range(1, n + 1):
+        curve.add([row(number), row(number, "eval", 1.0)])
     assert len(curve.rows) <= max(limit, 2)
     for kind in (0, 1):
         rows = [r for r in curve.rows if r[1] == kind]
@@ -57,12 +57,12 @@ def test_merging_is_told_so_that_all_rows_are_sent_anew() -> None:
 
 def test_episodes_that_a_resumed_run_repeats_take_the_place_of_what_was_there() -> None:
     curve = EpisodeHistory()
-    both = [row(n, kind) for n in range(1, 6) for kind in ("train", "eval")]
-    curve.add(both)
+    both_kinds = [row(n, kind) for n in range(1, 6) for kind in ("train", "eval")]
+    curve.add(both_kinds)
     assert curve.add([row(4, score=0.75), row(4, "eval")]) is None, "all rows are sent anew"
     assert [(r[0], r[1]) for r in curve.rows] == [(n, kind) for n in range(1, 5) for kind in (0, 1)]
     assert curve.rows[-2][3] == 0.75
-    assert curve.add(both[:4]) is None
+    assert curve.add(both_kinds[:4]) is None
     assert len(curve.rows) == 4
 
 
@@ -75,8 +75,8 @@ def test_a_curve_that_begins_anew_is_merged_no_more() -> None:
 
 
 def test_policies_come_with_their_verdicts_and_reasons() -> None:
-    story = EventHistory()
-    items, policies = story.add(
+    history = EventHistory()
+    items, policies = history.add(
         [
             Event(0.0, "policy_admitted", {"policy": 1}),
             Event(0.0, "policy_refused", {"policy": 0, "stage": "outputs", "reason": "not finite"}),
@@ -85,7 +85,7 @@ def test_policies_come_with_their_verdicts_and_reasons() -> None:
     )
     assert policies == [[1, "admitted", ""], [0, "refused", "outputs: not finite"], [1, "rolled back", "trips"]]
     assert [i["text"] for i in items] == ["a policy refused at outputs: not finite", "policy 1 rolled back: trips"]
-    assert story.policies == policies
+    assert history.policies == policies
 
 
 def test_what_happened_several_times_says_so() -> None:
@@ -94,13 +94,13 @@ def test_what_happened_several_times_says_so() -> None:
 
 
 def test_only_the_newest_are_kept() -> None:
-    story = EventHistory()
-    story.add(Event(0.0, "error", {"source": "x", "message": str(i)}) for i in range(500))
-    assert len(story.items) == 200
-    assert story.items[-1]["text"] == "x: 499"
+    history = EventHistory()
+    history.add(Event(0.0, "error", {"source": "x", "message": str(i)}) for i in range(500))
+    assert len(history.items) == 200
+    assert history.items[-1]["text"] == "x: 499"
 
 
-def at_rate(n: int, rate_hz: float) -> Records:
+def records_at_rate(n: int, rate_hz: float) -> Records:
     rows = records(n)
     rows["t_mono_ns"] = 10**15 + (np.arange(n) * 1e9 / rate_hz).astype(np.int64)
     return rows
@@ -108,30 +108,30 @@ def at_rate(n: int, rate_hz: float) -> Records:
 
 def times(samples: dict[str, object] | None) -> list[float]:
     assert samples is not None
-    found = samples["t"]
-    assert isinstance(found, list)
-    return found
+    values = samples["t"]
+    assert isinstance(values, list)
+    return values
 
 
-def begins(samples: dict[str, object]) -> list[bool]:
-    found = samples["begins"]
-    assert isinstance(found, list)
-    return found
+def beginnings(samples: dict[str, object]) -> list[bool]:
+    values = samples["begins"]
+    assert isinstance(values, list)
+    return values
 
 
 @pytest.mark.parametrize("rate_hz", [20, 200, 1000])
-@pytest.mark.parametrize("piece", [1, 7, 100])
-def test_a_live_rig_is_thinned_to_what_an_eye_can_use(rate_hz: float, piece: int) -> None:
-    rows, motion = at_rate(1000, rate_hz), Motion(PENDULUM)
-    found = [motion.live(rows[i : i + piece]) for i in range(0, len(rows), piece)]
-    shown = [t for samples in found if samples is not None for t in times(samples)]
+@pytest.mark.parametrize("chunk_size", [1, 7, 100])
+def test_a_live_rig_is_thinned_to_what_an_eye_can_use(rate_hz: float, chunk_size: int) -> None:
+    rows, motion = records_at_rate(1000, rate_hz), Motion(PENDULUM)
+    live_samples = [motion.live(rows[i : i + chunk_size]) for i in range(0, len(rows), chunk_size)]
+    shown_times = [t for samples in live_samples if samples is not None for t in times(samples)]
     seconds = len(rows) / rate_hz
-    assert len(shown) == pytest.approx(min(rate_hz, SAMPLES_PER_S) * seconds, rel=0.05)
-    assert shown == sorted(set(shown))
+    assert len(shown_times) == pytest.approx(min(rate_hz, SAMPLES_PER_S) * seconds, rel=0.05)
+    assert shown_times == sorted(set(shown_times))
 
 
 def test_an_intervention_is_shown_even_where_its_record_is_left_out() -> None:
-    rows = at_rate(1000, 1000)
+    rows = records_at_rate(1000, 1000)
     rows["rule"][130] = Rule.PREDICTED
     samples = Motion(PENDULUM).live(rows)
     assert samples is not None
@@ -139,7 +139,7 @@ def test_an_intervention_is_shown_even_where_its_record_is_left_out() -> None:
 
 
 def test_what_is_no_number_is_nothing_to_draw() -> None:
-    rows = at_rate(2, 20)
+    rows = records_at_rate(2, 20)
     rows["policy"][0] = np.nan
     samples = Motion(PENDULUM).live(rows)
     assert samples is not None
@@ -162,29 +162,35 @@ def test_a_long_episode_is_thinned_and_keeps_both_ends() -> None:
 
 def test_there_is_no_clip_without_an_episode_that_has_both_ends() -> None:
     assert Motion(PENDULUM).clip(records(50)) is None
-    headless = episode(20)[5:]
-    assert Motion(PENDULUM).clip(headless) is None
-    homing = episode(20, kind=Kind.RESET)
-    assert homing["flags"][-1] & Flag.NO_ACTION
-    assert Motion(PENDULUM).clip(homing) is None
+    without_start = episode(20)[5:]
+    assert Motion(PENDULUM).clip(without_start) is None
+    reset_episode = episode(20, kind=Kind.RESET)
+    assert reset_episode["flags"][-1] & Flag.NO_ACTION
+    assert Motion(PENDULUM).clip(reset_episode) is None
 
 
 def test_what_begins_after_the_last_sample_is_told_with_the_next_call() -> None:
-    rows = at_rate(300, 1000)
+    rows = records_at_rate(300, 1000)
     rows["flags"] = 0
     rows["flags"][204] = Flag.FIRST  # of samples 200 and 225
     motion = Motion(PENDULUM)
-    found = [motion.live(part) for part in (rows[:206], rows[206:210], rows[210:])]
-    begun = [t for s in found if s is not None for t, begin in zip(times(s), begins(s), strict=True) if begin]
-    assert begun == [pytest.approx(rows["t_mono_ns"][225] / 1e9)]
+    live_samples = [motion.live(part) for part in (rows[:206], rows[206:210], rows[210:])]
+    beginning_times = [
+        t
+        for s in live_samples
+        if s is not None
+        for t, is_beginning in zip(times(s), beginnings(s), strict=True)
+        if is_beginning
+    ]
+    assert beginning_times == [pytest.approx(rows["t_mono_ns"][225] / 1e9)]
 
 
 def test_what_begins_between_two_samples_is_told_with_the_second() -> None:
-    rows = at_rate(1000, 1000)
+    rows = records_at_rate(1000, 1000)
     rows["flags"] = 0
     rows["flags"][131] = Flag.FIRST
     samples = Motion(PENDULUM).live(rows)
     assert samples is not None
-    begun = [t for t, begin in zip(times(samples), begins(samples), strict=True) if begin]
-    after = float(rows["t_mono_ns"][131]) / 1e9
-    assert begun == [min(t for t in times(samples) if t >= after)]
+    beginning_times = [t for t, is_beginning in zip(times(samples), beginnings(samples), strict=True) if is_beginning]
+    next_time_s = float(rows["t_mono_ns"][131]) / 1e9
+    assert beginning_times == [min(t for t in times(samples) if t >= next_time_s)]

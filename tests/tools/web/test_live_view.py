@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def page_at(url: str) -> int:
+def fetch_page_pid(url: str) -> int:
     parts = urlsplit(url)
     assert parts.hostname is not None
     with contextlib.closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)) as connection:
@@ -38,16 +38,16 @@ def page_at(url: str) -> int:
 
 def answers(url: str) -> bool:
     try:
-        return page_at(url) == 200
+        return fetch_page_pid(url) == 200
     except OSError:
         return False
 
 
-def deaths(folder: Path) -> int:
+def count_restarts(folder: Path) -> int:
     return (folder / "stderr.log").read_text().count("ended with code -9; restarted")
 
 
-def page_process(folder: Path) -> int:
+def find_page_process(folder: Path) -> int:
     """Process id of what serves the page of a run; 0: nobody."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -60,9 +60,9 @@ def page_process(folder: Path) -> int:
 def test_the_page_is_there_while_the_context_lasts(folder: Path) -> None:
     with live_view(folder, "") as url:
         assert url.startswith("http://127.0.0.1:")
-        assert page_at(url) == 200
-        assert page_process(folder)
-    assert not page_process(folder)
+        assert fetch_page_pid(url) == 200
+        assert find_page_process(folder)
+    assert not find_page_process(folder)
 
 
 def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
@@ -70,36 +70,38 @@ def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
     with live_view(folder, f"0.0.0.0:{port}") as url:
         token = urlsplit(url).query
         assert token.startswith("token=")
-        assert page_at(f"http://127.0.0.1:{port}/?{token}") == 200
-        assert page_at(f"http://127.0.0.1:{port}/") == 401
+        assert fetch_page_pid(f"http://127.0.0.1:{port}/?{token}") == 200
+        assert fetch_page_pid(f"http://127.0.0.1:{port}/") == 401
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("0.0.0.0", marks=pytest.mark.study)])
 def test_a_page_whose_process_is_killed_comes_back_at_the_same_address(folder: Path, host: str) -> None:
     port = free_port()
     with live_view(folder, f"{host}:{port}") as url:
-        here = urlsplit(url)._replace(netloc=f"127.0.0.1:{port}").geturl()
+        local_url = urlsplit(url)._replace(netloc=f"127.0.0.1:{port}").geturl()
         for _ in range(2):
-            told = deaths(folder)
-            process = page_process(folder)
+            n_restarts = count_restarts(folder)
+            process = find_page_process(folder)
             assert process
             os.kill(process, signal.SIGKILL)
-            until(functools.partial(lambda before: deaths(folder) > before, told), "its end to be seen")
-            until(lambda: answers(here), "the page")
-    assert not page_process(folder)
+            until(
+                functools.partial(lambda previous: count_restarts(folder) > previous, n_restarts), "its end to be seen"
+            )
+            until(lambda: answers(local_url), "the page")
+    assert not find_page_process(folder)
 
 
 def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
-    with listen_at(Address("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ViewError, match=f"127.0.0.1:{port}") as told, live_view(folder, str(port)):
+    with listen_at(Address("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
+        with pytest.raises(ViewError, match=f"127.0.0.1:{port}") as error, live_view(folder, str(port)):
             pass
-    assert told.value.code == ExitCode.PREFLIGHT
+    assert error.value.code == ExitCode.PREFLIGHT
 
 
 def test_a_run_is_not_begun_where_its_page_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with listen_at(Address("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with listen_at(Address("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         code = main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), "--web", str(port)])
     assert code == ExitCode.PREFLIGHT
     assert f"onrig run: --web: 127.0.0.1:{port}" in capsys.readouterr().err
@@ -129,7 +131,7 @@ def test_the_page_of_a_finished_run_is_served_until_it_is_told_to_stop(folder: P
         try:
             process.stdout.readline()
             url = process.stdout.readline().split()[2]
-            assert page_at(url) == 200
+            assert fetch_page_pid(url) == 200
         finally:
             process.terminate()
         assert process.wait(30) == ExitCode.OK

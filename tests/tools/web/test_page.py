@@ -20,11 +20,11 @@ from onrig.runtime.run_state.running import running_rigs
 from onrig.tools.run_facts import facts_from_summary
 from tests.lab.rig.run import UNHURRIED
 from tests.tools.web.chromium import Browser, find_chromium
-from tests.tools.web.screenshots import address_in
+from tests.tools.web.screenshots import find_address
 
 CHROMIUM: Final = find_chromium()
 PATIENCE_S: Final = 60.0
-FASTER_THAN_ITS_PAGE: Final = (
+FAST_RUN: Final = (
     *UNHURRIED,
     "device.pace={scaled: 5}",
     "episodes=100000",
@@ -33,14 +33,14 @@ FASTER_THAN_ITS_PAGE: Final = (
 )
 """Too fast to be watched, so the page plays clips, as it does in lockstep; a run in lockstep would keep the browser's
 processor busy."""
-INK: Final = """
+INK_SCRIPT: Final = """
 (() => { const e = document.getElementById('%s'), c = e.querySelector('canvas') ?? e;
   const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
   const seen = new Set(); for (let i = 0; i < d.length; i += 4) seen.add((d[i] << 16) | (d[i + 1] << 8) | d[i + 2]);
   return seen.size; })()"""
-CANVASES: Final = ("rig", "trace", "coverage", "curve", "exploration", "histogram", "policy-strip", "safety-strip")
+CANVAS_IDS: Final = ("rig", "trace", "coverage", "curve", "exploration", "histogram", "policy-strip", "safety-strip")
 
-FRAMES: Final = """
+FRAMES_SCRIPT: Final = """
 (() => new Promise((done) => {
   const drawn = {}, arc = CanvasRenderingContext2D.prototype.arc, seen = [];
   CanvasRenderingContext2D.prototype.arc = function (x, y, radius, ...rest) {
@@ -71,12 +71,12 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium o
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
     folder = tmp_path_factory.mktemp("web") / "run"
     command = [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(folder), "--web"]
-    for setting in FASTER_THAN_ITS_PAGE:
+    for setting in FAST_RUN:
         command += ["--set", setting]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process, address_in(process.stdout), folder
+            yield process, find_address(process.stdout), folder
         finally:
             process.terminate()
             process.communicate(timeout=PATIENCE_S)
@@ -85,65 +85,67 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.P
 @pytest.fixture
 def browser() -> Iterator[Browser]:
     assert CHROMIUM is not None
-    with Browser(CHROMIUM, timeout_s=PATIENCE_S) as opened:
-        yield opened
+    with Browser(CHROMIUM, timeout_s=PATIENCE_S) as page_browser:
+        yield page_browser
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
+@pytest.mark.parametrize(("width", "is_dark"), [(1280, True), (390, False)])
 def test_all_drawings_are_filled_without_errors(
-    run: tuple[subprocess.Popen[str], str, Path], browser: Browser, width: int, dark: bool
+    run: tuple[subprocess.Popen[str], str, Path], browser: Browser, width: int, is_dark: bool
 ) -> None:
-    browser.show(run[1], width=width, height=900, dark=dark, mobile=width < 600)
-    browser.until(
+    browser.show(run[1], width=width, height=900, is_dark=is_dark, is_mobile=width < 600)
+    browser.wait_until(
         "['clip', 'memory', 'figures', 'episodes'].every((k) => document.documentElement.dataset.received?.includes(k))"
     )
-    browser.until("document.getElementById('legend-surface-text').textContent.includes('policy')")
-    for canvas in CANVASES:
-        browser.until(f"({INK.strip() % canvas}) > 4")
-    assert browser.value("document.documentElement.scrollWidth") == width, "nothing sticks out at the side"
-    assert browser.value("getComputedStyle(document.body).backgroundColor") == (
-        "rgb(14, 17, 22)" if dark else "rgb(243, 242, 238)"
+    browser.wait_until("document.getElementById('legend-surface-text').textContent.includes('policy')")
+    for canvas in CANVAS_IDS:
+        browser.wait_until(f"({INK_SCRIPT.strip() % canvas}) > 4")
+    assert browser.evaluate("document.documentElement.scrollWidth") == width, "nothing sticks out at the side"
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(14, 17, 22)" if is_dark else "rgb(243, 242, 238)"
     )
-    assert browser.value("document.querySelectorAll('#timing-rows td').length") == 8
-    progress = browser.value("document.getElementById('progress').getBoundingClientRect().width")
+    assert browser.evaluate("document.querySelectorAll('#timing-rows td').length") == 8
+    progress = browser.evaluate("document.getElementById('progress').getBoundingClientRect().width")
     assert isinstance(progress, int | float)
     assert progress >= min(width, 130)
-    assert browser.value(
+    assert browser.evaluate(
         "(() => { const d = document.getElementById('details'); return d.scrollWidth <= d.clientWidth; })()"
     )
-    shapes = browser.value("['stop', 'stop-now'].map((id) => getComputedStyle(document.getElementById(id)).clipPath)")
+    shapes = browser.evaluate(
+        "['stop', 'stop-now'].map((id) => getComputedStyle(document.getElementById(id)).clipPath)"
+    )
     assert isinstance(shapes, list)
     assert len(set(shapes)) == 2, "the buttons differ in shape"
-    browser.until("document.querySelector('#events li:not(.empty), #policy-list li:not(.empty)') !== null")
+    browser.wait_until("document.querySelector('#events li:not(.empty), #policy-list li:not(.empty)') !== null")
     texts = "[...document.querySelectorAll('.list li:not(.empty) > span:last-child')].map((e) => e.clientWidth)"
-    assert all(isinstance(w, int) and w > 150 for w in msgspec.convert(browser.value(texts), list[int]))
-    assert browser.value("document.getElementById('promise').textContent") == "measured"
-    unknown = "['undefined', 'NaN', 'null'].filter((word) => document.body.innerText.includes(word))"
-    assert browser.value(unknown) == []
+    assert all(isinstance(w, int) and w > 150 for w in msgspec.convert(browser.evaluate(texts), list[int]))
+    assert browser.evaluate("document.getElementById('promise').textContent") == "measured"
+    unknown_words = "['undefined', 'NaN', 'null'].filter((word) => document.body.innerText.includes(word))"
+    assert browser.evaluate(unknown_words) == []
     assert browser.problems == []
 
 
 def test_number_drawing_and_mark_show_the_same_record_in_every_frame(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
-    browser.show(run[1], width=1280, height=900, dark=True)
-    browser.until("document.documentElement.dataset.received?.includes('clip')")
-    browser.until("document.getElementById('rig-note').textContent.includes('episode')")
+    browser.show(run[1], width=1280, height=900, is_dark=True)
+    browser.wait_until("document.documentElement.dataset.received?.includes('clip')")
+    browser.wait_until("document.getElementById('rig-note').textContent.includes('episode')")
     assert browser.problems == []
-    frames = msgspec.convert(browser.value(FRAMES.strip()), list[tuple[float, float, float]])
+    frames = msgspec.convert(browser.evaluate(FRAMES_SCRIPT.strip()), list[tuple[float, float, float]])
     assert browser.problems == []
     assert len({number for number, _, _ in frames}) > 10, "it moves"
-    for number, drawn, marked in frames:
-        assert abs(math.remainder(number - drawn, math.tau)) < 0.0051
-        assert abs(math.remainder(number - marked, math.tau)) < 0.0051
+    for number, drawn_number, marked_number in frames:
+        assert abs(math.remainder(number - drawn_number, math.tau)) < 0.0051
+        assert abs(math.remainder(number - marked_number, math.tau)) < 0.0051
 
 
 def test_data_between_two_frames_wait_for_the_next(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
-    browser.show(run[1], width=1280, height=900, dark=True)
-    browser.until("document.documentElement.dataset.received?.includes('clip')")
-    told = browser.value("""
+    browser.show(run[1], width=1280, height=900, is_dark=True)
+    browser.wait_until("document.documentElement.dataset.received?.includes('clip')")
+    result = browser.evaluate("""
 (async () => {
   const { Stage } = await import('/stage.js');
   const part = (from, n) => { const t = Array.from({ length: n }, (_, i) => from + i / 40), one = () => t.map(() => 1);
@@ -159,10 +161,10 @@ def test_data_between_two_frames_wait_for_the_next(
   told.push(stage.now().t, stage.now().observation[0], stage.now().reward, stage.now().label);
   return told;
 })()""")
-    assert told == [None, True, True, True, 0, 0, 0, "training episode 7, played at real speed"]
+    assert result == [None, True, True, True, 0, 0, 0, "training episode 7, played at real speed"]
 
 
-CHARTS: Final = """
+CHARTS_SCRIPT: Final = """
 (async () => {
   const { bands, withBreaks } = await import('/timeplot.js');
   const t = [0, 1, 2, 3, 4], none = t.map(() => false), rects = [];
@@ -177,58 +179,60 @@ CHARTS: Final = """
 def test_no_line_runs_through_a_reset_or_a_turn_and_no_band_lies_on_another(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
-    browser.show(run[1], width=1280, height=900, dark=True)
-    browser.until("document.documentElement.dataset.received?.includes('clip')")
-    told = msgspec.convert(browser.value(CHARTS), dict[str, list[list[float | None]]])
-    assert told["reset"] == [[0, 1, 2, 2, 3, 4], [1, 2, None, 8, 9, 10]]
-    times, angles = told["turn"]
+    browser.show(run[1], width=1280, height=900, is_dark=True)
+    browser.wait_until("document.documentElement.dataset.received?.includes('clip')")
+    charts = msgspec.convert(browser.evaluate(CHARTS_SCRIPT), dict[str, list[list[float | None]]])
+    assert charts["reset"] == [[0, 1, 2, 2, 3, 4], [1, 2, None, 8, 9, 10]]
+    times, angles = charts["turn"]
     assert angles == [3, pytest.approx(math.pi), None, pytest.approx(-math.pi), -3]
     assert times == [0, pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.5), 1]
-    assert told["target"] == [times, angles, [1, *[pytest.approx(1.5)] * 3, 2]], "what does not turn goes straight on"
-    ends = [(x, x + w) for x, w in told["rects"] if x is not None and w is not None]
-    assert all(left >= right for (_, right), (left, _) in itertools.pairwise(ends))
+    assert charts["target"] == [times, angles, [1, *[pytest.approx(1.5)] * 3, 2]], "what does not turn goes straight on"
+    spans = [(x, x + w) for x, w in charts["rects"] if x is not None and w is not None]
+    assert all(left >= span_end for (_, span_end), (left, _) in itertools.pairwise(spans))
 
 
 def test_a_time_plot_has_a_cursor_and_a_zoom_and_the_motion_a_pause(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
-    browser.show(run[1], width=1280, height=900, dark=True)
-    browser.until("document.getElementById('rig-note')?.textContent.includes('episode')")
+    browser.show(run[1], width=1280, height=900, is_dark=True)
+    browser.wait_until("document.getElementById('rig-note')?.textContent.includes('episode')")
     box = msgspec.convert(
-        browser.value("(({ x, y, width, height }) => [x, y, width, height])"
+        browser.evaluate("(({ x, y, width, height }) => [x, y, width, height])"
                       "(document.querySelector('#trace .u-over').getBoundingClientRect())"),
         tuple[float, float, float, float],
     )  # fmt: skip
     y = box[1] + box[3] / 2
 
-    def mouse(kind: str, share: float, clicks: int = 1) -> None:
-        x = box[0] + share * box[2]
-        held = {"button": "none" if kind == "mouseMoved" and not clicks else "left", "clickCount": clicks}
-        browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, buttons=int(clicks > 0), **held)
+    def send_mouse_event(kind: str, fraction: float, n_clicks: int = 1) -> None:
+        x = box[0] + fraction * box[2]
+        button_state = {"button": "none" if kind == "mouseMoved" and not n_clicks else "left", "clickCount": n_clicks}
+        browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, buttons=int(n_clicks > 0), **button_state)
 
     seconds = "document.querySelector('#trace .at').textContent"
-    mouse("mouseMoved", 0.1, 0)
-    browser.until(f"{seconds}.endsWith(' s') && document.querySelector('#trace output').textContent.endsWith(' rad')")
-    mouse("mousePressed", 0.1)
-    browser.until("document.getElementById('hold').getAttribute('aria-pressed') === 'true'")
-    for share in (0.2, 0.3):
-        mouse("mouseMoved", share)
-    mouse("mouseReleased", 0.3)
-    zoomed = "[...document.querySelectorAll('#trace .u-over')].length"
-    assert browser.value(zoomed) == 3
-    before = browser.value(seconds)
-    mouse("mouseMoved", 0.9, 0)
-    browser.until(f"{seconds} !== {before!r} && parseFloat({seconds}) < 0.35")
+    send_mouse_event("mouseMoved", 0.1, 0)
+    browser.wait_until(
+        f"{seconds}.endsWith(' s') && document.querySelector('#trace output').textContent.endsWith(' rad')"
+    )
+    send_mouse_event("mousePressed", 0.1)
+    browser.wait_until("document.getElementById('hold').getAttribute('aria-pressed') === 'true'")
+    for fraction in (0.2, 0.3):
+        send_mouse_event("mouseMoved", fraction)
+    send_mouse_event("mouseReleased", 0.3)
+    zoom_expression = "[...document.querySelectorAll('#trace .u-over')].length"
+    assert browser.evaluate(zoom_expression) == 3
+    seconds_before = browser.evaluate(seconds)
+    send_mouse_event("mouseMoved", 0.9, 0)
+    browser.wait_until(f"{seconds} !== {seconds_before!r} && parseFloat({seconds}) < 0.35")
     browser.listen(0.3)  # a frame that was under way
-    readout = browser.value("document.getElementById('readouts').textContent")
+    readout = browser.evaluate("document.getElementById('readouts').textContent")
     browser.listen(0.3)
-    assert browser.value("document.getElementById('readouts').textContent") == readout, "it stands still"
-    for clicks in (1, 2):
-        mouse("mousePressed", 0.9, clicks)
-        mouse("mouseReleased", 0.9, clicks)
-    browser.until("document.getElementById('hold').getAttribute('aria-pressed') === 'false'")
-    mouse("mouseMoved", 0.85, 0)
-    browser.until(f"parseFloat({seconds}) > 0.7")
+    assert browser.evaluate("document.getElementById('readouts').textContent") == readout, "it stands still"
+    for n_clicks in (1, 2):
+        send_mouse_event("mousePressed", 0.9, n_clicks)
+        send_mouse_event("mouseReleased", 0.9, n_clicks)
+    browser.wait_until("document.getElementById('hold').getAttribute('aria-pressed') === 'false'")
+    send_mouse_event("mouseMoved", 0.85, 0)
+    browser.wait_until(f"parseFloat({seconds}) > 0.7")
     assert browser.problems == []
 
 
@@ -236,20 +240,20 @@ def test_the_stop_button_ends_the_run_and_the_page_says_so(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     process, url, folder = run
-    browser.show(url, width=1280, height=900, dark=True)
-    browser.until("document.getElementById('state')?.textContent === 'running'")
-    browser.value("document.getElementById('stop').click()")
-    browser.until("document.getElementById('stop').disabled")
-    browser.until("document.getElementById('notice').textContent.includes('from the live view')")
-    descriptor = process.stdout
-    assert descriptor is not None
-    while select.select((descriptor,), (), (), PATIENCE_S)[0] and descriptor.readline():
+    browser.show(url, width=1280, height=900, is_dark=True)
+    browser.wait_until("document.getElementById('state')?.textContent === 'running'")
+    browser.evaluate("document.getElementById('stop').click()")
+    browser.wait_until("document.getElementById('stop').disabled")
+    browser.wait_until("document.getElementById('notice').textContent.includes('from the live view')")
+    stdout = process.stdout
+    assert stdout is not None
+    while select.select((stdout,), (), (), PATIENCE_S)[0] and stdout.readline():
         pass
     assert process.wait(PATIENCE_S) == 130
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["exit_reason"] == "stopped from the live view"
     words = facts_from_summary(load_resolved(folder / "config.yaml"), summary).words()
-    browser.until(f"document.getElementById('policies-note').textContent === '{words['policies']}'")
-    browser.until(f"document.getElementById('missed').textContent.startsWith('{words['ticks']}; ')")
+    browser.wait_until(f"document.getElementById('policies-note').textContent === '{words['policies']}'")
+    browser.wait_until(f"document.getElementById('missed').textContent.startsWith('{words['ticks']}; ')")
     assert folder not in [r.folder for r in running_rigs()]
-    browser.until("document.getElementById('rig-note').textContent.includes('episode')")
+    browser.wait_until("document.getElementById('rig-note').textContent.includes('episode')")

@@ -17,7 +17,7 @@ from onrig.runtime.view import run_view as module
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.tools.web.connections import Message
 from onrig.tools.web.producer import Producer
-from tests.runtime.log.test_mcap_log import sealed
+from tests.runtime.log.test_mcap_log import seal
 from tests.runtime.samples import PENDULUM, episode, records
 from tests.runtime.view.live import LiveRun
 
@@ -28,23 +28,23 @@ HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,intervent
 @pytest.fixture
 def rigs(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
     """What runs on this machine, as far as the page is concerned."""
-    found: list[Running] = []
-    monkeypatch.setattr(module, "find_running", lambda folder: next((r for r in found if r.folder == folder), None))
-    return found
+    running: list[Running] = []
+    monkeypatch.setattr(module, "find_running", lambda folder: next((r for r in running if r.folder == folder), None))
+    return running
 
 
 @pytest.fixture
-def live(tmp_path: Path, rigs: list[Running]) -> Iterator[LiveRun]:
-    with run_of(tmp_path, REALTIME) as run:
+def live_run(tmp_path: Path, rigs: list[Running]) -> Iterator[LiveRun]:
+    with make_live_run(tmp_path, REALTIME) as run:
         rigs.append(run.running)
         yield run
 
 
-def run_of(tmp_path: Path, config: RunConfig) -> LiveRun:
+def make_live_run(tmp_path: Path, config: RunConfig) -> LiveRun:
     return LiveRun(tmp_path / "run", tmp_path / "shm", config)
 
 
-def by_kind(messages: Iterable[Message]) -> dict[str, object]:
+def data_by_kind(messages: Iterable[Message]) -> dict[str, object]:
     return {m.kind: msgspec.json.decode(msgspec.json.encode(m.data)) for m in messages}
 
 
@@ -53,89 +53,89 @@ def field(data: object, name: str) -> object:
     return data[name]
 
 
-def test_a_run_that_lives_is_told_of_by_its_board_its_records_and_its_files(live: LiveRun) -> None:
-    producer = Producer(REALTIME, live.folder)
-    live.board[Word.STATE], live.board[Word.EPISODE], live.board[Word.POLICY] = State.RUNNING, 7, 9
-    (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
-    (live.folder / "events.jsonl").write_text('{"kind":"policy_admitted","policy":1}\n')
-    live.push(records(50))
-    live.telemetry.poll(1e6)
-    told = by_kind(producer.updates(0.0))
-    assert set(told) == {"episodes", "events", "status", "figures"}
-    assert (field(told["status"], "state"), field(told["status"], "episode")) == ("running", 7)
-    assert field(told["figures"], "ticks") == 50
+def test_a_run_that_lives_is_told_of_by_its_board_its_records_and_its_files(live_run: LiveRun) -> None:
+    producer = Producer(REALTIME, live_run.folder)
+    live_run.board[Word.STATE], live_run.board[Word.EPISODE], live_run.board[Word.POLICY] = State.RUNNING, 7, 9
+    (live_run.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
+    (live_run.folder / "events.jsonl").write_text('{"kind":"policy_admitted","policy":1}\n')
+    live_run.push(records(50))
+    live_run.telemetry.poll(1e6)
+    messages = data_by_kind(producer.updates(0.0))
+    assert set(messages) == {"episodes", "events", "status", "figures"}
+    assert (field(messages["status"], "state"), field(messages["status"], "episode")) == ("running", 7)
+    assert field(messages["figures"], "ticks") == 50
     rows = records(20, tick=50)
     rows["t_mono_ns"] = np.arange(1, 21) * 10**9
-    live.push(rows)
-    moving = by_kind(producer.updates(0.05))
-    assert set(moving) == {"motion"}
-    assert len(msgspec.convert(field(moving["motion"], "t"), list[float])) == 20
-    assert by_kind(producer.updates(0.1)) == {}, "nothing new"
-    so_far = by_kind(producer.snapshot())
-    assert set(so_far) == {"about", "status", "episodes", "events", "figures", "motion"}
-    assert field(so_far["events"], "policies") == [[1, "admitted", ""]]
+    live_run.push(rows)
+    later_messages = data_by_kind(producer.updates(0.05))
+    assert set(later_messages) == {"motion"}
+    assert len(msgspec.convert(field(later_messages["motion"], "t"), list[float])) == 20
+    assert data_by_kind(producer.updates(0.1)) == {}, "nothing new"
+    snapshot = data_by_kind(producer.snapshot())
+    assert set(snapshot) == {"about", "status", "episodes", "events", "figures", "motion"}
+    assert field(snapshot["events"], "policies") == [[1, "admitted", ""]]
     producer.close()
 
 
-def test_the_memory_is_shown_once_it_was_sampled_for_us(live: LiveRun) -> None:
+def test_the_memory_is_shown_once_it_was_sampled_for_us(live_run: LiveRun) -> None:
     import time
 
-    producer = Producer(REALTIME, live.folder)
-    live.keep(30, np.random.default_rng(0))
-    live.telemetry.poll(time.monotonic())
+    producer = Producer(REALTIME, live_run.folder)
+    live_run.insert_random(30, np.random.default_rng(0))
+    live_run.telemetry.poll(time.monotonic())
     list(producer.updates(0.0))
-    live.telemetry.poll(time.monotonic() + 0.5)
-    told = by_kind(producer.updates(1.0))
-    assert (field(told["memory"], "shown"), field(told["memory"], "stored")) == (30, 30)
-    assert "memory" not in by_kind(producer.updates(2.0)), "it is the same sample still"
+    live_run.telemetry.poll(time.monotonic() + 0.5)
+    message_by_kind = data_by_kind(producer.updates(1.0))
+    assert (field(message_by_kind["memory"], "shown"), field(message_by_kind["memory"], "stored")) == (30, 30)
+    assert "memory" not in data_by_kind(producer.updates(2.0)), "it is the same sample still"
     producer.close()
 
 
 def test_no_more_is_shown_than_is_said_to_be_kept_where_the_sample_is_newer_than_the_figures(
-    live: LiveRun, monkeypatch: pytest.MonkeyPatch
+    live_run: LiveRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import time
 
-    producer = Producer(REALTIME, live.folder)
-    live.keep(30, np.random.default_rng(0))
-    live.telemetry.poll(time.monotonic())
+    producer = Producer(REALTIME, live_run.folder)
+    live_run.insert_random(30, np.random.default_rng(0))
+    live_run.telemetry.poll(time.monotonic())
     list(producer.updates(0.0))
-    live.telemetry.poll(time.monotonic() + 0.5)
+    live_run.telemetry.poll(time.monotonic() + 0.5)
     figures = ViewReader.figures
 
-    def older(reader: ViewReader) -> Figures | None:
-        found = figures(reader)
-        return found and found._replace(stored=20, inserted=20)
+    def figures_without_sums(reader: ViewReader) -> Figures | None:
+        current_figures = figures(reader)
+        return current_figures and current_figures._replace(stored=20, inserted=20)
 
-    monkeypatch.setattr(ViewReader, "figures", older)
-    told = by_kind(producer.updates(1.0))
-    assert (field(told["memory"], "shown"), field(told["memory"], "stored")) == (30, 30)
+    monkeypatch.setattr(ViewReader, "figures", figures_without_sums)
+    messages = data_by_kind(producer.updates(1.0))
+    assert (field(messages["memory"], "shown"), field(messages["memory"], "stored")) == (30, 30)
     producer.close()
 
 
 def test_in_lockstep_an_episode_is_played_at_a_time(tmp_path: Path, rigs: list[Running]) -> None:
-    with run_of(tmp_path, PENDULUM) as run:
+    with make_live_run(tmp_path, PENDULUM) as run:
         rigs.append(run.running)
         producer = Producer(PENDULUM, run.folder)
         run.push(episode(40, episode=3))
-        told = by_kind(producer.updates(0.0))
-        assert field(told["clip"], "episode") == 3
+        messages = data_by_kind(producer.updates(0.0))
+        assert field(messages["clip"], "episode") == 3
         run.push(episode(40, episode=4, tick=41))
-        assert "clip" not in by_kind(producer.updates(1.7)), "0.8 s of it and a pause are not over"
-        assert field(by_kind(producer.updates(1.9))["clip"], "episode") == 4
+        assert "clip" not in data_by_kind(producer.updates(1.7)), "0.8 s of it and a pause are not over"
+        assert field(data_by_kind(producer.updates(1.9))["clip"], "episode") == 4
         producer.close()
 
 
-def test_the_end_of_a_run_is_told_with_all_that_came_last(live: LiveRun, rigs: list[Running]) -> None:
-    producer = Producer(REALTIME, live.folder)
+def test_the_end_of_a_run_is_told_with_all_that_came_last(live_run: LiveRun, rigs: list[Running]) -> None:
+    producer = Producer(REALTIME, live_run.folder)
     list(producer.updates(0.0))
     assert producer.running is not None
-    (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
-    (live.folder / "summary.json").write_text('{"exit_reason":"completed"}')
+    (live_run.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
+    (live_run.folder / "summary.json").write_text('{"exit_reason":"completed"}')
     rigs.clear()
-    told = list(producer.updates(5.0))
-    assert [m.kind for m in told] == ["episodes", "status", "ended"]
-    assert field(field(told[-1].data, "words"), "ended") == "completed"
+    messages = list(producer.updates(5.0))
+    assert [m.kind for m in messages] == ["episodes", "status", "ended"]
+    assert field(field(messages[-1].data, "words"), "ended") == "completed"
     assert producer.running is None
     assert [m.kind for m in producer.snapshot()][-1] == "ended"
     assert list(producer.final_messages()) == []
@@ -149,10 +149,10 @@ def test_a_run_that_was_over_before_is_told_as_a_whole(tmp_path: Path, rigs: lis
     rows["tick_ns"], rows["stage_ns"] = 1024, 100
     timing.add(rows)
     timing.write()
-    told = list(Producer(PENDULUM, tmp_path).updates(0.0))
-    assert [m.kind for m in told][-2:] == ["status", "ended"]
-    assert "episodes" in [m.kind for m in told]
-    histograms = field(msgspec.json.decode(msgspec.json.encode(told[-1].data)), "histograms")
+    messages = list(Producer(PENDULUM, tmp_path).updates(0.0))
+    assert [m.kind for m in messages][-2:] == ["status", "ended"]
+    assert "episodes" in [m.kind for m in messages]
+    histograms = field(msgspec.json.decode(msgspec.json.encode(messages[-1].data)), "histograms")
     assert histograms == {"tick": {"first": 80, "counts": [600]}}
 
 
@@ -161,61 +161,61 @@ def test_a_run_that_is_over_plays_the_last_episode_of_its_log(tmp_path: Path, ri
     (tmp_path / "config.yaml").write_text("rig: pendulum\n")
     log = McapLog(PENDULUM, tmp_path, "s", lambda kind, **fields: None, lambda: None, lambda: 0.0)
     for number, n in ((1, 20), (2, 30)):
-        rows = sealed(episode(n, episode=number, tick=100 * number))
+        rows = seal(episode(n, episode=number, tick=100 * number))
         log.add(rows)
-    log.add(sealed(records(5, episode=3, tick=300)))
+    log.add(seal(records(5, episode=3, tick=300)))
     log.close()
     producer = Producer(PENDULUM, tmp_path)
-    told = by_kind(producer.updates(0.0))
-    assert (field(told["clip"], "episode"), field(told["clip"], "kind")) == (2, "training")
-    assert len(msgspec.convert(field(told["clip"], "t"), list[float])) == 31
+    messages = data_by_kind(producer.updates(0.0))
+    assert (field(messages["clip"], "episode"), field(messages["clip"], "kind")) == (2, "training")
+    assert len(msgspec.convert(field(messages["clip"], "t"), list[float])) == 31
     assert "clip" in [m.kind for m in producer.snapshot()], "and to pages that open later"
 
 
-def test_a_page_that_ends_while_the_run_goes_on_says_nothing_of_an_end(live: LiveRun) -> None:
-    producer = Producer(REALTIME, live.folder)
+def test_a_page_that_ends_while_the_run_goes_on_says_nothing_of_an_end(live_run: LiveRun) -> None:
+    producer = Producer(REALTIME, live_run.folder)
     list(producer.updates(0.0))
     assert list(producer.final_messages()) == []
-    assert field(by_kind(producer.snapshot())["status"], "phase") == "running"
+    assert field(data_by_kind(producer.snapshot())["status"], "phase") == "running"
     producer.close()
 
 
 def test_a_page_that_opens_after_a_resumption_that_nobody_watched_shows_the_run_alive(
-    tmp_path: Path, live: LiveRun, rigs: list[Running]
+    tmp_path: Path, live_run: LiveRun, rigs: list[Running]
 ) -> None:
-    producer = Producer(REALTIME, live.folder)
-    live.push(records(50))
+    producer = Producer(REALTIME, live_run.folder)
+    live_run.push(records(50))
     list(producer.updates(0.0))
     list(producer.updates(0.05))
     rigs.clear()
     assert [m.kind for m in producer.updates(2.0)][-1] == "ended"
     (tmp_path / "again").mkdir()
-    with LiveRun(live.folder, tmp_path / "again", REALTIME) as again:
-        rigs.append(again.running._replace(pid=2))
-        again.push(records(5))
-        told = by_kind(producer.snapshot())
-        assert "ended" not in told
-        assert field(told["status"], "phase") == "running"
+    with LiveRun(live_run.folder, tmp_path / "again", REALTIME) as resumed_run:
+        rigs.append(resumed_run.running._replace(pid=2))
+        resumed_run.push(records(5))
+        messages = data_by_kind(producer.snapshot())
+        assert "ended" not in messages
+        assert field(messages["status"], "phase") == "running"
         list(producer.updates(2.05))
         rows = records(3, tick=5)
         rows["t_mono_ns"] = np.arange(1, 4) * 10**9
-        again.push(rows)
-        assert "motion" in by_kind(producer.updates(2.1)), "though its ring counts from 0 again"
+        resumed_run.push(rows)
+        assert "motion" in data_by_kind(producer.updates(2.1)), "though its ring counts from 0 again"
         producer.close()
 
 
 def test_a_session_that_follows_within_a_look_is_told_anew_to_pages_that_saw_the_one_before(
-    tmp_path: Path, live: LiveRun, rigs: list[Running]
+    tmp_path: Path, live_run: LiveRun, rigs: list[Running]
 ) -> None:
-    producer = Producer(REALTIME, live.folder)
-    (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
+    producer = Producer(REALTIME, live_run.folder)
+    (live_run.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
     list(producer.updates(0.0))
-    with LiveRun(live.folder, tmp_path / "again", REALTIME) as again:
-        rigs[:] = [again.running._replace(pid=2)]
-        told = list(producer.updates(5.0))
-        assert "about" in [m.kind for m in told]
-        assert "ended" not in [m.kind for m in told]
-        (episodes,) = (m.data for m in told if m.kind == "episodes" and field(m.data, "complete"))
+    with LiveRun(live_run.folder, tmp_path / "again", REALTIME) as resumed_run:
+        rigs[:] = [resumed_run.running._replace(pid=2)]
+        messages = list(producer.updates(5.0))
+        assert "about" in [m.kind for m in messages]
+        assert "ended" not in [m.kind for m in messages]
+        (episodes,) = (m.data for m in messages if m.kind == "episodes" and field(m.data, "complete"))
         assert len(msgspec.convert(field(episodes, "rows"), list[object])) == 1
         producer.close()
 
@@ -224,8 +224,8 @@ def test_a_run_that_was_killed_is_over_once_nothing_has_been_seen_of_it_for_a_wh
     tmp_path: Path, rigs: list[Running]
 ) -> None:
     producer = Producer(PENDULUM, tmp_path)
-    assert by_kind(producer.updates(100.0)) == {}, "it may be about to begin"
-    assert "ended" in by_kind(producer.updates(161.0))
+    assert data_by_kind(producer.updates(100.0)) == {}, "it may be about to begin"
+    assert "ended" in data_by_kind(producer.updates(161.0))
 
 
 def test_a_run_that_is_awaited_is_not_over_because_of_what_an_earlier_one_left(
@@ -233,29 +233,29 @@ def test_a_run_that_is_awaited_is_not_over_because_of_what_an_earlier_one_left(
 ) -> None:
     (tmp_path / "summary.json").write_text("{}")
     producer = Producer(PENDULUM, tmp_path, starting=True)
-    assert "ended" not in by_kind(producer.updates(0.0))
-    assert field(by_kind(producer.snapshot())["status"], "phase") == "starting"
+    assert "ended" not in data_by_kind(producer.updates(0.0))
+    assert field(data_by_kind(producer.snapshot())["status"], "phase") == "starting"
 
 
 def test_a_stop_is_unconfirmed_until_a_frame_received_after_it_shows_the_actuators_safe(
-    live: LiveRun, monkeypatch: pytest.MonkeyPatch
+    live_run: LiveRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = Producer(REALTIME, live.folder)
-    board = live.board
+    producer = Producer(REALTIME, live_run.folder)
+    board = live_run.board
 
-    def told() -> object:
-        return field(by_kind(producer.snapshot())["status"], "actuators")
+    def stop_state() -> object:
+        return field(data_by_kind(producer.snapshot())["status"], "actuators")
 
     list(producer.updates(0.0))
     board[Word.SAFE_NS] = board[Word.ANSWERED_NS] = board[Word.HOLD_NS] = 5_000_000_000
     monkeypatch.setattr("onrig.tools.web.producer.time.monotonic_ns", lambda: 7_000_000_000)
-    assert told() is None
+    assert stop_state() is None
     board[Word.STOP_OUTSIDE] = 1
-    assert str(told()).startswith(
+    assert str(stop_state()).startswith(
         "unconfirmed: no state frame from the device shows them safe; the device's lease ends at "
     )
     board[Word.STATE] = State.DISCONNECTED
-    assert str(told()).startswith("unconfirmed"), "what the loop means to do is not what the device did"
+    assert str(stop_state()).startswith("unconfirmed"), "what the loop means to do is not what the device did"
     board[Word.SAFE_NS] = 7_500_000_000
-    assert told() == "safe: shown by a state frame from the device"
+    assert stop_state() == "safe: shown by a state frame from the device"
     producer.close()

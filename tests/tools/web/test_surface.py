@@ -25,23 +25,23 @@ def folder(tmp_path: Path) -> Path:
 def test_each_cell_is_what_the_policy_does_there(folder: Path) -> None:
     surface = Surfaces(PENDULUM, folder).of(3, 0, 1)
     assert surface is not None
-    packed = surface["levels"]
-    assert isinstance(packed, list)
-    levels = np.frombuffer(base64.b64decode(packed[0]), np.int8).reshape(ROWS, COLUMNS)
+    packed_levels = surface["levels"]
+    assert isinstance(packed_levels, list)
+    levels = np.frombuffer(base64.b64decode(packed_levels[0]), np.int8).reshape(ROWS, COLUMNS)
     x, y = axes_of(PENDULUM)
     xs = x.low + (np.arange(COLUMNS) + 0.5) * (x.high - x.low) / COLUMNS
     ys = y.low + (np.arange(ROWS) + 0.5) * (y.high - y.low) / ROWS
     states = np.stack([np.tile(xs, ROWS), np.repeat(ys, COLUMNS)], axis=1).astype(np.float32)
     model = models.policy(contract=contract_for(PENDULUM.rig, 50.0, policy_id=3, parent_run="", training_step=0))
-    wanted = models.reference(model, states)[:, 0].reshape(ROWS, COLUMNS) / 3.0
-    np.testing.assert_allclose(levels / 127, wanted, atol=0.01)
+    expected = models.reference(model, states)[:, 0].reshape(ROWS, COLUMNS) / 3.0
+    np.testing.assert_allclose(levels / 127, expected, atol=0.01)
 
 
 def test_a_surface_is_made_once(folder: Path) -> None:
     surfaces = Surfaces(PENDULUM, folder)
-    first = surfaces.of(3, 0, 1)
+    first_surface = surfaces.of(3, 0, 1)
     (folder / "policies" / "3.onnx").unlink()
-    assert surfaces.of(3, 0, 1) is first
+    assert surfaces.of(3, 0, 1) is first_surface
 
 
 @pytest.mark.parametrize(("policy", "x", "y"), [(4, 0, 1), (-1, 0, 1), (3, 0, 0), (3, 0, 2), (3, -1, 0)])

@@ -13,7 +13,7 @@ from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import ViewReader
 from tests.lab.rig.processes import PATIENCE_S, Process, until
 from tests.lab.rig.run import ENDLESS
-from tests.tools.web.screenshots import address_in
+from tests.tools.web.screenshots import find_address
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             process.communicate(timeout=PATIENCE_S)
 
 
-def page_of(run: subprocess.Popen[str]) -> Process:
+def page_process_of(run: subprocess.Popen[str]) -> Process:
     """The process that serves its page."""
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     (pid,) = [int(p) for p in children if b"onrig.tools.web.process" in Path(f"/proc/{p}/cmdline").read_bytes()]
@@ -38,23 +38,23 @@ def page_of(run: subprocess.Popen[str]) -> Process:
 
 def test_a_run_goes_on_when_its_page_is_killed(run: subprocess.Popen[str], tmp_path: Path) -> None:
     assert run.stdout is not None
-    address_in(run.stdout)
-    page = page_of(run)
-    whole = Process(run.pid)
+    find_address(run.stdout)
+    page = page_process_of(run)
+    run_process = Process(run.pid)
     folder = tmp_path / "run"
 
-    def found() -> Running | None:
+    def find_running() -> Running | None:
         return next((r for r in running_rigs() if r.folder == folder and (r.shm / "view").exists()), None)
 
-    with ViewReader.attach(until(found, "the run to begin", whole)) as view:
-        until(lambda: view.word(Word.TICK) > 50, "the loop to move", whole)
+    with ViewReader.attach(until(find_running, "the run to begin", run_process)) as view:
+        until(lambda: view.word(Word.TICK) > 50, "the loop to move", run_process)
         page.kill(signal.SIGKILL)
         page.wait()
-        before = view.word(Word.TICK)
-        until(lambda: view.word(Word.TICK) > before + 200, "the loop to go on", whole)
-        figures = until(view.figures, "figures", whole)
+        tick_before = view.word(Word.TICK)
+        until(lambda: view.word(Word.TICK) > tick_before + 200, "the loop to go on", run_process)
+        figures = until(view.figures, "figures", run_process)
         assert figures.dropped == 0
     run.terminate()
     assert run.wait(PATIENCE_S) == 130
     page.close()
-    whole.close()
+    run_process.close()

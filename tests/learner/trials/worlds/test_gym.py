@@ -13,31 +13,31 @@ from onrig.learner.trials.worlds.gym import GymWorld
 from onrig.runtime.random_streams import Role
 
 
-class Counting(gymnasium.Env[Any, Any]):
+class CountingEnv(gymnasium.Env[Any, Any]):
     """Observes the number of its steps and a number from its seed; pays the native action; over at ``end`` steps."""
 
     def __init__(self, end: int = 4, low: float = -3.0, high: float = 1.0) -> None:
         self.observation_space = Box(-np.inf, np.inf, (2,), np.float64)
         self.action_space = Box(np.float32(low), np.float32(high), (1,), np.float32)
-        self._end, self._steps, self._drawn = end, 0, 0.0
+        self._end, self._steps, self._seed_number = end, 0, 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._steps, self._drawn = 0, float(self.np_random.random())
-        return self._seen(), {}
+        self._steps, self._seed_number = 0, float(self.np_random.random())
+        return self._observe(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert action.shape == (1,)
         self._steps += 1
-        return self._seen(), float(action[0]), self._steps == self._end, False, {}
+        return self._observe(), float(action[0]), self._steps == self._end, False, {}
 
-    def _seen(self) -> Any:
-        return np.array([self._steps, self._drawn])
+    def _observe(self) -> Any:
+        return np.array([self._steps, self._seed_number])
 
 
 TASK = "tests/Counting-v0"
 if TASK not in registry:
-    register(id=TASK, entry_point=lambda **options: Counting(**options), max_episode_steps=6)
+    register(id=TASK, entry_point=lambda **options: CountingEnv(**options), max_episode_steps=6)
 
 
 def _world(seeds: list[int], actors: int = 1, **options: object) -> GymWorld:
@@ -47,12 +47,12 @@ def _world(seeds: list[int], actors: int = 1, **options: object) -> GymWorld:
 
 
 def test_actions_are_mapped_from_one_on_either_side_onto_the_box() -> None:
-    world, all_ = _world([0, 1, 2, 3]), np.ones((4, 1), np.bool_)
-    world.begin(all_)
-    stepped = world.step(np.array([-1.0, 0.0, 1.0, 7.0]).reshape(4, 1, 1), all_)
-    assert stepped.reward[:, 0].tolist() == [-3.0, -1.0, 1.0, 1.0]
+    world, everyone = _world([0, 1, 2, 3]), np.ones((4, 1), np.bool_)
+    world.begin(everyone)
+    result = world.step(np.array([-1.0, 0.0, 1.0, 7.0]).reshape(4, 1, 1), everyone)
+    assert result.reward[:, 0].tolist() == [-3.0, -1.0, 1.0, 1.0]
     with pytest.raises(ValueError, match="non-finite"):
-        world.step(np.full((4, 1, 1), np.nan), all_)
+        world.step(np.full((4, 1, 1), np.nan), everyone)
 
 
 def test_discrete_actions_may_begin_anywhere() -> None:
@@ -63,61 +63,65 @@ def test_discrete_actions_may_begin_anywhere() -> None:
 def test_discrete_actions_are_levels() -> None:
     world = GymWorld("CartPole-v1", [0, 0], [Role.PLANT_TRAIN])
     assert world.spaces == Spaces(n=4, m=1, levels=2, horizon=500)
-    all_ = np.ones((2, 1), np.bool_)
-    world.begin(all_)
-    left, right = world.step(np.array([-1.0, 1.0]).reshape(2, 1, 1), all_).observation[:, 0, 1]
-    assert left < 0.0 < right  # velocities
+    everyone = np.ones((2, 1), np.bool_)
+    world.begin(everyone)
+    left_observation, right_observation = world.step(np.array([-1.0, 1.0]).reshape(2, 1, 1), everyone).observation[
+        :, 0, 1
+    ]
+    assert left_observation < 0.0 < right_observation  # velocities
 
 
-@pytest.mark.parametrize(("horizon", "end", "ended"), [(None, 4, "terminated"), (None, 9, "truncated"), (4, 4, "both")])
-def test_a_terminal_state_is_not_a_time_limit(horizon: int | None, end: int, ended: str) -> None:
-    world, all_ = _world([5], horizon=horizon, end=end), np.ones((1, 1), np.bool_)
-    world.begin(all_)
-    last = {"terminated": 4, "truncated": 6, "both": 4}[ended]
-    for k in range(1, last + 1):
-        stepped = world.step(np.zeros((1, 1, 1)), all_)
-        assert stepped.observation[0, 0, 0] == k  # the last one too: the state that the episode ended in
-        assert stepped.terminated.any() == (k == last and ended != "truncated")
-        assert stepped.truncated.any() == (k == last and ended == "truncated")
-    assert world.begin(all_)[0, 0, 0] == 0.0
+@pytest.mark.parametrize(
+    ("horizon", "end", "ending"), [(None, 4, "terminated"), (None, 9, "truncated"), (4, 4, "both")]
+)
+def test_a_terminal_state_is_not_a_time_limit(horizon: int | None, end: int, ending: str) -> None:
+    world, everyone = _world([5], horizon=horizon, end=end), np.ones((1, 1), np.bool_)
+    world.begin(everyone)
+    last_step = {"terminated": 4, "truncated": 6, "both": 4}[ending]
+    for k in range(1, last_step + 1):
+        result = world.step(np.zeros((1, 1, 1)), everyone)
+        assert result.observation[0, 0, 0] == k  # the last one too: the state that the episode ended in
+        assert result.terminated.any() == (k == last_step and ending != "truncated")
+        assert result.truncated.any() == (k == last_step and ending == "truncated")
+    assert world.begin(everyone)[0, 0, 0] == 0.0
 
 
 def test_what_an_actor_meets_depends_on_nothing_beside_it() -> None:
-    together, alone = _world([3, 8], actors=2), _world([8], actors=2)
-    everyone = together.begin(np.ones((2, 2), np.bool_))
+    joint, single = _world([3, 8], actors=2), _world([8], actors=2)
+    everyone = joint.begin(np.ones((2, 2), np.bool_))
     # The other trial begins several episodes in between.
     for _ in range(3):
-        together.begin(np.array([[True, True], [False, False]]))
-    own = alone.begin(np.ones((1, 2), np.bool_))
-    assert (everyone[1] == own[0]).all()
-    assert own[0, 0, 1] != own[0, 1, 1]
-    second = np.array([[False, False], [False, True]])
-    assert (together.begin(second)[1] == alone.begin(second[1:])[0]).all()
-    assert len({float(v) for v in (own[0, 1, 1], together.begin(second)[1, 1, 1])}) == 2
+        joint.begin(np.array([[True, True], [False, False]]))
+    single_observation = single.begin(np.ones((1, 2), np.bool_))
+    assert (everyone[1] == single_observation[0]).all()
+    assert single_observation[0, 0, 1] != single_observation[0, 1, 1]
+    second_actor = np.array([[False, False], [False, True]])
+    assert (joint.begin(second_actor)[1] == single.begin(second_actor[1:])[0]).all()
+    assert len({float(v) for v in (single_observation[0, 1, 1], joint.begin(second_actor)[1, 1, 1])}) == 2
 
 
 def test_actors_that_do_not_step_stay_where_they_are() -> None:
     world = _world([0, 1])
     world.begin(np.ones((2, 1), np.bool_))
-    stepped = world.step(np.ones((2, 1, 1)), np.array([[False], [True]]))
-    assert stepped.observation[:, 0, 0].tolist() == [0.0, 1.0]
-    assert stepped.reward[:, 0].tolist() == [0.0, 1.0]
+    result = world.step(np.ones((2, 1, 1)), np.array([[False], [True]]))
+    assert result.observation[:, 0, 0].tolist() == [0.0, 1.0]
+    assert result.reward[:, 0].tolist() == [0.0, 1.0]
 
 
 def test_a_return_is_of_one_episode_of_each_actor() -> None:
     world = _world([0, 1], actors=3)
-    returns = episode_returns(world, (2, 3), lambda seen: np.ones((2, 3, 1)))
+    returns = episode_returns(world, (2, 3), lambda observation: np.ones((2, 3, 1)))
     assert (returns == 4.0).all()
 
 
-class _Odd(gymnasium.Env[Any, Any]):
+class _UnsupportedEnv(gymnasium.Env[Any, Any]):
     def __init__(self, observation: Any = None, action: Any = None) -> None:
         self.observation_space = observation or Box(-1.0, 1.0, (2,))
         self.action_space = action or Box(-1.0, 1.0, (1,))
 
 
 if "tests/Odd-v0" not in registry:
-    register(id="tests/Odd-v0", entry_point=lambda **options: _Odd(**options), max_episode_steps=6)
+    register(id="tests/Odd-v0", entry_point=lambda **options: _UnsupportedEnv(**options), max_episode_steps=6)
 
 
 def _spaces(task: str, horizon: int | None, options: dict[str, object]) -> Spaces:
@@ -127,7 +131,7 @@ def _spaces(task: str, horizon: int | None, options: dict[str, object]) -> Space
 
 
 @pytest.mark.parametrize(
-    ("task", "options", "said"),
+    ("task", "options", "message"),
     [
         ("Penduluum-v1", {}, "no task 'Penduluum-v1'.*Pendulum"),
         ("Pendulum-v7", {}, "no task 'Pendulum-v7'"),
@@ -139,8 +143,8 @@ def _spaces(task: str, horizon: int | None, options: dict[str, object]) -> Space
         ("tests/Odd-v0", {"observation": Box(-1.0, 1.0, (0,))}, "0 observations and 1 actions"),
     ],
 )
-def test_what_no_world_can_be_made_of_is_refused(task: str, options: dict[str, object], said: str) -> None:
-    with pytest.raises(NoSuchTask, match=said):
+def test_what_no_world_can_be_made_of_is_refused(task: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(NoSuchTask, match=message):
         _spaces(task, None, options)
 
 

@@ -12,7 +12,7 @@ KEEPERS = (FarPolFrac, MaxKLDiv, MinError)
 RNG = np.random.default_rng(0)
 
 
-def _offer(keeper: ByEpisode | Fifo, episode: int, steps: int) -> list[int]:
+def _offer_episode(keeper: ByEpisode | Fifo, episode: int, steps: int) -> list[int]:
     slots = []
     for _ in range(steps):
         slots.append(keeper.place())
@@ -20,7 +20,7 @@ def _offer(keeper: ByEpisode | Fifo, episode: int, steps: int) -> list[int]:
     return slots
 
 
-def _tell(keeper: ByEpisode, slots: list[int], values: list[float]) -> None:
+def _report_errors(keeper: ByEpisode, slots: list[int], values: list[float]) -> None:
     keeper.on_feedback(keeper.signal, np.array(slots, np.int64), np.array(values, np.float32))
 
 
@@ -28,7 +28,7 @@ def _tell(keeper: ByEpisode, slots: list[int], values: list[float]) -> None:
 def test_until_the_learner_has_spoken_the_oldest_goes_step_by_step_as_in_fifo(kind: type[ByEpisode]) -> None:
     keeper, fifo = kind(20, RNG), Fifo(20, RNG)
     for episode, steps in enumerate([5, 9, 1, 1, 13, 20, 47, 3, 3, 8, 30, 2]):
-        assert _offer(keeper, episode, steps) == _offer(fifo, episode, steps)
+        assert _offer_episode(keeper, episode, steps) == _offer_episode(fifo, episode, steps)
 
 
 @pytest.mark.parametrize(
@@ -43,51 +43,53 @@ def test_the_whole_episode_with_the_extreme_mean_goes_first_step_first(
     kind: type[ByEpisode], values: list[list[float]]
 ) -> None:
     keeper = kind(11, RNG)
-    told = [_offer(keeper, episode, len(of_one)) for episode, of_one in enumerate(values)]
-    for slots, of_one in zip(told, values, strict=True):
-        _tell(keeper, slots, of_one)
-    assert _offer(keeper, 3, 3) == told[1]
+    slots_by_episode = [
+        _offer_episode(keeper, episode, len(episode_values)) for episode, episode_values in enumerate(values)
+    ]
+    for slots, episode_values in zip(slots_by_episode, values, strict=True):
+        _report_errors(keeper, slots, episode_values)
+    assert _offer_episode(keeper, 3, 3) == slots_by_episode[1]
 
 
 @pytest.mark.parametrize("kind", KEEPERS)
 def test_an_episode_longer_than_the_memory_loses_its_own_first_steps(kind: type[ByEpisode]) -> None:
     keeper = kind(4, RNG)
-    assert _offer(keeper, 1, 11) == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
-    _tell(keeper, [0, 1, 2, 3], [1.0] * 4)
-    assert _offer(keeper, 2, 4) == [3, 0, 1, 2]
+    assert _offer_episode(keeper, 1, 11) == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
+    _report_errors(keeper, [0, 1, 2, 3], [1.0] * 4)
+    assert _offer_episode(keeper, 2, 4) == [3, 0, 1, 2]
 
 
 def test_an_episode_with_steps_that_were_not_replayed_stays_before_one_that_was() -> None:
     keeper = MinError(7, RNG)
-    old, new = _offer(keeper, 1, 3), _offer(keeper, 2, 3)
-    _offer(keeper, 3, 1)
-    _tell(keeper, [*old[:2], *new], [1e-3, 1e-3, 9.0, 9.0, 9.0])
-    assert _offer(keeper, 3, 1) == new[:1]
+    old, new = _offer_episode(keeper, 1, 3), _offer_episode(keeper, 2, 3)
+    _offer_episode(keeper, 3, 1)
+    _report_errors(keeper, [*old[:2], *new], [1e-3, 1e-3, 9.0, 9.0, 9.0])
+    assert _offer_episode(keeper, 3, 1) == new[:1]
 
 
 @pytest.mark.parametrize("kind", [MaxKLDiv, MinError])
 def test_what_a_diverged_learner_said_leaves_no_trace(kind: type[ByEpisode]) -> None:
     keeper, other = kind(40, RNG), kind(40, RNG)
     for episode in range(5):
-        assert _offer(keeper, episode, 8) == _offer(other, episode, 8)
+        assert _offer_episode(keeper, episode, 8) == _offer_episode(other, episode, 8)
     values = np.random.default_rng(1).random(40).astype(np.float32) * np.float32(1e-3)
     for exponent in range(-30, 38, 4):
-        _tell(keeper, list(range(40)), [10.0**exponent * (1 + i % 3) for i in range(40)])
-    for one in (keeper, other):
-        _tell(one, list(range(40)), values.tolist())
+        _report_errors(keeper, list(range(40)), [10.0**exponent * (1 + i % 3) for i in range(40)])
+    for either in (keeper, other):
+        _report_errors(either, list(range(40)), values.tolist())
     assert all(np.array_equal(array, other.state()[name]) for name, array in keeper.state().items())
-    assert _offer(keeper, 9, 40) == _offer(other, 9, 40)
+    assert _offer_episode(keeper, 9, 40) == _offer_episode(other, 9, 40)
 
 
 def test_a_value_of_an_episode_that_is_going_changes_nothing_and_one_that_is_no_number_is_refused() -> None:
     keeper = FarPolFrac(6, RNG)
-    _offer(keeper, 1, 3)
-    _offer(keeper, 2, 3)
-    assert _offer(keeper, 3, 1) == [0]
-    _tell(keeper, [1, 2, 0], [1.0, 1.0, 1.0])
-    assert _offer(keeper, 3, 3) == [1, 2, 3]
+    _offer_episode(keeper, 1, 3)
+    _offer_episode(keeper, 2, 3)
+    assert _offer_episode(keeper, 3, 1) == [0]
+    _report_errors(keeper, [1, 2, 0], [1.0, 1.0, 1.0])
+    assert _offer_episode(keeper, 3, 3) == [1, 2, 3]
     with pytest.raises(ValueError, match="a value is NaN"):
-        _tell(keeper, [4, 5], [1.0, float("nan")])
+        _report_errors(keeper, [4, 5], [1.0, float("nan")])
 
 
 @settings(max_examples=80)
@@ -102,7 +104,7 @@ def test_any_course_forgets_what_a_plain_list_of_episodes_forgets(
 ) -> None:
     keeper, rng = kind(capacity, RNG), np.random.default_rng(seed)
     episodes: list[list[int]] = []
-    going: list[int] = []
+    evicted_episode: list[int] = []
     value: dict[int, float] = {}
 
     def mean(slots: list[int]) -> float:
@@ -113,23 +115,25 @@ def test_any_course_forgets_what_a_plain_list_of_episodes_forgets(
     for episode, length in enumerate(lengths):
         for step in range(length):
             slot = keeper.place()
-            if sum(map(len, episodes)) + len(going) < capacity:
+            if sum(map(len, episodes)) + len(evicted_episode) < capacity:
                 assert slot == sum(map(len, episodes))
             else:
-                if not going:
+                if not evicted_episode:
                     if len(episodes) > 1:  # the last one may still grow
-                        going = min(episodes[:-1], key=mean)
-                        episodes.remove(going)
+                        evicted_episode = min(episodes[:-1], key=mean)
+                        episodes.remove(evicted_episode)
                     else:
-                        going = [episodes[-1].pop(0)]
-                assert slot == going.pop(0)
+                        evicted_episode = [episodes[-1].pop(0)]
+                assert slot == evicted_episode.pop(0)
             keeper.on_write(slot, 0.0, episode)
             if not step:
                 episodes = [*filter(None, episodes), []]
             episodes[-1].append(slot)
             value[slot] = 1e9 if kind is MinError else 0.0
-        stored = [slot for one in episodes for slot in one]
-        some = rng.choice(stored, min(len(stored), 9), replace=False).tolist()
-        values = (rng.integers(0, 2, len(some)) if kind is FarPolFrac else rng.integers(0, 9, len(some)) / 4.0).tolist()
-        _tell(keeper, some, values)
-        value |= dict(zip(some, values, strict=True))
+        stored_slots = [slot for episode in episodes for slot in episode]
+        reported = rng.choice(stored_slots, min(len(stored_slots), 9), replace=False).tolist()
+        values = (
+            rng.integers(0, 2, len(reported)) if kind is FarPolFrac else rng.integers(0, 9, len(reported)) / 4.0
+        ).tolist()
+        _report_errors(keeper, reported, values)
+        value |= dict(zip(reported, values, strict=True))

@@ -10,7 +10,7 @@ from onrig.runtime.memory.keepers.keeper import REJECTED, Keeper, Signal
 from onrig.runtime.memory.keepers.ranked import Exploration, RankDistribution, TdError
 from onrig.runtime.memory.order.uniforms import Uniforms
 from onrig.runtime.memory.strategy import build_keeper, parse_strategy
-from tests.runtime.replay.chi_square import follows
+from tests.runtime.replay.chi_square import follows_distribution
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "MaxKLDiv", "MinError")
 
@@ -63,7 +63,7 @@ def test_victims_follow_the_rank_law(retention: str, capacity: int, alpha: float
         keeper.on_write(slot, float(key), 1)
         if retention == "TDE":
             keeper.on_feedback(Signal.TD_ERROR, np.array([slot]), keys[slot : slot + 1])
-    assert follows(counts, np.arange(1.0, capacity + 1) ** -alpha)
+    assert follows_distribution(counts, np.arange(1.0, capacity + 1) ** -alpha)
 
 
 def test_ties_go_oldest_first_and_the_unseen_last() -> None:
@@ -90,10 +90,10 @@ def test_an_error_that_is_no_number_changes_nothing() -> None:
     tde = TdError(3, np.random.default_rng(0), 60.0)
     for _ in range(3):
         _offer(tde, 0.0)
-    before = tde.state()["keys"]
+    keys_before = tde.state()["keys"]
     with pytest.raises(ValueError, match="a value is NaN"):
         tde.on_feedback(Signal.TD_ERROR, np.array([1, 2]), np.array([1.0, np.nan], np.float32))
-    assert np.array_equal(tde.state()["keys"], before)
+    assert np.array_equal(tde.state()["keys"], keys_before)
 
 
 def test_exploration_that_is_no_number_speaks_for_nothing() -> None:
@@ -105,7 +105,7 @@ def test_exploration_that_is_no_number_speaks_for_nothing() -> None:
 
 def test_every_offer_is_in_the_reservoir_with_probability_c_over_i() -> None:
     capacity, offers, replications = 7, 25, 4000
-    held = np.zeros(offers, np.int64)
+    n_kept = np.zeros(offers, np.int64)
     for seed in range(replications):
         keeper = _keeper("Resv", capacity, seed)
         memory = np.zeros(capacity, np.int64)
@@ -113,10 +113,10 @@ def test_every_offer_is_in_the_reservoir_with_probability_c_over_i() -> None:
             slot = _offer(keeper, 0.0)
             if slot != REJECTED:
                 memory[slot] = i
-        held[memory] += 1
+        n_kept[memory] += 1
     p = capacity / offers
     # Drawn without replacement, so the counts vary less than independent ones by (1 - p) n / (n - 1).
-    statistic = float(((held - replications * p) ** 2).sum() / (replications * p * (1 - p))) * (offers - 1) / offers
+    statistic = float(((n_kept - replications * p) ** 2).sum() / (replications * p * (1 - p))) * (offers - 1) / offers
     assert abs(statistic - (offers - 1)) < 4.5 * np.sqrt(2 * (offers - 1))
 
 
@@ -125,19 +125,19 @@ def test_a_large_reservoir_accepts_c_over_i_into_uniform_slots(capacity: int) ->
     keeper = _keeper("Resv", capacity, seed=5)
     slots = [keeper.place() for _ in range(6 * capacity)]
     counts = np.bincount([s for s in slots[capacity:] if s != REJECTED], minlength=capacity)
-    chances = capacity / np.arange(capacity + 1.0, 6 * capacity + 1)
-    assert abs(counts.sum() - chances.sum()) < 4 * np.sqrt((chances * (1 - chances)).sum())
-    assert follows(counts, np.full(capacity, 1 / capacity))
+    probabilities = capacity / np.arange(capacity + 1.0, 6 * capacity + 1)
+    assert abs(counts.sum() - probabilities.sum()) < 4 * np.sqrt((probabilities * (1 - probabilities)).sum())
+    assert follows_distribution(counts, np.full(capacity, 1 / capacity))
     assert keeper.n_rejected == 5 * capacity - counts.sum()
 
 
 def test_thinning_drops_with_the_given_probability_and_counts() -> None:
     keeper = _keeper("FIFO", 100, write_probability=0.25)
     slots = [_offer(keeper, 0.0) for _ in range(10_000)]
-    written = [s for s in slots if s != REJECTED]
-    assert abs(len(written) - 2500) < 4 * np.sqrt(10_000 * 0.25 * 0.75)
-    assert written == [i % 100 for i in range(len(written))]
-    assert keeper.n_rejected == 10_000 - len(written)
+    accepted = [s for s in slots if s != REJECTED]
+    assert abs(len(accepted) - 2500) < 4 * np.sqrt(10_000 * 0.25 * 0.75)
+    assert accepted == [i % 100 for i in range(len(accepted))]
+    assert keeper.n_rejected == 10_000 - len(accepted)
 
 
 @pytest.mark.parametrize("probability", [0.0, -0.1, 1.1, float("nan")])
@@ -147,12 +147,12 @@ def test_a_write_probability_outside_its_range_is_refused(probability: float) ->
 
 
 @pytest.mark.parametrize("write_probability", [1.0, 0.5])
-@pytest.mark.parametrize("filled", [3, 800])
+@pytest.mark.parametrize("n_filled", [3, 800])
 @pytest.mark.parametrize("retention", RETENTIONS)
 def test_a_restored_keeper_makes_the_same_next_thousand_decisions(
-    retention: str, filled: int, write_probability: float
+    retention: str, n_filled: int, write_probability: float
 ) -> None:
-    one = _keeper(retention, 500, 1, write_probability)
+    original = _keeper(retention, 500, 1, write_probability)
     other = _keeper(retention, 500, 2, write_probability)
     rng = np.random.default_rng(3)
 
@@ -163,16 +163,18 @@ def test_a_restored_keeper_makes_the_same_next_thousand_decisions(
             keeper.on_feedback(signal, slots, np.full(len(slots), value, np.float32))
         return slot
 
-    written: set[int] = set()
-    for i in range(filled):
-        written |= {step(one, i, rng.random(), rng.permutation(np.array(sorted(written), np.int64))[:4])} - {REJECTED}
-    other.restore({name: array.copy() for name, array in one.state().items()})
-    for i in range(filled, filled + 1000):
-        key, slots = rng.random(), rng.permutation(np.array(sorted(written), np.int64))[:4]
-        slot = step(one, i, key, slots)
+    stored_slots: set[int] = set()
+    for i in range(n_filled):
+        stored_slots |= {
+            step(original, i, rng.random(), rng.permutation(np.array(sorted(stored_slots), np.int64))[:4])
+        } - {REJECTED}
+    other.restore({name: array.copy() for name, array in original.state().items()})
+    for i in range(n_filled, n_filled + 1000):
+        key, slots = rng.random(), rng.permutation(np.array(sorted(stored_slots), np.int64))[:4]
+        slot = step(original, i, key, slots)
         assert step(other, i, key, slots) == slot
-        written |= {slot} - {REJECTED}
-    assert one.n_rejected == other.n_rejected
+        stored_slots |= {slot} - {REJECTED}
+    assert original.n_rejected == other.n_rejected
 
 
 def test_a_state_of_another_keeper_is_refused() -> None:
@@ -198,22 +200,22 @@ def test_any_stream_evicts_what_a_naive_list_evicts(
 ) -> None:
     keeper = _keeper(f"{kind}({alpha})", capacity, seed)
     # The same numbers drive a plain list, oldest first, sorted by key where it matters.
-    law, uniform = RankDistribution(capacity, alpha), Uniforms(np.random.default_rng(seed)).next
+    rank_distribution, uniform = RankDistribution(capacity, alpha), Uniforms(np.random.default_rng(seed)).next
     memory: list[tuple[float, int]] = []
-    pick = np.random.default_rng(seed + 1)
+    index_rng = np.random.default_rng(seed + 1)
     for i, key in enumerate(keys):
         slot = _offer(keeper, key)
         if i < capacity:
             assert slot == i
         else:
-            victim = sorted(memory, key=lambda entry: entry[0])[law.draw(uniform) - 1]
+            victim = sorted(memory, key=lambda entry: entry[0])[rank_distribution.draw(uniform) - 1]
             assert slot == victim[1]
             memory.remove(victim)
         memory.append((key if kind == "Expl" else np.inf, slot))
-        at = int(pick.integers(len(memory)))
-        keeper.on_feedback(Signal.TD_ERROR, np.array([memory[at][1]]), np.array([key / 2], np.float32))
+        index = int(index_rng.integers(len(memory)))
+        keeper.on_feedback(Signal.TD_ERROR, np.array([memory[index][1]]), np.array([key / 2], np.float32))
         if kind == "TDE":
-            memory[at] = (key / 2, memory[at][1])
+            memory[index] = (key / 2, memory[index][1])
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
@@ -227,10 +229,10 @@ def test_keepers_stay_within_their_stated_overhead(retention: str) -> None:
 
 @pytest.mark.parametrize("retention", RETENTIONS)
 def test_an_episode_placed_at_once_takes_the_slots_that_it_takes_one_by_one(retention: str) -> None:
-    together, single = (_keeper(retention, 17, seed=3) for _ in range(2))
+    batched, single = (_keeper(retention, 17, seed=3) for _ in range(2))
     for episode, length in enumerate((5, 0, 30, 1, 17)):
         exploration = np.linspace(0.0, 1.0, length)
         expected = [_offer(single, magnitude, episode) for magnitude in exploration.tolist()]
-        assert together.place_all(exploration, episode).tolist() == expected
-        assert together.n_rejected == single.n_rejected
-    assert _offer(together, 0.5, 9) == _offer(single, 0.5, 9)
+        assert batched.place_all(exploration, episode).tolist() == expected
+        assert batched.n_rejected == single.n_rejected
+    assert _offer(batched, 0.5, 9) == _offer(single, 0.5, 9)

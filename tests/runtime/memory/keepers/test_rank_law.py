@@ -5,18 +5,18 @@ import pytest
 
 from onrig.runtime.memory.keepers.ranked import RankDistribution
 from onrig.runtime.memory.order.uniforms import Uniforms
-from tests.runtime.replay.chi_square import follows
+from tests.runtime.replay.chi_square import follows_distribution
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 1.0 + 1e-9, 1.2, 3.0])
 @pytest.mark.parametrize("n", [2, 7, 1000, 10_000])
 def test_ranks_follow_the_law(n: int, alpha: float) -> None:
-    law = RankDistribution(n, alpha)
+    distribution = RankDistribution(n, alpha)
     uniform = Uniforms(np.random.default_rng([n, int(10 * alpha)])).next
-    ranks = np.array([law.draw(uniform) for _ in range(20_000)])
+    ranks = np.array([distribution.draw(uniform) for _ in range(20_000)])
     assert ranks.min() >= 1
     assert ranks.max() <= n
-    assert follows(np.bincount(ranks, minlength=n + 1)[1:], np.arange(1.0, n + 1) ** -alpha)
+    assert follows_distribution(np.bincount(ranks, minlength=n + 1)[1:], np.arange(1.0, n + 1) ** -alpha)
 
 
 def test_the_ends_of_the_unit_interval_give_ranks() -> None:

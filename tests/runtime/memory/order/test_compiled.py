@@ -18,16 +18,16 @@ pytestmark = pytest.mark.skipif(compiled._load_functions() is None, reason="the 
 CAPACITY = 60
 
 
-def _compiled(capacity: int) -> CompiledRankedSlots:
+def _make_order(capacity: int) -> CompiledRankedSlots:
     functions = compiled._load_functions()
     assert functions is not None
     return CompiledRankedSlots(capacity, functions)
 
 
-def _orders(capacity: int, memories: int) -> CompiledOrders:
+def _make_orders(capacity: int, memories: int) -> CompiledOrders:
     functions = compiled._load_functions()
     assert functions is not None
-    return CompiledOrders([_compiled(capacity) for _ in range(memories)], functions)
+    return CompiledOrders([_make_order(capacity) for _ in range(memories)], functions)
 
 
 @pytest.fixture
@@ -40,16 +40,16 @@ def small_leaves() -> Iterator[None]:
         yield
 
 
-_BITS = st.one_of(st.sampled_from([0, 1, INFINITY_BITS]), st.integers(0, INFINITY_BITS))
-_VALUE = st.one_of(st.sampled_from([0.0, -1.0, 1.0, 1e-45, np.inf, np.nan]), st.floats(-4, 4))
-_PICK = st.integers(0, 10**6)
-_EVENTS = st.lists(
+KEY_BITS = st.one_of(st.sampled_from([0, 1, INFINITY_BITS]), st.integers(0, INFINITY_BITS))
+ERROR_VALUES = st.one_of(st.sampled_from([0.0, -1.0, 1.0, 1e-45, np.inf, np.nan]), st.floats(-4, 4))
+CHOICES = st.integers(0, 10**6)
+EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("insert"), _PICK, _BITS),
-        st.tuples(st.just("pop"), _PICK, st.just(0)),
-        st.tuples(st.just("remove"), _PICK, st.just(0)),
-        st.tuples(st.just("rank"), st.lists(st.tuples(_PICK, _VALUE), max_size=20), st.integers(0, 3)),
-        st.tuples(st.just("renew"), st.lists(st.integers(0, CAPACITY - 1), max_size=9), _BITS),
+        st.tuples(st.just("insert"), CHOICES, KEY_BITS),
+        st.tuples(st.just("pop"), CHOICES, st.just(0)),
+        st.tuples(st.just("remove"), CHOICES, st.just(0)),
+        st.tuples(st.just("rank"), st.lists(st.tuples(CHOICES, ERROR_VALUES), max_size=20), st.integers(0, 3)),
+        st.tuples(st.just("renew"), st.lists(st.integers(0, CAPACITY - 1), max_size=9), KEY_BITS),
         st.tuples(st.just("clear"), st.just(0), st.just(0)),
         st.tuples(st.just("exchange"), st.just(0), st.just(0)),
     ),
@@ -59,55 +59,55 @@ _EVENTS = st.lists(
 
 @pytest.mark.usefixtures("small_leaves")
 @settings(max_examples=150)
-@given(events=_EVENTS, first=st.lists(_BITS, max_size=CAPACITY))
+@given(events=EVENTS, initial_bits=st.lists(KEY_BITS, max_size=CAPACITY))
 def test_any_stream_of_events_leaves_the_keys_and_the_order_of_the_reference(
-    events: list[tuple[str, object, int]], first: list[int]
+    events: list[tuple[str, object, int]], initial_bits: list[int]
 ) -> None:
-    ours, theirs = _compiled(CAPACITY), RankedSlots(CAPACITY)
-    for slot, bits in enumerate(first):
-        ours.insert(slot, bits)
-        theirs.insert(slot, bits)
-    for kind, what, how in events:
-        held = theirs.sorted_slots().tolist()
-        free = sorted(set(range(CAPACITY)) - set(held))
-        if kind == "insert" and isinstance(what, int) and free:
-            slot = free[what % len(free)]
-            ours.insert(slot, how)
-            theirs.insert(slot, how)
-        elif kind == "pop" and isinstance(what, int) and held:
-            assert ours.pop(what % len(held)) == theirs.pop(what % len(held))
-        elif kind == "remove" and isinstance(what, int) and held:
-            ours.remove(held[what % len(held)])
-            theirs.remove(held[what % len(held)])
-        elif kind == "rank" and isinstance(what, list) and held:
-            slots = np.array([held[pick % len(held)] for pick, _ in what], np.int64)
-            values = np.array([value for _, value in what], np.float32)
-            refused = [_refuses_rank(order, slots, values, how) for order in (ours, theirs)]
-            assert refused[0] == refused[1]
-        elif kind == "renew" and isinstance(what, list):
-            ours.renew(np.array(what, np.int64), how)
-            theirs.renew(np.array(what, np.int64), how)
+    compiled_order, reference = _make_order(CAPACITY), RankedSlots(CAPACITY)
+    for slot, bits in enumerate(initial_bits):
+        compiled_order.insert(slot, bits)
+        reference.insert(slot, bits)
+    for kind, argument, option in events:
+        held_slots = reference.sorted_slots().tolist()
+        free_slots = sorted(set(range(CAPACITY)) - set(held_slots))
+        if kind == "insert" and isinstance(argument, int) and free_slots:
+            slot = free_slots[argument % len(free_slots)]
+            compiled_order.insert(slot, option)
+            reference.insert(slot, option)
+        elif kind == "pop" and isinstance(argument, int) and held_slots:
+            assert compiled_order.pop(argument % len(held_slots)) == reference.pop(argument % len(held_slots))
+        elif kind == "remove" and isinstance(argument, int) and held_slots:
+            compiled_order.remove(held_slots[argument % len(held_slots)])
+            reference.remove(held_slots[argument % len(held_slots)])
+        elif kind == "rank" and isinstance(argument, list) and held_slots:
+            slots = np.array([held_slots[choice % len(held_slots)] for choice, _ in argument], np.int64)
+            values = np.array([value for _, value in argument], np.float32)
+            was_refused = [_rank_raises(order, slots, values, option) for order in (compiled_order, reference)]
+            assert was_refused[0] == was_refused[1]
+        elif kind == "renew" and isinstance(argument, list):
+            compiled_order.renew(np.array(argument, np.int64), option)
+            reference.renew(np.array(argument, np.int64), option)
         elif kind == "clear":
-            ours.load(np.zeros(CAPACITY, np.uint64))
-            theirs.load(np.zeros(CAPACITY, np.uint64))
+            compiled_order.load(np.zeros(CAPACITY, np.uint64))
+            reference.load(np.zeros(CAPACITY, np.uint64))
         elif kind == "exchange":
             # Each takes up the state of the other.
-            of_ours, of_theirs = ours.keys.copy(), theirs.keys.copy()
-            ours, theirs = _compiled(CAPACITY), RankedSlots(CAPACITY)
-            ours.load(of_theirs)
-            theirs.load(of_ours)
-        assert np.array_equal(ours.keys, theirs.keys)
-        assert len(ours) == len(theirs)
-        assert np.array_equal(ours.sorted_slots(), theirs.sorted_slots())
-        ranks = np.arange(len(theirs))[::-1]
-        assert np.array_equal(ours.slots_at(ranks), theirs.sorted_slots()[ranks])
+            compiled_keys, reference_keys = compiled_order.keys.copy(), reference.keys.copy()
+            compiled_order, reference = _make_order(CAPACITY), RankedSlots(CAPACITY)
+            compiled_order.load(reference_keys)
+            reference.load(compiled_keys)
+        assert np.array_equal(compiled_order.keys, reference.keys)
+        assert len(compiled_order) == len(reference)
+        assert np.array_equal(compiled_order.sorted_slots(), reference.sorted_slots())
+        ranks = np.arange(len(reference))[::-1]
+        assert np.array_equal(compiled_order.slots_at(ranks), reference.sorted_slots()[ranks])
 
 
-def _refuses_rank(
-    order: CompiledRankedSlots | RankedSlots, slots: NDArray[np.int64], values: NDArray[np.float32], how: int
+def _rank_raises(
+    order: CompiledRankedSlots | RankedSlots, slots: NDArray[np.int64], values: NDArray[np.float32], option: int
 ) -> bool:
     try:
-        order.rank(slots, values, largest_first=bool(how & 1), keep_nan_rank=bool(how & 2))
+        order.rank(slots, values, largest_first=bool(option & 1), keep_nan_rank=bool(option & 2))
     except ValueError:
         return True
     return False
@@ -116,39 +116,39 @@ def _refuses_rank(
 def test_a_large_order_is_that_of_the_reference_after_much_churn() -> None:
     n = 20_000
     rng = np.random.default_rng(0)
-    ours, theirs = _compiled(n), RankedSlots(n)
-    for order in (ours, theirs):
+    compiled_order, reference = _make_order(n), RankedSlots(n)
+    for order in (compiled_order, reference):
         order.renew(np.arange(n), 7)
     for step in range(3000):
         rank, bits = int(n * rng.random() ** 4), int(rng.integers(INFINITY_BITS)) if step % 2 else INFINITY_BITS
         slots, values = rng.integers(n, size=8), rng.exponential(size=8) ** 3
-        for order in (ours, theirs):
+        for order in (compiled_order, reference):
             order.insert(order.pop(rank), bits)
             order.rank(slots, values)
     # More at once than passes through the arrays of a minibatch.
     slots, values = rng.integers(n, size=3000), rng.exponential(size=3000)
-    for order in (ours, theirs):
+    for order in (compiled_order, reference):
         order.rank(slots, values)
         order.renew(slots[:1500], 3)
-    assert np.array_equal(ours.keys, theirs.keys)
-    assert np.array_equal(ours.sorted_slots(), theirs.sorted_slots())
-    assert ours.nbytes <= BYTES_PER_SLOT * n + 16_384
+    assert np.array_equal(compiled_order.keys, reference.keys)
+    assert np.array_equal(compiled_order.sorted_slots(), reference.sorted_slots())
+    assert compiled_order.nbytes <= BYTES_PER_SLOT * n + 16_384
 
 
 @pytest.mark.usefixtures("small_leaves")
 def test_ranks_are_found_across_blocks_of_leaves() -> None:
     rng = np.random.default_rng(1)
-    ours, theirs = _compiled(2000), RankedSlots(2000)
-    for order in (ours, theirs):
+    compiled_order, reference = _make_order(2000), RankedSlots(2000)
+    for order in (compiled_order, reference):
         order.renew(np.arange(2000), 0)
     for _ in range(500):
         slots, values, rank = rng.integers(2000, size=5), rng.exponential(size=5), int(rng.integers(1990))
-        for order in (ours, theirs):
+        for order in (compiled_order, reference):
             order.rank(slots, values, largest_first=True)
             order.insert(order.pop(rank), 3)
         ranks = rng.integers(2000, size=9)
-        assert np.array_equal(ours.slots_at(ranks), theirs.sorted_slots()[ranks])
-    assert np.array_equal(ours.keys, theirs.keys)
+        assert np.array_equal(compiled_order.slots_at(ranks), reference.sorted_slots()[ranks])
+    assert np.array_equal(compiled_order.keys, reference.keys)
 
 
 @settings(max_examples=60)
@@ -157,26 +157,26 @@ def test_minibatches_of_several_memories_are_those_of_the_reference(
     memories: int, batch: int, updates: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    ours, theirs = _orders(200, memories), Orders([RankedSlots(200) for _ in range(memories)])
+    compiled_order, reference = _make_orders(200, memories), Orders([RankedSlots(200) for _ in range(memories)])
     lengths = rng.integers(1, 9, (memories, batch))
     starts = np.cumsum(lengths, axis=1) - lengths
     for memory in range(memories):
         slots = rng.permutation(200)[: int(lengths[memory].sum()) + int(rng.integers(50))]
-        ours.orders_by_memory[memory].renew(slots, 0)
-        theirs.orders_by_memory[memory].renew(slots, 0)
+        compiled_order.orders_by_memory[memory].renew(slots, 0)
+        reference.orders_by_memory[memory].renew(slots, 0)
     for _ in range(4):
         uniforms = rng.random((memories, updates * batch))
-        drawn = ours.draw(uniforms, starts, lengths, updates)
-        assert np.array_equal(drawn, theirs.draw(uniforms, starts, lengths, updates))
-        td = rng.choice([rng.standard_normal(), 1.0, np.nan, np.inf], drawn.shape)
-        ours.rank(drawn, td)
-        theirs.rank(drawn, td)
-        for one, other in zip(ours.orders_by_memory, theirs.orders_by_memory, strict=True):
-            assert np.array_equal(one.keys, other.keys)
+        drawn_slots = compiled_order.draw(uniforms, starts, lengths, updates)
+        assert np.array_equal(drawn_slots, reference.draw(uniforms, starts, lengths, updates))
+        td = rng.choice([rng.standard_normal(), 1.0, np.nan, np.inf], drawn_slots.shape)
+        compiled_order.rank(drawn_slots, td)
+        reference.rank(drawn_slots, td)
+        for compiled_single, other in zip(compiled_order.orders_by_memory, reference.orders_by_memory, strict=True):
+            assert np.array_equal(compiled_single.keys, other.keys)
 
 
 def test_sequence_numbers_start_over_without_a_change_of_order() -> None:
-    order = _compiled(10)
+    order = _make_order(10)
     order.renew(np.arange(10)[::-1], 5)
     order._struct.sequence = SEQUENCE_END
     slot = order.pop(0)
@@ -188,9 +188,9 @@ def test_sequence_numbers_start_over_without_a_change_of_order() -> None:
 
 
 def test_what_lies_outside_is_refused_untouched() -> None:
-    order = _compiled(4)
+    order = _make_order(4)
     order.insert(1, 5)
-    before = order.keys.copy()
+    keys_before = order.keys.copy()
     for slot, bits in ((-1, 0), (4, 0), (1, 0), (0, -1), (0, INFINITY_BITS + 1)):
         with pytest.raises(ValueError, match="outside"):
             order.insert(slot, bits)
@@ -205,11 +205,11 @@ def test_what_lies_outside_is_refused_untouched() -> None:
         order.rank(np.array([1, 2]), np.array([9.0, 9.0]))
     with pytest.raises(ValueError, match="outside"):
         order.renew(np.array([0, 4]), 0)
-    assert np.array_equal(order.keys, before)
+    assert np.array_equal(order.keys, keys_before)
 
 
 def test_a_draw_beyond_the_ranks_is_refused() -> None:
-    orders = _orders(9, 1)
+    orders = _make_orders(9, 1)
     orders.orders_by_memory[0].renew(np.arange(3), 0)
     with pytest.raises(ValueError, match="outside"):
         orders.draw(np.array([[0.9]]), np.array([[0]]), np.array([[4]]), 1)

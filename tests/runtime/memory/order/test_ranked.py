@@ -24,23 +24,23 @@ def small_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-_BITS = st.one_of(st.sampled_from([0, 1, INFINITY_BITS]), st.integers(0, INFINITY_BITS))
-_PICK = st.integers(0, 10**6)
-_EVENTS = st.lists(
+KEY_BITS = st.one_of(st.sampled_from([0, 1, INFINITY_BITS]), st.integers(0, INFINITY_BITS))
+CHOICES = st.integers(0, 10**6)
+EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("insert"), _PICK, _BITS),
-        st.tuples(st.just("insert"), _PICK, _BITS),
-        st.tuples(st.just("pop"), _PICK, st.just(0)),
-        st.tuples(st.just("remove"), _PICK, st.just(0)),
-        st.tuples(st.just("move"), st.lists(st.tuples(_PICK, _BITS), max_size=20), st.just(0)),
-        st.tuples(st.just("renew"), st.lists(st.integers(0, CAPACITY - 1), max_size=6), _BITS),
-        st.tuples(st.just("load"), _PICK, st.just(0)),
+        st.tuples(st.just("insert"), CHOICES, KEY_BITS),
+        st.tuples(st.just("insert"), CHOICES, KEY_BITS),
+        st.tuples(st.just("pop"), CHOICES, st.just(0)),
+        st.tuples(st.just("remove"), CHOICES, st.just(0)),
+        st.tuples(st.just("move"), st.lists(st.tuples(CHOICES, KEY_BITS), max_size=20), st.just(0)),
+        st.tuples(st.just("renew"), st.lists(st.integers(0, CAPACITY - 1), max_size=6), KEY_BITS),
+        st.tuples(st.just("load"), CHOICES, st.just(0)),
     ),
     max_size=120,
 )
 
 
-class Naive:
+class SortedListOrder:
     """A sorted list of (bits, sequence, slot)."""
 
     def __init__(self) -> None:
@@ -60,40 +60,40 @@ class Naive:
 
 @pytest.mark.usefixtures("small_leaves")
 @settings(max_examples=120)
-@given(events=_EVENTS)
+@given(events=EVENTS)
 def test_any_stream_of_events_leaves_the_order_of_a_sorted_list(events: list[tuple[str, object, int]]) -> None:
-    order, naive = RankedSlots(CAPACITY), Naive()
-    for kind, what, bits in events:
-        held = naive.slots()
-        if kind == "insert" and isinstance(what, int) and len(held) < CAPACITY:
-            slot = sorted(set(range(CAPACITY)) - set(held))[what % (CAPACITY - len(held))]
+    order, expected = RankedSlots(CAPACITY), SortedListOrder()
+    for kind, argument, bits in events:
+        slots = expected.slots()
+        if kind == "insert" and isinstance(argument, int) and len(slots) < CAPACITY:
+            slot = sorted(set(range(CAPACITY)) - set(slots))[argument % (CAPACITY - len(slots))]
             order.insert(slot, bits)
-            naive.insert(slot, bits)
-        elif kind in ("pop", "remove") and isinstance(what, int) and held:
-            rank = what % len(held)
+            expected.insert(slot, bits)
+        elif kind in ("pop", "remove") and isinstance(argument, int) and slots:
+            rank = argument % len(slots)
             if kind == "pop":
-                assert order.pop(rank) == held[rank]
+                assert order.pop(rank) == slots[rank]
             else:
-                order.remove(held[rank])
-            del naive.entries[rank]
-        elif kind == "move" and isinstance(what, list) and held:
-            to = {held[pick % len(held)]: b for pick, b in what}
-            order.move(np.array(list(to), np.int64), np.array(list(to.values()), np.uint32))
-            for slot, b in to.items():
-                naive.move(slot, b)
-        elif kind == "renew" and isinstance(what, list):
-            order.renew(np.array(what, np.int64), bits)
-            for slot in what:
-                naive.insert(slot, bits)
+                order.remove(slots[rank])
+            del expected.entries[rank]
+        elif kind == "move" and isinstance(argument, list) and slots:
+            new_bits = {slots[choice % len(slots)]: b for choice, b in argument}
+            order.move(np.array(list(new_bits), np.int64), np.array(list(new_bits.values()), np.uint32))
+            for slot, b in new_bits.items():
+                expected.move(slot, b)
+        elif kind == "renew" and isinstance(argument, list):
+            order.renew(np.array(argument, np.int64), bits)
+            for slot in argument:
+                expected.insert(slot, bits)
         elif kind == "load":
             order.load(order.keys.copy())
-        held = naive.slots()
-        assert len(order) == len(held)
-        if held:
-            ends = np.array([0, len(held) // 2, len(held) - 1])
-            assert order.slots_at(ends[:1]).tolist() == held[:1]
-            assert order.slots_at(ends).tolist() == [held[i] for i in ends]
-        assert order.sorted_slots().tolist() == held
+        slots = expected.slots()
+        assert len(order) == len(slots)
+        if slots:
+            probed_ranks = np.array([0, len(slots) // 2, len(slots) - 1])
+            assert order.slots_at(probed_ranks[:1]).tolist() == slots[:1]
+            assert order.slots_at(probed_ranks).tolist() == [slots[i] for i in probed_ranks]
+        assert order.sorted_slots().tolist() == slots
 
 
 def test_a_large_order_equals_a_sort_after_much_churn() -> None:
@@ -114,9 +114,9 @@ def test_a_large_order_equals_a_sort_after_much_churn() -> None:
     for step in range(3000):
         # The low ranks drain and the high ones fill, as they do in a keeper.
         insert(order.pop(int(n * rng.random() ** 4)), np.inf if step % 2 else rng.random() * 50)
-        moved = np.unique(rng.integers(n, size=8))
-        keys[moved] = rng.exponential(size=len(moved)) ** 3
-        order.move(moved, float_bits(keys[moved]))
+        moved_slots = np.unique(rng.integers(n, size=8))
+        keys[moved_slots] = rng.exponential(size=len(moved_slots)) ** 3
+        order.move(moved_slots, float_bits(keys[moved_slots]))
     assert np.array_equal(order.sorted_slots(), np.lexsort((age, keys)))
     order._flat_slots = None
     ranks = rng.integers(n, size=16)
@@ -128,17 +128,19 @@ def test_a_large_order_equals_a_sort_after_much_churn() -> None:
 
 @pytest.mark.usefixtures("small_leaves")
 def test_every_rank_is_found_after_every_removal() -> None:
-    full = RankedSlots(CAPACITY)
+    full_order = RankedSlots(CAPACITY)
     for slot in range(CAPACITY):
-        full.insert(slot, slot)
-    keys = full.keys.copy()
+        full_order.insert(slot, slot)
+    keys = full_order.keys.copy()
     order = RankedSlots(CAPACITY)
-    for first in range(CAPACITY):
+    for first_rank in range(CAPACITY):
         order.load(keys)
-        assert order.pop(first) == first
-        left = [slot for slot in range(CAPACITY) if slot != first]
-        for second in sorted({0, max(first - 1, 0), min(first, CAPACITY - 2), CAPACITY // 2}, reverse=True):
-            assert order.pop(second) == left.pop(second)
+        assert order.pop(first_rank) == first_rank
+        left = [slot for slot in range(CAPACITY) if slot != first_rank]
+        for second_rank in sorted(
+            {0, max(first_rank - 1, 0), min(first_rank, CAPACITY - 2), CAPACITY // 2}, reverse=True
+        ):
+            assert order.pop(second_rank) == left.pop(second_rank)
 
 
 def test_ties_stand_in_insertion_order_and_moving_does_not_make_younger() -> None:

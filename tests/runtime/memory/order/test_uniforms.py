@@ -7,35 +7,35 @@ from onrig.runtime.memory.order.uniforms import ARRAY_BLOCK_SIZE, BLOCK_SIZE, Un
 
 
 def test_numbers_are_those_of_the_generator() -> None:
-    ours = Uniforms(np.random.default_rng(3))
-    assert [ours.next() for _ in range(2 * BLOCK_SIZE + 5)] == np.random.default_rng(3).random(
+    uniforms = Uniforms(np.random.default_rng(3))
+    assert [uniforms.next() for _ in range(2 * BLOCK_SIZE + 5)] == np.random.default_rng(3).random(
         2 * BLOCK_SIZE + 5
     ).tolist()
 
 
 def test_arrays_are_those_of_the_generator_across_blocks() -> None:
-    ours = UniformArrays(np.random.default_rng(3))
+    uniforms = UniformArrays(np.random.default_rng(3))
     sizes = [16, ARRAY_BLOCK_SIZE - 20, 7, 3 * ARRAY_BLOCK_SIZE, 1]
-    got = np.concatenate([ours.take(n).copy() for n in sizes])
-    assert np.array_equal(got, np.random.default_rng(3).random(sum(sizes)))
+    values = np.concatenate([uniforms.take(n).copy() for n in sizes])
+    assert np.array_equal(values, np.random.default_rng(3).random(sum(sizes)))
 
 
-@pytest.mark.parametrize("used", [0, 1, BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1])
-def test_a_restored_stream_goes_on_where_it_was(used: int) -> None:
-    one, other = Uniforms(np.random.default_rng(1)), Uniforms(np.random.default_rng(2))
-    for _ in range(used):
-        one.next()
+@pytest.mark.parametrize("n_used", [0, 1, BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1])
+def test_a_restored_stream_goes_on_where_it_was(n_used: int) -> None:
+    original, other = Uniforms(np.random.default_rng(1)), Uniforms(np.random.default_rng(2))
+    for _ in range(n_used):
+        original.next()
     other.next()
-    other.restore(one.state())
-    assert [one.next() for _ in range(1000)] == [other.next() for _ in range(1000)]
+    other.restore(original.state())
+    assert [original.next() for _ in range(1000)] == [other.next() for _ in range(1000)]
 
 
-@pytest.mark.parametrize("used", [0, 1, ARRAY_BLOCK_SIZE, ARRAY_BLOCK_SIZE + 1])
-def test_a_restored_array_stream_goes_on_where_it_was(used: int) -> None:
-    one, other = UniformArrays(np.random.default_rng(1)), UniformArrays(np.random.default_rng(2))
-    one.take(used)
-    other.restore(one.state())
-    assert np.array_equal(one.take(9000), other.take(9000))
+@pytest.mark.parametrize("n_used", [0, 1, ARRAY_BLOCK_SIZE, ARRAY_BLOCK_SIZE + 1])
+def test_a_restored_array_stream_goes_on_where_it_was(n_used: int) -> None:
+    original, other = UniformArrays(np.random.default_rng(1)), UniformArrays(np.random.default_rng(2))
+    original.take(n_used)
+    other.restore(original.state())
+    assert np.array_equal(original.take(9000), other.take(9000))
 
 
 def test_another_bit_generator_is_refused() -> None:

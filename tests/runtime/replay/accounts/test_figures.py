@@ -11,7 +11,7 @@ from onrig.runtime.replay.accounts.figures import TickEvents, Timing, TimingFile
 from tests.runtime.samples import Records, records
 
 
-def told(batches: list[list[tuple[Rule, int, Miss, int]]]) -> list[tuple[int, str, int, str, int]]:
+def reported_ticks(batches: list[list[tuple[Rule, int, Miss, int]]]) -> list[tuple[int, str, int, str, int]]:
     """Ticks told of, for batches of (rule, missed, cause, fault)."""
     lines: list[tuple[int, str, int, str, int]] = []
 
@@ -22,84 +22,84 @@ def told(batches: list[list[tuple[Rule, int, Miss, int]]]) -> list[tuple[int, st
     events, tick = TickEvents(event), 0
     for batch in batches:
         records = np.zeros(len(batch), RecordLayout(2, 2, 1).dtype)
-        for record, (add_ruling, missed, cause, fault) in zip(records, batch, strict=True):
-            record["tick"], record["rule"], record["missed"] = tick, add_ruling, missed
+        for record, (rule, n_missed, cause, fault) in zip(records, batch, strict=True):
+            record["tick"], record["rule"], record["missed"] = tick, rule, n_missed
             record["miss"], record["fault"] = cause, fault
             tick += 1
         events.add(records)
     return lines
 
 
-QUIET = (Rule.NONE, 0, Miss.NONE, 0)
+NO_EVENT = (Rule.NONE, 0, Miss.NONE, 0)
 ENVELOPE = (Rule.ENVELOPE, 0, Miss.NONE, 0)
 FALLBACK = (Rule.FALLBACK, 0, Miss.NONE, 0)
 
 
 def test_a_rule_is_told_of_when_it_begins_and_not_while_it_goes_on() -> None:
-    assert told([[QUIET, ENVELOPE, ENVELOPE, FALLBACK], [FALLBACK, QUIET, ENVELOPE]]) == [
+    assert reported_ticks([[NO_EVENT, ENVELOPE, ENVELOPE, FALLBACK], [FALLBACK, NO_EVENT, ENVELOPE]]) == [
         (1, "envelope", 0, "none", 0),
         (6, "envelope", 0, "none", 0),
     ]
 
 
 def test_a_rule_that_goes_on_across_batches_is_told_of_once() -> None:
-    assert told([[ENVELOPE], [ENVELOPE]]) == [(0, "envelope", 0, "none", 0)]
+    assert reported_ticks([[ENVELOPE], [ENVELOPE]]) == [(0, "envelope", 0, "none", 0)]
 
 
 def test_missed_ticks_and_faults_are_all_told_of() -> None:
-    missed, faulted = (Rule.NONE, 2, Miss.HOST, 0), (Rule.FALLBACK, 0, Miss.NONE, 1)
-    assert told([[missed, QUIET, missed, faulted]]) == [
+    n_missed, fault_tick = (Rule.NONE, 2, Miss.HOST, 0), (Rule.FALLBACK, 0, Miss.NONE, 1)
+    assert reported_ticks([[n_missed, NO_EVENT, n_missed, fault_tick]]) == [
         (0, "none", 2, "host", 0),
         (2, "none", 2, "host", 0),
         (3, "fallback", 0, "none", 1),
     ]
 
 
-def timed(n: int, tick_ns: int) -> Records:
+def timed_records(n: int, tick_ns: int) -> Records:
     rows = records(n)
     rows["tick_ns"], rows["lateness_ns"] = tick_ns, 50
     rows["stage_ns"] = np.arange(1, len(STAGES) + 1) * 1000
     return rows
 
 
-def read(path: Path) -> Timing:
+def read_timing(path: Path) -> Timing:
     return msgspec.json.decode(path.read_bytes(), type=Timing)
 
 
-def bin_of(duration_ns: int) -> int:
+def bin_index(duration_ns: int) -> int:
     return int(np.floor(8 * np.log2(duration_ns)))
 
 
-@pytest.mark.parametrize("pieces", [1, 7, 300])
-def test_every_tick_is_counted_where_it_belongs_however_it_came(tmp_path: Path, pieces: int) -> None:
+@pytest.mark.parametrize("n_pieces", [1, 7, 300])
+def test_every_tick_is_counted_where_it_belongs_however_it_came(tmp_path: Path, n_pieces: int) -> None:
     file = TimingFile(tmp_path / "timing.json", lockstep=False)
-    rows = np.concatenate([timed(900, 100_000), timed(100, 3_000_000)])
-    for part in np.array_split(rows, pieces):
+    rows = np.concatenate([timed_records(900, 100_000), timed_records(100, 3_000_000)])
+    for part in np.array_split(rows, n_pieces):
         file.add(part)
     file.write()
-    histograms = read(tmp_path / "timing.json").histograms
+    histograms = read_timing(tmp_path / "timing.json").histograms
     tick = histograms["tick"]
-    assert (tick.first, tick.counts[0], tick.counts[-1]) == (bin_of(100_000), 900, 100)
-    assert tick.first + len(tick.counts) - 1 == bin_of(3_000_000)
+    assert (tick.first, tick.counts[0], tick.counts[-1]) == (bin_index(100_000), 900, 100)
+    assert tick.first + len(tick.counts) - 1 == bin_index(3_000_000)
     for i, stage in enumerate(STAGES):
-        assert (histograms[stage].first, histograms[stage].counts) == (bin_of(1000 * (i + 1)), (1000,))
+        assert (histograms[stage].first, histograms[stage].counts) == (bin_index(1000 * (i + 1)), (1000,))
     assert histograms["lateness"].counts == (1000,)
 
 
 def test_in_lockstep_nothing_is_late(tmp_path: Path) -> None:
     file = TimingFile(tmp_path / "timing.json", lockstep=True)
-    file.add(timed(3, 1000))
+    file.add(timed_records(3, 1000))
     file.write()
-    assert "lateness" not in read(tmp_path / "timing.json").histograms
+    assert "lateness" not in read_timing(tmp_path / "timing.json").histograms
 
 
 def test_a_record_that_closes_an_episode_has_no_stages_to_count(tmp_path: Path) -> None:
     file = TimingFile(tmp_path / "timing.json", lockstep=True)
-    rows = timed(3, 1000)
+    rows = timed_records(3, 1000)
     rows["stage_ns"][-1] = 0
     file.add(rows)
     file.write()
-    assert sum(read(tmp_path / "timing.json").histograms["policy"].counts) == 2
+    assert sum(read_timing(tmp_path / "timing.json").histograms["policy"].counts) == 2
 
 
 @pytest.mark.parametrize(("left", "ticks"), [(slice(None), 7), (slice(0, -9), 4)])
@@ -107,13 +107,13 @@ def test_a_resumed_run_adds_to_what_is_there_unless_it_is_damaged(left: slice, t
     path = tmp_path / "timing.json"
     for count in (3, 4):
         file = TimingFile(path, lockstep=True)
-        file.add(timed(count, 1000))
+        file.add(timed_records(count, 1000))
         file.write()
         if count == 3:
             path.write_bytes(path.read_bytes()[left])
-    assert sum(read(path).histograms["tick"].counts) == ticks
+    assert sum(read_timing(path).histograms["tick"].counts) == ticks
 
 
 def test_a_run_without_a_tick_has_none(tmp_path: Path) -> None:
     TimingFile(tmp_path / "timing.json", lockstep=False).write()
-    assert read(tmp_path / "timing.json").histograms == {}
+    assert read_timing(tmp_path / "timing.json").histograms == {}

@@ -27,8 +27,8 @@ REALTIME = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PEND
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[LiveRun]:
-    with LiveRun(tmp_path / "run", tmp_path / "shm", REALTIME) as live:
-        yield live
+    with LiveRun(tmp_path / "run", tmp_path / "shm", REALTIME) as live_run:
+        yield live_run
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def view(run: LiveRun) -> Iterator[ViewReader]:
 def test_viewers_see_the_newest_records_and_then_only_what_is_new(run: LiveRun, view: ViewReader) -> None:
     rows = records(30)
     run.push(rows)
-    seen, first = view.records(0, 10)
-    assert first["tick"].tolist() == list(range(20, 30))
-    np.testing.assert_array_equal(first["observation"], rows["observation"][20:])
-    assert len(view.records(seen, 10)[1]) == 0
+    cursor, newest_records = view.records(0, 10)
+    assert newest_records["tick"].tolist() == list(range(20, 30))
+    np.testing.assert_array_equal(newest_records["observation"], rows["observation"][20:])
+    assert len(view.records(cursor, 10)[1]) == 0
     run.push(records(3, tick=30))
-    assert view.records(seen, 10)[1]["tick"].tolist() == [30, 31, 32]
+    assert view.records(cursor, 10)[1]["tick"].tolist() == [30, 31, 32]
 
 
 def test_the_figures_count_what_the_records_say(run: LiveRun, view: ViewReader) -> None:
@@ -84,18 +84,18 @@ def test_figures_go_out_at_most_four_times_a_second(run: LiveRun, view: ViewRead
     run.telemetry.poll(10.0)
     run.push(records(5))
     run.telemetry.poll(10.2)
-    before = view.figures()
+    figures_before = view.figures()
     run.telemetry.poll(10.25)
-    after = view.figures()
-    assert before is not None
-    assert after is not None
-    assert (before.ticks, after.ticks) == (0, 5)
+    figures_after = view.figures()
+    assert figures_before is not None
+    assert figures_after is not None
+    assert (figures_before.ticks, figures_after.ticks) == (0, 5)
 
 
 def test_a_replay_process_that_takes_over_goes_on_counting(run: LiveRun, view: ViewReader) -> None:
     run.push(records(5))
     run.telemetry.close()
-    run.telemetry = run.a_telemetry()
+    run.telemetry = run.make_telemetry()
     run.push(records(4, tick=5))
     run.telemetry.poll(1e6)
     figures = view.figures()
@@ -104,7 +104,7 @@ def test_a_replay_process_that_takes_over_goes_on_counting(run: LiveRun, view: V
 
 
 def test_the_memory_is_sampled_only_while_somebody_watches(run: LiveRun, view: ViewReader) -> None:
-    run.keep(50, np.random.default_rng(0))
+    run.insert_random(50, np.random.default_rng(0))
     now = time.monotonic() + 10.0
     run.telemetry.poll(now)
     assert view.sample() is None
@@ -120,7 +120,7 @@ def test_the_memory_is_sampled_only_while_somebody_watches(run: LiveRun, view: V
 
 
 def test_a_sample_tells_td_errors_of_what_still_lies_there(run: LiveRun, view: ViewReader) -> None:
-    run.keep(10, np.random.default_rng(0))
+    run.insert_random(10, np.random.default_rng(0))
     storage = run.memory.storage
     slots = np.array([2, 3, 3])
     run.memory.take_feedback(Signal.TD_ERROR, slots, storage.generation(slots), np.array([0.5, 1.0, 2.0], np.float32))
@@ -139,29 +139,29 @@ def test_words_of_the_board_are_at_hand(run: LiveRun, view: ViewReader) -> None:
 
 
 @settings(max_examples=25)
-@given(stored=st.integers(0, 200_000))
-def test_a_sample_is_bounded_and_spread_over_the_whole_memory(stored: int) -> None:
-    slots = TdErrorSample().select_slots(stored)
+@given(n_stored=st.integers(0, 200_000))
+def test_a_sample_is_bounded_and_spread_over_the_whole_memory(n_stored: int) -> None:
+    slots = TdErrorSample().select_slots(n_stored)
     assert len(slots) <= SAMPLE_POINTS
-    assert len(slots) >= min(stored, SAMPLE_POINTS // 3)
-    if stored:
+    assert len(slots) >= min(n_stored, SAMPLE_POINTS // 3)
+    if n_stored:
         assert slots[0] == 0
-        assert stored - slots[-1] <= slots[1] - slots[0] if len(slots) > 1 else stored == 1
+        assert n_stored - slots[-1] <= slots[1] - slots[0] if len(slots) > 1 else n_stored == 1
 
 
 @settings(max_examples=25)
-@given(first=st.integers(1, 20_000), more=st.integers(0, 100_000), seed=st.integers(0, 9))
-def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: int, seed: int) -> None:
-    surprise = TdErrorSample()
-    slots = surprise.select_slots(first)
+@given(n_first=st.integers(1, 20_000), n_more=st.integers(0, 100_000), seed=st.integers(0, 9))
+def test_errors_stay_with_their_slots_when_the_memory_grows(n_first: int, n_more: int, seed: int) -> None:
+    sample = TdErrorSample()
+    slots = sample.select_slots(n_first)
     errors = np.random.default_rng(seed).random(len(slots)).astype(np.float32)
-    surprise.record(slots, np.ones(len(slots), np.uint32), errors)
-    known = dict(zip(slots.tolist(), errors.tolist(), strict=True))
-    later = surprise.select_slots(first + more)
-    told = surprise.sampled_abs_td(np.ones(len(later), np.uint32)).tolist()
-    for slot, value in zip(later.tolist(), told, strict=True):
-        if slot in known:
-            assert value == known[slot]
+    sample.record(slots, np.ones(len(slots), np.uint32), errors)
+    expected = dict(zip(slots.tolist(), errors.tolist(), strict=True))
+    later_slots = sample.select_slots(n_first + n_more)
+    sampled_td = sample.sampled_abs_td(np.ones(len(later_slots), np.uint32)).tolist()
+    for slot, value in zip(later_slots.tolist(), sampled_td, strict=True):
+        if slot in expected:
+            assert value == expected[slot]
         else:
             assert np.isnan(value)
 
@@ -169,9 +169,9 @@ def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: in
 @settings(max_examples=50)
 @given(duration=st.integers(1, 10**12))
 def test_a_duration_falls_between_the_edges_of_its_bin(duration: int) -> None:
-    (at,) = np.flatnonzero(coarse_counts(np.array([duration]))).tolist()
+    (bin_index,) = np.flatnonzero(coarse_counts(np.array([duration]))).tolist()
     edges = coarse_edges_us() * 1000
-    assert edges[at] * 0.999 <= duration <= edges[at + 1] * 1.001 or at == N_COARSE_BINS - 1
+    assert edges[bin_index] * 0.999 <= duration <= edges[bin_index + 1] * 1.001 or bin_index == N_COARSE_BINS - 1
     assert len(edges) == N_COARSE_BINS + 1
     assert edges[BINS_PER_OCTAVE] == 2.0
 

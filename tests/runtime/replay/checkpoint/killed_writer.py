@@ -14,57 +14,57 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onrig.runtime.replay.checkpoint import CheckpointWriter, restore
-from tests.runtime.replay.checkpoint.streams import Fed
+from tests.runtime.replay.checkpoint.streams import FedMemory
 
 CAPACITY = 600
 
 
-def die_after(calls: int) -> None:
-    """Put an end to this process at its ``calls``-th call."""
-    left = calls
+def kill_self_after(max_calls: int) -> None:
+    """Put an end to this process at its ``max_calls``-th call."""
+    calls_left = max_calls
 
-    def last(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object, **named: object) -> object:
-            nonlocal left
-            left -= 1
-            if left == 0:
+    def counting_calls(name: str, original: Callable[..., object]) -> Callable[..., object]:
+        def counted_call(*arguments: object, **kwargs: object) -> object:
+            nonlocal calls_left
+            calls_left -= 1
+            if calls_left == 0:
                 if name == "write":
                     fd, data = arguments
                     assert isinstance(data, bytes | memoryview)
-                    real(fd, data[: len(data) // 2])
+                    original(fd, data[: len(data) // 2])
                 os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **named)
+            return original(*arguments, **kwargs)
 
-        return call
+        return counted_call
 
     for name in ("open", "ftruncate", "write", "fdatasync", "fsync", "replace", "rename", "unlink"):
-        setattr(os, name, last(name, getattr(os, name)))
+        setattr(os, name, counting_calls(name, getattr(os, name)))
 
 
-def write_until_killed(folder: Path, retention: str, calls: int) -> None:
+def write_until_killed(folder: Path, retention: str, max_calls: int) -> None:
     """Go on from what is there; reading it does not count as calls."""
     out = sys.stdout
-    fed = Fed(retention, CAPACITY, per_step=200)
-    restored = restore(folder, fed, fed.identity)
+    memory = FedMemory(retention, CAPACITY, per_step=200)
+    restored = restore(folder, memory, memory.identity)
     if restored is not None:
-        fed.taken_up(restored)
-    if calls:
-        die_after(calls)
-    writer = CheckpointWriter(folder, fed.identity, restored)
+        memory.continue_from(restored)
+    if max_calls:
+        kill_self_after(max_calls)
+    writer = CheckpointWriter(folder, memory.identity, restored)
     while True:
-        fed.resume()
-        fed.write(writer)
-        out.write(f"{fed.steps}\n")
+        memory.resume()
+        memory.write(writer)
+        out.write(f"{memory.steps}\n")
         out.flush()
 
 
 def main() -> None:
     for line in sys.stdin:
-        folder, retention, calls = line.split()
+        folder, retention, max_calls = line.split()
         pid = os.fork()
         if pid == 0:
             print(os.getpid(), flush=True)
-            write_until_killed(Path(folder), retention, int(calls))
+            write_until_killed(Path(folder), retention, int(max_calls))
         os.waitpid(pid, 0)
         print("dead", flush=True)
 

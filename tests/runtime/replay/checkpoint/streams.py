@@ -16,7 +16,7 @@ RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)", "MinError"
 SEED: Final = 5
 
 
-class Fed:
+class FedMemory:
     """What is checkpointed, and how it goes on."""
 
     def __init__(self, retention: str, capacity: int, *, per_step: int = 20, write_probability: float = 1.0) -> None:
@@ -35,14 +35,14 @@ class Fed:
 
     def resume(self, steps: int = 1) -> list[int]:
         """Take in so many steps; returns the slots that were chosen (-1 where one was refused)."""
-        chosen = []
+        slots_chosen = []
         for _ in range(steps):
             self.steps += 1
             rng = np.random.default_rng(self.steps)
             values = rng.random((self._per_step, 5), np.float32)
             for i, v in enumerate(values):
                 slot = self.keeper.place()
-                chosen.append(slot)
+                slots_chosen.append(slot)
                 if slot >= 0:
                     exploration = round(float(v[0]), 2)  # ties happen
                     self.storage.insert(slot, v[:2], v[2:3], float(v[3]), v[3:], 1, self.steps, exploration)
@@ -50,35 +50,35 @@ class Fed:
             self.offered += self._per_step
             if self.storage.stored:
                 slots = rng.integers(0, self.storage.stored, 16)
-                values_of = rng.random(16, np.float32)
+                errors = rng.random(16, np.float32)
                 for signal in Signal:
-                    self.keeper.on_feedback(signal, slots, values_of.round() if signal is Signal.FAR else values_of)
+                    self.keeper.on_feedback(signal, slots, errors.round() if signal is Signal.FAR else errors)
                 self.stale_errors += 1
-        return chosen
+        return slots_chosen
 
     def write(self, writer: CheckpointWriter) -> None:
         """Write a checkpoint and see it on disk."""
         assert writer.write(self, {"steps": self.steps})
         writer.wait()
 
-    def taken_up(self, restored: RestoredCheckpoint | None) -> Fed:
+    def continue_from(self, restored: RestoredCheckpoint | None) -> FedMemory:
         """Go on counting from what this one was restored from."""
         assert restored is not None
         self.steps = restored.extra["steps"]
         return self
 
 
-def same(one: Fed, other: Fed, decisions: int = 1000) -> None:
+def assert_same(memory: FedMemory, other: FedMemory, n_decisions: int = 1000) -> None:
     """Check that two memories are equal and stay so; both have gone on afterwards."""
-    assert one.storage.digest() == other.storage.digest()
-    assert (one.steps, one.offered, one.stale_errors) == (other.steps, other.offered, other.stale_errors)
-    every = np.arange(one.storage.stored)
-    assert one.storage.number(every).tolist() == other.storage.number(every).tolist()
-    per_step = len(one.resume())
-    steps = decisions // per_step + 1
+    assert memory.storage.digest() == other.storage.digest()
+    assert (memory.steps, memory.offered, memory.stale_errors) == (other.steps, other.offered, other.stale_errors)
+    all_slots = np.arange(memory.storage.stored)
+    assert memory.storage.number(all_slots).tolist() == other.storage.number(all_slots).tolist()
+    per_step = len(memory.resume())
+    steps = n_decisions // per_step + 1
     other.resume()
-    assert one.resume(steps) == other.resume(steps)
-    assert one.keeper.n_rejected == other.keeper.n_rejected
-    assert one.storage.digest() == other.storage.digest()
-    since = one.storage.inserted // 2
-    assert one.storage.changed_since(since).tolist() == other.storage.changed_since(since).tolist()
+    assert memory.resume(steps) == other.resume(steps)
+    assert memory.keeper.n_rejected == other.keeper.n_rejected
+    assert memory.storage.digest() == other.storage.digest()
+    midpoint = memory.storage.inserted // 2
+    assert memory.storage.changed_since(midpoint).tolist() == other.storage.changed_since(midpoint).tolist()

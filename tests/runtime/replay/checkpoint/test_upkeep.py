@@ -24,13 +24,13 @@ from tests.runtime.samples import PENDULUM, records
 CONFIG = msgspec.structs.replace(PENDULUM, selection=Selection("TDE(1.0)[PER]", 50), checkpoint_s=10.0)
 
 
-class Run:
+class MemoryWithUpkeep:
     """A memory and its upkeep, over one life of the process."""
 
     def __init__(self, folder: Path) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.memory = Memory(CONFIG)
-        self.upkeep = Upkeep(folder, self.memory, CONFIG, self.said.append)
+        self.upkeep = Upkeep(folder, self.memory, CONFIG, self.messages.append)
         self._folder = folder
 
     def resume(self) -> None:
@@ -51,40 +51,40 @@ class Run:
         return sorted(path.stem for path in self._folder.glob("manifest-*.json"))
 
 
-def number(run: Run) -> int:
+def number(run: MemoryWithUpkeep) -> int:
     return int(run.checkpoints[-1].removeprefix("manifest-")) if run.checkpoints else 0
 
 
 def test_a_run_begins_with_nothing_to_restore(tmp_path: Path) -> None:
-    run = Run(tmp_path / "buffer")
+    run = MemoryWithUpkeep(tmp_path / "buffer")
     assert run.upkeep.restored is None
-    assert run.said == []
+    assert run.messages == []
 
 
 def test_the_next_life_has_the_memory_and_the_counts_of_the_last_checkpoint(tmp_path: Path) -> None:
-    first = Run(tmp_path)
+    first_run = MemoryWithUpkeep(tmp_path)
     for _ in range(4):
-        first.resume()
-    first.upkeep.close(first.counts)
-    second = Run(tmp_path)
-    assert second.upkeep.restored == {"offered before": 80}
-    assert (second.memory.offered, second.memory.stale_errors) == (80, 0)
-    for run in (first, second):
+        first_run.resume()
+    first_run.upkeep.close(first_run.counts)
+    second_run = MemoryWithUpkeep(tmp_path)
+    assert second_run.upkeep.restored == {"offered before": 80}
+    assert (second_run.memory.offered, second_run.memory.stale_errors) == (80, 0)
+    for run in (first_run, second_run):
         for _ in range(60):
             run.resume()
-    assert first.memory.storage.digest() == second.memory.storage.digest()
-    second.upkeep.close(second.counts)
+    assert first_run.memory.storage.digest() == second_run.memory.storage.digest()
+    second_run.upkeep.close(second_run.counts)
 
 
 def test_checkpoints_are_due_by_the_clock(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    seen = []
+    run = MemoryWithUpkeep(tmp_path)
+    numbers = []
     for now_s in (100.0, 105.0, 109.9, 110.0, 112.0, 119.9, 121.0, 130.9, 131.0):
         run.resume()
         run.upkeep.checkpoint_if_due(now_s, run.counts)
         run.upkeep._writer.wait()
-        seen.append(number(run))
-    assert seen == [0, 0, 0, 1, 1, 1, 2, 2, 3]
+        numbers.append(number(run))
+    assert numbers == [0, 0, 0, 1, 1, 1, 2, 2, 3]
     run.upkeep.close(run.counts)
     assert number(run) == 4
 
@@ -92,101 +92,101 @@ def test_checkpoints_are_due_by_the_clock(tmp_path: Path) -> None:
 def test_whoever_has_one_written_hears_whether_it_was_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(tmp_path)
+    run = MemoryWithUpkeep(tmp_path)
     assert not run.upkeep.checkpoint_if_due(100.0, run.counts), "not due"
     assert run.upkeep.checkpoint_if_due(110.0, run.counts)
     run.upkeep._writer.wait()
-    monkeypatch.setattr(run.upkeep._writer, "write", lambda *what: False)
+    monkeypatch.setattr(run.upkeep._writer, "write", lambda *args: False)
     assert not run.upkeep.checkpoint_if_due(120.0, run.counts), "the one before is not on disk yet"
     monkeypatch.undo()
     run.upkeep.close(run.counts)
 
 
 def test_in_lockstep_they_are_due_at_whole_episodes_and_on_disk_at_once(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    every = int(CONFIG.checkpoint_s / CONFIG.task.episode_s)
-    assert every > 1
-    seen = []
-    for episode in range(3 * every):
+    run = MemoryWithUpkeep(tmp_path)
+    episodes_per_checkpoint = int(CONFIG.checkpoint_s / CONFIG.task.episode_s)
+    assert episodes_per_checkpoint > 1
+    numbers = []
+    for episode in range(3 * episodes_per_checkpoint):
         run.resume()
         run.upkeep.checkpoint_episode(episode, run.counts)
-        seen.append(number(run))
-    assert seen == [1 + episode // every for episode in range(3 * every)]
+        numbers.append(number(run))
+    assert numbers == [1 + episode // episodes_per_checkpoint for episode in range(3 * episodes_per_checkpoint)]
 
 
 def test_a_disk_that_fails_is_told_of_once_until_it_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(tmp_path)
-    real = os.fdatasync
+    run = MemoryWithUpkeep(tmp_path)
+    original_sync = os.fdatasync
 
-    def full(fd: int) -> None:
+    def fail_sync(fd: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     for _ in range(2):
-        monkeypatch.setattr(os, "fdatasync", full)
+        monkeypatch.setattr(os, "fdatasync", fail_sync)
         for _ in range(3):
             run.resume()
             run.upkeep.checkpoint_episode(0, run.counts)
-        monkeypatch.setattr(os, "fdatasync", real)
+        monkeypatch.setattr(os, "fdatasync", original_sync)
         with contextlib.suppress(CheckpointError):  # it may have been tried again before there was room
             run.upkeep._writer.wait()
         for _ in range(2):
             run.resume()
             run.upkeep.checkpoint_episode(0, run.counts)
-    assert len(run.said) == 2
-    assert all("No space left on device" in line for line in run.said)
+    assert len(run.messages) == 2
+    assert all("No space left on device" in line for line in run.messages)
     run.upkeep.close(run.counts)
-    assert Run(tmp_path).memory.storage.digest() == run.memory.storage.digest()
+    assert MemoryWithUpkeep(tmp_path).memory.storage.digest() == run.memory.storage.digest()
 
 
 def test_the_last_checkpoint_is_tried_again_behind_one_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(tmp_path)
+    run = MemoryWithUpkeep(tmp_path)
     failures = iter(range(3))
 
-    def full_at_first(fd: int) -> None:
+    def fail_first_sync(fd: int) -> None:
         if next(failures, None) is not None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fdatasync", full_at_first)
+    monkeypatch.setattr(os, "fdatasync", fail_first_sync)
     run.resume()
     run.upkeep.checkpoint_episode(0, run.counts)
     run.resume()
     run.upkeep.close(run.counts)
-    assert Run(tmp_path).memory.offered == run.memory.offered == 40
+    assert MemoryWithUpkeep(tmp_path).memory.offered == run.memory.offered == 40
 
 
 def test_a_disk_that_stays_full_does_not_keep_the_end_from_coming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(tmp_path)
+    run = MemoryWithUpkeep(tmp_path)
 
-    def full(fd: int) -> None:
+    def fail_sync(fd: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fdatasync", full)
+    monkeypatch.setattr(os, "fdatasync", fail_sync)
     run.resume()
     run.upkeep.close(run.counts)
-    assert len(run.said) == 1
+    assert len(run.messages) == 1
     assert run.checkpoints == []
 
 
 def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = MemoryWithUpkeep(tmp_path)
     run.resume()
     run.upkeep.checkpoint_episode(0, run.counts)
     run.resume()
     run.upkeep.close(run.counts)
-    newest = tmp_path / "manifest-00000002.json"
-    newest.write_bytes(newest.read_bytes()[:-9])
-    again = Run(tmp_path)
-    assert again.memory.offered == 20
-    assert again.said == [f"{newest}: truncated or altered; the previous checkpoint is used"]
+    newest_manifest = tmp_path / "manifest-00000002.json"
+    newest_manifest.write_bytes(newest_manifest.read_bytes()[:-9])
+    restarted = MemoryWithUpkeep(tmp_path)
+    assert restarted.memory.offered == 20
+    assert restarted.messages == [f"{newest_manifest}: truncated or altered; the previous checkpoint is used"]
     (tmp_path / "manifest-00000001.json").write_bytes(b"")
     with pytest.raises(CheckpointError, match="no checkpoint is left"):
-        Run(tmp_path)
+        MemoryWithUpkeep(tmp_path)
 
 
 @pytest.mark.parametrize("seconds", ["0.1", "3600"])
@@ -195,10 +195,10 @@ def test_an_interval_within_bounds_is_taken(seconds: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "says"), [("0", "0.1 to 3600, got 0"), ("3601", "0.1 to 3600, got 3601"), (".nan", "must be finite")]
+    ("seconds", "message"), [("0", "0.1 to 3600, got 0"), ("3601", "0.1 to 3600, got 3601"), (".nan", "must be finite")]
 )
-def test_one_out_of_bounds_is_refused(seconds: str, says: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_one_out_of_bounds_is_refused(seconds: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
         load_run("pendulum", [f"checkpoint_s={seconds}"])
-    (problem,) = refused.value.problems
-    assert says in problem.message
+    (problem,) = error.value.problems
+    assert message in problem.message

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
-from tests.runtime.replay.checkpoint.streams import Fed, same
+from tests.runtime.replay.checkpoint.streams import FedMemory, assert_same
 
 
 def test_a_slow_disk_is_not_waited_for_and_the_next_checkpoint_covers_what_was_left_out(
@@ -19,84 +19,84 @@ def test_a_slow_disk_is_not_waited_for_and_the_next_checkpoint_covers_what_was_l
     ready = threading.Event()
     sync = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda fd: ready.wait() and sync(fd))
-    fed = Fed("TDE(1.0)", 600)
-    writer = CheckpointWriter(tmp_path, fed.identity)
-    fed.resume()
-    assert writer.write(fed, {"steps": 1})
-    fed.resume()
-    assert not writer.write(fed, {"steps": 2})
+    memory = FedMemory("TDE(1.0)", 600)
+    writer = CheckpointWriter(tmp_path, memory.identity)
+    memory.resume()
+    assert writer.write(memory, {"steps": 1})
+    memory.resume()
+    assert not writer.write(memory, {"steps": 2})
     assert writer.durable_number == 0
     ready.set()
     writer.wait()
     assert writer.durable_number == 1
-    fed.resume()
-    fed.write(writer)
+    memory.resume()
+    memory.write(writer)
     writer.close()
-    other = Fed("TDE(1.0)", 600)
-    same(fed, other.taken_up(restore(tmp_path, other, other.identity)))
+    other = FedMemory("TDE(1.0)", 600)
+    assert_same(memory, other.continue_from(restore(tmp_path, other, other.identity)))
 
 
-@pytest.mark.parametrize("call", ["fdatasync", "write", "ftruncate", "fsync", "open"])
+@pytest.mark.parametrize("function_name", ["fdatasync", "write", "ftruncate", "fsync", "open"])
 def test_a_write_that_failed_is_told_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function_name: str
 ) -> None:
-    fed = Fed("TDE(1.0)", 600)
-    writer = CheckpointWriter(tmp_path, fed.identity)
-    fed.resume()
-    fed.write(writer)
-    real = getattr(os, call)
+    memory = FedMemory("TDE(1.0)", 600)
+    writer = CheckpointWriter(tmp_path, memory.identity)
+    memory.resume()
+    memory.write(writer)
+    original = getattr(os, function_name)
     left = 3
 
-    def failing(*arguments: object, **named: object) -> object:
+    def fail_once(*arguments: object, **kwargs: object) -> object:
         nonlocal left
         if left:
             left -= 1
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*arguments, **named)
+        return original(*arguments, **kwargs)
 
-    monkeypatch.setattr(os, call, failing)
-    fed.resume()
-    assert writer.write(fed, {"steps": fed.steps})
+    monkeypatch.setattr(os, function_name, fail_once)
+    memory.resume()
+    assert writer.write(memory, {"steps": memory.steps})
     for _ in range(3):
-        with pytest.raises(CheckpointError, match=r"No space left.* last checkpoint is number 1") as raised:
+        with pytest.raises(CheckpointError, match=r"No space left.* last checkpoint is number 1") as error:
             writer.wait()
-        assert "\n" not in str(raised.value)
+        assert "\n" not in str(error.value)
     writer.wait()
     assert (left, writer.durable_number) == (0, 2)
-    fed.resume()
-    fed.write(writer)
+    memory.resume()
+    memory.write(writer)
     writer.close()
-    other = Fed("TDE(1.0)", 600)
+    other = FedMemory("TDE(1.0)", 600)
     restored = restore(tmp_path, other, other.identity)
     assert restored is not None
     assert restored.damaged == ()
-    same(fed, other.taken_up(restored))
+    assert_same(memory, other.continue_from(restored))
 
 
 def test_a_write_that_was_cut_short_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = Fed("FIFO", 600)
-    writer = CheckpointWriter(tmp_path, fed.identity)
-    real = os.write
+    memory = FedMemory("FIFO", 600)
+    writer = CheckpointWriter(tmp_path, memory.identity)
+    original = os.write
     left = 2
 
-    def short(fd: int, data: bytes | memoryview) -> int:
+    def write_half(fd: int, data: bytes | memoryview) -> int:
         nonlocal left
         if left == 0:
-            return real(fd, data)
+            return original(fd, data)
         left -= 1
         if left:
-            return real(fd, data[: len(data) // 2])
+            return original(fd, data[: len(data) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "write", short)
-    fed.resume()
-    assert writer.write(fed, {"steps": fed.steps})
+    monkeypatch.setattr(os, "write", write_half)
+    memory.resume()
+    assert writer.write(memory, {"steps": memory.steps})
     with pytest.raises(CheckpointError):
         writer.wait()
     writer.wait()
     writer.close()
-    other = Fed("FIFO", 600)
-    same(fed, other.taken_up(restore(tmp_path, other, other.identity)))
+    other = FedMemory("FIFO", 600)
+    assert_same(memory, other.continue_from(restore(tmp_path, other, other.identity)))
 
 
 def test_files_that_are_not_a_checkpoints_are_left_alone(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_files_that_are_not_a_checkpoints_are_left_alone(tmp_path: Path) -> None
     notes.write_text("mine")
     for name in ("rows-00000009.seg", "manifest.tmp"):  # left by a process that was killed before its first checkpoint
         (tmp_path / name).write_bytes(b"cut")
-    fed = Fed("FIFO", 7)
-    writer = CheckpointWriter(tmp_path, fed.identity)
-    fed.resume()
-    fed.write(writer)
+    memory = FedMemory("FIFO", 7)
+    writer = CheckpointWriter(tmp_path, memory.identity)
+    memory.resume()
+    memory.write(writer)
     writer.close()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest-00000001.json", notes.name, "rows-00000010.seg"]

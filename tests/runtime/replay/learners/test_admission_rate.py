@@ -26,21 +26,21 @@ class Clock:
         return self.now_s
 
 
-@pytest.mark.parametrize(("per_s", "at_once"), [(0.5, 1), (1.0, 1), (3.0, 3)])
-def test_a_second_s_worth_is_saved_up_and_no_more(per_s: float, at_once: int) -> None:
-    rate = PerSecond(per_s, RATE_HZ, Clock())
+@pytest.mark.parametrize(("rate_per_s", "burst"), [(0.5, 1), (1.0, 1), (3.0, 3)])
+def test_a_second_s_worth_is_saved_up_and_no_more(rate_per_s: float, burst: int) -> None:
+    rate = PerSecond(rate_per_s, RATE_HZ, Clock())
     rate.on_ticks(10**6)
-    assert [rate.use_check(0) for _ in range(at_once + 2)] == [True] * at_once + [False] * 2
+    assert [rate.use_check(0) for _ in range(burst + 2)] == [True] * burst + [False] * 2
 
 
-@pytest.mark.parametrize("per_s", [0.5, 1.0, 3.0])
-def test_over_time_it_is_as_many_as_stated_however_often_somebody_asks(per_s: float) -> None:
-    rate, seconds = PerSecond(per_s, RATE_HZ, Clock()), 40
-    taken = 0
+@pytest.mark.parametrize("rate_per_s", [0.5, 1.0, 3.0])
+def test_over_time_it_is_as_many_as_stated_however_often_somebody_asks(rate_per_s: float) -> None:
+    rate, seconds = PerSecond(rate_per_s, RATE_HZ, Clock()), 40
+    n_admitted = 0
     for _ in range(round(RATE_HZ * seconds)):
         rate.on_ticks(1)
-        taken += sum(rate.use_check(0) for _ in range(4))
-    assert taken == pytest.approx(per_s * seconds, abs=max(1.0, per_s))
+        n_admitted += sum(rate.use_check(0) for _ in range(4))
+    assert n_admitted == pytest.approx(rate_per_s * seconds, abs=max(1.0, rate_per_s))
 
 
 def test_before_the_first_tick_the_clock_counts_and_after_it_ticks_alone() -> None:
@@ -58,8 +58,8 @@ def test_before_the_first_tick_the_clock_counts_and_after_it_ticks_alone() -> No
 
 def test_one_at_each_barrier() -> None:
     rate = PerBarrier()
-    closed = (0, 0, 1, 1, 2, 5, 5, 4)
-    assert [rate.use_check(c) for c in closed] == [True, False, True, False, True, True, False, False]
+    closed_episodes = (0, 0, 1, 1, 2, 5, 5, 4)
+    assert [rate.use_check(c) for c in closed_episodes] == [True, False, True, False, True, True, False, False]
 
 
 def test_a_run_says_how_many_and_its_resolved_configuration_only_if_it_does() -> None:
@@ -72,9 +72,9 @@ def test_a_run_says_how_many_and_its_resolved_configuration_only_if_it_does() ->
     assert admissions_per_s(config) == 2.5
 
 
-@pytest.mark.parametrize("per_s", ["0", "-1", "1001", ".nan", ".inf"])
-def test_it_has_bounds(per_s: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        load_run("pendulum", [f"link.admissions_per_s={per_s}"])
-    (problem,) = refused.value.problems
+@pytest.mark.parametrize("rate_per_s", ["0", "-1", "1001", ".nan", ".inf"])
+def test_it_has_bounds(rate_per_s: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_run("pendulum", [f"link.admissions_per_s={rate_per_s}"])
+    (problem,) = error.value.problems
     assert any(words in problem.message for words in ("expected 0.01 to 1000", "must be finite"))

@@ -56,7 +56,7 @@ from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from tests.runtime.samples import PENDULUM, records
 
-A, B, C, D = (Ticket(b"peer %c" % who, b"00000001", f"{chr(who)}:key") for who in b"abcd")
+A, B, C, D = (Ticket(b"peer %c" % ticket, b"00000001", f"{chr(ticket)}:key") for ticket in b"abcd")
 
 
 class Rig:
@@ -69,9 +69,9 @@ class Rig:
         self.memory = Memory(config)
         self.events: list[str] = []
         segment = Segment.create(folder / f"slot{len(list(folder.iterdir()))}", SLOT_BYTES, SLOT_SCHEMA)
-        note = lambda kind, **what: self.events.append(kind)  # noqa: E731
+        note = lambda kind, **fields: self.events.append(kind)  # noqa: E731
         policies = PolicyAdmission(examination(config), PolicySlot(segment), PolicyFolder(folder / "policies"), note)
-        self.gone: set[bytes] = set()
+        self.disconnected_peers: set[bytes] = set()
         """Peers whose connection is closed."""
         self.requests = LearnerRequests(
             self.memory,
@@ -79,28 +79,28 @@ class Rig:
             RunIdentity("4a" * 16, "run-1", b"rig: x\n"),
             FromCheckpoint() if lockstep else AnyLearner(),
             note,
-            self.gone.__contains__,
+            self.disconnected_peers.__contains__,
         )
 
     def insert(self, n: int) -> None:
         """Keep so many more experiences."""
-        done = self.memory.offered
-        self.memory.insert(TransitionBuilder(PENDULUM.rig).add(records(n + 1, tick=done)))
+        n_offered = self.memory.offered
+        self.memory.insert(TransitionBuilder(PENDULUM.rig).add(records(n + 1, tick=n_offered)))
 
-    def attach(self, role: Literal["push", "watch"] = "push", who: Ticket = A, **more: bytes) -> Attached:
+    def attach(self, role: Literal["push", "watch"] = "push", ticket: Ticket = A, **options: bytes) -> Attached:
         answer = self.request(
-            Attach(session=more.pop("session", b""), role=role, memory=more.pop("memory", b"")), who=who
+            Attach(session=options.pop("session", b""), role=role, memory=options.pop("memory", b"")), ticket=ticket
         )
         assert isinstance(answer, Attached)
         return answer
 
-    def request(self, request: RequestMessage, *payloads: bytes, who: Ticket = A) -> ReplyMessage:
-        answer = self.requests.handle(who, request, payloads)
+    def request(self, request: RequestMessage, *payloads: bytes, ticket: Ticket = A) -> ReplyMessage:
+        answer = self.requests.handle(ticket, request, payloads)
         assert answer is not None, "it waits"
         return answer.message
 
-    def pull(self, since: int, closed: int = 0, **more: int) -> tuple[Rows, bytes]:
-        answer = self.requests.handle(A, Pull(since, closed, **more), ())
+    def pull(self, since_number: int, closed: int = 0, **options: int) -> tuple[Rows, bytes]:
+        answer = self.requests.handle(A, Pull(since_number, closed, **options), ())
         assert answer is not None
         assert isinstance(answer.message, Rows)
         (payload,) = answer.payloads
@@ -132,7 +132,7 @@ def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.requests._n_restored = 40
     rig.requests.set_lineage(b"third", [Ancestor(b"first", 30), Ancestor(b"second", 50)])
-    assert [(one.memory, one.writes) for one in rig.attach().lineage] == [
+    assert [(ancestor.memory, ancestor.writes) for ancestor in rig.attach().lineage] == [
         (b"first", 30),
         (b"second", 40),
         (b"third", 40),
@@ -146,11 +146,11 @@ def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
 def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
     rig.insert(5)
     rig.requests.feed.last_closed_episode = 2
-    attached = rig.attach(who=C)
-    what = Attached(
+    attached = rig.attach(ticket=C)
+    expected = Attached(
         "run-1", b"rig: x\n", 64, True, 5, 2, 1, True, memory=attached.memory, why=attached.why, run="4a" * 16
     )
-    assert attached == what
+    assert attached == expected
     assert len(attached.memory) == 16
     assert rig.events == ["learner_attached"]
 
@@ -169,12 +169,12 @@ def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) ->
 @settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6))
 def test_a_mirror_that_pulls_piece_by_piece_becomes_the_memory(
-    tmp_path: Path, strategy: str, turns: list[tuple[int, int]]
+    tmp_path: Path, strategy: str, steps: list[tuple[int, int]]
 ) -> None:
     rig = Rig(tmp_path, strategy, capacity=24)
     rig.attach()
     mirror = Storage(24, Layout(2, 1), cyclic=rig.memory.storage.cyclic)
-    for inserted, max_rows in turns:
+    for inserted, max_rows in steps:
         rig.insert(inserted)
         while True:
             message, payload = rig.pull(mirror.inserted, max_rows=max_rows)
@@ -200,11 +200,11 @@ def test_nothing_new_is_an_empty_answer(rig: Rig) -> None:
     assert rig.pull(3) == (Rows(upto=3, inserted=3, closed=0), b"")
 
 
-@pytest.mark.parametrize("since", [-1, 4, 2**40])
-def test_a_mirror_of_another_memory_is_refused(rig: Rig, since: int) -> None:
+@pytest.mark.parametrize("since_number", [-1, 4, 2**40])
+def test_a_mirror_of_another_memory_is_refused(rig: Rig, since_number: int) -> None:
     rig.insert(3)
     for wait_ms in (0, 1000):
-        assert isinstance(rig.request(Pull(since, 0, wait_ms)), Refused)
+        assert isinstance(rig.request(Pull(since_number, 0, wait_ms)), Refused)
     assert rig.requests.feed.take_due_replies() == []
 
 
@@ -223,16 +223,16 @@ def test_an_answer_fits_into_a_message_however_wide_the_rows(rig: Rig, monkeypat
 
 
 def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
-    news: tuple[Callable[[], object], ...] = (
+    news_events: tuple[Callable[[], object], ...] = (
         lambda: rig.insert(2),
         lambda: setattr(rig.requests.feed, "last_closed_episode", 1),
         lambda: setattr(rig.requests.feed, "is_ending", True),
     )
-    for happens in news:
-        at = rig.memory.storage.inserted
-        assert rig.requests.handle(A, Pull(at, rig.requests.feed.last_closed_episode, 2000), ()) is None
+    for trigger in news_events:
+        inserted_before = rig.memory.storage.inserted
+        assert rig.requests.handle(A, Pull(inserted_before, rig.requests.feed.last_closed_episode, 2000), ()) is None
         assert rig.requests.feed.take_due_replies() == []
-        happens()
+        trigger()
         ((ticket, answer),) = rig.requests.feed.take_due_replies()
         assert ticket == A
         storage, requests = rig.memory.storage, rig.requests
@@ -254,7 +254,7 @@ def test_rows_name_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> 
         rig.requests.feed.close(episode, -float(episode))
     rig.requests.feed.close(70, -70.0)  # a restarted process reads its records again
     assert rig.pull(0, closed=68)[0].episodes == (ClosedEpisode(69, -69.0), ClosedEpisode(70, -70.0))
-    assert [ended.episode for ended in rig.pull(0)[0].episodes] == list(range(7, 71))
+    assert [closed.episode for closed in rig.pull(0)[0].episodes] == list(range(7, 71))
     assert rig.pull(0, closed=70)[0].episodes == ()
 
 
@@ -274,11 +274,11 @@ def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_t
 
 
 def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
-    later = A._replace(request_id=b"00000002")
-    for ticket in (A, later, B):
+    later_request = A._replace(request_id=b"00000002")
+    for ticket in (A, later_request, B):
         assert rig.requests.handle(ticket, Pull(0, 0, 2000), ()) is None
     rig.insert(1)
-    assert [ticket for ticket, _ in rig.requests.feed.take_due_replies()] == [later, B]
+    assert [ticket for ticket, _ in rig.requests.feed.take_due_replies()] == [later_request, B]
 
 
 # -- what became of policies -------------------------------------------------------------------------------------------
@@ -309,19 +309,19 @@ def test_rulings_alone_are_no_news(rig: Rig) -> None:
 def test_rulings_are_few_and_short_enough_for_a_message_and_the_oldest_are_forgotten(rig: Rig) -> None:
     for policy_id in range(1, 101):
         rig.requests.add_ruling(policy_id, "passed", "why " * 200)
-    heard, numbers = 0, []
-    while rulings := rig.pull(0, heard=heard)[0].rulings:
+    heard_number, numbers = 0, []
+    while rulings := rig.pull(0, heard=heard_number)[0].rulings:
         assert len(rulings) <= MAX_RULINGS
         assert decode_reply(encode(Rows(0, 0, 0, rulings=rulings)))
         numbers += [r.number for r in rulings]
-        heard = numbers[-1]
+        heard_number = numbers[-1]
     assert numbers == list(range(37, 101))
 
 
-@pytest.mark.parametrize("heard", [-(2**63), -1, 2**63 - 1])
-def test_whatever_a_learner_claims_to_have_heard_it_is_answered(rig: Rig, heard: int) -> None:
+@pytest.mark.parametrize("heard_number", [-(2**63), -1, 2**63 - 1])
+def test_whatever_a_learner_claims_to_have_heard_it_is_answered(rig: Rig, heard_number: int) -> None:
     rig.requests.add_ruling(4, "passed", "")
-    assert len(rig.pull(0, heard=heard)[0].rulings) == (heard < 1)
+    assert len(rig.pull(0, heard=heard_number)[0].rulings) == (heard_number < 1)
 
 
 def test_only_the_learner_that_pushes_breaks_the_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,13 +333,13 @@ def test_only_the_learner_that_pushes_breaks_the_silence(tmp_path: Path, monkeyp
     rig.request(Pull(0, 0))
     assert rig.requests.peers.last_message_ns == 10**12
     now_s += 5.0
-    rig.request(Pull(0, 0), who=B)
+    rig.request(Pull(0, 0), ticket=B)
     assert rig.requests.peers.last_message_ns == 10**12, "whoever watches sends no policies"
     rig.request(Done(0, 0, 0.0))
     assert rig.requests.peers.last_message_ns == 1005 * 10**9
     rig.request(Leave())
     now_s += 5.0
-    rig.attach(who=C)
+    rig.attach(ticket=C)
     assert rig.requests.peers.last_message_ns == 1010 * 10**9
 
 
@@ -354,13 +354,13 @@ def test_before_anybody_pushes_there_is_silence(tmp_path: Path) -> None:
 
 
 def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[list[float]] = []
+    values_taken: list[list[float]] = []
     monkeypatch.setattr(
-        rig.memory, "take_feedback", lambda signal, slots, generations, values: taken.append(values.tolist())
+        rig.memory, "take_feedback", lambda signal, slots, generations, values: values_taken.append(values.tolist())
     )
     for batch, value in ((7, 1.0), (7, 1.0), (8, -2.0), (7, 1.0)):
         assert rig.request(Feedback(batch), *errors([0], [1], [value])) == Accepted()
-    assert taken == [[1.0], [2.0]]
+    assert values_taken == [[1.0], [2.0]]
 
 
 def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(tmp_path: Path) -> None:
@@ -404,21 +404,21 @@ def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: 
 def test_a_retention_hears_each_kind_of_feedback_as_itself(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "MaxKLDiv[Uniform]", capacity=8)
     rig.attach()
-    heard: list[tuple[Signal, list[float]]] = []
-    learned = rig.memory.keeper.on_feedback
+    received: list[tuple[Signal, list[float]]] = []
+    original_on_feedback = rig.memory.keeper.on_feedback
 
-    def listen(signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        heard.append((signal, values.tolist()))
-        learned(signal, slots, values)
+    def record_feedback(signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+        received.append((signal, values.tolist()))
+        original_on_feedback(signal, slots, values)
 
-    rig.memory.keeper.on_feedback = listen  # type: ignore[method-assign]
+    rig.memory.keeper.on_feedback = record_feedback  # type: ignore[method-assign]
     rig.insert(4)
     slots, generations, values = errors([0, 3], [1, 1], [0.5, 0.25, 2.0, 4.0])
     assert rig.request(Feedback(1, ("td", "kl")), slots, generations, values) == Accepted()
-    assert heard == [(Signal.TD_ERROR, [0.5, 0.25]), (Signal.KL, [2.0, 4.0])]
-    told = rig.request(Feedback(2, ("td", "surprise")), slots, generations, values)
-    assert isinstance(told, Refused)
-    assert told.reason == "feedback of unknown kind 'surprise'; known kinds are td, far, kl"
+    assert received == [(Signal.TD_ERROR, [0.5, 0.25]), (Signal.KL, [2.0, 4.0])]
+    reply = rig.request(Feedback(2, ("td", "surprise")), slots, generations, values)
+    assert isinstance(reply, Refused)
+    assert reply.reason == "feedback of unknown kind 'surprise'; known kinds are td, far, kl"
     assert isinstance(rig.request(Feedback(2, ("kl",)), slots, generations, values), Refused), "values of two kinds"
     assert rig.request(Feedback(2, ("far",)), *errors([0], [1], [1.0])) == Accepted(), "it was not spent"
 
@@ -464,7 +464,7 @@ def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
 
 def test_whoever_has_not_attached_is_told_to(rig: Rig) -> None:
     for request in (Pull(0, 0), Feedback(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b""), Leave()):
-        answer = rig.request(request, who=C)
+        answer = rig.request(request, ticket=C)
         assert isinstance(answer, Refused)
         assert answer.code == UNKNOWN
 
@@ -474,10 +474,10 @@ def test_many_watch_and_one_pushes(rig: Rig) -> None:
     assert not second.pushes
     assert second.why.startswith("another learner pushes (a:key")
     rig.insert(3)
-    for who in (B, C):
-        assert isinstance(rig.request(Pull(0, 0), who=who), Rows)
+    for ticket in (B, C):
+        assert isinstance(rig.request(Pull(0, 0), ticket=ticket), Rows)
         for request in (Feedback(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b"")):
-            answer = rig.request(request, who=who)
+            answer = rig.request(request, ticket=ticket)
             assert isinstance(answer, Refused)
             assert (answer.code, "a:key" in answer.reason) == (LEASE, True)
     assert rig.requests.last_done_episode == -1
@@ -493,7 +493,7 @@ def test_a_learner_that_leaves_hands_over_to_the_next_that_asks(rig: Rig) -> Non
 
 
 def test_a_learner_whose_connection_is_gone_hands_over_only_when_another_asks(rig: Rig) -> None:
-    rig.gone.add(A.peer)
+    rig.disconnected_peers.add(A.peer)
     assert not rig.attach("watch", C).pushes
     assert rig.attach("push", D).pushes
 
@@ -502,10 +502,10 @@ def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> N
     rig.request(Leave())
     first = rig.attach(session=b"me")
     rig.request(Feedback(10), *errors([], [], []))
-    rig.gone.add(A.peer)
-    again = rig.attach(who=C._replace(key=A.key), session=b"me", memory=first.memory)
-    assert again.pushes
-    assert again.memory == first.memory
+    rig.disconnected_peers.add(A.peer)
+    reattached = rig.attach(ticket=C._replace(key=A.key), session=b"me", memory=first.memory)
+    assert reattached.pushes
+    assert reattached.memory == first.memory
     assert rig.events[-1] == "learner_resumed"
     assert rig.requests.feedback.last_batch == 10, "batches that were taken are not taken twice"
 
@@ -520,7 +520,7 @@ def test_a_learner_with_a_mirror_of_another_memory_is_told_so_and_counts_when_it
 def test_a_session_is_worth_nothing_under_another_key(rig: Rig) -> None:
     rig.request(Leave())
     rig.attach(session=b"me")
-    assert not rig.attach(who=C, session=b"me").pushes
+    assert not rig.attach(ticket=C, session=b"me").pushes
 
 
 def test_a_learner_that_is_silent_for_long_hands_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,8 +537,8 @@ def test_a_learner_that_is_silent_for_long_hands_over(rig: Rig, monkeypatch: pyt
 def test_only_so_many_connections_are_remembered(rig: Rig) -> None:
     for n in range(200):
         rig.attach("watch", B._replace(peer=b"%d" % n))
-    assert isinstance(rig.request(Pull(0, 0), who=B._replace(peer=b"199")), Rows)
-    answer = rig.request(Pull(0, 0), who=B._replace(peer=b"9"))
+    assert isinstance(rig.request(Pull(0, 0), ticket=B._replace(peer=b"199")), Rows)
+    answer = rig.request(Pull(0, 0), ticket=B._replace(peer=b"9"))
     assert isinstance(answer, Refused)
     assert answer.code == UNKNOWN
 
@@ -554,7 +554,7 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
     ((ticket, _),) = rig.requests.feed.take_due_replies()
     assert ticket == B
     assert rig.requests.peers.has_recent_learner
-    rig.gone.add(B.peer)
+    rig.disconnected_peers.add(B.peer)
     assert rig.requests.peers.has_recent_learner, "a has not heard"
     assert rig.pull(0)[0].ending
     assert rig.requests.peers.has_recent_learner, "the answer may be lost; it will ask again"
@@ -566,9 +566,9 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
 
 
 def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
-    many = [0] * (MAX_FEEDBACK_EXPERIENCES + 1)
-    assert isinstance(rig.request(Feedback(1), *errors(many, many, many)), Refused)
-    assert rig.request(Feedback(1), *errors(many[1:], many[1:], many[1:])) == Accepted()
+    indices = [0] * (MAX_FEEDBACK_EXPERIENCES + 1)
+    assert isinstance(rig.request(Feedback(1), *errors(indices, indices, indices)), Refused)
+    assert rig.request(Feedback(1), *errors(indices[1:], indices[1:], indices[1:])) == Accepted()
 
 
 # -- another learner, in lockstep --------------------------------------------------------------------------------------
@@ -578,14 +578,14 @@ def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig
     rig.insert(4)
     rig.request(Feedback(7), *errors([0], [1], [1.0]))
     rig.request(Leave())
-    newcomer = Attach(session=b"the next one", role="push")
-    assert rig.requests.handle(C, newcomer, []) is None
+    attach_request = Attach(session=b"the next one", role="push")
+    assert rig.requests.handle(C, attach_request, []) is None
     assert rig.requests.succession.is_replacement_requested
     rig.requests.admit_replacement()
     assert rig.requests.succession.n_deviations == 1
-    assert rig.attach(who=C, session=b"the next one").pushes
+    assert rig.attach(ticket=C, session=b"the next one").pushes
     assert not rig.requests.succession.is_replacement_requested
-    rig.request(Feedback(5), *errors([0], [1], [1.0]), who=C)
+    rig.request(Feedback(5), *errors([0], [1], [1.0]), ticket=C)
     assert rig.requests.feedback.batches == 2
 
 
@@ -595,25 +595,25 @@ def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_ch
     rig.request(Done(1, 10, 0.0))
     rig.requests.note_checkpoint(1)
     rig.request(Leave())
-    attached = rig.attach(who=C, session=b"the next one")
+    attached = rig.attach(ticket=C, session=b"the next one")
     assert (attached.pushes, attached.done, rig.requests.succession.is_replacement_requested) == (True, 1, False)
-    rows = rig.request(Pull(0, 0), who=C)
+    rows = rig.request(Pull(0, 0), ticket=C)
     assert isinstance(rows, Rows)
     assert rows.settled == 1
 
 
-@pytest.mark.parametrize(("updates", "departures"), [(10, 0), (9, 1)])
+@pytest.mark.parametrize(("updates", "n_departures"), [(10, 0), (9, 1)])
 def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
-    rig: Rig, updates: int, departures: int
+    rig: Rig, updates: int, n_departures: int
 ) -> None:
     rig.requests.feed.last_closed_episode = 1
     rig.request(Done(1, 10, 0.0))
     rig.requests.note_checkpoint(1)
     rig.request(Leave())
-    rig.attach(who=C, session=b"the next one")
-    rig.request(Done(1, updates, 0.0), who=C)
-    assert rig.requests.succession.n_deviations == departures
-    assert ("not_reproducible" in rig.events) is bool(departures)
+    rig.attach(ticket=C, session=b"the next one")
+    rig.request(Done(1, updates, 0.0), ticket=C)
+    assert rig.requests.succession.n_deviations == n_departures
+    assert ("not_reproducible" in rig.events) is bool(n_departures)
 
 
 def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
@@ -644,7 +644,7 @@ PAYLOADS = st.lists(st.binary(max_size=24), max_size=4) | st.builds(
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+def ranked_rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     rig = Rig(tmp_path_factory.mktemp("desk"), "TDE(1.0)[Uniform]", capacity=4)
     rig.attach()
     return rig
@@ -653,14 +653,14 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> Rig:
 @settings(max_examples=150)
 @given(st.lists(st.tuples(REQUESTS, PAYLOADS, st.integers(0, 2)), max_size=8))
 def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
-    ranked: Rig, requests: list[tuple[RequestMessage, list[bytes], int]]
+    ranked_rig: Rig, requests: list[tuple[RequestMessage, list[bytes], int]]
 ) -> None:
     for request, payloads, inserted in requests:
-        ranked.insert(inserted)
-        answer = ranked.requests.handle(A, request, payloads)
-        waits = isinstance(request, Pull) or (
-            isinstance(request, Attach) and ranked.requests.succession.is_replacement_requested
+        ranked_rig.insert(inserted)
+        answer = ranked_rig.requests.handle(A, request, payloads)
+        is_deferred = isinstance(request, Pull) or (
+            isinstance(request, Attach) and ranked_rig.requests.succession.is_replacement_requested
         )
-        assert isinstance(answer, Reply) or (answer is None and waits)
-        ranked.requests.feed.take_due_replies()
-        assert ranked.requests.last_done_episode <= ranked.requests.feed.last_closed_episode
+        assert isinstance(answer, Reply) or (answer is None and is_deferred)
+        ranked_rig.requests.feed.take_due_replies()
+        assert ranked_rig.requests.last_done_episode <= ranked_rig.requests.feed.last_closed_episode

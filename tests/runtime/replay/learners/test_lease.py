@@ -42,24 +42,24 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_at_most_one_holds_it_and_nobody_loses_it_while_alive(steps: list[tuple[str, int, float]]) -> None:
-    gone: set[bytes] = set()
-    lease = Lease(gone.__contains__)
+    closed_peers: set[bytes] = set()
+    lease = Lease(closed_peers.__contains__)
     now_s, last_message_s = 0.0, [0.0] * 4
-    for what, who, wait_s in steps:
+    for action, index, wait_s in steps:
         now_s += wait_s
-        peer, before = b"%d" % who, [n for n in range(4) if lease.held_by(b"%d" % n)]
-        assert len(before) <= 1
-        if what == "vanish":
-            gone.add(peer)
-        elif what == "heard":
+        peer, holders = b"%d" % index, [n for n in range(4) if lease.held_by(b"%d" % n)]
+        assert len(holders) <= 1
+        if action == "vanish":
+            closed_peers.add(peer)
+        elif action == "heard":
             lease.on_message(peer, now_s)
-            last_message_s[who] = now_s
-        elif what == "give up":
+            last_message_s[index] = now_s
+        elif action == "give up":
             lease.release(peer)
         else:
-            taken = lease.request(b"s%d" % who, "key", peer, now_s) is None
-            last_message_s[who] = now_s
-            gone.discard(peer)
-            for holder in before:
-                alive = b"%d" % holder not in gone and now_s - last_message_s[holder] <= MAX_SILENCE_S
-                assert not (taken and holder != who and alive)
+            was_granted = lease.request(b"s%d" % index, "key", peer, now_s) is None
+            last_message_s[index] = now_s
+            closed_peers.discard(peer)
+            for holder in holders:
+                alive = b"%d" % holder not in closed_peers and now_s - last_message_s[holder] <= MAX_SILENCE_S
+                assert not (was_granted and holder != index and alive)

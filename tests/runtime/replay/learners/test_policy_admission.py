@@ -20,8 +20,8 @@ from onrig.runtime.shm.segment import Segment
 from tests.runtime.policy import models
 from tests.runtime.samples import PENDULUM
 
-NOTHING = np.zeros((0, 2), np.float32)
-HOSTILE = (2147483646, -1, (1 << 63) - 1, -(1 << 63), 0)
+NO_STATES = np.zeros((0, 2), np.float32)
+UNTRUSTED_IDS = (2147483646, -1, (1 << 63) - 1, -(1 << 63), 0)
 """What a policy may call itself."""
 
 
@@ -30,7 +30,7 @@ def model(policy_id: int, *, hidden: int = 4, scale: float = 3.0, rate_hz: float
     return models.serialized(models.policy(scale, contract, hidden))
 
 
-class Desk(PolicyAdmission):
+class RecordingAdmission(PolicyAdmission):
     """A desk on a slot and a folder of the test's own, with what it told of."""
 
     def __init__(
@@ -40,25 +40,25 @@ class Desk(PolicyAdmission):
         self.slot, self.folder = slot, folder / "policies"
         limits = msgspec.structs.replace(admission_limits(PENDULUM), latency_is_advisory=True)
         required = required_contract(PENDULUM.rig, PENDULUM.rate_hz, stochastic=False)
-        filed = RepeatedPolicyFolder(self.folder) if lockstep else PolicyFolder(self.folder)
-        super().__init__(Examination(required, limits, seed=0), slot, filed, self._note, rate)
+        policy_folder = RepeatedPolicyFolder(self.folder) if lockstep else PolicyFolder(self.folder)
+        super().__init__(Examination(required, limits, seed=0), slot, policy_folder, self._note, rate)
 
-    def _note(self, kind: str, **what: object) -> None:
+    def _note(self, kind: str, **fields: object) -> None:
         if kind != "policy_warning":  # of latency: a matter of this machine's load
-            self.events.append((kind, what["policy"]))
+            self.events.append((kind, fields["policy"]))
 
-    def offer(self, policy_id: int, **what: float) -> Verdict:
+    def offer(self, policy_id: int, **options: float) -> Verdict:
         """Offer a policy that calls itself by this id."""
-        return self.admit(model(policy_id, **what), NOTHING)  # type: ignore[arg-type]
+        return self.admit(model(policy_id, **options), NO_STATES)  # type: ignore[arg-type]
 
-    def acts(self, *policy_ids: int, dropped: int = 0) -> None:
+    def record_actions(self, *policy_ids: int, dropped: int = 0) -> None:
         """Let records name who acted, in order."""
         records = np.zeros(len(policy_ids), [("policy_id", "<u4")])
         records["policy_id"] = policy_ids
         self.record_acting(records, dropped)
 
     @property
-    def filed(self) -> list[int]:
+    def filed_ids(self) -> list[int]:
         return sorted(int(p.stem) for p in self.folder.glob("*.onnx"))
 
     @property
@@ -72,26 +72,26 @@ def slot(tmp_path: Path) -> PolicySlot:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, slot: PolicySlot) -> Desk:
-    return Desk(tmp_path, slot)
+def admission(tmp_path: Path, slot: PolicySlot) -> RecordingAdmission:
+    return RecordingAdmission(tmp_path, slot)
 
 
-def seen(policy: SlotPolicy | None) -> tuple[int, int, bytes] | None:
+def summarise(policy: SlotPolicy | None) -> tuple[int, int, bytes] | None:
     return None if policy is None else (policy.version, policy.policy_id, policy.model)
 
 
-def test_an_admitted_policy_is_in_the_slot_and_in_the_run_folder(desk: Desk) -> None:
-    verdict = desk.admit(model(1), NOTHING)
+def test_an_admitted_policy_is_in_the_slot_and_in_the_run_folder(admission: RecordingAdmission) -> None:
+    verdict = admission.admit(model(1), NO_STATES)
     assert (verdict.accepted, verdict.policy_id) == (True, 1)
-    assert seen(desk.slot.take()) == (1, 1, model(1))
-    assert [(p.name, p.read_bytes()) for p in desk.folder.glob("*.onnx")] == [("1.onnx", model(1))]
-    assert read_index(desk.folder / "index.csv") == {1: extent_of(model(1))}
-    assert (desk.tally, desk.active_id) == ((1, 1, 0), 1)
-    assert desk.events == [("policy_admitted", 1)]
+    assert summarise(admission.slot.take()) == (1, 1, model(1))
+    assert [(p.name, p.read_bytes()) for p in admission.folder.glob("*.onnx")] == [("1.onnx", model(1))]
+    assert read_index(admission.folder / "index.csv") == {1: extent_of(model(1))}
+    assert (admission.tally, admission.active_id) == ((1, 1, 0), 1)
+    assert admission.events == [("policy_admitted", 1)]
 
 
 @pytest.mark.parametrize(
-    ("offer", "stage"),
+    ("policy", "stage"),
     [
         (b"", "format"),
         (b"\x80\x04pickle", "format"),
@@ -103,72 +103,81 @@ def test_an_admitted_policy_is_in_the_slot_and_in_the_run_folder(desk: Desk) -> 
     ids=["empty", "garbage", "too large", "another rate", "beyond the limits", "NaN"],
 )
 def test_a_refused_policy_reaches_neither_slot_nor_folder_and_the_reason_is_told(
-    desk: Desk, offer: bytes, stage: str
+    admission: RecordingAdmission, policy: bytes, stage: str
 ) -> None:
-    verdict = desk.admit(offer, NOTHING)
+    verdict = admission.admit(policy, NO_STATES)
     assert (verdict.accepted, verdict.stage) == (False, stage)
     assert verdict.reason
-    assert desk.slot.take() is None
-    assert list(desk.folder.iterdir()) == []
-    assert (desk.tally, desk.active_id) == ((1, 0, 1), 0)
-    assert (verdict.policy_id, desk.events, desk.next_id) == (0, [("policy_refused", 0)], 1)
+    assert admission.slot.take() is None
+    assert list(admission.folder.iterdir()) == []
+    assert (admission.tally, admission.active_id) == ((1, 0, 1), 0)
+    assert (verdict.policy_id, admission.events, admission.next_id) == (0, [("policy_refused", 0)], 1)
 
 
-@pytest.mark.parametrize("offer", [model(1), model(1, scale=30.0)], ids=["admitted", "refused"])
-def test_an_offer_that_is_repeated_gets_the_same_answer_and_changes_nothing(desk: Desk, offer: bytes) -> None:
-    first = desk.admit(offer, NOTHING)
-    before = (desk.tally, desk.slot.version, list(desk.events))
-    assert desk.admit(offer, NOTHING) == first
-    assert (desk.tally, desk.slot.version, desk.events) == before
+@pytest.mark.parametrize("policy", [model(1), model(1, scale=30.0)], ids=["admitted", "refused"])
+def test_an_offer_that_is_repeated_gets_the_same_answer_and_changes_nothing(
+    admission: RecordingAdmission, policy: bytes
+) -> None:
+    first_verdict = admission.admit(policy, NO_STATES)
+    before = (admission.tally, admission.slot.version, list(admission.events))
+    assert admission.admit(policy, NO_STATES) == first_verdict
+    assert (admission.tally, admission.slot.version, admission.events) == before
 
 
-def test_ids_count_up_by_one_for_the_admitted_alone(desk: Desk) -> None:
-    ids = [desk.offer(n, scale=30.0 if n % 2 else 3.0).policy_id for n in (8, 9, 10, 11, 12)]
+def test_ids_count_up_by_one_for_the_admitted_alone(admission: RecordingAdmission) -> None:
+    ids = [admission.offer(n, scale=30.0 if n % 2 else 3.0).policy_id for n in (8, 9, 10, 11, 12)]
     assert ids == [1, 0, 2, 0, 3]
-    assert desk.next_id == 4
+    assert admission.next_id == 4
 
 
-@pytest.mark.parametrize("says", HOSTILE)
-def test_the_rig_gives_the_id_whatever_a_policy_calls_itself(desk: Desk, says: int) -> None:
-    assert desk.offer(says, scale=30.0).policy_id == 0
-    assert desk.next_id == 1
-    verdict = desk.offer(says)
+@pytest.mark.parametrize("claimed_id", UNTRUSTED_IDS)
+def test_the_rig_gives_the_id_whatever_a_policy_calls_itself(admission: RecordingAdmission, claimed_id: int) -> None:
+    assert admission.offer(claimed_id, scale=30.0).policy_id == 0
+    assert admission.next_id == 1
+    verdict = admission.offer(claimed_id)
     assert (verdict.accepted, verdict.policy_id) == (True, 1)
-    assert seen(desk.slot.take()) == (1, 1, model(says))
-    assert desk.offer(1).policy_id == 2, "nobody is locked out"
+    assert summarise(admission.slot.take()) == (1, 1, model(claimed_id))
+    assert admission.offer(1).policy_id == 2, "nobody is locked out"
 
 
-@pytest.mark.parametrize("says", HOSTILE)
-def test_a_file_is_given_its_id_by_the_rig_too(desk: Desk, says: int) -> None:
-    assert desk.adopt(model(says)).policy_id == 1
-    assert seen(desk.slot.take()) == (1, 1, model(says))
-    assert (desk.next_id, desk.filed) == (2, [1])
+@pytest.mark.parametrize("claimed_id", UNTRUSTED_IDS)
+def test_a_file_is_given_its_id_by_the_rig_too(admission: RecordingAdmission, claimed_id: int) -> None:
+    assert admission.adopt(model(claimed_id)).policy_id == 1
+    assert summarise(admission.slot.take()) == (1, 1, model(claimed_id))
+    assert (admission.next_id, admission.filed_ids) == (2, [1])
 
 
-def test_an_id_beyond_64_bits_is_malformed(desk: Desk) -> None:
-    assert (desk.offer(1 << 63).stage, desk.offer(1 << 200).stage) == ("contract", "contract")
+def test_an_id_beyond_64_bits_is_malformed(admission: RecordingAdmission) -> None:
+    assert (admission.offer(1 << 63).stage, admission.offer(1 << 200).stage) == ("contract", "contract")
 
 
-def test_when_ids_have_run_out_nothing_more_is_admitted(desk: Desk) -> None:
-    desk.reserve_ids(MAX_POLICY_ID - 1)
-    assert desk.offer(1).policy_id == MAX_POLICY_ID
-    verdict = desk.offer(2)
-    assert (verdict.accepted, verdict.stage, desk.slot.version) == (False, "ids", 1)
+def test_when_ids_have_run_out_nothing_more_is_admitted(admission: RecordingAdmission) -> None:
+    admission.reserve_ids(MAX_POLICY_ID - 1)
+    assert admission.offer(1).policy_id == MAX_POLICY_ID
+    verdict = admission.offer(2)
+    assert (verdict.accepted, verdict.stage, admission.slot.version) == (False, "ids", 1)
 
 
-def test_junk_leaves_nothing_behind_that_grows(desk: Desk) -> None:
+def test_junk_leaves_nothing_behind_that_grows(admission: RecordingAdmission) -> None:
     for n in range(200):
-        assert not desk.admit(n.to_bytes(8, "little"), NOTHING).accepted
-    assert (desk.next_id, desk.counts()["next_policy"], desk.unsynced, desk.filed) == (1, 1, [], [])
-    assert len(desk._refusals) == 64
+        assert not admission.admit(n.to_bytes(8, "little"), NO_STATES).accepted
+    assert (admission.next_id, admission.counts()["next_policy"], admission.unsynced, admission.filed_ids) == (
+        1,
+        1,
+        [],
+        [],
+    )
+    assert len(admission._refusals) == 64
 
 
-def test_a_repeated_offer_is_known_by_its_bytes_however_many_refused_ones_came_between(desk: Desk) -> None:
-    first = desk.offer(1)
+def test_a_repeated_offer_is_known_by_its_bytes_however_many_refused_ones_came_between(
+    admission: RecordingAdmission,
+) -> None:
+    first_verdict = admission.offer(1)
     for n in range(100):
-        desk.admit(b"junk %d" % n, NOTHING)
-    assert desk.offer(1) == first
-    assert desk.slot.version == 1
+        admission.admit(b"junk %d" % n, NO_STATES)
+    assert admission.offer(1) == first_verdict
+    assert admission.slot.version == 1
 
 
 # -- how often ---------------------------------------------------------------------------------------------------------
@@ -176,230 +185,236 @@ def test_a_repeated_offer_is_known_by_its_bytes_however_many_refused_ones_came_b
 
 def test_what_comes_too_soon_is_neither_judged_nor_remembered(tmp_path: Path, slot: PolicySlot) -> None:
     rate_hz = PENDULUM.rate_hz
-    desk = Desk(tmp_path, slot, PerSecond(1.0, rate_hz, lambda: 0.0))
-    desk.acts(0)
-    assert desk.offer(1).accepted
+    admission = RecordingAdmission(tmp_path, slot, PerSecond(1.0, rate_hz, lambda: 0.0))
+    admission.record_actions(0)
+    assert admission.offer(1).accepted
     for _ in range(50):
-        verdict = desk.offer(2)
+        verdict = admission.offer(2)
         assert (verdict.accepted, verdict.policy_id, verdict.stage) == (False, 0, RATE)
-    assert (desk.tally, desk.n_too_soon, desk.events) == ((1, 1, 0), 50, [("policy_admitted", 1)])
-    assert desk.offer(1).accepted, "a repeated offer is answered at any time"
-    desk.acts(*[1] * round(rate_hz))
-    assert desk.offer(2).policy_id == 2
-    assert desk.counts()["too_soon_policies"] == 50
+    assert (admission.tally, admission.n_too_soon, admission.events) == ((1, 1, 0), 50, [("policy_admitted", 1)])
+    assert admission.offer(1).accepted, "a repeated offer is answered at any time"
+    admission.record_actions(*[1] * round(rate_hz))
+    assert admission.offer(2).policy_id == 2
+    assert admission.counts()["too_soon_policies"] == 50
 
 
 def test_junk_uses_up_the_allowance_as_well(tmp_path: Path, slot: PolicySlot) -> None:
-    desk = Desk(tmp_path, slot, PerSecond(1.0, PENDULUM.rate_hz, lambda: 0.0))
-    stages = [desk.admit(b"junk %d" % n, NOTHING).stage for n in range(5)]
+    admission = RecordingAdmission(tmp_path, slot, PerSecond(1.0, PENDULUM.rate_hz, lambda: 0.0))
+    stages = [admission.admit(b"junk %d" % n, NO_STATES).stage for n in range(5)]
     assert stages == ["format", *[RATE] * 4]
 
 
 def test_in_lockstep_one_is_judged_at_each_barrier(tmp_path: Path, slot: PolicySlot) -> None:
-    desk = Desk(tmp_path, slot, PerBarrier(), lockstep=True)
-    verdicts = [desk.admit(model(n), NOTHING, closed_episode=episode) for n, episode in enumerate((0, 0, 1, 1, 1, 3))]
+    admission = RecordingAdmission(tmp_path, slot, PerBarrier(), lockstep=True)
+    verdicts = [
+        admission.admit(model(n), NO_STATES, closed_episode=episode) for n, episode in enumerate((0, 0, 1, 1, 1, 3))
+    ]
     assert [v.policy_id for v in verdicts] == [1, 0, 2, 0, 0, 3]
-    assert desk.admit(model(0), NOTHING, closed_episode=3) == verdicts[0]
+    assert admission.admit(model(0), NO_STATES, closed_episode=3) == verdicts[0]
 
 
 # -- which files stay --------------------------------------------------------------------------------------------------
 
 
-def test_what_never_acted_goes_once_a_later_one_acts(desk: Desk) -> None:
+def test_what_never_acted_goes_once_a_later_one_acts(admission: RecordingAdmission) -> None:
     for n in range(1, 6):
-        desk.slot.take()  # the loop takes each of them
-        desk.offer(n)
-    assert desk.filed == [1, 2, 3, 4, 5], "any of them may yet act"
-    desk.acts(1, 1, 0, 4, 4)
-    assert desk.filed == [1, 4, 5]
-    desk.offer(6)
-    desk.acts(4, 1, 6)
-    assert desk.filed == [1, 4, 6], "5 has been superseded; 1 acted, and acts again"
+        admission.slot.take()  # the loop takes each of them
+        admission.offer(n)
+    assert admission.filed_ids == [1, 2, 3, 4, 5], "any of them may yet act"
+    admission.record_actions(1, 1, 0, 4, 4)
+    assert admission.filed_ids == [1, 4, 5]
+    admission.offer(6)
+    admission.record_actions(4, 1, 6)
+    assert admission.filed_ids == [1, 4, 6], "5 has been superseded; 1 acted, and acts again"
 
 
-def test_what_the_loop_never_takes_goes_at_once(desk: Desk) -> None:
-    desk.offer(1)
-    desk.slot.take()
+def test_what_the_loop_never_takes_goes_at_once(admission: RecordingAdmission) -> None:
+    admission.offer(1)
+    admission.slot.take()
     for n in range(2, 200):
-        desk.offer(n)
-    assert desk.filed == [1, 199]
-    desk.slot.take()
-    desk.offer(200)
-    assert desk.filed == [1, 199, 200], "199 may be under preparation"
+        admission.offer(n)
+    assert admission.filed_ids == [1, 199]
+    admission.slot.take()
+    admission.offer(200)
+    assert admission.filed_ids == [1, 199, 200], "199 may be under preparation"
 
 
-def test_what_may_have_acted_in_records_that_were_lost_stays(desk: Desk) -> None:
+def test_what_may_have_acted_in_records_that_were_lost_stays(admission: RecordingAdmission) -> None:
     for n in range(1, 5):
-        desk.slot.take()
-        desk.offer(n)
-    desk.acts(1, 4, dropped=7)
-    assert desk.filed == [1, 2, 3, 4]
+        admission.slot.take()
+        admission.offer(n)
+    admission.record_actions(1, 4, dropped=7)
+    assert admission.filed_ids == [1, 2, 3, 4]
     for n in range(5, 8):
-        desk.slot.take()
-        desk.offer(n)
-    desk.acts(4, 7, dropped=7)
-    assert desk.filed == [1, 2, 3, 4, 7]
+        admission.slot.take()
+        admission.offer(n)
+    admission.record_actions(4, 7, dropped=7)
+    assert admission.filed_ids == [1, 2, 3, 4, 7]
 
 
 def test_in_lockstep_files_go_at_barriers_and_by_the_records_alone(tmp_path: Path, slot: PolicySlot) -> None:
-    desk = Desk(tmp_path, slot, lockstep=True)
+    admission = RecordingAdmission(tmp_path, slot, lockstep=True)
     for n in range(1, 5):
-        desk.offer(n)
-    assert desk.filed == [1, 2, 3, 4]
-    desk.acts(3)
-    assert desk.filed == [1, 2, 3, 4]
-    desk.prune()
-    assert desk.filed == [3, 4]
+        admission.offer(n)
+    assert admission.filed_ids == [1, 2, 3, 4]
+    admission.record_actions(3)
+    assert admission.filed_ids == [1, 2, 3, 4]
+    admission.prune()
+    assert admission.filed_ids == [3, 4]
 
 
 def test_a_run_in_lockstep_ends_with_the_same_files_however_often_it_goes_back(
     tmp_path: Path, slot: PolicySlot
 ) -> None:
-    first = Desk(tmp_path, slot, lockstep=True)
-    first.offer(1)
-    first.offer(2)
-    counts = first.counts()
-    first.acts(2)
-    again = Desk(tmp_path, slot, lockstep=True)
-    again.resume(counts)
-    again.acts(2)
-    again.prune()
-    assert again.filed == [2]
-    counts = again.counts()
-    again.offer(3)
-    last = Desk(tmp_path, slot, lockstep=True)
-    last.resume(counts)
-    last.acts(3)
-    last.prune()
-    assert last.filed == [2, 3]
+    original = RecordingAdmission(tmp_path, slot, lockstep=True)
+    original.offer(1)
+    original.offer(2)
+    counts = original.counts()
+    original.record_actions(2)
+    repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
+    repeated.resume(counts)
+    repeated.record_actions(2)
+    repeated.prune()
+    assert repeated.filed_ids == [2]
+    counts = repeated.counts()
+    repeated.offer(3)
+    third = RecordingAdmission(tmp_path, slot, lockstep=True)
+    third.resume(counts)
+    third.record_actions(3)
+    third.prune()
+    assert third.filed_ids == [2, 3]
 
 
-def test_a_new_process_keeps_what_may_have_acted_under_the_one_before(desk: Desk, tmp_path: Path) -> None:
+def test_a_new_process_keeps_what_may_have_acted_under_the_one_before(
+    admission: RecordingAdmission, tmp_path: Path
+) -> None:
     for n in range(1, 4):
-        desk.offer(n)
-        desk.slot.take()
-    desk.acts(1)
-    after = Desk(tmp_path, desk.slot)
-    after.acts(3)
-    assert after.filed == [1, 2, 3]
+        admission.offer(n)
+        admission.slot.take()
+    admission.record_actions(1)
+    successor = RecordingAdmission(tmp_path, admission.slot)
+    successor.record_actions(3)
+    assert successor.filed_ids == [1, 2, 3]
     for n in range(4, 50):
-        after.offer(n)
-    assert after.filed == [1, 2, 3, 49]
+        successor.offer(n)
+    assert successor.filed_ids == [1, 2, 3, 49]
 
 
-def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(desk: Desk, tmp_path: Path) -> None:
+def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(
+    admission: RecordingAdmission, tmp_path: Path
+) -> None:
     for n in range(1, 5):
-        desk.offer(n)
-        desk.slot.take()
-        desk.acts(n)
-    desk.note_rollback(4, "no number")
+        admission.offer(n)
+        admission.slot.take()
+        admission.record_actions(n)
+    admission.note_rollback(4, "no number")
     slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
-    resumed = Desk(tmp_path, slot)
-    assert resumed.reinstate() == 3
-    after = Desk(tmp_path, slot)  # the one before was killed before the loop had taken anything
-    assert after.next_id == 5
-    after.acts(3)
+    resumed_admission = RecordingAdmission(tmp_path, slot)
+    assert resumed_admission.reinstate() == 3
+    successor = RecordingAdmission(tmp_path, slot)  # the one before was killed before the loop had taken anything
+    assert successor.next_id == 5
+    successor.record_actions(3)
     for n in range(5, 9):
-        after.offer(n)
+        successor.offer(n)
         slot.take()
-    after.acts(3, 8)
-    assert after.filed == [1, 2, 3, 4, 8]
+    successor.record_actions(3, 8)
+    assert successor.filed_ids == [1, 2, 3, 4, 8]
 
 
 def test_a_full_disk_keeps_a_policy_from_its_file_but_not_from_the_loop(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    admission: RecordingAdmission, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, target: Path) -> None:
+    def fail_replace(path: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
-    assert desk.offer(1).accepted
-    assert (desk.slot.version, [*desk.folder.glob("*.onnx")], desk.unfiled) == (1, [], 1)
-    assert desk.events == [("policy_not_filed", 1), ("policy_admitted", 1)]
+    monkeypatch.setattr(Path, "replace", fail_replace)
+    assert admission.offer(1).accepted
+    assert (admission.slot.version, [*admission.folder.glob("*.onnx")], admission.unfiled) == (1, [], 1)
+    assert admission.events == [("policy_not_filed", 1), ("policy_admitted", 1)]
     monkeypatch.undo()
-    desk.acts(1)
-    desk.prune()
-    assert ((desk.folder / "1.onnx").read_bytes(), desk.unfiled) == (model(1), 0)
-    assert desk.unsynced == [desk.folder / "1.onnx"]
+    admission.record_actions(1)
+    admission.prune()
+    assert ((admission.folder / "1.onnx").read_bytes(), admission.unfiled) == (model(1), 0)
+    assert admission.unsynced == [admission.folder / "1.onnx"]
 
 
-@pytest.mark.parametrize("damage", ["altered", "not listed"])
+@pytest.mark.parametrize("damaged_bytes", ["altered", "not listed"])
 def test_a_file_that_is_not_the_policy_that_was_filed_is_not_taken_for_it(
-    damage: str, desk: Desk, tmp_path: Path
+    damaged_bytes: str, admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     for policy_id in (1, 2):
-        desk.offer(policy_id)
-    if damage == "altered":
+        admission.offer(policy_id)
+    if damaged_bytes == "altered":
         content = bytearray(model(2))
         content[-40] ^= 1
-        (desk.folder / "2.onnx").write_bytes(content)
+        (admission.folder / "2.onnx").write_bytes(content)
     else:
-        (desk.folder / "9.onnx").write_bytes(model(1))
-    after = Desk(tmp_path, desk.slot)
-    assert after.reinstate() == (0 if damage == "altered" else 2)
-    assert after.next_id == 3
-    assert (("policy_not_reinstated", 2) in after.events) is (damage == "altered")
+        (admission.folder / "9.onnx").write_bytes(model(1))
+    successor = RecordingAdmission(tmp_path, admission.slot)
+    assert successor.reinstate() == (0 if damaged_bytes == "altered" else 2)
+    assert successor.next_id == 3
+    assert (("policy_not_reinstated", 2) in successor.events) is (damaged_bytes == "altered")
 
 
 def test_a_process_that_was_killed_before_it_had_filed_a_policy_leaves_its_id_to_nobody(
-    desk: Desk, tmp_path: Path
+    admission: RecordingAdmission, tmp_path: Path
 ) -> None:
-    desk.offer(1)
-    (desk.folder / "1.onnx").unlink()
-    after = Desk(tmp_path, desk.slot)
-    assert (after.next_id, after.filed) == (2, [1])
-    assert after.offer(1).policy_id == 1
+    admission.offer(1)
+    (admission.folder / "1.onnx").unlink()
+    successor = RecordingAdmission(tmp_path, admission.slot)
+    assert (successor.next_id, successor.filed_ids) == (2, [1])
+    assert successor.offer(1).policy_id == 1
 
 
 def test_what_was_filed_by_a_process_that_was_killed_before_handing_it_over_reaches_the_loop(
-    desk: Desk, tmp_path: Path
+    admission: RecordingAdmission, tmp_path: Path
 ) -> None:
-    desk.offer(1)
+    admission.offer(1)
     slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
-    after = Desk(tmp_path, slot)
-    after.submit_filed()
-    passed = slot.peek()
-    assert passed is not None
-    assert (passed.policy_id, passed.model, after.active_id) == (1, model(1), 1)
-    after.submit_filed()
+    successor = RecordingAdmission(tmp_path, slot)
+    successor.submit_filed()
+    passed_policy = slot.peek()
+    assert passed_policy is not None
+    assert (passed_policy.policy_id, passed_policy.model, successor.active_id) == (1, model(1), 1)
+    successor.submit_filed()
     assert slot.version == 1, "once"
-    after.offer(2)
-    after.note_rollback(2, "no number")
-    rolled_back_to = PolicySlot(Segment.create(tmp_path / "third", SLOT_BYTES, SLOT_SCHEMA))
-    last = Desk(tmp_path, rolled_back_to)
-    last.submit_filed()
-    assert last.active_id == 1, "not what was rolled back"
+    successor.offer(2)
+    successor.note_rollback(2, "no number")
+    restored_slot = PolicySlot(Segment.create(tmp_path / "third", SLOT_BYTES, SLOT_SCHEMA))
+    third = RecordingAdmission(tmp_path, restored_slot)
+    third.submit_filed()
+    assert third.active_id == 1, "not what was rolled back"
 
 
 def test_no_file_is_read_before_somebody_asks_for_it(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    admission: RecordingAdmission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(1, 40):
-        desk.offer(n)
-        desk.acts(n)
-    read: list[Path] = []
-    real = Path.read_bytes
+        admission.offer(n)
+        admission.record_actions(n)
+    paths_read: list[Path] = []
+    read_bytes = Path.read_bytes
 
-    def reading(path: Path) -> bytes:
-        read.append(path)
-        return real(path)
+    def record_and_read(path: Path) -> bytes:
+        paths_read.append(path)
+        return read_bytes(path)
 
-    monkeypatch.setattr(Path, "read_bytes", reading)
-    after = Desk(tmp_path, desk.slot)
-    assert [path for path in read if path.suffix == ".onnx"] == []
-    assert after.offer(30).policy_id == 30
-    assert after.offer(39).policy_id == 39
-    assert len([path for path in read if path.suffix == ".onnx"]) <= 16
+    monkeypatch.setattr(Path, "read_bytes", record_and_read)
+    successor = RecordingAdmission(tmp_path, admission.slot)
+    assert [path for path in paths_read if path.suffix == ".onnx"] == []
+    assert successor.offer(30).policy_id == 30
+    assert successor.offer(39).policy_id == 39
+    assert len([path for path in paths_read if path.suffix == ".onnx"]) <= 16
 
 
 def test_foreign_names_in_the_folder_count_for_nothing(tmp_path: Path, slot: PolicySlot) -> None:
     (tmp_path / "policies").mkdir()
     for name in ("0.onnx", "²3.onnx", "99999999999999999999.onnx", "notes.onnx", "-4.onnx", "7.txt", "4294967296.onnx"):
         (tmp_path / "policies" / name).write_bytes(b"")
-    assert Desk(tmp_path, slot).next_id == 1
+    assert RecordingAdmission(tmp_path, slot).next_id == 1
 
 
-def test_a_policy_is_tried_on_what_the_rig_has_seen_as_well(desk: Desk) -> None:
+def test_a_policy_is_tried_on_what_the_rig_has_seen_as_well(admission: RecordingAdmission) -> None:
     """A network that is sound wherever the probes look may still fail where the rig goes: at 40 rad/s."""
     contract = contract_for(PENDULUM.rig, PENDULUM.rate_hz, policy_id=1, parent_run="run", training_step=0)
     nodes = [
@@ -408,36 +423,36 @@ def test_a_policy_is_tried_on_what_the_rig_has_seen_as_well(desk: Desk) -> None:
         models.node("MatMul", ["excess", "gain"], ["action"]),
     ]
     constants = {"edge": np.array([[0, 3000]], np.float32), "gain": np.array([[0], [1]], np.float32)}
-    offer = models.serialized(models.proto(nodes, constants, contract=contract))
-    far = np.array([[0.0, 120.0]], np.float32)  # normalised: 3600 rad/s
-    verdict = desk.admit(offer, far)
+    policy = models.serialized(models.proto(nodes, constants, contract=contract))
+    far_state = np.array([[0.0, 120.0]], np.float32)  # normalised: 3600 rad/s
+    verdict = admission.admit(policy, far_state)
     assert (verdict.accepted, verdict.stage) == (False, "bounds")
     assert "velocity 3600" in verdict.reason
 
 
-def test_a_desk_that_takes_over_knows_the_ids_that_were_used(desk: Desk, tmp_path: Path) -> None:
+def test_a_desk_that_takes_over_knows_the_ids_that_were_used(admission: RecordingAdmission, tmp_path: Path) -> None:
     for policy_id in (1, 2):
-        desk.admit(model(policy_id), NOTHING)
-    after = Desk(tmp_path, desk.slot)
-    assert after.next_id == 3
-    assert after.offer(2).policy_id == 2, "the very policy, offered again because the answer was lost"
-    assert after.offer(2, hidden=5).policy_id == 3
+        admission.admit(model(policy_id), NO_STATES)
+    successor = RecordingAdmission(tmp_path, admission.slot)
+    assert successor.next_id == 3
+    assert successor.offer(2).policy_id == 2, "the very policy, offered again because the answer was lost"
+    assert successor.offer(2, hidden=5).policy_id == 3
 
 
-def test_a_policy_from_a_file_that_is_refused_reaches_no_slot(desk: Desk) -> None:
-    verdict = desk.adopt(model(41, scale=30.0))
+def test_a_policy_from_a_file_that_is_refused_reaches_no_slot(admission: RecordingAdmission) -> None:
+    verdict = admission.adopt(model(41, scale=30.0))
     assert (verdict.accepted, verdict.stage) == (False, "bounds")
-    assert desk.slot.version == 0
+    assert admission.slot.version == 0
 
 
 def test_the_policy_a_run_started_with_does_not_come_back_when_the_desk_is_taken_over(
-    desk: Desk, tmp_path: Path
+    admission: RecordingAdmission, tmp_path: Path
 ) -> None:
-    desk.adopt(model(1))
-    desk.admit(model(2), NOTHING)
-    after = Desk(tmp_path, desk.slot)
-    assert after.adopt(model(1)).accepted
-    assert seen(desk.slot.take()) == (2, 2, model(2))
+    admission.adopt(model(1))
+    admission.admit(model(2), NO_STATES)
+    successor = RecordingAdmission(tmp_path, admission.slot)
+    assert successor.adopt(model(1)).accepted
+    assert summarise(admission.slot.take()) == (2, 2, model(2))
 
 
 # -- once more, beside a loop that has seen it (lockstep) --------------------------------------------------------------
@@ -446,113 +461,126 @@ def test_the_policy_a_run_started_with_does_not_come_back_when_the_desk_is_taken
 def test_what_happens_once_more_gets_the_same_ids_and_does_not_reach_the_loop_again(
     tmp_path: Path, slot: PolicySlot
 ) -> None:
-    first = Desk(tmp_path, slot, lockstep=True)
-    first.offer(1)
-    counts = first.counts()
-    first.offer(2)
-    first.offer(3)
+    original = RecordingAdmission(tmp_path, slot, lockstep=True)
+    original.offer(1)
+    counts = original.counts()
+    original.offer(2)
+    original.offer(3)
     version = slot.version
-    again = Desk(tmp_path, slot, lockstep=True)
-    again.resume(counts)
-    again.repeat_after(1)
-    assert [again.offer(n).policy_id for n in (2, 3)] == [2, 3]
+    repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
+    repeated.resume(counts)
+    repeated.repeat_after(1)
+    assert [repeated.offer(n).policy_id for n in (2, 3)] == [2, 3]
     assert slot.version == version, "the loop is not sent back to policy 2"
-    assert seen(slot.peek()) == (version, 3, model(3))
-    assert (again.tally, again.events) == (first.tally, first.events[1:]), "each is judged and told of once more"
-    assert again.filed == [1, 2, 3]
-    assert again.offer(4).policy_id == 4
-    assert seen(slot.peek()) == (version + 1, 4, model(4))
+    assert summarise(slot.peek()) == (version, 3, model(3))
+    assert (repeated.tally, repeated.events) == (original.tally, original.events[1:]), (
+        "each is judged and told of once more"
+    )
+    assert repeated.filed_ids == [1, 2, 3]
+    assert repeated.offer(4).policy_id == 4
+    assert summarise(slot.peek()) == (version + 1, 4, model(4))
 
 
 def test_one_that_was_filed_and_not_handed_over_reaches_the_loop_when_it_comes_again(
     tmp_path: Path, slot: PolicySlot
 ) -> None:
-    first = Desk(tmp_path, slot, lockstep=True)
-    first.offer(1)
-    counts = first.counts()
-    first.offer(2)
-    (first.folder / "3.onnx").write_bytes(model(3))  # the process was killed here
-    again = Desk(tmp_path, slot, lockstep=True)
-    again.resume(counts)
-    again.repeat_after(1)
-    assert [again.offer(n).policy_id for n in (2, 3)] == [2, 3]
-    assert seen(slot.peek()) == (3, 3, model(3))
+    original = RecordingAdmission(tmp_path, slot, lockstep=True)
+    original.offer(1)
+    counts = original.counts()
+    original.offer(2)
+    (original.folder / "3.onnx").write_bytes(model(3))  # the process was killed here
+    repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
+    repeated.resume(counts)
+    repeated.repeat_after(1)
+    assert [repeated.offer(n).policy_id for n in (2, 3)] == [2, 3]
+    assert summarise(slot.peek()) == (3, 3, model(3))
 
 
 def test_what_comes_otherwise_than_before_gets_an_id_that_nobody_had(tmp_path: Path, slot: PolicySlot) -> None:
-    first = Desk(tmp_path, slot, lockstep=True)
-    first.offer(1)
-    first.offer(2)
-    again = Desk(tmp_path, slot, lockstep=True)
-    again.repeat_after(0)
-    assert [again.offer(n, hidden=5).policy_id for n in (1, 2)] == [3, 4]
-    assert seen(slot.peek()) == (4, 4, model(2, hidden=5))
+    original = RecordingAdmission(tmp_path, slot, lockstep=True)
+    original.offer(1)
+    original.offer(2)
+    repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
+    repeated.repeat_after(0)
+    assert [repeated.offer(n, hidden=5).policy_id for n in (1, 2)] == [3, 4]
+    assert summarise(slot.peek()) == (4, 4, model(2, hidden=5))
 
 
 def test_the_policy_a_run_starts_with_does_not_come_back_when_all_happens_once_more(
     tmp_path: Path, slot: PolicySlot
 ) -> None:
-    first = Desk(tmp_path, slot, lockstep=True)
-    first.adopt(model(1))
-    first.offer(2)
-    again = Desk(tmp_path, slot, lockstep=True)
-    again.repeat_after(0)
-    assert again.adopt(model(1)) == Verdict(1, accepted=True)
-    assert again.tally == (1, 1, 0)
-    assert seen(slot.peek()) == (2, 2, model(2))
+    original = RecordingAdmission(tmp_path, slot, lockstep=True)
+    original.adopt(model(1))
+    original.offer(2)
+    repeated = RecordingAdmission(tmp_path, slot, lockstep=True)
+    repeated.repeat_after(0)
+    assert repeated.adopt(model(1)) == Verdict(1, accepted=True)
+    assert repeated.tally == (1, 1, 0)
+    assert summarise(slot.peek()) == (2, 2, model(2))
 
 
 # -- rolled back -------------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_that_was_rolled_back_is_refused_by_every_desk_of_its_run_folder(desk: Desk, tmp_path: Path) -> None:
+def test_a_policy_that_was_rolled_back_is_refused_by_every_desk_of_its_run_folder(
+    admission: RecordingAdmission, tmp_path: Path
+) -> None:
     for policy_id in (1, 2):
-        desk.admit(model(policy_id), NOTHING)
-    desk.note_rollback(2, "too slow")
-    version = desk.slot.version
-    for d in (desk, Desk(tmp_path, desk.slot)):
-        verdict = d.admit(model(2), NOTHING)
+        admission.admit(model(policy_id), NO_STATES)
+    admission.note_rollback(2, "too slow")
+    version = admission.slot.version
+    for d in (admission, RecordingAdmission(tmp_path, admission.slot)):
+        verdict = d.admit(model(2), NO_STATES)
         assert (verdict.accepted, verdict.stage, verdict.reason) == (False, "probation", "it was rolled back: too slow")
         assert (d.rolled_back, d.was_rolled_back(2), d.was_rolled_back(1)) == (1, True, False)
         assert not d.adopt(model(2)).accepted
-    assert desk.slot.version == version
-    assert desk.admit(model(3), NOTHING).accepted
+    assert admission.slot.version == version
+    assert admission.admit(model(3), NO_STATES).accepted
 
 
-def test_one_that_another_replay_process_admitted_may_be_taken_back_too(desk: Desk, tmp_path: Path) -> None:
-    desk.admit(model(1), NOTHING)
-    after = Desk(tmp_path, desk.slot)
-    after.note_rollback(1, "no number")
-    assert not after.admit(model(1), NOTHING).accepted
+def test_one_that_another_replay_process_admitted_may_be_taken_back_too(
+    admission: RecordingAdmission, tmp_path: Path
+) -> None:
+    admission.admit(model(1), NO_STATES)
+    successor = RecordingAdmission(tmp_path, admission.slot)
+    successor.note_rollback(1, "no number")
+    assert not successor.admit(model(1), NO_STATES).accepted
 
 
-def test_what_was_never_admitted_cannot_be_taken_back(desk: Desk) -> None:
-    desk.note_rollback(5, "no number")
-    assert desk.rolled_back == 0
+def test_what_was_never_admitted_cannot_be_taken_back(admission: RecordingAdmission) -> None:
+    admission.note_rollback(5, "no number")
+    assert admission.rolled_back == 0
 
 
-def test_a_full_disk_does_not_let_it_come_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: object, **more: object) -> None:
+def test_a_full_disk_does_not_let_it_come_back(admission: RecordingAdmission, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_replace(*arguments: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    desk.admit(model(1), NOTHING)
-    monkeypatch.setattr(Path, "open", full)
-    desk.note_rollback(1, "no number")
+    admission.admit(model(1), NO_STATES)
+    monkeypatch.setattr(Path, "open", fail_replace)
+    admission.note_rollback(1, "no number")
     monkeypatch.undo()
-    assert desk.events[-1] == ("rolled_back_not_filed", 1)
-    assert not desk.admit(model(1), NOTHING).accepted
+    assert admission.events[-1] == ("rolled_back_not_filed", 1)
+    assert not admission.admit(model(1), NO_STATES).accepted
 
 
-def test_a_list_of_them_that_cannot_be_read_is_told_of(desk: Desk, tmp_path: Path) -> None:
-    (desk.folder / "rolled_back.json").write_bytes(b"[{")
-    told: list[str] = []
-    PolicyAdmission(examination(PENDULUM), desk.slot, PolicyFolder(desk.folder), lambda kind, **what: told.append(kind))
-    assert told == ["rolled_back_unreadable"]
+def test_a_list_of_them_that_cannot_be_read_is_told_of(admission: RecordingAdmission, tmp_path: Path) -> None:
+    (admission.folder / "rolled_back.json").write_bytes(b"[{")
+    event_kinds: list[str] = []
+    PolicyAdmission(
+        examination(PENDULUM),
+        admission.slot,
+        PolicyFolder(admission.folder),
+        lambda kind, **fields: event_kinds.append(kind),
+    )
+    assert event_kinds == ["rolled_back_unreadable"]
 
 
-def test_the_training_step_of_a_policy_is_known_as_long_as_it_is_among_the_latest(desk: Desk) -> None:
-    desk.admit(model(1), NOTHING)
-    assert (desk.training_step(1), desk.training_step(2)) == (0, None)
+def test_the_training_step_of_a_policy_is_known_as_long_as_it_is_among_the_latest(
+    admission: RecordingAdmission,
+) -> None:
+    admission.admit(model(1), NO_STATES)
+    assert (admission.training_step(1), admission.training_step(2)) == (0, None)
     for policy_id in range(2, 67):
-        desk.admit(model(policy_id), NOTHING)
-    assert (desk.training_step(1), desk.training_step(66)) == (None, 0)
+        admission.admit(model(policy_id), NO_STATES)
+    assert (admission.training_step(1), admission.training_step(66)) == (None, 0)

@@ -18,53 +18,63 @@ from onrig.runtime.replay.learners.policy_watch import (
 )
 from tests.runtime.samples import LAYOUT, Records, records
 
-TERMS = ProbationLimits(ticks=10, slow_ns=1000, slow_ticks=3, excess_fallback=0.5)
-P, R = int(Flag.PROBATION), int(Flag.ROLLED_BACK)
+LIMITS = ProbationLimits(ticks=10, slow_ns=1000, slow_ticks=3, excess_fallback=0.5)
+PROBATION, ROLLED_BACK = int(Flag.PROBATION), int(Flag.ROLLED_BACK)
 
 
-class Told:
-    def __init__(self, terms: ProbationLimits | None = TERMS) -> None:
+class RecordingWatch:
+    def __init__(self, limits: ProbationLimits | None = LIMITS) -> None:
         self.events: list[tuple[str, object, object]] = []
         self.details: list[dict[str, object]] = []
         self.verdicts: list[tuple[int, str, str]] = []
-        self.watch = PolicyWatch(terms, 50.0, self._event, lambda *what: self.verdicts.append(what))
+        self.watch = PolicyWatch(limits, 50.0, self._event, lambda *args: self.verdicts.append(args))
 
-    def _event(self, kind: str, **what: object) -> None:
-        self.events.append((kind, what["policy"], what.get("reason")))
-        self.details.append(what)
+    def _event(self, kind: str, **fields: object) -> None:
+        self.events.append((kind, fields["policy"], fields.get("reason")))
+        self.details.append(fields)
 
 
 def ticks(
-    n: int, policy_id: int, flags: int = P, add_ruling: Rule = Rule.NONE, policy_ns: int = 0, first: int = 0
+    n: int, policy_id: int, flags: int = PROBATION, rule: Rule = Rule.NONE, policy_ns: int = 0, first_tick: int = 0
 ) -> Records:
-    rows = records(n, tick=first)
-    rows["policy_id"], rows["flags"], rows["rule"] = policy_id, flags, add_ruling
+    rows = records(n, tick=first_tick)
+    rows["policy_id"], rows["flags"], rows["rule"] = policy_id, flags, rule
     rows["stage_ns"][:, POLICY_STAGE] = policy_ns
     return rows
 
 
-def story(*parts: Records) -> Records:
+def sequence_of(*parts: Records) -> Records:
     rows = np.concatenate(parts)
     rows["tick"] = np.arange(len(rows))
     return rows
 
 
-PASSED = story(ticks(10, 1), ticks(5, 1, 0))
-NAN = story(PASSED, ticks(3, 2), ticks(1, 2, P, Rule.FINITE), ticks(1, 1, R), ticks(4, 1, 0))
-SLOW = story(PASSED, ticks(2, 2), ticks(3, 2, P, policy_ns=1001), ticks(1, 1, R), ticks(4, 1, 0))
-TRIPS = story(PASSED, ticks(6, 2, P, Rule.FALLBACK), ticks(1, 1, R), ticks(4, 1, 0))
-ALONE = story(ticks(3, 1), ticks(1, 1, P, Rule.FINITE), ticks(4, 1, 0))
-CLOSING = story(PASSED, ticks(1, 2, P, Rule.FINITE), ticks(1, 1, R | Flag.NO_ACTION), ticks(1, 0, Flag.NO_ACTION))
-TWICE = story(PASSED, ticks(2, 2), ticks(1, 3, P, Rule.FINITE), ticks(1, 2, P | R, Rule.FINITE), ticks(1, 1, R))
+PASSED = sequence_of(ticks(10, 1), ticks(5, 1, 0))
+NAN = sequence_of(PASSED, ticks(3, 2), ticks(1, 2, PROBATION, Rule.FINITE), ticks(1, 1, ROLLED_BACK), ticks(4, 1, 0))
+SLOW = sequence_of(
+    PASSED, ticks(2, 2), ticks(3, 2, PROBATION, policy_ns=1001), ticks(1, 1, ROLLED_BACK), ticks(4, 1, 0)
+)
+FALLBACK_TICKS = sequence_of(PASSED, ticks(6, 2, PROBATION, Rule.FALLBACK), ticks(1, 1, ROLLED_BACK), ticks(4, 1, 0))
+FIRST_POLICY = sequence_of(ticks(3, 1), ticks(1, 1, PROBATION, Rule.FINITE), ticks(4, 1, 0))
+LAST_TICK = sequence_of(
+    PASSED, ticks(1, 2, PROBATION, Rule.FINITE), ticks(1, 1, ROLLED_BACK | Flag.NO_ACTION), ticks(1, 0, Flag.NO_ACTION)
+)
+TWO_ROLLBACKS = sequence_of(
+    PASSED,
+    ticks(2, 2),
+    ticks(1, 3, PROBATION, Rule.FINITE),
+    ticks(1, 2, PROBATION | ROLLED_BACK, Rule.FINITE),
+    ticks(1, 1, ROLLED_BACK),
+)
 EXPECTED = [
     (PASSED, [("policy_probation_passed", 1, None)]),
     (NAN, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "finite")]),
     (SLOW, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "slow")]),
-    (TRIPS, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "fallback")]),
-    (ALONE, [("policy_probation_failed", 1, "finite")]),
-    (CLOSING, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "finite")]),
+    (FALLBACK_TICKS, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "fallback")]),
+    (FIRST_POLICY, [("policy_probation_failed", 1, "finite")]),
+    (LAST_TICK, [("policy_probation_passed", 1, None), ("policy_rolled_back", 2, "finite")]),
     (
-        TWICE,
+        TWO_ROLLBACKS,
         [
             ("policy_probation_passed", 1, None),
             ("policy_rolled_back", 3, "finite"),
@@ -81,121 +91,126 @@ def test_the_records_tell_what_became_of_each_policy_however_they_are_batched(
     rows: Records, expected: list[tuple[str, int, str | None]], data: st.DataObject
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=6)))
-    told = Told()
+    recorder = RecordingWatch()
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        told.watch.add(rows[start:end])
-    assert told.events == expected
-    assert [v[0] for v in told.verdicts] == [policy for _, policy, _ in expected]
+        recorder.watch.add(rows[start:end])
+    assert recorder.events == expected
+    assert [v[0] for v in recorder.verdicts] == [policy for _, policy, _ in expected]
 
 
 def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
-    told = Told()
-    told.watch.add(NAN)
-    last = told.details[-1]
-    assert (last["tick"], last["episode"], last["back_to"], last["acted_ticks"]) == (18, 1, 1, 4)
-    assert last["fallback_share"] == 0.25
-    assert told.verdicts[-1] == (2, "rolled_back", "its output is non-finite")
-    assert (told.watch.policy_id, told.watch.age_ticks) == (1, 5)
+    recorder = RecordingWatch()
+    recorder.watch.add(NAN)
+    last_details = recorder.details[-1]
+    assert (last_details["tick"], last_details["episode"], last_details["back_to"], last_details["acted_ticks"]) == (
+        18,
+        1,
+        1,
+        4,
+    )
+    assert last_details["fallback_share"] == 0.25
+    assert recorder.verdicts[-1] == (2, "rolled_back", "its output is non-finite")
+    assert (recorder.watch.policy_id, recorder.watch.age_ticks) == (1, 5)
 
 
 def test_what_a_process_before_this_one_told_is_not_told_again_and_its_end_is_known() -> None:
-    told = Told()
-    cut = int(np.flatnonzero(NAN["flags"] & R)[0])
-    told.watch.add_earlier_records(NAN[cut - 3 : cut - 2], were_reported=True, were_applied=True)
-    told.watch.add_earlier_records(NAN[cut - 2 :], were_reported=True, were_applied=False)
-    assert told.events == []
-    assert told.verdicts == [(2, "rolled_back", "its output is non-finite")]
-    assert told.watch.policy_id == 1
+    recorder = RecordingWatch()
+    cut_index = int(np.flatnonzero(NAN["flags"] & ROLLED_BACK)[0])
+    recorder.watch.add_earlier_records(NAN[cut_index - 3 : cut_index - 2], were_reported=True, were_applied=True)
+    recorder.watch.add_earlier_records(NAN[cut_index - 2 :], were_reported=True, were_applied=False)
+    assert recorder.events == []
+    assert recorder.verdicts == [(2, "rolled_back", "its output is non-finite")]
+    assert recorder.watch.policy_id == 1
 
 
 def test_a_policy_that_is_replaced_in_the_very_tick_its_probation_ends_has_passed() -> None:
-    told = Told()
-    told.watch.add(story(ticks(10, 1), ticks(1, 2)))
-    assert told.events == [("policy_probation_passed", 1, None)]
+    recorder = RecordingWatch()
+    recorder.watch.add(sequence_of(ticks(10, 1), ticks(1, 2)))
+    assert recorder.events == [("policy_probation_passed", 1, None)]
 
 
 def test_one_that_is_replaced_before_has_no_verdict() -> None:
-    told = Told()
-    told.watch.add(story(ticks(9, 1), ticks(1, 2)))
-    told.watch.close(None)
-    assert told.events == []
+    recorder = RecordingWatch()
+    recorder.watch.add(sequence_of(ticks(9, 1), ticks(1, 2)))
+    recorder.watch.close(None)
+    assert recorder.events == []
 
 
 def test_at_the_end_a_probation_that_was_served_is_passed() -> None:
-    told = Told()
-    told.watch.add(ticks(10, 1))
-    assert told.events == []
-    told.watch.close(None)
-    assert told.events == [("policy_probation_passed", 1, None)]
+    recorder = RecordingWatch()
+    recorder.watch.add(ticks(10, 1))
+    assert recorder.events == []
+    recorder.watch.close(None)
+    assert recorder.events == [("policy_probation_passed", 1, None)]
 
 
 def test_a_roll_back_that_no_record_tells_of_is_told_at_the_end() -> None:
-    told = Told()
-    told.watch.add(story(PASSED, ticks(1, 2, P, Rule.FINITE)))
-    told.watch.close(2)
-    assert told.events[-1] == ("policy_rolled_back", 2, "finite")
-    lost = Told()
-    lost.watch.add(PASSED)
-    lost.watch.close(7)
-    assert lost.events[-1] == ("policy_rolled_back", 7, "unknown")
+    recorder = RecordingWatch()
+    recorder.watch.add(sequence_of(PASSED, ticks(1, 2, PROBATION, Rule.FINITE)))
+    recorder.watch.close(2)
+    assert recorder.events[-1] == ("policy_rolled_back", 2, "finite")
+    lost_recorder = RecordingWatch()
+    lost_recorder.watch.add(PASSED)
+    lost_recorder.watch.close(7)
+    assert lost_recorder.events[-1] == ("policy_rolled_back", 7, "unknown")
 
 
 def test_records_without_a_policys_answer_count_for_nothing() -> None:
-    told = Told()
+    recorder = RecordingWatch()
     resets = ticks(20, 0, 0)
     resets["kind"] = Kind.RESET
-    told.watch.add(story(ticks(5, 1), ticks(1, 0, Flag.NO_ACTION), resets, ticks(5, 1), ticks(1, 1, 0)))
-    assert told.events == [("policy_probation_passed", 1, None)]
-    assert (told.watch.age_ticks, told.watch.age_s) == (11, 0.22)
+    recorder.watch.add(sequence_of(ticks(5, 1), ticks(1, 0, Flag.NO_ACTION), resets, ticks(5, 1), ticks(1, 1, 0)))
+    assert recorder.events == [("policy_probation_passed", 1, None)]
+    assert (recorder.watch.age_ticks, recorder.watch.age_s) == (11, 0.22)
 
 
 def test_a_watch_that_begins_in_mid_probation_hears_its_end() -> None:
-    told = Told()
-    told.watch.add(story(ticks(2, 1), ticks(1, 1, 0)))
-    assert told.events == [("policy_probation_passed", 1, None)]
+    recorder = RecordingWatch()
+    recorder.watch.add(sequence_of(ticks(2, 1), ticks(1, 1, 0)))
+    assert recorder.events == [("policy_probation_passed", 1, None)]
 
 
 def test_nothing_is_no_trouble() -> None:
-    told = Told(None)
-    told.watch.add(np.zeros(0, LAYOUT.dtype))
-    told.watch.close(None)
-    told.watch.add(ticks(30, 1, 0))
-    told.watch.close(None)
-    assert told.events == []
+    recorder = RecordingWatch(None)
+    recorder.watch.add(np.zeros(0, LAYOUT.dtype))
+    recorder.watch.close(None)
+    recorder.watch.add(ticks(30, 1, 0))
+    recorder.watch.close(None)
+    assert recorder.events == []
 
 
-BAD, WORSE = policy_digest(b"bad"), policy_digest(b"worse")
+BAD, OTHER = policy_digest(b"bad"), policy_digest(b"worse")
 
 
 def test_what_is_on_the_list_stays_on_it(tmp_path: Path) -> None:
     assert RolledBackList(tmp_path).find(BAD) is None
     RolledBackList(tmp_path).add(3, BAD, "no number")
-    RolledBackList(tmp_path).add(9, WORSE, "slow")
-    again = RolledBackList(tmp_path)
-    entries = [RolledBackPolicy(3, BAD.hex(), "no number"), RolledBackPolicy(9, WORSE.hex(), "slow")]
-    assert (len(again), [again.find(BAD), again.find(WORSE)]) == (2, entries)
-    assert (again.contains_id(3), again.contains_id(9), again.contains_id(4)) == (True, True, False)
+    RolledBackList(tmp_path).add(9, OTHER, "slow")
+    reloaded = RolledBackList(tmp_path)
+    entries = [RolledBackPolicy(3, BAD.hex(), "no number"), RolledBackPolicy(9, OTHER.hex(), "slow")]
+    assert (len(reloaded), [reloaded.find(BAD), reloaded.find(OTHER)]) == (2, entries)
+    assert (reloaded.contains_id(3), reloaded.contains_id(9), reloaded.contains_id(4)) == (True, True, False)
     assert [p.name for p in tmp_path.iterdir()] == [FILE_NAME]
 
 
 def test_one_is_on_it_once(tmp_path: Path) -> None:
-    list_ = RolledBackList(tmp_path)
-    list_.add(3, BAD, "no number")
-    list_.add(3, BAD, "slow")
+    rolled_back_list = RolledBackList(tmp_path)
+    rolled_back_list.add(3, BAD, "no number")
+    rolled_back_list.add(3, BAD, "slow")
     assert len(RolledBackList(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"[{", b"{}", b'[{"policy": "x"}]', b"\xff\xfe"])
 def test_a_list_that_cannot_be_read_is_told_of_and_counts_as_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    list_ = RolledBackList(tmp_path)
-    assert (len(list_), bool(list_.damaged)) == (0, True)
-    list_.add(3, BAD, "no number")
+    rolled_back_list = RolledBackList(tmp_path)
+    assert (len(rolled_back_list), bool(rolled_back_list.damaged)) == (0, True)
+    rolled_back_list.add(3, BAD, "no number")
     assert (len(RolledBackList(tmp_path)), RolledBackList(tmp_path).damaged) == (1, "")
 
 
 def test_where_it_cannot_be_written_it_holds_for_this_process(tmp_path: Path) -> None:
-    list_ = RolledBackList(tmp_path / "gone")
+    rolled_back_list = RolledBackList(tmp_path / "gone")
     with pytest.raises(OSError, match="No such file"):
-        list_.add(3, BAD, "no number")
-    assert list_.find(BAD) == RolledBackPolicy(3, BAD.hex(), "no number")
+        rolled_back_list.add(3, BAD, "no number")
+    assert rolled_back_list.find(BAD) == RolledBackPolicy(3, BAD.hex(), "no number")

@@ -13,7 +13,7 @@ from onrig.tools.bench.link.network import LossyLink
 PATIENCE_S = 60.0
 
 
-class Echo:
+class EchoServer:
     """Sends back what it reads, until its peer ends; then a last word."""
 
     def __init__(self) -> None:
@@ -24,14 +24,14 @@ class Echo:
     def _serve(self) -> None:
         while True:
             try:
-                end, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 return
-            with end:
+            with connection:
                 try:
-                    while data := end.recv(4096):
-                        end.sendall(data)
-                    end.sendall(b"bye")
+                    while data := connection.recv(4096):
+                        connection.sendall(data)
+                    connection.sendall(b"bye")
                 except OSError:
                     continue
 
@@ -41,62 +41,62 @@ class Echo:
 
 
 @pytest.fixture
-def echo() -> Iterator[Echo]:
-    echo = Echo()
+def echo() -> Iterator[EchoServer]:
+    echo = EchoServer()
     yield echo
     echo.close()
 
 
-def connect(wire: LossyLink) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", parse_tcp(wire.endpoint).port), timeout=PATIENCE_S)
+def connect(link: LossyLink) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", parse_tcp(link.endpoint).port), timeout=PATIENCE_S)
 
 
-def read(end: socket.socket, n: int) -> bytes:
+def read_exactly(connection: socket.socket, n: int) -> bytes:
     data = b""
-    while len(data) < n and (more := end.recv(n - len(data))):
-        data += more
+    while len(data) < n and (chunk := connection.recv(n - len(data))):
+        data += chunk
     return data
 
 
-def test_everything_passes_in_order_however_it_stalls(echo: Echo) -> None:
+def test_everything_passes_in_order_however_it_stalls(echo: EchoServer) -> None:
     sent = bytes(range(256)) * 400
-    with LossyLink(echo.port, delay_s=0.001, loss=0.3, stall_s=0.005) as wire, connect(wire) as end:
-        threading.Thread(target=end.sendall, args=(sent,), daemon=True).start()
-        assert read(end, len(sent)) == sent
-    assert wire.n_stalled > 0
-    assert wire.n_forwarded_bytes - 2 * len(sent) in (0, len(b"bye"))  # the last word may still have passed at the end
+    with LossyLink(echo.port, delay_s=0.001, loss=0.3, stall_s=0.005) as link, connect(link) as connection:
+        threading.Thread(target=connection.sendall, args=(sent,), daemon=True).start()
+        assert read_exactly(connection, len(sent)) == sent
+    assert link.n_stalled > 0
+    assert link.n_forwarded_bytes - 2 * len(sent) in (0, len(b"bye"))  # the last word may still have passed at the end
 
 
-def test_what_was_said_before_the_end_arrives(echo: Echo) -> None:
-    with LossyLink(echo.port, delay_s=0.02) as wire, connect(wire) as end:
-        end.sendall(b"x")
-        end.shutdown(socket.SHUT_WR)
-        assert read(end, 100) == b"xbye"
+def test_what_was_said_before_the_end_arrives(echo: EchoServer) -> None:
+    with LossyLink(echo.port, delay_s=0.02) as link, connect(link) as connection:
+        connection.sendall(b"x")
+        connection.shutdown(socket.SHUT_WR)
+        assert read_exactly(connection, 100) == b"xbye"
 
 
-def test_a_cut_ends_connections_in_mid_message_and_lets_none_live_until_mended(echo: Echo) -> None:
-    with LossyLink(echo.port) as wire:
-        with connect(wire) as end:
-            wire.cut_after(30)
-            end.sendall(bytes(20))
-            got = b""
+def test_a_cut_ends_connections_in_mid_message_and_lets_none_live_until_mended(echo: EchoServer) -> None:
+    with LossyLink(echo.port) as link:
+        with connect(link) as connection:
+            link.cut_after(30)
+            connection.sendall(bytes(20))
+            received = b""
             with contextlib.suppress(ConnectionError):
-                got = read(end, 20)
-            assert len(got) <= 10
-        with connect(wire) as end, contextlib.suppress(ConnectionError):
-            assert read(end, 1) == b""
-        assert (wire.n_cuts, wire.n_rejected) == (1, 1)
-        wire.restore()
-        with connect(wire) as end:
-            end.sendall(b"x")
-            assert read(end, 1) == b"x"
+                received = read_exactly(connection, 20)
+            assert len(received) <= 10
+        with connect(link) as connection, contextlib.suppress(ConnectionError):
+            assert read_exactly(connection, 1) == b""
+        assert (link.n_cuts, link.n_rejected) == (1, 1)
+        link.restore()
+        with connect(link) as connection:
+            connection.sendall(b"x")
+            assert read_exactly(connection, 1) == b"x"
 
 
-def test_a_frozen_line_loses_nothing(echo: Echo) -> None:
-    with LossyLink(echo.port) as wire, connect(wire) as end:
-        end.sendall(b"x")
-        assert read(end, 1) == b"x"
-        wire.freeze()
-        end.sendall(b"y")
-        wire.restore()
-        assert read(end, 1) == b"y"
+def test_a_frozen_line_loses_nothing(echo: EchoServer) -> None:
+    with LossyLink(echo.port) as link, connect(link) as connection:
+        connection.sendall(b"x")
+        assert read_exactly(connection, 1) == b"x"
+        link.freeze()
+        connection.sendall(b"y")
+        link.restore()
+        assert read_exactly(connection, 1) == b"y"

@@ -24,7 +24,7 @@ from onrig.tools.load import load
 from tests.runtime.policy import models
 from tests.runtime.samples import episode, records, state
 
-STARTED = 1_700_000_000.0
+STARTED_S = 1_700_000_000.0
 EVENTS: tuple[dict[str, object], ...] = (
     {"kind": "learner_attached", "learner": "local", "pushes": True},
     {"kind": "policy_admitted", "policy": 1, "learner": "local"},
@@ -59,13 +59,13 @@ SUMMARY: dict[str, object] = {
 }
 
 
-def a_config(*overrides: str) -> RunConfig:
+def load_config(*overrides: str) -> RunConfig:
     return load("pendulum", ["selection={strategy: 'FIFO[Uniform]', capacity: 500}", "episodes=6", *overrides])
 
 
 def write_run(folder: Path, *overrides: str) -> RunConfig:
     """A run of six episodes with everything but a memory and post-mortems."""
-    config = a_config(*overrides)
+    config = load_config(*overrides)
     folder.mkdir(exist_ok=True)
     save_resolved(config, folder / "config.yaml")
     (folder / "summary.json").write_bytes(msgspec.json.encode(SUMMARY))
@@ -93,7 +93,7 @@ def write_run(folder: Path, *overrides: str) -> RunConfig:
 
 
 def write_events(folder: Path, events: tuple[dict[str, object], ...]) -> None:
-    lines = [msgspec.json.encode({"t_unix_s": STARTED + k, **event}) for k, event in enumerate(events)]
+    lines = [msgspec.json.encode({"t_unix_s": STARTED_S + k, **event}) for k, event in enumerate(events)]
     (folder / "events.jsonl").write_bytes(b"\n".join(lines) + b"\n")
 
 
@@ -117,27 +117,27 @@ def write_memory(folder: Path, config: RunConfig, n: int = 300) -> None:
 
 def write_post_mortem(folder: Path, config: RunConfig, *, name: str = "001-device_lease", n: int = 40) -> Path:
     """The last moments before a fault, with an intervention, missed ticks and a lost frame."""
-    at = folder / "post-mortem" / name
-    at.mkdir(parents=True)
+    post_mortem_folder = folder / "post-mortem" / name
+    post_mortem_folder.mkdir(parents=True)
     period_ns = config.wall_period_ns
     rows = records(n)
     rows["t_receive_ns"] = rows["t_mono_ns"] = 10**12 + np.arange(n) * period_ns
     rows["rule"][5:8], rows["missed"][20], rows["miss"][20] = Rule.ENVELOPE, 2, Miss.LINK
     rows["tick_ns"], rows["lateness_ns"] = 150_000, 40_000
-    (at / "records.csv").write_bytes(records_csv(rows, config.rig))
+    (post_mortem_folder / "records.csv").write_bytes(records_csv(rows, config.rig))
     frames = []
     for k in [k for k in range(n) if k != 20]:
         t_ns = int(rows["t_receive_ns"][k])
         frames.append(LoggedFrame(t_ns, StateLayout(2, 1).encode(state(k + 1))))
         frames.append(LoggedFrame(t_ns + 1000, CommandLayout(1).encode(k + 1, (0,))))
-    (at / "frames.jsonl").write_bytes(frames_jsonl(frames, config.rig))
-    story = {
+    (post_mortem_folder / "frames.jsonl").write_bytes(frames_jsonl(frames, config.rig))
+    fault_content = {
         "fault": "device_lease",
         "cause": "no command reached the device <i>for long</i>",
         "hint": "look at the line",
         "detail": "it was so",
         "t_mono_ns": int(rows["t_receive_ns"][-1]) + period_ns,
-        "t_unix_s": STARTED + 60,
+        "t_unix_s": STARTED_S + 60,
         "state": "running",
         "episode": 4,
         "tick": 39,
@@ -145,5 +145,5 @@ def write_post_mortem(folder: Path, config: RunConfig, *, name: str = "001-devic
         "virtual_time": False,
         "transitions": [{"t_mono_ns": int(rows["t_receive_ns"][3]), "state": "running"}],
     }
-    (at / "fault.json").write_bytes(msgspec.json.encode(story))
-    return at
+    (post_mortem_folder / "fault.json").write_bytes(msgspec.json.encode(fault_content))
+    return post_mortem_folder

@@ -7,9 +7,9 @@ import pytest
 
 from onrig.tools.reports.run.memory_chart import MemorySample, read_memory_sample, read_surface, shown_axes
 from tests.runtime.samples import MAGMAN
-from tests.tools.reports.run.folders import a_config, write_memory, write_policy
+from tests.tools.reports.run.folders import load_config, write_memory, write_policy
 
-CONFIG = a_config()
+CONFIG = load_config()
 
 
 def test_the_memory_is_read_back_in_the_rigs_units(tmp_path: Path) -> None:
@@ -34,9 +34,9 @@ def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
     write_memory(tmp_path, CONFIG)
     for manifest in (tmp_path / "buffer").glob("manifest-*.json"):
         manifest.write_bytes(b"nonsense")
-    told = read_memory_sample(tmp_path, CONFIG)
-    assert isinstance(told, str)
-    assert "cannot be read" in told
+    message = read_memory_sample(tmp_path, CONFIG)
+    assert isinstance(message, str)
+    assert "cannot be read" in message
 
 
 def test_the_policy_is_asked_over_the_whole_range(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_a_run_is_compared_with_what_the_twin_led_to_expect(
     sheet = advice_sheet(m)
     assert sheet is not None
     assert sheet.rows[1] == ("this run", verdict)
-    said = [line for line in warnings(m, facts_from_files(m), []) if "onrig advise" in line]
-    assert said == ([] if "within the expected range" in verdict else [*warn_of_unexpected_scores(m)])
-    assert not said or "identify it again" in said[0]
+    advice_warnings = [line for line in warnings(m, facts_from_files(m), []) if "onrig advise" in line]
+    assert advice_warnings == ([] if "within the expected range" in verdict else [*warn_of_unexpected_scores(m)])
+    assert not advice_warnings or "identify it again" in advice_warnings[0]
 
 
 def test_a_run_is_not_judged_before_its_end(tmp_path: Path) -> None:

@@ -44,17 +44,17 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        found = {k: v or "" for k, v in attributes}
-        self.references += [v for k, v in found.items() if k in ("src", "href")]
+        attributes_by_name = {k: v or "" for k, v in attributes}
+        self.references += [v for k, v in attributes_by_name.items() if k in ("src", "href")]
         if tag == "img":
-            self.plots[found["alt"]] = found["src"]
+            self.plots[attributes_by_name["alt"]] = attributes_by_name["src"]
 
     def handle_data(self, data: str) -> None:
         self.text += data
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Page:
+def complete_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     """The page of a run that left everything behind."""
     folder = tmp_path_factory.mktemp("run") / "a run"
     config = write_run(folder)
@@ -64,54 +64,54 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return Page(report_run(folder, config))
 
 
-def svg(page: Page, alt: str) -> str:
-    source = page.plots[alt]
+def svg(page: Page, alt_text: str) -> str:
+    source = page.plots[alt_text]
     assert source.startswith(SVG)
     return base64.b64decode(source[len(SVG) :]).decode()
 
 
-def test_it_has_all_plots(whole: Page) -> None:
-    assert list(whole.plots) == [
+def test_it_has_all_plots(complete_page: Page) -> None:
+    assert list(complete_page.plots) == [
         "learning curve, exploration, interventions, misses",
         "policies over time by verdict",
         "histograms of tick stages and lateness",
         "experiences in the state space",
         "last moments before the fault",
     ]
-    assert all(svg(whole, alt).rstrip().endswith("</svg>") for alt in list(whole.plots)[:4])
-    assert whole.plots["last moments before the fault"].startswith("data:image/png;base64,")
+    assert all(svg(complete_page, alt_text).rstrip().endswith("</svg>") for alt_text in list(complete_page.plots)[:4])
+    assert complete_page.plots["last moments before the fault"].startswith("data:image/png;base64,")
 
 
-def test_it_needs_nothing_from_anywhere(whole: Page) -> None:
-    assert all(r.startswith(("data:", "#")) for r in whole.references)
-    assert not {"script", "link", "iframe", "object"} & set(whole.tags)
+def test_it_needs_nothing_from_anywhere(complete_page: Page) -> None:
+    assert all(r.startswith(("data:", "#")) for r in complete_page.references)
+    assert not {"script", "link", "iframe", "object"} & set(complete_page.tags)
 
 
-def test_its_figures_are_the_runs(whole: Page) -> None:
-    for told in ("5 of 1206", "300 of 500", "6 of 6", "completed", "seed 0", "FIFO[Uniform]", "250 µs", "600"):
-        assert told in whole.text, told
-    assert "The memory stores 300 of at most 500 experiences" in whole.text
+def test_its_figures_are_the_runs(complete_page: Page) -> None:
+    for expected in ("5 of 1206", "300 of 500", "6 of 6", "completed", "seed 0", "FIFO[Uniform]", "250 µs", "600"):
+        assert expected in complete_page.text, expected
+    assert "The memory stores 300 of at most 500 experiences" in complete_page.text
 
 
-def test_what_was_not_kept_is_told_with_its_reason(whole: Page) -> None:
-    assert "shapes: output is <b>wide</b>" in whole.text, "as text"
-    assert "worse by 0.2" in whole.text
+def test_what_was_not_kept_is_told_with_its_reason(complete_page: Page) -> None:
+    assert "shapes: output is <b>wide</b>" in complete_page.text, "as text"
+    assert "worse by 0.2" in complete_page.text
 
 
-def test_faults_are_shown_with_cause_and_hint(whole: Page) -> None:
-    assert "001-device_lease: episode 4, tick 39, policy 1" in whole.text
-    assert "no command reached the device <i>for long</i> (it was so)" in whole.text
-    assert "i" not in whole.tags
-    assert "look at the line" in whole.text
+def test_faults_are_shown_with_cause_and_hint(complete_page: Page) -> None:
+    assert "001-device_lease: episode 4, tick 39, policy 1" in complete_page.text
+    assert "no command reached the device <i>for long</i> (it was so)" in complete_page.text
+    assert "i" not in complete_page.tags
+    assert "look at the line" in complete_page.text
 
 
-def test_it_says_how_to_run_it_again(whole: Page) -> None:
-    assert "onrig run 'pen dulum'" in whole.text
-    assert re.search(r"onrig run '\S*.*/a run/config.yaml' --run-dir '.*/a run-again'", whole.text)
+def test_it_says_how_to_run_it_again(complete_page: Page) -> None:
+    assert "onrig run 'pen dulum'" in complete_page.text
+    assert re.search(r"onrig run '\S*.*/a run/config.yaml' --run-dir '.*/a run-again'", complete_page.text)
 
 
-def test_interventions_and_misses_are_counted_by_what_caused_them(whole: Page) -> None:
-    text = re.sub(r"\s+", " ", whole.text)
+def test_interventions_and_misses_are_counted_by_what_caused_them(complete_page: Page) -> None:
+    text = re.sub(r"\s+", " ", complete_page.text)
     for row in ("envelope11", "host31", "link21"):
         assert row in text.replace(" ", ""), row
 
@@ -123,18 +123,18 @@ def test_the_same_run_gives_the_same_plots(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoilt", ["summary.json", "meta.json", "episodes.csv", "events.jsonl", "timing.json", "buffer", "policies"]
+    "damaged_name", ["summary.json", "meta.json", "episodes.csv", "events.jsonl", "timing.json", "buffer", "policies"]
 )
 @pytest.mark.parametrize("content", [None, b"\xff\x00{[<", b""])
 def test_whatever_is_missing_or_damaged_there_is_a_page(
-    tmp_path: Path, spoilt: str, content: bytes | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, damaged_name: str, content: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # quick; the plots have tests of their own
     config = write_run(tmp_path)
-    if (tmp_path / spoilt).exists():
-        (tmp_path / spoilt).unlink()
+    if (tmp_path / damaged_name).exists():
+        (tmp_path / damaged_name).unlink()
     if content is not None:
-        (tmp_path / spoilt).write_bytes(content)
+        (tmp_path / damaged_name).write_bytes(content)
     assert "pendulum swingup" in Page(report_run(tmp_path, config)).text
 
 
@@ -169,9 +169,9 @@ def test_a_checkpoint_of_another_memory_is_said_not_shown(tmp_path: Path) -> Non
 def test_many_events_are_cut_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     config = write_run(tmp_path)
-    many: list[dict[str, object]] = [{"kind": "warning", "message": f"number {k}"} for k in range(400)]
-    same: list[dict[str, object]] = [{"kind": "event", "message": "same"}] * 9
-    write_events(tmp_path, (*EVENTS[:1], *many, *same))
+    many_events: list[dict[str, object]] = [{"kind": "warning", "message": f"number {k}"} for k in range(400)]
+    repeated_events: list[dict[str, object]] = [{"kind": "event", "message": "same"}] * 9
+    write_events(tmp_path, (*EVENTS[:1], *many_events, *repeated_events))
     text = Page(report_run(tmp_path, config)).text
     assert "number 0" in text
     assert "number 399" in text
@@ -189,11 +189,11 @@ def test_the_verb_writes_the_page_where_it_is_told(tmp_path: Path, capsys: pytes
 
 
 def test_a_chart_that_cannot_be_drawn_costs_a_line_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(m: RunFiles) -> None:
+    def raise_error(m: RunFiles) -> None:
         raise RuntimeError("no font")
 
     config = write_run(tmp_path)
-    monkeypatch.setattr(report, "timing_chart", fail)
+    monkeypatch.setattr(report, "timing_chart", raise_error)
     page = Page(report_run(tmp_path, config))
     assert page.plots
     assert "A chart was not drawn: no font" in page.text
@@ -216,7 +216,7 @@ def test_a_run_is_reported_without_the_file_that_its_first_policy_came_from(tmp_
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"),
+    ("name", "damaged_content"),
     [
         ("summary.json", "a folder"),
         ("meta.json", "empty lines"),
@@ -227,12 +227,14 @@ def test_a_run_is_reported_without_the_file_that_its_first_policy_came_from(tmp_
     ],
 )
 def test_a_damaged_file_is_named_and_not_taken_for_a_missing_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damaged_content: str
 ) -> None:
     write_run(tmp_path)
     path = tmp_path / name
     path.unlink(missing_ok=True)
-    path.mkdir() if damage == "a folder" else path.write_bytes(b"\n\n\n" if damage == "empty lines" else b"\xff\n" * 4)
+    path.mkdir() if damaged_content == "a folder" else path.write_bytes(
+        b"\n\n\n" if damaged_content == "empty lines" else b"\xff\n" * 4
+    )
     assert main(["report", str(tmp_path)]) == 6
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"onrig report: {tmp_path}: {name} ")
@@ -250,8 +252,8 @@ def test_a_mean_is_never_beyond_the_axis(tmp_path: Path) -> None:
     config = write_run(tmp_path)
     lines = (tmp_path / "episodes.csv").read_text().splitlines()
     low = [line.split(",") for line in lines[1:]]
-    at = lines[0].split(",").index("normalized")
-    rows = [",".join([*row[:at], "-7.5", *row[at + 1 :]]) for row in low]
+    column = lines[0].split(",").index("normalized")
+    rows = [",".join([*row[:column], "-7.5", *row[column + 1 :]]) for row in low]
     (tmp_path / "episodes.csv").write_text("\n".join((lines[0], *rows)) + "\n")
     _, [[axes]] = new_figure(1, 1, 3.0)
     charts._draw_performance(axes, read_run(tmp_path, config))
@@ -268,7 +270,7 @@ def test_panels_without_content_are_left_out_and_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict", "warned"),
+    ("low", "high", "verdict", "is_warned"),
     [
         (0.9, 0.95, "below the expected range", True),
         (0.05, 0.2, "within the expected range", False),
@@ -276,7 +278,7 @@ def test_panels_without_content_are_left_out_and_said(tmp_path: Path) -> None:
     ],
 )
 def test_it_compares_the_first_evaluation_with_what_the_pretraining_led_to_expect(
-    low: float, high: float, verdict: str, warned: bool, tmp_path: Path
+    low: float, high: float, verdict: str, is_warned: bool, tmp_path: Path
 ) -> None:
     """The first evaluation scores 0.12."""
     config = write_run(tmp_path)
@@ -286,6 +288,6 @@ def test_it_compares_the_first_evaluation_with_what_the_pretraining_led_to_expec
     run = read_run(tmp_path, config)
     sheet = pretraining_sheet(run)
     assert sheet is not None
-    (told,) = [value for name, value in sheet.rows if name == "first evaluation on the rig"]
-    assert told.startswith(f"0.12, {verdict}")
-    assert any("identify it again" in line for line in tables.warnings(run, facts_from_files(run), [])) == warned
+    (verdict_text,) = [value for name, value in sheet.rows if name == "first evaluation on the rig"]
+    assert verdict_text.startswith(f"0.12, {verdict}")
+    assert any("identify it again" in line for line in tables.warnings(run, facts_from_files(run), [])) == is_warned

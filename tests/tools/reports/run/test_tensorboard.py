@@ -10,7 +10,7 @@ import pytest
 
 from onrig.tools.cli import main
 from onrig.tools.reports.run.tensorboard import write_curves
-from tests.tools.reports.run.folders import STARTED, write_policy, write_run
+from tests.tools.reports.run.folders import STARTED_S, write_policy, write_run
 
 pytest.importorskip("tensorboardX")
 
@@ -18,11 +18,11 @@ pytest.importorskip("tensorboardX")
 def events(path: Path) -> Iterator[bytes]:
     """Records of an event file: length, its CRC, data, its CRC (TFRecord)."""
     data = path.read_bytes()
-    at = 0
-    while at < len(data):
-        (length,) = struct.unpack_from("<Q", data, at)
-        yield data[at + 12 : at + 12 + length]
-        at += 12 + length + 4
+    offset = 0
+    while offset < len(data):
+        (length,) = struct.unpack_from("<Q", data, offset)
+        yield data[offset + 12 : offset + 12 + length]
+        offset += 12 + length + 4
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
@@ -30,32 +30,36 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
     from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped, unused-ignore]
 
     [path] = folder.glob("events.out.tfevents.*")
-    found: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
+    curves_by_tag: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
     for record in events(path):
         event = Event.FromString(record)
         for value in event.summary.value:
-            found[value.tag].append((event.step, value.simple_value, event.wall_time))
-    return found
+            curves_by_tag[value.tag].append((event.step, value.simple_value, event.wall_time))
+    return curves_by_tag
 
 
 def test_the_curves_are_read_back_by_episode(tmp_path: Path) -> None:
     config = write_run(tmp_path / "a run")
-    written = write_curves(tmp_path / "a run", config, tmp_path / "tb")
-    found = curves(tmp_path / "tb" / "a run")
-    assert sum(map(len, found.values())) == written
-    assert [(s, round(v, 5)) for s, v, _ in found["train/normalized"]] == [(k, round(0.1 * k, 5)) for k in range(1, 7)]
-    assert [(s, round(v, 5)) for s, v, _ in found["eval/normalized"]] == [(k, round(0.12 * k, 5)) for k in range(1, 7)]
-    assert [v for _, v, _ in found["train/return"]] == [-100.0 * k for k in range(1, 7)]
-    assert {"train/exploration", "train/interventions", "train/missed_ticks"} <= set(found)
-    assert [(s, v) for s, v, _ in found["missed/host"]] == [(2, 3.0)]
-    assert [(s, v) for s, v, _ in found["interventions/envelope"]] == [(2, 1.0)]
+    n_written = write_curves(tmp_path / "a run", config, tmp_path / "tb")
+    curves_read = curves(tmp_path / "tb" / "a run")
+    assert sum(map(len, curves_read.values())) == n_written
+    assert [(s, round(v, 5)) for s, v, _ in curves_read["train/normalized"]] == [
+        (k, round(0.1 * k, 5)) for k in range(1, 7)
+    ]
+    assert [(s, round(v, 5)) for s, v, _ in curves_read["eval/normalized"]] == [
+        (k, round(0.12 * k, 5)) for k in range(1, 7)
+    ]
+    assert [v for _, v, _ in curves_read["train/return"]] == [-100.0 * k for k in range(1, 7)]
+    assert {"train/exploration", "train/interventions", "train/missed_ticks"} <= set(curves_read)
+    assert [(s, v) for s, v, _ in curves_read["missed/host"]] == [(2, 3.0)]
+    assert [(s, v) for s, v, _ in curves_read["interventions/envelope"]] == [(2, 1.0)]
 
 
 def test_their_times_are_the_runs(tmp_path: Path) -> None:
     config = write_run(tmp_path / "run")
     write_curves(tmp_path / "run", config, tmp_path / "tb")
     times = [t for _, _, t in curves(tmp_path / "tb" / "run")["train/return"]]
-    assert times == [STARTED + 4.0 * k for k in range(1, 7)], "virtual seconds after the start"
+    assert times == [STARTED_S + 4.0 * k for k in range(1, 7)], "virtual seconds after the start"
 
 
 def test_updates_are_those_behind_the_policy_that_acted(tmp_path: Path) -> None:
