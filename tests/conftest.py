@@ -22,7 +22,7 @@ settings.register_profile(
 )
 settings.load_profile("onrig")
 
-DEAR: Final = ("docs", "processes", "lab", "tools/web", "tools/experiments", "tools")
+SLOW_PATHS: Final = ("docs", "processes", "lab", "tools/web", "tools/experiments", "tools")
 """The most expensive files (whole rigs), which run first, so that all workers finish at about the same time."""
 EXTRAS: Final = ("torch", "onnx")
 """Libraries without which a learner, and so most of its tests, must work."""
@@ -59,14 +59,14 @@ def pytest_make_collect_report(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the most expensive files first, keeping the order within each file."""
-    here = Path(__file__).parent
+    root = Path(__file__).parent
 
     @cache
-    def turn(file: Path) -> int:
-        places = [place.relative_to(here).as_posix() for place in (file, *file.parents) if place.is_relative_to(here)]
-        return next((n for n, dear in enumerate(DEAR) if dear in places), len(DEAR))
+    def rank(file: Path) -> int:
+        paths = [path.relative_to(root).as_posix() for path in (file, *file.parents) if path.is_relative_to(root)]
+        return next((n for n, path in enumerate(SLOW_PATHS) if path in paths), len(SLOW_PATHS))
 
-    items.sort(key=lambda item: turn(item.path))
+    items.sort(key=lambda item: rank(item.path))
 
 
 def pytest_configure() -> None:

@@ -34,19 +34,19 @@ def test_the_table_has_every_pin_of_the_header(rig: str, schematics: ModuleType)
             name, pin = cells[3 * RIGS[rig] : 3 * RIGS[rig] + 2]
             if pin.isdigit():
                 table[name.lower().replace(" ", "_")] = int(pin)
-    assert table == schematics.pins_of(rig)
+    assert table == schematics.read_pins(rig)
 
 
 @pytest.mark.parametrize("rig", RIGS)
 def test_no_two_signals_share_a_pin(rig: str, schematics: ModuleType) -> None:
-    pins = schematics.pins_of(rig)
+    pins = schematics.read_pins(rig)
     assert len(set(pins.values())) == len(pins) >= 7
 
 
 @pytest.mark.parametrize("rig", RIGS)
 def test_the_schematic_is_the_one_that_the_program_draws(rig: str, schematics: ModuleType, tmp_path: Path) -> None:
-    getattr(schematics, rig)().save(str(tmp_path / "drawn.svg"))
+    getattr(schematics, f"draw_{rig}")().save(str(tmp_path / "drawn.svg"))
     drawn, kept = ((path).read_text() for path in (tmp_path / "drawn.svg", ROOT / "docs" / "wiring" / f"{rig}.svg"))
     assert re.findall(r">([^<>]+)</", drawn) == re.findall(r">([^<>]+)</", kept)
-    for name, pin in schematics.pins_of(rig).items():
+    for name, pin in schematics.read_pins(rig).items():
         assert f"GP{pin}  {name.replace('_', ' ')}" in drawn

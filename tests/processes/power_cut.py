@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows
+from tests.lab.rig.processes import PATIENCE_S
+from tests.lab.rig.run import Run
 
 
 class Outcome(NamedTuple):
@@ -18,6 +21,14 @@ class Outcome(NamedTuple):
     memory: object
     policies: dict[str, bytes]
     counts: dict[str, object]
+
+
+def complete_run(folder: Path, config: str, *settings: str, resume: bool = False) -> Path:
+    """Run to the end; returns the folder of the run."""
+    with Run(folder, config, *settings, resume=resume) as run:
+        assert run.ended(4 * PATIENCE_S) == ExitCode.OK
+        assert run.leftover_paths() == []
+    return folder
 
 
 def outcome_of(folder: Path) -> Outcome:

@@ -19,9 +19,8 @@ from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.rendering import TwinCameras
 from onrig.tools import cli
 from onrig.tools.evaluate import evaluate
-from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import Run
-from tests.processes.power_cut import last_episode, outcome_of
+from tests.processes.power_cut import complete_run, last_episode, outcome_of
 
 EPISODES = 4
 SETTINGS = (
@@ -35,16 +34,10 @@ SETTINGS = (
 )
 
 
-def completed(folder: Path, *settings: str, resume: bool = False) -> Path:
-    with Run(folder, "pendulum-camera", *settings, resume=resume) as run:
-        assert run.ended(4 * PATIENCE_S) == ExitCode.OK
-    return folder
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the undisturbed run."""
-    return completed(tmp_path_factory.mktemp("camera") / "whole", *SETTINGS)
+    return complete_run(tmp_path_factory.mktemp("camera") / "whole", "pendulum-camera", *SETTINGS)
 
 
 def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
@@ -52,7 +45,7 @@ def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path:
     with Run(folder, "pendulum-camera", *SETTINGS) as run:
         run.until(lambda: last_episode(folder) >= 2, "the kill")
         run.cut()
-    completed(folder, resume=True)
+    complete_run(folder, "pendulum-camera", resume=True)
     assert outcome_of(folder) == outcome_of(whole)
 
 

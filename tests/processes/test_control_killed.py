@@ -142,7 +142,7 @@ def test_a_device_that_can_tell_falls_safe_when_the_loop_hangs_up(folder: Path) 
             session = DeviceSession(open_port(path), config.rig, time)
             session.connect()
             state = session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))
-            if state is not None and state.fault:  # the frame of the fault tells what was held until then
+            if state is not None and state.fault:  # its frame reports the command held until then
                 state = session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))
             session.close()
             if state is None or state.fault:

@@ -17,7 +17,7 @@ from onrig.runtime.run_state.episodes import read_rows
 from onrig.tools import cli
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import PoweredRun, Run
-from tests.processes.power_cut import last_episode, outcome_of, resumes
+from tests.processes.power_cut import complete_run, last_episode, outcome_of, resumes
 
 EPISODES = 9
 SETTINGS = (
@@ -28,14 +28,6 @@ SETTINGS = (
 )
 
 
-def completed(folder: Path, config: str, *settings: str, resume: bool = False) -> Path:
-    """Folder of a run that ended well."""
-    with Run(folder, config, *settings, resume=resume) as run:
-        assert run.ended(4 * PATIENCE_S) == ExitCode.OK
-        assert run.leftover_paths() == []
-    return folder
-
-
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -43,7 +35,7 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the undisturbed run."""
-    return completed(tmp_path_factory.mktemp("lockstep") / "whole", "pendulum", *SETTINGS, f"episodes={EPISODES}")
+    return complete_run(tmp_path_factory.mktemp("lockstep") / "whole", "pendulum", *SETTINGS, f"episodes={EPISODES}")
 
 
 @pytest.mark.parametrize("kills", [(5,), pytest.param((3, 6), marks=pytest.mark.study)], ids=["once", "twice"])
@@ -55,7 +47,7 @@ def test_a_run_that_is_killed_ends_as_the_undisturbed_one(kills: tuple[int, ...]
             run.until(lambda goal=goal: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
             run.cut()
         lived = last_episode(folder)
-    completed(folder, "pendulum", resume=True)
+    complete_run(folder, "pendulum", resume=True)
     assert outcome_of(folder) == outcome_of(whole)
     told = resumes(folder)
     assert len(told) == len(kills)
@@ -64,8 +56,8 @@ def test_a_run_that_is_killed_ends_as_the_undisturbed_one(kills: tuple[int, ...]
 
 
 def test_a_finished_run_goes_on_to_more_episodes_as_if_asked_for_them_at_once(whole: Path, tmp_path: Path) -> None:
-    folder = completed(tmp_path / "twice", "pendulum", *SETTINGS, "episodes=3")
-    completed(folder, "pendulum", f"episodes={EPISODES}", resume=True)
+    folder = complete_run(tmp_path / "twice", "pendulum", *SETTINGS, "episodes=3")
+    complete_run(folder, "pendulum", f"episodes={EPISODES}", resume=True)
     once, twice = outcome_of(whole), outcome_of(folder)
     assert (once.episodes, once.memory, once.counts) == (twice.episodes, twice.memory, twice.counts)
     newest = f"{EPISODES + 1}.onnx"
@@ -92,11 +84,11 @@ def test_updates_per_experience_follow_episodes_of_any_length_also_after_a_kill(
         "task.terminations={far: {kind: outside, observation: angle, low: -0.1, high: 0.1}}",
         f"episodes={EPISODES}",
     )
-    undisturbed, folder = completed(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
+    undisturbed, folder = complete_run(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
     with Run(folder, "pendulum", *settings) as run:
         run.until(lambda: last_episode(folder) >= 6, "the kill")
         run.cut()
-    completed(folder, "pendulum", resume=True)
+    complete_run(folder, "pendulum", resume=True)
     outcome = outcome_of(undisturbed)
     assert outcome_of(folder) == outcome
     written = msgspec.convert(outcome.counts["transitions"], int)
@@ -107,7 +99,7 @@ def test_updates_per_experience_follow_episodes_of_any_length_also_after_a_kill(
 
 
 def test_another_seed_is_another_run_and_without_a_log_there_is_no_file(whole: Path, tmp_path: Path) -> None:
-    other = completed(tmp_path / "other", "pendulum", *SETTINGS, "episodes=2", "seed=1", "log.mcap=false")
+    other = complete_run(tmp_path / "other", "pendulum", *SETTINGS, "episodes=2", "seed=1", "log.mcap=false")
     rows, others = (read_rows(folder / "episodes.csv").rows for folder in (whole, other))
     assert all(row != of_other for row, of_other in zip(rows[: len(others)], others, strict=True))
     assert outcome_of(whole).policies["2.onnx"] != outcome_of(other).policies["2.onnx"]
@@ -125,7 +117,7 @@ def test_a_lockstep_run_replays_without_a_difference(whole: Path, capsys: pytest
 @pytest.mark.study
 def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
     settings = ("task.episode_s=1", "learner.updates_per_episode=20", "episodes=3")
-    first, again = (outcome_of(completed(tmp_path / name, "magman", *settings)) for name in ("first", "again"))
+    first, again = (outcome_of(complete_run(tmp_path / name, "magman", *settings)) for name in ("first", "again"))
     assert first == again
 
 
@@ -155,10 +147,10 @@ def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(
         "episodes=7",
     )
     settings = (SETTINGS[0], SETTINGS[2], *more)
-    undisturbed, folder = completed(tmp_path / "whole", config, *settings), tmp_path / "killed"
+    undisturbed, folder = complete_run(tmp_path / "whole", config, *settings), tmp_path / "killed"
     with Run(folder, config, *settings) as run:
         run.until(lambda: last_episode(folder) >= 5, "the kill")
         run.cut()
-    completed(folder, config, resume=True)
+    complete_run(folder, config, resume=True)
     assert outcome_of(folder) == outcome_of(undisturbed)
     assert cli.main(["replay", str(folder)]) == ExitCode.OK

@@ -76,7 +76,7 @@ def test_an_emergency_stop_of_the_device_waits_for_onrig_resume_and_the_run_goes
     pressed = "device.twin.faults={scheduled: [{kind: estop, frame: 60, frames: 40}]}"
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", policy, pressed) as run:
         run.until(lambda: run.word(Word.STATE) == State.FAULT, "the fault")
-        run.until(lambda: bool(run.events("fault")), "it to be told of")
+        run.until(lambda: bool(run.events("fault")), "the fault's event")
         ticks = run.word(Word.TICK)
         run.until(lambda: onrig("resume", str(run.folder)).returncode == ExitCode.OK, "it to be resumed")
         run.until(lambda: run.word(Word.TICK) > ticks + 50, "the loop to go on")

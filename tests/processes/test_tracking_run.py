@@ -22,9 +22,8 @@ from onrig.runtime.task import batched_reward
 from onrig.runtime.tracking import EpisodeTargets
 from onrig.tools import cli
 from onrig.tools.evaluate import evaluate
-from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import Run
-from tests.processes.power_cut import last_episode, outcome_of
+from tests.processes.power_cut import complete_run, last_episode, outcome_of
 
 EPISODES = 6
 SETTINGS = (
@@ -43,16 +42,10 @@ SETTINGS = (
 )
 
 
-def completed(folder: Path, *settings: str, resume: bool = False) -> Path:
-    with Run(folder, "pendulum", *settings, resume=resume) as run:
-        assert run.ended(4 * PATIENCE_S) == ExitCode.OK
-    return folder
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the undisturbed run."""
-    return completed(tmp_path_factory.mktemp("tracking") / "whole", *SETTINGS)
+    return complete_run(tmp_path_factory.mktemp("tracking") / "whole", "pendulum", *SETTINGS)
 
 
 def records_of(folder: Path, config: RunConfig) -> np.ndarray:
@@ -65,7 +58,7 @@ def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path:
     with Run(folder, "pendulum", *SETTINGS) as run:
         run.until(lambda: last_episode(folder) >= 3, "the kill")
         run.cut()
-    completed(folder, resume=True)
+    complete_run(folder, "pendulum", resume=True)
     assert outcome_of(folder) == outcome_of(whole)
 
 

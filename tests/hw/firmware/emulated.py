@@ -28,7 +28,7 @@ def need_emulator() -> None:
 
 
 class Pico:
-    """A board; ``port`` is the Unix socket behind its USB port, ``ready`` what the bus told of it."""
+    """A board; ``port`` is the Unix socket behind its USB port, ``ready`` the first report of the bus about it."""
 
     def __init__(self, port: Path, stdin: IO[str], stdout: IO[str]) -> None:
         self.port, self._stdin, self._stdout = port, stdin, stdout

@@ -63,7 +63,7 @@ class RandomMemory:
         self.next_slots = self.trajectories.next_slots
         self.notes = Notes(trials, CAPACITY)
         self.window = WINDOW
-        """Steps told of each experience; 0 for none."""
+        """Steps reported for each experience; 0 for none."""
 
     def gather(self, slots: NDArray[np.int64]) -> Minibatches:
         """Experiences in slots (..., S, B)."""

@@ -84,7 +84,7 @@ def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are
         shed_connections = rig.server.take_shed_connections()
         n_shed = sum(group.n_connections for group in shed_connections if group.reason == "too many")
         assert n_shed >= 2 * (CROWD_SIZE - max_kept) - 50
-        assert len(shed_connections) < 10, "told of in a few words"
+        assert len(shed_connections) < 10, "one report covers many"
 
 
 @pytest.mark.parametrize("encrypted", [True, False])

@@ -59,7 +59,7 @@ class Rig:
         self.answer: Reply | None = Reply(Accepted())
 
     def peer(self, max_queued: int = 1000) -> Peer:
-        """A connected peer whose socket takes in ``max_queued`` answers that nobody reads."""
+        """A connected peer whose socket accepts ``max_queued`` unread answers."""
         self.peers.append(Peer(self.context, self.endpoint, max_queued))
         return self.peers[-1]
 
@@ -209,7 +209,7 @@ def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slow
         rig.server.serve(rig._handle)
         turn_bytes.append(rig.server.work_bytes)
     assert max(turn_bytes) <= server_module._MAX_BYTES_PER_TURN + answer_bytes + 1000
-    assert sum(turn_bytes) < 6 * len(requests) * answer_bytes, "answers that nobody reads are dropped, not queued"
+    assert sum(turn_bytes) < 6 * len(requests) * answer_bytes, "unread answers are dropped, not queued"
 
 
 def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from onrig.runtime.exit_codes import ExitCode
 from onrig.sim.twin.link_file import keep_link_file, link_problem
+from onrig.sim.twin.main import faults_on_demand, serve
+from onrig.tools.load import load
 
 
 def test_a_link_names_the_line_and_goes_with_it(tmp_path: Path) -> None:
@@ -52,3 +56,23 @@ def test_a_link_that_somebody_else_has_taken_over_stays(tmp_path: Path, content:
     with keep_link_file(link, "/dev/pts/7"):
         link.write_text(content)
     assert link.read_text() == content
+
+
+def test_whoever_reads_a_link_may_send_signals_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a handler SIGUSR1, which presses the e-stop, would end the twin."""
+    signals = [signal.SIGTERM, signal.SIGINT, *faults_on_demand()]
+    handlers_before = {signum: signal.getsignal(signum) for signum in signals}
+    handlers_at_link: list[object] = []
+
+    def record_handlers(link: Path, line: str) -> None:
+        handlers_at_link.extend(signal.getsignal(signum) for signum in signals)
+        raise OSError("no link here")
+
+    monkeypatch.setattr("onrig.sim.twin.main.keep_link_file", record_handlers)
+    try:
+        assert serve(load("pendulum", []), None, tmp_path / "link") == ExitCode.CONFIGURATION
+    finally:
+        for signum, handler in handlers_before.items():
+            signal.signal(signum, handler)
+    assert handlers_at_link
+    assert not set(handlers_at_link) & {signal.SIG_DFL, *handlers_before.values()}

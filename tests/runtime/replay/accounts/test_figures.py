@@ -12,7 +12,7 @@ from tests.runtime.samples import Records, records
 
 
 def reported_ticks(batches: list[list[tuple[Rule, int, Miss, int]]]) -> list[tuple[int, str, int, str, int]]:
-    """Ticks told of, for batches of (rule, missed, cause, fault)."""
+    """Reported ticks, for batches of (rule, missed, cause, fault)."""
     lines: list[tuple[int, str, int, str, int]] = []
 
     def event(kind: str, **f: object) -> None:

@@ -31,7 +31,7 @@ def model(policy_id: int, *, hidden: int = 4, scale: float = 3.0, rate_hz: float
 
 
 class RecordingAdmission(PolicyAdmission):
-    """A desk on a slot and a folder of the test's own, with what it told of."""
+    """A desk on a slot and a folder of the test's own, and its reports."""
 
     def __init__(
         self, folder: Path, slot: PolicySlot, rate: AdmissionRate | None = None, *, lockstep: bool = False
@@ -474,7 +474,7 @@ def test_what_happens_once_more_gets_the_same_ids_and_does_not_reach_the_loop_ag
     assert slot.version == version, "the loop is not sent back to policy 2"
     assert summarise(slot.peek()) == (version, 3, model(3))
     assert (repeated.tally, repeated.events) == (original.tally, original.events[1:]), (
-        "each is judged and told of once more"
+        "each is judged and reported once more"
     )
     assert repeated.filed_ids == [1, 2, 3]
     assert repeated.offer(4).policy_id == 4
