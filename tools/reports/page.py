@@ -96,7 +96,7 @@ class Badge(NamedTuple):
     is_good: bool
 
     def html(self) -> str:
-        return f'<p><span class="badge {"is_good" if self.is_good else "bad"}">{escape(self.text)}</span></p>'
+        return f'<p><span class="badge {"good" if self.is_good else "bad"}">{escape(self.text)}</span></p>'
 
 
 class Tile(NamedTuple):
